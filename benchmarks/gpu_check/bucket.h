@@ -17,7 +17,7 @@ class Bucket {
  public:
   static constexpr int kParameters = 160;
 
-  Bucket(const ringdist::Codec& codec, ringdist::gpu::Coding coding, std::mt19937& random)
+  Bucket(const ringdist::Codec& codec, ringdist::gpu::KernelCodec coding, std::mt19937& random)
       : coding_(coding) {
     for (int i = 0; i < kParameters; ++i) {
       const int64_t count = (4 << 10) + static_cast<int64_t>(random() % (252 << 10)) / 4 * 4;
@@ -102,7 +102,7 @@ class Bucket {
 
   static constexpr ringdist::gpu::Seed kSeed{.shared = 17, .own = 42};
 
-  const ringdist::gpu::Coding coding_;
+  const ringdist::gpu::KernelCodec coding_;
   std::vector<Part> parts_;
   int64_t elements_ = 0;
   size_t bytes_ = 0;

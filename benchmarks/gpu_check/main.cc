@@ -29,10 +29,10 @@ constexpr int kRounds = 20;
 
 class Check {
  public:
-  Check(CodecPtr codec, gpu::Coding coding) : codec_(std::move(codec)), coding_(coding) {}
+  Check(CodecPtr codec, gpu::KernelCodec coding) : codec_(std::move(codec)), coding_(coding) {}
 
   const Codec& codec() const { return *codec_; }
-  gpu::Coding coding() const { return coding_; }
+  gpu::KernelCodec coding() const { return coding_; }
 
   // How many of the cases differ from the CPU's; `first` becomes what the first of them is.
   int differences(std::mt19937& random, int& cases, std::string& first) const {
@@ -70,7 +70,7 @@ class Check {
     const DeviceMemory<uint8_t> coded(size);
     const DeviceMemory<int> malformed(1);
     const double encoding = least_seconds(kRounds, [&](void* stream) {
-      const gpu::Owed residual{feedback ? owed.data() : nullptr, owed.data()};
+      const gpu::ResidualPointers residual{feedback ? owed.data() : nullptr, owed.data()};
       check(gpu::encode(coding_, {in.data(), residual, kLarge, kSeed, coded.data()}, stream),
             "encode");
     });
@@ -100,7 +100,7 @@ class Check {
   // "" or what differs.
   std::string compare(size_t count, bool feedback, std::mt19937& random) const {
     const Floats in = values(count, random), owed = values(count, random);
-    const CodingSeed seed{random(), random()};
+    const CodecSeed seed{random(), random()};
     const gpu::Seed device_seed{seed.shared, seed.own};
     const std::string what =
         std::to_string(count) + " elements" + (feedback ? " and a residual: " : ": ");
@@ -147,7 +147,7 @@ class Check {
   }
 
   CodecPtr codec_;
-  gpu::Coding coding_;
+  gpu::KernelCodec coding_;
 };
 
 // GB/s of a copy from memory of the device to memory of the device, read and written.

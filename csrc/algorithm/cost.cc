@@ -47,7 +47,7 @@ CostLayout::CostLayout(int ranks, const Topology& topology, int root)
   }
 }
 
-ByHosts by_hosts(const CostQuestion& question, double ranks) {
+HierarchicalLoad by_hosts(const CostQuery& question, double ranks) {
   const CostLayout& at = question.layout;
   const double hosts = at.hosts;
   const bool whole = question.kind == Collective::kAllreduce;
@@ -75,20 +75,20 @@ ByHosts by_hosts(const CostQuestion& question, double ranks) {
           .gathered = question.kind != Collective::kReduceScatter};
 }
 
-Ranges::Ranges(const CostQuestion& question, double range_bytes)
+TransferCost::TransferCost(const CostQuery& question, double range_bytes)
     : costs_(question.costs),
       bytes_(range_bytes),
       segments_(std::max(1.0, std::ceil(range_bytes / question.segment_bytes))),
       segment_(range_bytes / segments_) {}
 
-void Ranges::use(bool inside) {
+void TransferCost::use(bool inside) {
   const LinkCosts& costs = link(inside);
   way_.end = std::max(way_.end, end(inside));
   way_.latency = std::max(way_.latency, nanoseconds(costs.latency));
   way_.line = std::max(way_.line, time_on(costs, segment_, 1));
 }
 
-Ranges& Ranges::send(bool inside, double ranges, double copied) {
+TransferCost& TransferCost::send(bool inside, double ranges, double copied) {
   if (ranges <= 0) return *this;
   use(inside);
   const LinkCosts& costs = link(inside);
@@ -98,7 +98,7 @@ Ranges& Ranges::send(bool inside, double ranges, double copied) {
   return *this;
 }
 
-Ranges& Ranges::receive(bool inside, double ranges) {
+TransferCost& TransferCost::receive(bool inside, double ranges) {
   if (ranges <= 0) return *this;
   use(inside);
   const LinkCosts& costs = link(inside);
@@ -108,42 +108,42 @@ Ranges& Ranges::receive(bool inside, double ranges) {
   return *this;
 }
 
-Ranges& Ranges::cross(double ranges) {
+TransferCost& TransferCost::cross(double ranges) {
   if (ranges <= 0) return *this;
   all_.line += ranges * time_on(costs_.between, bytes_, segments_);
   first_.line += ranges * time_on(costs_.between, segment_, 1);
   return *this;
 }
 
-Ranges& Ranges::share(double ranges) {
+TransferCost& TransferCost::share(double ranges) {
   if (ranges <= 0) return *this;
   all_.memory += ranges * time_on(costs_.inside, bytes_, segments_);
   first_.memory += ranges * time_on(costs_.inside, segment_, 1);
   return *this;
 }
 
-Ranges& Ranges::one_sided() {
+TransferCost& TransferCost::one_sided() {
   way_.one_sided = true;
   return *this;
 }
 
-double Ranges::alone() const { return std::max(time(all_, way_), first()); }
+double TransferCost::alone() const { return std::max(time(all_, way_), first()); }
 
-double Ranges::end(bool inside) const {
+double TransferCost::end(bool inside) const {
   const LinkCosts& costs = link(inside);
   return nanoseconds(costs.per_message) + time_at(segment_, costs.copied_per_second);
 }
 
-double Ranges::line(bool inside) const { return time_on(link(inside), segment_, 1); }
+double TransferCost::line(bool inside) const { return time_on(link(inside), segment_, 1); }
 
-double Ranges::hop(bool inside, double copied) const {
+double TransferCost::hop(bool inside, double copied) const {
   const LinkCosts& costs = link(inside);
   return 2 * end(inside) - (1 - copied) * time_at(segment_, costs.copied_per_second) +
          nanoseconds(costs.latency) + time_on(costs, segment_, 1);
 }
 
 // Where a rank both sends and receives, what comes first comes while it still sends.
-double Ranges::time(const Load& load, const Way& way) {
+double TransferCost::time(const Load& load, const PathTime& way) {
   const double on_the_way = way.end + way.line + way.latency;
   const double core =
       way.one_sided ? load.out + load.in + on_the_way : std::max(load.out, on_the_way) + load.in;
@@ -151,13 +151,13 @@ double Ranges::time(const Load& load, const Way& way) {
   return std::max(core, line);
 }
 
-double Ranges::first() const { return time(first_, way_); }
+double TransferCost::first() const { return time(first_, way_); }
 
-double Ranges::round() const {
+double TransferCost::round() const {
   return std::max({first_.out + way_.line + way_.latency + first_.in, first_.line, first_.memory});
 }
 
-CostSum& CostSum::load(const Ranges& ranges, double times) {
+OpCost& OpCost::load(const TransferCost& ranges, double times) {
   if (times <= 0) return *this;
   all_.out += times * ranges.all_.out;
   all_.in += times * ranges.all_.in;
@@ -170,30 +170,30 @@ CostSum& CostSum::load(const Ranges& ranges, double times) {
   return *this;
 }
 
-CostSum& CostSum::then(const Ranges& ranges, double rounds) {
+OpCost& OpCost::then(const TransferCost& ranges, double rounds) {
   if (rounds <= 0) return *this;
   return load(ranges, rounds).chain(ranges.first() + (rounds - 1) * ranges.round());
 }
 
-CostSum& CostSum::chain(double nanoseconds) {
+OpCost& OpCost::chain(double nanoseconds) {
   first_ += nanoseconds;
   return *this;
 }
 
-CostSum& CostSum::after(double nanoseconds) {
+OpCost& OpCost::after(double nanoseconds) {
   passed_ += nanoseconds;
   return *this;
 }
 
-CostSum& CostSum::add(double bytes) {
+OpCost& OpCost::add(double bytes) {
   added_ += kAddition * time_at(bytes, costs_.inside.copied_per_second);
   return *this;
 }
 
-Duration CostSum::total() const {
+Duration OpCost::total() const {
   // Some centuries: sums of it are times still.
   constexpr double kMost = 1e18;
-  const double queued = Ranges::time(all_, way_) + passed_;
+  const double queued = TransferCost::time(all_, way_) + passed_;
   return Duration(std::llround(std::min(std::max(first_, queued) + added_, kMost)));
 }
 

@@ -38,7 +38,7 @@ struct CostLayout {
 };
 
 // An op, as far as costs depend on it.
-struct CostQuestion {
+struct CostQuery {
   Collective kind;
   double bytes;  // of the tensor (allreduce, broadcast, reduce), of one part (the others)
   CostLayout layout;
@@ -49,22 +49,22 @@ struct CostQuestion {
 
 // Messages of ranges of one length, cut into segments: what they take at each place where they
 // queue, in nanoseconds, of all segments and of first ones alone.
-class Ranges {
+class TransferCost {
  public:
-  Ranges(const CostQuestion& question, double range_bytes);
+  TransferCost(const CostQuery& question, double range_bytes);
 
   // What the busiest rank sends of them, inside its host or beyond; `copied`: so many have to be
   // copied to be sent.
-  Ranges& send(bool inside, double ranges, double copied);
-  Ranges& send(bool inside, double ranges) { return send(inside, ranges, ranges); }
-  Ranges& receive(bool inside, double ranges);
+  TransferCost& send(bool inside, double ranges, double copied);
+  TransferCost& send(bool inside, double ranges) { return send(inside, ranges, ranges); }
+  TransferCost& receive(bool inside, double ranges);
   // What the busiest line carries one way.
-  Ranges& cross(double ranges);
+  TransferCost& cross(double ranges);
   // What a host's memory carries.
-  Ranges& share(double ranges);
+  TransferCost& share(double ranges);
 
   // The busiest rank only sends, or only receives: its other ends are elsewhere, and idle.
-  Ranges& one_sided();
+  TransferCost& one_sided();
 
   // From the call until the last of the first segments is there.
   double first() const;
@@ -79,7 +79,7 @@ class Ranges {
   double line(bool inside) const;
 
  private:
-  friend class CostSum;
+  friend class OpCost;
   struct Load {
     double out = 0;  // of the busiest rank's core
     double in = 0;
@@ -87,7 +87,7 @@ class Ranges {
     double memory = 0;
   };
   // Of one segment, by the slower of the links that are used.
-  struct Way {
+  struct PathTime {
     double end = 0;
     double line = 0;
     double latency = 0;
@@ -95,7 +95,7 @@ class Ranges {
   };
   const LinkCosts& link(bool inside) const { return inside ? costs_.inside : costs_.between; }
   void use(bool inside);
-  static double time(const Load& load, const Way& way);
+  static double time(const Load& load, const PathTime& way);
 
   const NetworkCosts& costs_;
   const double bytes_;     // of a range
@@ -103,27 +103,27 @@ class Ranges {
   const double segment_;   // bytes of the first
   Load all_;
   Load first_;
-  Way way_;
+  PathTime way_;
 };
 
 // What follows each other, segment by segment: an op takes as long as its first segments, or as the
 // busiest place, whichever is more.
-class CostSum {
+class OpCost {
  public:
-  explicit CostSum(const CostQuestion& question) : costs_(question.costs) {}
+  explicit OpCost(const CostQuery& question) : costs_(question.costs) {}
 
   // The same ranks do so much more; in so many rounds of it.
-  CostSum& then(const Ranges& ranges, double rounds = 1);
+  OpCost& then(const TransferCost& ranges, double rounds = 1);
   // The same without waiting for it: chain() says how the first segments go.
-  CostSum& load(const Ranges& ranges, double times = 1);
-  CostSum& chain(double nanoseconds);
+  OpCost& load(const TransferCost& ranges, double times = 1);
+  OpCost& chain(double nanoseconds);
   // From the busiest place on others pass on what comes: of the last segment.
-  CostSum& after(double nanoseconds);
+  OpCost& after(double nanoseconds);
   // The same of any segment.
-  CostSum& pass_on(double nanoseconds) { return chain(nanoseconds).after(nanoseconds); }
+  OpCost& pass_on(double nanoseconds) { return chain(nanoseconds).after(nanoseconds); }
   // The busiest rank adds so many bytes to others. What comes is read where it lies: its copy has
   // been counted, and this is the rest.
-  CostSum& add(double bytes);
+  OpCost& add(double bytes);
 
   Duration total() const;
 
@@ -132,14 +132,14 @@ class CostSum {
   double first_ = 0;
   double passed_ = 0;
   double added_ = 0;
-  Ranges::Load all_;
-  Ranges::Way way_;
+  TransferCost::Load all_;
+  TransferCost::PathTime way_;
 };
 
 // What the busiest rank of a host of so many ranks has to do with an op by hosts (hosts.h). There
 // is a range for each column of each host, but parts only for ranks that there are: per host, on
 // average.
-struct ByHosts {
+struct HierarchicalLoad {
   double hosts;
   double columns;  // ranges of a host
   double mine;     // of those, what this rank carries
@@ -151,7 +151,7 @@ struct ByHosts {
   bool reduced;
   bool gathered;
 };
-ByHosts by_hosts(const CostQuestion& question, double ranks);
+HierarchicalLoad by_hosts(const CostQuery& question, double ranks);
 
 // What a send inside a host copies of what a reduce or a relay has just stored.
 inline constexpr double kStoredCopy = 0.5;
@@ -160,9 +160,9 @@ inline constexpr double kStoredCopy = 0.5;
 inline constexpr int64_t kTurnCount = 32 * 1024;
 
 // Of the algorithms whose files are too long for it.
-Duration ring_cost(const CostQuestion& question);
-Duration direct_cost(const CostQuestion& question);
-Duration hierarchical_cost(const CostQuestion& question);
-Duration hierarchical_direct_cost(const CostQuestion& question);
+Duration ring_cost(const CostQuery& question);
+Duration direct_cost(const CostQuery& question);
+Duration hierarchical_cost(const CostQuery& question);
+Duration hierarchical_direct_cost(const CostQuery& question);
 
 }  // namespace ringdist

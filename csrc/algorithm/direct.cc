@@ -15,7 +15,7 @@ namespace {
 
 // Each peer gets a message of its own: `contribution(s)` is this rank's for peer s.
 template <typename Contribution>
-void send_to_each(const Shape& shape, Contribution contribution, EdgeMark mark, Schedule& out) {
+void send_to_each(const Shape& shape, Contribution contribution, EdgeKind mark, Schedule& out) {
   for (int peer : peers_after(shape))
     out.steps.push_back(Step::send(contribution(peer), {peer}, mark));
 }
@@ -25,7 +25,7 @@ template <typename Place>
 void receive_from_each(const Shape& shape, Place place, Schedule& out) {
   const std::vector<int> peers = peers_after(shape);
   for (auto peer = peers.rbegin(); peer != peers.rend(); ++peer)
-    out.steps.push_back(Step::recv(place(*peer), *peer, EdgeMark::kResult));
+    out.steps.push_back(Step::recv(place(*peer), *peer, EdgeKind::kResult));
 }
 
 Schedule allreduce(const Shape& shape) {
@@ -34,9 +34,9 @@ Schedule allreduce(const Shape& shape) {
   const std::vector<int64_t> bounds = shards_of(shape, shape.size);
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   const Range own = place(shape.rank);
-  send_to_each(shape, place, EdgeMark::kContribution, out);
+  send_to_each(shape, place, EdgeKind::kContribution, out);
   out.steps.push_back(reduce_in_rank_order(shape, own, own));
-  out.steps.push_back(Step::send(own, peers_after(shape), EdgeMark::kResult));
+  out.steps.push_back(Step::send(own, peers_after(shape), EdgeKind::kResult));
   receive_from_each(shape, place, out);
   return out;
 }
@@ -48,7 +48,7 @@ Schedule reduce_scatter(const Shape& shape) {
   const auto mine = [&](int s) { return part(BufferId::kInput, bounds, s); };
   const Range own = mine(shape.rank);
   const Range result{BufferId::kOutput, 0, own.count};
-  send_to_each(shape, mine, EdgeMark::kContribution, out);
+  send_to_each(shape, mine, EdgeKind::kContribution, out);
   out.steps.push_back(reduce_in_rank_order(shape, result, own));
   return out;
 }
@@ -60,7 +60,7 @@ Schedule reduce(const Shape& shape) {
   if (shape.rank == shape.root)
     out.steps.push_back(reduce_in_rank_order(shape, all, all));
   else
-    out.steps.push_back(Step::send(all, {shape.root}, EdgeMark::kContribution));
+    out.steps.push_back(Step::send(all, {shape.root}, EdgeKind::kContribution));
   return out;
 }
 
@@ -71,7 +71,7 @@ Schedule allgather(const Shape& shape) {
   const Range input{BufferId::kInput, 0, place(shape.rank).count};
   out.steps.push_back(Step::copy(place(shape.rank), input));
   if (shape.size == 1) return out;
-  out.steps.push_back(Step::send(input, peers_after(shape), EdgeMark::kResult));
+  out.steps.push_back(Step::send(input, peers_after(shape), EdgeKind::kResult));
   receive_from_each(shape, place, out);
   return out;
 }
@@ -80,7 +80,7 @@ Schedule gather(const Shape& shape) {
   Schedule out;
   const Range input{BufferId::kInput, 0, shape.count};
   if (shape.rank != shape.root) {
-    out.steps.push_back(Step::send(input, {shape.root}, EdgeMark::kResult));
+    out.steps.push_back(Step::send(input, {shape.root}, EdgeKind::kResult));
     return out;
   }
   const std::vector<int64_t> bounds = output_bounds(shape);
@@ -94,12 +94,12 @@ Schedule scatter(const Shape& shape) {
   Schedule out;
   const Range output{BufferId::kOutput, 0, shape.count};
   if (shape.rank != shape.root) {
-    out.steps.push_back(Step::recv(output, shape.root, EdgeMark::kResult));
+    out.steps.push_back(Step::recv(output, shape.root, EdgeKind::kResult));
     return out;
   }
   const std::vector<int64_t> bounds = input_bounds(shape);
   const auto theirs = [&](int s) { return part(BufferId::kInput, bounds, s); };
-  send_to_each(shape, theirs, EdgeMark::kResult, out);
+  send_to_each(shape, theirs, EdgeKind::kResult, out);
   out.steps.push_back(Step::copy(output, theirs(shape.rank)));
   return out;
 }
@@ -117,7 +117,7 @@ void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out
   for (int k = 1; k < shape.size; ++k) {
     const int to = wrap(shape.rank + k, shape.size);
     const int from = wrap(shape.rank - k, shape.size);
-    Step mine = Step::send(sent(to), {to}, EdgeMark::kResult);
+    Step mine = Step::send(sent(to), {to}, EdgeKind::kResult);
     if (!shape.topology.same_host(shape.rank, to)) {
       if (mine.range.count >= kTurnCount) {
         if (!sends.empty()) mine.follows.push_back(sends.back());
@@ -128,7 +128,7 @@ void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out
     out.steps.push_back(std::move(mine));
     if (!shape.topology.same_host(shape.rank, from))
       receipts.push_back(static_cast<int>(out.steps.size()));
-    out.steps.push_back(Step::recv(place(from), from, EdgeMark::kResult));
+    out.steps.push_back(Step::recv(place(from), from, EdgeKind::kResult));
   }
 }
 
@@ -145,7 +145,7 @@ Schedule alltoall(const Shape& shape) {
     out.steps.push_back(Step::copy(place(shape.rank), own));
     return out;
   }
-  send_to_each(shape, theirs, EdgeMark::kResult, out);
+  send_to_each(shape, theirs, EdgeKind::kResult, out);
   out.steps.push_back(Step::copy(place(shape.rank), own));
   receive_from_each(shape, place, out);
   return out;
@@ -156,21 +156,21 @@ Schedule broadcast(const Shape& shape) {
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
   if (shape.rank == shape.root)
-    out.steps.push_back(Step::send(all, peers_after(shape), EdgeMark::kResult));
+    out.steps.push_back(Step::send(all, peers_after(shape), EdgeKind::kResult));
   else
-    out.steps.push_back(Step::recv(all, shape.root, EdgeMark::kResult));
+    out.steps.push_back(Step::recv(all, shape.root, EdgeKind::kResult));
   return out;
 }
 
 constexpr std::array kServes{
-    Served{Collective::kAllreduce, allreduce, longest_shard, {.for_few = true}},
-    Served{Collective::kReduceScatter, reduce_scatter, whole, {.for_few = true}},
-    Served{Collective::kReduce, reduce, whole},
-    Served{Collective::kAllgather, allgather, whole, {.best = true, .for_few = true}},
-    Served{Collective::kGather, gather, whole, {.best = true}},
-    Served{Collective::kScatter, scatter, whole, {.best = true}},
-    Served{Collective::kAlltoall, alltoall, whole, {.best = true}},
-    Served{Collective::kBroadcast, broadcast, whole, {.for_few = true}}};
+    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.for_few = true}},
+    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kReduce, reduce, whole},
+    CollectiveImpl{Collective::kAllgather, allgather, whole, {.best = true, .for_few = true}},
+    CollectiveImpl{Collective::kGather, gather, whole, {.best = true}},
+    CollectiveImpl{Collective::kScatter, scatter, whole, {.best = true}},
+    CollectiveImpl{Collective::kAlltoall, alltoall, whole, {.best = true}},
+    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_few = true}}};
 
 }  // namespace
 

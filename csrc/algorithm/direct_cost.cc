@@ -10,59 +10,59 @@ namespace ringdist {
 namespace {
 
 // The busiest rank's messages to all others, and theirs.
-class Everybody {
+class AllPeers {
  public:
-  explicit Everybody(const CostQuestion& question) : question_(question), at_(question.layout) {}
+  explicit AllPeers(const CostQuery& question) : question_(question), at_(question.layout) {}
 
   // Each gets a range of its own.
-  Ranges exchange(double range) const { return all(range, at_.least - 1); }
+  TransferCost exchange(double range) const { return all(range, at_.least - 1); }
   // All get the same, which is copied once; or as it is made, where `copied` is less.
-  Ranges spread(double range, double copied) const {
+  TransferCost spread(double range, double copied) const {
     return all(range, std::min<double>(copied, at_.least - 1));
   }
-  Ranges to_root(double range) const {
-    Ranges out = at_root(range);
+  TransferCost to_root(double range) const {
+    TransferCost out = at_root(range);
     return out.receive(true, at_.at_root - 1).receive(false, at_.elsewhere(at_.at_root));
   }
-  Ranges from_root(double range, double copied) const {
-    Ranges out = at_root(range);
+  TransferCost from_root(double range, double copied) const {
+    TransferCost out = at_root(range);
     return out.send(true, at_.at_root - 1, copied).send(false, at_.elsewhere(at_.at_root));
   }
 
   // Of long parts between hosts: each waits for those of the turn before.
   double turns(double range) const {
-    Ranges one(question_, range);
+    TransferCost one(question_, range);
     one.send(false, 1).receive(false, 1).cross(1);
     return at_.elsewhere(at_.least) * one.alone();
   }
 
  private:
-  Ranges at_root(double range) const {
-    Ranges out(question_, range);
+  TransferCost at_root(double range) const {
+    TransferCost out(question_, range);
     return out.one_sided().cross(at_.elsewhere(at_.at_root)).share(at_.at_root - 1);
   }
   // The rank with most beyond its host.
-  Ranges all(double range, double copied) const {
-    Ranges out(question_, range);
+  TransferCost all(double range, double copied) const {
+    TransferCost out(question_, range);
     const double here = at_.least - 1;
     const double elsewhere = at_.elsewhere(at_.least);
     out.send(true, here, copied).receive(true, here).share(at_.most * (at_.most - 1.0));
     return out.send(false, elsewhere).receive(false, elsewhere).cross(at_.crowd);
   }
 
-  const CostQuestion& question_;
+  const CostQuery& question_;
   const CostLayout& at_;
 };
 
 }  // namespace
 
-Duration direct_cost(const CostQuestion& question) {
+Duration direct_cost(const CostQuery& question) {
   const int size = question.layout.size;
   if (size == 1) return Duration(0);
   const double bytes = question.bytes;
   const double others = size - 1;
-  const Everybody all(question);
-  CostSum sum(question);
+  const AllPeers all(question);
+  OpCost sum(question);
   switch (question.kind) {
     case Collective::kAllreduce: {
       const double shard = bytes / size;

@@ -24,14 +24,14 @@ Schedule barrier(const Shape& shape) {
     const int to = wrap(shape.rank + distance, shape.size);
     const int from = wrap(shape.rank - distance, shape.size);
     out.scratch_count = 1;
-    out.steps.push_back(Step::send(token, {to}, EdgeMark::kContribution));
-    out.steps.push_back(Step::recv(token, from, EdgeMark::kContribution));
+    out.steps.push_back(Step::send(token, {to}, EdgeKind::kContribution));
+    out.steps.push_back(Step::recv(token, from, EdgeKind::kContribution));
   }
   return out;
 }
 
 // A way through all rounds crosses between hosts about as often as it takes to reach the last.
-Duration cost(const CostQuestion& question) {
+Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
   const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(at.size) - 1));
@@ -40,16 +40,17 @@ Duration cost(const CostQuestion& question) {
           ? std::min(rounds,
                      static_cast<int>(std::bit_width(static_cast<unsigned>(at.hosts) - 1)) + 1)
           : 0;
-  Ranges token(question, 1);
-  Ranges other = token;
+  TransferCost token(question, 1);
+  TransferCost other = token;
   token.send(true, 1).receive(true, 1);
   other.send(false, 1).receive(false, 1).cross(1);
-  return CostSum(question).then(token, rounds - far).then(other, far).total();
+  return OpCost(question).then(token, rounds - far).then(other, far).total();
 }
 
 int64_t one_element(int64_t, int) { return 1; }
 
-constexpr std::array kServes{Served{Collective::kBarrier, barrier, one_element, {.best = true}}};
+constexpr std::array kServes{
+    CollectiveImpl{Collective::kBarrier, barrier, one_element, {.best = true}}};
 
 }  // namespace
 

@@ -21,9 +21,9 @@ namespace {
 
 // One column's way through this host. Columns come one after another in a schedule: so a rank that
 // waits in one never keeps others from an earlier one.
-class Carrier {
+class ColumnLeader {
  public:
-  Carrier(const Hosts& hosts, int rank, int column)
+  ColumnLeader(const HostGrid& hosts, int rank, int column)
       : hosts_(hosts), rank_(rank), column_(column), here_(hosts.carrier(hosts.mine(), column)) {}
 
   bool is_me() const { return rank_ == here_; }
@@ -46,23 +46,23 @@ class Carrier {
       out.steps.push_back(Step::reduce(sum, std::move(sources), last));
       held = sum;
     }
-    if (!last) out.steps.push_back(Step::send(held, {after()}, EdgeMark::kContribution));
+    if (!last) out.steps.push_back(Step::send(held, {after()}, EdgeKind::kContribution));
     return held;
   }
 
   // Final values come to this host, `round` hosts from their origin, and go on: to `range`. Where
   // the round is 0 they are the carrier's `own`.
   void pass_on(int round, Range range, Range own, Schedule& out) const {
-    const EdgeMark first = EdgeMark::kResult;
+    const EdgeKind first = EdgeKind::kResult;
     if (!is_me()) {
-      const EdgeMark mark = round == 0 ? first : EdgeMark::kRelay;
+      const EdgeKind mark = round == 0 ? first : EdgeKind::kRelay;
       return out.steps.push_back(Step::recv(range, here_, mark));
     }
     std::vector<int> to = hosts_.targets(column_, /*onward=*/round + 1 < hosts_.count());
     if (round == 0) {
       if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), first));
     } else if (to.empty()) {
-      const EdgeMark mark = round == 1 ? first : EdgeMark::kRelay;
+      const EdgeKind mark = round == 1 ? first : EdgeKind::kRelay;
       out.steps.push_back(Step::recv(range, before(), mark));
     } else {
       out.steps.push_back(Step::relay(range, before(), std::move(to)));
@@ -73,7 +73,7 @@ class Carrier {
   int before() const { return hosts_.carrier(hosts_.mine() - 1, column_); }
   int after() const { return hosts_.carrier(hosts_.mine() + 1, column_); }
 
-  const Hosts& hosts_;
+  const HostGrid& hosts_;
   const int rank_;
   const int column_;
   const int here_;
@@ -83,7 +83,7 @@ class Carrier {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = shards_of(shape, hosts.columns_of_whole() * hosts.count());
   const auto place = [&](int column, int host) {
     return part(BufferId::kOutput, bounds, column * hosts.count() + wrap(host, hosts.count()));
@@ -91,12 +91,12 @@ Schedule allreduce(const Shape& shape) {
   for (int column = 0; column < hosts.columns_of_whole(); ++column)
     for (int round = 0; round < hosts.count(); ++round) {
       const Range shard = place(column, hosts.mine() - 1 - round);
-      (void)Carrier(hosts, shape.rank, column).reduce(round, shard, shard, out);
+      (void)ColumnLeader(hosts, shape.rank, column).reduce(round, shard, shard, out);
     }
   for (int column = 0; column < hosts.columns_of_whole(); ++column)
     for (int round = 0; round < hosts.count(); ++round) {
       const Range shard = place(column, hosts.mine() - round);
-      Carrier(hosts, shape.rank, column).pass_on(round, shard, shard, out);
+      ColumnLeader(hosts, shape.rank, column).pass_on(round, shard, shard, out);
     }
   return out;
 }
@@ -105,7 +105,7 @@ Schedule allreduce(const Shape& shape) {
 Schedule reduce_scatter(const Shape& shape) {
   if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = input_bounds(shape);
   int64_t longest = 0;
   for (int rank = 0; rank < shape.size; ++rank)
@@ -121,7 +121,7 @@ Schedule reduce_scatter(const Shape& shape) {
       const bool last = round + 1 == hosts.count();
       const Range sum = last ? Range{BufferId::kOutput, 0, mine.count}
                              : Range{BufferId::kScratch, slot * longest, mine.count};
-      const Range held = Carrier(hosts, shape.rank, column).reduce(round, mine, sum, out);
+      const Range held = ColumnLeader(hosts, shape.rank, column).reduce(round, mine, sum, out);
       if (held.buffer == BufferId::kScratch)
         out.scratch_count = std::max(out.scratch_count, (slot + 1) * longest);
     }
@@ -131,7 +131,7 @@ Schedule reduce_scatter(const Shape& shape) {
 
 Schedule allgather(const Shape& shape) {
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = output_bounds(shape);
   const auto place = [&](int rank) { return part(BufferId::kOutput, bounds, rank); };
   const Range input{BufferId::kInput, 0, place(shape.rank).count};
@@ -140,7 +140,7 @@ Schedule allgather(const Shape& shape) {
     for (int round = 0; round < hosts.count(); ++round) {
       const std::vector<int>& origins = hosts.ranks(hosts.mine() - round);
       if (column >= static_cast<int>(origins.size())) continue;
-      Carrier(hosts, shape.rank, column)
+      ColumnLeader(hosts, shape.rank, column)
           .pass_on(round, place(origins[static_cast<size_t>(column)]), input, out);
     }
   }
@@ -150,32 +150,32 @@ Schedule allgather(const Shape& shape) {
 Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Range all{BufferId::kOutput, 0, shape.count};
   const int round = wrap(hosts.mine() - hosts.of(shape.root), hosts.count());
-  Carrier(hosts, shape.rank, hosts.column_of(shape.root)).pass_on(round, all, all, out);
+  ColumnLeader(hosts, shape.rank, hosts.column_of(shape.root)).pass_on(round, all, all, out);
   return out;
 }
 
 Schedule reduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Range all{BufferId::kOutput, 0, shape.count};
   const Range sum = shape.rank == shape.root ? all : Range{BufferId::kScratch, 0, shape.count};
   const int round = wrap(hosts.mine() - hosts.of(shape.root) - 1, hosts.count());
-  const Carrier carrier(hosts, shape.rank, hosts.column_of(shape.root));
+  const ColumnLeader carrier(hosts, shape.rank, hosts.column_of(shape.root));
   if (carrier.reduce(round, all, sum, out).buffer == BufferId::kScratch)
     out.scratch_count = sum.end();
   return out;
 }
 
 constexpr std::array kServes{
-    Served{Collective::kAllreduce, allreduce, longest_shard, {.best_between_hosts = true}},
-    Served{Collective::kReduceScatter, reduce_scatter, whole, {.best_between_hosts = true}},
-    Served{Collective::kReduce, reduce, whole, {.best_between_hosts = true}},
-    Served{Collective::kAllgather, allgather, whole, {.best_between_hosts = true}},
-    Served{Collective::kBroadcast, broadcast, whole, {.best_between_hosts = true}}};
+    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.best_between_hosts = true}},
+    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.best_between_hosts = true}},
+    CollectiveImpl{Collective::kReduce, reduce, whole, {.best_between_hosts = true}},
+    CollectiveImpl{Collective::kAllgather, allgather, whole, {.best_between_hosts = true}},
+    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.best_between_hosts = true}}};
 
 }  // namespace
 

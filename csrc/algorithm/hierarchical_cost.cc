@@ -9,20 +9,20 @@ namespace ringdist {
 namespace {
 
 // Of a host of that many ranks.
-Duration cost_at(const CostQuestion& question, double ranks) {
+Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = by_hosts(question, ranks);
-  Ranges onward(question, range);
+  TransferCost onward(question, range);
   onward.send(false, mine_elsewhere).receive(false, mine_elsewhere).cross(columns_elsewhere);
-  CostSum sum(question);
+  OpCost sum(question);
   if (reduced) {
-    Ranges given(question, range);
+    TransferCost given(question, range);
     given.send(true, others).receive(true, mine * (ranks - 1)).share(columns * (ranks - 1));
     if (ranks > 1) sum.load(given, hosts).chain(given.first());
     sum.then(onward, hosts - 1).add(hosts * mine * ranks * range);
   }
   if (gathered) {
-    Ranges spread(question, range);
+    TransferCost spread(question, range);
     // What goes on besides is copied for that.
     spread.send(true, mine * (ranks - 1), mine * kStoredCopy / hosts).receive(true, others);
     spread.share(columns * (ranks - 1));
@@ -32,24 +32,24 @@ Duration cost_at(const CostQuestion& question, double ranks) {
   return sum.total();
 }
 
-Duration broadcast_cost(const CostQuestion& question) {
+Duration broadcast_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
-  Ranges all(question, question.bytes);
+  TransferCost all(question, question.bytes);
   all.send(false, 1).send(true, at.most - 1, 0).cross(1).share(at.most - 1);
   if (at.hosts > 2) all.receive(false, 1);
-  CostSum sum(question);
+  OpCost sum(question);
   sum.load(all.one_sided()).chain(all.hop(false)).pass_on((at.hosts - 2) * all.hop(false));
   if (at.most > 1) sum.pass_on(all.hop(true, 0));
   return sum.total();
 }
 
 // The busiest rank is a carrier in the middle, or the root where there are two hosts.
-Duration reduce_cost(const CostQuestion& question) {
+Duration reduce_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
-  Ranges all(question, question.bytes);
+  TransferCost all(question, question.bytes);
   all.receive(false, 1).receive(true, at.most - 1).cross(1).share(at.most - 1);
   if (at.hosts > 2) all.send(false, 1, kStoredCopy);
-  CostSum sum(question);
+  OpCost sum(question);
   sum.load(all.one_sided()).chain(all.hop(false)).pass_on((at.hosts - 2) * all.hop(false));
   if (at.most > 1) sum.chain(all.hop(true));
   return sum.add(at.most * question.bytes).total();
@@ -57,7 +57,7 @@ Duration reduce_cost(const CostQuestion& question) {
 
 }  // namespace
 
-Duration hierarchical_cost(const CostQuestion& question) {
+Duration hierarchical_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (!at.spans()) return direct_cost(question);
   if (question.kind == Collective::kBroadcast) return broadcast_cost(question);

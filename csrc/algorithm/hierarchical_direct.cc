@@ -17,7 +17,7 @@ namespace {
 // One column's way through one rank.
 class Column {
  public:
-  Column(const Hosts& hosts, int rank, int column)
+  Column(const HostGrid& hosts, int rank, int column)
       : hosts_(hosts), rank_(rank), column_(column), here_(hosts.carrier(hosts.mine(), column)) {}
 
   bool is_carrier() const { return rank_ == here_; }
@@ -33,7 +33,7 @@ class Column {
     if (!alone)
       out.steps.push_back(Step::reduce(sum, hosts_.local_sources(mine, sum), /*finish=*/false));
     const Range held = alone ? mine : sum;
-    out.steps.push_back(Step::send(held, {owner}, EdgeMark::kContribution));
+    out.steps.push_back(Step::send(held, {owner}, EdgeKind::kContribution));
     return held;
   }
 
@@ -47,7 +47,7 @@ class Column {
         const std::vector<Source> local = hosts_.local_sources(mine, sum);
         sources.insert(sources.end(), local.begin(), local.end());
       } else {
-        sources.push_back({hosts_.carrier(host, column_), sum, EdgeMark::kContribution});
+        sources.push_back({hosts_.carrier(host, column_), sum, EdgeKind::kContribution});
       }
     }
     out.steps.push_back(Step::reduce(sum, std::move(sources), /*finish=*/true));
@@ -61,20 +61,20 @@ class Column {
       for (int k = 1; k < hosts_.count(); ++k)
         to.push_back(hosts_.carrier(hosts_.mine() + k, column_));
       for (const int rank : hosts_.targets(column_, /*onward=*/false)) to.push_back(rank);
-      if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), EdgeMark::kResult));
+      if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), EdgeKind::kResult));
     } else if (hosts_.of(owner) == hosts_.mine()) {
-      out.steps.push_back(Step::recv(range, owner, EdgeMark::kResult));
+      out.steps.push_back(Step::recv(range, owner, EdgeKind::kResult));
     } else if (!is_carrier()) {
-      out.steps.push_back(Step::recv(range, here_, EdgeMark::kRelay));
+      out.steps.push_back(Step::recv(range, here_, EdgeKind::kRelay));
     } else if (hosts_.local().size() == 1) {
-      out.steps.push_back(Step::recv(range, owner, EdgeMark::kResult));
+      out.steps.push_back(Step::recv(range, owner, EdgeKind::kResult));
     } else {
       out.steps.push_back(Step::relay(range, owner, hosts_.targets(column_, /*onward=*/false)));
     }
   }
 
  private:
-  const Hosts& hosts_;
+  const HostGrid& hosts_;
   const int rank_;
   const int column_;
   const int here_;
@@ -84,7 +84,7 @@ class Column {
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = shards_of(shape, hosts.columns_of_whole() * hosts.count());
   const auto for_each = [&](int first, auto fn) {
     for (int column = 0; column < hosts.columns_of_whole(); ++column)
@@ -109,7 +109,7 @@ Schedule allreduce(const Shape& shape) {
 // Calls fn(column, owner) for every rank as the owner of its part, host by host from `first` hosts
 // on.
 template <typename Fn>
-void for_each_owner(const Hosts& hosts, int rank, int first, Fn fn) {
+void for_each_owner(const HostGrid& hosts, int rank, int first, Fn fn) {
   for (int k = 0; k < hosts.count(); ++k)
     for (const int owner : hosts.ranks(hosts.mine() + first + k))
       fn(Column(hosts, rank, hosts.column_of(owner)), owner);
@@ -120,7 +120,7 @@ void for_each_owner(const Hosts& hosts, int rank, int first, Fn fn) {
 Schedule reduce_scatter(const Shape& shape) {
   if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = input_bounds(shape);
   for_each_owner(hosts, shape.rank, 1, [&](const Column& column, int owner) {
     const Range mine = part(BufferId::kInput, bounds, owner);
@@ -135,7 +135,7 @@ Schedule reduce_scatter(const Shape& shape) {
 Schedule reduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Range all{BufferId::kOutput, 0, shape.count};
   const Column column(hosts, shape.rank, hosts.column_of(shape.root));
   if (hosts.of(shape.root) == hosts.mine())
@@ -148,7 +148,7 @@ Schedule reduce(const Shape& shape) {
 
 Schedule allgather(const Shape& shape) {
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const std::vector<int64_t> bounds = output_bounds(shape);
   const auto place = [&](int rank) { return part(BufferId::kOutput, bounds, rank); };
   const Range input{BufferId::kInput, 0, place(shape.rank).count};
@@ -162,7 +162,7 @@ Schedule allgather(const Shape& shape) {
 Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Range all{BufferId::kOutput, 0, shape.count};
   Column(hosts, shape.rank, hosts.column_of(shape.root)).spread(shape.root, all, all, out);
   return out;
@@ -173,7 +173,7 @@ Schedule broadcast(const Shape& shape) {
 // root's buffer, too, and go in one message.
 class Leader {
  public:
-  Leader(const Hosts& hosts, const Shape& shape, int host)
+  Leader(const HostGrid& hosts, const Shape& shape, int host)
       : ranks_(hosts.ranks(host)),
         count_(shape.count),
         of_root_(host == hosts.of(shape.root)),
@@ -208,7 +208,7 @@ class Leader {
 
 Schedule gather(const Shape& shape) {
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Leader mine(hosts, shape, hosts.mine());
   const Range input{BufferId::kInput, 0, shape.count};
   const auto place = [&](int rank) {
@@ -217,11 +217,11 @@ Schedule gather(const Shape& shape) {
   if (shape.rank == shape.root) {
     out.steps.push_back(Step::copy(place(shape.rank), input));
     for (const int rank : hosts.targets(0, /*onward=*/false))
-      out.steps.push_back(Step::recv(place(rank), rank, EdgeMark::kResult));
+      out.steps.push_back(Step::recv(place(rank), rank, EdgeKind::kResult));
     for (int k = 1; k < hosts.count(); ++k) {
       const Leader other(hosts, shape, hosts.mine() - k);
       other.for_each_message(BufferId::kOutput, [&](Range range, Range) {
-        out.steps.push_back(Step::recv(range, other.rank(), EdgeMark::kResult));
+        out.steps.push_back(Step::recv(range, other.rank(), EdgeKind::kResult));
       });
     }
   } else if (shape.rank == mine.rank() && mine.collects()) {
@@ -229,21 +229,21 @@ Schedule gather(const Shape& shape) {
     for (size_t i = 0; i < mine.ranks().size(); ++i) {
       const int rank = mine.ranks()[i];
       out.steps.push_back(rank == shape.rank ? Step::copy(mine.slot(i), input)
-                                             : Step::recv(mine.slot(i), rank, EdgeMark::kResult));
+                                             : Step::recv(mine.slot(i), rank, EdgeKind::kResult));
     }
     mine.for_each_message(BufferId::kOutput, [&](Range, Range range) {
-      out.steps.push_back(Step::send(range, {shape.root}, EdgeMark::kResult));
+      out.steps.push_back(Step::send(range, {shape.root}, EdgeKind::kResult));
     });
   } else {
     const int to = shape.rank == mine.rank() ? shape.root : mine.rank();
-    out.steps.push_back(Step::send(input, {to}, EdgeMark::kResult));
+    out.steps.push_back(Step::send(input, {to}, EdgeKind::kResult));
   }
   return out;
 }
 
 Schedule scatter(const Shape& shape) {
   Schedule out;
-  const Hosts hosts(shape);
+  const HostGrid hosts(shape);
   const Leader mine(hosts, shape, hosts.mine());
   const Range output{BufferId::kOutput, 0, shape.count};
   const auto theirs = [&](int rank) {
@@ -253,25 +253,25 @@ Schedule scatter(const Shape& shape) {
     for (int k = 1; k < hosts.count(); ++k) {
       const Leader other(hosts, shape, hosts.mine() + k);
       other.for_each_message(BufferId::kInput, [&](Range range, Range) {
-        out.steps.push_back(Step::send(range, {other.rank()}, EdgeMark::kResult));
+        out.steps.push_back(Step::send(range, {other.rank()}, EdgeKind::kResult));
       });
     }
     for (const int rank : hosts.targets(0, /*onward=*/false))
-      out.steps.push_back(Step::send(theirs(rank), {rank}, EdgeMark::kResult));
+      out.steps.push_back(Step::send(theirs(rank), {rank}, EdgeKind::kResult));
     out.steps.push_back(Step::copy(output, theirs(shape.rank)));
   } else if (shape.rank == mine.rank() && mine.collects()) {
     out.scratch_count = mine.scratch_count();
     mine.for_each_message(BufferId::kInput, [&](Range, Range range) {
-      out.steps.push_back(Step::recv(range, shape.root, EdgeMark::kResult));
+      out.steps.push_back(Step::recv(range, shape.root, EdgeKind::kResult));
     });
     for (size_t i = 0; i < mine.ranks().size(); ++i) {
       const int rank = mine.ranks()[i];
       out.steps.push_back(rank == shape.rank ? Step::copy(output, mine.slot(i))
-                                             : Step::send(mine.slot(i), {rank}, EdgeMark::kResult));
+                                             : Step::send(mine.slot(i), {rank}, EdgeKind::kResult));
     }
   } else {
     const int from = shape.rank == mine.rank() ? shape.root : mine.rank();
-    out.steps.push_back(Step::recv(output, from, EdgeMark::kResult));
+    out.steps.push_back(Step::recv(output, from, EdgeKind::kResult));
   }
   return out;
 }
@@ -279,13 +279,14 @@ Schedule scatter(const Shape& shape) {
 constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
 // One message a host, over one connection: several that share a line hinder each other.
 constexpr Preference kForHosts{.best_between_shared_hosts = true};
-constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
-                             Served{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
-                             Served{Collective::kReduce, reduce, whole, {.for_few = true}},
-                             Served{Collective::kAllgather, allgather, whole, kForCodecs},
-                             Served{Collective::kBroadcast, broadcast, whole, {.for_few = true}},
-                             Served{Collective::kGather, gather, all_parts, kForHosts},
-                             Served{Collective::kScatter, scatter, all_parts, kForHosts}};
+constexpr std::array kServes{
+    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
+    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
+    CollectiveImpl{Collective::kReduce, reduce, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kAllgather, allgather, whole, kForCodecs},
+    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kGather, gather, all_parts, kForHosts},
+    CollectiveImpl{Collective::kScatter, scatter, all_parts, kForHosts}};
 
 }  // namespace
 

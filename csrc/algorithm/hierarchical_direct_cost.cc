@@ -8,25 +8,25 @@ namespace ringdist {
 namespace {
 
 // Of a host of that many ranks.
-Duration cost_at(const CostQuestion& question, double ranks) {
+Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = by_hosts(question, ranks);
   // A part has one owner, whatever else its host carries.
   const double to_owners = mine_elsewhere * (hosts - 1);
   const double own = reduced && gathered ? to_owners : hosts - 1;
-  Ranges exchanged(question, range);
+  TransferCost exchanged(question, range);
   exchanged.send(false, reduced ? to_owners : own).receive(false, gathered ? to_owners : own);
   exchanged.cross(std::max(columns_elsewhere, reduced && gathered ? columns : ranks) * (hosts - 1));
-  CostSum sum(question);
+  OpCost sum(question);
   if (reduced) {
-    Ranges given(question, range);
+    TransferCost given(question, range);
     given.send(true, others * hosts).receive(true, mine * (ranks - 1) * hosts);
     given.share(columns * (ranks - 1) * hosts);
     if (ranks > 1) sum.then(given);
     sum.then(exchanged).add(hosts * mine * ranks * range);
   }
   if (gathered) {
-    Ranges spread(question, range);
+    TransferCost spread(question, range);
     spread.send(true, mine * (ranks - 1) * hosts, mine * hosts * kStoredCopy);
     spread.receive(true, others * hosts).share(columns * (ranks - 1) * hosts);
     sum.then(exchanged);
@@ -35,24 +35,24 @@ Duration cost_at(const CostQuestion& question, double ranks) {
   return sum.total();
 }
 
-Duration broadcast_cost(const CostQuestion& question) {
+Duration broadcast_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
-  Ranges all(question, question.bytes);
+  TransferCost all(question, question.bytes);
   all.send(false, at.hosts - 1).send(true, at.at_root - 1, 0).cross(at.hosts - 1);
   all.share(at.most - 1).one_sided();
-  CostSum sum(question);
+  OpCost sum(question);
   sum.then(all);
   if (at.most > 1) sum.pass_on(all.hop(true, 0));
   return sum.total();
 }
 
-Duration reduce_cost(const CostQuestion& question) {
+Duration reduce_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
-  CostSum sum(question);
-  Ranges given(question, question.bytes);
+  OpCost sum(question);
+  TransferCost given(question, question.bytes);
   given.receive(true, at.most - 1).share(at.most - 1).one_sided();
   if (at.most > 1) sum.chain(given.first()).add((at.most - 1) * question.bytes);
-  Ranges taken(question, question.bytes);
+  TransferCost taken(question, question.bytes);
   taken.receive(true, at.at_root - 1).receive(false, at.hosts - 1).cross(at.hosts - 1);
   sum.then(taken.one_sided()).add((at.at_root + at.hosts - 2) * question.bytes);
   return sum.total();
@@ -60,18 +60,18 @@ Duration reduce_cost(const CostQuestion& question) {
 
 // A gather or a scatter: the root has a message for each rank of its host, and for each other host.
 // The leaders' own ranks come before, or after.
-Duration rooted_cost(const CostQuestion& question) {
+Duration rooted_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
-  const auto moved = [&](Ranges ranges, bool inside, double count) {
+  const auto moved = [&](TransferCost ranges, bool inside, double count) {
     return question.kind == Collective::kGather ? ranges.receive(inside, count)
                                                 : ranges.send(inside, count);
   };
   const auto inside = [&](double ranks, double bytes) {
-    return moved(Ranges(question, bytes), /*inside=*/true, ranks).share(ranks);
+    return moved(TransferCost(question, bytes), /*inside=*/true, ranks).share(ranks);
   };
   const double others = at.hosts - 1.0;
-  const Ranges of_host(question, at.elsewhere(at.at_root) / others * question.bytes);
-  CostSum sum(question);
+  const TransferCost of_host(question, at.elsewhere(at.at_root) / others * question.bytes);
+  OpCost sum(question);
   sum.load(inside(at.at_root - 1, question.bytes));
   sum.then(moved(of_host, /*inside=*/false, others).cross(others).one_sided());
   // Segment by segment: what a leader's own ranks have of the last one, or of the first.
@@ -83,7 +83,7 @@ Duration rooted_cost(const CostQuestion& question) {
 
 }  // namespace
 
-Duration hierarchical_direct_cost(const CostQuestion& question) {
+Duration hierarchical_direct_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (!at.spans()) return direct_cost(question);
   if (question.kind == Collective::kBroadcast) return broadcast_cost(question);

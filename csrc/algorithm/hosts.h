@@ -13,9 +13,9 @@
 
 namespace ringdist {
 
-class Hosts {
+class HostGrid {
  public:
-  explicit Hosts(const Shape& shape)
+  explicit HostGrid(const Shape& shape)
       : rank_(shape.rank),
         topology_(shape.topology.hosts.empty() ? Topology::one_host(shape.size) : shape.topology) {}
 
@@ -41,8 +41,8 @@ class Hosts {
 
   // Of what a rank gives to a sum of its own host: only what a wire carries is encoded, but where
   // all share one host there is no wire, and a codec was asked for all the same.
-  EdgeMark contribution_mark() const {
-    return count() > 1 ? EdgeMark::kInside : EdgeMark::kContribution;
+  EdgeKind contribution_mark() const {
+    return count() > 1 ? EdgeKind::kInside : EdgeKind::kContribution;
   }
   // Of such a sum, by rank: mine lies there, the others' come to where it is made.
   std::vector<Source> local_sources(Range mine, Range sum) const {

@@ -18,24 +18,25 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
-  out.steps.push_back(Step::send(all, peers_after(shape), EdgeMark::kContribution));
+  out.steps.push_back(Step::send(all, peers_after(shape), EdgeKind::kContribution));
   out.steps.push_back(reduce_in_rank_order(shape, all, all));
   return out;
 }
 
-Duration cost(const CostQuestion& question) {
+Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
   const double elsewhere = at.elsewhere(at.least);
   const double here = at.least - 1;
-  Ranges all(question, question.bytes);
+  TransferCost all(question, question.bytes);
   all.send(true, here, std::min(1.0, here)).receive(true, here);
   all.share(at.most * (at.most - 1.0));
   all.send(false, elsewhere).receive(false, elsewhere).cross(at.crowd);
-  return CostSum(question).then(all).add((at.size - 1) * question.bytes).total();
+  return OpCost(question).then(all).add((at.size - 1) * question.bytes).total();
 }
 
-constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, whole, {.for_few = true}}};
+constexpr std::array kServes{
+    CollectiveImpl{Collective::kAllreduce, allreduce, whole, {.for_few = true}}};
 
 }  // namespace
 

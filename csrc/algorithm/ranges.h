@@ -17,7 +17,8 @@ inline int wrap(int rank, int size) {
   return r < 0 ? r + size : r;
 }
 
-// Served::longest: the longest of even_shards(count, shards), the whole, or no more than all parts.
+// CollectiveImpl::longest: the longest of even_shards(count, shards), the whole, or no more than
+// all parts.
 inline int64_t longest_shard(int64_t count, int shards) { return (count + shards - 1) / shards; }
 inline int64_t whole(int64_t count, int) { return count; }
 inline int64_t all_parts(int64_t count, int parts) { return count * parts; }

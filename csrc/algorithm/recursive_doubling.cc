@@ -21,8 +21,8 @@ namespace ringdist {
 namespace {
 
 // Those who take part in the exchanges, a power of two; the first `pairs` stand for two ranks each.
-struct Standing {
-  explicit Standing(int size)
+struct Participant {
+  explicit Participant(int size)
       : count(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), pairs(size - count) {}
   int rank_of(int place) const { return place < pairs ? 2 * place + 1 : place + pairs; }
   int place_of(int rank) const { return rank < 2 * pairs ? rank / 2 : rank - pairs; }
@@ -44,10 +44,10 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
-  const Standing standing(shape.size);
+  const Participant standing(shape.size);
   if (standing.gives_way(shape.rank)) {
-    out.steps.push_back(Step::send(all, {shape.rank + 1}, EdgeMark::kContribution));
-    out.steps.push_back(Step::recv(all, shape.rank + 1, EdgeMark::kResult));
+    out.steps.push_back(Step::send(all, {shape.rank + 1}, EdgeKind::kContribution));
+    out.steps.push_back(Step::recv(all, shape.rank + 1, EdgeKind::kResult));
     return out;
   }
   const int place = standing.place_of(shape.rank);
@@ -55,10 +55,10 @@ Schedule allreduce(const Shape& shape) {
   if (stands_for_two) out.steps.push_back(add(all, shape.rank, shape.rank - 1, /*finish=*/false));
   for (int bit = 1; bit < standing.count; bit *= 2) {
     const int peer = standing.rank_of(place ^ bit);
-    out.steps.push_back(Step::send(all, {peer}, EdgeMark::kContribution));
+    out.steps.push_back(Step::send(all, {peer}, EdgeKind::kContribution));
     out.steps.push_back(add(all, shape.rank, peer, /*finish=*/2 * bit == standing.count));
   }
-  if (stands_for_two) out.steps.push_back(Step::send(all, {shape.rank - 1}, EdgeMark::kResult));
+  if (stands_for_two) out.steps.push_back(Step::send(all, {shape.rank - 1}, EdgeKind::kResult));
   return out;
 }
 
@@ -71,7 +71,7 @@ struct Exchanges {
 
 // Where ranks lie in runs the first rounds are inside hosts. In large groups only looked for where
 // layouts are even.
-Exchanges exchanges_of(const CostLayout& at, const Standing& standing, int rounds) {
+Exchanges exchanges_of(const CostLayout& at, const Participant& standing, int rounds) {
   constexpr int kLooked = 64;
   if (!at.spans()) return {rounds};
   if (at.size > kLooked) {
@@ -95,33 +95,33 @@ Exchanges exchanges_of(const CostLayout& at, const Standing& standing, int round
   return out;
 }
 
-Duration cost(const CostQuestion& question) {
+Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
-  const Standing standing(at.size);
+  const Participant standing(at.size);
   const int rounds = std::countr_zero(static_cast<unsigned>(standing.count));
   const auto [inside, crossing] = exchanges_of(at, standing, rounds);
-  CostSum sum(question);
+  OpCost sum(question);
   if (standing.pairs > 0) {
     const bool apart = at.spans() && (at.most == 1 || at.crossings > at.hosts);
-    Ranges pair(question, question.bytes);
+    TransferCost pair(question, question.bytes);
     pair.send(!apart, 1).receive(!apart, 1).cross(apart ? 1 : 0);
     sum.load(pair).pass_on(2 * pair.hop(!apart)).add(question.bytes);
   }
   if (inside > 0) {
-    Ranges near(question, question.bytes);
+    TransferCost near(question, question.bytes);
     near.send(true, 1, (1 + kStoredCopy * (inside - 1)) / inside).receive(true, 1).share(at.most);
     sum.then(near, inside);
   }
   if (inside < rounds) {
-    Ranges far(question, question.bytes);
+    TransferCost far(question, question.bytes);
     far.send(false, 1).receive(false, 1).cross(crossing);
     sum.then(far, rounds - inside);
   }
   return sum.add(rounds * question.bytes).total();
 }
 
-constexpr std::array kServes{Served{Collective::kAllreduce, allreduce, whole}};
+constexpr std::array kServes{CollectiveImpl{Collective::kAllreduce, allreduce, whole}};
 
 }  // namespace
 

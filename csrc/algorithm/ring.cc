@@ -48,7 +48,7 @@ Range reduce_round_the_ring(const Shape& shape, Mine mine, Sum sum, Schedule& ou
   const Neighbours ring(shape);
   Range held = mine(ring.prev);
   for (int k = 0; k + 1 < shape.size; ++k) {
-    out.steps.push_back(Step::send(held, {ring.next}, EdgeMark::kContribution));
+    out.steps.push_back(Step::send(held, {ring.next}, EdgeKind::kContribution));
     const int shard = wrap(shape.rank - 2 - k, shape.size);
     held = sum(shard, k);
     out.steps.push_back(Step::reduce(held, {Source{ring.prev, held}, Source{-1, mine(shard)}},
@@ -62,12 +62,12 @@ Range reduce_round_the_ring(const Shape& shape, Mine mine, Sum sum, Schedule& ou
 template <typename Place>
 void gather(const Shape& shape, Range own, Place place, Schedule& out) {
   const Neighbours ring(shape);
-  out.steps.push_back(Step::send(own, {ring.next}, EdgeMark::kResult));
+  out.steps.push_back(Step::send(own, {ring.next}, EdgeKind::kResult));
   for (int k = 1; k + 1 < shape.size; ++k)
     out.steps.push_back(
         Step::relay(place(wrap(shape.rank - k, shape.size)), ring.prev, {ring.next}));
   // With two ranks nobody relays: what comes last comes from its owner.
-  const EdgeMark last = shape.size == 2 ? EdgeMark::kResult : EdgeMark::kRelay;
+  const EdgeKind last = shape.size == 2 ? EdgeKind::kResult : EdgeKind::kRelay;
   out.steps.push_back(Step::recv(place(ring.next), ring.prev, last));
 }
 
@@ -107,7 +107,7 @@ Schedule reduce(const Shape& shape) {
     reduce_round_the_ring(shape, place, [&](int s, int) { return place(s); }, out);
     for (int k = 1; k < shape.size; ++k) {
       const int owner = wrap(shape.rank + k, shape.size);
-      out.steps.push_back(Step::recv(place(owner), owner, EdgeMark::kResult));
+      out.steps.push_back(Step::recv(place(owner), owner, EdgeKind::kResult));
     }
     return out;
   }
@@ -115,7 +115,7 @@ Schedule reduce(const Shape& shape) {
   out.scratch_count = slots.total(shape.size - 1);
   const auto sum = [&](int s, int k) { return slots.at(k, place(s).count); };
   const Range own = reduce_round_the_ring(shape, place, sum, out);
-  out.steps.push_back(Step::send(own, {shape.root}, EdgeMark::kResult));
+  out.steps.push_back(Step::send(own, {shape.root}, EdgeKind::kResult));
   return out;
 }
 
@@ -131,10 +131,10 @@ Schedule allgather(const Shape& shape) {
 }
 
 constexpr std::array kServes{
-    Served{Collective::kAllreduce, allreduce, longest_shard, {.best = true}},
-    Served{Collective::kReduceScatter, reduce_scatter, whole, {.best = true}},
-    Served{Collective::kReduce, reduce, longest_shard, {.best = true}},
-    Served{Collective::kAllgather, allgather, whole}};
+    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.best = true}},
+    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.best = true}},
+    CollectiveImpl{Collective::kReduce, reduce, longest_shard, {.best = true}},
+    CollectiveImpl{Collective::kAllgather, allgather, whole}};
 
 }  // namespace
 

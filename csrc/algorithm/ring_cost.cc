@@ -3,7 +3,7 @@
 
 namespace ringdist {
 
-Duration ring_cost(const CostQuestion& question) {
+Duration ring_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
   const double size = at.size;
@@ -13,8 +13,8 @@ Duration ring_cost(const CostQuestion& question) {
   const double rounds = question.kind == Collective::kAllreduce ? 2 * (size - 1) : size - 1;
   // After the first, each sends what it has just stored.
   const double copied = (1 + kStoredCopy * (rounds - 1)) / rounds;
-  Ranges round(question, range);
-  CostSum sum(question);
+  TransferCost round(question, range);
+  OpCost sum(question);
   if (!at.spans()) {
     sum.then(round.send(true, 1, copied).receive(true, 1).share(size), rounds);
   } else {
@@ -25,7 +25,7 @@ Duration ring_cost(const CostQuestion& question) {
         .chain(rounds * ((1 - crossings) * round.hop(true, copied) + crossings * round.hop(false)));
   }
   if (question.kind == Collective::kReduce) {
-    Ranges last(question, range);
+    TransferCost last(question, range);
     const double elsewhere = at.elsewhere(at.at_root);
     last.receive(true, size - 1 - elsewhere).receive(false, elsewhere).cross(elsewhere);
     sum.then(last.one_sided());

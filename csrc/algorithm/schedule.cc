@@ -24,15 +24,15 @@ std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& p
 
 }  // namespace
 
-std::string_view edge_mark_name(EdgeMark mark) {
+std::string_view edge_mark_name(EdgeKind mark) {
   switch (mark) {
-    case EdgeMark::kContribution:
+    case EdgeKind::kContribution:
       return "contribution";
-    case EdgeMark::kResult:
+    case EdgeKind::kResult:
       return "result";
-    case EdgeMark::kRelay:
+    case EdgeKind::kRelay:
       return "relay";
-    case EdgeMark::kInside:
+    case EdgeKind::kInside:
       return "host's own contribution";
   }
   check_failed("an edge mark that there is not", std::source_location::current());
@@ -43,7 +43,7 @@ bool reduces(Collective kind) {
          kind == Collective::kReduce;
 }
 
-Step Step::send(Range range, std::vector<int> to, EdgeMark mark) {
+Step Step::send(Range range, std::vector<int> to, EdgeKind mark) {
   Step step;
   step.kind = StepKind::kSend;
   step.mark = mark;
@@ -52,7 +52,7 @@ Step Step::send(Range range, std::vector<int> to, EdgeMark mark) {
   return step;
 }
 
-Step Step::recv(Range range, int from, EdgeMark mark) {
+Step Step::recv(Range range, int from, EdgeKind mark) {
   Step step;
   step.kind = StepKind::kRecv;
   step.mark = mark;
@@ -64,7 +64,7 @@ Step Step::recv(Range range, int from, EdgeMark mark) {
 Step Step::reduce(Range range, std::vector<Source> sources, bool finish) {
   Step step;
   step.kind = StepKind::kReduce;
-  step.mark = EdgeMark::kContribution;
+  step.mark = EdgeKind::kContribution;
   step.range = range;
   step.sources = std::move(sources);
   step.finish = finish;
@@ -74,7 +74,7 @@ Step Step::reduce(Range range, std::vector<Source> sources, bool finish) {
 Step Step::relay(Range range, int from, std::vector<int> to) {
   Step step;
   step.kind = StepKind::kRelay;
-  step.mark = EdgeMark::kRelay;
+  step.mark = EdgeKind::kRelay;
   step.range = range;
   step.from = from;
   step.to = std::move(to);
@@ -123,19 +123,19 @@ std::vector<int64_t> output_bounds(const Shape& shape) {
   return bounds_of(shape, shape.output_parts);
 }
 
-const Served* Algorithm::find(Collective kind) const {
-  const auto found = std::ranges::find(serves, kind, &Served::kind);
+const CollectiveImpl* Algorithm::find(Collective kind) const {
+  const auto found = std::ranges::find(serves, kind, &CollectiveImpl::kind);
   return found == serves.end() ? nullptr : &*found;
 }
 
 std::vector<Collective> Algorithm::collectives() const {
   std::vector<Collective> out;
-  for (const Served& one : serves) out.push_back(one.kind);
+  for (const CollectiveImpl& one : serves) out.push_back(one.kind);
   return out;
 }
 
-const Served& Algorithm::served(Collective kind) const {
-  const Served* found = find(kind);
+const CollectiveImpl& Algorithm::served(Collective kind) const {
+  const CollectiveImpl* found = find(kind);
   if (found == nullptr)
     check_failed(std::string(name) + " has no schedule for " + std::string(collective_name(kind)),
                  std::source_location::current());

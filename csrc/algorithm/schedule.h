@@ -27,7 +27,7 @@
 namespace ringdist {
 
 struct Config;
-struct CostQuestion;
+struct CostQuery;
 
 enum class StepKind : uint8_t {
   kSend,    // range -> every peer in `to`
@@ -38,25 +38,25 @@ enum class StepKind : uint8_t {
 };
 
 // What travels on an edge; the engine maps it to a codec.
-enum class EdgeMark : uint8_t {
+enum class EdgeKind : uint8_t {
   kContribution,  // one rank's input, or a partial sum of several
   kResult,        // final values, sent by the rank that owns them
   kRelay,         // final values that another rank encoded
   kInside,        // a contribution to a sum of the own host, which leaves it in other words
 };
 
-std::string_view edge_mark_name(EdgeMark mark);  // for people
+std::string_view edge_mark_name(EdgeKind mark);  // for people
 
 // One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
 struct Source {
   int peer = -1;
   Range range;
-  EdgeMark mark = EdgeMark::kContribution;  // of what arrives
+  EdgeKind mark = EdgeKind::kContribution;  // of what arrives
 };
 
 struct Step {
   StepKind kind = StepKind::kSend;
-  EdgeMark mark = EdgeMark::kContribution;  // of what it sends or receives
+  EdgeKind mark = EdgeKind::kContribution;  // of what it sends or receives
   Range range;
   int from = -1;
   std::vector<int> to;
@@ -66,8 +66,8 @@ struct Step {
   // theirs. So ranks that all have much for all others take turns.
   std::vector<int> follows = {};
 
-  static Step send(Range range, std::vector<int> to, EdgeMark mark);
-  static Step recv(Range range, int from, EdgeMark mark);
+  static Step send(Range range, std::vector<int> to, EdgeKind mark);
+  static Step recv(Range range, int from, EdgeKind mark);
   static Step reduce(Range range, std::vector<Source> sources, bool finish);
   static Step relay(Range range, int from, std::vector<int> to);
   static Step copy(Range range, Range source);
@@ -143,7 +143,7 @@ struct Preference {
 };
 
 // What an algorithm has for a collective.
-struct Served {
+struct CollectiveImpl {
   Collective kind;
   Schedule (*build)(const Shape& shape);
   // No step of such a schedule moves more elements, of `count` as in Shape and parts of that size,
@@ -159,24 +159,24 @@ struct Algorithm {
   bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
-  std::span<const Served> serves;
+  std::span<const CollectiveImpl> serves;
   // By hosts (hosts.h), and meant for groups that span hosts: sums begin inside them, and an
   // allreduce has a shard for each column of each host. Else it has one for each rank.
   bool by_hosts = false;
   // Never by itself in large groups: all ranks' whole tensors come to each at once.
   bool only_for_few = false;
   // What such an op takes, about: algorithm/cost.h.
-  Duration (*cost)(const CostQuestion& question);
+  Duration (*cost)(const CostQuery& question);
 
-  const Served* find(Collective kind) const;  // nullptr: it has none
+  const CollectiveImpl* find(Collective kind) const;  // nullptr: it has none
   bool supports(Collective kind) const { return find(kind) != nullptr; }
   std::vector<Collective> collectives() const;
   // Of one that it supports.
-  const Served& served(Collective kind) const;
+  const CollectiveImpl& served(Collective kind) const;
   Schedule build(Collective kind, const Shape& shape) const { return served(kind).build(shape); }
   // Of an allreduce.
   int shard_count(int size, const Topology& topology) const;
-  // It has edges that are not encoded, whatever codec is asked for (EdgeMark::kInside).
+  // It has edges that are not encoded, whatever codec is asked for (EdgeKind::kInside).
   bool uncoded_inside(const Topology& topology) const {
     return by_hosts && topology.hosts.size() > 1;
   }

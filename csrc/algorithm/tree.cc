@@ -13,13 +13,13 @@
 namespace ringdist {
 namespace {
 
-struct Place {
+struct TreePosition {
   int parent = -1;            // -1 at the root
   std::vector<int> children;  // largest subtree first: it takes longest
 };
 
-Place place_of(const Shape& shape) {
-  Place out;
+TreePosition place_of(const Shape& shape) {
+  TreePosition out;
   const int v = wrap(shape.rank - shape.root, shape.size);
   int bit = 1;  // v's lowest set bit; at the root, a bit above all ranks
   while (bit < shape.size && (v & bit) == 0) bit <<= 1;
@@ -33,20 +33,20 @@ Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
-  Place place = place_of(shape);
+  TreePosition place = place_of(shape);
   if (place.parent < 0)
-    out.steps.push_back(Step::send(all, std::move(place.children), EdgeMark::kResult));
+    out.steps.push_back(Step::send(all, std::move(place.children), EdgeKind::kResult));
   else if (!place.children.empty())
     out.steps.push_back(Step::relay(all, place.parent, std::move(place.children)));
   else
     out.steps.push_back(Step::recv(
-        all, place.parent, place.parent == shape.root ? EdgeMark::kResult : EdgeMark::kRelay));
+        all, place.parent, place.parent == shape.root ? EdgeKind::kResult : EdgeKind::kRelay));
   return out;
 }
 
 // Where ranks lie in runs on hosts of a power of two and the root begins one, the largest subtrees
 // are other hosts'; else some of the smaller ones are as well.
-Duration cost(const CostQuestion& question) {
+Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
   const auto depth_of = [](int ranks) {
@@ -61,10 +61,10 @@ Duration cost(const CostQuestion& question) {
   const int far = std::min(depth, std::max(served, depth_of(at.hosts) + (whole ? 0 : 1)));
   const int near = depth - far;
   const double line = far == 0 ? at.size - 1 : at.most - 1;  // of a host's memory
-  Ranges root(question, question.bytes);
+  TransferCost root(question, question.bytes);
   root.one_sided().send(false, far).send(true, near, far == 0 ? 1 : 0).cross(far).share(line);
   // The largest subtree's root has one child less, and what it passes on comes first.
-  Ranges relay(question, question.bytes);
+  TransferCost relay(question, question.bytes);
   const bool inside = far == 0;
   relay.one_sided().receive(inside, 1).send(false, far - 1).cross(far - 1).share(line);
   relay.send(true, inside ? near - 1 : near, inside && near > 1 ? kStoredCopy : 0);
@@ -74,12 +74,12 @@ Duration cost(const CostQuestion& question) {
       std::max(0, far - 1) * passing + (far > 0 ? near : near - 1) * root.hop(true, kStoredCopy);
   const double hops = far * root.hop(false) +
                       (near > 0 ? root.hop(true) + (near - 1) * root.hop(true, kStoredCopy) : 0);
-  const Duration by_root = CostSum(question).load(root).chain(hops).after(last).total();
+  const Duration by_root = OpCost(question).load(root).chain(hops).after(last).total();
   if (depth < 2) return by_root;
-  return std::max(by_root, CostSum(question).load(relay).chain(hops).after(last).total());
+  return std::max(by_root, OpCost(question).load(relay).chain(hops).after(last).total());
 }
 
-constexpr std::array kServes{Served{Collective::kBroadcast, broadcast, whole}};
+constexpr std::array kServes{CollectiveImpl{Collective::kBroadcast, broadcast, whole}};
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 namespace ringdist {
 
 // A device, and the stream that the op's caller uses.
-struct DevicePlace {
+struct DeviceStream {
   int device = 0;
   void* stream = nullptr;  // cudaStream_t: the op comes after what it holds
 };

@@ -8,15 +8,15 @@
 namespace ringdist {
 
 // From here to the end of the scope, in this thread.
-class FloatMode {
+class ScopedFloatMode {
  public:
-  FloatMode() {
+  ScopedFloatMode() {
     fegetmode(&before_);
     fesetmode(FE_DFL_MODE);
   }
-  ~FloatMode() { fesetmode(&before_); }
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
+  ~ScopedFloatMode() { fesetmode(&before_); }
+  ScopedFloatMode(const ScopedFloatMode&) = delete;
+  ScopedFloatMode& operator=(const ScopedFloatMode&) = delete;
 
  private:
   femode_t before_;

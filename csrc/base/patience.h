@@ -7,8 +7,8 @@
 
 namespace ringdist {
 
-struct Patience {
-  Patience(TimePoint until) : deadline(until) {}
+struct CancellableDeadline {
+  CancellableDeadline(TimePoint until) : deadline(until) {}
   // Never longer, whoever else says how long.
   void shorten(TimePoint until) {
     TimePoint now = deadline;

@@ -16,9 +16,9 @@ struct TraceSpan {
 };
 
 // Any thread; brief. What cannot be kept is dropped.
-class Recorder {
+class TraceRecorder {
  public:
-  virtual ~Recorder() = default;
+  virtual ~TraceRecorder() = default;
   virtual void add(const TraceSpan& span) noexcept = 0;
 };
 

@@ -11,15 +11,15 @@
 
 namespace ringdist {
 
-class Recycler final : public std::pmr::memory_resource {
+class FreeListResource final : public std::pmr::memory_resource {
  public:
-  Recycler() = default;
-  ~Recycler() override {
+  FreeListResource() = default;
+  ~FreeListResource() override {
     for (Free*& list : free_)
       while (list != nullptr) ::operator delete(pop(list));
   }
-  Recycler(const Recycler&) = delete;
-  Recycler& operator=(const Recycler&) = delete;
+  FreeListResource(const FreeListResource&) = delete;
+  FreeListResource& operator=(const FreeListResource&) = delete;
 
  private:
   static constexpr size_t kLeast = 32;

@@ -53,10 +53,10 @@ class ScratchPool {
 
 // Memory of a pool that several may hold; the last one gives it back. Without memory unless made
 // with some.
-class HeldBytes {
+class PooledBuffer {
  public:
-  HeldBytes() = default;
-  HeldBytes(std::shared_ptr<ScratchPool> pool, size_t bytes) : size_(bytes) {
+  PooledBuffer() = default;
+  PooledBuffer(std::shared_ptr<ScratchPool> pool, size_t bytes) : size_(bytes) {
     std::byte* const memory = pool->take(bytes).release();
     memory_ = {memory, [pool = std::move(pool), bytes](std::byte* back) {
                  pool->give_back(ScratchPool::Block(back), bytes);
@@ -75,9 +75,9 @@ class HeldBytes {
   size_t size_ = 0;
 };
 
-inline HeldBytes held_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
+inline PooledBuffer held_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
   if (bytes.empty()) return {};
-  HeldBytes out(pool, bytes.size());
+  PooledBuffer out(pool, bytes.size());
   std::memcpy(out.bytes().data(), bytes.data(), bytes.size());
   return out;
 }

@@ -11,14 +11,14 @@
 
 namespace ringdist {
 
-struct InOneOrder {
+struct SeqCstOrders {
   static constexpr std::memory_order kShow = std::memory_order_seq_cst;
   static constexpr std::memory_order kLook = std::memory_order_seq_cst;
 };
 
-template <typename T, typename Orders = InOneOrder,
+template <typename T, typename Orders = SeqCstOrders,
           template <typename> typename Atomic = std::atomic>
-class Sign {
+class DekkerWord {
  public:
   void show(T value) { word_.store(value, Orders::kShow); }
   T look() const { return word_.load(Orders::kLook); }

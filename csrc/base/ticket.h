@@ -5,7 +5,7 @@
 
 namespace ringdist {
 
-using Ticket = uint64_t;
-inline constexpr Ticket kNoTicket = 0;  // nobody wants to know
+using SendId = uint64_t;
+inline constexpr SendId kNoTicket = 0;  // nobody wants to know
 
 }  // namespace ringdist

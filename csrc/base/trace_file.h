@@ -1,5 +1,5 @@
-// A Recorder as a file: events of Chrome's trace format (the JSON array of "Trace Event Format"),
-// one in a line, so that what is there of a process that was killed can be read.
+// A TraceRecorder as a file: events of Chrome's trace format (the JSON array of "Trace Event
+// Format"), one in a line, so that what is there of a process that was killed can be read.
 //
 // ph "M" (metadata): process_name (args.name), thread_name of each track, "start" (ts, and
 // args.start_time_since_epoch_in_micros, of the same moment), "clock" (ts, and
@@ -23,7 +23,7 @@
 
 namespace ringdist {
 
-class TraceFile final : public Recorder {
+class TraceFile final : public TraceRecorder {
  public:
   // A new file, in place of one that is there. `name`: the process', for people. Error: kSystem, it
   // cannot be written. In a child of fork() it does nothing.

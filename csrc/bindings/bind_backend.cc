@@ -94,7 +94,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
   OfProcess out{context.value(), {}, codecs.value()};
   out.options.config = config.value();
   out.options.costs = costs.value();
-  out.options.make_runner = [path = config.value().device_path](RunnerGroup& group) {
+  out.options.make_runner = [path = config.value().device_path](RunnerDelegate& group) {
     return make_cuda_runner(group, path);
   };
   out.options.store_home = process_store_home();
@@ -163,7 +163,7 @@ ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store
 std::vector<std::tuple<int, std::string, std::string>> lost_members(
     const ProcessGroupRing::Next& next) {
   std::vector<std::tuple<int, std::string, std::string>> out;
-  for (const Shrunk::Member& one : next.shrunk.lost)
+  for (const ShrinkResult::LostMember& one : next.shrunk.lost)
     out.emplace_back(one.rank, one.died ? "died" : "silent", one.where);
   return out;
 }

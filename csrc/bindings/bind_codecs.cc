@@ -21,7 +21,7 @@ py::list codec_examples() {
 py::dict measure(const std::string& spec, size_t elements, double seconds) {
   auto codec = parse_codec(spec);
   throw_if(codec.error());
-  CodecFigures figures;
+  CodecMetrics figures;
   {
     py::gil_scoped_release release;
     figures = measure_codec(*codec.value(), elements, seconds);

@@ -23,8 +23,8 @@ CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
 // Elements and codec of each stretch of a contribution.
 using Pieces = std::vector<std::pair<int64_t, std::string>>;
 
-std::vector<CodedPiece> pieces_of(const ProcessGroupRing& group, const Pieces& pieces) {
-  std::vector<CodedPiece> out;
+std::vector<CompressedPiece> pieces_of(const ProcessGroupRing& group, const Pieces& pieces) {
+  std::vector<CompressedPiece> out;
   for (const auto& [count, codec] : pieces) out.push_back({count, codecs_of(group, codec)});
   return out;
 }
@@ -84,7 +84,7 @@ std::string check_codec(const std::string& argument, const std::string& spec, in
   return treatment.value()->name();
 }
 
-py::dict report(Compression& compression) {
+py::dict report(DdpCompressor& compression) {
   CompressionReport r;
   {
     py::gil_scoped_release release;
@@ -106,8 +106,8 @@ py::dict report(Compression& compression) {
   return out;
 }
 
-py::tuple state(Compression& compression, bool adopted) {
-  Compression::State s;
+py::tuple state(DdpCompressor& compression, bool adopted) {
+  DdpCompressor::State s;
   {
     py::gil_scoped_release release;
     s = compression.state(adopted);
@@ -115,33 +115,34 @@ py::tuple state(Compression& compression, bool adopted) {
   return py::make_tuple(s.steps, s.scale, s.residuals);
 }
 
-std::shared_ptr<torch::jit::PythonFutureWrapper> run(Compression& compression,
+std::shared_ptr<torch::jit::PythonFutureWrapper> run(DdpCompressor& compression,
                                                      c10d::GradBucket& bucket) {
   py::gil_scoped_release release;
   return std::make_shared<torch::jit::PythonFutureWrapper>(compression.run(bucket));
 }
 
 // Of who is not DDP.
-std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(Compression& compression, size_t index,
-                                                            size_t count, const at::Tensor& buffer,
+std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(DdpCompressor& compression,
+                                                            size_t index, size_t count,
+                                                            const at::Tensor& buffer,
                                                             std::vector<at::Tensor> parameters) {
   c10d::GradBucket bucket(index, count, buffer, {}, {}, {}, std::move(parameters), std::nullopt);
   return run(compression, bucket);
 }
 
-std::shared_ptr<Compression> make_compression(c10::intrusive_ptr<ProcessGroupRing> group,
-                                              std::string codec, int64_t warmup_steps,
-                                              std::map<int64_t, std::string> schedule,
-                                              std::optional<bool> error_feedback, double guard,
-                                              int64_t measure_every, AtStep at_step,
-                                              bool all_buckets_come) {
+std::shared_ptr<DdpCompressor> make_compression(c10::intrusive_ptr<ProcessGroupRing> group,
+                                                std::string codec, int64_t warmup_steps,
+                                                std::map<int64_t, std::string> schedule,
+                                                std::optional<bool> error_feedback, double guard,
+                                                int64_t measure_every, AtStep at_step,
+                                                bool all_buckets_come) {
   CompressionOptions options{std::move(codec), warmup_steps, std::move(schedule),
                              error_feedback,   guard,        measure_every};
-  using Buckets = Compression::Buckets;
-  auto* made = new Compression(std::move(group), std::move(options), std::move(at_step),
-                               all_buckets_come ? Buckets::kAll : Buckets::kOfDdp);
+  using Buckets = DdpCompressor::Buckets;
+  auto* made = new DdpCompressor(std::move(group), std::move(options), std::move(at_step),
+                                 all_buckets_come ? Buckets::kAll : Buckets::kOfDdp);
   // Its end waits for what is in flight, which must not keep other Python threads waiting.
-  return {made, [](Compression* compression) {
+  return {made, [](DdpCompressor* compression) {
             if (PyGILState_Check() == 0) return delete compression;
             py::gil_scoped_release release;
             delete compression;
@@ -170,14 +171,14 @@ void bind_operations(py::module_& module) {
 void bind_compress(py::module_& module) {
   bind_operations(module);
   const py::call_guard<py::gil_scoped_release> no_gil;
-  py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression")
+  py::class_<DdpCompressor, std::shared_ptr<DdpCompressor>>(module, "Compression")
       .def(py::init(&make_compression), py::kw_only(), py::arg("group"), py::arg("codec"),
            py::arg("warmup_steps"), py::arg("schedule"), py::arg("error_feedback"),
            py::arg("guard"), py::arg("measure_every"), py::arg("at_step"),
            py::arg("all_buckets_come") = false)
       .def(
           "add_parameter",
-          [](Compression& self, const at::Tensor& tensor, std::string name, std::string codec,
+          [](DdpCompressor& self, const at::Tensor& tensor, std::string name, std::string codec,
              std::string coarsest) {
             self.add_parameter(tensor, std::move(name), {std::move(codec), std::move(coarsest)});
           },
@@ -186,11 +187,11 @@ void bind_compress(py::module_& module) {
       .def("run_bucket", &run_bucket, py::arg("index"), py::arg("count"), py::arg("buffer"),
            py::arg("parameters"))
       .def("report", &report)
-      .def("residual_norm", &Compression::residual_norm, no_gil)
+      .def("residual_norm", &DdpCompressor::residual_norm, no_gil)
       .def("state", &state, py::arg("adopted") = false)
       .def(
           "load",
-          [](Compression& self, int64_t steps, double scale, Compression::Residuals residuals) {
+          [](DdpCompressor& self, int64_t steps, double scale, DdpCompressor::Residuals residuals) {
             self.load({steps, scale, std::move(residuals)});
           },
           py::arg("steps"), py::arg("scale"), py::arg("residuals"), no_gil);

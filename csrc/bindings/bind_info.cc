@@ -42,13 +42,13 @@ py::dict cuda_info() {
 py::tuple cuda_devices() {
   const auto library = load_cuda();
   throw_if(library.error());
-  DevicesFound found;
+  DeviceList found;
   {
     const py::gil_scoped_release release;
     found = library.value()->devices();
   }
   py::list devices;
-  for (const DeviceFound& device : found.devices)
+  for (const DeviceInfo& device : found.devices)
     devices.append(py::make_tuple(device.name, device.capability, device.bytes, device.address));
   return py::make_tuple(devices, found.problem);
 }
@@ -129,7 +129,7 @@ py::dict stats() {
   const Statistics& s = context ? context->statistics() : nothing_yet;
   for (const CounterRow& row : kCounters)
     out[py::str(row.name.data(), row.name.size())] = (s.*row.counter).load();
-  const SharedBlocks::Figures shared = SharedBlocks::of_process().figures();
+  const SharedBlockRegistry::Figures shared = SharedBlockRegistry::of_process().figures();
   out["shared_tensors"] = shared.blocks;
   out["shared_bytes"] = shared.bytes;
   out["bytes_read_in_place"] = shared.bytes_read;

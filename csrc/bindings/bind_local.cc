@@ -55,7 +55,7 @@ class LocalRanks {
   using Group = std::vector<std::shared_ptr<Communicator>>;
 
   void check_flat(const std::string& argument, const Tensors& tensors, int64_t count) const;
-  const TreatmentPtr& treatment(const std::string& spec, bool feedback);
+  const CompressionMethodPtr& treatment(const std::string& spec, bool feedback);
   BucketPlan make_plan(const std::vector<Part>& parts, const at::Tensor* residual, int64_t count);
   OpRequest make_request(const BucketPlan& plan, const at::Tensor& tensor, bool average) const;
   const Group& group(const std::string& algorithm);
@@ -67,7 +67,7 @@ class LocalRanks {
   const c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::shared_ptr<Context>> contexts_;
   std::map<std::string, Group> groups_;  // by algorithm
-  std::map<std::pair<std::string, bool>, TreatmentPtr> treatments_;
+  std::map<std::pair<std::string, bool>, CompressionMethodPtr> treatments_;
   std::vector<std::unique_ptr<LowRankReducer>> reducers_;  // by rank; made when first needed
   // Where the approximation of the matrix at an offset begins, by rank.
   std::map<std::pair<size_t, int64_t>, std::vector<float>> rights_;
@@ -135,8 +135,8 @@ void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
   }
 }
 
-const TreatmentPtr& LocalRanks::treatment(const std::string& spec, bool feedback) {
-  TreatmentPtr& out = treatments_[{spec, feedback}];
+const CompressionMethodPtr& LocalRanks::treatment(const std::string& spec, bool feedback) {
+  CompressionMethodPtr& out = treatments_[{spec, feedback}];
   if (!out) {
     auto made = make_treatment("parts", spec, size_, feedback);
     throw_if(made.error());
@@ -172,7 +172,7 @@ OpRequest LocalRanks::make_request(const BucketPlan& plan, const at::Tensor& ten
   OpRequest out;
   out.reduce_op = average ? ReduceOp::kAvg : ReduceOp::kSum;
   out.output = Buffer(sizeof(float));
-  for (const Slice& piece : plan.pieces) {
+  for (const ParameterSlice& piece : plan.pieces) {
     append(out.output, tensor.narrow(0, piece.offset, piece.count));
     out.count += piece.count;
   }
@@ -263,7 +263,7 @@ uint64_t LocalRanks::bytes_sent() const {
 py::tuple codec_traits(const std::string& spec, int size) {
   auto treatment = make_treatment("spec", spec, size, std::nullopt);
   throw_if(treatment.error());
-  const Treatment& found = *treatment.value();
+  const CompressionMethod& found = *treatment.value();
   return py::make_tuple(found.name(), found.bits(), found.feedback());
 }
 

@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
-using Reducing = NamedGroup::Reducing;
+using Reducing = NamedGroup::ReduceOptions;
 
 Reducing reducing(const std::string& op, double prescale, double postscale) {
   static const std::map<std::string, ReduceOp> ops{{"sum", ReduceOp::kSum},

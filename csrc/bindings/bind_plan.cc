@@ -59,7 +59,7 @@ std::vector<ReduceOp> reduce_ops() {
 }
 
 // The whole of each input has the codecs of that spec.
-std::shared_ptr<const BlockMap> blocks_of(const std::string& spec, const Request& request,
+std::shared_ptr<const CodecMap> blocks_of(const std::string& spec, const OpSpec& request,
                                           int size) {
   auto codecs = parse_coding("codec", spec, size);
   throw_if(codecs.error());
@@ -68,11 +68,11 @@ std::shared_ptr<const BlockMap> blocks_of(const std::string& spec, const Request
     throw_if(check_single_codec(spec));
     codecs.value().result = codecs.value().contribution;
   }
-  BlockMap map;
+  CodecMap map;
   const int parts = request.kind == Collective::kReduceScatter ? size : 1;
   for (int part = 0; part < parts; ++part)
     map.parts.push_back({part * request.count, request.count, codecs.value()});
-  return std::make_shared<const BlockMap>(std::move(map));
+  return std::make_shared<const CodecMap>(std::move(map));
 }
 
 int size_of(const Hosts& hosts) {
@@ -81,9 +81,9 @@ int size_of(const Hosts& hosts) {
   return out;
 }
 
-Request request_of(const std::string& operation, int64_t count, const std::string& dtype,
-                   const std::string& reduce_op, int root, int size, const std::string& codec) {
-  Request out;
+OpSpec request_of(const std::string& operation, int64_t count, const std::string& dtype,
+                  const std::string& reduce_op, int root, int size, const std::string& codec) {
+  OpSpec out;
   out.kind = find_named("operation", operation, operations(), &collective_name);
   out.dtype = find_named("dtype", dtype, dtypes(), &dtype_name);
   out.root = root;
@@ -99,12 +99,12 @@ Request request_of(const std::string& operation, int64_t count, const std::strin
   return out;
 }
 
-ForecastRequest forecast_request(const std::string& operation, int64_t count,
-                                 const std::string& dtype, const std::string& reduce_op, int root,
-                                 const Hosts& hosts, const std::string& algorithm,
-                                 const std::string& codec, bool layout_deterministic,
-                                 int64_t segment_bytes, const CostNumbers& costs) {
-  ForecastRequest out;
+ExplainRequest forecast_request(const std::string& operation, int64_t count,
+                                const std::string& dtype, const std::string& reduce_op, int root,
+                                const Hosts& hosts, const std::string& algorithm,
+                                const std::string& codec, bool layout_deterministic,
+                                int64_t segment_bytes, const CostNumbers& costs) {
+  ExplainRequest out;
   const int size = size_of(hosts);
   out.request = request_of(operation, count, dtype, reduce_op, root, size, codec);
   out.options = {0, size, algorithm, layout_deterministic, segment_bytes};
@@ -113,7 +113,7 @@ ForecastRequest forecast_request(const std::string& operation, int64_t count,
   return out;
 }
 
-py::dict as_dict(const Alternative& one) {
+py::dict as_dict(const PlanAlternative& one) {
   py::dict out;
   out["algorithm"] = std::string(one.algorithm->name);
   out["description"] = std::string(one.algorithm->description);
@@ -157,7 +157,7 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
   auto wanted = forecast_request(operation, count, dtype, reduce_op, root, hosts, algorithm, codec,
                                  layout_deterministic, segment_bytes, costs);
   wanted.most_messages = most_messages;
-  std::optional<Result<Forecast>> found;
+  std::optional<Result<PlanExplanation>> found;
   std::optional<Result<std::vector<Round>>> rounds;
   {
     py::gil_scoped_release release;
@@ -172,7 +172,7 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
                          wanted.topology, shown);
   }
   py::list alternatives;
-  for (const Alternative& one : found->value().alternatives) alternatives.append(as_dict(one));
+  for (const PlanAlternative& one : found->value().alternatives) alternatives.append(as_dict(one));
   const Plan& plan = found->value().plan;
   py::dict out;
   out["algorithm"] = std::string(plan.algorithm->name);
@@ -189,7 +189,7 @@ py::dict device_route(const std::string& operation, int64_t count, const std::st
                       const std::string& path, bool nccl) {
   const auto library = load_cuda();
   throw_if(library.error());
-  DeviceQuestion question;
+  DevicePathQuery question;
   question.request = request_of(operation, count, dtype, reduce_op, root, size_of(hosts), codec);
   question.algorithm = algorithm;
   question.hosts = hosts;

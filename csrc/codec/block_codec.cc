@@ -9,13 +9,13 @@ size_t BlockCodec::max_bytes(int64_t count, DType) const {
 }
 
 size_t BlockCodec::encode(std::span<const float> in, DType dtype, ResidualSpan residual,
-                          CodingSeed seed, Bytes out) const {
+                          CodecSeed seed, Bytes out) const {
   const size_t size = max_bytes(static_cast<int64_t>(in.size()), dtype);
   encode_blocks(in, residual, seed, out.first(size));
   return size;
 }
 
-Result<size_t> BlockCodec::decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+Result<size_t> BlockCodec::decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                                   std::span<float> out) const {
   const size_t size = max_bytes(static_cast<int64_t>(out.size()), dtype);
   if (in.size() < size)

@@ -22,9 +22,9 @@ class BlockCodec : public Codec {
 
   // What every encoding of `count` elements takes: whole blocks, then the tail.
   size_t max_bytes(int64_t count, DType dtype) const final;
-  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed seed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed seed,
                 Bytes out) const final;
-  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+  Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                         std::span<float> out) const final;
 
  protected:
@@ -35,9 +35,9 @@ class BlockCodec : public Codec {
   virtual size_t block_bytes(int64_t count) const = 0;
   // Codec::encode and Codec::decode over any count of elements, 0 included. `residual` is empty or
   // as long as `in`; `out` and `in` have just the size that the count asks for.
-  virtual void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
+  virtual void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                              Bytes out) const = 0;
-  virtual Error decode_blocks(ConstBytes in, CodingSeed seed, bool accumulate,
+  virtual Error decode_blocks(ConstBytes in, CodecSeed seed, bool accumulate,
                               std::span<float> out) const = 0;
 
  private:
@@ -52,7 +52,7 @@ inline constexpr uint16_t kRotationBit = 1 << 15;
 inline constexpr uint16_t kStochasticBit = 1 << 14;
 
 // The key of stochastic rounding: differs between encoders, repeats with the seed.
-inline uint64_t rounding_key(CodingSeed seed) { return random_at(seed.shared, seed.own); }
+inline uint64_t rounding_key(CodecSeed seed) { return random_at(seed.shared, seed.own); }
 
 // kInvalidArgument: "codec 'int4' takes no parameter, got 'x'" if `accepted` is "", else "codec
 // 'fp8': parameter 'x' is not known; have: e4m3, e5m2".

@@ -4,9 +4,9 @@
 
 namespace ringdist {
 
-uint64_t BlockMap::hash() const {
+uint64_t CodecMap::hash() const {
   Hash out;
-  for (const BlockPart& part : parts) {
+  for (const CodecMapPart& part : parts) {
     out.add(part.count);
     out.add(part.codecs.contribution->name());
     out.add(part.codecs.result->name());
@@ -15,19 +15,19 @@ uint64_t BlockMap::hash() const {
   return out.value();
 }
 
-uint8_t BlockMap::codec_id() const {
-  for (const BlockPart& part : parts)
+uint8_t CodecMap::codec_id() const {
+  for (const CodecMapPart& part : parts)
     for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
       if (codec->wire_id() != 0) return codec->wire_id();
   return 0;
 }
 
-std::string BlockMap::describe() const {
+std::string CodecMap::describe() const {
   std::string out;
   const auto used = [&](std::string_view name) {
     return ("," + out + ",").find("," + std::string(name) + ",") != std::string::npos;
   };
-  for (const BlockPart& part : parts)
+  for (const CodecMapPart& part : parts)
     if (const std::string name = part.codecs.name(); !used(name))
       out += (out.empty() ? "" : ",") + name;
   return out + ", " + std::to_string(parts.size()) + (parts.size() == 1 ? " part" : " parts");

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-struct BlockPart {
+struct CodecMapPart {
   int64_t offset = 0;  // elements of the op's buffer
   int64_t count = 0;
   CodecPair codecs;
@@ -24,8 +24,8 @@ struct BlockPart {
 };
 
 // Parts in order, without gaps, from 0 to the op's count. Immutable once an op has it.
-struct BlockMap {
-  std::vector<BlockPart> parts;
+struct CodecMap {
+  std::vector<CodecMapPart> parts;
   std::shared_ptr<void> keep_alive;  // holds the residuals until the op has ended
 
   int64_t count() const { return parts.empty() ? 0 : parts.back().end(); }

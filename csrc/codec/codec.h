@@ -21,7 +21,7 @@
 namespace ringdist {
 
 // What a codec may draw randomness from, so that a run repeats bit by bit. Not on the wire.
-struct CodingSeed {
+struct CodecSeed {
   uint64_t shared = 0;  // equal at the encoder and at every decoder: rotations, random indices
   uint64_t own = 0;     // differs between encoders: stochastic rounding
 };
@@ -64,11 +64,11 @@ class Codec {
   // owes what it owed. One pass.
   // `dtype` is the op's: exact codecs send values as it stores them, the others ignore it.
   virtual size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual,
-                        CodingSeed seed, Bytes out) const = 0;
+                        CodecSeed seed, Bytes out) const = 0;
 
   // Decodes out.size() elements from the front of `in`, or adds them to `out`; returns the bytes
   // used. One pass. Any bytes at all end in values or in an Error (kProtocol).
-  virtual Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+  virtual Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                                 std::span<float> out) const = 0;
 };
 

@@ -22,11 +22,11 @@ class Fp16Codec final : public BlockCodec {
   size_t block_bytes(int64_t count) const override {
     return static_cast<size_t>(count) * sizeof(uint16_t);
   }
-  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed,
                      Bytes out) const override {
     round16().to_half(in, residual, out);
   }
-  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+  Error decode_blocks(ConstBytes in, CodecSeed, bool accumulate,
                       std::span<float> out) const override {
     (accumulate ? widen_add : widen)(DType::kFloat16, in, out);
     return {};

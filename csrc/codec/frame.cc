@@ -36,14 +36,14 @@ size_t max_frame_bytes(const Codec& codec, int64_t count, DType dtype) {
 }
 
 size_t encode_frame(const Codec& codec, std::span<const float> in, DType dtype,
-                    ResidualSpan residual, CodingSeed seed, Bytes out) {
+                    ResidualSpan residual, CodecSeed seed, Bytes out) {
   check(in.size() <= std::numeric_limits<uint32_t>::max(), "a frame of more than 2^32 elements");
   const Header header = header_of(codec, in.size());
   std::memcpy(out.data(), &header, sizeof header);
   return sizeof header + codec.encode(in, dtype, residual, seed, out.subspan(sizeof header));
 }
 
-Result<size_t> decode_frame(const Codec& codec, ConstBytes in, DType dtype, CodingSeed seed,
+Result<size_t> decode_frame(const Codec& codec, ConstBytes in, DType dtype, CodecSeed seed,
                             bool accumulate, std::span<float> out) {
   Header header;
   if (in.size() < sizeof header)

@@ -16,11 +16,11 @@ size_t max_frame_bytes(const Codec& codec, int64_t count, DType dtype);
 
 // As Codec::encode, with the header. in.size() < 2^32.
 size_t encode_frame(const Codec& codec, std::span<const float> in, DType dtype,
-                    ResidualSpan residual, CodingSeed seed, Bytes out);
+                    ResidualSpan residual, CodecSeed seed, Bytes out);
 
 // As Codec::decode. An Error (kProtocol) if the header is not that of `codec` and of out.size()
 // elements.
-Result<size_t> decode_frame(const Codec& codec, ConstBytes in, DType dtype, CodingSeed seed,
+Result<size_t> decode_frame(const Codec& codec, ConstBytes in, DType dtype, CodecSeed seed,
                             bool accumulate, std::span<float> out);
 
 }  // namespace ringdist

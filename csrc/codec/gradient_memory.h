@@ -21,7 +21,7 @@ class GradientMemory {
   virtual ~GradientMemory() = default;
 
   // Of ops that come after all calls so far; none for the host's memory.
-  virtual std::optional<DevicePlace> place() const = 0;
+  virtual std::optional<DeviceStream> place() const = 0;
 
   // `count` zeros.
   virtual std::shared_ptr<float> zeros(int64_t count) = 0;

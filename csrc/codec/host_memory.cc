@@ -51,7 +51,7 @@ void for_chunks(DType dtype, ConstBytes values, Fn fn) {
 
 class HostMemory final : public GradientMemory {
  public:
-  std::optional<DevicePlace> place() const override { return std::nullopt; }
+  std::optional<DeviceStream> place() const override { return std::nullopt; }
 
   std::shared_ptr<float> zeros(int64_t count) override {
     const auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(count));

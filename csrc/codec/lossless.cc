@@ -145,7 +145,7 @@ class LosslessCodec final : public Codec {
     return head_bytes(n) + n * dtype_size(dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed,
                 Bytes out) const override {
     std::array<std::byte, kChunk * kMaxElement> elements;
     std::byte* size_at = out.data() + kLosslessLength;
@@ -170,7 +170,7 @@ class LosslessCodec final : public Codec {
     return used;
   }
 
-  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed, bool accumulate,
+  Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed, bool accumulate,
                         std::span<float> out) const override {
     uint32_t length = 0;
     if (in.size() < sizeof length) return damaged("its length is cut off");

@@ -66,10 +66,10 @@ double relative_error(std::span<const float> x, std::span<const float> y) {
 
 }  // namespace
 
-CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds) {
+CodecMetrics measure_codec(const Codec& codec, size_t elements, double seconds) {
   check(elements >= 1, "measure_codec() of no elements");
   constexpr DType kType = DType::kFloat32;
-  constexpr CodingSeed kSeed{1, 2};
+  constexpr CodecSeed kSeed{1, 2};
   Floats memory[3] = {Floats(elements), Floats(elements), Floats(elements)};
   const std::span<float> in = memory[0].get(), residual = memory[1].get(), out = memory[2].get();
   draw_normal(in);
@@ -81,7 +81,7 @@ CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds) 
     check(codec.decode(encoded, kType, kSeed, add, out).ok(), "a codec refuses its own bytes");
   };
   decode(false);
-  CodecFigures figures;
+  CodecMetrics figures;
   figures.relative_error = relative_error(in, out);
   const double fp32_bytes = static_cast<double>(elements) * sizeof(float);
   figures.wire_ratio = fp32_bytes / static_cast<double>(bytes);

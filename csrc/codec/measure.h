@@ -8,7 +8,7 @@
 namespace ringdist {
 
 // Speeds are in 1e9 bytes of fp32 elements per second, medians over the repetitions.
-struct CodecFigures {
+struct CodecMetrics {
   double encode = 0;
   double encode_with_residual = 0;
   double decode = 0;
@@ -21,6 +21,6 @@ struct CodecFigures {
 // Repeats encoding, decoding and copying `elements` >= 1 fp32 values, in turns, for about `seconds`
 // and at least three times. Takes up to 16 bytes of memory per element: choose more than the caches
 // hold. Blocks; any thread.
-CodecFigures measure_codec(const Codec& codec, size_t elements, double seconds);
+CodecMetrics measure_codec(const Codec& codec, size_t elements, double seconds);
 
 }  // namespace ringdist

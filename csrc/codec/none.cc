@@ -26,7 +26,7 @@ class NoneCodec final : public Codec {
     return static_cast<size_t>(count) * dtype_size(dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed,
                 Bytes out) const override {
     const size_t size = max_bytes(static_cast<int64_t>(in.size()), dtype);
     if (residual.empty()) {
@@ -50,7 +50,7 @@ class NoneCodec final : public Codec {
     return size;
   }
 
-  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed, bool accumulate,
+  Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed, bool accumulate,
                         std::span<float> out) const override {
     const size_t size = max_bytes(static_cast<int64_t>(out.size()), dtype);
     if (in.size() < size)

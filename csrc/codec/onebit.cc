@@ -65,7 +65,7 @@ class OnebitCodec final : public BlockCodec {
     return kScaleBytes + (static_cast<size_t>(count) + 7) / 8;
   }
 
-  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed,
                      Bytes out) const override {
     Sum sum;
     std::byte* to = out.data();
@@ -89,7 +89,7 @@ class OnebitCodec final : public BlockCodec {
     }
   }
 
-  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+  Error decode_blocks(ConstBytes in, CodecSeed, bool accumulate,
                       std::span<float> out) const override {
     const std::byte* from = in.data();
     for (size_t at = 0; at < out.size(); at += kSignBlock) {

@@ -34,12 +34,12 @@ class QuantizedCodec final : public BlockCodec {
   size_t block_bytes(int64_t count) const override {
     return quantized_block_bytes(traits_.format, static_cast<size_t>(count));
   }
-  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                      Bytes out) const override {
     const Stochastic rounding{traits_.stochastic, rounding_key(seed)};
     quantize(traits_.format, in, residual, rounding, out);
   }
-  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+  Error decode_blocks(ConstBytes in, CodecSeed, bool accumulate,
                       std::span<float> out) const override {
     dequantize(traits_.format, in, accumulate, out);
     return {};

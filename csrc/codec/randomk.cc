@@ -51,7 +51,7 @@ class RandomkCodec final : public BlockCodec {
     return share_of(static_cast<size_t>(count), k_) * sizeof(uint16_t);
   }
 
-  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed seed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                      Bytes out) const override {
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kShareBlock) {
@@ -62,7 +62,7 @@ class RandomkCodec final : public BlockCodec {
     }
   }
 
-  Error decode_blocks(ConstBytes in, CodingSeed seed, bool accumulate,
+  Error decode_blocks(ConstBytes in, CodecSeed seed, bool accumulate,
                       std::span<float> out) const override {
     const std::byte* from = in.data();
     for (size_t at = 0; at < out.size(); at += kShareBlock) {

@@ -70,7 +70,7 @@ void prepare(bool finite, float factor, std::span<const float> sum, float* out) 
 }
 
 // The chunks are numbered here, the blocks within one by the codec within.
-CodingSeed chunk_seed(CodingSeed seed, size_t number) {
+CodecSeed chunk_seed(CodecSeed seed, size_t number) {
   return {random_at(seed.shared, number), random_at(seed.own, number)};
 }
 
@@ -84,24 +84,24 @@ RotatedCodec::RotatedCodec(CodecPtr inner)
 uint16_t RotatedCodec::wire_parameters() const { return inner_->wire_parameters() | kRotationBit; }
 
 size_t RotatedCodec::encode(std::span<const float> in, DType dtype, ResidualSpan residual,
-                            CodingSeed seed, Bytes out) const {
+                            CodecSeed seed, Bytes out) const {
   size_t used = 0;
   for (size_t at = 0; at < in.size(); at += kChunk) {
     const size_t n = std::min(kChunk, in.size() - at);
     const ResidualSpan owed = residual.subspan(at, n);
-    const CodingSeed own = chunk_seed(seed, at / kChunk);
+    const CodecSeed own = chunk_seed(seed, at / kChunk);
     const Signs signs = draw_signs(own.shared);
     used += encode_chunk(in.subspan(at, n), dtype, owed, own, signs.data(), out.subspan(used));
   }
   return used;
 }
 
-Result<size_t> RotatedCodec::decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+Result<size_t> RotatedCodec::decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                                     std::span<float> out) const {
   size_t used = 0;
   for (size_t at = 0; at < out.size(); at += kChunk) {
     const std::span<float> to = out.subspan(at, std::min(kChunk, out.size() - at));
-    const CodingSeed own = chunk_seed(seed, at / kChunk);
+    const CodecSeed own = chunk_seed(seed, at / kChunk);
     const Signs signs = draw_signs(own.shared);
     const Result<size_t> size =
         decode_chunk(in.subspan(used), dtype, own, signs.data(), accumulate, to);
@@ -112,7 +112,7 @@ Result<size_t> RotatedCodec::decode(ConstBytes in, DType dtype, CodingSeed seed,
 }
 
 size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
-                                  CodingSeed seed, const std::byte* signs, Bytes out) const {
+                                  CodecSeed seed, const std::byte* signs, Bytes out) const {
   Chunk sum;
   Chunk rotated;
   const std::span<float> values = std::span(rotated).first(in.size());
@@ -138,7 +138,7 @@ size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, Residu
   return used;
 }
 
-Result<size_t> RotatedCodec::decode_chunk(ConstBytes in, DType dtype, CodingSeed seed,
+Result<size_t> RotatedCodec::decode_chunk(ConstBytes in, DType dtype, CodecSeed seed,
                                           const std::byte* signs, bool accumulate,
                                           std::span<float> out) const {
   if (!accumulate) return decode_values(in, dtype, seed, signs, out);
@@ -150,7 +150,7 @@ Result<size_t> RotatedCodec::decode_chunk(ConstBytes in, DType dtype, CodingSeed
   return used;
 }
 
-Result<size_t> RotatedCodec::decode_values(ConstBytes in, DType dtype, CodingSeed seed,
+Result<size_t> RotatedCodec::decode_values(ConstBytes in, DType dtype, CodecSeed seed,
                                            const std::byte* signs, std::span<float> out) const {
   const Result<size_t> used = inner_->decode(in, dtype, seed, false, out);
   if (!used.ok()) return used;

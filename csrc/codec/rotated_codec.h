@@ -26,9 +26,9 @@ class RotatedCodec : public Codec {
     return inner_->max_bytes(count, dtype);
   }
 
-  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodingSeed seed,
+  size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed seed,
                 Bytes out) const final;
-  Result<size_t> decode(ConstBytes in, DType dtype, CodingSeed seed, bool accumulate,
+  Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                         std::span<float> out) const final;
 
  protected:
@@ -36,14 +36,14 @@ class RotatedCodec : public Codec {
 
   // As encode() and decode(), of at most kChunk elements. `signs` has a bit for each.
   virtual size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
-                              CodingSeed seed, const std::byte* signs, Bytes out) const;
-  virtual Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodingSeed seed,
+                              CodecSeed seed, const std::byte* signs, Bytes out) const;
+  virtual Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodecSeed seed,
                                       const std::byte* signs, bool accumulate,
                                       std::span<float> out) const;
 
  private:
   using Chunk = std::array<float, kChunk>;
-  Result<size_t> decode_values(ConstBytes in, DType dtype, CodingSeed seed, const std::byte* signs,
+  Result<size_t> decode_values(ConstBytes in, DType dtype, CodecSeed seed, const std::byte* signs,
                                std::span<float> out) const;
 
   CodecPtr inner_;

@@ -30,8 +30,8 @@ class RotatedOnebit final : public RotatedCodec {
       : RotatedCodec(std::move(onebit)), loops_(*rotated_sign_loops()) {}
 
  protected:
-  size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
-                      CodingSeed seed, const std::byte* signs, Bytes out) const override {
+  size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed seed,
+                      const std::byte* signs, Bytes out) const override {
     size_t used = 0;
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
@@ -45,7 +45,7 @@ class RotatedOnebit final : public RotatedCodec {
     return used;
   }
 
-  Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodingSeed seed, const std::byte* signs,
+  Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodecSeed seed, const std::byte* signs,
                               bool accumulate, std::span<float> out) const override {
     size_t used = 0;
     for (size_t at = 0; at < out.size(); at += kSignBlock) {

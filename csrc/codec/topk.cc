@@ -34,7 +34,7 @@ class TopkCodec final : public BlockCodec {
     return share_of(static_cast<size_t>(count), k_) * sizeof(Entry);
   }
 
-  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodingSeed,
+  void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed,
                      Bytes out) const override {
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kSelectBlock) {
@@ -44,7 +44,7 @@ class TopkCodec final : public BlockCodec {
     }
   }
 
-  Error decode_blocks(ConstBytes in, CodingSeed, bool accumulate,
+  Error decode_blocks(ConstBytes in, CodecSeed, bool accumulate,
                       std::span<float> out) const override {
     const std::byte* from = in.data();
     for (size_t at = 0; at < out.size(); at += kSelectBlock) {

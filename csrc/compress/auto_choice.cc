@@ -6,20 +6,20 @@
 
 namespace ringdist {
 
-AutoChoice::AutoChoice(CostProbe& probe, int size, std::optional<bool> feedback, Now now)
+AutoCodecTuner::AutoCodecTuner(CostProbe& probe, int size, std::optional<bool> feedback, Now now)
     : feedback_(feedback),
       now_(std::move(now)),
       probe_(probe),
       state_(std::make_shared<State>(size)) {}
 
-std::optional<AutoChoice::Chosen> AutoChoice::resume(ParameterTable& table) {
+std::optional<AutoCodecTuner::Chosen> AutoCodecTuner::resume(ParameterTable& table) {
   std::lock_guard lock(state_->mutex);
   if (state_->codec.choice().codecs.empty()) return std::nullopt;
   state_->codec.resume();
   return use_choice(table);
 }
 
-AutoChoice::Chosen AutoChoice::use_choice(ParameterTable& table) {
+AutoCodecTuner::Chosen AutoCodecTuner::use_choice(ParameterTable& table) {
   const auto candidates = AutoCodec::candidates();
   const CodecChoice& choice = state_->codec.choice();
   for (size_t bucket = 0; bucket < std::min(choice.codecs.size(), buckets_.size()); ++bucket)
@@ -32,14 +32,14 @@ AutoChoice::Chosen AutoChoice::use_choice(ParameterTable& table) {
   return out;
 }
 
-Result<std::optional<AutoChoice::Chosen>> AutoChoice::begin_step(ParameterTable& table) {
+Result<std::optional<AutoCodecTuner::Chosen>> AutoCodecTuner::begin_step(ParameterTable& table) {
   std::lock_guard lock(state_->mutex);
   state_->codec.begin_step(now_());
   if (!state_->codec.due()) return std::optional<Chosen>();
   return choose(table);
 }
 
-Result<std::optional<AutoChoice::Chosen>> AutoChoice::choose(ParameterTable& table) {
+Result<std::optional<AutoCodecTuner::Chosen>> AutoCodecTuner::choose(ParameterTable& table) {
   AutoCodec& codec = state_->codec;
   const auto view = probe_.mean(codec.view());
   if (!view.ok()) return view.error();
@@ -64,7 +64,7 @@ Result<std::optional<AutoChoice::Chosen>> AutoChoice::choose(ParameterTable& tab
 
 // Where ops are timed: where the gradients of the first bucket are, which are all in one place but
 // in models on several devices.
-GradientMemory& AutoChoice::memory() const {
+GradientMemory& AutoCodecTuner::memory() const {
   for (const auto& bucket : buckets_)
     if (!bucket.empty()) return *bucket.front()->info.memory;
   return host_memory();
@@ -72,8 +72,8 @@ GradientMemory& AutoChoice::memory() const {
 
 // What PowerSGD would take for each bucket: its factors travel as they are, in two rounds, and the
 // arithmetic goes over all elements. None without error feedback, which it cannot do without.
-Result<std::vector<double>> AutoChoice::low_rank_seconds(ParameterTable& table, double latency,
-                                                         double plain) {
+Result<std::vector<double>> AutoCodecTuner::low_rank_seconds(ParameterTable& table, double latency,
+                                                             double plain) {
   std::vector<double> out;
   if (!feedback_.value_or(true)) return out;
   const auto arithmetic = probe_.low_rank_seconds(memory());
@@ -81,7 +81,7 @@ Result<std::vector<double>> AutoChoice::low_rank_seconds(ParameterTable& table, 
   for (const auto& parameters : buckets_) {
     double seconds = 2 * latency;
     for (const Parameter* parameter : parameters) {
-      const Slice slice{0, parameter->info.order.count(), parameter->info.order.rows()};
+      const ParameterSlice slice{0, parameter->info.order.count(), parameter->info.order.rows()};
       const auto treatment = table.treatment_for(*parameter, AutoCodec::low_rank());
       check(treatment.ok(), "a candidate that is refused");
       BucketPlan plan;
@@ -95,8 +95,8 @@ Result<std::vector<double>> AutoChoice::low_rank_seconds(ParameterTable& table, 
   return out;
 }
 
-void AutoChoice::watch(size_t index, double elements, std::vector<Parameter*> parameters,
-                       PendingBucket& pending) {
+void AutoCodecTuner::watch(size_t index, double elements, std::vector<Parameter*> parameters,
+                           PendingBucket& pending) {
   if (buckets_.size() <= index) buckets_.resize(index + 1);
   buckets_[index] = std::move(parameters);
   int64_t step = 0;

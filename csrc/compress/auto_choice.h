@@ -18,10 +18,10 @@
 
 namespace ringdist {
 
-class AutoChoice {
+class AutoCodecTuner {
  public:
   // In a group of `size`. `now` is also called in callbacks of buckets: then, of the end of theirs.
-  AutoChoice(CostProbe& probe, int size, std::optional<bool> feedback, Now now);
+  AutoCodecTuner(CostProbe& probe, int size, std::optional<bool> feedback, Now now);
 
   struct Chosen {
     std::vector<std::string> codecs;  // of each bucket

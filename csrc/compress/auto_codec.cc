@@ -49,7 +49,7 @@ double AutoCodec::Step::length() const {
 
 AutoCodec::AutoCodec(int size) : size_(size), next_(kFirstChoice) {}
 
-void AutoCodec::begin_step(MomentPtr now) {
+void AutoCodec::begin_step(TimeMarkerPtr now) {
   if (!steps_.empty()) steps_.back().next = now;
   if (count_ == kSkippedSteps || steps_.size() > kMostSteps) steps_.clear();
   steps_.push_back({{}, count_, std::move(now), nullptr});
@@ -58,13 +58,13 @@ void AutoCodec::begin_step(MomentPtr now) {
 
 bool AutoCodec::due() const { return size_ > 1 && step() >= next_; }
 
-void AutoCodec::ready(size_t bucket, double elements, MomentPtr now) {
+void AutoCodec::ready(size_t bucket, double elements, TimeMarkerPtr now) {
   auto& buckets = steps_.back().buckets;
   if (buckets.size() <= bucket) buckets.resize(bucket + 1);
   buckets[bucket] = {elements, std::move(now), nullptr};
 }
 
-void AutoCodec::done(int64_t step, size_t bucket, MomentPtr now) {
+void AutoCodec::done(int64_t step, size_t bucket, TimeMarkerPtr now) {
   for (Step& one : steps_)
     if (one.number == step && bucket < one.buckets.size()) one.buckets[bucket].done = now;
 }

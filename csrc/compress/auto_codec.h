@@ -27,14 +27,14 @@ class AutoCodec {
 
   // Steps of its own, from 0. A choice is due before the buckets of some of them: the same on all
   // ranks.
-  void begin_step(MomentPtr now);
+  void begin_step(TimeMarkerPtr now);
   bool due() const;
   // Of the step that is under way, for done().
   int64_t step() const { return count_ - 1; }
   // Buckets in the order in which they are reduced; done() may be called at any later time. What
   // has not come to pass yet counts when it has.
-  void ready(size_t bucket, double elements, MomentPtr now);
-  void done(int64_t step, size_t bucket, MomentPtr now);
+  void ready(size_t bucket, double elements, TimeMarkerPtr now);
+  void done(int64_t step, size_t bucket, TimeMarkerPtr now);
 
   // Ranks can choose only if all have seen a whole step, with as many buckets: they share the mean
   // of their view() first, and otherwise try again at the next step. Until the next view() it is
@@ -65,14 +65,14 @@ class AutoCodec {
  private:
   struct Bucket {
     double elements = 0;
-    MomentPtr ready;  // null: it has not come
-    MomentPtr done;   // null: not known yet
+    TimeMarkerPtr ready;  // null: it has not come
+    TimeMarkerPtr done;   // null: not known yet
   };
   struct Step {
     std::vector<Bucket> buckets;
     int64_t number = 0;
-    MomentPtr begun;
-    MomentPtr next;  // when the next one began; null before
+    TimeMarkerPtr begun;
+    TimeMarkerPtr next;  // when the next one began; null before
     bool complete() const;
     double length() const;  // seconds to the next one, without waiting for the last bucket
   };

@@ -24,7 +24,7 @@ LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& mat
 
 bool takes_codecs(DType dtype) { return dtype == DType::kFloat32 || is_half(dtype); }
 
-TreatmentPtr no_treatment(int size) {
+CompressionMethodPtr no_treatment(int size) {
   const auto none = make_treatment("codec", std::string(kNoCodec), size, false);
   check(none.ok(), "codec none is gone");
   return none.value();
@@ -33,7 +33,7 @@ TreatmentPtr no_treatment(int size) {
 }  // namespace
 
 BucketPlanner::BucketPlanner(const CompressionOptions& options, int size, ParameterTable& table,
-                             StepChanges& changes, StepRecord& record)
+                             StepTransaction& changes, StepStatistics& record)
     : options_(options),
       share_((size - 1.0) / size),
       none_(no_treatment(size)),
@@ -72,11 +72,11 @@ Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
   return out;
 }
 
-// Returns Treatment::bytes.
-Result<double> BucketPlanner::plan_part(Parameter& parameter, Slice slice, const Gradient& gradient,
-                                        PlannedBucket& out) {
+// Returns CompressionMethod::bytes.
+Result<double> BucketPlanner::plan_part(Parameter& parameter, ParameterSlice slice,
+                                        const Gradient& gradient, PlannedBucket& out) {
   const bool warm = record_.now().step < options_.warmup_steps;
-  const Treatment& treatment = warm ? *none_ : *parameter.treatment;
+  const CompressionMethod& treatment = warm ? *none_ : *parameter.treatment;
   cut_spike(parameter, gradient);
   if (!treatment.feedback_of(slice))
     pay_residual(parameter, gradient);
@@ -99,7 +99,8 @@ void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) co
 }
 
 // What is owed is added when the gradient is encoded, and what will be is left in another buffer.
-Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradient, Slice& slice) {
+Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradient,
+                                   ParameterSlice& slice) {
   if (Error error = table_.provide_residual(parameter)) return error;
   Residual& residual = *parameter.residual;
   changes_.add_residual(parameter, true);

@@ -14,7 +14,7 @@ class BucketPlanner {
  public:
   // Parts of one Session, in a group of `size`: they outlive it.
   BucketPlanner(const CompressionOptions& options, int size, ParameterTable& table,
-                StepChanges& changes, StepRecord& record);
+                StepTransaction& changes, StepStatistics& record);
 
   // For the step that the record has begun. dtypes that no codec takes go uncompressed. Errors as
   // ParameterTable has them.
@@ -27,18 +27,18 @@ class BucketPlanner {
     DType dtype;
     Bytes values;
   };
-  Result<double> plan_part(Parameter& parameter, Slice slice, const Gradient& gradient,
+  Result<double> plan_part(Parameter& parameter, ParameterSlice slice, const Gradient& gradient,
                            PlannedBucket& out);
   void cut_spike(Parameter& parameter, const Gradient& gradient) const;
-  Error lend_residual(Parameter& parameter, const Gradient& gradient, Slice& slice);
+  Error lend_residual(Parameter& parameter, const Gradient& gradient, ParameterSlice& slice);
   void pay_residual(Parameter& parameter, const Gradient& gradient);
 
   const CompressionOptions& options_;
   const double share_;  // of a sum that a rank sends to the others
-  const TreatmentPtr none_;
+  const CompressionMethodPtr none_;
   ParameterTable& table_;
-  StepChanges& changes_;
-  StepRecord& record_;
+  StepTransaction& changes_;
+  StepStatistics& record_;
 };
 
 }  // namespace ringdist

@@ -7,24 +7,26 @@ namespace ringdist {
 namespace {
 
 // An allreduce whose edges have codecs.
-class CodecTreatment final : public Treatment {
+class CodecMethod final : public CompressionMethod {
  public:
-  CodecTreatment(CodecPair codecs, bool feedback)
+  CodecMethod(CodecPair codecs, bool feedback)
       : codecs_(std::move(codecs)), feedback_(feedback), name_(codecs_.name()) {}
 
   const std::string& name() const override { return name_; }
   bool feedback() const override { return feedback_; }
   double bits() const override { return codecs_.contribution->bits(); }
 
-  double bytes(const Slice& slice, DType dtype) const override {
+  double bytes(const ParameterSlice& slice, DType dtype) const override {
     return sent(*codecs_.contribution, slice, dtype) + sent(*codecs_.result, slice, dtype);
   }
 
-  void add(const Slice& slice, BucketPlan& plan) const override { plan.add_part(slice, codecs_); }
+  void add(const ParameterSlice& slice, BucketPlan& plan) const override {
+    plan.add_part(slice, codecs_);
+  }
 
  private:
   // What an exact codec gains depends on the values: counted as nothing.
-  static double sent(const Codec& codec, const Slice& slice, DType dtype) {
+  static double sent(const Codec& codec, const ParameterSlice& slice, DType dtype) {
     const size_t plain = static_cast<size_t>(slice.count) * dtype_size(dtype);
     return static_cast<double>(codec.exact() ? plain : codec.max_bytes(slice.count, dtype));
   }
@@ -39,8 +41,8 @@ std::string feedback_codecs() {
       [](const Codec& codec) { return !codec.exact() && codec.contraction(); });
 }
 
-Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, int size,
-                          std::optional<bool> feedback) {
+Result<CompressionMethodPtr> make(std::string_view argument, const std::string& spec, int size,
+                                  std::optional<bool> feedback) {
   auto codecs = parse_coding(argument, spec, size);
   if (!codecs.ok()) return codecs.error();
   const auto& [contribution, result] = codecs.value();
@@ -52,14 +54,14 @@ Result<TreatmentPtr> make(std::string_view argument, const std::string& spec, in
                      "codecs that may: " +
                      feedback_codecs());
   const bool on = feedback.value_or(feedback_by_default(codecs.value()));
-  return TreatmentPtr(std::make_shared<CodecTreatment>(codecs.value(), on));
+  return CompressionMethodPtr(std::make_shared<CodecMethod>(codecs.value(), on));
 }
 
 constexpr std::array<std::string_view, 4> kExamples{"none", "int8", "int4>int8", "topk:10"};
 
 }  // namespace
 
-TreatmentRow codec_treatment() {
+CompressionMethodRow codec_treatment() {
   return {"codec", [](std::string_view) { return true; }, make, kExamples};
 }
 

@@ -28,7 +28,7 @@ Error refusal_to_compress(ErrorKind kind, const std::string& what) {
 
 // In blocks an element's bits depend on its place. As the op itself would say, but before training.
 Error check_deterministic(const CompressionGroup& group, const std::string& argument,
-                          const std::string& spec, const Treatment& treatment) {
+                          const std::string& spec, const CompressionMethod& treatment) {
   if (!group.by_layout) return {};
   BucketPlan plan;
   treatment.add({0, group.min_compressed, 1}, plan);

@@ -17,7 +17,7 @@ struct CompressionOptions {
   int64_t warmup_steps = 0;                 // uncompressed, whatever the rules say
   std::map<int64_t, std::string> schedule;  // from that step on
   std::optional<bool> error_feedback;       // nullopt: as each codec has it by default
-  double guard = 0;                         // GradientGuard's limit; 0: none
+  double guard = 0;                         // GradientClipper's limit; 0: none
   int64_t measure_every = 0;                // steps between two relative errors; 0: never
 };
 
@@ -42,6 +42,6 @@ Error refusal_to_compress(ErrorKind kind, const std::string& what);
 // deterministic="layout" does not take.
 Error check_options(const CompressionOptions& options, const CompressionGroup& group);
 Error check_deterministic(const CompressionGroup& group, const std::string& argument,
-                          const std::string& spec, const Treatment& treatment);
+                          const std::string& spec, const CompressionMethod& treatment);
 
 }  // namespace ringdist

@@ -5,7 +5,7 @@
 
 namespace ringdist {
 
-double GradientGuard::factor(double norm, double limit) {
+double GradientClipper::factor(double norm, double limit) {
   if (!std::isfinite(norm) || norm == 0) return 1;
   const bool spike = steps_ >= kWarmup && norm > limit * mean_;
   const double kept = spike ? limit * mean_ : norm;

@@ -7,7 +7,7 @@
 namespace ringdist {
 
 // One parameter's. Not thread-safe.
-class GradientGuard {
+class GradientClipper {
  public:
   // What to multiply a gradient of this norm with: 1 unless it exceeds `limit` times the running
   // mean. Never in the first kWarmup steps, nor for a norm of zero, infinity or NaN, which do not

@@ -8,19 +8,19 @@
 namespace ringdist {
 
 // Of the host's clock: in the past.
-class HostMoment final : public Moment {
+class HostTimeMarker final : public TimeMarker {
  public:
-  explicit HostMoment(TimePoint time) : time_(time) {}
+  explicit HostTimeMarker(TimePoint time) : time_(time) {}
 
   bool passed() const override { return true; }
-  double since(const Moment& earlier) const override {
-    return seconds(time_ - static_cast<const HostMoment&>(earlier).time_);
+  double since(const TimeMarker& earlier) const override {
+    return seconds(time_ - static_cast<const HostTimeMarker&>(earlier).time_);
   }
 
  private:
   const TimePoint time_;
 };
 
-inline MomentPtr host_now() { return std::make_shared<HostMoment>(Clock::now()); }
+inline TimeMarkerPtr host_now() { return std::make_shared<HostTimeMarker>(Clock::now()); }
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@ constexpr int kTimes = 3;
 constexpr MatrixShape kMatrix{2048, 2048, 4};
 constexpr MatrixShape kSmallMatrix{64, 64, 4};
 
-void await_moment(const Moment& moment) {
+void await_moment(const TimeMarker& moment) {
   while (!moment.passed()) std::this_thread::yield();
 }
 
@@ -38,7 +38,7 @@ OpRequest average_of(void* values, int64_t count, DType dtype, std::shared_ptr<v
   return request;
 }
 
-double seconds_between(const Moment& begin, const Moment& end) {
+double seconds_between(const TimeMarker& begin, const TimeMarker& end) {
   await_moment(end);
   return end.since(begin);
 }
@@ -48,10 +48,10 @@ double seconds_between(const Moment& begin, const Moment& end) {
 // The seconds that it took.
 Result<double> LinkProbe::average(OpRequest request) {
   const auto place = request.place;
-  const MomentPtr begin = tools_.now();
+  const TimeMarkerPtr begin = tools_.now();
   auto op = group_->submit(std::move(request), /*will_wait=*/true);
   Error error = op.error();
-  MomentPtr end;
+  TimeMarkerPtr end;
   if (!error && place) {
     error = op.value()->device_work->order(place->stream);
     end = tools_.now();
@@ -133,7 +133,7 @@ Result<double> LinkProbe::arithmetic(const MatrixShape& shape, GradientMemory& m
   const auto run = tools_.rehearse(shape, memory);
   if (!run.ok()) return run.error();
   return shortest([&]() -> Result<double> {
-    const MomentPtr begin = tools_.now();
+    const TimeMarkerPtr begin = tools_.now();
     run.value()();
     return seconds_between(*begin, *tools_.now());
   });

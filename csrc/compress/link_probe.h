@@ -24,7 +24,7 @@ namespace ringdist {
 class LinkProbe final : public CostProbe {
  public:
   // What it needs of its owner.
-  struct Tools {
+  struct Delegate {
     // Returns when the op has finished, or throws, which ends the probing: the op goes on.
     std::function<void(const Op&)> wait;
     Now now;
@@ -34,7 +34,7 @@ class LinkProbe final : public CostProbe {
         rehearse_on_host;
   };
 
-  LinkProbe(std::shared_ptr<Communicator> group, Tools tools)
+  LinkProbe(std::shared_ptr<Communicator> group, Delegate tools)
       : group_(std::move(group)), tools_(std::move(tools)) {}
 
   Result<std::vector<double>> mean(std::vector<double> values) override;
@@ -54,7 +54,7 @@ class LinkProbe final : public CostProbe {
   Result<double> arithmetic(const MatrixShape& shape, GradientMemory& memory);
 
   const std::shared_ptr<Communicator> group_;
-  const Tools tools_;
+  const Delegate tools_;
   std::map<GradientMemory*, LowRankSeconds> low_rank_;
 };
 

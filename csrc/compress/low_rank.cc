@@ -221,7 +221,7 @@ void LowRankReducer::reduce(std::vector<LowRankMatrix> matrices, std::function<v
 }
 
 void LowRankReducer::run(State& state) {
-  const FloatMode mode;
+  const ScopedFloatMode mode;
   for (;;) {
     Job job;
     {

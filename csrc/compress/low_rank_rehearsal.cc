@@ -4,7 +4,7 @@
 
 namespace ringdist {
 
-LowRankRehearsal::LowRankRehearsal(const MatrixShape& shape)
+LowRankBenchmark::LowRankBenchmark(const MatrixShape& shape)
     : shape_(shape),
       values_(static_cast<size_t>(shape.count())),
       residual_(values_.size()),
@@ -14,7 +14,7 @@ LowRankRehearsal::LowRankRehearsal(const MatrixShape& shape)
   draw_noise(1, right_);
 }
 
-void LowRankRehearsal::run() {
+void LowRankBenchmark::run() {
   multiply_right(shape_, values_, residual_, right_, left_);
   orthonormalise(shape_, left_);
   multiply_left(shape_, values_, residual_, left_, right_);
@@ -22,7 +22,7 @@ void LowRankRehearsal::run() {
 }
 
 std::function<void()> rehearse_on_host(const MatrixShape& shape, GradientMemory&) {
-  return [rehearsal = std::make_shared<LowRankRehearsal>(shape)] { rehearsal->run(); };
+  return [rehearsal = std::make_shared<LowRankBenchmark>(shape)] { rehearsal->run(); };
 }
 
 }  // namespace ringdist

@@ -10,9 +10,9 @@
 
 namespace ringdist {
 
-class LowRankRehearsal {
+class LowRankBenchmark {
  public:
-  explicit LowRankRehearsal(const MatrixShape& shape);
+  explicit LowRankBenchmark(const MatrixShape& shape);
   // What a reduction computes on the way, residual included.
   void run();
 

@@ -14,18 +14,20 @@ constexpr std::string_view kName = "powersgd";
 constexpr int64_t kDefaultRank = 4;
 constexpr int64_t kMostRank = 64;
 
-class LowRankTreatment final : public Treatment {
+class LowRankMethod final : public CompressionMethod {
  public:
-  LowRankTreatment(int64_t rank, int size, bool feedback)
+  LowRankMethod(int64_t rank, int size, bool feedback)
       : rank_(rank), size_(size), feedback_(feedback), name_("powersgd:" + std::to_string(rank)) {}
 
   const std::string& name() const override { return name_; }
   bool feedback() const override { return feedback_; }
-  bool feedback_of(const Slice& slice) const override { return feedback_ && pays(shape_of(slice)); }
+  bool feedback_of(const ParameterSlice& slice) const override {
+    return feedback_ && pays(shape_of(slice));
+  }
   // By the shape; always coarser than codecs of elements, which is what rules ask.
   double bits() const override { return 0; }
 
-  double bytes(const Slice& slice, DType dtype) const override {
+  double bytes(const ParameterSlice& slice, DType dtype) const override {
     const MatrixShape shape = shape_of(slice);
     // Two averages, each of a contribution and a result.
     const int64_t factors = shape.left() + shape.right();
@@ -33,7 +35,7 @@ class LowRankTreatment final : public Treatment {
     return 2.0 * static_cast<double>(slice.count) * static_cast<double>(dtype_size(dtype));
   }
 
-  void add(const Slice& slice, BucketPlan& plan) const override {
+  void add(const ParameterSlice& slice, BucketPlan& plan) const override {
     const MatrixShape shape = shape_of(slice);
     if (pays(shape))
       plan.low_rank.push_back({slice, shape});
@@ -42,7 +44,7 @@ class LowRankTreatment final : public Treatment {
   }
 
  private:
-  MatrixShape shape_of(const Slice& slice) const {
+  MatrixShape shape_of(const ParameterSlice& slice) const {
     const int64_t rows = std::max<int64_t>(1, slice.rows);
     const int64_t columns = slice.count / rows;
     return {rows, columns, std::min({rank_, rows, columns})};
@@ -61,8 +63,8 @@ class LowRankTreatment final : public Treatment {
 
 bool takes(std::string_view spec) { return spec.substr(0, spec.find(':')) == kName; }
 
-Result<TreatmentPtr> make_low_rank(std::string_view argument, const std::string& spec, int size,
-                                   std::optional<bool> feedback) {
+Result<CompressionMethodPtr> make_low_rank(std::string_view argument, const std::string& spec,
+                                           int size, std::optional<bool> feedback) {
   int64_t rank = kDefaultRank;
   if (spec != kName) {
     const char* begin = spec.data() + kName.size() + 1;
@@ -75,13 +77,15 @@ Result<TreatmentPtr> make_low_rank(std::string_view argument, const std::string&
                        std::to_string(kMostRank) + ", as in powersgd:4");
   }
   const bool on = size > 1 && feedback.value_or(true);
-  return TreatmentPtr(std::make_shared<LowRankTreatment>(rank, size, on));
+  return CompressionMethodPtr(std::make_shared<LowRankMethod>(rank, size, on));
 }
 
 constexpr std::array<std::string_view, 2> kLowRankExamples{"powersgd", "powersgd:2"};
 
 }  // namespace
 
-TreatmentRow low_rank_treatment() { return {kName, takes, make_low_rank, kLowRankExamples}; }
+CompressionMethodRow low_rank_treatment() {
+  return {kName, takes, make_low_rank, kLowRankExamples};
+}
 
 }  // namespace ringdist

@@ -7,16 +7,16 @@
 
 namespace ringdist {
 
-class Moment {
+class TimeMarker {
  public:
-  virtual ~Moment() = default;
+  virtual ~TimeMarker() = default;
   virtual bool passed() const = 0;
   // Seconds from an earlier one of the same clock. Both have passed.
-  virtual double since(const Moment& earlier) const = 0;
+  virtual double since(const TimeMarker& earlier) const = 0;
 };
 
-using MomentPtr = std::shared_ptr<const Moment>;
+using TimeMarkerPtr = std::shared_ptr<const TimeMarker>;
 // The present one, of one clock.
-using Now = std::function<MomentPtr()>;
+using Now = std::function<TimeMarkerPtr()>;
 
 }  // namespace ringdist

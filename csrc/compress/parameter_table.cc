@@ -23,14 +23,16 @@ const Parameter* ParameterTable::named(const std::string& name) const {
   return it == parameters_.end() ? nullptr : &*it;
 }
 
-Result<TreatmentPtr> ParameterTable::treatment(std::string_view argument, const std::string& spec) {
+Result<CompressionMethodPtr> ParameterTable::treatment(std::string_view argument,
+                                                       const std::string& spec) {
   if (auto it = treatments_.find(spec); it != treatments_.end()) return it->second;
   auto made = make_treatment(argument, spec, size_, feedback_);
   if (made.ok()) treatments_[spec] = made.value();
   return made;
 }
 
-Result<TreatmentPtr> ParameterTable::resolve(const ParameterRule& rule, const TreatmentPtr& own) {
+Result<CompressionMethodPtr> ParameterTable::resolve(const ParameterRule& rule,
+                                                     const CompressionMethodPtr& own) {
   if (!rule.codec.empty()) return treatment("rules", rule.codec);
   if (rule.coarsest.empty()) return own;
   auto coarsest = treatment("rules", rule.coarsest);
@@ -41,7 +43,7 @@ Result<TreatmentPtr> ParameterTable::resolve(const ParameterRule& rule, const Tr
 Error ParameterTable::use(const std::string& spec) {
   auto own = treatment("codec", spec);
   if (!own.ok()) return own.error();
-  std::vector<TreatmentPtr> resolved;
+  std::vector<CompressionMethodPtr> resolved;
   for (const Parameter& parameter : parameters_) {
     auto one = resolve(parameter.rule, own.value());
     if (!one.ok()) return one.error();
@@ -52,8 +54,8 @@ Error ParameterTable::use(const std::string& spec) {
   return {};
 }
 
-Result<TreatmentPtr> ParameterTable::treatment_for(const Parameter& parameter,
-                                                   const std::string& spec) {
+Result<CompressionMethodPtr> ParameterTable::treatment_for(const Parameter& parameter,
+                                                           const std::string& spec) {
   auto own = treatment("codec", spec);
   if (!own.ok()) return own.error();
   return resolve(parameter.rule, own.value());

@@ -30,12 +30,12 @@ struct Parameter {
   ParameterInfo info;
   std::string name;
   ParameterRule rule;
-  TreatmentPtr treatment;
+  CompressionMethodPtr treatment;
   Residual* residual = nullptr;  // null until error feedback needs it
   // Of the last low-rank approximation, if any, and of the one under way.
   FloatBuffer right;
   FloatBuffer next_right;
-  GradientGuard guard;
+  GradientClipper guard;
 };
 
 using NamedResidual = std::pair<std::string, std::vector<float>>;
@@ -59,7 +59,7 @@ class ParameterTable {
   Error use(const std::string& spec);
 
   // What one parameter would have if `spec` were its codec: its rule holds. Errors as use().
-  Result<TreatmentPtr> treatment_for(const Parameter& parameter, const std::string& spec);
+  Result<CompressionMethodPtr> treatment_for(const Parameter& parameter, const std::string& spec);
   // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
   Error use_for(Parameter& parameter, const std::string& spec);
 
@@ -79,18 +79,18 @@ class ParameterTable {
  private:
   Result<Parameter*> insert(ParameterInfo info, std::string name, ParameterRule rule);
   const Parameter* named(const std::string& name) const;
-  Result<TreatmentPtr> treatment(std::string_view argument, const std::string& spec);
-  Result<TreatmentPtr> resolve(const ParameterRule& rule, const TreatmentPtr& own);
+  Result<CompressionMethodPtr> treatment(std::string_view argument, const std::string& spec);
+  Result<CompressionMethodPtr> resolve(const ParameterRule& rule, const CompressionMethodPtr& own);
 
   const int size_;
   const std::optional<bool> feedback_;
   const int64_t min_compressed_;
   const std::function<void(const std::string&)> warn_;
-  TreatmentPtr own_;
+  CompressionMethodPtr own_;
   bool told_ = false;                 // of the model's parameters, by add()
   std::deque<Parameter> parameters_;  // a deque: entries stay where they are
   std::unordered_map<ParameterKey, Parameter*> by_key_;
-  std::map<std::string, TreatmentPtr> treatments_;
+  std::map<std::string, CompressionMethodPtr> treatments_;
   const std::shared_ptr<ResidualStore> residuals_ = std::make_shared<ResidualStore>();
 };
 

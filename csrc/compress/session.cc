@@ -7,50 +7,52 @@
 
 namespace ringdist {
 
-Result<std::unique_ptr<Session>> Session::create(CostProbe& probe, CompressionGroup group,
-                                                 CompressionOptions options, SessionOwner owner) {
+Result<std::unique_ptr<GradientCompressor>> GradientCompressor::create(
+    CostProbe& probe, CompressionGroup group, CompressionOptions options,
+    GradientCompressorDelegate owner) {
   if (Error error = check_options(options, group)) return error;
-  std::unique_ptr<Session> out(new Session(probe, group, std::move(options), std::move(owner)));
+  std::unique_ptr<GradientCompressor> out(
+      new GradientCompressor(probe, group, std::move(options), std::move(owner)));
   std::lock_guard lock(out->mutex_);
   if (Error error = out->table_.use(base_codec(out->options_.codec))) return error;
   return out;
 }
 
-Session::Session(CostProbe& probe, CompressionGroup group, CompressionOptions options,
-                 SessionOwner owner)
+GradientCompressor::GradientCompressor(CostProbe& probe, CompressionGroup group,
+                                       CompressionOptions options, GradientCompressorDelegate owner)
     : group_(group),
       options_(std::move(options)),
       owner_(std::move(owner)),
-      auto_(ever_auto(options_) ? std::make_unique<AutoChoice>(probe, group_.size,
-                                                               options_.error_feedback, owner_.now)
+      auto_(ever_auto(options_) ? std::make_unique<AutoCodecTuner>(
+                                      probe, group_.size, options_.error_feedback, owner_.now)
                                 : nullptr),
       table_(group.size, options_.error_feedback, group.min_compressed, owner_.warn),
       record_(options_.codec),
       planner_(options_, group_.size, table_, changes_, record_) {}
 
-Error Session::add_parameter(ParameterInfo info, std::string name, ParameterRule rule) {
+Error GradientCompressor::add_parameter(ParameterInfo info, std::string name, ParameterRule rule) {
   std::lock_guard lock(mutex_);
   const auto added = table_.add(std::move(info), std::move(name), std::move(rule));
   if (!added.ok()) return added.error();
-  const Treatment& treatment = *added.value()->treatment;
+  const CompressionMethod& treatment = *added.value()->treatment;
   return check_deterministic(group_, "rules: '" + added.value()->name + "'", treatment.name(),
                              treatment);
 }
 
-void Session::fail() {
+void GradientCompressor::fail() {
   std::lock_guard lock(mutex_);
   changes_.fail();
 }
 
-Result<std::string> Session::name_of(ParameterKey key,
-                                     const std::function<ParameterInfo()>& describe) {
+Result<std::string> GradientCompressor::name_of(ParameterKey key,
+                                                const std::function<ParameterInfo()>& describe) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(key, describe);
   if (!found.ok()) return found.error();
   return found.value()->name;
 }
 
-Error Session::begin(size_t index) {
+Error GradientCompressor::begin(size_t index) {
   int64_t step = 0;
   {
     std::lock_guard lock(mutex_);
@@ -65,7 +67,7 @@ Error Session::begin(size_t index) {
   return begin_step(step, codec_at(options_, step, codec), scale);
 }
 
-Error Session::begin_step(int64_t step, const std::string& wanted, double scale) {
+Error GradientCompressor::begin_step(int64_t step, const std::string& wanted, double scale) {
   if (scale != 0)
     if (Error error = use_scale(scale)) return error;
   if (wanted == kAuto && !auto_)
@@ -82,7 +84,7 @@ Error Session::begin_step(int64_t step, const std::string& wanted, double scale)
   return auto_ ? begin_auto(changed && current_ == kAuto) : Error();
 }
 
-Error Session::begin_auto(bool resumes) {
+Error GradientCompressor::begin_auto(bool resumes) {
   if (resumes)
     if (auto chosen = auto_->resume(table_))
       record_.choose(std::move(chosen->codecs), std::move(chosen->reason));
@@ -99,7 +101,7 @@ Error Session::begin_auto(bool resumes) {
   return {};
 }
 
-Error Session::use_scale(double scale) {
+Error GradientCompressor::use_scale(double scale) {
   if (!std::isfinite(scale) || scale <= 0)
     return refusal_to_compress(
         ErrorKind::kInvalidArgument,
@@ -111,7 +113,7 @@ Error Session::use_scale(double scale) {
   return {};
 }
 
-Error Session::run(const Bucket& bucket, const StartBucket& start) {
+Error GradientCompressor::run(const Bucket& bucket, const StartBucket& start) {
   std::lock_guard lock(mutex_);
   auto planned = planner_.plan(bucket);
   if (!planned.ok()) return planned.error();
@@ -122,7 +124,7 @@ Error Session::run(const Bucket& bucket, const StartBucket& start) {
 }
 
 // Tells "auto" when the bucket was ready and when it is done.
-Error Session::watch(const Bucket& bucket, PendingBucket& pending) {
+Error GradientCompressor::watch(const Bucket& bucket, PendingBucket& pending) {
   std::vector<Parameter*> parameters;
   for (size_t i = 0; i < bucket.parts.size(); ++i) {
     const auto found = planner_.find(bucket, i);
@@ -134,44 +136,46 @@ Error Session::watch(const Bucket& bucket, PendingBucket& pending) {
 }
 
 // Once no bucket is on its way: the step has changed what it was to change, or nothing.
-void Session::settle() {
+void GradientCompressor::settle() {
   changes_.await_devices();
   switch (changes_.settle()) {
-    case StepChanges::Outcome::kOpen:
+    case StepTransaction::Outcome::kOpen:
       return;
-    case StepChanges::Outcome::kSucceeded:
+    case StepTransaction::Outcome::kSucceeded:
       return record_.succeed();
-    case StepChanges::Outcome::kFailed:
+    case StepTransaction::Outcome::kFailed:
       record_.fail();
       --steps_;
   }
 }
 
-CompressionReport Session::report() {
+CompressionReport GradientCompressor::report() {
   std::lock_guard lock(mutex_);
   settle();
   CompressionReport out =
-      changes_.state() == StepChanges::State::kIdle ? record_.now() : record_.before();
+      changes_.state() == StepTransaction::State::kIdle ? record_.now() : record_.before();
   out.residual_norm = unscaled_norm();
   return out;
 }
 
-double Session::unscaled_norm() { return std::sqrt(table_.residuals()->squared_norm()) / scale_; }
+double GradientCompressor::unscaled_norm() {
+  return std::sqrt(table_.residuals()->squared_norm()) / scale_;
+}
 
-double Session::residual_norm() {
+double GradientCompressor::residual_norm() {
   std::lock_guard lock(mutex_);
   settle();
   return unscaled_norm();
 }
 
-CompressionState Session::state() {
+CompressionState GradientCompressor::state() {
   std::lock_guard lock(mutex_);
   settle();
-  const bool open = changes_.state() != StepChanges::State::kIdle;
+  const bool open = changes_.state() != StepTransaction::State::kIdle;
   return {steps_ - (open ? 1 : 0), scale_, table_.saved()};
 }
 
-CompressionState Session::state_if_adopted() {
+CompressionState GradientCompressor::state_if_adopted() {
   {
     std::lock_guard lock(mutex_);
     if (changes_.adopt()) record_.succeed();
@@ -179,7 +183,7 @@ CompressionState Session::state_if_adopted() {
   return state();
 }
 
-Error Session::load(const CompressionState& state) {
+Error GradientCompressor::load(const CompressionState& state) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, values] : state.residuals)
     if (Error error = table_.check_residual(name, std::ssize(values))) return error;

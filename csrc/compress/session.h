@@ -29,8 +29,8 @@ namespace ringdist {
 // loss scale (0: none). Must say the same codec on all ranks.
 using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
 
-// What a Session asks of its owner.
-struct SessionOwner {
+// What a GradientCompressor asks of its owner.
+struct GradientCompressorDelegate {
   AtStep at_step;  // may be null
   // A step begins: whoever knows that no bucket is to come any more sets the flag, on any thread.
   std::function<void(std::shared_ptr<std::atomic<bool>>)> watch_pass;
@@ -44,11 +44,13 @@ struct CompressionState {
   std::vector<NamedResidual> residuals;  // this rank's, row-major
 };
 
-class Session {
+class GradientCompressor {
  public:
   // `probe` outlives it. Errors as check_options().
-  static Result<std::unique_ptr<Session>> create(CostProbe& probe, CompressionGroup group,
-                                                 CompressionOptions options, SessionOwner owner);
+  static Result<std::unique_ptr<GradientCompressor>> create(CostProbe& probe,
+                                                            CompressionGroup group,
+                                                            CompressionOptions options,
+                                                            GradientCompressorDelegate owner);
 
   // Before the first step. Errors (kInvalidArgument): the rule.
   Error add_parameter(ParameterInfo info, std::string name, ParameterRule rule);
@@ -78,7 +80,8 @@ class Session {
   Error load(const CompressionState& state);
 
  private:
-  Session(CostProbe& probe, CompressionGroup group, CompressionOptions options, SessionOwner owner);
+  GradientCompressor(CostProbe& probe, CompressionGroup group, CompressionOptions options,
+                     GradientCompressorDelegate owner);
   Error begin_step(int64_t step, const std::string& wanted, double scale) RINGDIST_REQUIRES(mutex_);
   Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
@@ -88,13 +91,13 @@ class Session {
 
   const CompressionGroup group_;
   const CompressionOptions options_;
-  const SessionOwner owner_;
+  const GradientCompressorDelegate owner_;
 
   std::mutex mutex_;
-  std::unique_ptr<AutoChoice> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
+  std::unique_ptr<AutoCodecTuner> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
-  StepChanges changes_ RINGDIST_GUARDED_BY(mutex_);
-  StepRecord record_ RINGDIST_GUARDED_BY(mutex_);
+  StepTransaction changes_ RINGDIST_GUARDED_BY(mutex_);
+  StepStatistics record_ RINGDIST_GUARDED_BY(mutex_);
   BucketPlanner planner_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
   std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step

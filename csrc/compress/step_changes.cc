@@ -5,36 +5,36 @@
 
 namespace ringdist {
 
-bool StepChanges::begins_with(size_t index) const {
+bool StepTransaction::begins_with(size_t index) const {
   return state_ == State::kIdle || *all_in_ || index <= last_;
 }
 
-void StepChanges::begin() {
+void StepTransaction::begin() {
   drop();
   state_ = State::kOpen;
 }
 
-void StepChanges::arrive(const Bucket& bucket) {
+void StepTransaction::arrive(const Bucket& bucket) {
   last_ = bucket.index;
   if (bucket.last) *all_in_ = true;
 }
 
-void StepChanges::fail() {
+void StepTransaction::fail() {
   if (state_ == State::kOpen) state_ = State::kFailed;
 }
 
-void StepChanges::end() {
+void StepTransaction::end() {
   if (!*all_in_) fail();
   for (const auto& bucket : buckets_) bucket->wait();
 }
 
-void StepChanges::await_devices() const {
+void StepTransaction::await_devices() const {
   if (!*all_in_) return;
   for (const auto& bucket : buckets_)
     if (bucket->ends_later()) bucket->wait();
 }
 
-StepChanges::Outcome StepChanges::settle() {
+StepTransaction::Outcome StepTransaction::settle() {
   if (state_ == State::kIdle || (state_ == State::kOpen && !*all_in_)) return Outcome::kOpen;
   if (!std::ranges::all_of(buckets_, [](const auto& bucket) { return bucket->ended(); }))
     return Outcome::kOpen;
@@ -45,7 +45,7 @@ StepChanges::Outcome StepChanges::settle() {
   return failed ? Outcome::kFailed : Outcome::kSucceeded;
 }
 
-bool StepChanges::adopt() {
+bool StepTransaction::adopt() {
   if (state_ != State::kOpen || !*all_in_) return false;
   for (const auto& bucket : buckets_) bucket->wait();
   commit();
@@ -53,12 +53,12 @@ bool StepChanges::adopt() {
   return true;
 }
 
-void StepChanges::commit() {
+void StepTransaction::commit() {
   for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
   for (Parameter* parameter : rights_) std::swap(parameter->right, parameter->next_right);
 }
 
-void StepChanges::drop() {
+void StepTransaction::drop() {
   state_ = State::kIdle;
   residuals_.clear();
   rights_.clear();

@@ -15,7 +15,7 @@
 
 namespace ringdist {
 
-class StepChanges {
+class StepTransaction {
  public:
   // kIdle: between two steps. kOpen: buckets are to come or on their way. kFailed: a bucket could
   // not even start, or the pass was cut short; others may still be on their way.
@@ -56,13 +56,13 @@ class StepChanges {
  private:
   void commit();
 
-  struct Changed {
+  struct ResidualChange {
     Parameter* parameter;
     bool owed;
   };
   State state_ = State::kIdle;
   size_t last_ = 0;  // index of the last bucket, of this step or of the one before
-  std::vector<Changed> residuals_;
+  std::vector<ResidualChange> residuals_;
   std::vector<Parameter*> rights_;
   std::vector<PendingBucketPtr> buckets_;
   std::shared_ptr<std::atomic<bool>> all_in_ = std::make_shared<std::atomic<bool>>();

@@ -7,7 +7,7 @@
 
 namespace ringdist {
 
-void StepRecord::begin(int64_t step, std::string codec) {
+void StepStatistics::begin(int64_t step, std::string codec) {
   before_ = now_;
   now_.step = step;
   now_.codec = std::move(codec);
@@ -15,34 +15,34 @@ void StepRecord::begin(int64_t step, std::string codec) {
   now_.bytes_uncompressed = now_.bytes_sent = 0;
 }
 
-void StepRecord::choose(std::vector<std::string> chosen, std::string reason) {
+void StepStatistics::choose(std::vector<std::string> chosen, std::string reason) {
   now_.chosen = std::move(chosen);
   now_.reason = std::move(reason);
 }
 
-void StepRecord::add_bytes(double uncompressed, double sent) {
+void StepStatistics::add_bytes(double uncompressed, double sent) {
   now_.bytes_uncompressed += uncompressed;
   now_.total_uncompressed += uncompressed;
   now_.bytes_sent += sent;
   now_.total_sent += sent;
 }
 
-void StepRecord::measure(const Parameter& parameter, double contribution) {
+void StepStatistics::measure(const Parameter& parameter, double contribution) {
   measured_.push_back(&parameter);
   contribution_ += contribution;
 }
 
-void StepRecord::drop_measurement() {
+void StepStatistics::drop_measurement() {
   measured_.clear();
   contribution_ = 0;
 }
 
-void StepRecord::fail() {
+void StepStatistics::fail() {
   drop_measurement();
   now_ = before_;
 }
 
-void StepRecord::succeed() {
+void StepStatistics::succeed() {
   if (measured_.empty()) return;
   double loss = 0;
   for (const Parameter* parameter : measured_) loss += parameter->residual->squared_norm();

@@ -24,9 +24,9 @@ struct CompressionReport {
   double relative_error = 0, total_relative_error = 0;
 };
 
-class StepRecord {
+class StepStatistics {
  public:
-  explicit StepRecord(std::string codec) { now_.codec = std::move(codec); }
+  explicit StepStatistics(std::string codec) { now_.codec = std::move(codec); }
 
   // The step under way, or the last one; and the one before it.
   const CompressionReport& now() const { return now_; }

@@ -2,7 +2,7 @@
 
 namespace ringdist {
 
-void BucketPlan::add_part(const Slice& slice, const CodecPair& codecs) {
+void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) {
   if (!pieces.empty() && pieces.back().end() == slice.offset)
     pieces.back().count += slice.count;
   else

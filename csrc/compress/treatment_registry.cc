@@ -6,18 +6,18 @@
 namespace ringdist {
 
 // To add one: a file that defines x_treatment(), and its row below.
-TreatmentRow low_rank_treatment();
-TreatmentRow codec_treatment();
+CompressionMethodRow low_rank_treatment();
+CompressionMethodRow codec_treatment();
 
-std::span<const TreatmentRow> treatments() {
+std::span<const CompressionMethodRow> treatments() {
   static const std::array rows{low_rank_treatment(), codec_treatment()};
   return rows;
 }
 
-Result<TreatmentPtr> make_treatment(std::string_view argument, const std::string& spec, int size,
-                                    std::optional<bool> feedback) {
-  const auto row =
-      std::ranges::find_if(treatments(), [&](const TreatmentRow& one) { return one.takes(spec); });
+Result<CompressionMethodPtr> make_treatment(std::string_view argument, const std::string& spec,
+                                            int size, std::optional<bool> feedback) {
+  const auto row = std::ranges::find_if(
+      treatments(), [&](const CompressionMethodRow& one) { return one.takes(spec); });
   return row->make(argument, spec, size, feedback);
 }
 

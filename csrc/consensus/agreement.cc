@@ -17,7 +17,8 @@ constexpr uint32_t kMostAhead = 1 << 20;
 
 }  // namespace
 
-Agreement::Agreement(Electors electors, int rank, const Pace& pace, AgreementHost& host)
+PaxosInstance::PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace,
+                             PaxosDelegate& host)
     : electors_(std::move(electors)),
       rank_(rank),
       electorate_(static_cast<int>(electors_.members.size())),
@@ -27,7 +28,7 @@ Agreement::Agreement(Electors electors, int rank, const Pace& pace, AgreementHos
   check(self() >= 0 && self() < size(), "an agreement without oneself");
 }
 
-void Agreement::begin(TimePoint now) {
+void PaxosInstance::begin(TimePoint now) {
   if (active_ || decided_) return;
   active_ = true;
   take_turn(now);
@@ -35,104 +36,104 @@ void Agreement::begin(TimePoint now) {
 
 // ---- what it is told
 
-void Agreement::on_message(int from, const ConsensusMessage& message, TimePoint now) {
+void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePoint now) {
   if (decided_ || !is_in_order(from, message)) return;
   learn_deaths(message.dead, now);
   if (decided_) return;
   switch (message.kind) {
-    case MessageKind::kPrepare:
+    case ConsensusMessageKind::kPrepare:
       return on_prepare(from, message, now);
-    case MessageKind::kAccept:
+    case ConsensusMessageKind::kAccept:
       return on_accept(from, message, now);
-    case MessageKind::kRefuse:
+    case ConsensusMessageKind::kRefuse:
       others_.note_answer(from);
       return on_refused(message.ballot, now);
-    case MessageKind::kPromise:
-    case MessageKind::kAccepted:
+    case ConsensusMessageKind::kPromise:
+    case ConsensusMessageKind::kAccepted:
       others_.note_answer(from);
       if (!round_ || message.ballot != round_->ballot) return;
-      if (message.kind == MessageKind::kPromise)
+      if (message.kind == ConsensusMessageKind::kPromise)
         round_->on_promise(from, message.accepted, *message.standing);
       else
         round_->accepted.add(from);
       return reconsider(now);
-    case MessageKind::kWait:
+    case ConsensusMessageKind::kWait:
       others_.note_hearing(from);
       if (message.ballot == acceptor_.promised()) give_way(message.ballot, now);
       return;
-    case MessageKind::kReport:
-    case MessageKind::kDecided:
-    case MessageKind::kAsk:
-    case MessageKind::kInstalled:
-    case MessageKind::kBegun:
+    case ConsensusMessageKind::kReport:
+    case ConsensusMessageKind::kDecided:
+    case ConsensusMessageKind::kAsk:
+    case ConsensusMessageKind::kInstalled:
+    case ConsensusMessageKind::kBegun:
       return;
   }
 }
 
 // Ballots are their proposers'; votes are for this one's.
-bool Agreement::is_in_order(int from, const ConsensusMessage& message) const {
+bool PaxosInstance::is_in_order(int from, const ConsensusMessage& message) const {
   switch (message.kind) {
-    case MessageKind::kPrepare:
-    case MessageKind::kAccept:
-    case MessageKind::kWait:
+    case ConsensusMessageKind::kPrepare:
+    case ConsensusMessageKind::kAccept:
+    case ConsensusMessageKind::kWait:
       return message.ballot.rank == from && message.ballot.round <= seen_.round + kMostAhead;
-    case MessageKind::kPromise:
-    case MessageKind::kAccepted:
+    case ConsensusMessageKind::kPromise:
+    case ConsensusMessageKind::kAccepted:
       return message.ballot.rank == self();
-    case MessageKind::kRefuse:
+    case ConsensusMessageKind::kRefuse:
       return message.ballot.round <= seen_.round + kMostAhead;
     default:
       return true;
   }
 }
 
-void Agreement::on_prepare(int from, const ConsensusMessage& message, TimePoint now) {
+void PaxosInstance::on_prepare(int from, const ConsensusMessage& message, TimePoint now) {
   const bool promised = acceptor_.promise(message.ballot);
-  if (!promised) return answer(from, MessageKind::kRefuse, acceptor_.promised());
+  if (!promised) return answer(from, ConsensusMessageKind::kRefuse, acceptor_.promised());
   others_.note_promise(from, message.ballot, now);
   give_way(message.ballot, now);
-  answer(from, MessageKind::kPromise, message.ballot);
+  answer(from, ConsensusMessageKind::kPromise, message.ballot);
 }
 
-void Agreement::on_accept(int from, const ConsensusMessage& message, TimePoint now) {
+void PaxosInstance::on_accept(int from, const ConsensusMessage& message, TimePoint now) {
   others_.note_hearing(from);
   const bool accepted = acceptor_.accept(message.ballot, *message.decision);
-  if (!accepted) return answer(from, MessageKind::kRefuse, acceptor_.promised());
+  if (!accepted) return answer(from, ConsensusMessageKind::kRefuse, acceptor_.promised());
   give_way(message.ballot, now);
-  answer(from, MessageKind::kAccepted, message.ballot);
+  answer(from, ConsensusMessageKind::kAccepted, message.ballot);
 }
 
-void Agreement::on_refused(const Ballot& promised, TimePoint now) {
+void PaxosInstance::on_refused(const Ballot& promised, TimePoint now) {
   seen_ = std::max(seen_, promised);
   if (!round_ || promised <= round_->ballot) return;
   retry(now);
 }
 
-void Agreement::on_death(int rank, TimePoint now) {
+void PaxosInstance::on_death(int rank, TimePoint now) {
   if (decided_ || dead().has(rank)) return;
   learn_death(rank, now);
   const Ballot& promised = acceptor_.promised();
   if (promised.round > 0 && promised.rank != self() && !dead().has(promised.rank))
-    answer(promised.rank, MessageKind::kReport, promised);
+    answer(promised.rank, ConsensusMessageKind::kReport, promised);
 }
 
-void Agreement::suspect(int rank) {
+void PaxosInstance::suspect(int rank) {
   if (rank != self()) others_.suspect(rank);
 }
 
-void Agreement::give_up(int rank, TimePoint now) {
+void PaxosInstance::give_up(int rank, TimePoint now) {
   if (rank == self() || decided_) return;
   others_.give_up(rank);
   if (round_) return reconsider(now);
   if (active_ && rank == acceptor_.promised().rank) take_turn(now);
 }
 
-void Agreement::learn_deaths(const std::vector<int32_t>& ranks, TimePoint now) {
+void PaxosInstance::learn_deaths(const std::vector<int32_t>& ranks, TimePoint now) {
   for (const int32_t rank : ranks)
     if (rank >= 0 && rank < size()) learn_death(rank, now);
 }
 
-void Agreement::learn_death(int rank, TimePoint now) {
+void PaxosInstance::learn_death(int rank, TimePoint now) {
   if (rank == self() || decided_ || !others_.note_death(rank)) return;
   if (round_) return reconsider(now);
   // Who was waited for will not end it.
@@ -140,8 +141,8 @@ void Agreement::learn_death(int rank, TimePoint now) {
     take_turn(now);
 }
 
-void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Accepted>>& vote,
-                             TimePoint now) {
+void PaxosInstance::on_vote_read(const Ballot& ballot, const Result<std::optional<Accepted>>& vote,
+                                 TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != BallotRound::Phase::kReading) return;
   const bool readable =
@@ -154,7 +155,7 @@ void Agreement::on_vote_read(const Ballot& ballot, const Result<std::optional<Ac
   reconsider(now);
 }
 
-void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
+void PaxosInstance::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != BallotRound::Phase::kCasting) return;
   if (!cast) return retry(now);  // someone else's came between, or the store is gone
@@ -162,7 +163,7 @@ void Agreement::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   write(now);
 }
 
-void Agreement::learn(Ballot ballot, Decision value, bool mine) {
+void PaxosInstance::learn(Ballot ballot, Decision value, bool mine) {
   if (!acceptor_.may_learn(ballot, value)) return;
   // This member accepts nothing up to its promise any more: so it holds as of that.
   decided_ = Decided{std::max(ballot, acceptor_.promised()), std::move(value), mine};
@@ -171,7 +172,7 @@ void Agreement::learn(Ballot ballot, Decision value, bool mine) {
 
 // ---- proposing
 
-void Agreement::start_round(TimePoint now) {
+void PaxosInstance::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
   seen_ = {seen_.round + 1, self()};
   round_.emplace(seen_, dead(), now);
@@ -182,7 +183,7 @@ void Agreement::start_round(TimePoint now) {
   reconsider(now);
 }
 
-void Agreement::propose(TimePoint now) {
+void PaxosInstance::propose(TimePoint now) {
   BallotRound& round = *round_;
   round.value = round.latest ? round.latest->value : compose(electors_, round, dead());
   // Without the store's vote it would not be a quorum.
@@ -191,7 +192,7 @@ void Agreement::propose(TimePoint now) {
   host_.cast_vote(round.store_had, {round.ballot, *round.value});
 }
 
-void Agreement::write(TimePoint now) {
+void PaxosInstance::write(TimePoint now) {
   BallotRound& round = *round_;
   round.enter(BallotRound::Phase::kWriting, now);
   const bool accepted = acceptor_.accept(round.ballot, *round.value);
@@ -202,16 +203,16 @@ void Agreement::write(TimePoint now) {
 }
 
 // All who have not answered the round's question; the others learn that it is still open.
-void Agreement::ask(TimePoint now) {
+void PaxosInstance::ask(TimePoint now) {
   resend_at_ = now + pace_.resend;
   const bool writing = round_->phase == BallotRound::Phase::kWriting;
   ConsensusMessage question;
-  question.kind = writing ? MessageKind::kAccept : MessageKind::kPrepare;
+  question.kind = writing ? ConsensusMessageKind::kAccept : ConsensusMessageKind::kPrepare;
   question.ballot = round_->ballot;
   question.dead = others_.dead_ranks();
   if (writing) question.decision = round_->value;
   ConsensusMessage wait;
-  wait.kind = MessageKind::kWait;
+  wait.kind = ConsensusMessageKind::kWait;
   wait.ballot = round_->ballot;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == self() || dead().has(rank)) continue;
@@ -221,7 +222,7 @@ void Agreement::ask(TimePoint now) {
   }
 }
 
-void Agreement::reconsider(TimePoint now) {
+void PaxosInstance::reconsider(TimePoint now) {
   if (!round_) return;
   switch (round_->phase) {
     case BallotRound::Phase::kReading:
@@ -234,7 +235,7 @@ void Agreement::reconsider(TimePoint now) {
   }
 }
 
-void Agreement::reconsider_reading(TimePoint now) {
+void PaxosInstance::reconsider_reading(TimePoint now) {
   BallotRound& round = *round_;
   // A quorum would do, but whoever may still answer is to stay a member.
   if (!others_.all_others_gone(round.promised, now)) return;
@@ -248,7 +249,7 @@ void Agreement::reconsider_reading(TimePoint now) {
   host_.read_vote(round.ballot);
 }
 
-void Agreement::reconsider_writing(TimePoint now) {
+void PaxosInstance::reconsider_writing(TimePoint now) {
   BallotRound& round = *round_;
   if (electorate_.is_quorum(round.accepted, round.store_cast, round.dead))
     return learn(round.ballot, *round.value, /*mine=*/true);
@@ -258,20 +259,20 @@ void Agreement::reconsider_writing(TimePoint now) {
 }
 
 // Those who owe an answer go on owing it.
-void Agreement::retry(TimePoint now) {
+void PaxosInstance::retry(TimePoint now) {
   round_.reset();
   retries_ = std::min(retries_ + 1, kMostRetries);
   take_turn(now);
 }
 
-void Agreement::drop_round() {
+void PaxosInstance::drop_round() {
   round_.reset();
   others_.drop_questions();  // nobody is asked again for now
 }
 
 // ---- whose turn it is
 
-void Agreement::give_way(const Ballot& ballot, TimePoint now) {
+void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
   active_ = true;
   if (round_ && round_->ballot >= ballot) return;
@@ -294,20 +295,20 @@ void Agreement::give_way(const Ballot& ballot, TimePoint now) {
   turn_at_ = std::min(now, gave_way_ + pace_.silence) + pace_.patience + delay();
 }
 
-void Agreement::take_turn(TimePoint now) { turn_at_ = now + delay(); }
+void PaxosInstance::take_turn(TimePoint now) { turn_at_ = now + delay(); }
 
-Duration Agreement::delay() const {
+Duration PaxosInstance::delay() const {
   const int before = others_.count_before(self());
   // Two who overtake each other wait longer each time, and not alike.
   return pace_.step * (std::min(before, kMostTurns) + retries_ * (1 + self() % kUnlike));
 }
 
-std::optional<TimePoint> Agreement::next() const {
+std::optional<TimePoint> PaxosInstance::next() const {
   if (!active_ || decided_) return std::nullopt;
   return round_ ? resend_at_ : turn_at_;
 }
 
-void Agreement::tick(TimePoint now) {
+void PaxosInstance::tick(TimePoint now) {
   const auto at = next();
   if (!at || now < *at) return;
   if (!round_) return start_round(now);
@@ -317,19 +318,19 @@ void Agreement::tick(TimePoint now) {
 
 // ---- the rest
 
-void Agreement::answer(int to, MessageKind kind, const Ballot& ballot) {
+void PaxosInstance::answer(int to, ConsensusMessageKind kind, const Ballot& ballot) {
   ConsensusMessage message;
   message.kind = kind;
   message.ballot = ballot;
   message.dead = others_.dead_ranks();
-  if (kind == MessageKind::kPromise) {
+  if (kind == ConsensusMessageKind::kPromise) {
     message.accepted = acceptor_.accepted();
     message.standing = host_.freeze();
   }
   host_.send(to, std::move(message));
 }
 
-std::string Agreement::describe(TimePoint now) const {
+std::string PaxosInstance::describe(TimePoint now) const {
   RankSet voters = round_ ? round_->promised : RankSet(size());
   voters.add(self());
   if (!round_ && gave_way_to_.round > 0 && others_.is_of_use(gave_way_to_.rank))

@@ -21,13 +21,13 @@
 
 namespace ringdist {
 
-class AgreementHost {
+class PaxosDelegate {
  public:
-  virtual ~AgreementHost() = default;
+  virtual ~PaxosDelegate() = default;
   // To another member. Generation and nonce are the host's to fill in.
   virtual void send(int rank, ConsensusMessage message) = 0;
   // Ends the ops of the generation on this member; from then on always the same.
-  virtual Standing freeze() = 0;
+  virtual PromiseInfo freeze() = 0;
   // Has on_vote_read called with what the store's vote for this generation is: nothing so far, or
   // what was cast last. A store that has lost its votes is another one, and answers with an Error.
   virtual void read_vote(const Ballot& ballot) = 0;
@@ -35,10 +35,10 @@ class AgreementHost {
   virtual void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) = 0;
 };
 
-class Agreement {
+class PaxosInstance {
  public:
   // `rank`: of this member.
-  Agreement(Electors electors, int rank, const Pace& pace, AgreementHost& host);
+  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace, PaxosDelegate& host);
 
   // Someone here wants a decision. Without that it takes part once it hears from others.
   void begin(TimePoint now);
@@ -94,7 +94,7 @@ class Agreement {
   void retry(TimePoint now);
   void drop_round();
   void ask(TimePoint now);
-  void answer(int to, MessageKind kind, const Ballot& ballot);
+  void answer(int to, ConsensusMessageKind kind, const Ballot& ballot);
   // Leaves the proposing to that ballot's proposer, for a while.
   void give_way(const Ballot& ballot, TimePoint now);
   void take_turn(TimePoint now);
@@ -103,13 +103,13 @@ class Agreement {
   int size() const { return electorate_.size(); }
   Duration delay() const;
 
-  const Electors electors_;
+  const Voters electors_;
   const int rank_;
-  const Electorate electorate_;
-  const Pace pace_;
-  AgreementHost& host_;
+  const QuorumRule electorate_;
+  const PaxosTimeouts pace_;
+  PaxosDelegate& host_;
   Acceptor acceptor_;
-  Attendance others_;
+  VoterTracker others_;
   Ballot seen_;  // the latest
   std::optional<BallotRound> round_;
   std::optional<Decided> decided_;

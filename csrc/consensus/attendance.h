@@ -13,9 +13,9 @@
 
 namespace ringdist {
 
-class Attendance {
+class VoterTracker {
  public:
-  Attendance(int size, const Pace& pace)
+  VoterTracker(int size, const PaxosTimeouts& pace)
       : pace_(pace), members_(size), dead_(size), given_up_(size) {}
 
   // As a kernel reported. Whether it is news.
@@ -33,7 +33,7 @@ class Attendance {
   // A question of ours: so it hears, too.
   void note_answer(int rank) { at(rank) = {}; }
   void drop_questions() {
-    for (Member& one : members_) one.asked.reset();
+    for (VoterState& one : members_) one.asked.reset();
   }
   // It owes an answer for too long.
   bool is_silent(int rank, TimePoint now) const;
@@ -51,7 +51,7 @@ class Attendance {
   int count_before(int rank) const;
 
  private:
-  struct Member {
+  struct VoterState {
     std::optional<TimePoint> asked;  // since when it owes an answer
     bool suspected = false;
     Ballot promised;
@@ -60,12 +60,12 @@ class Attendance {
   };
 
   bool is_gone(int rank) const { return dead_.has(rank) || given_up_.has(rank); }
-  Member& at(int rank) { return members_[static_cast<size_t>(rank)]; }
-  const Member& at(int rank) const { return members_[static_cast<size_t>(rank)]; }
+  VoterState& at(int rank) { return members_[static_cast<size_t>(rank)]; }
+  const VoterState& at(int rank) const { return members_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  const Pace pace_;
-  std::vector<Member> members_;
+  const PaxosTimeouts pace_;
+  std::vector<VoterState> members_;
   RankSet dead_;
   RankSet given_up_;
 };

@@ -23,7 +23,7 @@ struct BallotRound {
         accepted(dead.size()),
         phase_began(now) {}
 
-  void on_promise(int rank, const std::optional<Accepted>& has, Standing standing) {
+  void on_promise(int rank, const std::optional<Accepted>& has, PromiseInfo standing) {
     if (!promised.add(rank)) return;
     standings.emplace(rank, std::move(standing));
     see(has);
@@ -45,8 +45,8 @@ struct BallotRound {
   RankSet promised;
   RankSet accepted;
   TimePoint phase_began;
-  std::map<int, Standing> standings;  // of those who promised
-  std::optional<Accepted> latest;     // of what they had accepted
+  std::map<int, PromiseInfo> standings;  // of those who promised
+  std::optional<Accepted> latest;        // of what they had accepted
   bool store_read = false;
   bool store_cast = false;
   std::optional<Accepted> store_had;  // when it was read

@@ -10,7 +10,7 @@ namespace {
 
 // The old one if all who stay reach it, or none of them can serve one; else that of the lowest rank
 // that can.
-std::string store_of(const std::map<int, const Standing*>& staying) {
+std::string store_of(const std::map<int, const PromiseInfo*>& staying) {
   const auto reaches = [](const auto& one) { return one.second->reaches_store; };
   const std::string& old = staying.begin()->second->store;
   if (std::all_of(staying.begin(), staying.end(), reaches)) return old;
@@ -21,24 +21,24 @@ std::string store_of(const std::map<int, const Standing*>& staying) {
 
 }  // namespace
 
-Decision compose(const Electors& electors, const BallotRound& round, const RankSet& dead) {
+Decision compose(const Voters& electors, const BallotRound& round, const RankSet& dead) {
   const auto& members = electors.members;
   Decision out;
   out.generation = electors.generation.number + 1;
   out.after = electors.generation.nonce;
   out.proposed = round.ballot;
   out.first_unfinished = std::numeric_limits<int64_t>::max();
-  std::map<int, const Standing*> staying;
+  std::map<int, const PromiseInfo*> staying;
   std::map<ProcessId, std::string> newcomers;
   size_t most = std::numeric_limits<size_t>::max();
   for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
     if (dead.has(rank)) {
-      out.lost.push_back({rank, Lost::Cause::kDied});
+      out.lost.push_back({rank, LostMember::Cause::kDied});
       continue;
     }
     const auto standing = round.standings.find(rank);
     if (standing == round.standings.end()) {
-      out.lost.push_back({rank, Lost::Cause::kSilent});
+      out.lost.push_back({rank, LostMember::Cause::kSilent});
       continue;
     }
     out.members.push_back(members[static_cast<size_t>(rank)]);

@@ -8,13 +8,13 @@
 namespace ringdist {
 
 // Those who decide: the members of a generation, in the order of their ranks.
-struct Electors {
+struct Voters {
   GenerationId generation;
   std::vector<ProcessId> members;
 };
 
 // The next generation, of who promised in a round and lives, as far as that is known: `dead` have
 // died. Newcomers in the order of their numbers.
-Decision compose(const Electors& electors, const BallotRound& round, const RankSet& dead);
+Decision compose(const Voters& electors, const BallotRound& round, const RankSet& dead);
 
 }  // namespace ringdist

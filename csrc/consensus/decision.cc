@@ -18,8 +18,8 @@ bool Decision::makes_sense() const {
   if (!newcomers.empty() && !anew) return false;
   for (size_t i = 0; i < newcomers.size(); ++i)
     if (newcomers[i].process != members[stay + i]) return false;
-  for (const Lost& one : lost)
-    if (one.rank < 0 || one.cause > Lost::Cause::kSilent) return false;
+  for (const LostMember& one : lost)
+    if (one.rank < 0 || one.cause > LostMember::Cause::kSilent) return false;
   auto sorted = members;
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
@@ -54,7 +54,7 @@ void put(Writer& out, const Decision& decision) {
   out.put(decision.stay);
   put(out, decision.newcomers);
   out.put(static_cast<uint32_t>(decision.lost.size()));
-  for (const Lost& one : decision.lost) out.put(one.rank).put(one.cause);
+  for (const LostMember& one : decision.lost) out.put(one.rank).put(one.cause);
   out.put(decision.first_unfinished).put_string(decision.store).put(uint8_t{decision.anew});
 }
 
@@ -68,7 +68,7 @@ Decision get_decision(Reader& in) {
   out.newcomers = get_newcomers(in);
   get_each(in, [&] {
     const auto rank = in.get<int32_t>();
-    out.lost.push_back({rank, in.get<Lost::Cause>()});
+    out.lost.push_back({rank, in.get<LostMember::Cause>()});
   });
   out.first_unfinished = in.get<int64_t>();
   out.store = in.get_string();

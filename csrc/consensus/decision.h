@@ -35,12 +35,12 @@ struct Newcomer {
   bool operator==(const Newcomer&) const = default;
 };
 
-struct Lost {
+struct LostMember {
   enum class Cause : uint8_t { kDied, kSilent };  // the kernel said so; nothing came from it
   int32_t rank = -1;                              // that it had
   Cause cause = Cause::kDied;
 
-  bool operator==(const Lost&) const = default;
+  bool operator==(const LostMember&) const = default;
 };
 
 struct Decision {
@@ -51,7 +51,7 @@ struct Decision {
   std::vector<ProcessId> members;
   uint32_t stay = 0;  // the first so many of them
   std::vector<Newcomer> newcomers;
-  std::vector<Lost> lost;
+  std::vector<LostMember> lost;
   int64_t first_unfinished =
       0;              // the first op of the old generation that not all who stay finished
   std::string store;  // the address of the one that the new generation uses

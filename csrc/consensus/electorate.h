@@ -6,9 +6,9 @@
 
 namespace ringdist {
 
-class Electorate {
+class QuorumRule {
  public:
-  explicit Electorate(int size) : size_(size) {}
+  explicit QuorumRule(int size) : size_(size) {}
 
   int size() const { return size_; }
   // Of even numbers, so that exactly half of them can do.

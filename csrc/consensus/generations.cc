@@ -13,25 +13,27 @@ constexpr size_t kMostParked = 4096;
 
 }  // namespace
 
-Generations::Generations(ProcessId self, const GenerationId& generation,
-                         std::vector<ProcessId> members, const Pace& pace, GenerationsHost& host)
+GenerationLog::GenerationLog(ProcessId self, const GenerationId& generation,
+                             std::vector<ProcessId> members, const PaxosTimeouts& pace,
+                             GenerationLogDelegate& host)
     : self_(self), pace_(pace), host_(host), generation_(generation), members_(std::move(members)) {
   make_agreement();
 }
 
-std::unique_ptr<Generations> Generations::admitted(ProcessId self, const ConsensusMessage& message,
-                                                   const Pace& pace, GenerationsHost& host,
-                                                   TimePoint now) {
+std::unique_ptr<GenerationLog> GenerationLog::admitted(ProcessId self,
+                                                       const ConsensusMessage& message,
+                                                       const PaxosTimeouts& pace,
+                                                       GenerationLogDelegate& host, TimePoint now) {
   if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
   const Decision& made_by = *message.made_by;
-  auto out = std::make_unique<Generations>(self, made_by.id(), made_by.members, pace, host);
+  auto out = std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, pace, host);
   // Who tells it so has installed it, and it is what became of the one before.
   out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
   out->enter(made_by, now);
   return out;
 }
 
-void Generations::enter(const Decision& made_by, TimePoint now) {
+void GenerationLog::enter(const Decision& made_by, TimePoint now) {
   generation_ = made_by.id();
   made_by_ = made_by;
   members_ = made_by.members;
@@ -42,43 +44,44 @@ void Generations::enter(const Decision& made_by, TimePoint now) {
   make_agreement();
 }
 
-void Generations::make_agreement() {
-  AgreementHost& host = *this;  // a base that others do not see
+void GenerationLog::make_agreement() {
+  PaxosDelegate& host = *this;  // a base that others do not see
   agreement_ =
-      std::make_unique<Agreement>(Electors{generation_, members_}, rank_of(self_), pace_, host);
+      std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), pace_, host);
 }
 
-const Generations::Past* Generations::find(const GenerationId& generation) const {
-  const auto found = std::find_if(past_.begin(), past_.end(),
-                                  [&](const Past& one) { return one.generation == generation; });
+const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& generation) const {
+  const auto found = std::find_if(past_.begin(), past_.end(), [&](const PastGeneration& one) {
+    return one.generation == generation;
+  });
   return found == past_.end() ? nullptr : &*found;
 }
 
 // ---- what it is told
 
-void Generations::begin(TimePoint now) {
+void GenerationLog::begin(TimePoint now) {
   if (state_ == State::kExcluded) return;
   agreement_->begin(now);
   settle(now);
 }
 
-void Generations::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
-  if (const Past* past = find(message.generation)) return on_past(from, *past, message);
+void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  if (const PastGeneration* past = find(message.generation)) return on_past(from, *past, message);
   if (state_ == State::kExcluded) return;
   if (message.generation == generation_) return on_own(from, message, now);
   if (message.generation.number <= generation_.number)
     return;  // of a decision that came to nothing
   // The sender knows what this process has missed.
   ConsensusMessage ask;
-  ask.kind = MessageKind::kAsk;
+  ask.kind = ConsensusMessageKind::kAsk;
   ask.generation = generation_;
   ask.ballot = agreement_->promised();
   host_.send(from, ask);
 }
 
-void Generations::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   const int rank = rank_of(from);
-  if (message.kind == MessageKind::kDecided) {  // also by who has become a member since
+  if (message.kind == ConsensusMessageKind::kDecided) {  // also by who has become a member since
     if (rank < 0 && message.decision->rank_of(from) < 0) return;
     agreement_->on_decided(message.ballot, *message.decision);
     return settle(now);
@@ -88,15 +91,15 @@ void Generations::on_own(ProcessId from, const ConsensusMessage& message, TimePo
     if (parked_.size() < kMostParked) parked_.emplace_back(from, message);
     return;
   }
-  if (message.kind == MessageKind::kInstalled) return on_installed(rank);
-  if (message.kind == MessageKind::kBegun) return on_begun_told(now);
+  if (message.kind == ConsensusMessageKind::kInstalled) return on_installed(rank);
+  if (message.kind == ConsensusMessageKind::kBegun) return on_begun_told(now);
   agreement_->on_message(rank, message, now);
   settle(now);
 }
 
 // It counts somebody of this host as dead of whom this process may still have something to read:
 // perhaps that it had decided. To vote for it before would be to vote without that.
-bool Generations::is_ahead_of_its_dead(const ConsensusMessage& message) {
+bool GenerationLog::is_ahead_of_its_dead(const ConsensusMessage& message) {
   return std::ranges::any_of(message.dead, [this](int32_t rank) {
     if (rank < 0 || rank >= static_cast<int32_t>(members_.size())) return false;
     const ProcessId process = members_[static_cast<size_t>(rank)];
@@ -104,13 +107,16 @@ bool Generations::is_ahead_of_its_dead(const ConsensusMessage& message) {
   });
 }
 
-void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessage& message) {
-  const bool asks = message.kind == MessageKind::kPrepare || message.kind == MessageKind::kAccept ||
-                    message.kind == MessageKind::kWait || message.kind == MessageKind::kAsk ||
-                    message.kind == MessageKind::kInstalled;
+void GenerationLog::on_past(ProcessId from, const PastGeneration& past,
+                            const ConsensusMessage& message) {
+  const bool asks = message.kind == ConsensusMessageKind::kPrepare ||
+                    message.kind == ConsensusMessageKind::kAccept ||
+                    message.kind == ConsensusMessageKind::kWait ||
+                    message.kind == ConsensusMessageKind::kAsk ||
+                    message.kind == ConsensusMessageKind::kInstalled;
   if (!asks) return;
   ConsensusMessage out;
-  out.kind = MessageKind::kDecided;
+  out.kind = ConsensusMessageKind::kDecided;
   out.generation = past.generation;
   // It holds as of what it answers: this process lives and has installed it, or gone by it.
   out.ballot = std::max(past.ballot, message.ballot);
@@ -118,7 +124,7 @@ void Generations::on_past(ProcessId from, const Past& past, const ConsensusMessa
   host_.send(from, out);
 }
 
-void Generations::on_death(ProcessId process, TimePoint now) {
+void GenerationLog::on_death(ProcessId process, TimePoint now) {
   if (std::ranges::count(dead_, process)) return;
   dead_.push_back(process);
   const int rank = rank_of(process);
@@ -129,12 +135,12 @@ void Generations::on_death(ProcessId process, TimePoint now) {
   for (auto& [from, message] : std::exchange(parked_, {})) on_message(from, message, now);
 }
 
-void Generations::suspect(ProcessId process) {
+void GenerationLog::suspect(ProcessId process) {
   const int rank = rank_of(process);
   if (rank >= 0) agreement_->suspect(rank);
 }
 
-void Generations::give_up(ProcessId process, TimePoint now) {
+void GenerationLog::give_up(ProcessId process, TimePoint now) {
   if (std::ranges::count(given_up_, process)) return;
   given_up_.push_back(process);
   const int rank = rank_of(process);
@@ -145,25 +151,25 @@ void Generations::give_up(ProcessId process, TimePoint now) {
 }
 
 // Without one of its members what has not begun never will: it may have left before it installed.
-void Generations::begin_if_it_cannot(TimePoint now) {
+void GenerationLog::begin_if_it_cannot(TimePoint now) {
   if (state_ == State::kInstalled) agreement_->begin(now);
 }
 
-void Generations::on_vote_read(const GenerationId& generation, const Ballot& ballot,
-                               const Result<std::optional<Accepted>>& vote, TimePoint now) {
+void GenerationLog::on_vote_read(const GenerationId& generation, const Ballot& ballot,
+                                 const Result<std::optional<Accepted>>& vote, TimePoint now) {
   if (generation != generation_ || state_ == State::kExcluded) return;
   agreement_->on_vote_read(ballot, vote, now);
   settle(now);
 }
 
-void Generations::on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast,
-                               TimePoint now) {
+void GenerationLog::on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast,
+                                 TimePoint now) {
   if (generation != generation_ || state_ == State::kExcluded) return;
   agreement_->on_vote_cast(ballot, cast, now);
   settle(now);
 }
 
-std::optional<TimePoint> Generations::next() const {
+std::optional<TimePoint> GenerationLog::next() const {
   if (state_ == State::kExcluded) return std::nullopt;
   auto out = agreement_->next();
   if (state_ == State::kInstalled || agreement_->decided() || lacks_newcomers())
@@ -171,7 +177,7 @@ std::optional<TimePoint> Generations::next() const {
   return out;
 }
 
-void Generations::tick(TimePoint now) {
+void GenerationLog::tick(TimePoint now) {
   if (state_ == State::kExcluded) return;
   if (state_ == State::kInstalled && now >= resend_at_) {
     // Somebody who stays has not installed it, and is not known to be dead.
@@ -189,24 +195,24 @@ void Generations::tick(TimePoint now) {
 
 // ---- from one generation to the next
 
-ConsensusMessage Generations::addressed(int rank, ConsensusMessage message) const {
+ConsensusMessage GenerationLog::addressed(int rank, ConsensusMessage message) const {
   message.generation = generation_;
   // A newcomer need not have heard; it votes all the same.
   if (is_newcomer(rank)) message.made_by = made_by_;
   return message;
 }
 
-void Generations::send(int rank, ConsensusMessage message) {
+void GenerationLog::send(int rank, ConsensusMessage message) {
   host_.send(members_[static_cast<size_t>(rank)], addressed(rank, std::move(message)));
 }
 
-void Generations::settle(TimePoint now) {
+void GenerationLog::settle(TimePoint now) {
   // More than once, where a member of the new generation is known to be dead.
   while (state_ != State::kExcluded && agreement_->decided())
-    if (!install(Agreement::Decided(*agreement_->decided()), now)) return;
+    if (!install(PaxosInstance::Decided(*agreement_->decided()), now)) return;
 }
 
-bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
+bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now) {
   if (!tell_decided(decided)) {
     resend_at_ = now + pace_.resend;
     return false;
@@ -240,9 +246,9 @@ bool Generations::install(const Agreement::Decided& decided, TimePoint now) {
 
 // Before it is installed: those who learn of this process' death have read it by then. Who was
 // asked by the proposer is told by it; those near are told by each.
-bool Generations::tell_decided(const Agreement::Decided& decided) {
+bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
   ConsensusMessage message;
-  message.kind = MessageKind::kDecided;
+  message.kind = ConsensusMessageKind::kDecided;
   message.ballot = decided.ballot;
   message.decision = decided.value;
   bool near_have_it = true;
@@ -259,21 +265,21 @@ bool Generations::tell_decided(const Agreement::Decided& decided) {
   return near_have_it;
 }
 
-void Generations::tell_installed(TimePoint now) {
+void GenerationLog::tell_installed(TimePoint now) {
   resend_at_ = now + pace_.resend;
   if (members_.front() == self_) return on_installed(0);
   ConsensusMessage message;
-  message.kind = MessageKind::kInstalled;
+  message.kind = ConsensusMessageKind::kInstalled;
   send(0, std::move(message));
 }
 
 // Its rank 0 has not heard from all of them, for as long as that may take.
-bool Generations::lacks_newcomers() const {
+bool GenerationLog::lacks_newcomers() const {
   return state_ == State::kBegun && made_by_ && members_.front() == self_ && installed_ &&
          installed_->count() < static_cast<int>(members_.size()) && !agreement_->is_active();
 }
 
-void Generations::on_installed(int rank) {
+void GenerationLog::on_installed(int rank) {
   if (members_.front() != self_) return;
   if (!made_by_) return;  // the first generation begins otherwise
   if (!installed_) installed_.emplace(static_cast<int>(members_.size()));
@@ -283,7 +289,7 @@ void Generations::on_installed(int rank) {
   if (!news || !is_newcomer(rank)) send_begun(members_[static_cast<size_t>(rank)]);
 }
 
-void Generations::begin_if_all_installed() {
+void GenerationLog::begin_if_all_installed() {
   for (uint32_t rank = 0; rank < made_by_->stay; ++rank)
     if (!installed_->has(static_cast<int>(rank))) return;
   for (const ProcessId process : members_)
@@ -291,20 +297,20 @@ void Generations::begin_if_all_installed() {
   become_begun();
 }
 
-void Generations::send_begun(ProcessId to) {
+void GenerationLog::send_begun(ProcessId to) {
   ConsensusMessage message;
-  message.kind = MessageKind::kBegun;
+  message.kind = ConsensusMessageKind::kBegun;
   message.generation = generation_;
   message.made_by = made_by_;
   host_.send(to, message);
 }
 
-void Generations::on_begun_told(TimePoint now) {
+void GenerationLog::on_begun_told(TimePoint now) {
   become_begun();
   if (is_newcomer(rank_of(self_))) tell_installed(now);  // so that it is not told again
 }
 
-void Generations::become_begun() {
+void GenerationLog::become_begun() {
   if (state_ != State::kInstalled) return;
   state_ = State::kBegun;
   host_.on_begun();

@@ -1,6 +1,6 @@
 // One process' side of a group's membership over time: the generation that it is in, the agreement
 // on the next one, and what earlier ones decided, for those who have not heard. A state machine, as
-// Agreement. Not thread-safe.
+// PaxosInstance. Not thread-safe.
 //
 // A decision takes these steps: it is *decided* (on its proposer), *installed* by each who stays,
 // and the generation has *begun* once all who stay have installed it. Ops, and newcomers, wait for
@@ -22,9 +22,9 @@
 
 namespace ringdist {
 
-class GenerationsHost {
+class GenerationLogDelegate {
  public:
-  virtual ~GenerationsHost() = default;
+  virtual ~GenerationLogDelegate() = default;
   // In the order of the calls, or lost.
   virtual void send(ProcessId to, const ConsensusMessage& message) = 0;
   // On this host: the kernel tells of its death.
@@ -32,8 +32,8 @@ class GenerationsHost {
   // The same to one that is near. True: the kernel has it, and that process can read it when this
   // one has died. False: not now; it is tried again.
   virtual bool send_near(ProcessId to, const ConsensusMessage& message) = 0;
-  // See AgreementHost. Of the present generation.
-  virtual Standing freeze() = 0;
+  // See PaxosDelegate. Of the present generation.
+  virtual PromiseInfo freeze() = 0;
   virtual void read_vote(const Ballot& ballot) = 0;
   virtual void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                          const Accepted& vote) = 0;
@@ -46,17 +46,17 @@ class GenerationsHost {
   virtual void on_excluded(const Decision& decision) = 0;
 };
 
-class Generations final : private AgreementHost {
+class GenerationLog final : private PaxosDelegate {
  public:
   // Of a generation that has begun. `self` is one of `members`, which are in the order of their
   // ranks.
-  Generations(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
-              const Pace& pace, GenerationsHost& host);
+  GenerationLog(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
+                const PaxosTimeouts& pace, GenerationLogDelegate& host);
   // Of a newcomer, by the first message that names it as a member, which on_message() gets next;
   // nothing if this one does not.
-  static std::unique_ptr<Generations> admitted(ProcessId self, const ConsensusMessage& message,
-                                               const Pace& pace, GenerationsHost& host,
-                                               TimePoint now);
+  static std::unique_ptr<GenerationLog> admitted(ProcessId self, const ConsensusMessage& message,
+                                                 const PaxosTimeouts& pace,
+                                                 GenerationLogDelegate& host, TimePoint now);
 
   enum class State : uint8_t { kInstalled, kBegun, kExcluded };
   State state() const { return state_; }
@@ -83,7 +83,7 @@ class Generations final : private AgreementHost {
   std::string describe(TimePoint now) const { return agreement_->describe(now); }
 
  private:
-  struct Past {
+  struct PastGeneration {
     GenerationId generation;
     Ballot ballot;  // as of which it was decided here
     Decision decision;
@@ -91,7 +91,7 @@ class Generations final : private AgreementHost {
 
   ConsensusMessage addressed(int rank, ConsensusMessage message) const;
   void send(int rank, ConsensusMessage message) override;
-  Standing freeze() override { return host_.freeze(); }
+  PromiseInfo freeze() override { return host_.freeze(); }
   void read_vote(const Ballot& ballot) override { host_.read_vote(ballot); }
   void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) override {
     host_.cast_vote(vote.ballot, before, vote);
@@ -99,13 +99,13 @@ class Generations final : private AgreementHost {
 
   bool is_ahead_of_its_dead(const ConsensusMessage& message);
   void on_own(ProcessId from, const ConsensusMessage& message, TimePoint now);
-  void on_past(ProcessId from, const Past& past, const ConsensusMessage& message);
+  void on_past(ProcessId from, const PastGeneration& past, const ConsensusMessage& message);
   void on_installed(int rank);
   void settle(TimePoint now);
   // False: not yet.
-  bool install(const Agreement::Decided& decided, TimePoint now);
+  bool install(const PaxosInstance::Decided& decided, TimePoint now);
   void enter(const Decision& made_by, TimePoint now);
-  bool tell_decided(const Agreement::Decided& decided);
+  bool tell_decided(const PaxosInstance::Decided& decided);
   void tell_installed(TimePoint now);
   bool lacks_newcomers() const;
   void begin_if_all_installed();
@@ -113,20 +113,20 @@ class Generations final : private AgreementHost {
   void on_begun_told(TimePoint now);
   void become_begun();
   void send_begun(ProcessId to);
-  const Past* find(const GenerationId& generation) const;
+  const PastGeneration* find(const GenerationId& generation) const;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members_); }
   // Of the present generation.
   bool is_newcomer(int rank) const { return made_by_ && rank >= static_cast<int>(made_by_->stay); }
   void make_agreement();
 
   const ProcessId self_;
-  const Pace pace_;
-  GenerationsHost& host_;
+  const PaxosTimeouts pace_;
+  GenerationLogDelegate& host_;
   GenerationId generation_;
   std::vector<ProcessId> members_;
   State state_ = State::kBegun;
-  std::unique_ptr<Agreement> agreement_;
-  std::vector<Past> past_;
+  std::unique_ptr<PaxosInstance> agreement_;
+  std::vector<PastGeneration> past_;
   std::vector<ProcessId> dead_;  // as the kernel of this host reported
   std::vector<ProcessId> given_up_;
   std::optional<Decision> made_by_;   // the present generation; nothing: it is the first

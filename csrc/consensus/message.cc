@@ -16,15 +16,15 @@ Accepted get_accepted(Reader& in) {
   return {ballot, get_decision(in)};
 }
 
-void put(Writer& out, const Standing& standing) {
+void put(Writer& out, const PromiseInfo& standing) {
   out.put(standing.first_unfinished).put_string(standing.store);
   out.put(uint8_t{standing.reaches_store}).put_string(standing.offers_store);
   put(out, standing.newcomers);
   out.put(uint8_t{standing.formed}).put(standing.most);
 }
 
-Standing get_standing(Reader& in) {
-  Standing out;
+PromiseInfo get_standing(Reader& in) {
+  PromiseInfo out;
   out.first_unfinished = in.get<int64_t>();
   out.store = in.get_string();
   out.reaches_store = in.get<uint8_t>() != 0;
@@ -57,10 +57,11 @@ bool makes_sense(const ConsensusMessage& message) {
   };
   const auto kind = message.kind;
   if (message.ballot.round > kMostRounds) return false;
-  const bool decides = kind == MessageKind::kAccept || kind == MessageKind::kDecided;
-  if (kind > MessageKind::kBegun || decides != message.decision.has_value()) return false;
-  if ((kind == MessageKind::kPromise) != message.standing.has_value()) return false;
-  if (kind == MessageKind::kBegun && !message.made_by) return false;
+  const bool decides =
+      kind == ConsensusMessageKind::kAccept || kind == ConsensusMessageKind::kDecided;
+  if (kind > ConsensusMessageKind::kBegun || decides != message.decision.has_value()) return false;
+  if ((kind == ConsensusMessageKind::kPromise) != message.standing.has_value()) return false;
+  if (kind == ConsensusMessageKind::kBegun && !message.made_by) return false;
   if (message.decision && !follows(*message.decision)) return false;
   if (message.accepted &&
       (message.accepted->ballot > message.ballot || !follows(message.accepted->value)))
@@ -75,7 +76,7 @@ Error garbled() {
 
 }  // namespace
 
-std::string_view message_name(MessageKind kind) {
+std::string_view message_name(ConsensusMessageKind kind) {
   static constexpr std::string_view kNames[] = {"prepare",  "promise",   "refuse", "accept",
                                                 "accepted", "wait",      "report", "decided",
                                                 "ask",      "installed", "begun"};
@@ -98,13 +99,13 @@ std::vector<std::byte> encode(const ConsensusMessage& message) {
 Result<ConsensusMessage> decode_consensus(ConstBytes bytes) {
   Reader in(bytes);
   ConsensusMessage out;
-  out.kind = in.get<MessageKind>();
+  out.kind = in.get<ConsensusMessageKind>();
   out.generation.number = in.get<uint32_t>();
   out.generation.nonce = in.get<uint64_t>();
   out.ballot = get_ballot(in);
   get_each(in, [&] { out.dead.push_back(in.get<int32_t>()); });
   out.accepted = get_optional<Accepted>(in, get_accepted);
-  out.standing = get_optional<Standing>(in, get_standing);
+  out.standing = get_optional<PromiseInfo>(in, get_standing);
   out.decision = get_optional<Decision>(in, get_decision);
   out.made_by = get_optional<Decision>(in, get_decision);
   if (!in.ended() || !makes_sense(out)) return garbled();

@@ -16,7 +16,7 @@
 namespace ringdist {
 
 // What a member brings into a decision. Its ops of the old generation have ended when it says so.
-struct Standing {
+struct PromiseInfo {
   int64_t first_unfinished = 0;
   std::string store;  // the address of the present one
   bool reaches_store = true;
@@ -26,7 +26,7 @@ struct Standing {
   uint32_t most = 0;   // newcomers come while there are fewer members; 0: any number
 };
 
-enum class MessageKind : uint8_t {
+enum class ConsensusMessageKind : uint8_t {
   kPrepare,    // of a ballot: what do you know?                           proposer -> all
   kPromise,    // this, and nothing of earlier ballots from now on         -> proposer
   kRefuse,     // I promised a later ballot                                -> proposer
@@ -40,16 +40,16 @@ enum class MessageKind : uint8_t {
   kBegun,      // all who stay have installed it: ops may begin            its rank 0 -> all
 };
 
-std::string_view message_name(MessageKind kind);  // "prepare"
+std::string_view message_name(ConsensusMessageKind kind);  // "prepare"
 
 struct ConsensusMessage {
-  MessageKind kind = MessageKind::kPrepare;
+  ConsensusMessageKind kind = ConsensusMessageKind::kPrepare;
   GenerationId generation;  // of whose members it is: they decide the next
   Ballot ballot;
-  std::vector<int32_t> dead;         // ranks whose deaths the kernel reported to a member
-  std::optional<Accepted> accepted;  // kPromise
-  std::optional<Standing> standing;  // kPromise
-  std::optional<Decision> decision;  // kAccept, kDecided
+  std::vector<int32_t> dead;            // ranks whose deaths the kernel reported to a member
+  std::optional<Accepted> accepted;     // kPromise
+  std::optional<PromiseInfo> standing;  // kPromise
+  std::optional<Decision> decision;     // kAccept, kDecided
   // What made the generation: in kBegun, and in all that its newcomers get.
   std::optional<Decision> made_by;
 };

@@ -5,7 +5,7 @@
 
 namespace ringdist {
 
-struct Pace {
+struct PaxosTimeouts {
   // Who has not answered for so long, is given up: RINGDIST_PEER_TIMEOUT.
   Duration silence = std::chrono::seconds(10);
   // The same of one of whom the control plane had heard nothing for that long before.

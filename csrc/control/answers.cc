@@ -12,10 +12,10 @@ std::string describe_member(const ControlMember& member) {
 
 }  // namespace
 
-std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who, bool expired) {
+std::optional<Error> RequestEvaluator::proof(uint64_t id, const std::string& who, bool expired) {
   if (reach_.open(id, LinkKind::kLocal)) return Error();
   if (ledger_.gone(id)) return Error(ErrorKind::kPeerLost, who + " is gone");
-  const ControlLine& line = processes_[id].line(LinkKind::kLocal);
+  const PeerLink& line = processes_[id].line(LinkKind::kLocal);
   if (!line.rejection().empty())
     return Error(ErrorKind::kPeerLost, who + " refused: " + line.rejection());
   if (line.refused())
@@ -25,8 +25,8 @@ std::optional<Error> ControlAnswers::proof(uint64_t id, const std::string& who, 
                                         (line.failure().empty() ? "" : ": " + line.failure()));
 }
 
-std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& group,
-                                           bool expired) {
+std::optional<Error> RequestEvaluator::links(uint64_t nonce, const ControlGroup& group,
+                                             bool expired) {
   // Of who has left, or dies later, the engine tells, after what it had sent.
   for (const auto& [id, member] : group.roster.processes()) {
     const auto why = ledger_.lost(id);
@@ -52,10 +52,10 @@ std::optional<Error> ControlAnswers::links(uint64_t nonce, const ControlGroup& g
 }
 
 // The error for a peer that is not connected yet, if it is time for one.
-std::optional<Error> ControlAnswers::missing(const ControlGroup& group, uint64_t id, LinkKind kind,
-                                             bool expired) {
+std::optional<Error> RequestEvaluator::missing(const ControlGroup& group, uint64_t id,
+                                               LinkKind kind, bool expired) {
   const ControlMember& member = group.roster.member(id);
-  const ControlLine& line = processes_[id].line(kind);
+  const PeerLink& line = processes_[id].line(kind);
   const bool local = kind == LinkKind::kLocal;
   const bool refused = !line.rejection().empty() || (local && line.deserted());
   if (!refused && !expired) return std::nullopt;
@@ -73,8 +73,8 @@ std::optional<Error> ControlAnswers::missing(const ControlGroup& group, uint64_t
       .blame(member.rank);
 }
 
-std::optional<Error> ControlAnswers::formed(uint64_t nonce, const ControlGroup& group,
-                                            bool expired) const {
+std::optional<Error> RequestEvaluator::formed(uint64_t nonce, const ControlGroup& group,
+                                              bool expired) const {
   for (const auto& [id, member] : group.roster.processes()) {
     if (arrivals_.has(nonce, id) || ledger_.gone(id)) continue;
     if (!expired) return std::nullopt;

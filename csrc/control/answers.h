@@ -15,11 +15,11 @@
 
 namespace ringdist {
 
-class ControlAnswers {
+class RequestEvaluator {
  public:
   // `id`: this process.
-  ControlAnswers(uint64_t id, ControlProcesses& processes, const ControlLedger& ledger,
-                 const ControlArrivals& arrivals, const ControlReach& reach)
+  RequestEvaluator(uint64_t id, ControlPeerTable& processes, const ControlHistory& ledger,
+                   const FormationBarrier& arrivals, const ConnectionView& reach)
       : id_(id), processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
 
   // Success once the process has answered on its abstract socket. `who`: its name.
@@ -34,10 +34,10 @@ class ControlAnswers {
   std::optional<Error> missing(const ControlGroup& group, uint64_t id, LinkKind kind, bool expired);
 
   const uint64_t id_;
-  ControlProcesses& processes_;
-  const ControlLedger& ledger_;
-  const ControlArrivals& arrivals_;
-  const ControlReach& reach_;
+  ControlPeerTable& processes_;
+  const ControlHistory& ledger_;
+  const FormationBarrier& arrivals_;
+  const ConnectionView& reach_;
 };
 
 }  // namespace ringdist

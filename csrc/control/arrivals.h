@@ -13,7 +13,7 @@
 
 namespace ringdist {
 
-class ControlArrivals {
+class FormationBarrier {
  public:
   // Those of them that were not known. Of groups for which `ours` is false the oldest are forgotten
   // when there are many: others may know of a group before this process does. What throws may have

@@ -14,7 +14,7 @@ constexpr size_t kReadAtOnce = size_t{64} << 10;
 
 }  // namespace
 
-bool FrameStream::send(ConstBytes frame) {
+bool FramedSocket::send(ConstBytes frame) {
   if (out_.size() - sent_ + frame.size() > kMaxOutput) return false;
   if (sent_ > 0) {
     out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(sent_));
@@ -24,7 +24,7 @@ bool FrameStream::send(ConstBytes frame) {
   return flush();
 }
 
-bool FrameStream::flush() {
+bool FramedSocket::flush() {
   while (has_output()) {
     ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
@@ -36,9 +36,9 @@ bool FrameStream::flush() {
   return true;
 }
 
-void FrameStream::end_output() { shutdown(fd_.get(), SHUT_WR); }
+void FramedSocket::end_output() { shutdown(fd_.get(), SHUT_WR); }
 
-FrameStream::Input FrameStream::receive() {
+FramedSocket::Input FramedSocket::receive() {
   std::array<std::byte, kReadAtOnce> buffer;
   const size_t size = std::min(buffer.size(), reader_.limit());
   reader_.make_room(size);

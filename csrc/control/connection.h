@@ -1,5 +1,5 @@
 // One control connection: a non-blocking socket that carries frames, and how far its greeting is.
-// Owned by ControlSockets; control thread only.
+// Owned by ConnectionManager; control thread only.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace ringdist {
 
 // Frames over a socket, with a bounded buffer for what the socket does not take at once.
-class FrameStream {
+class FramedSocket {
  public:
-  explicit FrameStream(Fd fd) : fd_(std::move(fd)) {}
+  explicit FramedSocket(Fd fd) : fd_(std::move(fd)) {}
 
   // False once the peer is gone, or so far behind that the buffer is full.
   bool send(ConstBytes frame);
@@ -60,7 +60,7 @@ struct ControlConnection {
   bool reached() const { return state == State::kOpen || state == State::kHeld; }
   bool closed() const { return state == State::kClosed; }
 
-  FrameStream stream;
+  FramedSocket stream;
   LinkKind kind;
   bool dialed;
   uint64_t key;
@@ -68,7 +68,7 @@ struct ControlConnection {
   TimePoint last_sent{};
   State state = State::kGreeting;
   uint64_t peer = 0;  // 0 until the hello
-  Hello hello;
+  ControlHello hello;
   int pid = 0;  // local links: as the kernel says, 0 where not visible
   unsigned uid = 0;
   bool needed = true;         // by this process

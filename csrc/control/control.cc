@@ -14,12 +14,12 @@ Error in_a_child() {
 
 Result<std::unique_ptr<Control>> Control::start(uint64_t context_id, const Config& config,
                                                 std::string local_ip, Events& events) {
-  auto loop = ControlLoop::create(context_id, config, local_ip, events);
+  auto loop = ControlThread::create(context_id, config, local_ip, events);
   if (!loop.ok()) return loop.error();
   return std::unique_ptr<Control>(new Control(std::move(loop.value())));
 }
 
-Control::Control(std::unique_ptr<ControlLoop> loop) : loop_(std::move(loop)) {}
+Control::Control(std::unique_ptr<ControlThread> loop) : loop_(std::move(loop)) {}
 
 Control::~Control() {
   // In a forked child the thread does not exist and locks may be held for ever: let go of it all.
@@ -44,7 +44,7 @@ Error Control::prove_same_host(uint64_t peer_context_id, std::string unix_name,
 }
 
 Error Control::connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                             const Patience& patience) {
+                             const CancellableDeadline& patience) {
   if (mark_.forked()) return in_a_child();
   return loop_->connect(nonce, my_rank, std::move(members), patience);
 }

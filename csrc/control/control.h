@@ -25,11 +25,11 @@
 
 namespace ringdist {
 
-class ControlLoop;
+class ControlThread;
 
 class Control {
  public:
-  using Events = ControlEvents;
+  using Events = ControlDelegate;
   using Member = ControlMember;
 
   // Listens and runs its thread from here on. `local_ip` is a numeric address of this host that
@@ -55,7 +55,7 @@ class Control {
   // ends after this has returned takes nothing along that another member still needs to find the
   // rest. The Error blames a rank.
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                      const Patience& patience);
+                      const CancellableDeadline& patience);
 
   // Also before connect_group() has returned. Forgets the group once all members have heard so, or
   // a minute later; connections that no group of either side needs are closed. What was flooded
@@ -84,9 +84,9 @@ class Control {
   void stop();
 
  private:
-  Control(std::unique_ptr<ControlLoop> loop);
+  Control(std::unique_ptr<ControlThread> loop);
 
-  std::unique_ptr<ControlLoop> loop_;
+  std::unique_ptr<ControlThread> loop_;
   ForkMark mark_;
 };
 

@@ -5,7 +5,7 @@ namespace ringdist {
 void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) {
   if (ledger_.gone(id) || reach_.tried(id, kind)) return;
   ControlPeer& peer = processes_[id];
-  ControlLine& line = peer.line(kind);
+  PeerLink& line = peer.line(kind);
   line.want(now);
   if (!line.may_dial(first, now)) return;
   line.dialed(now);
@@ -15,7 +15,7 @@ void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) 
 }
 
 void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool ends) {
-  const ControlRoster& roster = group.roster;
+  const LinkTopology& roster = group.roster;
   for (const uint64_t peer : roster.local_peers())
     if (!ends) want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
   // A representative that is about to end forwards little: the next process takes its place.

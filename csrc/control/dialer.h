@@ -13,21 +13,21 @@ namespace ringdist {
 
 class ControlDialer {
  public:
-  ControlDialer(ControlProcesses& processes, const ControlGroups& groups,
-                const ControlLedger& ledger, ControlReach& reach)
+  ControlDialer(ControlPeerTable& processes, const ControlGroupTable& groups,
+                const ControlHistory& ledger, ConnectionView& reach)
       : processes_(processes), groups_(groups), ledger_(ledger), reach_(reach) {}
 
-  // Whether it dials now: as of ControlLine::may_dial().
+  // Whether it dials now: as of PeerLink::may_dial().
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
   // All that the group needs of this process. `ends`: it is about to say goodbye, which must reach
   // other hosts: it waits for nobody to dial first.
   void keep_linked(const ControlGroup& group, TimePoint now, bool ends = false);
 
  private:
-  ControlProcesses& processes_;
-  const ControlGroups& groups_;
-  const ControlLedger& ledger_;
-  ControlReach& reach_;
+  ControlPeerTable& processes_;
+  const ControlGroupTable& groups_;
+  const ControlHistory& ledger_;
+  ConnectionView& reach_;
 };
 
 }  // namespace ringdist

@@ -12,8 +12,8 @@ namespace ringdist {
 
 // What the control plane tells its owner: on the control thread, with no lock of its own held. They
 // must return quickly (dump: within 500 ms) and must not call back, but for flood.
-struct ControlEvents {
-  virtual ~ControlEvents() = default;
+struct ControlDelegate {
+  virtual ~ControlDelegate() = default;
 
   // A process died or fell silent (kPeerLost). It can be this process itself: others gave it up
   // while it was stopped. For each context either this or on_process_left, once.
@@ -25,7 +25,7 @@ struct ControlEvents {
   // Another process has dialed for letters, of which the control plane knows nothing but that they
   // are for this one, and inside a host from our user; `stream` may hold some already. Who takes
   // none closes it.
-  virtual void on_letters(FrameStream stream, const Hello& hello, LinkKind kind) = 0;
+  virtual void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) = 0;
   // What the owner is doing, for a human.
   virtual std::string dump() = 0;
 };

@@ -5,28 +5,28 @@
 
 namespace ringdist {
 
-void ControlFates::learn_lost(uint64_t id, const std::string& cause,
-                              const ControlConnection* from) {
+void DepartureHandler::learn_lost(uint64_t id, const std::string& cause,
+                                  const ControlConnection* from) {
   if (!ledger_.record_lost(id, cause)) return;
   // The culprit is told as well: if it was only stopped it learns that it is out.
   gossip_.pass_on_lost(id, cause, from);
   settle(id);
 }
 
-void ControlFates::learn_left(uint64_t id, const ControlConnection* from) {
+void DepartureHandler::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !ledger_.record_left(id)) return;
   gossip_.pass_on_left(id, from);
   settle(id);
 }
 
-void ControlFates::settle(uint64_t id) {
+void DepartureHandler::settle(uint64_t id) {
   pace_.hurry();
   tell_owner();
   if (id != id_) needs_.drop(id);
   ledger_.forget_old([this](uint64_t one) { return one == id_ || needs_.needed(one); });
 }
 
-void ControlFates::tell_owner() {
+void DepartureHandler::tell_owner() {
   guard_("a death or a departure was not taken in", [this] {
     while (const auto id = ledger_.untold()) {
       const auto cause = ledger_.lost(*id);

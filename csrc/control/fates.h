@@ -17,11 +17,12 @@
 
 namespace ringdist {
 
-class ControlFates final : public ControlJudge::Court {
+class DepartureHandler final : public FailureDetector::Delegate {
  public:
-  ControlFates(uint64_t id, ControlLedger& ledger, const ControlGroups& groups,
-               const ControlProcesses& processes, ControlNeeds& needs, ControlGossip& gossip,
-               ControlPace& pace, ControlEvents& events, ControlGuard& guard)
+  DepartureHandler(uint64_t id, ControlHistory& ledger, const ControlGroupTable& groups,
+                   const ControlPeerTable& processes, ConnectionDemand& needs,
+                   ControlGossip& gossip, TickTimer& pace, ControlDelegate& events,
+                   ExceptionGuard& guard)
       : id_(id),
         ledger_(ledger),
         groups_(groups),
@@ -35,7 +36,7 @@ class ControlFates final : public ControlJudge::Court {
   // What throws has learned nothing. `from`: who told it, and need not be told.
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void learn_left(uint64_t id, const ControlConnection* from);
-  // ControlJudge::Court
+  // FailureDetector::Delegate
   void learn_lost(uint64_t id, const std::string& cause) override {
     learn_lost(id, cause, nullptr);
   }
@@ -48,14 +49,14 @@ class ControlFates final : public ControlJudge::Court {
   void settle(uint64_t id);
 
   const uint64_t id_;
-  ControlLedger& ledger_;
-  const ControlGroups& groups_;
-  const ControlProcesses& processes_;
-  ControlNeeds& needs_;
+  ControlHistory& ledger_;
+  const ControlGroupTable& groups_;
+  const ControlPeerTable& processes_;
+  ConnectionDemand& needs_;
   ControlGossip& gossip_;
-  ControlPace& pace_;
-  ControlEvents& events_;
-  ControlGuard& guard_;
+  TickTimer& pace_;
+  ControlDelegate& events_;
+  ExceptionGuard& guard_;
 };
 
 }  // namespace ringdist

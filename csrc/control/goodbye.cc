@@ -12,8 +12,8 @@ constexpr Duration kGoodbyeTime = Milliseconds(200);
 
 }  // namespace
 
-void ControlGoodbye::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
-                           TimePoint now) {
+void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
+                             TimePoint now) {
   check(here(), "goodbye is said once");
   state_ = State::kSpeaking;
   process_ends_ = process_ends;
@@ -22,7 +22,7 @@ void ControlGoodbye::begin(bool process_ends, std::shared_ptr<std::promise<Error
   voice_.stop_listening();
 }
 
-void ControlGoodbye::say(TimePoint now) {
+void GracefulShutdown::say(TimePoint now) {
   check(saying(), "a goodbye that was not begun, or has ended");
   if (state_ == State::kSpeaking) {
     if (now < until_ && waits_for_links()) return;
@@ -36,7 +36,7 @@ void ControlGoodbye::say(TimePoint now) {
   if (!waiting || now >= until_) finish();
 }
 
-bool ControlGoodbye::waits_for_links() {
+bool GracefulShutdown::waits_for_links() {
   bool out = false;
   voice_.for_each([&](const ControlConnection& connection) {
     out |= connection.dialed && connection.kind == LinkKind::kTcp && !connection.open() &&
@@ -45,9 +45,9 @@ bool ControlGoodbye::waits_for_links() {
   return out;
 }
 
-void ControlGoodbye::speak(TimePoint now) {
+void GracefulShutdown::speak(TimePoint now) {
   voice_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
-                                   : Fate{id_, ""}.frame(FrameType::kLeft));
+                                   : PeerDeparture{id_, ""}.frame(FrameType::kLeft));
   voice_.for_each([this](ControlConnection& connection) {
     if (!connection.open()) voice_.close(connection);
   });
@@ -58,19 +58,19 @@ void ControlGoodbye::speak(TimePoint now) {
 // For the other side to close: closing first could discard a goodbye that is still on its way. When
 // the process ends they answer instead, and see it end by the connection's; who exits as well has
 // nothing to wait for.
-bool ControlGoodbye::waits_for(ControlConnection& connection) const {
+bool GracefulShutdown::waits_for(ControlConnection& connection) const {
   if (!process_ends_) return true;
   return connection.open() && !connection.exit_seen && !processes_.exiting(connection.peer);
 }
 
-void ControlGoodbye::finish() {
+void GracefulShutdown::finish() {
   if (!process_ends_)
     voice_.for_each([this](ControlConnection& connection) { voice_.close(connection); });
   answer_->set_value({});
   state_ = State::kGone;
 }
 
-void ControlGoodbye::end() {
+void GracefulShutdown::end() {
   if (state_ == State::kGone) return;
   const bool asked = saying();
   state_ = State::kGone;

@@ -17,11 +17,11 @@
 
 namespace ringdist {
 
-class ControlGoodbye {
+class GracefulShutdown {
  public:
   enum class State : uint8_t { kHere, kSpeaking, kWaiting, kGone };
 
-  ControlGoodbye(uint64_t id, const ControlProcesses& processes, ControlVoice& voice)
+  GracefulShutdown(uint64_t id, const ControlPeerTable& processes, ConnectionSender& voice)
       : id_(id), processes_(processes), voice_(voice) {}
 
   State state() const { return state_; }
@@ -43,8 +43,8 @@ class ControlGoodbye {
   void finish();
 
   const uint64_t id_;
-  const ControlProcesses& processes_;
-  ControlVoice& voice_;
+  const ControlPeerTable& processes_;
+  ConnectionSender& voice_;
   State state_ = State::kHere;
   bool process_ends_ = false;
   std::shared_ptr<std::promise<Error>> answer_;

@@ -61,7 +61,7 @@ ControlGossip::Heard ControlGossip::who_heard(ConstBytes payload, const ControlC
   if (groups_.over(nonce, from.peer)) return everybody;
   if (ControlGroup* group = groups_.find(nonce))
     return group->roster.has(from.peer) && formed(nonce, *group) ? everybody : nobody;
-  std::vector<const ControlRoster*> shared;
+  std::vector<const LinkTopology*> shared;
   for (auto& [id, group] : groups_.all())
     if (group.roster.has(from.peer) && formed(id, group)) shared.push_back(&group.roster);
   return [shared = std::move(shared)](uint64_t peer) {
@@ -83,12 +83,13 @@ bool ControlGossip::host_has_met(uint64_t id) {
 
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  speak([&] { pass_on(Fate{id, cause}.frame(FrameType::kLost), from, nobody); });
+  speak([&] { pass_on(PeerDeparture{id, cause}.frame(FrameType::kLost), from, nobody); });
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
   speak([&] {
-    pass_on(Fate{id, ""}.frame(FrameType::kLeft), from, host_has_met(id) ? everybody : nobody);
+    pass_on(PeerDeparture{id, ""}.frame(FrameType::kLeft), from,
+            host_has_met(id) ? everybody : nobody);
   });
 }
 
@@ -108,7 +109,7 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
-  if (const auto told = Formed::decode(frame.body))
+  if (const auto told = GroupFormed::decode(frame.body))
     learn_formed(told->nonce, told->processes, &from);
 }
 
@@ -119,10 +120,10 @@ void ControlGossip::tell_members(uint64_t nonce) {
     speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
-void ControlGossip::tell_formed(uint64_t nonce, const ControlRoster& roster,
+void ControlGossip::tell_formed(uint64_t nonce, const LinkTopology& roster,
                                 const std::vector<uint64_t>& processes,
                                 const ControlConnection* from) {
-  const auto frame = Formed{nonce, processes}.frame();
+  const auto frame = GroupFormed{nonce, processes}.frame();
   voice_.for_each([&](ControlConnection& c) {
     const bool heard_it = from && from->kind == LinkKind::kLocal && c.kind == LinkKind::kLocal;
     if (c.open() && &c != from && !heard_it && roster.has(c.peer)) voice_.send(c, frame);
@@ -133,7 +134,7 @@ void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint no
   for (const auto& [nonce, group] : groups_.all()) {
     const auto known = arrivals_.of(nonce);
     if (!known.empty() && group.roster.has(connection.peer))
-      voice_.send(connection, Formed{nonce, known}.frame());
+      voice_.send(connection, GroupFormed{nonce, known}.frame());
   }
   for (const auto& frame : ledger_.frames(now)) voice_.send(connection, frame);
 }

@@ -18,8 +18,9 @@ namespace ringdist {
 
 class ControlGossip {
  public:
-  ControlGossip(uint64_t id, ControlVoice& voice, ControlLedger& ledger, ControlArrivals& arrivals,
-                ControlGroups& groups, ControlEvents& events, ControlGuard& guard)
+  ControlGossip(uint64_t id, ConnectionSender& voice, ControlHistory& ledger,
+                FormationBarrier& arrivals, ControlGroupTable& groups, ControlDelegate& events,
+                ExceptionGuard& guard)
       : id_(id),
         voice_(voice),
         ledger_(ledger),
@@ -65,16 +66,16 @@ class ControlGossip {
   void speak(Words&& words) {
     if (!guard_("news were not passed on", words)) behind_ = true;
   }
-  void tell_formed(uint64_t nonce, const ControlRoster& roster,
+  void tell_formed(uint64_t nonce, const LinkTopology& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 
   const uint64_t id_;
-  ControlVoice& voice_;
-  ControlLedger& ledger_;
-  ControlArrivals& arrivals_;
-  ControlGroups& groups_;
-  ControlEvents& events_;
-  ControlGuard& guard_;
+  ConnectionSender& voice_;
+  ControlHistory& ledger_;
+  FormationBarrier& arrivals_;
+  ControlGroupTable& groups_;
+  ControlDelegate& events_;
+  ExceptionGuard& guard_;
   uint64_t sequence_ = 0;  // of our floods
   bool behind_ = false;
 };

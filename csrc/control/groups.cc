@@ -13,11 +13,11 @@ constexpr size_t kMaxOver = 256;
 
 }  // namespace
 
-ControlGroup& ControlGroups::join(uint64_t nonce, uint64_t id, int rank,
-                                  const std::vector<ControlMember>& members) {
+ControlGroup& ControlGroupTable::join(uint64_t nonce, uint64_t id, int rank,
+                                      const std::vector<ControlMember>& members) {
   auto found = groups_.find(nonce);
   if (found == groups_.end()) {
-    ControlGroup made(ControlRoster(id, rank, members));
+    ControlGroup made(LinkTopology(id, rank, members));
     made.ranks.insert(rank);  // first: without a rank it is one that was left
     found = groups_.emplace(nonce, std::move(made)).first;
   }
@@ -25,14 +25,14 @@ ControlGroup& ControlGroups::join(uint64_t nonce, uint64_t id, int rank,
   return found->second;
 }
 
-bool ControlGroups::leave(uint64_t nonce, int rank, TimePoint now) {
+bool ControlGroupTable::leave(uint64_t nonce, int rank, TimePoint now) {
   ControlGroup* group = find(nonce);
   if (group == nullptr || group->ranks.erase(rank) == 0 || !group->left()) return false;
   group->left_at = now;
   return true;
 }
 
-std::vector<uint64_t> ControlGroups::forget_left(
+std::vector<uint64_t> ControlGroupTable::forget_left(
     const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now) {
   std::vector<uint64_t> out;
   for (const auto& [nonce, group] : groups_) {
@@ -40,7 +40,7 @@ std::vector<uint64_t> ControlGroups::forget_left(
     const bool all_heard = heard(nonce, group);
     if (all_heard || now - group.left_at >= kLeftTime) out.push_back(nonce);
     if (!all_heard) continue;
-    Over over{nonce, {}};
+    ForgottenGroup over{nonce, {}};
     for (const auto& [process, member] : group.roster.processes())
       over.processes.push_back(process);
     over_.push_back(std::move(over));
@@ -50,29 +50,29 @@ std::vector<uint64_t> ControlGroups::forget_left(
   return out;
 }
 
-bool ControlGroups::over(uint64_t nonce, uint64_t process) const {
-  const auto found = std::ranges::find(over_, nonce, &Over::nonce);
+bool ControlGroupTable::over(uint64_t nonce, uint64_t process) const {
+  const auto found = std::ranges::find(over_, nonce, &ForgottenGroup::nonce);
   return found != over_.end() && std::ranges::count(found->processes, process) > 0;
 }
 
-ControlGroup* ControlGroups::find(uint64_t nonce) {
+ControlGroup* ControlGroupTable::find(uint64_t nonce) {
   const auto found = groups_.find(nonce);
   return found == groups_.end() ? nullptr : &found->second;
 }
 
-const ControlMember* ControlGroups::member(uint64_t id) const {
+const ControlMember* ControlGroupTable::member(uint64_t id) const {
   for (const auto& [nonce, group] : groups_)
     if (group.roster.has(id)) return &group.roster.member(id);
   return nullptr;
 }
 
-bool ControlGroups::relied_on(uint64_t id) const {
+bool ControlGroupTable::relied_on(uint64_t id) const {
   return std::ranges::any_of(groups_, [id](const auto& entry) {
     return !entry.second.left() && entry.second.roster.has(id);
   });
 }
 
-ControlGroups::Address ControlGroups::address_of(uint64_t id, LinkKind kind) const {
+ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind kind) const {
   Address out;
   for (const auto& [nonce, group] : groups_) {
     if (!group.roster.has(id)) continue;
@@ -84,7 +84,7 @@ ControlGroups::Address ControlGroups::address_of(uint64_t id, LinkKind kind) con
   return out;
 }
 
-void ControlGroups::forgive(Duration pause, TimePoint now) {
+void ControlGroupTable::forgive(Duration pause, TimePoint now) {
   for (auto& [nonce, group] : groups_) {
     if (auto& since = group.judged_since) since = std::min(*since + pause, now);
     for (auto& [host, heard] : group.heard) heard = std::min(heard + pause, now);

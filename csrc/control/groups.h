@@ -24,7 +24,7 @@ struct ControlGroup {
     kLeft,       // by all ranks of this process; it stays until the others have heard so
   };
 
-  explicit ControlGroup(ControlRoster members) : roster(std::move(members)) {}
+  explicit ControlGroup(LinkTopology members) : roster(std::move(members)) {}
   State state() const {
     return ranks.empty() ? State::kLeft : connected ? State::kConnected : State::kConnecting;
   }
@@ -34,7 +34,7 @@ struct ControlGroup {
     connected = true;
   }
 
-  ControlRoster roster;
+  LinkTopology roster;
   std::set<int> ranks;     // of this process
   bool connected = false;  // also of one that was left
   bool formed = false;     // ControlGossip: every member is known to have found all others
@@ -46,7 +46,7 @@ struct ControlGroup {
   std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
 };
 
-class ControlGroups {
+class ControlGroupTable {
  public:
   // A rank of process `id`, which is this one, is a member.
   ControlGroup& join(uint64_t nonce, uint64_t id, int rank,
@@ -82,11 +82,11 @@ class ControlGroups {
 
  private:
   std::map<uint64_t, ControlGroup> groups_;
-  struct Over {
+  struct ForgottenGroup {
     uint64_t nonce;
     std::vector<uint64_t> processes;
   };
-  std::deque<Over> over_;  // the oldest first
+  std::deque<ForgottenGroup> over_;  // the oldest first
 };
 
 }  // namespace ringdist

@@ -8,11 +8,11 @@
 
 namespace ringdist {
 
-void ControlGuard::begin_turn() {
+void ExceptionGuard::begin_turn() {
   if (!std::exchange(failed_, false)) told_ = false;
 }
 
-void ControlGuard::caught(const char* what) noexcept {
+void ExceptionGuard::caught(const char* what) noexcept {
   failed_ = true;
   if (told_) return;
   try {

@@ -4,7 +4,7 @@
 
 namespace ringdist {
 
-class ControlGuard {
+class ExceptionGuard {
  public:
   // Runs it; false if it threw. What was thrown is logged, but once only until a turn goes well:
   // what cannot be done now is tried again in each turn.

@@ -19,15 +19,17 @@ std::string format_seconds(Duration d) {
 
 }  // namespace
 
-Duration ControlJudge::suspect_after() const { return std::min(kSuspectAfter, peer_timeout_ / 2); }
+Duration FailureDetector::suspect_after() const {
+  return std::min(kSuspectAfter, peer_timeout_ / 2);
+}
 
-void ControlJudge::forgive_own_pause(Duration late, TimePoint now) {
+void FailureDetector::forgive_own_pause(Duration late, TimePoint now) {
   if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return;
   processes_.forgive(late, now);
   groups_.forgive(late, now);
 }
 
-void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
+void FailureDetector::judge_hosts(ControlGroup& group, TimePoint now) {
   const bool representative =
       group.roster.representative([this](uint64_t id) { return ledger_.gone(id); });
   if (representative != group.representative) {
@@ -40,7 +42,7 @@ void ControlJudge::judge_hosts(ControlGroup& group, TimePoint now) {
 
 // A host is silent when nothing comes from any of its processes; before that, each is tried. Who
 // was linked to us may end: nobody has been silent yet whom we had no link to.
-void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
+void FailureDetector::judge_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
   TimePoint& heard = group.heard[host];
   heard = std::max(heard, group.judged_since.value_or(TimePoint()));
@@ -61,7 +63,7 @@ void ControlJudge::judge_host(ControlGroup& group, int host, TimePoint now) {
   for (const uint64_t id : alive) court_.learn_lost(id, cause + name(id) + " among them)");
 }
 
-void ControlJudge::judge_processes(TimePoint now) {
+void FailureDetector::judge_processes(TimePoint now) {
   for (const uint64_t id : processes_.ids()) {  // judging changes them
     for (const LinkKind kind : kLinkKinds) {
       ControlPeer* peer = processes_.find(id);
@@ -70,15 +72,15 @@ void ControlJudge::judge_processes(TimePoint now) {
   }
 }
 
-bool ControlJudge::has_listened(uint64_t id) const {
+bool FailureDetector::has_listened(uint64_t id) const {
   return std::ranges::any_of(groups_.all(), [&](const auto& one) {
     return !one.second.left() && arrivals_.has(one.first, id);
   });
 }
 
-bool ControlJudge::host_leaves(uint64_t id) const {
+bool FailureDetector::host_leaves(uint64_t id) const {
   return std::ranges::any_of(groups_.all(), [&](const auto& one) {
-    const ControlRoster& roster = one.second.roster;
+    const LinkTopology& roster = one.second.roster;
     if (one.second.left() || !roster.has(id)) return false;
     return std::ranges::any_of(roster.processes_of(roster.member(id).host),
                                [&](uint64_t other) { return ledger_.left(other); });
@@ -86,8 +88,8 @@ bool ControlJudge::host_leaves(uint64_t id) const {
 }
 
 // True if the peer was given up.
-bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
-  const ControlLine& line = peer.line(kind);
+bool FailureDetector::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
+  const PeerLink& line = peer.line(kind);
   if (peer.exiting()) {  // its heartbeats have ended
     // It keeps the connection until its end. The kernel's word on a local process is as good, and
     // comes a moment later, when the parent of that process is told.
@@ -122,6 +124,6 @@ bool ControlJudge::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, Tim
   return false;
 }
 
-std::string ControlJudge::name(uint64_t id) const { return name_of(id, groups_, processes_); }
+std::string FailureDetector::name(uint64_t id) const { return name_of(id, groups_, processes_); }
 
 }  // namespace ringdist

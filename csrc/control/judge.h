@@ -16,19 +16,19 @@
 
 namespace ringdist {
 
-class ControlJudge {
+class FailureDetector {
  public:
   // What it finds out. It may change processes and the ledger.
-  struct Court {
-    virtual ~Court() = default;
+  struct Delegate {
+    virtual ~Delegate() = default;
     virtual void learn_lost(uint64_t id, const std::string& cause) = 0;
     virtual void learn_left(uint64_t id) = 0;
   };
 
-  ControlJudge(Duration peer_timeout, ControlProcesses& processes, ControlGroups& groups,
-               const ControlLedger& ledger, const ControlArrivals& arrivals,
-               const ControlReach& reach, const ControlNeeds& needs, ControlDialer& dialer,
-               Court& court)
+  FailureDetector(Duration peer_timeout, ControlPeerTable& processes, ControlGroupTable& groups,
+                  const ControlHistory& ledger, const FormationBarrier& arrivals,
+                  const ConnectionView& reach, const ConnectionDemand& needs, ControlDialer& dialer,
+                  Delegate& court)
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
@@ -59,14 +59,14 @@ class ControlJudge {
   std::string name(uint64_t id) const;
 
   const Duration peer_timeout_;
-  ControlProcesses& processes_;
-  ControlGroups& groups_;
-  const ControlLedger& ledger_;
-  const ControlArrivals& arrivals_;
-  const ControlReach& reach_;
-  const ControlNeeds& needs_;
+  ControlPeerTable& processes_;
+  ControlGroupTable& groups_;
+  const ControlHistory& ledger_;
+  const FormationBarrier& arrivals_;
+  const ConnectionView& reach_;
+  const ConnectionDemand& needs_;
   ControlDialer& dialer_;
-  Court& court_;
+  Delegate& court_;
 };
 
 }  // namespace ringdist

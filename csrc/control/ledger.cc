@@ -23,11 +23,11 @@ std::string format_id(uint64_t id) {
   return text.data();
 }
 
-bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string& cause) {
+bool ControlHistory::record(uint64_t context_id, bool is_lost, const std::string& cause) {
   if (gone(context_id)) return false;
   const auto age = by_age_.emplace(next_order_, context_id).first;
   try {
-    fates_.emplace(context_id, Known{is_lost, cause.substr(0, kMaxCause)});
+    fates_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
   } catch (...) {
     by_age_.erase(age);
     throw;
@@ -37,25 +37,25 @@ bool ControlLedger::record(uint64_t context_id, bool is_lost, const std::string&
   return true;
 }
 
-bool ControlLedger::record_lost(uint64_t context_id, const std::string& cause) {
+bool ControlHistory::record_lost(uint64_t context_id, const std::string& cause) {
   return record(context_id, true, cause);
 }
 
-bool ControlLedger::record_left(uint64_t context_id) { return record(context_id, false, ""); }
+bool ControlHistory::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
-std::optional<uint64_t> ControlLedger::untold() const {
+std::optional<uint64_t> ControlHistory::untold() const {
   if (untold_ == 0) return std::nullopt;
   for (const auto& [order, id] : by_age_)
     if (!fates_.at(id).told) return id;
   return std::nullopt;
 }
 
-void ControlLedger::told(uint64_t context_id) {
+void ControlHistory::told(uint64_t context_id) {
   const auto found = fates_.find(context_id);
   if (found != fates_.end() && !std::exchange(found->second.told, true)) --untold_;
 }
 
-void ControlLedger::forget_old(const std::function<bool(uint64_t)>& needed) {
+void ControlHistory::forget_old(const std::function<bool(uint64_t)>& needed) {
   for (auto it = by_age_.begin(); it != by_age_.end() && fates_.size() > kMaxFates;) {
     if (needed(it->second) || !fates_.at(it->second).told) {
       ++it;
@@ -67,13 +67,13 @@ void ControlLedger::forget_old(const std::function<bool(uint64_t)>& needed) {
   }
 }
 
-std::optional<std::string> ControlLedger::lost(uint64_t context_id) const {
+std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
   auto found = fates_.find(context_id);
   if (found == fates_.end() || !found->second.is_lost) return std::nullopt;
   return found->second.cause;
 }
 
-bool ControlLedger::record_flood(const FloodRecord& flood, TimePoint now) {
+bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
   Seen& seen = seen_[flood.origin];
   if (flood.sequence < seen.floor) return false;
   const auto [place, fresh] = seen.above.insert(flood.sequence);
@@ -92,7 +92,7 @@ bool ControlLedger::record_flood(const FloodRecord& flood, TimePoint now) {
   return true;
 }
 
-void ControlLedger::keep(std::vector<std::byte> frame, TimePoint now) {
+void ControlHistory::keep(std::vector<std::byte> frame, TimePoint now) {
   kept_.push_back({now, std::move(frame)});
   kept_bytes_ += kept_.back().frame.size();
   while (kept_.size() > kMaxKept || kept_bytes_ > kMaxKeptBytes ||
@@ -102,13 +102,13 @@ void ControlLedger::keep(std::vector<std::byte> frame, TimePoint now) {
   }
 }
 
-std::vector<std::vector<std::byte>> ControlLedger::frames(TimePoint now) const {
+std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const {
   std::vector<std::vector<std::byte>> out;
   size_t bytes = 0;
   for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
-    const Known& known = fates_.at(it->second);
-    out.push_back(
-        Fate{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost : FrameType::kLeft));
+    const KnownDeparture& known = fates_.at(it->second);
+    out.push_back(PeerDeparture{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost
+                                                                             : FrameType::kLeft));
     bytes += out.back().size();
   }
   for (const Kept& kept : kept_)
@@ -116,7 +116,7 @@ std::vector<std::vector<std::byte>> ControlLedger::frames(TimePoint now) const {
   return out;
 }
 
-std::string ControlLedger::describe() const {
+std::string ControlHistory::describe() const {
   std::string out;
   for (const auto& [id, known] : fates_)
     out += "  " + format_id(id) + (known.is_lost ? " lost: " + known.cause : " left") + "\n";

@@ -18,7 +18,7 @@
 
 namespace ringdist {
 
-class ControlLedger {
+class ControlHistory {
  public:
   // True if nothing was known about that process before; the first fate stays.
   // What throws has recorded nothing, here and below.
@@ -47,7 +47,7 @@ class ControlLedger {
   std::string describe() const;
 
  private:
-  struct Known {
+  struct KnownDeparture {
     bool is_lost = false;
     std::string cause;
     bool told = false;
@@ -64,7 +64,7 @@ class ControlLedger {
   bool record(uint64_t context_id, bool is_lost, const std::string& cause);
   void keep(std::vector<std::byte> frame, TimePoint now);
 
-  std::map<uint64_t, Known> fates_;
+  std::map<uint64_t, KnownDeparture> fates_;
   std::map<uint64_t, uint64_t> by_age_;  // order -> process
   uint64_t next_order_ = 0;
   size_t untold_ = 0;

@@ -10,7 +10,7 @@ constexpr size_t kRepresentatives = 2;
 
 }  // namespace
 
-ControlRoster::ControlRoster(uint64_t my_context, int my_rank, std::vector<ControlMember> members)
+LinkTopology::LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members)
     : my_context_(my_context) {
   std::sort(members.begin(), members.end(),
             [](const ControlMember& a, const ControlMember& b) { return a.rank < b.rank; });
@@ -30,7 +30,7 @@ ControlRoster::ControlRoster(uint64_t my_context, int my_rank, std::vector<Contr
   neighbours_.assign(found.begin(), found.end());
 }
 
-std::vector<uint64_t> ControlRoster::local_peers() const {
+std::vector<uint64_t> LinkTopology::local_peers() const {
   std::vector<uint64_t> out;
   auto mine = hosts_.find(my_host_);
   if (mine == hosts_.end()) return out;
@@ -39,7 +39,7 @@ std::vector<uint64_t> ControlRoster::local_peers() const {
   return out;
 }
 
-std::vector<uint64_t> ControlRoster::representatives(int host, const Gone& gone) const {
+std::vector<uint64_t> LinkTopology::representatives(int host, const HasDeparted& gone) const {
   std::vector<uint64_t> out;
   for (uint64_t id : hosts_.at(host)) {
     if (out.size() == kRepresentatives) break;
@@ -48,12 +48,12 @@ std::vector<uint64_t> ControlRoster::representatives(int host, const Gone& gone)
   return out;
 }
 
-bool ControlRoster::representative(const Gone& gone) const {
+bool LinkTopology::representative(const HasDeparted& gone) const {
   auto mine = representatives(my_host_, gone);
   return std::find(mine.begin(), mine.end(), my_context_) != mine.end();
 }
 
-std::vector<uint64_t> ControlRoster::links_to(int host, const Gone& gone) const {
+std::vector<uint64_t> LinkTopology::links_to(int host, const HasDeparted& gone) const {
   auto mine = representatives(my_host_, gone);
   auto theirs = representatives(host, gone);
   std::set<uint64_t> out;
@@ -64,7 +64,7 @@ std::vector<uint64_t> ControlRoster::links_to(int host, const Gone& gone) const 
   return {out.begin(), out.end()};
 }
 
-bool ControlRoster::dials_first(uint64_t peer) const {
+bool LinkTopology::dials_first(uint64_t peer) const {
   const ControlMember& other = member(peer);
   return other.host == my_host_ ? member(my_context_).rank < other.rank : my_host_ < other.host;
 }

@@ -14,12 +14,12 @@
 
 namespace ringdist {
 
-class ControlRoster {
+class LinkTopology {
  public:
   // Tells whether a process is lost or has left.
-  using Gone = std::function<bool(uint64_t)>;
+  using HasDeparted = std::function<bool(uint64_t)>;
 
-  ControlRoster(uint64_t my_context, int my_rank, std::vector<ControlMember> members);
+  LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members);
 
   bool has(uint64_t context_id) const { return processes_.contains(context_id); }
   // The lowest rank of a process, which stands for it in messages and orders.
@@ -32,9 +32,9 @@ class ControlRoster {
   // The other hosts that mine is linked to.
   const std::vector<int>& neighbours() const { return neighbours_; }
   const std::vector<uint64_t>& processes_of(int host) const { return hosts_.at(host); }
-  bool representative(const Gone& gone) const;
+  bool representative(const HasDeparted& gone) const;
   // The processes of a neighbour that mine is linked to; none unless it is a representative.
-  std::vector<uint64_t> links_to(int host, const Gone& gone) const;
+  std::vector<uint64_t> links_to(int host, const HasDeparted& gone) const;
 
   // Of two linked processes one dials first.
   bool dials_first(uint64_t peer) const;
@@ -42,7 +42,7 @@ class ControlRoster {
   size_t host_count() const { return hosts_.size(); }
 
  private:
-  std::vector<uint64_t> representatives(int host, const Gone& gone) const;
+  std::vector<uint64_t> representatives(int host, const HasDeparted& gone) const;
 
   uint64_t my_context_;
   int my_host_ = 0;

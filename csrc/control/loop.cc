@@ -16,30 +16,31 @@ constexpr auto kHandOverTime = std::chrono::seconds(1);
 
 }  // namespace
 
-ControlLoop::ControlLoop(uint64_t id, const Config& config, ControlEvents& events, Epoll epoll,
-                         EventFd wake, EventFd signalled)
+ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate& events,
+                             Epoll epoll, EventFd wake, EventFd signalled)
     : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalled_(std::move(signalled)),
       plane_(id, config, events, epoll_, guard_) {}
 
-Result<std::unique_ptr<ControlLoop>> ControlLoop::create(uint64_t context_id, const Config& config,
-                                                         const std::string& local_ip,
-                                                         ControlEvents& events) {
+Result<std::unique_ptr<ControlThread>> ControlThread::create(uint64_t context_id,
+                                                             const Config& config,
+                                                             const std::string& local_ip,
+                                                             ControlDelegate& events) {
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
   auto wake = EventFd::create();
   if (!wake.ok()) return wake.error();
   auto signalled = EventFd::create();
   if (!signalled.ok()) return signalled.error();
-  std::unique_ptr<ControlLoop> loop(
-      new ControlLoop(context_id, config, events, std::move(epoll.value()), std::move(wake.value()),
-                      std::move(signalled.value())));
+  std::unique_ptr<ControlThread> loop(
+      new ControlThread(context_id, config, events, std::move(epoll.value()),
+                        std::move(wake.value()), std::move(signalled.value())));
   if (Error e = loop->open(local_ip)) return e.prefixed("control plane: ");
   return loop;
 }
 
-Error ControlLoop::open(const std::string& local_ip) {
+Error ControlThread::open(const std::string& local_ip) {
   if (Error e = plane_.listen(local_ip)) return e;
   if (Error e = epoll_.add(wake_.get(), EPOLLIN, kWakeKey)) return e;
   if (Error e = epoll_.add(signalled_.get(), EPOLLIN, kSignalKey)) return e;
@@ -49,7 +50,7 @@ Error ControlLoop::open(const std::string& local_ip) {
 }
 
 // A process that dials before the control thread has the socket waits in the kernel's queue.
-Result<std::string> ControlLoop::listen(const std::string& ip) {
+Result<std::string> ControlThread::listen(const std::string& ip) {
   auto tcp = listen_tcp(ip, 0);
   if (!tcp.ok()) return tcp.error().prefixed("control plane: ");
   auto address = local_address(tcp.value());
@@ -58,13 +59,13 @@ Result<std::string> ControlLoop::listen(const std::string& ip) {
   return address;
 }
 
-void ControlLoop::run() {
+void ControlThread::run() {
   while (!stopping_.load(std::memory_order_acquire))
     guard_("a turn was cut short", [this] { turn(); });
   finish();
 }
 
-void ControlLoop::turn() {
+void ControlThread::turn() {
   const auto events = epoll_.wait(plane_.next_sleep());
   plane_.begin_turn(Clock::now());
   for (const Epoll::Event& event : events) handle(event);
@@ -74,7 +75,7 @@ void ControlLoop::turn() {
   if (guard_.failed()) std::this_thread::sleep_for(kFailedTurn);
 }
 
-void ControlLoop::handle(const Epoll::Event& event) {
+void ControlThread::handle(const Epoll::Event& event) {
   if (event.key == kWakeKey) {
     wake_.drain();
   } else if (event.key == kSignalKey) {
@@ -90,12 +91,12 @@ void ControlLoop::handle(const Epoll::Event& event) {
 }
 
 // The thread's last act: whoever waits gets an answer.
-void ControlLoop::finish() {
+void ControlThread::finish() {
   for (const auto& command : take_commands(/*last=*/true)) guard_("a command failed", command);
   plane_.end();
 }
 
-bool ControlLoop::post(std::function<void()> command) {
+bool ControlThread::post(std::function<void()> command) {
   {
     std::lock_guard lock(mutex_);
     if (finished_) return false;
@@ -106,14 +107,14 @@ bool ControlLoop::post(std::function<void()> command) {
 }
 
 // `last`: none is accepted any more.
-std::vector<std::function<void()>> ControlLoop::take_commands(bool last) {
+std::vector<std::function<void()>> ControlThread::take_commands(bool last) {
   std::lock_guard lock(mutex_);
   finished_ |= last;
   return std::exchange(commands_, {});
 }
 
 // Runs `begin` on the control thread and waits for the request's answer.
-Error ControlLoop::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
+Error ControlThread::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
   if (std::this_thread::get_id() == thread_.get_id())
     return Error(ErrorKind::kInvalidArgument, "a blocking call on the control thread");
   request.answer = std::make_shared<std::promise<Error>>();
@@ -122,23 +123,23 @@ Error ControlLoop::ask(ControlRequest request, std::function<void(const ControlR
   return posted ? answer.get() : ControlRequests::stopped();
 }
 
-Error ControlLoop::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
-  const Patience patience(deadline);
+Error ControlThread::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
+  const CancellableDeadline patience(deadline);
   return ask({ControlRequest::Kind::kProof, peer, &patience, nullptr},
              [this, name = std::move(unix_name)](const ControlRequest& request) {
                plane_.prove(request, name);
              });
 }
 
-Error ControlLoop::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                           const Patience& patience) {
+Error ControlThread::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
+                             const CancellableDeadline& patience) {
   return ask({ControlRequest::Kind::kGroup, nonce, &patience, nullptr},
              [this, my_rank, members = std::move(members)](const ControlRequest& request) {
                plane_.connect(request, my_rank, members);
              });
 }
 
-void ControlLoop::disconnect(uint64_t nonce, int rank) {
+void ControlThread::disconnect(uint64_t nonce, int rank) {
   auto done = std::make_shared<std::promise<void>>();
   auto ran = done->get_future();
   const bool posted = post([this, nonce, rank, done] {
@@ -149,15 +150,15 @@ void ControlLoop::disconnect(uint64_t nonce, int rank) {
   if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
 }
 
-void ControlLoop::flood(std::vector<std::byte> payload) {
+void ControlThread::flood(std::vector<std::byte> payload) {
   post([this, payload = std::move(payload)] { plane_.flood(payload); });
 }
 
-void ControlLoop::give_up(uint64_t id, std::string cause) {
+void ControlThread::give_up(uint64_t id, std::string cause) {
   post([this, id, cause = std::move(cause)] { plane_.give_up(id, cause); });
 }
 
-void ControlLoop::sweep(std::function<void(bool)> then) {
+void ControlThread::sweep(std::function<void(bool)> then) {
   post([this, then = std::move(then)] {
     bool all = false;
     guard_("not all that was dialed is taken in", [&] { all = plane_.sweep(); });
@@ -165,7 +166,7 @@ void ControlLoop::sweep(std::function<void(bool)> then) {
   });
 }
 
-void ControlLoop::leave(bool process_ends) {
+void ControlThread::leave(bool process_ends) {
   auto done = std::make_shared<std::promise<Error>>();
   auto said = done->get_future();
   const bool posted = post([this, process_ends, done] { plane_.leave(process_ends, done); });
@@ -173,7 +174,7 @@ void ControlLoop::leave(bool process_ends) {
   if (posted) said.wait();
 }
 
-void ControlLoop::stop() {
+void ControlThread::stop() {
   std::lock_guard lock(join_mutex_);
   stopping_.store(true, std::memory_order_release);
   wake_.signal();

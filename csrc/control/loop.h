@@ -26,14 +26,14 @@
 
 namespace ringdist {
 
-class ControlLoop {
+class ControlThread {
  public:
-  static Result<std::unique_ptr<ControlLoop>> create(uint64_t context_id, const Config& config,
-                                                     const std::string& local_ip,
-                                                     ControlEvents& events);
-  ~ControlLoop() { stop(); }
-  ControlLoop(const ControlLoop&) = delete;
-  ControlLoop& operator=(const ControlLoop&) = delete;
+  static Result<std::unique_ptr<ControlThread>> create(uint64_t context_id, const Config& config,
+                                                       const std::string& local_ip,
+                                                       ControlDelegate& events);
+  ~ControlThread() { stop(); }
+  ControlThread(const ControlThread&) = delete;
+  ControlThread& operator=(const ControlThread&) = delete;
 
   uint64_t id() const { return plane_.id(); }
   const std::string& unix_name() const { return plane_.unix_name(); }
@@ -44,7 +44,7 @@ class ControlLoop {
   // the latest.
   Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
   Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                const Patience& patience);
+                const CancellableDeadline& patience);
   void disconnect(uint64_t nonce, int rank);
   void flood(std::vector<std::byte> payload);
   void give_up(uint64_t id, std::string cause);
@@ -53,8 +53,8 @@ class ControlLoop {
   void stop();
 
  private:
-  ControlLoop(uint64_t id, const Config& config, ControlEvents& events, Epoll epoll, EventFd wake,
-              EventFd signalled);
+  ControlThread(uint64_t id, const Config& config, ControlDelegate& events, Epoll epoll,
+                EventFd wake, EventFd signalled);
 
   Error open(const std::string& local_ip);
   void run();
@@ -65,7 +65,7 @@ class ControlLoop {
   std::vector<std::function<void()>> take_commands(bool last);
   Error ask(ControlRequest request, std::function<void(const ControlRequest&)> begin);
 
-  ControlGuard guard_;
+  ExceptionGuard guard_;
   Epoll epoll_;
   const EventFd wake_;
   const EventFd signalled_;

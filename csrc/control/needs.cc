@@ -6,12 +6,12 @@
 
 namespace ringdist {
 
-bool ControlNeeds::relied_on(uint64_t process) const {
+bool ConnectionDemand::relied_on(uint64_t process) const {
   const ControlPeer* peer = processes_.find(process);
   return (peer != nullptr && peer->proven) || groups_.relied_on(process);
 }
 
-void ControlNeeds::settle() {
+void ConnectionDemand::settle() {
   voice_.for_each([this](ControlConnection& connection) {
     if (connection.open()) settle(connection);
   });
@@ -22,14 +22,14 @@ void ControlNeeds::settle() {
   }
 }
 
-void ControlNeeds::drop(uint64_t process) {
+void ConnectionDemand::drop(uint64_t process) {
   voice_.for_each([&](ControlConnection& connection) {
     if (connection.peer == process) voice_.close_after_output(connection);
   });
   processes_.forget(process);
 }
 
-void ControlNeeds::settle(ControlConnection& c) {
+void ConnectionDemand::settle(ControlConnection& c) {
   bool need = needed(c.peer);
   if (need) c.was_needed = true;
   // One that a peer opened is its to give up: our group may not exist yet.

@@ -10,10 +10,10 @@
 
 namespace ringdist {
 
-class ControlNeeds {
+class ConnectionDemand {
  public:
-  ControlNeeds(uint64_t id, ControlProcesses& processes, const ControlGroups& groups,
-               const ControlReach& reach, ControlVoice& voice)
+  ConnectionDemand(uint64_t id, ControlPeerTable& processes, const ControlGroupTable& groups,
+                   const ConnectionView& reach, ConnectionSender& voice)
       : id_(id), processes_(processes), groups_(groups), reach_(reach), voice_(voice) {}
 
   // Of this process somebody would miss it, so that its end must be noticed.
@@ -31,10 +31,10 @@ class ControlNeeds {
   void settle(ControlConnection& connection);
 
   const uint64_t id_;
-  ControlProcesses& processes_;
-  const ControlGroups& groups_;
-  const ControlReach& reach_;
-  ControlVoice& voice_;
+  ControlPeerTable& processes_;
+  const ControlGroupTable& groups_;
+  const ConnectionView& reach_;
+  ConnectionSender& voice_;
 };
 
 }  // namespace ringdist

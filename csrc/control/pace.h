@@ -8,9 +8,9 @@
 
 namespace ringdist {
 
-class ControlPace {
+class TickTimer {
  public:
-  explicit ControlPace(TimePoint now) : now_(now) {}
+  explicit TickTimer(TimePoint now) : now_(now) {}
 
   // How much later it is than was meant.
   Duration begin_turn(TimePoint now) {

@@ -1,5 +1,5 @@
 // Connections by the peer that they lead to: everybody's tick asks for each peer's. Owned by
-// ControlSockets; control thread only; no locks.
+// ConnectionManager; control thread only; no locks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ringdist {
 
-class ControlPeerIndex {
+class ConnectionIndex {
  public:
   // It is known now whom a connection leads to; once.
   void lead_to(uint64_t peer, ControlConnection& connection) {

@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-using Verdict = ControlSockets::Verdict;
+using Verdict = ConnectionManager::AcceptAction;
 
 constexpr Duration kUnsettledTick = Milliseconds(50);
 constexpr Duration kLeavingTick = Milliseconds(5);
@@ -24,8 +24,8 @@ Duration timeout_of(const Config& config) {
 
 }  // namespace
 
-ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlEvents& events,
-                           const Epoll& epoll, ControlGuard& guard)
+ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& events,
+                           const Epoll& epoll, ExceptionGuard& guard)
     : id_(id),
       events_(events),
       guard_(guard),
@@ -201,8 +201,8 @@ void ControlPlane::on_exit(uint64_t id) {
     fates_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
 }
 
-ControlSockets::Admission ControlPlane::admit(const ControlConnection& connection,
-                                              const Hello& hello) {
+ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
+                                                      const ControlHello& hello) {
   if (hello.from == id_ || hello.to != id_)
     return {Verdict::kRefuse, "another process listens there now"};
   if (connection.kind == LinkKind::kLocal) {
@@ -260,7 +260,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
 }
 
 void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
-  const auto fate = Fate::decode(frame.body);
+  const auto fate = PeerDeparture::decode(frame.body);
   if (!fate) return;
   hear_out(fate->context_id, connection);
   if (frame.type == FrameType::kLost)
@@ -269,7 +269,7 @@ void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
     fates_.learn_left(fate->context_id, &connection);
 }
 
-void ControlPlane::on_letters(ControlConnection& connection, const Hello& hello) {
+void ControlPlane::on_letters(ControlConnection& connection, const ControlHello& hello) {
   if (connection.kind == LinkKind::kLocal && connection.uid != geteuid()) return;
   events_.on_letters(std::move(connection.stream), hello, connection.kind);
 }
@@ -307,7 +307,7 @@ void ControlPlane::on_closed(const ControlConnection& connection, bool was_reach
                              const std::string& reason) {
   ControlPeer* peer = processes_.find(connection.peer);
   if (!goodbye_.here() || peer == nullptr) return;
-  ControlLine& line = peer->line(connection.kind);
+  PeerLink& line = peer->line(connection.kind);
   if (!was_reached) return line.failed(errno_value, reason);
   pace_.hurry();
   // The other side may close what neither needs; otherwise find out at once what has happened.

@@ -28,12 +28,12 @@
 
 namespace ringdist {
 
-class ControlPlane final : private ControlSockets::Owner, private ControlRequests::Host {
+class ControlPlane final : private ConnectionManager::Delegate, private ControlRequests::Delegate {
  public:
   // Connections and ends of processes are events of `epoll`, which outlives it, as `events` and
   // `guard` do.
-  ControlPlane(uint64_t id, const Config& config, ControlEvents& events, const Epoll& epoll,
-               ControlGuard& guard);
+  ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll,
+               ExceptionGuard& guard);
 
   Error listen(const std::string& local_ip);
   void add_listener(Fd tcp) { sockets_.add_listener(std::move(tcp)); }
@@ -53,7 +53,7 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   void disconnect(uint64_t nonce, int rank);
   void flood(const std::vector<std::byte>& payload);
   void give_up(uint64_t id, const std::string& cause) { fates_.learn_lost(id, cause, nullptr); }
-  // As of ControlSockets.
+  // As of ConnectionManager.
   bool sweep() { return sockets_.sweep(); }
   // `answer`: once goodbye is said.
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
@@ -63,16 +63,17 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   std::string report();
 
  private:
-  // ControlSockets::Owner
-  ControlSockets::Admission admit(const ControlConnection& connection, const Hello& hello) override;
+  // ConnectionManager::Delegate
+  ConnectionManager::AcceptDecision admit(const ControlConnection& connection,
+                                          const ControlHello& hello) override;
   void on_reached(ControlConnection& connection) override;
   void on_open(ControlConnection& connection) override;
   void on_frame(ControlConnection& connection, const Frame& frame) override;
-  void on_letters(ControlConnection& connection, const Hello& hello) override;
+  void on_letters(ControlConnection& connection, const ControlHello& hello) override;
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                  const std::string& reason) override;
 
-  // ControlRequests::Host
+  // ControlRequests::Delegate
   void on_linked(uint64_t nonce) override { gossip_.learn_formed(nonce, {id_}, nullptr); }
 
   void on_dump_request(ControlConnection& connection);
@@ -91,23 +92,23 @@ class ControlPlane final : private ControlSockets::Owner, private ControlRequest
   TimePoint now() const { return pace_.now(); }  // of this turn
 
   const uint64_t id_;
-  ControlEvents& events_;
-  ControlGuard& guard_;
-  ControlPace pace_{Clock::now()};
+  ControlDelegate& events_;
+  ExceptionGuard& guard_;
+  TickTimer pace_{Clock::now()};
   bool hears_out_ = false;
-  ControlSockets sockets_;
-  ControlLedger ledger_;
-  ControlProcesses processes_;
-  ControlGroups groups_;
-  ControlArrivals arrivals_;
+  ConnectionManager sockets_;
+  ControlHistory ledger_;
+  ControlPeerTable processes_;
+  ControlGroupTable groups_;
+  FormationBarrier arrivals_;
   ControlGossip gossip_;
-  ControlNeeds needs_;
-  ControlFates fates_;
+  ConnectionDemand needs_;
+  DepartureHandler fates_;
   ControlDialer dialer_;
-  ControlJudge judge_;
-  ControlAnswers answers_;
+  FailureDetector judge_;
+  RequestEvaluator answers_;
   ControlRequests requests_;
-  ControlGoodbye goodbye_;
+  GracefulShutdown goodbye_;
 };
 
 }  // namespace ringdist

@@ -17,56 +17,56 @@ constexpr Duration kGrace = Milliseconds(300);
 
 }  // namespace
 
-void ControlLine::want(TimePoint now) {
+void PeerLink::want(TimePoint now) {
   if (state_ != State::kIdle) return;
   state_ = State::kMissing;
   missing_since_ = now;
 }
 
-bool ControlLine::may_dial(bool first, TimePoint now) const {
+bool PeerLink::may_dial(bool first, TimePoint now) const {
   check(state_ != State::kIdle, "nobody asks for this line");
   const bool their_turn = !first && state_ == State::kMissing && now - missing_since_ < kGrace;
   return !their_turn && now >= retry_at_;
 }
 
-void ControlLine::dialed(TimePoint now) {
+void PeerLink::dialed(TimePoint now) {
   check(state_ != State::kIdle, "nobody asks for this line");
   retry_at_ = now + kRedial;
 }
 
-void ControlLine::connected(TimePoint now) {
-  *this = ControlLine();
+void PeerLink::connected(TimePoint now) {
+  *this = PeerLink();
   state_ = State::kJoined;
   heard_ = now;
 }
 
-void ControlLine::failed(int errno_value, const std::string& reason) {
+void PeerLink::failed(int errno_value, const std::string& reason) {
   if (errno_value == ECONNREFUSED) ++refusals_;
   failure_ = reason;
   if (errno_value == EACCES) rejection_ = reason;
 }
 
-void ControlLine::ended(bool given_up, int errno_value, const std::string& reason, TimePoint now) {
+void PeerLink::ended(bool given_up, int errno_value, const std::string& reason, TimePoint now) {
   if (given_up) state_ = State::kIdle;
   retry_at_ = now;
   refusals_ = 0;
   failed(errno_value, reason);
 }
 
-void ControlLine::forget_failures() {
-  if (!joined()) *this = ControlLine();
+void PeerLink::forget_failures() {
+  if (!joined()) *this = PeerLink();
 }
 
-void ControlLine::forget_refusals() {
+void PeerLink::forget_refusals() {
   refusals_ = 0;
   rejection_.clear();
 }
 
-void ControlLine::forgive(Duration pause, TimePoint now) {
+void PeerLink::forgive(Duration pause, TimePoint now) {
   if (heard_) heard_ = std::min(*heard_ + pause, now);
 }
 
-Duration ControlLine::silence(TimePoint now) const {
+Duration PeerLink::silence(TimePoint now) const {
   check(joined() && heard_, "silence on a line that is not there");
   return now - *heard_;
 }
@@ -76,28 +76,28 @@ Duration ControlPeer::exiting_for(TimePoint now) const {
   return now - *exits_since_;
 }
 
-ControlPeer* ControlProcesses::find(uint64_t id) {
+ControlPeer* ControlPeerTable::find(uint64_t id) {
   const auto found = peers_.find(id);
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-const ControlPeer* ControlProcesses::find(uint64_t id) const {
+const ControlPeer* ControlPeerTable::find(uint64_t id) const {
   const auto found = peers_.find(id);
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-bool ControlProcesses::exiting(uint64_t id) const {
+bool ControlPeerTable::exiting(uint64_t id) const {
   const ControlPeer* peer = find(id);
   return peer != nullptr && peer->exiting();
 }
 
-std::vector<uint64_t> ControlProcesses::ids() const {
+std::vector<uint64_t> ControlPeerTable::ids() const {
   std::vector<uint64_t> out;
   for (const auto& [id, peer] : peers_) out.push_back(id);
   return out;
 }
 
-void ControlProcesses::watch_exit(uint64_t id, int pid) {
+void ControlPeerTable::watch_exit(uint64_t id, int pid) {
   ControlPeer& peer = peers_[id];
   peer.pid = pid;
   if (peer.pidfd) return;
@@ -111,12 +111,12 @@ void ControlProcesses::watch_exit(uint64_t id, int pid) {
     peer.pidfd = std::move(pidfd.value());
 }
 
-std::optional<uint64_t> ControlProcesses::ended(uint64_t key) const {
+std::optional<uint64_t> ControlPeerTable::ended(uint64_t key) const {
   const auto found = exits_.find(key);
   return found == exits_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void ControlProcesses::forget(uint64_t id) {
+void ControlPeerTable::forget(uint64_t id) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   if (found->second.pidfd) epoll_.remove(found->second.pidfd.get());
@@ -124,12 +124,12 @@ void ControlProcesses::forget(uint64_t id) {
   peers_.erase(found);
 }
 
-void ControlProcesses::forget_failures() {
+void ControlPeerTable::forget_failures() {
   for (auto& [id, peer] : peers_)
     for (auto& line : peer.lines) line.forget_failures();
 }
 
-void ControlProcesses::forgive(Duration pause, TimePoint now) {
+void ControlPeerTable::forgive(Duration pause, TimePoint now) {
   for (auto& [id, peer] : peers_)
     for (auto& line : peer.lines) line.forgive(pause, now);
 }

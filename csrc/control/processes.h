@@ -16,7 +16,7 @@
 namespace ringdist {
 
 // One kind of link to a process, as this side sees it.
-class ControlLine {
+class PeerLink {
  public:
   enum class State : uint8_t {
     kIdle,     // nobody asks for it
@@ -37,7 +37,7 @@ class ControlLine {
   // -> joined. What failed before is forgotten.
   void connected(TimePoint now);
   void heard(TimePoint now) { heard_ = now; }
-  // A dial failed; errno_value as of ControlSockets::Owner.
+  // A dial failed; errno_value as of ConnectionManager::Delegate.
   void failed(int errno_value, const std::string& reason);
   // A connection ended: joined -> idle if it was `given_up`; otherwise it is dialed at once.
   void ended(bool given_up, int errno_value, const std::string& reason, TimePoint now);
@@ -71,8 +71,8 @@ class ControlLine {
 };
 
 struct ControlPeer {
-  ControlLine& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
-  const ControlLine& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
+  PeerLink& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
+  const PeerLink& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
 
   // It has said that its process is about to end: no heartbeats follow, and its end is no death.
   void exits(TimePoint now) { exits_since_ = now; }
@@ -84,16 +84,16 @@ struct ControlPeer {
   Fd pidfd;
   bool proven = false;    // to share our host, or about to be: until a group needs it
   std::string unix_name;  // as given with the proof
-  ControlLine lines[2];
+  PeerLink lines[2];
 
  private:
   std::optional<TimePoint> exits_since_;
 };
 
-class ControlProcesses {
+class ControlPeerTable {
  public:
   // Ends of processes that can be watched are events of `epoll`.
-  explicit ControlProcesses(const Epoll& epoll) : epoll_(epoll) {}
+  explicit ControlPeerTable(const Epoll& epoll) : epoll_(epoll) {}
 
   ControlPeer& operator[](uint64_t id) { return peers_[id]; }
   // Null if nothing is known of it.

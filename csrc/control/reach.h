@@ -1,4 +1,5 @@
-// Whom this process is connected to: what those who judge, dial and answer need of ControlSockets.
+// Whom this process is connected to: what those who judge, dial and answer need of
+// ConnectionManager.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@
 
 namespace ringdist {
 
-class ControlReach {
+class ConnectionView {
  public:
-  virtual ~ControlReach() = default;
+  virtual ~ConnectionView() = default;
   // A connection is there, or on its way.
   virtual bool tried(uint64_t peer, LinkKind kind) const = 0;
   // The other side has it, and may hold it until it knows the group.

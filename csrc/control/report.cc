@@ -23,10 +23,10 @@ std::string format_age(TimePoint now, std::optional<TimePoint> then) {
 }
 
 std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string& name,
-                        const ControlReach& reach, Duration suspect_after, TimePoint now) {
+                        const ConnectionView& reach, Duration suspect_after, TimePoint now) {
   std::string out = "  " + format_id(id) + " " + name + ":";
   for (const LinkKind kind : kLinkKinds) {
-    const ControlLine& line = peer.line(kind);
+    const PeerLink& line = peer.line(kind);
     if (!reach.tried(id, kind) && !line.joined() && line.failure().empty()) continue;
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
     out += reach.open(id, kind) ? "open" : reach.reached(id, kind) ? "held" : "not connected";
@@ -43,7 +43,8 @@ std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string&
 
 }  // namespace
 
-std::string name_of(uint64_t id, const ControlGroups& groups, const ControlProcesses& processes) {
+std::string name_of(uint64_t id, const ControlGroupTable& groups,
+                    const ControlPeerTable& processes) {
   if (const ControlMember* member = groups.member(id))
     return describe_process(member->pid, member->host_name);
   const ControlPeer* peer = processes.find(id);
@@ -51,8 +52,8 @@ std::string name_of(uint64_t id, const ControlGroups& groups, const ControlProce
   return describe_process(peer->pid, host_name());
 }
 
-std::string report_links(const ControlGroups& groups, const ControlProcesses& processes,
-                         const ControlReach& reach, Duration suspect_after, TimePoint now) {
+std::string report_links(const ControlGroupTable& groups, const ControlPeerTable& processes,
+                         const ConnectionView& reach, Duration suspect_after, TimePoint now) {
   std::string out;
   for (const auto& [nonce, group] : groups.all())
     out += " group " + format_id(nonce) + ": " + std::to_string(group.roster.processes().size()) +

@@ -14,11 +14,12 @@
 namespace ringdist {
 
 // "pid 123 on host X"; "context 0123456789abcdef" if nobody has said more.
-std::string name_of(uint64_t id, const ControlGroups& groups, const ControlProcesses& processes);
+std::string name_of(uint64_t id, const ControlGroupTable& groups,
+                    const ControlPeerTable& processes);
 
 // Groups and processes, a line each. `suspect_after`: a silence that is marked.
-std::string report_links(const ControlGroups& groups, const ControlProcesses& processes,
-                         const ControlReach& reach, Duration suspect_after, TimePoint now);
+std::string report_links(const ControlGroupTable& groups, const ControlPeerTable& processes,
+                         const ConnectionView& reach, Duration suspect_after, TimePoint now);
 
 // From a thread of its own: who should read stderr may be stuck, too. While one text is on its way
 // nothing else is written.

@@ -1,5 +1,5 @@
 // Those who asked the control plane and wait. Each is answered once, whatever happens: with what
-// ControlAnswers knows, what was thrown meanwhile, or that the control plane has stopped. Control
+// RequestEvaluator knows, what was thrown meanwhile, or that the control plane has stopped. Control
 // thread only.
 #pragma once
 
@@ -27,14 +27,14 @@ struct ControlRequest {
 
   Kind kind = Kind::kGroup;
   uint64_t id = 0;
-  const Patience* patience = nullptr;  // its caller's, who waits
+  const CancellableDeadline* patience = nullptr;  // its caller's, who waits
   std::shared_ptr<std::promise<Error>> answer;
 };
 
 class ControlRequests {
  public:
-  struct Host {
-    virtual ~Host() = default;
+  struct Delegate {
+    virtual ~Delegate() = default;
     // All links that the group needs of this process are up, for the first time.
     virtual void on_linked(uint64_t nonce) = 0;
   };
@@ -42,8 +42,8 @@ class ControlRequests {
   // What those hear who ask too late.
   static Error stopped() noexcept;
 
-  ControlRequests(ControlGroups& groups, ControlProcesses& processes, ControlAnswers& answers,
-                  Host& host)
+  ControlRequests(ControlGroupTable& groups, ControlPeerTable& processes, RequestEvaluator& answers,
+                  Delegate& host)
       : groups_(groups), processes_(processes), answers_(answers), host_(host) {}
 
   void prove(const ControlRequest& request, const std::string& unix_name);
@@ -79,10 +79,10 @@ class ControlRequests {
   std::optional<Error> answer_to(const ControlRequest& request, TimePoint now);
   std::optional<Error> group_answer(const ControlRequest& request, TimePoint now);
 
-  ControlGroups& groups_;
-  ControlProcesses& processes_;
-  ControlAnswers& answers_;
-  Host& host_;
+  ControlGroupTable& groups_;
+  ControlPeerTable& processes_;
+  RequestEvaluator& answers_;
+  Delegate& host_;
   std::vector<ControlRequest> waiting_;
   bool stopped_ = false;
 };

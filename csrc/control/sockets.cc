@@ -26,14 +26,14 @@ bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.
 
 }  // namespace
 
-void ControlSockets::handle(uint64_t key, uint32_t events) {
+void ConnectionManager::handle(uint64_t key, uint32_t events) {
   const auto found = connections_.find(key);  // no connection is freed before reap()
   if (!guard_("a connection is given up", [&] { take_event(key, events); }) &&
       found != connections_.end())
     give_up(*found->second);
 }
 
-void ControlSockets::take_event(uint64_t key, uint32_t events) {
+void ConnectionManager::take_event(uint64_t key, uint32_t events) {
   if (listeners_.handle(key, accept_)) return;
   auto found = connections_.find(key);
   if (found == connections_.end()) return;
@@ -44,7 +44,7 @@ void ControlSockets::take_event(uint64_t key, uint32_t events) {
   update_interest(c);
 }
 
-void ControlSockets::tick(Duration local_heartbeat) {
+void ConnectionManager::tick(Duration local_heartbeat) {
   listeners_.tick();
   for (auto& [key, connection] : connections_)
     guard_("a heartbeat was not sent", [&c = *connection, local_heartbeat, this] {
@@ -57,7 +57,7 @@ void ControlSockets::tick(Duration local_heartbeat) {
     });
 }
 
-void ControlSockets::expire(ControlConnection& c) {
+void ConnectionManager::expire(ControlConnection& c) {
   Duration age = now_ - c.since;
   if (c.state == State::kClosing && (age > kClosingTimeout || !c.stream.has_output())) {
     close(c);
@@ -70,7 +70,7 @@ void ControlSockets::expire(ControlConnection& c) {
   }
 }
 
-void ControlSockets::reap() {
+void ConnectionManager::reap() {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
     if (!c->cut_short) receive(*c);  // its last words may be waiting
@@ -85,15 +85,15 @@ void ControlSockets::reap() {
   });
 }
 
-ControlConnection& ControlSockets::add(Fd fd, LinkKind kind, bool dialed) {
+ControlConnection& ConnectionManager::add(Fd fd, LinkKind kind, bool dialed) {
   uint64_t key = next_key_++;
   auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now_);
   return *connections_.emplace(key, std::move(made)).first->second;
 }
 
-void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& address,
-                          uint64_t nonce) {
-  Connecting attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
+void ConnectionManager::dial(LinkKind kind, uint64_t peer, const std::string& address,
+                             uint64_t nonce) {
+  ConnectAttempt attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
   ControlConnection& c = add(std::move(attempt.fd), kind, true);
   by_peer_.lead_to(peer, c);
   c.hello = {my_id_, peer, nonce};
@@ -110,7 +110,7 @@ void ControlSockets::dial(LinkKind kind, uint64_t peer, const std::string& addre
   }
 }
 
-void ControlSockets::connected(ControlConnection& c) {
+void ConnectionManager::connected(ControlConnection& c) {
   if (int problem = connect_result(c.stream.fd()); problem != 0) {
     fail(c, problem, std::string("connect: ") + std::strerror(problem));
     return;
@@ -130,12 +130,12 @@ void ControlSockets::connected(ControlConnection& c) {
   send(c, c.hello.frame());
 }
 
-void ControlSockets::limit_patience(const ControlConnection& c) {
+void ConnectionManager::limit_patience(const ControlConnection& c) {
   if (c.kind == LinkKind::kTcp)
     break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_patience_).count());
 }
 
-void ControlSockets::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
+void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
   make_room(kind);
   ControlConnection& c = add(std::move(fd), kind, false);
   c.stream.limit_frames(kMaxStrangerFrame);
@@ -146,7 +146,7 @@ void ControlSockets::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
 }
 
 // For one more stranger: the oldest that says nothing goes, or else the oldest.
-void ControlSockets::make_room(LinkKind kind) {
+void ConnectionManager::make_room(LinkKind kind) {
   for (;;) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
@@ -163,21 +163,22 @@ void ControlSockets::make_room(LinkKind kind) {
   }
 }
 
-void ControlSockets::receive(ControlConnection& c) {
+void ConnectionManager::receive(ControlConnection& c) {
   c.stalled = !guard_("words are taken in later", [&] { read(c); });
 }
 
-void ControlSockets::read(ControlConnection& c) {
+void ConnectionManager::read(ControlConnection& c) {
   take_frames(c);  // what could not be taken in before
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
-    if (input == FrameStream::Input::kEmpty) return;
-    if (input == FrameStream::Input::kEnd) return fail(c, 0, "connection closed by the other side");
+    if (input == FramedSocket::Input::kEmpty) return;
+    if (input == FramedSocket::Input::kEnd)
+      return fail(c, 0, "connection closed by the other side");
     take_frames(c);
   }
 }
 
-void ControlSockets::take_frames(ControlConnection& c) {
+void ConnectionManager::take_frames(ControlConnection& c) {
   while (!c.closed() && c.state != State::kClosing) {  // then it is read only to see the end
     const auto frame = c.stream.next();
     if (!frame.ok()) fail(c, EPROTO, frame.error().message());
@@ -195,7 +196,7 @@ void ControlSockets::take_frames(ControlConnection& c) {
   }
 }
 
-void ControlSockets::dispatch(ControlConnection& c, const Frame& frame) {
+void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
     owner_.on_frame(c, frame);
   } else if (c.open() ||
@@ -207,11 +208,11 @@ void ControlSockets::dispatch(ControlConnection& c, const Frame& frame) {
 }
 
 // A frame on a connection that is not open yet.
-void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
+void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
     const bool letters = frame.type == FrameType::kLetters;
-    auto hello =
-        letters || frame.type == FrameType::kHello ? Hello::decode(frame.body) : std::nullopt;
+    auto hello = letters || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
+                                                            : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
     if (letters) return hand_over(c, *hello);
     c.hello = *hello;
@@ -235,7 +236,7 @@ void ControlSockets::greet(ControlConnection& c, const Frame& frame) {
   }
 }
 
-void ControlSockets::hand_over(ControlConnection& c, const Hello& hello) {
+void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hello) {
   if (hello.to != my_id_ || hello.from == my_id_) return close(c);
   epoll_.remove(c.stream.fd().get());
   owner_.on_letters(c, hello);
@@ -243,13 +244,13 @@ void ControlSockets::hand_over(ControlConnection& c, const Hello& hello) {
 }
 
 // Decides about a connection that has said hello.
-void ControlSockets::answer(ControlConnection& c) {
-  Admission admission = owner_.admit(c, c.hello);
-  if (admission.verdict == Verdict::kHold) {
+void ConnectionManager::answer(ControlConnection& c) {
+  AcceptDecision admission = owner_.admit(c, c.hello);
+  if (admission.verdict == AcceptAction::kHold) {
     if (c.state != State::kHeld) hold(c);
     return;
   }
-  if (admission.verdict == Verdict::kRefuse) {
+  if (admission.verdict == AcceptAction::kRefuse) {
     if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
     close_after_output(c);
     return;
@@ -260,7 +261,7 @@ void ControlSockets::answer(ControlConnection& c) {
 }
 
 // Whether an admitted connection replaces those that exist between the pair.
-bool ControlSockets::wins(ControlConnection& incoming) {
+bool ConnectionManager::wins(ControlConnection& incoming) {
   for (ControlConnection* other : by_peer_.to(incoming.peer)) {
     const bool ends = other->closed() || other->state == State::kClosing;
     if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
@@ -272,7 +273,7 @@ bool ControlSockets::wins(ControlConnection& incoming) {
   return true;
 }
 
-void ControlSockets::open(ControlConnection& c) {
+void ConnectionManager::open(ControlConnection& c) {
   if (c.closed()) return;
   c.state = State::kOpen;
   c.since = now_;
@@ -280,13 +281,13 @@ void ControlSockets::open(ControlConnection& c) {
   owner_.on_open(c);
 }
 
-void ControlSockets::hold(ControlConnection& c) {
+void ConnectionManager::hold(ControlConnection& c) {
   c.state = State::kHeld;
   c.since = now_;
   send(c, id_frame(FrameType::kHeld, my_id_));
 }
 
-void ControlSockets::readmit() {
+void ConnectionManager::readmit() {
   for (auto& [key, c] : connections_) {
     if (c->dialed || c->state != State::kHeld) continue;
     if (!guard_("a connection is given up", [&one = *c, this] { answer(one); })) give_up(*c);
@@ -294,9 +295,9 @@ void ControlSockets::readmit() {
 }
 
 // Nobody knows how far its greeting came. Who dialed dials again.
-void ControlSockets::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
+void ConnectionManager::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
 
-ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
+ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
   for (ControlConnection* c : by_peer_.to(peer)) {
     if (c->kind != kind || c->closed() || c->state == State::kClosing || stranger(*c)) continue;
@@ -305,19 +306,19 @@ ControlConnection* ControlSockets::find(uint64_t peer, LinkKind kind) const {
   return best;
 }
 
-void ControlSockets::send(ControlConnection& c, ConstBytes frame) {
+void ConnectionManager::send(ControlConnection& c, ConstBytes frame) {
   if (c.closed() || c.broken) return;
   c.last_sent = now_;
   c.broken = !c.stream.send(frame);
   update_interest(c);
 }
 
-void ControlSockets::send_to_all(ConstBytes frame, const ControlConnection* except) {
+void ConnectionManager::send_to_all(ConstBytes frame, const ControlConnection* except) {
   for (auto& [key, c] : connections_)
     if (c->open() && c.get() != except) send(*c, frame);
 }
 
-void ControlSockets::update_interest(ControlConnection& c) {
+void ConnectionManager::update_interest(ControlConnection& c) {
   if (c.closed() || c.wants_output == c.stream.has_output()) return;
   if (c.state == State::kConnecting) return;
   c.wants_output = c.stream.has_output();
@@ -325,25 +326,25 @@ void ControlSockets::update_interest(ControlConnection& c) {
   if (epoll_.modify(c.stream.fd().get(), events, c.key)) fail(c, ENOMEM, "epoll refused");
 }
 
-void ControlSockets::close(ControlConnection& c) {
+void ConnectionManager::close(ControlConnection& c) {
   if (c.closed()) return;
   if (c.stream.fd()) epoll_.remove(c.stream.fd().get());
   c.stream.close();
   c.state = State::kClosed;
 }
 
-void ControlSockets::end_output(ControlConnection& c) {
+void ConnectionManager::end_output(ControlConnection& c) {
   if (!c.stream.has_output()) c.stream.end_output();
 }
 
-void ControlSockets::close_after_output(ControlConnection& c) {
+void ConnectionManager::close_after_output(ControlConnection& c) {
   if (c.closed()) return;
   c.state = State::kClosing;
   c.since = now_;
   if (!c.stream.has_output()) close(c);
 }
 
-void ControlSockets::fail(ControlConnection& c, int errno_value, const std::string& reason) {
+void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::string& reason) {
   if (c.closed()) return;
   bool report = c.state != State::kClosing && (c.dialed || c.open());
   bool was_reached = c.reached();
@@ -351,11 +352,11 @@ void ControlSockets::fail(ControlConnection& c, int errno_value, const std::stri
   if (report) owner_.on_closed(c, was_reached, errno_value, reason);
 }
 
-bool ControlSockets::stalled() const {
+bool ConnectionManager::stalled() const {
   return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
 }
 
-bool ControlSockets::sweep() {
+bool ConnectionManager::sweep() {
   bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
     if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
@@ -365,7 +366,7 @@ bool ControlSockets::sweep() {
   return all;
 }
 
-void ControlSockets::for_each(const std::function<void(ControlConnection&)>& fn) {
+void ConnectionManager::for_each(const std::function<void(ControlConnection&)>& fn) {
   for (auto& [key, c] : connections_)
     if (!c->closed()) fn(*c);
 }

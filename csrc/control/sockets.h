@@ -21,23 +21,24 @@ namespace ringdist {
 
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 
-class ControlSockets final : public ControlReach, public ControlVoice {
+class ConnectionManager final : public ConnectionView, public ConnectionSender {
  public:
-  enum class Verdict { kAccept, kHold, kRefuse };
-  struct Admission {
-    Verdict verdict = Verdict::kRefuse;
+  enum class AcceptAction { kAccept, kHold, kRefuse };
+  struct AcceptDecision {
+    AcceptAction verdict = AcceptAction::kRefuse;
     std::string reason;  // sent to the other side unless empty
   };
 
   // Calls back from within the calls below. It may dial and close in them.
-  struct Owner {
-    virtual ~Owner() = default;
-    virtual Admission admit(const ControlConnection& connection, const Hello& hello) = 0;
+  struct Delegate {
+    virtual ~Delegate() = default;
+    virtual AcceptDecision admit(const ControlConnection& connection,
+                                 const ControlHello& hello) = 0;
     virtual void on_reached(ControlConnection& connection) = 0;  // held by the other side
     virtual void on_open(ControlConnection& connection) = 0;
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
     // One that was accepted is for letters: its stream is the owner's from here on.
-    virtual void on_letters(ControlConnection& connection, const Hello& hello) = 0;
+    virtual void on_letters(ControlConnection& connection, const ControlHello& hello) = 0;
     // A dialed or open connection ended without our doing; errno_value is 0 for an end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                            const std::string& reason) = 0;
@@ -45,8 +46,8 @@ class ControlSockets final : public ControlReach, public ControlVoice {
 
   // A TCP connection on which nothing is confirmed for so long is broken, and can be dialed anew:
   // TCP itself tries again ever more rarely, long after the network is back.
-  ControlSockets(uint64_t my_id, const Epoll& epoll, Owner& owner, ControlGuard& guard,
-                 Duration tcp_patience)
+  ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, ExceptionGuard& guard,
+                    Duration tcp_patience)
       : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard), tcp_patience_(tcp_patience) {}
 
   Error listen(const std::string& unix_name, const std::string& local_ip) {
@@ -70,7 +71,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   // The open connection to a peer, else one on the way, else null.
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
 
-  // ControlReach
+  // ConnectionView
   bool tried(uint64_t peer, LinkKind kind) const override { return find(peer, kind) != nullptr; }
   bool reached(uint64_t peer, LinkKind kind) const override {
     const ControlConnection* found = find(peer, kind);
@@ -84,7 +85,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   // Asks the owner again about connections whose group was unknown.
   void readmit();
 
-  // ControlVoice. No on_closed follows; close_after_output lets queued frames out first.
+  // ConnectionSender. No on_closed follows; close_after_output lets queued frames out first.
   void for_each(const std::function<void(ControlConnection&)>& fn) override;
   void send(ControlConnection& connection, ConstBytes frame) override;
   void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) override;
@@ -113,7 +114,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
   void take_frames(ControlConnection& connection);
   void dispatch(ControlConnection& connection, const Frame& frame);
   void greet(ControlConnection& connection, const Frame& frame);
-  void hand_over(ControlConnection& connection, const Hello& hello);
+  void hand_over(ControlConnection& connection, const ControlHello& hello);
   void answer(ControlConnection& connection);
   bool wins(ControlConnection& incoming);
   void open(ControlConnection& connection);
@@ -125,8 +126,8 @@ class ControlSockets final : public ControlReach, public ControlVoice {
 
   const uint64_t my_id_;
   const Epoll& epoll_;
-  Owner& owner_;
-  ControlGuard& guard_;
+  Delegate& owner_;
+  ExceptionGuard& guard_;
   const Duration tcp_patience_;
   TimePoint now_{};
   ControlListeners listeners_{epoll_};
@@ -135,7 +136,7 @@ class ControlSockets final : public ControlReach, public ControlVoice {
     accept(std::move(fd), kind, who);
   };
   std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
-  ControlPeerIndex by_peer_;     // of those that lead to somebody
+  ConnectionIndex by_peer_;      // of those that lead to somebody
   uint64_t next_key_ = 1 << 16;  // lower keys are listeners' and the owner's
 };
 

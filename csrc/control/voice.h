@@ -1,5 +1,5 @@
 // Speaking on connections: what those who pass news on, settle needs and say goodbye take of
-// ControlSockets.
+// ConnectionManager.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace ringdist {
 
-class ControlVoice {
+class ConnectionSender {
  public:
-  virtual ~ControlVoice() = default;
+  virtual ~ConnectionSender() = default;
   // All that are not closed.
   virtual void for_each(const std::function<void(ControlConnection&)>& fn) = 0;
 

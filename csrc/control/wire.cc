@@ -54,17 +54,17 @@ Result<std::optional<Frame>> FrameReader::next() {
       Frame{static_cast<FrameType>(rest[sizeof length]), rest.subspan(kHeader, length)});
 }
 
-std::vector<std::byte> Hello::frame(FrameType type) const {
+std::vector<std::byte> ControlHello::frame(FrameType type) const {
   Writer out;
   out.put(kMagic).put(kVersion).put(from).put(to).put(nonce);
   return make_frame(type, out.take());
 }
 
-std::optional<Hello> Hello::decode(ConstBytes body) {
+std::optional<ControlHello> ControlHello::decode(ConstBytes body) {
   Reader in(body);
   auto magic = in.get<uint32_t>();
   auto version = in.get<uint32_t>();
-  Hello out;
+  ControlHello out;
   out.from = in.get<uint64_t>();
   out.to = in.get<uint64_t>();
   out.nonce = in.get<uint64_t>();
@@ -72,31 +72,31 @@ std::optional<Hello> Hello::decode(ConstBytes body) {
   return out;
 }
 
-std::vector<std::byte> Fate::frame(FrameType type) const {
+std::vector<std::byte> PeerDeparture::frame(FrameType type) const {
   Writer out;
   out.put(context_id).put_string(std::string_view(cause).substr(0, 4096));
   return make_frame(type, out.take());
 }
 
-std::optional<Fate> Fate::decode(ConstBytes body) {
+std::optional<PeerDeparture> PeerDeparture::decode(ConstBytes body) {
   Reader in(body);
-  Fate out;
+  PeerDeparture out;
   out.context_id = in.get<uint64_t>();
   out.cause = in.get_string();
   if (!in.ok()) return std::nullopt;
   return out;
 }
 
-std::vector<std::byte> Formed::frame() const {
+std::vector<std::byte> GroupFormed::frame() const {
   Writer out;
   out.put(nonce);
   for (const uint64_t process : processes) out.put(process);
   return make_frame(FrameType::kFormed, out.take());
 }
 
-std::optional<Formed> Formed::decode(ConstBytes body) {
+std::optional<GroupFormed> GroupFormed::decode(ConstBytes body) {
   Reader in(body);
-  Formed out;
+  GroupFormed out;
   out.nonce = in.get<uint64_t>();
   for (size_t n = body.size() / sizeof(uint64_t); n > 1; --n)
     out.processes.push_back(in.get<uint64_t>());

@@ -19,7 +19,7 @@ enum class FrameType : uint8_t {
   kHeld = 0x03,     // u64 context id: reached, but that process does not know the group yet
   kRefused = 0x04,  // text
   kLetters = 0x05,  // Hello: what follows are kLetter, and no control connection
-  kLetter = 0x06,   // to who has said that it takes them (ControlEvents)
+  kLetter = 0x06,   // to who has said that it takes them (ControlDelegate)
   kHeartbeat = 0x10,
   kLost = 0x11,    // Fate
   kLeft = 0x12,    // Fate with empty text; about the sender itself: goodbye
@@ -62,31 +62,31 @@ class FrameReader {
   size_t limit_ = kMaxFrameBody;
 };
 
-struct Hello {
+struct ControlHello {
   uint64_t from = 0;
   uint64_t to = 0;
   uint64_t nonce = 0;  // of a group that both are in; 0 on local links
 
   std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;
-  static std::optional<Hello> decode(ConstBytes body);
+  static std::optional<ControlHello> decode(ConstBytes body);
 };
 
 // That a process was lost, and why, or that it left.
-struct Fate {
+struct PeerDeparture {
   uint64_t context_id = 0;
   std::string cause;
 
   std::vector<std::byte> frame(FrameType type) const;
-  static std::optional<Fate> decode(ConstBytes body);
+  static std::optional<PeerDeparture> decode(ConstBytes body);
 };
 
 // Processes of a group that have found all others of it.
-struct Formed {
+struct GroupFormed {
   uint64_t nonce = 0;
   std::vector<uint64_t> processes;
 
   std::vector<std::byte> frame() const;
-  static std::optional<Formed> decode(ConstBytes body);
+  static std::optional<GroupFormed> decode(ConstBytes body);
 };
 
 struct FloodRecord {

@@ -160,7 +160,7 @@ Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
   int device = 0;
   if (Error error = error_of(cudaGetDevice(&device), "cudaGetDevice")) return error;
   const auto where = address(device);
-  const RunsNear near(where.ok() ? CpuSet::near(where.value()) : CpuSet());
+  const ScopedAffinity near(where.ok() ? CpuSet::near(where.value()) : CpuSet());
   void* memory = nullptr;
   const cudaError_t code =
       cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
@@ -204,11 +204,11 @@ Error CudaRuntime::tell(Stream stream, uint32_t* flag, uint32_t value) {
   return call_on(kWrite, kName, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-Error CudaRuntime::encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) {
+Error CudaRuntime::encode(KernelCodec coding, CallSpan<EncodeCall> calls, Stream stream) {
   return error_of(static_cast<cudaError_t>(gpu::encode(coding, calls, stream)), "encode");
 }
 
-Error CudaRuntime::decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) {
+Error CudaRuntime::decode(KernelCodec coding, CallSpan<DecodeCall> calls, Stream stream) {
   return error_of(static_cast<cudaError_t>(gpu::decode(coding, calls, stream)), "decode");
 }
 

@@ -29,8 +29,8 @@ class CudaRuntime final : public CudaApi {
   Error call(Stream stream, std::function<void()> fn) override;
   Error hold(Stream stream, const uint32_t* flag, uint32_t value) override;
   Error tell(Stream stream, uint32_t* flag, uint32_t value) override;
-  Error encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) override;
-  Error decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) override;
+  Error encode(KernelCodec coding, CallSpan<EncodeCall> calls, Stream stream) override;
+  Error decode(KernelCodec coding, CallSpan<DecodeCall> calls, Stream stream) override;
   Error reduce(const ReduceCall& call, Stream stream) override;
   Error run(CallSpan<Elements> calls, Stream stream) override;
 };

@@ -26,8 +26,8 @@ gpu::CudaApi& cuda() {
   return *kCuda;
 }
 
-DevicesFound find_devices() {
-  DevicesFound out;
+DeviceList find_devices() {
+  DeviceList out;
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     out.problem = std::string("no device: ") + cudaGetErrorString(error);
@@ -54,7 +54,7 @@ const Result<std::unique_ptr<gpu::NcclApi>>& nccl() {
   return *kNccl;
 }
 
-gpu::NcclFound nccl_found() {
+gpu::NcclInfo nccl_found() {
   if (!nccl().ok()) return {0, nccl().error().message(), false};
   constexpr int kFirstThatShares = 23003;
   const int version = nccl().value()->version();
@@ -64,34 +64,37 @@ gpu::NcclFound nccl_found() {
 }
 
 // One for all groups that are there.
-std::shared_ptr<gpu::EventWatch> shared_watch() {
+std::shared_ptr<gpu::EventWatcher> shared_watch() {
   static std::mutex mutex;
-  static std::weak_ptr<gpu::EventWatch> last;
+  static std::weak_ptr<gpu::EventWatcher> last;
   std::lock_guard lock(mutex);
   auto watch = last.lock();
-  if (!watch) last = watch = std::make_shared<gpu::EventWatch>(cuda());
+  if (!watch) last = watch = std::make_shared<gpu::EventWatcher>(cuda());
   return watch;
 }
 
-gpu::ChosenWay::Wanted wanted_of(const std::string& path) {
-  if (path.empty()) return gpu::ChosenWay::Wanted::kAny;
-  return path == "nccl" ? gpu::ChosenWay::Wanted::kNccl : gpu::ChosenWay::Wanted::kHost;
+gpu::PathSelector::Wanted wanted_of(const std::string& path) {
+  if (path.empty()) return gpu::PathSelector::Wanted::kAny;
+  return path == "nccl" ? gpu::PathSelector::Wanted::kNccl : gpu::PathSelector::Wanted::kHost;
 }
 
-Result<DeviceRoute> route(const DeviceQuestion& question) {
+Result<DevicePathChoice> route(const DevicePathQuery& question) {
   constexpr int kTaken = 22900;  // for that of a rank which has it
-  return gpu::route_of(question, question.nccl ? gpu::NcclFound{kTaken, "", false} : nccl_found());
+  return gpu::route_of(question, question.nccl ? gpu::NcclInfo{kTaken, "", false} : nccl_found());
 }
 
-Result<std::unique_ptr<Runner>> make_runner(RunnerGroup& group, const std::string& path) {
-  const DevicesFound found = find_devices();
+Result<std::unique_ptr<DeviceRunner>> make_runner(RunnerDelegate& group, const std::string& path) {
+  const DeviceList found = find_devices();
   if (!found.problem.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: CUDA: " + found.problem);
-  const gpu::Ways ways{
-      [](RunnerGroup& of) { return std::make_shared<gpu::NcclWay>(cuda(), *nccl().value(), of); },
-      [](RunnerGroup& of) { return std::make_shared<gpu::HostWay>(cuda(), of); }};
-  auto way = std::make_shared<gpu::ChosenWay>(cuda(), group, nccl_found(), ways, wanted_of(path));
-  return std::unique_ptr<Runner>(
+  const gpu::PathFactories ways{
+      [](RunnerDelegate& of) {
+        return std::make_shared<gpu::NcclPath>(cuda(), *nccl().value(), of);
+      },
+      [](RunnerDelegate& of) { return std::make_shared<gpu::HostPath>(cuda(), of); }};
+  auto way =
+      std::make_shared<gpu::PathSelector>(cuda(), group, nccl_found(), ways, wanted_of(path));
+  return std::unique_ptr<DeviceRunner>(
       std::make_unique<gpu::StreamRunner>(cuda(), shared_watch(), std::move(way)));
 }
 

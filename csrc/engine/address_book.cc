@@ -3,30 +3,30 @@
 namespace ringdist {
 
 // Who was seen to share the host does so for good.
-void AddressBook::add(const Invitation::Member& process, bool shares_host) {
+void AddressBook::add(const GroupAdvertisement::Member& process, bool shares_host) {
   std::lock_guard lock(mutex_);
   Address& address = addresses_[process.process];
   if (!address.where.empty() && !shares_host) return;
-  address = {shares_host ? Recipient{process.process, LinkKind::kLocal, process.unix_name}
-                         : Recipient{process.process, LinkKind::kTcp, process.tcp_address},
+  address = {shares_host ? PeerAddress{process.process, LinkKind::kLocal, process.unix_name}
+                         : PeerAddress{process.process, LinkKind::kTcp, process.tcp_address},
              process.where};
 }
 
-void AddressBook::add(const FoundGroup& found) {
+void AddressBook::add(const ResolvedGroup& found) {
   const Topology& topology = found.membership.topology;
   for (const ControlMember& one : found.processes)
-    add(Invitation::Member::of(one), topology.same_host(found.membership.rank, one.rank));
+    add(GroupAdvertisement::Member::of(one), topology.same_host(found.membership.rank, one.rank));
 }
 
-std::optional<Recipient> AddressBook::find(ProcessId process) const {
+std::optional<PeerAddress> AddressBook::find(ProcessId process) const {
   std::lock_guard lock(mutex_);
   const auto known = addresses_.find(process);
   return known == addresses_.end() ? std::nullopt : std::optional(known->second.recipient);
 }
 
-std::map<ProcessId, Recipient> AddressBook::all() const {
+std::map<ProcessId, PeerAddress> AddressBook::all() const {
   std::lock_guard lock(mutex_);
-  std::map<ProcessId, Recipient> out;
+  std::map<ProcessId, PeerAddress> out;
   for (const auto& [process, address] : addresses_) out.emplace(process, address.recipient);
   return out;
 }

@@ -16,18 +16,18 @@ namespace ringdist {
 class AddressBook {
  public:
   // How a process says where it is; `shares_host`: it was seen to, and its kernel is ours.
-  void add(const Invitation::Member& process, bool shares_host);
+  void add(const GroupAdvertisement::Member& process, bool shares_host);
   // Of all members.
-  void add(const FoundGroup& found);
+  void add(const ResolvedGroup& found);
 
-  std::optional<Recipient> find(ProcessId process) const;
-  std::map<ProcessId, Recipient> all() const;
+  std::optional<PeerAddress> find(ProcessId process) const;
+  std::map<ProcessId, PeerAddress> all() const;
   // "pid 123 on host x"; "" of one that is not known.
   std::string where(ProcessId process) const;
 
  private:
   struct Address {
-    Recipient recipient;
+    PeerAddress recipient;
     std::string where;
   };
 

@@ -13,7 +13,7 @@ constexpr Duration kReadEvery = Milliseconds(200);
 
 }  // namespace
 
-Error Admission::prepare() {
+Error JoinClient::prepare() {
   if (entry_) return {};
   const auto network = context_->network(options_.store_host);
   if (!network.ok()) return network.error();
@@ -24,17 +24,17 @@ Error Admission::prepare() {
   return {};
 }
 
-Error Admission::read_invitation() {
-  const auto value = options_.store->find(Invitation::key(job_));
+Error JoinClient::read_invitation() {
+  const auto value = options_.store->find(GroupAdvertisement::key(job_));
   if (!value.ok()) return value.error();
   if (!value.value()) return {};
-  auto read = Invitation::decode(*value.value(), kWireVersion);
+  auto read = GroupAdvertisement::decode(*value.value(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
   invitation_ = std::move(read);
   return {};
 }
 
-Error Admission::look() {
+Error JoinClient::look() {
   if (Clock::now() - read_at_ < kReadEvery) return {};
   read_at_ = Clock::now();
   store_error_ = read_invitation();
@@ -49,14 +49,14 @@ Error Admission::look() {
               "this process was a member of the group before; only another one can come"};
     options_.name = invitation_->name;
     options_.timeout = invitation_->timeout;
-    succession_ = std::make_shared<Succession>(*context_, options_, *invitation_, *entry_);
+    succession_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
     succession_->enroll();
   }
   succession_->learn(*invitation_);
   return {};
 }
 
-std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
+std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
   if (Error error = prepare()) return error;
   const auto make = [context = context_](auto options, const auto& prospect, auto place) {
     return Communicator::create_next(context, std::move(options), prospect, std::move(place));
@@ -76,7 +76,7 @@ std::optional<Result<Shrunk>> Admission::wait(TimePoint until) {
   return std::nullopt;
 }
 
-Error Admission::none_yet() const {
+Error JoinClient::none_yet() const {
   if (!invitation_)
     return {ErrorKind::kTimeout, "no group of a job '" + job_ +
                                      "' takes newcomers at this store: its members have to call "
@@ -86,7 +86,7 @@ Error Admission::none_yet() const {
                                      " ranks, which is the most (max_ranks): this process waited "
                                      "for one to end"};
   std::string who;
-  for (const Invitation::Member& one : invitation_->members)
+  for (const GroupAdvertisement::Member& one : invitation_->members)
     who += (who.empty() ? "" : ", ") + one.where;
   return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
                                    " of the group has not let this process in: its members (" +
@@ -96,7 +96,7 @@ Error Admission::none_yet() const {
                                    (store_error_ ? "; " + store_error_.message() : "")};
 }
 
-void Admission::leave() {
+void JoinClient::leave() {
   if (succession_) succession_->leave(0);
   succession_.reset();
 }

@@ -25,14 +25,15 @@ Error gone() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
-                           std::shared_ptr<Formation> formation, Succession::Place place)
+                           std::shared_ptr<GroupBootstrap> formation,
+                           GroupMembership::GenerationRef place)
     : context_(std::move(context)),
       options_(std::move(options)),
       formation_(std::move(formation)),
-      devices_(std::make_shared<DeviceOps>(static_cast<DeviceOpsHost&>(*this), options_.name,
+      devices_(std::make_shared<DeviceOps>(static_cast<DeviceOpsDelegate&>(*this), options_.name,
                                            options_.make_runner)),
-      seat_(std::make_shared<Seat>(context_->lane().executor(), options_.rank, options_.size,
-                                   group_config())),
+      seat_(std::make_shared<GroupSlot>(context_->lane().executor(), options_.rank, options_.size,
+                                        group_config())),
       planner_(std::make_shared<OpPlanner>(
           PlannerOptions{options_.rank, options_.size, options_.config.algorithm,
                          options_.config.deterministic == "layout", options_.config.segment_bytes,
@@ -54,7 +55,7 @@ GroupConfig Communicator::group_config() const {
                       formation = std::weak_ptr(formation_),
                       &pool = context_->pool()](const Error& error) {
     const auto siblings = failure->set(error);
-    Formation::group_failed(formation, pool);
+    GroupBootstrap::group_failed(formation, pool);
     // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
     if (runs)
       pool.run([devices] {
@@ -72,18 +73,17 @@ GroupConfig Communicator::group_config() const {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
                                                            CommunicatorOptions options) {
-  auto formation = std::make_shared<StoreFormation>(context, options, StoreFormation::Decided{});
+  auto formation = std::make_shared<StoreBootstrap>(context, options, StoreBootstrap::Decided{});
   return create(std::move(context), std::move(options), std::move(formation));
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Context> context,
-                                                           CommunicatorOptions options,
-                                                           std::shared_ptr<Formation> formation,
-                                                           Succession::Place place) {
+Result<std::shared_ptr<Communicator>> Communicator::create(
+    std::shared_ptr<Context> context, CommunicatorOptions options,
+    std::shared_ptr<GroupBootstrap> formation, GroupMembership::GenerationRef place) {
   std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options),
                                                      std::move(formation), std::move(place)));
   Communicator& self = *out;
-  Lane& lane = self.context_->lane();
+  ProgressEngine& lane = self.context_->lane();
   if (Error error = self.formation_->publish()) return error;
   lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
   // Now, not with the first op: a send and its receive must find each other though the other ranks
@@ -106,15 +106,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Conte
 }
 
 void Communicator::form() {
-  Lane& lane = context_->lane();
-  Executor& executor = lane.executor();
+  ProgressEngine& lane = context_->lane();
+  Dispatcher& executor = lane.executor();
   const auto named = [&lane, &executor, seat = seat_](uint64_t nonce) {
     lane.post([&executor, seat, nonce] { executor.expect(seat, nonce); });
   };
-  formation_->when_known([this](const FoundGroup& members) {
+  formation_->when_known([this](const ResolvedGroup& members) {
     own_.begin(*context_, options_, members, weak_from_this());
   });
-  formation_->run(named, [&](const Result<FoundGroup>& outcome) {
+  formation_->run(named, [&](const Result<ResolvedGroup>& outcome) {
     if (outcome.ok()) {
       own_.formed(outcome.value());
       lane.post([&executor, seat = seat_, planner = planner_,
@@ -133,7 +133,7 @@ void Communicator::form() {
   });
 }
 
-Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
+Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
   const std::string about = "ringdist: shrink: group '" + name() + "': ";
   if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   if (size() == 1 && !own_.admits())
@@ -148,8 +148,8 @@ Result<Shrunk> Communicator::shrink(Milliseconds timeout) {
   return out;
 }
 
-bool Communicator::on_lane(std::function<void(Executor&)> task) {
-  Lane& lane = context_->lane();
+bool Communicator::on_lane(std::function<void(Dispatcher&)> task) {
+  ProgressEngine& lane = context_->lane();
   return lane.call([&executor = lane.executor(), task = std::move(task)] { task(executor); },
                    Clock::now() + kTaskTime);
 }
@@ -182,7 +182,7 @@ void Communicator::drop() {
                          std::string(kClosedByPeer) + "its last reference was dropped");
     own_.disconnect(context_, formation_->nonce(), rank());
   }
-  Lane& lane = context_->lane();
+  ProgressEngine& lane = context_->lane();
   lane.post([&executor = lane.executor(), seat = seat_] {
     executor.announce_leave(seat, NoticeKind::kLeave);
     executor.remove(seat);
@@ -192,14 +192,14 @@ void Communicator::drop() {
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::sibling(
-    const std::string& suffix, std::shared_ptr<Correspondent> correspondent) {
+    const std::string& suffix, std::shared_ptr<GroupService> correspondent) {
   auto options = options_.named(name() + suffix, timeout(), std::move(correspondent));
   // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
   // no number.
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = siblings_made_[suffix];
   auto formation =
-      std::make_shared<SiblingFormation>(context_, options, formation_, suffix, number);
+      std::make_shared<DerivedBootstrap>(context_, options, formation_, suffix, number);
   auto made = create(context_, std::move(options), std::move(formation));
   if (!made.ok()) return made;
   ++number;
@@ -220,7 +220,7 @@ Result<std::shared_ptr<Communicator>> Communicator::without(const std::vector<in
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = siblings_made_[options.name];
   auto made = create(context_, options,
-                     std::make_shared<SiblingFormation>(context_, options, formation_, options.name,
+                     std::make_shared<DerivedBootstrap>(context_, options, formation_, options.name,
                                                         number, stay));
   if (made.ok()) ++number;
   return made;
@@ -257,19 +257,20 @@ Error Communicator::refusal_now() const {
 }
 
 Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will_wait) {
-  Lane& lane = context_->lane();
+  ProgressEngine& lane = context_->lane();
   // Before the lock: it is the first of the two, and runs the op when that is free again.
-  const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
+  const auto turn = will_wait ? ProgressEngine::Guard(lane) : ProgressEngine::Guard();
   std::unique_lock lock(mutex_);
   if (Error error = refusal_now()) return error;
-  std::shared_ptr<Op> op = std::make_shared<PooledOp>(std::move(request), context_->pool());
+  std::shared_ptr<Op> op =
+      std::make_shared<DeferredReleaseOp>(std::move(request), context_->pool());
   if (Error error = planner_->plan(op)) return error;
   if (size() == 1) op->request.blocks.reset();  // nothing travels, so nothing need be lost
   if (!op->request.endpoint) op->number = next_number_;
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
-  Executor& executor = lane.executor();
+  Dispatcher& executor = lane.executor();
   // What another thread has posted comes first, the op before ours among it. What is posted from
   // now on waits for the token.
   const bool enqueues = turn && !lane.has_tasks();
@@ -293,7 +294,7 @@ Error Communicator::await_members(TimePoint deadline) {
   return on_lane([](auto&) {}) ? Error() : shut_down();
 }
 
-std::unique_ptr<RunnerGroup> Communicator::runner_group() {
+std::unique_ptr<RunnerDelegate> Communicator::runner_group() {
   // Devices come to the host whenever they do: also when we are gone.
   const auto of_us = [weak = weak_from_this()](OpRequest request) -> Result<std::shared_ptr<Op>> {
     const auto group = weak.lock();
@@ -318,7 +319,7 @@ std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& o
   return [context = std::weak_ptr(context_), seat = seat_, op](const Error& error) {
     const auto held = context.lock();
     if (!held) return;
-    Lane& lane = held->lane();
+    ProgressEngine& lane = held->lane();
     lane.post([&executor = lane.executor(), seat, op, error] {
       executor.ended_on_device(seat, op, error);
     });
@@ -326,7 +327,7 @@ std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& o
 }
 
 void Communicator::fail(const Error& cause) {
-  Lane& lane = context_->lane();
+  ProgressEngine& lane = context_->lane();
   lane.post([&executor = lane.executor(), seat = seat_, cause] {
     executor.fail(seat, cause, /*tell_others=*/true);
   });
@@ -382,7 +383,7 @@ void Communicator::close() {
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);
   // First what was sent, then that nothing follows: others compare calls before they are told.
-  if (!failure()) context_->lane().flush(Clock::now() + Lane::kFlushTime);
+  if (!failure()) context_->lane().flush(Clock::now() + ProgressEngine::kFlushTime);
   leave(NoticeKind::kLeave);
   devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while its group has not ended
   log(LogLevel::kDebug,

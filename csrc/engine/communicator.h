@@ -29,12 +29,12 @@
 namespace ringdist {
 
 class Communicator : public std::enable_shared_from_this<Communicator>,
-                     public GenerationGroup,
-                     private DeviceOpsHost {
+                     public GenerationDelegate,
+                     private DeviceOpsDelegate {
  public:
   // Bytes that may be on their way to a rank that has not asked for them, per sender.
   static int64_t early_window(const Config& config) {
-    return EarlyCredit::kSegments * config.segment_bytes;
+    return EagerCredit::kSegments * config.segment_bytes;
   }
 
   // Publishes this rank and begins to look for the others, in the background; waits for nobody.
@@ -43,24 +43,25 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // The same by another formation; `place`: of a generation that was decided on.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options,
-                                                      std::shared_ptr<Formation> formation,
-                                                      Succession::Place place = {});
+                                                      std::shared_ptr<GroupBootstrap> formation,
+                                                      GroupMembership::GenerationRef place = {});
   // The group of a generation that was decided on.
-  static Result<Succession::Made> create_next(std::shared_ptr<Context> context,
-                                              CommunicatorOptions options, const Prospect& prospect,
-                                              Succession::Place place) {
+  static Result<GroupMembership::Made> create_next(std::shared_ptr<Context> context,
+                                                   CommunicatorOptions options,
+                                                   const NextGroupSpec& prospect,
+                                                   GroupMembership::GenerationRef place) {
     auto formation = prospect.formation(context, options);
     auto made =
         create(std::move(context), std::move(options), std::move(formation), std::move(place));
     if (!made.ok()) return made.error();
-    return Succession::Made{made.value(), made.value()};
+    return GroupMembership::Made{made.value(), made.value()};
   }
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
   // does. All ranks call it alike. `correspondent`: null, or lives in it on all ranks.
   Result<std::shared_ptr<Communicator>> sibling(
-      const std::string& suffix, std::shared_ptr<Correspondent> correspondent = nullptr);
+      const std::string& suffix, std::shared_ptr<GroupService> correspondent = nullptr);
 
   // A group of some of these ranks, with the same options; `store` is theirs alone. Null where this
   // one is not among them. Those ranks call it alike; all ranks of this group do, each with the
@@ -94,7 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
   void handed_over(uint64_t number) {
     if (context_->forked()) return;
-    Lane& lane = context_->lane();
+    ProgressEngine& lane = context_->lane();
     lane.post([&executor = lane.executor(), seat = seat_, number] {
       executor.handed_over(seat, number);
     });
@@ -126,7 +127,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // on without this process; kNotSupported, the group has one rank and takes no newcomers, or has
   // several in one process; kInvalidArgument, it has not formed, was shrunk before, is being
   // shrunk.
-  Result<Shrunk> shrink(Milliseconds timeout);
+  Result<ShrinkResult> shrink(Milliseconds timeout);
   // Newcomers (Admission) may come to this generation and later ones: then ops fail as after a
   // loss; while there are fewer members than `most`, if it is not 0. All members call it. On rank 0
   // leaves an invitation in the whole store, under the job's name, with `note`.
@@ -161,12 +162,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // True: none of its ops is in flight, or none will ever end.
   bool wait_until_idle(TimePoint deadline) {
     if (context_->forked()) return true;
-    Lane& lane = context_->lane();
+    ProgressEngine& lane = context_->lane();
     const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
     return lane.call_until(idle, deadline) || lane.stopped();
   }
-  // Before close(), for ops that nobody waits for any longer: see Seat::abandon(). Returns what has
-  // ended; nothing if the lane does not answer.
+  // Before close(), for ops that nobody waits for any longer: see GroupSlot::abandon(). Returns
+  // what has ended; nothing if the lane does not answer.
   std::vector<std::string> abandon(const Error& cause, bool all) {
     auto out = std::make_shared<std::vector<std::string>>();
     const bool done =
@@ -186,12 +187,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
 
  private:
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
-               std::shared_ptr<Formation> formation, Succession::Place place);
+               std::shared_ptr<GroupBootstrap> formation, GroupMembership::GenerationRef place);
   GroupConfig group_config() const;
   Error refusal_now() const RINGDIST_REQUIRES(mutex_);
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   void form();
-  // Formation::withdraw(), for which it waits until then at most.
+  // GroupBootstrap::withdraw(), for which it waits until then at most.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
   void drop();
   void finish(NoticeKind how, TimePoint until);
@@ -199,16 +200,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     on_lane([seat = seat_, how](auto& executor) { executor.announce_leave(seat, how); });
   }
   // False: it has not run within ten seconds.
-  bool on_lane(std::function<void(Executor&)> task);
+  bool on_lane(std::function<void(Dispatcher&)> task);
   std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
 
-  // DeviceOpsHost
+  // DeviceOpsDelegate
   Error refusal() const override {
     std::lock_guard lock(mutex_);
     return refusal_now();
   }
   Error await_members(TimePoint deadline) override;
-  std::unique_ptr<RunnerGroup> runner_group() override;
+  std::unique_ptr<RunnerDelegate> runner_group() override;
   Result<std::shared_ptr<Op>> accept(OpRequest request) override {
     return enqueue(std::move(request), /*will_wait=*/false);
   }
@@ -217,13 +218,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
 
   const std::shared_ptr<Context> context_;
   const CommunicatorOptions options_;
-  const std::shared_ptr<Formation> formation_;
+  const std::shared_ptr<GroupBootstrap> formation_;
   const std::shared_ptr<GroupFailure> failure_ = std::make_shared<GroupFailure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   const std::shared_ptr<DeviceOps> devices_;
-  const std::shared_ptr<Seat> seat_;          // touched on the lane only
+  const std::shared_ptr<GroupSlot> seat_;     // touched on the lane only
   const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
-  OwnGeneration own_;
+  GenerationHandle own_;
   std::atomic<uint64_t> next_number_{1};
 
   std::mutex making_;  // a sibling; before mutex_

@@ -7,14 +7,14 @@
 
 namespace ringdist {
 
-void CommunicatorOptions::state_in(Entry& entry) const {
+void CommunicatorOptions::state_in(RankInfo& entry) const {
   entry.options_hash = config.options_hash();
   entry.options = config.options_text();
   entry.costs = costs;
 }
 
 CommunicatorOptions CommunicatorOptions::named(std::string name, Milliseconds timeout,
-                                               std::shared_ptr<Correspondent> correspondent) const {
+                                               std::shared_ptr<GroupService> correspondent) const {
   CommunicatorOptions out = *this;
   out.name = std::move(name);
   out.timeout = timeout;

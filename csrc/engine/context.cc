@@ -36,13 +36,13 @@ Error Context::start() {
   host_name_ = host_name();
   auto first = network(options_.store_host);
   if (!first.ok()) return first.error();
-  auto lane = Lane::start(statistics_, config().memory, *this);
+  auto lane = ProgressEngine::start(statistics_, config().memory, *this);
   if (!lane.ok()) return lane.error();
   lane_ = std::move(lane.value());
-  Pace pace;
+  PaxosTimeouts pace;
   pace.silence =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
-  assembly_ = std::make_unique<Assembly>(
+  assembly_ = std::make_unique<MembershipService>(
       id_, pace, [this](std::function<void(bool)> then) { control_->sweep(std::move(then)); });
   auto control = Control::start(id_, config(), first.value().ip, *this);
   if (!control.ok()) return control.error();
@@ -62,9 +62,9 @@ Result<Context::Network> Context::network(const std::optional<std::string>& host
   }
   const auto chosen = choose_interfaces(config().socket_ifname, towards);
   if (!chosen.ok()) return chosen.error();
-  const Interface& best = chosen.value()[0];
+  const NetworkInterface& best = chosen.value()[0];
   Network out{best.address, "", best.loopback, best.guessed};
-  for (const Interface& one : chosen.value())  // an address may have a label: eth0:1
+  for (const NetworkInterface& one : chosen.value())  // an address may have a label: eth0:1
     out.devices += (out.devices.empty() ? "" : ",") + one.name.substr(0, one.name.find(':'));
   std::lock_guard lock(mutex_);
   return networks_.emplace(towards, std::move(out)).first->second;
@@ -118,7 +118,7 @@ Error Context::open_transports(bool late, const std::string& devices) {
   transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
-  Executor& receiver = lane_->executor();
+  Dispatcher& receiver = lane_->executor();
   const auto& wanted = options_.transports;
   for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
     const TransportRow* row = ringdist::find_transport(name);
@@ -159,7 +159,7 @@ Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::str
   return {};
 }
 
-Result<Entry> Context::entry(const Network& network, bool late) {
+Result<RankInfo> Context::entry(const Network& network, bool late) {
   std::lock_guard lock(mutex_);
   auto address = listen(network.ip);
   if (!address.ok()) return address.error();
@@ -167,7 +167,7 @@ Result<Entry> Context::entry(const Network& network, bool late) {
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   auto host = host_key();
   if (!host.ok()) return host.error();
-  Entry out;
+  RankInfo out;
   out.wire_version = kWireVersion;
   out.context_id = id_;
   out.pid = getpid();
@@ -201,7 +201,7 @@ Error Context::room_for(const std::vector<ContextId>& processes) {
   return {};
 }
 
-Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::string& wanted,
+Result<Transport*> Context::reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                                   const Network& network) {
   std::lock_guard lock(mutex_);
   for (const auto& [transport, devices] : opened_) {
@@ -221,7 +221,7 @@ Result<Transport*> Context::reach(const Entry& peer, bool same_host, const std::
                    peer.where() + ", " + (same_host ? "this host" : "another host") + ")");
 }
 
-void Context::add_leaver(const void* key, Leaver leaver) {
+void Context::add_leaver(const void* key, GroupCloser leaver) {
   std::lock_guard lock(mutex_);
   leavers_[key] = std::move(leaver);
 }
@@ -232,7 +232,7 @@ void Context::remove_leaver(const void* key) {
 }
 
 void Context::shutdown(bool process_ends) {
-  std::map<const void*, Leaver> leavers;
+  std::map<const void*, GroupCloser> leavers;
   {
     std::lock_guard lock(mutex_);
     if (shut_down_ || mark_.forked()) return;
@@ -244,7 +244,7 @@ void Context::shutdown(bool process_ends) {
   for (auto& [key, leaver] : leavers) leaver.finish(how, until);
   if (lane_ && control_) {
     // First what was sent, then that nothing follows: others compare calls before they are told.
-    lane_->flush(Clock::now() + Lane::kFlushTime);
+    lane_->flush(Clock::now() + ProgressEngine::kFlushTime);
     // Before others hear that it leaves, and ask who goes on; and while it listens: who does not
     // counts as dead in what they decide.
     assembly_->stop();
@@ -256,7 +256,7 @@ void Context::shutdown(bool process_ends) {
         [this] {
           lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
         },
-        Clock::now() + Lane::kFlushTime);
+        Clock::now() + ProgressEngine::kFlushTime);
     for (auto& [key, leaver] : leavers) leaver.end();
     control_->leave(process_ends);
   }
@@ -325,14 +325,14 @@ void Context::on_flood(std::span<const std::byte> payload) {
   lane_->post([this, notice = *notice] { lane_->executor().on_notice(notice); });
 }
 
-void Context::on_letters(FrameStream stream, const Hello& hello, LinkKind kind) {
+void Context::on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
   assembly_->adopt(std::move(stream), hello, kind);
 }
 
-bool Context::record(std::shared_ptr<Recorder> recorder) {
+bool Context::record(std::shared_ptr<TraceRecorder> recorder) {
   const auto done = std::make_shared<bool>(false);
   const auto task = [this, done, recorder] {
-    Executor& executor = lane_->executor();
+    Dispatcher& executor = lane_->executor();
     *done = recorder == nullptr || executor.recorder() == nullptr;
     if (*done) executor.set_recorder(recorder);
   };

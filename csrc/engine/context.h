@@ -33,7 +33,7 @@ struct ContextOptions {
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
 
-class Context final : private ControlEvents, private LaneHost {
+class Context final : private ControlDelegate, private DispatcherDelegate {
  public:
   static Result<std::shared_ptr<Context>> create(ContextOptions options);
   ~Context() override;
@@ -42,9 +42,9 @@ class Context final : private ControlEvents, private LaneHost {
 
   ContextId id() const { return id_; }
   const Config& config() const { return options_.config; }
-  Lane& lane() { return *lane_; }
+  ProgressEngine& lane() { return *lane_; }
   Control& control() { return *control_; }
-  Assembly& assembly() { return *assembly_; }
+  MembershipService& assembly() { return *assembly_; }
   TaskPool& pool() { return pool_; }
   const Statistics& statistics() const { return statistics_; }
   bool forked() const { return mark_.forked(); }
@@ -60,7 +60,7 @@ class Context final : private ControlEvents, private LaneHost {
   Result<Network> network(const std::optional<std::string>& host);
   // Returns what this process publishes for a group on that network. Listens there, and opens the
   // transports that open fast and the one that Config::transport names; if `late`, the rest, too.
-  Result<Entry> entry(const Network& network, bool late);
+  Result<RankInfo> entry(const Network& network, bool late);
   // Where services of this process are offered to others: an address of the last such network.
   std::string service_ip();
   // The transport to this process itself; opens no other one.
@@ -69,7 +69,7 @@ class Context final : private ControlEvents, private LaneHost {
   // has met before. Error: kSystem, with the number.
   Error room_for(const std::vector<ContextId>& processes);
   // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
-  Result<Transport*> reach(const Entry& peer, bool same_host, const std::string& wanted,
+  Result<Transport*> reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                            const Network& network);
 
   // Success if a process that listens there answers as that one: then this host is its, too. Takes
@@ -84,12 +84,12 @@ class Context final : private ControlEvents, private LaneHost {
   // How long an end waits for others: for a formation under way, for what was sent to arrive.
   static constexpr auto kFinishTime = std::chrono::seconds(2);
   // For leaving in good order. Groups add themselves while they are open.
-  struct Leaver {
+  struct GroupCloser {
     std::function<void(NoticeKind, TimePoint until)> finish;  // waits for what is in flight
     std::function<void(NoticeKind)> leave;
     std::function<void()> end;  // of devices; what is in flight has failed
   };
-  void add_leaver(const void* key, Leaver leaver);
+  void add_leaver(const void* key, GroupCloser leaver);
   void remove_leaver(const void* key);
 
   // Leaves every group, when what was sent has arrived (two seconds at most), and stops all
@@ -100,7 +100,7 @@ class Context final : private ControlEvents, private LaneHost {
   std::string dump() override;
   // What the ops of all groups do from now on goes there; null: nowhere any more. False: it goes
   // somewhere else already.
-  bool record(std::shared_ptr<Recorder> recorder);
+  bool record(std::shared_ptr<TraceRecorder> recorder);
 
  private:
   explicit Context(ContextOptions options);
@@ -124,14 +124,14 @@ class Context final : private ControlEvents, private LaneHost {
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
-  void on_letters(FrameStream stream, const Hello& hello, LinkKind kind) override;
+  void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
 
   const ContextOptions options_;
   const ContextId id_;
   Statistics statistics_;
   TaskPool pool_;
-  std::unique_ptr<Lane> lane_;
-  std::unique_ptr<Assembly> assembly_;
+  std::unique_ptr<ProgressEngine> lane_;
+  std::unique_ptr<MembershipService> assembly_;
   std::unique_ptr<Control> control_;
   std::string host_name_;
 
@@ -140,7 +140,7 @@ class Context final : private ControlEvents, private LaneHost {
   std::map<std::string, Network> networks_ RINGDIST_GUARDED_BY(mutex_);     // by host
   std::map<std::string, std::string> listens_ RINGDIST_GUARDED_BY(mutex_);  // by ip, with ports
   std::string service_ip_ RINGDIST_GUARDED_BY(mutex_);
-  std::map<const void*, Leaver> leavers_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<const void*, GroupCloser> leavers_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);       // of this host, and live
   size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // before anybody knew of it
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);

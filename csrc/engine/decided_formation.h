@@ -9,20 +9,20 @@
 
 namespace ringdist {
 
-class DecidedFormation final : public Formation {
+class AgreedBootstrap final : public GroupBootstrap {
  public:
-  DecidedFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                   FoundGroup found)
-      : Formation(std::move(context), options.name, options.rank, options.size,
-                  Clock::now() + options.timeout),
+  AgreedBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                  ResolvedGroup found)
+      : GroupBootstrap(std::move(context), options.name, options.rank, options.size,
+                       Clock::now() + options.timeout),
         found_(std::move(found)) {}
 
  private:
-  Result<FoundGroup> find() override { return found_; }
-  Error reach(FoundGroup&) override { return {}; }  // as in the generation before
+  Result<ResolvedGroup> find() override { return found_; }
+  Error reach(ResolvedGroup&) override { return {}; }  // as in the generation before
   bool has_generations() const override { return true; }
 
-  const FoundGroup found_;
+  const ResolvedGroup found_;
 };
 
 }  // namespace ringdist

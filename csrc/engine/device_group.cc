@@ -33,7 +33,7 @@ Buffer buffer_of(std::byte* at, size_t bytes) {
 
 OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline) {
   OpRequest out = bytes_request(Collective::kPointToPoint, memory->size(), memory, deadline);
-  out.endpoint = Endpoint{peer, 0, sends, Endpoint::Origin::kRunner};
+  out.endpoint = Envelope{peer, 0, sends, Envelope::TagSpace::kRunner};
   (sends ? out.input : out.output) = buffer_of(memory->data(), memory->size());
   return out;
 }
@@ -53,8 +53,8 @@ Result<std::vector<std::vector<std::byte>>> DeviceGroup::exchange(const std::vec
   return out;
 }
 
-Result<std::shared_ptr<CommonMemory>> DeviceGroup::share(size_t bytes, TimePoint deadline) {
-  const RunsNear near(near_);
+Result<std::shared_ptr<GroupSharedMemory>> DeviceGroup::share(size_t bytes, TimePoint deadline) {
+  const ScopedAffinity near(near_);
   return MappedMemory::make(rank_, bytes,
                             [&](ConstBytes mine) { return exchange_all(mine, deadline); });
 }
@@ -69,12 +69,12 @@ Result<HostOps> DeviceGroup::sibling(const std::string& suffix) {
 
 Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
   OpRequest request;
-  static_cast<Request&>(request) = std::move(op.request);
+  static_cast<OpSpec&>(request) = std::move(op.request);
   request.on_device = false;
   request.input = std::move(op.input);
   request.output = std::move(op.output);
   request.keep_alive = std::move(op.keep_alive);
-  check(!request.endpoint || request.endpoint->origin != Endpoint::Origin::kCaller,
+  check(!request.endpoint || request.endpoint->origin != Envelope::TagSpace::kCaller,
         "a runner's message that a caller's would meet");
   const auto ops = request.endpoint ? Result<HostOps>(group_) : sibling("/on-host");
   if (!ops.ok()) return ops.error();

@@ -1,4 +1,4 @@
-// What a Runner needs of its group, by ops of that on the host.
+// What a DeviceRunner needs of its group, by ops of that on the host.
 //
 // Collectives are those of two siblings, where no other op comes between: what is exchanged while
 // ops are prepared, where a rank that does not come ends the devices' part of the group alone; and
@@ -30,15 +30,15 @@ struct HostOps {
   std::function<void(const Op&)> await;  // until it has ended
 };
 
-class DeviceGroup final : public RunnerGroup {
+class DeviceGroup final : public RunnerDelegate {
  public:
   // Makes the sibling of a suffix.
-  using MakeSibling = std::function<Result<HostOps>(const std::string& suffix)>;
+  using MakeDuplicate = std::function<Result<HostOps>(const std::string& suffix)>;
 
   // Has the thread that runs those ops stay on CPUs.
   using MoveThread = std::function<void(const CpuSet& cpus)>;
 
-  DeviceGroup(int rank, int size, HostOps group, MakeSibling sibling, MoveThread move)
+  DeviceGroup(int rank, int size, HostOps group, MakeDuplicate sibling, MoveThread move)
       : rank_(rank),
         size_(size),
         group_(std::move(group)),
@@ -50,7 +50,7 @@ class DeviceGroup final : public RunnerGroup {
   Result<std::vector<std::vector<std::byte>>> exchange(const std::vector<int>& ranks,
                                                        ConstBytes mine,
                                                        TimePoint deadline) override;
-  Result<std::shared_ptr<CommonMemory>> share(size_t bytes, TimePoint deadline) override;
+  Result<std::shared_ptr<GroupSharedMemory>> share(size_t bytes, TimePoint deadline) override;
   void stay_near(const std::string& address) override { stay_on(CpuSet::near(address)); }
   void stay_on(const CpuSet& cpus) {
     near_ = cpus;
@@ -68,7 +68,7 @@ class DeviceGroup final : public RunnerGroup {
   const int rank_;
   const int size_;
   const HostOps group_;
-  const MakeSibling sibling_;
+  const MakeDuplicate sibling_;
   const MoveThread move_;
   CpuSet near_;  // empty: anywhere
   std::mutex mutex_;

@@ -27,8 +27,8 @@ TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
   return Clock::now() + (request.timeout.count() > 0 ? request.timeout : host_.timeout());
 }
 
-Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::prepared(const OpRequest& request,
-                                                             TimePoint deadline) {
+Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequest& request,
+                                                                    TimePoint deadline) {
   if (Error error = host_.refusal()) return error;
   const auto held = made(*request.place, deadline);
   if (!held.ok()) return first_cause(held.error());
@@ -61,10 +61,10 @@ Error DeviceOps::prepare(const std::vector<const OpRequest*>& requests) {
   return {};
 }
 
-Result<MakeRunner> DeviceOps::split(const std::vector<int>& ranks) {
+Result<MakeDeviceRunner> DeviceOps::split(const std::vector<int>& ranks) {
   std::lock_guard one_at_a_time(order_);
   if (Error error = host_.refusal()) return error;
-  std::shared_ptr<Made> held;
+  std::shared_ptr<OwnedRunner> held;
   {
     std::lock_guard lock(mutex_);
     held = made_;
@@ -85,7 +85,7 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   request.on_device = true;
   const auto held = prepared(request, deadline);
   if (!held.ok()) return held.error();
-  Runner& runner = *held.value()->runner;
+  DeviceRunner& runner = *held.value()->runner;
   request.timeout = milliseconds_until(deadline);
   auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
   auto op = host_.accept(std::move(request));
@@ -93,7 +93,7 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   return start(runner, std::move(op.value()), std::move(memory));
 }
 
-Result<std::shared_ptr<Op>> DeviceOps::start(Runner& runner, std::shared_ptr<Op> op,
+Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_ptr<Op> op,
                                              std::shared_ptr<void> memory) {
   Start started = [&]() -> Start {
     try {
@@ -112,8 +112,8 @@ Result<std::shared_ptr<Op>> DeviceOps::start(Runner& runner, std::shared_ptr<Op>
   return error;
 }
 
-Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::made(const DevicePlace& place,
-                                                         TimePoint deadline) {
+Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::made(const DeviceStream& place,
+                                                                TimePoint deadline) {
   {
     std::lock_guard lock(mutex_);
     if (made_) return made_;
@@ -123,7 +123,7 @@ Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::made(const DevicePlace& plac
                                                "' has nothing that runs operations on device " +
                                                std::to_string(place.device));
   if (Error error = host_.await_members(deadline)) return error;
-  auto out = std::make_shared<Made>();
+  auto out = std::make_shared<OwnedRunner>();
   out->group = host_.runner_group();
   auto runner = make_(*out->group);
   if (!runner.ok()) return runner.error();
@@ -132,7 +132,7 @@ Result<std::shared_ptr<DeviceOps::Made>> DeviceOps::made(const DevicePlace& plac
   return out;
 }
 
-Error DeviceOps::keep(const std::shared_ptr<Made>& made) {
+Error DeviceOps::keep(const std::shared_ptr<OwnedRunner>& made) {
   bool aborted = false;
   {
     std::lock_guard lock(mutex_);
@@ -150,7 +150,7 @@ Error DeviceOps::first_cause(const Error& error) const {
 }
 
 void DeviceOps::abort() {
-  std::shared_ptr<Made> held;
+  std::shared_ptr<OwnedRunner> held;
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(aborted_, true)) return;
@@ -161,7 +161,7 @@ void DeviceOps::abort() {
 
 void DeviceOps::end(bool aborts) {
   if (aborts) abort();
-  std::shared_ptr<Made> held;  // ends without the mutex
+  std::shared_ptr<OwnedRunner> held;  // ends without the mutex
   std::lock_guard lock(mutex_);
   ended_ = true;
   held.swap(made_);

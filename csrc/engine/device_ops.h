@@ -1,5 +1,5 @@
 // A group's ops on devices, on this rank: has each prepared, numbered and started, one after the
-// other, by a Runner that is made when the first comes.
+// other, by a DeviceRunner that is made when the first comes.
 //
 // Any thread. Lock order: order_, held in calls that wait for other ranks, before all of a
 // Communicator's; mutex_ is a leaf.
@@ -18,15 +18,15 @@
 namespace ringdist {
 
 // What DeviceOps needs of its Communicator. Any thread; asked in submit() only.
-class DeviceOpsHost {
+class DeviceOpsDelegate {
  public:
-  virtual ~DeviceOpsHost() = default;
+  virtual ~DeviceOpsDelegate() = default;
   // Why no op can be submitted; success if one can.
   virtual Error refusal() const = 0;
   virtual Milliseconds timeout() const = 0;
   // Waits until the group's members are known, and what plans depend on with them.
   virtual Error await_members(TimePoint deadline) = 0;
-  virtual std::unique_ptr<RunnerGroup> runner_group() = 0;
+  virtual std::unique_ptr<RunnerDelegate> runner_group() = 0;
   // Plans, numbers and enqueues the op. An Error: it has taken no number.
   virtual Result<std::shared_ptr<Op>> accept(OpRequest request) = 0;
   // Ends the group, on all ranks.
@@ -38,7 +38,7 @@ class DeviceOpsHost {
 class DeviceOps {
  public:
   // `make`: null if there are no devices for the group.
-  DeviceOps(DeviceOpsHost& host, std::string group, MakeRunner make)
+  DeviceOps(DeviceOpsDelegate& host, std::string group, MakeDeviceRunner make)
       : host_(host), group_(std::move(group)), make_(std::move(make)) {}
 
   // Of requests with a place: has what they need made, in their order; submit() then waits for no
@@ -53,7 +53,7 @@ class DeviceOps {
   // What runs ops of a group of these ranks of the group on devices, null if nothing does. All
   // ranks of the group call it alike, in the order of its ops: it may wait for the others, until
   // the group's timeout. Errors: as of submit().
-  Result<MakeRunner> split(const std::vector<int>& ranks);
+  Result<MakeDeviceRunner> split(const std::vector<int>& ranks);
 
   // Aborts the runner, also one that is yet to be made. Once.
   void abort();
@@ -65,31 +65,31 @@ class DeviceOps {
 
  private:
   // The runner ends first.
-  struct Made {
-    std::unique_ptr<RunnerGroup> group;
-    std::unique_ptr<Runner> runner;
+  struct OwnedRunner {
+    std::unique_ptr<RunnerDelegate> group;
+    std::unique_ptr<DeviceRunner> runner;
   };
   using Start = Result<std::shared_ptr<DeviceWork>>;
 
   void end_group(const Error& cause);
-  Result<std::shared_ptr<Made>> prepared(const OpRequest& request, TimePoint deadline)
+  Result<std::shared_ptr<OwnedRunner>> prepared(const OpRequest& request, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
   TimePoint deadline_of(const OpRequest& request) const;
-  Result<std::shared_ptr<Made>> made(const DevicePlace& place, TimePoint deadline)
+  Result<std::shared_ptr<OwnedRunner>> made(const DeviceStream& place, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
-  Error keep(const std::shared_ptr<Made>& made);
-  Result<std::shared_ptr<Op>> start(Runner& runner, std::shared_ptr<Op> op,
+  Error keep(const std::shared_ptr<OwnedRunner>& made);
+  Result<std::shared_ptr<Op>> start(DeviceRunner& runner, std::shared_ptr<Op> op,
                                     std::shared_ptr<void> memory) RINGDIST_REQUIRES(order_);
   // Why the group ended, if it has: that is what ended the rest.
   Error first_cause(const Error& error) const;
 
-  DeviceOpsHost& host_;
+  DeviceOpsDelegate& host_;
   const std::string group_;
-  const MakeRunner make_;
+  const MakeDeviceRunner make_;
   std::mutex order_;  // of ops on devices
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Made> made_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<OwnedRunner> made_ RINGDIST_GUARDED_BY(mutex_);
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool ended_ RINGDIST_GUARDED_BY(mutex_) = false;
 };

@@ -20,7 +20,8 @@ Result<const CudaLibrary*> load_cuda() {
   return reinterpret_cast<Entry>(entry.value())();
 }
 
-Result<std::unique_ptr<Runner>> make_cuda_runner(RunnerGroup& group, const std::string& path) {
+Result<std::unique_ptr<DeviceRunner>> make_cuda_runner(RunnerDelegate& group,
+                                                       const std::string& path) {
   const auto library = load_cuda();
   if (!library.ok()) return library.error();
   return library.value()->make_runner(group, path);

@@ -13,21 +13,21 @@
 
 namespace ringdist {
 
-struct DeviceFound {
+struct DeviceInfo {
   std::string name;        // "NVIDIA H100 80GB HBM3"
   std::string capability;  // "9.0"
   int64_t bytes = 0;       // of its memory
   std::string address;     // on the PCI bus, "0000:17:00.0"
 };
 
-struct DevicesFound {
+struct DeviceList {
   std::string problem;  // why there are none: in CUDA's words; "" where there are
-  std::vector<DeviceFound> devices;
+  std::vector<DeviceInfo> devices;
 };
 
 // A collective of tensors on devices, as `plan` asks.
-struct DeviceQuestion {
-  Request request;
+struct DevicePathQuery {
+  OpSpec request;
   std::string algorithm;  // the planner's; "": none
   std::vector<std::vector<int>> hosts;
   int devices = 1;    // of each host, at least one: its ranks take them in turn
@@ -35,7 +35,7 @@ struct DeviceQuestion {
   bool nccl = false;  // each rank is taken to have NCCL; else what this process has
 };
 
-struct DeviceRoute {
+struct DevicePathChoice {
   bool by_nccl = false;  // else by way of the host
   std::string why;       // that way
   std::string how;       // it runs there: what follows "by NCCL: "
@@ -51,11 +51,12 @@ inline constexpr int kCudaInterface = 3;
 struct CudaLibrary {
   const char* built_for;  // the architectures of the kernels, "80, 90, 100"
   // Starts CUDA in this process: children that it forks from then on cannot use it.
-  DevicesFound (*devices)();
+  DeviceList (*devices)();
   // What runs a group's ops on devices. `path`: Config::device_path.
-  Result<std::unique_ptr<Runner>> (*make_runner)(RunnerGroup& group, const std::string& path);
+  Result<std::unique_ptr<DeviceRunner>> (*make_runner)(RunnerDelegate& group,
+                                                       const std::string& path);
   // Starts nothing. Errors (kNotSupported): what a group would refuse.
-  Result<DeviceRoute> (*route)(const DeviceQuestion& question);
+  Result<DevicePathChoice> (*route)(const DevicePathQuery& question);
 };
 
 // Loads the library once per process. Error (kSystem): it was not built, is of another build, or
@@ -63,6 +64,7 @@ struct CudaLibrary {
 Result<const CudaLibrary*> load_cuda();
 
 // As CommunicatorOptions::make_runner: loads the library when it is first called.
-Result<std::unique_ptr<Runner>> make_cuda_runner(RunnerGroup& group, const std::string& path);
+Result<std::unique_ptr<DeviceRunner>> make_cuda_runner(RunnerDelegate& group,
+                                                       const std::string& path);
 
 }  // namespace ringdist

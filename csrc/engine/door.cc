@@ -16,10 +16,10 @@ constexpr Duration kFailureTime = std::chrono::minutes(5);  // until it is forgo
 
 }  // namespace
 
-bool Door::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
+bool JoinQueue::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
   const bool is_new = !guests_.contains(newcomer.process);
   if (is_new && guests_.size() >= kMostGuests) return false;
-  Guest& guest = guests_[newcomer.process];
+  PendingJoin& guest = guests_[newcomer.process];
   if (is_new) guest.entry = newcomer.entry;
   guest.heard_at = now;
   if (!reached)
@@ -29,40 +29,40 @@ bool Door::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
   return is_new;
 }
 
-void Door::accept(ProcessId process, const std::string& host) {
+void JoinQueue::accept(ProcessId process, const std::string& host) {
   const auto known = guests_.find(process);
   if (known == guests_.end()) return;
   known->second.accepted = true;
   known->second.host = host;
 }
 
-void Door::fail(const std::string& host, TimePoint now) {
+void JoinQueue::fail(const std::string& host, TimePoint now) {
   std::erase_if(failures_, [&](const auto& one) { return now - one.second.until > kFailureTime; });
   Failures& failures = failures_[host];
   const Duration pause = kFirstHostPause * (1 << std::min(failures.count++, 5));
   failures.until = now + std::min(pause, kLongestHostPause);
 }
 
-bool Door::may_come(const Guest& guest, TimePoint now) const {
+bool JoinQueue::may_come(const PendingJoin& guest, TimePoint now) const {
   const auto failures = failures_.find(guest.host);
   return guest.accepted && guest.reached_at && now - guest.heard_at < kGuestTime &&
          (failures == failures_.end() || now >= failures->second.until);
 }
 
-std::vector<Newcomer> Door::waiting(TimePoint now) const {
+std::vector<Newcomer> JoinQueue::waiting(TimePoint now) const {
   std::vector<Newcomer> out;
   for (const auto& [process, guest] : guests_)
     if (may_come(guest, now) && out.size() < kMostAtOnce) out.push_back({process, guest.entry});
   return out;
 }
 
-bool Door::is_due(TimePoint now) const {
+bool JoinQueue::is_due(TimePoint now) const {
   for (const auto& [process, guest] : guests_)
     if (may_come(guest, now) && now - *guest.reached_at > kForOthers) return true;
   return false;
 }
 
-void Door::let_in(const std::vector<ProcessId>& members, TimePoint now) {
+void JoinQueue::let_in(const std::vector<ProcessId>& members, TimePoint now) {
   for (const ProcessId process : members) guests_.erase(process);
   std::erase_if(guests_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
   for (auto& [process, guest] : guests_) guest.reached_at.reset();  // there are other members

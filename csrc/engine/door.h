@@ -11,7 +11,7 @@
 
 namespace ringdist {
 
-class Door {
+class JoinQueue {
  public:
   bool is_open() const { return open_; }
   // From now on newcomers may knock.
@@ -33,7 +33,7 @@ class Door {
   void let_in(const std::vector<ProcessId>& members, TimePoint now);
 
  private:
-  struct Guest {
+  struct PendingJoin {
     std::string entry;
     TimePoint heard_at;
     bool accepted = false;
@@ -44,10 +44,10 @@ class Door {
     int count = 0;
     TimePoint until;
   };
-  bool may_come(const Guest& guest, TimePoint now) const;
+  bool may_come(const PendingJoin& guest, TimePoint now) const;
 
   bool open_ = false;
-  std::map<ProcessId, Guest> guests_;
+  std::map<ProcessId, PendingJoin> guests_;
   std::map<std::string, Failures> failures_;  // by host
 };
 

@@ -25,11 +25,11 @@ std::string ip_of(const std::string& address) {
   return ip.starts_with('[') ? ip.substr(1, ip.size() - 2) : ip;
 }
 
-std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
+std::vector<ControlMember> control_members(const std::vector<RankInfo>& entries,
                                            const Topology& topology) {
   std::vector<ControlMember> out;
   for (size_t rank = 0; rank < entries.size(); ++rank) {
-    const Entry& entry = entries[rank];
+    const RankInfo& entry = entries[rank];
     out.push_back({static_cast<int>(rank), entry.context_id, topology.host_of[rank],
                    entry.unix_name, entry.tcp_address, entry.pid, entry.host_name});
   }
@@ -37,15 +37,15 @@ std::vector<ControlMember> control_members(const std::vector<Entry>& entries,
 }
 
 // The user as whom it listens, if it does.
-std::optional<uid_t> user_of(const Entry& process) {
-  const Connecting attempt = connect_unix(process.unix_name);
+std::optional<uid_t> user_of(const RankInfo& process) {
+  const ConnectAttempt attempt = connect_unix(process.unix_name);
   if (attempt.failure) return std::nullopt;
   const auto who = peer_credentials(attempt.fd);
   return who.ok() ? std::optional(who.value().uid) : std::nullopt;
 }
 
 // A rank lies on the host of another, and one of the two did not answer the other.
-Error separated(const std::vector<Entry>& entries, int rank, int other, int me) {
+Error separated(const std::vector<RankInfo>& entries, int rank, int other, int me) {
   const auto name = [&](int one) { return describe_rank(one, entries[one].where()) + " "; };
   for (const int one : {rank, other}) {
     const auto user = one == me ? std::nullopt : user_of(entries[one]);
@@ -66,19 +66,19 @@ Error separated(const std::vector<Entry>& entries, int rank, int other, int me) 
 
 }  // namespace
 
-EntryFormation::EntryFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                               TimePoint deadline)
-    : Formation(std::move(context), options.name, options.rank, options.size, deadline),
+RankInfoBootstrap::RankInfoBootstrap(std::shared_ptr<Context> context,
+                                     const CommunicatorOptions& options, TimePoint deadline)
+    : GroupBootstrap(std::move(context), options.name, options.rank, options.size, deadline),
       options_(options) {}
 
-Error EntryFormation::choose_network() {
+Error RankInfoBootstrap::choose_network() {
   if (network_) return {};
   const auto network = context().network(options_.store_host);
   if (network.ok()) network_ = network.value();
   return network.error();
 }
 
-Result<Entry> EntryFormation::own_entry(bool late) {
+Result<RankInfo> RankInfoBootstrap::own_entry(bool late) {
   if (Error error = choose_network()) return error;
   auto entry = context().entry(*network_, late);
   if (!entry.ok()) return entry;
@@ -87,24 +87,24 @@ Result<Entry> EntryFormation::own_entry(bool late) {
   return entry;
 }
 
-bool EntryFormation::spans_hosts() const {
+bool RankInfoBootstrap::spans_hosts() const {
   return std::ranges::any_of(
-      entries_, [&](const Entry& one) { return one.host_key != entries_[0].host_key; });
+      entries_, [&](const RankInfo& one) { return one.host_key != entries_[0].host_key; });
 }
 
-void EntryFormation::correct_network() {
+void RankInfoBootstrap::correct_network() {
   if (!network_->guessed) return;
   const auto begin = entries_.begin();
-  auto known = std::ranges::find_if(entries_, [](const Entry& one) { return !one.guessed; });
+  auto known = std::ranges::find_if(entries_, [](const RankInfo& one) { return !one.guessed; });
   if (known == entries_.end())
     known = std::ranges::find_if(entries_,
-                                 [](const Entry& one) { return !is_loopback(one.tcp_address); });
+                                 [](const RankInfo& one) { return !is_loopback(one.tcp_address); });
   if (known - begin == rank()) return;
   const auto better = context().network(known == entries_.end() ? "" : ip_of(known->tcp_address));
   if (better.ok()) network_ = better.value();
 }
 
-Error EntryFormation::check_separated(const Topology& topology) const {
+Error RankInfoBootstrap::check_separated(const Topology& topology) const {
   if (topology.hosts.size() < 2) return {};
   for (int one = 0; one < size(); ++one)
     for (int other = 0; other < one; ++other)
@@ -117,10 +117,10 @@ Error EntryFormation::check_separated(const Topology& topology) const {
 
 // Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
 // said.
-Error EntryFormation::check_addresses() const {
+Error RankInfoBootstrap::check_addresses() const {
   if (!spans_hosts()) return {};
   for (int one = 0; one < size(); ++one) {
-    const Entry& entry = entries_[one];
+    const RankInfo& entry = entries_[one];
     if (!is_loopback(entry.tcp_address)) continue;
     auto candidates = list_interfaces();
     return Error(ErrorKind::kSystem,
@@ -135,23 +135,23 @@ Error EntryFormation::check_addresses() const {
   return {};
 }
 
-Error EntryFormation::check_room(uint64_t nonce) {
+Error RankInfoBootstrap::check_room(uint64_t nonce) {
   std::vector<ContextId> here;
-  for (const Entry& entry : entries_)
+  for (const RankInfo& entry : entries_)
     if (entry.host_key == entries_[rank()].host_key) here.push_back(entry.context_id);
   const Error error = context().room_for(here);
   if (error) flood(abort_notice(nonce, /*generation=*/0, rank(), /*op=*/0, error));
   return error;
 }
 
-Error EntryFormation::prove(const Entry& peer) {
+Error RankInfoBootstrap::prove(const RankInfo& peer) {
   return context().prove_same_host(peer.context_id, peer.unix_name);
 }
 
-Result<FoundGroup> EntryFormation::alone(uint64_t nonce) {
+Result<ResolvedGroup> RankInfoBootstrap::alone(uint64_t nonce) {
   const auto transport = context().to_self();
   if (!transport.ok()) return transport.error();
-  FoundGroup out;
+  ResolvedGroup out;
   out.membership.nonce = nonce;
   out.membership.members.push_back({context().id(), transport.value(), ""});
   out.membership.topology = Topology::one_host(1);
@@ -159,21 +159,21 @@ Result<FoundGroup> EntryFormation::alone(uint64_t nonce) {
   return out;
 }
 
-FoundGroup EntryFormation::found(uint64_t nonce, Topology topology) const {
-  FoundGroup out;
-  Membership& membership = out.membership;
+ResolvedGroup RankInfoBootstrap::found(uint64_t nonce, Topology topology) const {
+  ResolvedGroup out;
+  GroupDescriptor& membership = out.membership;
   membership.rank = rank();
   membership.nonce = nonce;
   out.costs = entries_[0].costs;
   membership.plans_by = out.costs.describe() + (out.costs.file.empty() ? "" : ", a file of rank 0");
   membership.topology = std::move(topology);
-  for (const Entry& entry : entries_)
+  for (const RankInfo& entry : entries_)
     membership.members.push_back({entry.context_id, nullptr, entry.where()});
   out.processes = control_members(entries_, membership.topology);
   return out;
 }
 
-Error EntryFormation::reach(FoundGroup& formed) {
+Error RankInfoBootstrap::reach(ResolvedGroup& formed) {
   Error unreachable;
   if (Error error = choose_network()) return error;
   for (int peer = 0; peer < size(); ++peer) {
@@ -188,7 +188,7 @@ Error EntryFormation::reach(FoundGroup& formed) {
   return unreachable;
 }
 
-void EntryFormation::log_formed(const FoundGroup& formed) const {
+void RankInfoBootstrap::log_formed(const ResolvedGroup& formed) const {
   log(LogLevel::kInfo, describe_formed(name(), options_.config, entries_, formed.membership));
 }
 

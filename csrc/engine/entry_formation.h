@@ -10,20 +10,20 @@
 
 namespace ringdist {
 
-class EntryFormation : public Formation {
+class RankInfoBootstrap : public GroupBootstrap {
  public:
   bool has_generations() const override { return true; }
 
  protected:
-  EntryFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                 TimePoint deadline);
+  RankInfoBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                    TimePoint deadline);
 
   const CommunicatorOptions& options() const { return options_; }
   // By rank; set them before what follows, which is called by run() only.
-  std::vector<Entry>& entries() { return entries_; }
+  std::vector<RankInfo>& entries() { return entries_; }
   // Returns what this rank publishes; if `late`, with the transports that take long to open.
   // Errors: of a context that has no transports.
-  Result<Entry> own_entry(bool late = false);
+  Result<RankInfo> own_entry(bool late = false);
   // There are ranks on machines that claim to be different ones.
   bool spans_hosts() const;
   // Where this rank guessed by which network others reach it: that by which it reaches the first
@@ -37,18 +37,18 @@ class EntryFormation : public Formation {
   // Ranks of one host that have not found each other there.
   Error check_separated(const Topology& topology) const;
   // Whether that process shares this host, as it claims.
-  Error prove(const Entry& peer);
+  Error prove(const RankInfo& peer);
   // A group of one.
-  Result<FoundGroup> alone(uint64_t nonce);
-  FoundGroup found(uint64_t nonce, Topology topology) const;
+  Result<ResolvedGroup> alone(uint64_t nonce);
+  ResolvedGroup found(uint64_t nonce, Topology topology) const;
 
  private:
   Error choose_network();
-  Error reach(FoundGroup& formed) override;
-  void log_formed(const FoundGroup& formed) const override;
+  Error reach(ResolvedGroup& formed) override;
+  void log_formed(const ResolvedGroup& formed) const override;
 
   const CommunicatorOptions options_;
-  std::vector<Entry> entries_;
+  std::vector<RankInfo> entries_;
   std::optional<Context::Network> network_;  // once it is chosen
 };
 

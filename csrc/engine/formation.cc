@@ -7,19 +7,19 @@
 
 namespace ringdist {
 
-Formation::Formation(std::shared_ptr<Context> context, std::string name, int rank, int size,
-                     TimePoint deadline)
+GroupBootstrap::GroupBootstrap(std::shared_ptr<Context> context, std::string name, int rank,
+                               int size, TimePoint deadline)
     : context_(std::move(context)),
       name_(std::move(name)),
       rank_(rank),
       size_(size),
       patience_(deadline) {}
 
-void Formation::log_phase(const std::string& text) const {
+void GroupBootstrap::log_phase(const std::string& text) const {
   log(LogLevel::kDebug, "group '" + name_ + "': " + text);
 }
 
-Result<FoundGroup> Formation::form(const Named& named) {
+Result<ResolvedGroup> GroupBootstrap::form(const Named& named) {
   const auto name = [&](uint64_t nonce) {
     if (nonce_ != 0 || nonce == 0) return;
     nonce_ = nonce;
@@ -28,7 +28,7 @@ Result<FoundGroup> Formation::form(const Named& named) {
   if (size_ > 1) name(known_nonce());
   auto found = find();
   if (!found.ok()) return found;
-  FoundGroup& formed = found.value();
+  ResolvedGroup& formed = found.value();
   know(formed);
   if (size_ == 1) return found;
   name(formed.membership.nonce);
@@ -40,8 +40,8 @@ Result<FoundGroup> Formation::form(const Named& named) {
   return found;
 }
 
-void Formation::run(const Named& named, const Ended& ended) {
-  const auto outcome = [&]() -> Result<FoundGroup> {
+void GroupBootstrap::run(const Named& named, const Ended& ended) {
+  const auto outcome = [&]() -> Result<ResolvedGroup> {
     try {
       return form(named);
     } catch (...) {
@@ -58,18 +58,18 @@ void Formation::run(const Named& named, const Ended& ended) {
   if (outcome.ok()) remove_words();
 }
 
-void Formation::group_failed(const std::weak_ptr<Formation>& formation, TaskPool& pool) {
+void GroupBootstrap::group_failed(const std::weak_ptr<GroupBootstrap>& formation, TaskPool& pool) {
   auto held = formation.lock();
   if (!held) return;
   if (held->known_nonce() != 0) held->shorten(Clock::now());
   pool.run([held = std::move(held)] {});  // a lane must not be the last to hold it, with its store
 }
 
-void Formation::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+void GroupBootstrap::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
   if (nonce_ == 0 && size_ > 1) leave_word(kind, why, process_ends);
 }
 
-void Formation::tell_failed(const Error& cause) {
+void GroupBootstrap::tell_failed(const Error& cause) {
   const uint64_t nonce = nonce_;
   const bool leaves = patience_.cancelled;
   if (nonce == 0 && leaves) return;                                // whoever did it has said so
@@ -78,9 +78,9 @@ void Formation::tell_failed(const Error& cause) {
                : abort_notice(nonce, /*generation=*/0, rank_, /*op=*/0, cause));
 }
 
-void Formation::flood(const Notice& notice) { context_->control().flood(notice.encode()); }
+void GroupBootstrap::flood(const Notice& notice) { context_->control().flood(notice.encode()); }
 
-Error Formation::connect(const FoundGroup& formed) {
+Error GroupBootstrap::connect(const ResolvedGroup& formed) {
   return context_->control().connect_group(nonce_, rank_, formed.processes, patience_);
 }
 

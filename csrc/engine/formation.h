@@ -20,18 +20,18 @@
 
 namespace ringdist {
 
-class Formation {
+class GroupBootstrap {
  public:
   using Named = std::function<void(uint64_t nonce)>;
-  using Ended = std::function<void(const Result<FoundGroup>&)>;
-  using Known = std::function<void(const FoundGroup&)>;
+  using Ended = std::function<void(const Result<ResolvedGroup>&)>;
+  using Known = std::function<void(const ResolvedGroup&)>;
 
   // It gives up at `deadline`.
-  Formation(std::shared_ptr<Context> context, std::string name, int rank, int size,
-            TimePoint deadline);
-  virtual ~Formation() = default;
-  Formation(const Formation&) = delete;
-  Formation& operator=(const Formation&) = delete;
+  GroupBootstrap(std::shared_ptr<Context> context, std::string name, int rank, int size,
+                 TimePoint deadline);
+  virtual ~GroupBootstrap() = default;
+  GroupBootstrap(const GroupBootstrap&) = delete;
+  GroupBootstrap& operator=(const GroupBootstrap&) = delete;
 
   // Its members may go on as others, of a later generation.
   virtual bool has_generations() const { return false; }
@@ -46,7 +46,7 @@ class Formation {
   // shrunk.
   void when_known(Known known) { known_ = std::move(known); }
   // Of run().
-  const std::shared_future<Result<FoundGroup>>& outcome() const { return outcome_; }
+  const std::shared_future<Result<ResolvedGroup>>& outcome() const { return outcome_; }
 
   // It need not go on after that; or not at all, as this rank leaves the group (`how`: kExit if its
   // process ends). It does go on to the group's name where it waits for nobody but us.
@@ -58,7 +58,7 @@ class Formation {
 
   // Its group has failed. One that was decided on need not find its members then; others go on, so
   // that whoever ends takes nothing along that another needs.
-  static void group_failed(const std::weak_ptr<Formation>& formation, TaskPool& pool);
+  static void group_failed(const std::weak_ptr<GroupBootstrap>& formation, TaskPool& pool);
 
   // Tells those who look for this rank that it does not come, if they can still be told so where
   // they look: a named group's hear of it from the control plane. `process_ends`: those of its host
@@ -75,21 +75,21 @@ class Formation {
   // What the group is called, if that is known before its members are found; 0: it is not.
   virtual uint64_t known_nonce() const { return 0; }
   // The name, the hosts and the processes of all members.
-  virtual Result<FoundGroup> find() = 0;
-  void know(const FoundGroup& members) const {
+  virtual Result<ResolvedGroup> find() = 0;
+  void know(const ResolvedGroup& members) const {
     if (known_ && has_generations()) known_(members);
   }
   // Completes the members: how they are reached. Before all have met: after that a member may be
   // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
-  virtual Error reach(FoundGroup& formed) = 0;
+  virtual Error reach(ResolvedGroup& formed) = 0;
   // Of an error while the members meet.
   virtual Error judge(const Error& error) const { return error; }
   virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
   // All members have found each other: removes what this rank has left for them. Blocks.
   virtual void remove_words() {}
-  virtual void log_formed(const FoundGroup&) const {}
+  virtual void log_formed(const ResolvedGroup&) const {}
   // The control plane's, which tests replace.
-  virtual Error connect(const FoundGroup& formed);
+  virtual Error connect(const ResolvedGroup& formed);
   virtual void flood(const Notice& notice);
 
   void log_phase(const std::string& text) const;
@@ -97,21 +97,21 @@ class Formation {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const Patience& patience() const { return patience_; }
+  const CancellableDeadline& patience() const { return patience_; }
 
  private:
-  Result<FoundGroup> form(const Named& named);
+  Result<ResolvedGroup> form(const Named& named);
 
   const std::shared_ptr<Context> context_;
   const std::string name_;
   const int rank_;
   const int size_;
-  Patience patience_;
+  CancellableDeadline patience_;
   Known known_;
   std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};
   std::atomic<uint64_t> nonce_{0};
-  std::promise<Result<FoundGroup>> promise_;
-  const std::shared_future<Result<FoundGroup>> outcome_ = promise_.get_future().share();
+  std::promise<Result<ResolvedGroup>> promise_;
+  const std::shared_future<Result<ResolvedGroup>> outcome_ = promise_.get_future().share();
 };
 
 }  // namespace ringdist

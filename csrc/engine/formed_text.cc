@@ -9,7 +9,7 @@ namespace ringdist {
 namespace {
 
 // "ranks 0-3 on host a, ranks 4-7 on host b"
-std::string format_hosts(const std::vector<Entry>& entries, const Topology& topology) {
+std::string format_hosts(const std::vector<RankInfo>& entries, const Topology& topology) {
   std::string out;
   for (const std::vector<int>& ranks : topology.hosts)
     out +=
@@ -21,7 +21,7 @@ std::string format_hosts(const std::vector<Entry>& entries, const Topology& topo
 std::string format_interface(const std::string& address) {
   const std::string ip = address.substr(0, address.rfind(':'));
   if (const auto known = list_interfaces(); known.ok())
-    for (const Interface& one : known.value())
+    for (const NetworkInterface& one : known.value())
       if (ip == one.address || ip == "[" + one.address + "]") return one.name;
   return ip;
 }
@@ -60,7 +60,8 @@ std::string format_ranks(const std::vector<int>& ranks) {
 }
 
 std::string describe_formed(const std::string& name, const Config& config,
-                            const std::vector<Entry>& entries, const Membership& membership) {
+                            const std::vector<RankInfo>& entries,
+                            const GroupDescriptor& membership) {
   const int rank = membership.rank;
   std::string text = "group '" + name + "' is formed: rank " + std::to_string(rank) + " of " +
                      std::to_string(entries.size()) + ", " +

@@ -8,15 +8,15 @@
 
 namespace ringdist {
 
-std::vector<ContextId> FoundGroup::contexts() const {
+std::vector<ContextId> ResolvedGroup::contexts() const {
   std::vector<ContextId> out;
   for (const GroupMember& member : membership.members) out.push_back(member.context);
   return out;
 }
 
-FoundGroup FoundGroup::of(const std::vector<int>& ranks, int own) const {
+ResolvedGroup ResolvedGroup::of(const std::vector<int>& ranks, int own) const {
   const int size = static_cast<int>(ranks.size());
-  FoundGroup out;
+  ResolvedGroup out;
   out.costs = costs;
   out.membership.plans_by = membership.plans_by;
   out.membership.rank = static_cast<int>(std::ranges::find(ranks, own) - ranks.begin());

@@ -9,8 +9,8 @@
 namespace ringdist {
 
 // What a rank knows of its group once it has found it. A value.
-struct FoundGroup {
-  Membership membership;
+struct ResolvedGroup {
+  GroupDescriptor membership;
   std::vector<ControlMember> processes;  // by rank
   GroupCosts costs;                      // rank 0's
 
@@ -19,7 +19,7 @@ struct FoundGroup {
 
   // A group of some of its ranks, in that order, on the one that was `own` of them; it has no
   // nonce yet. All that is known of them stays.
-  FoundGroup of(const std::vector<int>& ranks, int own) const;
+  ResolvedGroup of(const std::vector<int>& ranks, int own) const;
 };
 
 }  // namespace ringdist

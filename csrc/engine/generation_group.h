@@ -7,9 +7,9 @@
 namespace ringdist {
 
 // The group of one generation, as those after it need it. Any thread.
-class GenerationGroup {
+class GenerationDelegate {
  public:
-  virtual ~GenerationGroup() = default;
+  virtual ~GenerationDelegate() = default;
   // Ends it here, with a failure that is told nobody; the first collective that has not ended well
   // here.
   virtual uint64_t freeze(const Error& cause) = 0;

@@ -8,35 +8,35 @@
 
 namespace ringdist {
 
-std::string GenerationSteps::Step::describe(const std::string& group) const {
+std::string GenerationHistory::Change::describe(const std::string& group) const {
   std::vector<int> stay;
   for (uint32_t rank = 0; rank < decision.stay; ++rank)
     stay.push_back(rank_of(decision.members[rank], before));
   std::string out = "generation " + std::to_string(decision.generation) + " of group '" + group +
                     "': " + format_ranks(stay) + " of " + std::to_string(before.size()) + " go on";
-  for (const Lost& lost : decision.lost)
+  for (const LostMember& lost : decision.lost)
     out += "; " + describe_rank(lost.rank, where.at(lost.rank)) +
-           (lost.cause == Lost::Cause::kDied ? " died" : " was silent");
+           (lost.cause == LostMember::Cause::kDied ? " died" : " was silent");
   if (!decision.newcomers.empty())
     out += "; newcomers: " + std::to_string(decision.newcomers.size());
   return out;
 }
 
-Shrunk GenerationSteps::report(uint32_t after, const std::vector<ProcessId>& members,
-                               const std::string& store) const {
+ShrinkResult GenerationHistory::report(uint32_t after, const std::vector<ProcessId>& members,
+                                       const std::string& store) const {
   const auto first = std::ranges::find_if(
-      steps_, [&](const Step& step) { return step.decision.generation > after; });
+      steps_, [&](const Change& step) { return step.decision.generation > after; });
   check(first != steps_.end(), "a generation that nobody decided on");
-  Shrunk out;
+  ShrinkResult out;
   if (first->store != store) out.store = store;
   out.first_unfinished = static_cast<uint64_t>(first->decision.first_unfinished);
   for (auto step = first; step != steps_.end(); ++step) {
     out.generation = step->decision.generation;
-    for (const Lost& lost : step->decision.lost) {
+    for (const LostMember& lost : step->decision.lost) {
       // Who came and went meanwhile was never a member for the caller.
       const int rank = rank_of(step->before.at(lost.rank), first->before);
       if (rank < 0) continue;
-      out.lost.push_back({rank, lost.cause == Lost::Cause::kDied, step->where.at(lost.rank)});
+      out.lost.push_back({rank, lost.cause == LostMember::Cause::kDied, step->where.at(lost.rank)});
     }
   }
   for (size_t rank = 0; rank < members.size(); ++rank) {

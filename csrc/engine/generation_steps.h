@@ -11,9 +11,9 @@
 
 namespace ringdist {
 
-class GenerationSteps {
+class GenerationHistory {
  public:
-  struct Step {
+  struct Change {
     Decision decision;
     std::vector<ProcessId> before;   // the members that decided, by rank
     std::vector<std::string> where;  // they are
@@ -23,14 +23,14 @@ class GenerationSteps {
     std::string describe(const std::string& group) const;
   };
 
-  void add(Step step) { steps_.push_back(std::move(step)); }
+  void add(Change step) { steps_.push_back(std::move(step)); }
   void clear() { steps_.clear(); }
   // Of all steps from that generation on to the one that has these members.
-  Shrunk report(uint32_t after, const std::vector<ProcessId>& members,
-                const std::string& store) const;
+  ShrinkResult report(uint32_t after, const std::vector<ProcessId>& members,
+                      const std::string& store) const;
 
  private:
-  std::vector<Step> steps_;
+  std::vector<Change> steps_;
 };
 
 }  // namespace ringdist

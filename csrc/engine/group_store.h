@@ -14,10 +14,10 @@
 
 namespace ringdist {
 
-class GroupStore {
+class ActiveStore {
  public:
   // `options`: of the first generation. The context outlives it.
-  GroupStore(Context& context, const CommunicatorOptions& options);
+  ActiveStore(Context& context, const CommunicatorOptions& options);
 
   // "": that of the first generation.
   void move_to(const std::string& address);
@@ -25,23 +25,23 @@ class GroupStore {
     std::lock_guard lock(mutex_);
     return address_;
   }
-  std::shared_ptr<LateStore> get() const {
+  std::shared_ptr<LazyStore> get() const {
     std::lock_guard lock(mutex_);
     return store_;
   }
-  StoreVotes votes() const { return {context_, get()}; }
+  StoreWitness votes() const { return {context_, get()}; }
   // The address at which this process serves one; "": it cannot.
   std::string offer() const;
 
  private:
-  std::shared_ptr<LateStore> at(const std::string& address) const;
+  std::shared_ptr<LazyStore> at(const std::string& address) const;
 
   Context& context_;
   const std::shared_ptr<Store> first_;
-  const std::shared_ptr<StoreHome> home_;
+  const std::shared_ptr<StoreServer> home_;
   mutable std::mutex mutex_;
   std::string address_ RINGDIST_GUARDED_BY(mutex_);
-  std::shared_ptr<LateStore> store_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<LazyStore> store_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

@@ -23,7 +23,7 @@ Error no_handle(const std::string& text) {
 
 }  // namespace
 
-std::string Handle::encode() const {
+std::string ProcessHandle::encode() const {
   std::string out(kPrefix);
   for (const std::byte byte : Writer().put(instance).put_bytes(entry.encode()).take()) {
     out += kDigits[static_cast<size_t>(byte) >> 4];
@@ -32,7 +32,7 @@ std::string Handle::encode() const {
   return out;
 }
 
-Result<Handle> Handle::decode(const std::string& text) {
+Result<ProcessHandle> ProcessHandle::decode(const std::string& text) {
   if (!text.starts_with(kPrefix) || (text.size() - kPrefix.size()) % 2 != 0) return no_handle(text);
   std::vector<std::byte> bytes;
   for (size_t i = kPrefix.size(); i < text.size(); i += 2) {
@@ -42,9 +42,9 @@ Result<Handle> Handle::decode(const std::string& text) {
     bytes.push_back(static_cast<std::byte>(high << 4 | low));
   }
   Reader in(bytes);
-  Handle out;
+  ProcessHandle out;
   out.instance = in.get<uint64_t>();
-  auto entry = Entry::decode(in.get_bytes(), kWireVersion);
+  auto entry = RankInfo::decode(in.get_bytes(), kWireVersion);
   if (!in.ended() || !entry) return no_handle(text);
   out.entry = std::move(*entry);
   if (out.entry.wire_version != kWireVersion)

@@ -10,14 +10,14 @@
 
 namespace ringdist {
 
-struct Handle {
-  Entry entry;            // with the addresses of all transports
+struct ProcessHandle {
+  RankInfo entry;         // with the addresses of all transports
   uint64_t instance = 0;  // of several groups in one process: this one
 
   // Printable ASCII without spaces.
   std::string encode() const;
   // Errors: kInvalidArgument, it is none; kMismatch, of another wire version.
-  static Result<Handle> decode(const std::string& text);
+  static Result<ProcessHandle> decode(const std::string& text);
 };
 
 }  // namespace ringdist

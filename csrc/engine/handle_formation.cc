@@ -11,24 +11,24 @@ namespace ringdist {
 namespace {
 
 // The host on which it can be proven to be; without sockets of AF_UNIX it is one of its own.
-std::string claim(const Entry& entry) {
+std::string claim(const RankInfo& entry) {
   return entry.host_key + (entry.unix_name.empty() ? std::to_string(entry.context_id) : "");
 }
 
 }  // namespace
 
-HandleFormation::HandleFormation(std::shared_ptr<Context> context,
+HandleBootstrap::HandleBootstrap(std::shared_ptr<Context> context,
                                  const CommunicatorOptions& options,
-                                 const std::vector<Handle>& handles, uint64_t nonce,
+                                 const std::vector<ProcessHandle>& handles, uint64_t nonce,
                                  TimePoint deadline)
-    : EntryFormation(std::move(context), options, deadline), nonce_(nonce) {
-  for (const Handle& handle : handles) {
+    : RankInfoBootstrap(std::move(context), options, deadline), nonce_(nonce) {
+  for (const ProcessHandle& handle : handles) {
     entries().push_back(handle.entry);
     entries().back().size = size();
   }
 }
 
-Result<FoundGroup> HandleFormation::find() {
+Result<ResolvedGroup> HandleBootstrap::find() {
   if (size() == 1) return alone(nonce_);
   if (Error error = compare_entries(entries(), rank())) return error;
   if (Error error = check_room(nonce_)) return error;
@@ -46,9 +46,9 @@ Result<FoundGroup> HandleFormation::find() {
   return found(nonce_, std::move(topology));
 }
 
-Error HandleFormation::prove_neighbours(const Topology& topology) {
+Error HandleBootstrap::prove_neighbours(const Topology& topology) {
   for (int one = 0; one < size(); ++one) {
-    const Entry& entry = entries()[one];
+    const RankInfo& entry = entries()[one];
     if (!topology.same_host(rank(), one) || entry.context_id == context().id()) continue;
     if (const Error error = prove(entry))
       return Error(ErrorKind::kPeerLost,

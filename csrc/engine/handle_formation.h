@@ -10,15 +10,15 @@
 
 namespace ringdist {
 
-class HandleFormation final : public EntryFormation {
+class HandleBootstrap final : public RankInfoBootstrap {
  public:
   // `handles`: by rank; `nonce`: the group's name, which all give alike.
-  HandleFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                  const std::vector<Handle>& handles, uint64_t nonce, TimePoint deadline);
+  HandleBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                  const std::vector<ProcessHandle>& handles, uint64_t nonce, TimePoint deadline);
 
  private:
   uint64_t known_nonce() const override { return nonce_; }
-  Result<FoundGroup> find() override;
+  Result<ResolvedGroup> find() override;
   Error prove_neighbours(const Topology& topology);
 
   const uint64_t nonce_;

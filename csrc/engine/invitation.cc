@@ -12,16 +12,16 @@ constexpr uint32_t kMostMembers = 1 << 20;
 
 }  // namespace
 
-Invitation::Member Invitation::Member::of(const ControlMember& process) {
+GroupAdvertisement::Member GroupAdvertisement::Member::of(const ControlMember& process) {
   return {process.context_id, process.unix_name, process.tcp_address,
           describe_process(process.pid, process.host_name)};
 }
 
-Invitation::Member Invitation::Member::of(const Entry& process) {
+GroupAdvertisement::Member GroupAdvertisement::Member::of(const RankInfo& process) {
   return {process.context_id, process.unix_name, process.tcp_address, process.where()};
 }
 
-std::vector<std::byte> Invitation::encode() const {
+std::vector<std::byte> GroupAdvertisement::encode() const {
   Writer out;
   out.put_bytes(first.encode()).put(lineage).put(generation).put_string(name);
   out.put(static_cast<int64_t>(timeout.count())).put_string(job).put_string(note).put(most);
@@ -34,11 +34,12 @@ std::vector<std::byte> Invitation::encode() const {
   return out.take();
 }
 
-std::optional<Invitation> Invitation::decode(ConstBytes bytes, uint16_t wire_version) {
+std::optional<GroupAdvertisement> GroupAdvertisement::decode(ConstBytes bytes,
+                                                             uint16_t wire_version) {
   Reader in(bytes);
-  auto entry = Entry::decode(in.get_bytes(), wire_version);
+  auto entry = RankInfo::decode(in.get_bytes(), wire_version);
   if (!in.ok() || !entry) return std::nullopt;
-  Invitation out;
+  GroupAdvertisement out;
   out.first = std::move(*entry);
   if (out.first.wire_version != wire_version) return out;
   out.lineage = in.get<uint64_t>();
@@ -60,7 +61,7 @@ std::optional<Invitation> Invitation::decode(ConstBytes bytes, uint16_t wire_ver
   return out;
 }
 
-Error Invitation::refusal(const Entry& newcomer) const {
+Error GroupAdvertisement::refusal(const RankInfo& newcomer) const {
   const auto differ = [&](const std::string& what, const std::string& its,
                           const std::string& ours) {
     return Error(ErrorKind::kMismatch, "this process cannot become a member: the group has " +

@@ -14,7 +14,7 @@
 
 namespace ringdist {
 
-struct Invitation {
+struct GroupAdvertisement {
   // Of the jobs that use one store, by name.
   static std::string key(const std::string& job) { return "ringdist/invitation/" + job; }
 
@@ -25,10 +25,10 @@ struct Invitation {
     std::string where;        // "pid 123 on host x"
 
     static Member of(const ControlMember& process);
-    static Member of(const Entry& process);
+    static Member of(const RankInfo& process);
   };
 
-  Entry first;  // rank 0's: its wire version, options and costs are the group's
+  RankInfo first;  // rank 0's: its wire version, options and costs are the group's
   uint64_t lineage = 0;
   uint32_t generation = 0;
   std::string name;         // the group's in its first generation
@@ -40,10 +40,10 @@ struct Invitation {
 
   std::vector<std::byte> encode() const;
   // Of another wire version only that can be read; nothing of what is no invitation.
-  static std::optional<Invitation> decode(ConstBytes bytes, uint16_t wire_version);
+  static std::optional<GroupAdvertisement> decode(ConstBytes bytes, uint16_t wire_version);
 
   // Why a process with that entry cannot come to the group; kMismatch.
-  Error refusal(const Entry& newcomer) const;
+  Error refusal(const RankInfo& newcomer) const;
 };
 
 }  // namespace ringdist

@@ -13,11 +13,11 @@
 
 namespace ringdist {
 
-class LateStore {
+class LazyStore {
  public:
   using Open = std::function<Result<std::shared_ptr<Store>>()>;
 
-  explicit LateStore(Open open) : open_(std::move(open)) {}
+  explicit LazyStore(Open open) : open_(std::move(open)) {}
 
   // May block for as long as it takes to open it.
   Result<std::shared_ptr<Store>> get() {

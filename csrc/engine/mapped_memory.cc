@@ -80,8 +80,8 @@ Result<std::vector<Mapping>> map_all(int rank, Own& own, size_t bytes,
 
 }  // namespace
 
-Result<std::shared_ptr<CommonMemory>> MappedMemory::make(int rank, size_t bytes,
-                                                         const Exchange& exchange) {
+Result<std::shared_ptr<GroupSharedMemory>> MappedMemory::make(int rank, size_t bytes,
+                                                              const Exchange& exchange) {
   bytes += kPage;
   auto own = create(bytes);
   const Place place = own.ok() ? own.value().place : Place();
@@ -94,8 +94,8 @@ Result<std::shared_ptr<CommonMemory>> MappedMemory::make(int rank, size_t bytes,
   const auto all = exchange(std::span(&good, 1));
   if (!all.ok()) return all.error();
   const auto has = [](const std::vector<std::byte>& said) { return said[0] == std::byte{1}; };
-  if (!std::ranges::all_of(all.value(), has)) return std::shared_ptr<CommonMemory>();
-  return std::shared_ptr<CommonMemory>(new MappedMemory(std::move(mapped.value())));
+  if (!std::ranges::all_of(all.value(), has)) return std::shared_ptr<GroupSharedMemory>();
+  return std::shared_ptr<GroupSharedMemory>(new MappedMemory(std::move(mapped.value())));
 }
 
 Bytes MappedMemory::of_rank(int rank) const {

@@ -13,14 +13,14 @@
 
 namespace ringdist {
 
-class MappedMemory final : public CommonMemory {
+class MappedMemory final : public GroupSharedMemory {
  public:
   // What each rank gave, in their order. Blocks.
   using Exchange = std::function<Result<std::vector<std::vector<std::byte>>>(ConstBytes mine)>;
 
   // Null, on all ranks alike, if any cannot map all. All ranks call it. Errors: of the exchange.
-  static Result<std::shared_ptr<CommonMemory>> make(int rank, size_t bytes,
-                                                    const Exchange& exchange);
+  static Result<std::shared_ptr<GroupSharedMemory>> make(int rank, size_t bytes,
+                                                         const Exchange& exchange);
 
   Bytes of_rank(int rank) const override;
 

@@ -10,22 +10,22 @@ constexpr auto kNotFound =
 
 }  // namespace
 
-void OwnGeneration::begin(Context& context, const CommunicatorOptions& options,
-                          const FoundGroup& found, std::weak_ptr<GenerationGroup> group) {
+void GenerationHandle::begin(Context& context, const CommunicatorOptions& options,
+                             const ResolvedGroup& found, std::weak_ptr<GenerationDelegate> group) {
   std::lock_guard lock(mutex_);
-  has_none_ = !Succession::can_have(found);
+  has_none_ = !GroupMembership::can_have(found);
   if (left_ || has_none_ || succession_) return;
-  succession_ = std::make_shared<Succession>(context, options, found, std::move(group));
+  succession_ = std::make_shared<GroupMembership>(context, options, found, std::move(group));
   succession_->enroll();  // with the lock: leave() comes after it
 }
 
-void OwnGeneration::formed(const FoundGroup& found) {
+void GenerationHandle::formed(const ResolvedGroup& found) {
   std::lock_guard lock(mutex_);
   if (!left_ && succession_) succession_->formed(number_, found);
 }
 
-void OwnGeneration::leave() {
-  std::shared_ptr<Succession> own;
+void GenerationHandle::leave() {
+  std::shared_ptr<GroupMembership> own;
   {
     std::lock_guard lock(mutex_);
     left_ = true;
@@ -34,13 +34,13 @@ void OwnGeneration::leave() {
   if (own) own->leave(number_);
 }
 
-bool OwnGeneration::succeeded() const {
+bool GenerationHandle::succeeded() const {
   std::lock_guard lock(mutex_);
   return succession_ && succession_->last_made() > number_;
 }
 
-void OwnGeneration::disconnect(const std::shared_ptr<Context>& context, uint64_t nonce,
-                               int rank) const {
+void GenerationHandle::disconnect(const std::shared_ptr<Context>& context, uint64_t nonce,
+                                  int rank) const {
   if (nonce == 0) return;
   const auto leave = [weak = std::weak_ptr(context), nonce, rank] {
     if (const auto held = weak.lock()) held->control().disconnect_group(nonce, rank);
@@ -52,12 +52,12 @@ void OwnGeneration::disconnect(const std::shared_ptr<Context>& context, uint64_t
   leave();
 }
 
-bool OwnGeneration::admits() const {
+bool GenerationHandle::admits() const {
   std::lock_guard lock(mutex_);
   return succession_ && succession_->reception()->admits();
 }
 
-Error OwnGeneration::give_up(Context& context, int rank, const std::string& why) const {
+Error GenerationHandle::give_up(Context& context, int rank, const std::string& why) const {
   std::unique_lock lock(mutex_);
   const auto own = get();
   lock.unlock();
@@ -67,14 +67,15 @@ Error OwnGeneration::give_up(Context& context, int rank, const std::string& why)
   return {};
 }
 
-Result<std::shared_ptr<Succession>> OwnGeneration::get() const {
+Result<std::shared_ptr<GroupMembership>> GenerationHandle::get() const {
   if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
   if (has_none_) return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
   if (!succession_) return Error(ErrorKind::kInvalidArgument, kNotFound);
   return succession_;
 }
 
-Error OwnGeneration::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
+Error GenerationHandle::admit(std::string job, std::string note, uint32_t most,
+                              Milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto own = get();
   lock.unlock();
@@ -82,7 +83,8 @@ Error OwnGeneration::admit(std::string job, std::string note, uint32_t most, Mil
   return own.value()->reception()->admit(std::move(job), std::move(note), most, timeout);
 }
 
-Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNext& make) {
+Result<ShrinkResult> GenerationHandle::next(TimePoint deadline,
+                                            const GroupMembership::MakeGroup& make) {
   std::unique_lock lock(mutex_);
   const auto own = get();
   if (!own.ok()) return own.error();
@@ -94,7 +96,7 @@ Result<Shrunk> OwnGeneration::next(TimePoint deadline, const Succession::MakeNex
       std::lock_guard lock(it.mutex_);
       it.in_next_ = false;
     }
-    OwnGeneration& it;
+    GenerationHandle& it;
   } const end{*this};
   return own.value()->next(number_, deadline, make);
 }

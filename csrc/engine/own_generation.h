@@ -13,16 +13,16 @@
 
 namespace ringdist {
 
-class OwnGeneration {
+class GenerationHandle {
  public:
-  explicit OwnGeneration(Succession::Place place)
+  explicit GenerationHandle(GroupMembership::GenerationRef place)
       : succession_(std::move(place.succession)), number_(place.number) {}
 
   // Its members are known: this process answers for it from now on, if it does not do so already.
-  void begin(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
-             std::weak_ptr<GenerationGroup> group);
+  void begin(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
+             std::weak_ptr<GenerationDelegate> group);
   // This rank has found all of them. Does nothing without begin().
-  void formed(const FoundGroup& found);
+  void formed(const ResolvedGroup& found);
   // It is destroyed.
   void leave();
 
@@ -36,15 +36,15 @@ class OwnGeneration {
   bool admits() const;
   // See Communicator::give_up().
   Error give_up(Context& context, int rank, const std::string& why) const;
-  // As of Succession. Errors besides: kNotSupported, kInvalidArgument, as of
+  // As of GroupMembership. Errors besides: kNotSupported, kInvalidArgument, as of
   // Communicator::shrink().
-  Result<Shrunk> next(TimePoint deadline, const Succession::MakeNext& make);
+  Result<ShrinkResult> next(TimePoint deadline, const GroupMembership::MakeGroup& make);
 
  private:
-  Result<std::shared_ptr<Succession>> get() const RINGDIST_REQUIRES(mutex_);
+  Result<std::shared_ptr<GroupMembership>> get() const RINGDIST_REQUIRES(mutex_);
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Succession> succession_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<GroupMembership> succession_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // its members are known: no later one can be

@@ -13,10 +13,10 @@ namespace ringdist {
 // Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
 // an op - nobody waits for it, or it has failed and its sends drain - the pool lets go what it
 // held.
-class PooledOp final : public Op {
+class DeferredReleaseOp final : public Op {
  public:
-  PooledOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
-  ~PooledOp() {
+  DeferredReleaseOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
+  ~DeferredReleaseOp() {
     if (!drives_a_lane()) return;
     try {
       // Freed by who comes last.

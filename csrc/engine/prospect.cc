@@ -7,12 +7,12 @@
 
 namespace ringdist {
 
-std::shared_ptr<Formation> Prospect::formation(std::shared_ptr<Context> context,
-                                               const CommunicatorOptions& options) const {
-  if (!anew) return std::make_shared<DecidedFormation>(std::move(context), options, found);
-  return std::make_shared<StoreFormation>(
+std::shared_ptr<GroupBootstrap> NextGroupSpec::formation(std::shared_ptr<Context> context,
+                                                         const CommunicatorOptions& options) const {
+  if (!anew) return std::make_shared<AgreedBootstrap>(std::move(context), options, found);
+  return std::make_shared<StoreBootstrap>(
       std::move(context), options,
-      StoreFormation::Decided{found.membership.nonce, found.contexts(), stay});
+      StoreBootstrap::Decided{found.membership.nonce, found.contexts(), stay});
 }
 
 }  // namespace ringdist

@@ -9,14 +9,14 @@
 
 namespace ringdist {
 
-struct Prospect {
+struct NextGroupSpec {
   // Where `anew`: of it only what was decided, which is the nonce and the members.
-  FoundGroup found;
+  ResolvedGroup found;
   bool anew = false;  // the members find each other by the store
   int stay = 0;       // the first so many were members before; the others come now
 
-  std::shared_ptr<Formation> formation(std::shared_ptr<Context> context,
-                                       const CommunicatorOptions& options) const;
+  std::shared_ptr<GroupBootstrap> formation(std::shared_ptr<Context> context,
+                                            const CommunicatorOptions& options) const;
 };
 
 }  // namespace ringdist

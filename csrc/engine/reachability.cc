@@ -12,7 +12,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 // That lead beyond the own process.
-Names usable(const Entry& entry, const std::string& wanted) {
+Names usable(const RankInfo& entry, const std::string& wanted) {
   Names out;
   for (const auto& [name, address] : entry.transports)
     if (find_transport(name) != nullptr && (wanted.empty() || name == wanted)) out.push_back(name);
@@ -28,7 +28,7 @@ bool meet(const Names& one, const Names& other, bool same_host) {
 }
 
 // Most ranks of a host have the same transports: such count as one.
-bool all_reach_all(const std::vector<Entry>& entries, const Topology& topology,
+bool all_reach_all(const std::vector<RankInfo>& entries, const Topology& topology,
                    const std::string& wanted) {
   std::map<std::pair<size_t, Names>, int> kinds;  // how many have those, on that host
   for (size_t host = 0; host < topology.hosts.size(); ++host)
@@ -45,7 +45,7 @@ bool all_reach_all(const std::vector<Entry>& entries, const Topology& topology,
 
 }  // namespace
 
-bool needs_late_transports(const std::vector<Entry>& entries, const Topology& topology,
+bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted) {
   if (const TransportRow* row = find_transport(wanted); row != nullptr && !row->opens_late)
     return false;

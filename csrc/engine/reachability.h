@@ -12,7 +12,7 @@ namespace ringdist {
 
 // Some rank has no transport in common with some other that connects their hosts, and one that
 // opens late may be it. `wanted`: only by that one; "": by any.
-bool needs_late_transports(const std::vector<Entry>& entries, const Topology& topology,
+bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted);
 
 }  // namespace ringdist

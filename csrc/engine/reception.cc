@@ -12,8 +12,8 @@ namespace {
 constexpr int kMoreTries = 4;
 constexpr Duration kTryAgain = Milliseconds(500);
 
-std::optional<Entry> entry_of(const Newcomer& newcomer) {
-  auto entry = Entry::decode(
+std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
+  auto entry = RankInfo::decode(
       {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
       kWireVersion);
   const bool good = entry && entry->wire_version == kWireVersion &&  // else it holds no more
@@ -23,7 +23,7 @@ std::optional<Entry> entry_of(const Newcomer& newcomer) {
 
 }  // namespace
 
-Error Reception::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
+Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
     door_.open();
@@ -36,8 +36,8 @@ Error Reception::admit(std::string job, std::string note, uint32_t most, Millise
   return publish();
 }
 
-void Reception::present(uint32_t generation, const FoundGroup& found,
-                        std::shared_ptr<LateStore> store) {
+void JoinAcceptor::present(uint32_t generation, const ResolvedGroup& found,
+                           std::shared_ptr<LazyStore> store) {
   {
     std::lock_guard lock(mutex_);
     present_ = {generation, found, std::move(store)};
@@ -56,26 +56,27 @@ void Reception::present(uint32_t generation, const FoundGroup& found,
 }
 
 // The latest: an older one does not follow it.
-Error Reception::publish() {
+Error JoinAcceptor::publish() {
   std::lock_guard one_after_the_other(publishing_);
   const auto out = invitation();
   if (!out.ok()) return out.error();
-  std::shared_ptr<LateStore> late;
+  std::shared_ptr<LazyStore> late;
   {
     std::lock_guard lock(mutex_);
     late = present_->store;
   }
   const auto store = late->get();
-  return store.ok() ? store.value()->set(Invitation::key(out.value().job), out.value().encode())
-                    : store.error();
+  return store.ok()
+             ? store.value()->set(GroupAdvertisement::key(out.value().job), out.value().encode())
+             : store.error();
 }
 
-Result<Invitation> Reception::invitation() const {
+Result<GroupAdvertisement> JoinAcceptor::invitation() const {
   const auto network = context_.network(options_.store_host);
   if (!network.ok()) return network.error();
   auto entry = context_.entry(network.value(), /*late=*/false);
   if (!entry.ok()) return entry.error();
-  Invitation out;
+  GroupAdvertisement out;
   out.first = std::move(entry.value());
   options_.state_in(out.first);
   out.lineage = lineage_;
@@ -88,12 +89,13 @@ Result<Invitation> Reception::invitation() const {
   out.generation = present_->generation;
   out.first.costs = present_->found.costs;
   for (const ControlMember& one : present_->found.processes)
-    out.members.push_back(Invitation::Member::of(one));
-  if (out.members.empty()) out.members.push_back(Invitation::Member::of(out.first));  // alone
+    out.members.push_back(GroupAdvertisement::Member::of(one));
+  if (out.members.empty())
+    out.members.push_back(GroupAdvertisement::Member::of(out.first));  // alone
   return out;
 }
 
-bool Reception::on_knock(const Newcomer& newcomer, bool reached) {
+bool JoinAcceptor::on_knock(const Newcomer& newcomer, bool reached) {
   {
     std::lock_guard lock(mutex_);
     if (!door_.is_open()) return false;
@@ -106,7 +108,7 @@ bool Reception::on_knock(const Newcomer& newcomer, bool reached) {
   return false;
 }
 
-std::vector<Newcomer> Reception::waiting() const {
+std::vector<Newcomer> JoinAcceptor::waiting() const {
   std::unique_lock lock(mutex_);
   auto out = door_.waiting(Clock::now());
   lock.unlock();
@@ -115,31 +117,31 @@ std::vector<Newcomer> Reception::waiting() const {
   return out;
 }
 
-void Reception::look_at(const Entry& newcomer) {
+void JoinAcceptor::look_at(const RankInfo& newcomer) {
   if (context_.lost(newcomer.context_id)) return;
-  book_->add(Invitation::Member::of(newcomer),
+  book_->add(GroupAdvertisement::Member::of(newcomer),
              !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
   const std::string host = host_of(newcomer.context_id);
   std::lock_guard lock(mutex_);
   door_.accept(newcomer.context_id, host);
 }
 
-std::string Reception::host_of(ProcessId process) const {
+std::string JoinAcceptor::host_of(ProcessId process) const {
   const auto known = book_->find(process);
   return known ? known->address.substr(0, known->address.rfind(':')) : "";
 }
 
-void Reception::fail(ProcessId process) {
+void JoinAcceptor::fail(ProcessId process) {
   const std::string host = host_of(process);
   std::lock_guard lock(mutex_);
   door_.fail(host, Clock::now());
 }
 
-void Reception::let_in(const Decision& decision) {
+void JoinAcceptor::let_in(const Decision& decision) {
   for (const Newcomer& one : decision.newcomers)
     // Who does not know a process of its host as that could take another's death for the last.
     if (const auto entry = entry_of(one); entry && !book_->find(one.process))
-      book_->add(Invitation::Member::of(*entry),
+      book_->add(GroupAdvertisement::Member::of(*entry),
                  !context_.prove_same_host(one.process, entry->unix_name));
   std::lock_guard lock(mutex_);
   door_.let_in(decision.members, Clock::now());

@@ -19,11 +19,11 @@
 
 namespace ringdist {
 
-class Reception final : public std::enable_shared_from_this<Reception> {
+class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
  public:
   // `options`: of the first generation, which the lineage is named after. The context outlives it.
-  Reception(Context& context, const CommunicatorOptions& options, uint64_t lineage,
-            std::shared_ptr<AddressBook> book)
+  JoinAcceptor(Context& context, const CommunicatorOptions& options, uint64_t lineage,
+               std::shared_ptr<AddressBook> book)
       : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
 
   // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
@@ -39,7 +39,7 @@ class Reception final : public std::enable_shared_from_this<Reception> {
     return most_;
   }
   // That generation has begun and is formed, and uses that store: invitations are to it.
-  void present(uint32_t generation, const FoundGroup& found, std::shared_ptr<LateStore> store);
+  void present(uint32_t generation, const ResolvedGroup& found, std::shared_ptr<LazyStore> store);
 
   // True: somebody has waited long enough. What there is to see of a newcomer is looked at
   // elsewhere.
@@ -51,19 +51,19 @@ class Reception final : public std::enable_shared_from_this<Reception> {
   void fail(ProcessId process);
 
  private:
-  struct Present {
+  struct Current {
     uint32_t generation = 0;
-    FoundGroup found;
-    std::shared_ptr<LateStore> store;
+    ResolvedGroup found;
+    std::shared_ptr<LazyStore> store;
   };
 
   bool hosts() const RINGDIST_REQUIRES(mutex_) {
     return door_.is_open() && present_ && present_->found.membership.rank == 0;
   }
   Error publish();
-  Result<Invitation> invitation() const;
+  Result<GroupAdvertisement> invitation() const;
   // Finds out whether it shares this host; then lets it come, and answers it.
-  void look_at(const Entry& newcomer);
+  void look_at(const RankInfo& newcomer);
   // Its address without the port; its control socket if it shares this host.
   std::string host_of(ProcessId process) const;
 
@@ -74,12 +74,12 @@ class Reception final : public std::enable_shared_from_this<Reception> {
 
   std::mutex publishing_;  // before mutex_
   mutable std::mutex mutex_;
-  Door door_ RINGDIST_GUARDED_BY(mutex_);
+  JoinQueue door_ RINGDIST_GUARDED_BY(mutex_);
   std::string job_ RINGDIST_GUARDED_BY(mutex_);
   std::string note_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_){0};
-  std::optional<Present> present_ RINGDIST_GUARDED_BY(mutex_);
+  std::optional<Current> present_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

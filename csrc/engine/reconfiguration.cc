@@ -24,19 +24,19 @@ Result<std::string> Reconfiguration::handle() {
   auto entry = context_->entry(network.value(), /*late=*/true);
   if (!entry.ok()) return entry.error();
   options().state_in(entry.value());
-  return Handle{std::move(entry.value()), instance_}.encode();
+  return ProcessHandle{std::move(entry.value()), instance_}.encode();
 }
 
-Result<std::vector<Handle>> Reconfiguration::members(const Request& request) const {
+Result<std::vector<ProcessHandle>> Reconfiguration::members(const Request& request) const {
   auto texts = request.handles;
   if (!request.ordered) std::ranges::sort(texts);
-  std::vector<Handle> out;
+  std::vector<ProcessHandle> out;
   std::set<uint64_t> seen;
   const auto which = [&] {
     return "handles: " + std::to_string(out.size()) + " of " + std::to_string(texts.size()) + ": ";
   };
   for (const std::string& text : texts) {
-    auto handle = Handle::decode(text);
+    auto handle = ProcessHandle::decode(text);
     if (!handle.ok()) return handle.error().prefixed(which());
     if (!seen.insert(handle.value().instance).second)
       return Error(ErrorKind::kInvalidArgument,
@@ -72,14 +72,14 @@ Result<Reconfiguration::Attempt> Reconfiguration::begin(const Request& request) 
   if (Error error = claim(request.uuid)) return error;
   Hash nonce;
   nonce.add(std::string_view("reconfigure")).add(request.uuid);
-  for (const Handle& handle : handles.value()) nonce.add(handle.instance);
+  for (const ProcessHandle& handle : handles.value()) nonce.add(handle.instance);
   CommunicatorOptions options = this->options();
-  const auto own = std::ranges::find(handles.value(), instance_, &Handle::instance);
+  const auto own = std::ranges::find(handles.value(), instance_, &ProcessHandle::instance);
   options.rank = static_cast<int>(own - handles.value().begin());
   options.size = static_cast<int>(handles.value().size());
   options.members.resize(handles.value().size());
   std::iota(options.members.begin(), options.members.end(), 0);
-  auto formation = std::make_shared<HandleFormation>(context_, options, handles.value(),
+  auto formation = std::make_shared<HandleBootstrap>(context_, options, handles.value(),
                                                      nonce.value(), Clock::now() + request.timeout);
   auto group = Communicator::create(context_, std::move(options), formation);
   if (!group.ok()) return group.error();

@@ -36,7 +36,7 @@ class Reconfiguration {
     std::optional<Error> wait_for(Milliseconds time) const;
 
     std::shared_ptr<Communicator> group;
-    std::shared_ptr<Formation> formation;
+    std::shared_ptr<GroupBootstrap> formation;
   };
   // Errors, before anything is sent: kInvalidArgument, the uuid was used before, a handle is none,
   // or is there twice, or this process' is missing; kMismatch, one is of another wire version.
@@ -53,7 +53,7 @@ class Reconfiguration {
   }
 
  private:
-  Result<std::vector<Handle>> members(const Request& request) const;
+  Result<std::vector<ProcessHandle>> members(const Request& request) const;
   Error claim(int64_t uuid);
 
   const std::shared_ptr<Context> context_;

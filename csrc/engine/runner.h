@@ -21,14 +21,14 @@
 namespace ringdist {
 
 struct DeviceOp {
-  Request request;
+  OpSpec request;
   Buffer input;  // as OpRequest's; addresses of the device
   Buffer output;
   Plan plan;
   uint64_t number = 0;  // none of a send or a receive
   std::string text;     // "all_reduce #12 (float32, 1000 elements, SUM)", for messages
   TimePoint deadline = TimePoint::max();
-  DevicePlace place;
+  DeviceStream place;
   // Let go on a thread of the runner's, once the op has ended on the device; at once where it was
   // not started.
   std::shared_ptr<void> keep_alive;
@@ -43,23 +43,23 @@ class DeviceWork {
   virtual Error order(void* stream) = 0;
 };
 
-class Runner;
-class RunnerGroup;
+class DeviceRunner;
+class RunnerDelegate;
 
-// Makes what runs a group's ops on devices; the RunnerGroup outlives it. An Error ends the op that
-// it was made for, and the next one tries again.
-using MakeRunner = std::function<Result<std::unique_ptr<Runner>>(RunnerGroup&)>;
+// Makes what runs a group's ops on devices; the RunnerDelegate outlives it. An Error ends the op
+// that it was made for, and the next one tries again.
+using MakeDeviceRunner = std::function<Result<std::unique_ptr<DeviceRunner>>(RunnerDelegate&)>;
 
-class Runner {
+class DeviceRunner {
  public:
   // Ends what is in flight, and returns when no call of an `ended` is under way: none follows.
-  virtual ~Runner() = default;
+  virtual ~DeviceRunner() = default;
 
   // Makes what an op of that kind needs there: the first of a device, and the first between two
   // ranks, wait for the other ranks, until `deadline` at most. Every op is prepared before it is
   // started. Errors: kNotSupported, an operation that devices do not have; what CUDA or NCCL
   // refuse. One thread at a time.
-  virtual Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) = 0;
+  virtual Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) = 0;
 
   // Puts the op on a stream, behind those started before and what its caller's stream holds; waits
   // for nothing. `ended` is called once, on another thread, when the op has ended on the device, or
@@ -74,7 +74,7 @@ class Runner {
   // it alike, in the order of its collectives; it waits for them, where that helps, until
   // `deadline` at most. Errors: kInvalidArgument, ranks disagree, and nothing was done; else others
   // may wait for this rank: the group has to end. Beside prepare(): one thread at a time.
-  virtual Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint deadline) = 0;
+  virtual Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint deadline) = 0;
 
   // The group has failed: nothing on the device waits for another rank any longer, nor prepare().
   // Whatever is in flight ends with an Error soon, and whatever is prepared or started later at
@@ -82,25 +82,25 @@ class Runner {
   virtual void abort() = 0;
 };
 
-// An op of the host's that a Runner asks for.
+// An op of the host's that a DeviceRunner asks for.
 struct HostOp {
-  Request request;
+  OpSpec request;
   Buffer input;  // as OpRequest's
   Buffer output;
   std::shared_ptr<void> keep_alive;
 };
 
 // Memory of the ranks of a group, which each of them reads and writes. There as long as this is.
-class CommonMemory {
+class GroupSharedMemory {
  public:
-  virtual ~CommonMemory() = default;
+  virtual ~GroupSharedMemory() = default;
   virtual Bytes of_rank(int rank) const = 0;
 };
 
-// What a Runner needs of its group.
-class RunnerGroup {
+// What a DeviceRunner needs of its group.
+class RunnerDelegate {
  public:
-  virtual ~RunnerGroup() = default;
+  virtual ~RunnerDelegate() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // What each of these ranks gave, in their order: all ranks of the group, or two of them, this one
@@ -112,7 +112,7 @@ class RunnerGroup {
   // So many bytes of each rank, zeros, which begin a page. Null, on all ranks alike, where they are
   // not on one host, or it cannot be had. All ranks call it, in prepare() only. Blocks; Errors: of
   // the group's ops.
-  virtual Result<std::shared_ptr<CommonMemory>> share(size_t bytes, TimePoint deadline) = 0;
+  virtual Result<std::shared_ptr<GroupSharedMemory>> share(size_t bytes, TimePoint deadline) = 0;
   // Where its device is on the PCI bus, "0000:17:00.0": the thread that moves the host's messages,
   // and memory that is shared, stay near from now on. In prepare() only.
   virtual void stay_near(const std::string& address) = 0;

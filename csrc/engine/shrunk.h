@@ -10,8 +10,8 @@ namespace ringdist {
 
 class Communicator;
 
-struct Shrunk {
-  struct Member {
+struct ShrinkResult {
+  struct LostMember {
     int rank = 0;       // in the group that was shrunk
     bool died = false;  // the kernel of its host said so; else nothing came from it
     std::string where;  // "pid 123 on host x"
@@ -22,7 +22,7 @@ struct Shrunk {
   std::string id;           // names it, on all members, and no other
   std::vector<int> stayed;  // by new rank: that in the group that was shrunk; of a newcomer nothing
   std::vector<int> joined;  // the new ranks of newcomers: those that follow
-  std::vector<Member> lost;
+  std::vector<LostMember> lost;
   uint64_t first_unfinished = 0;  // the first collective, from 1, that not all who stay had ended
   std::string store;              // the address of the one that goes on; "": the old one
 };

@@ -10,12 +10,12 @@ constexpr auto kLook = Milliseconds(10);
 
 }  // namespace
 
-SiblingFormation::SiblingFormation(std::shared_ptr<Context> context,
+DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
                                    const CommunicatorOptions& options,
-                                   std::shared_ptr<const Formation> parent, std::string suffix,
+                                   std::shared_ptr<const GroupBootstrap> parent, std::string suffix,
                                    uint64_t which, std::vector<int> ranks)
-    : Formation(std::move(context), options.name, options.rank, options.size,
-                Clock::now() + options.timeout),
+    : GroupBootstrap(std::move(context), options.name, options.rank, options.size,
+                     Clock::now() + options.timeout),
       parent_(std::move(parent)),
       suffix_(std::move(suffix)),
       which_(which),
@@ -23,11 +23,11 @@ SiblingFormation::SiblingFormation(std::shared_ptr<Context> context,
 
 // Also when its own time is over or it was called off: others have it, too, and only its name,
 // which is the parent's to give, lets them be told.
-Result<FoundGroup> SiblingFormation::find() {
+Result<ResolvedGroup> DerivedBootstrap::find() {
   while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
     if (context().lane().stopped())
       return Error(ErrorKind::kAborted, "this process shut down while the group formed");
-  Result<FoundGroup> found = parent_->outcome().get();
+  Result<ResolvedGroup> found = parent_->outcome().get();
   if (!found.ok()) return found;
   const uint64_t nonce = sibling_nonce(found.value().membership, suffix_, which_);
   if (!ranks_.empty()) found = found.value().of(ranks_, found.value().membership.rank);

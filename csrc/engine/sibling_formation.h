@@ -11,20 +11,20 @@
 
 namespace ringdist {
 
-class SiblingFormation final : public Formation {
+class DerivedBootstrap final : public GroupBootstrap {
  public:
   // The `which`th sibling, from 0, of that suffix. `ranks`: those of the parent that it has, in
   // their order, or all. One of some goes its own way: it can have later generations.
-  SiblingFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
-                   std::shared_ptr<const Formation> parent, std::string suffix, uint64_t which,
+  DerivedBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+                   std::shared_ptr<const GroupBootstrap> parent, std::string suffix, uint64_t which,
                    std::vector<int> ranks = {});
 
  private:
-  Result<FoundGroup> find() override;
-  Error reach(FoundGroup&) override { return {}; }  // as the parent's are
+  Result<ResolvedGroup> find() override;
+  Error reach(ResolvedGroup&) override { return {}; }  // as the parent's are
   bool has_generations() const override { return !ranks_.empty(); }
 
-  const std::shared_ptr<const Formation> parent_;
+  const std::shared_ptr<const GroupBootstrap> parent_;
   const std::string suffix_;
   const uint64_t which_;
   const std::vector<int> ranks_;

@@ -17,16 +17,16 @@ constexpr Duration kListTime = std::chrono::seconds(1);
 
 }  // namespace
 
-StoreFormation::StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+StoreBootstrap::StoreBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
                                Decided decided)
-    : EntryFormation(std::move(context), options, Clock::now() + options.timeout),
+    : RankInfoBootstrap(std::move(context), options, Clock::now() + options.timeout),
       decided_(std::move(decided)),
       rendezvous_(options.store, options.rank, options.members) {}
 
 // The group's name, where this rank gives it one.
-uint64_t StoreFormation::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }
+uint64_t StoreBootstrap::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }
 
-Error StoreFormation::publish() {
+Error StoreBootstrap::publish() {
   if (size() == 1) return {};
   auto entry = own_entry();
   if (!entry.ok()) {
@@ -37,22 +37,22 @@ Error StoreFormation::publish() {
   return rendezvous_.publish(entry.value());
 }
 
-void StoreFormation::leave_word(ErrorKind kind, const std::string& why, bool process_ends) {
+void StoreBootstrap::leave_word(ErrorKind kind, const std::string& why, bool process_ends) {
   (void)rendezvous_.withdraw(kind, why, process_ends);
 }
 
-Error StoreFormation::judge(const Error& error) const {
+Error StoreBootstrap::judge(const Error& error) const {
   const bool is_loss = error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kSystem;
   if (decided_.nonce == 0 || !is_loss || patience().cancelled) return error;
   return Error(ErrorKind::kPeerLost, error.message()).blame(error.ranks());
 }
 
-Duration StoreFormation::peer_timeout() {
+Duration StoreBootstrap::peer_timeout() {
   const std::chrono::duration<double> patience(context().config().peer_timeout);
   return std::chrono::duration_cast<Duration>(patience);
 }
 
-Error StoreFormation::find_missing(TimePoint begun) {
+Error StoreBootstrap::find_missing(TimePoint begun) {
   const auto lost = [](int one, const std::string& why) {
     return Error(ErrorKind::kPeerLost, "rank " + std::to_string(one) + " is lost: " + why)
         .blame(one);
@@ -70,7 +70,7 @@ Error StoreFormation::find_missing(TimePoint begun) {
   return {};
 }
 
-Result<FoundGroup> StoreFormation::find() {
+Result<ResolvedGroup> StoreBootstrap::find() {
   if (size() == 1) return alone(drawn());
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
             " is looking for the others");
@@ -83,8 +83,8 @@ Result<FoundGroup> StoreFormation::find() {
   if (Error error = check_room(nonce)) return error;
   // All are at it now.
   if (decided_.nonce != 0) shorten(Clock::now() + std::max(peer_timeout(), kMeetingTime));
-  const auto prove = [this](const Entry& peer) { return this->prove(peer); };
-  const auto lost = [this](const Entry& peer) { return context().lost(peer.context_id); };
+  const auto prove = [this](const RankInfo& peer) { return this->prove(peer); };
+  const auto lost = [this](const RankInfo& peer) { return context().lost(peer.context_id); };
   auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, patience());
   if (!topology.ok()) {
     // Others may read the lists of hosts, which a death or a withdrawal hides from this rank, and
@@ -101,8 +101,9 @@ Result<FoundGroup> StoreFormation::find() {
   know(found(nonce, topology.value()));
   if (Error error = check_separated(topology.value())) return error;
   log_phase("hosts agreed on: " + std::to_string(topology.value().hosts.size()));
-  const bool guessed =
-      spans_hosts() && std::ranges::any_of(entries(), [](const Entry& one) { return one.guessed; });
+  const bool guessed = spans_hosts() && std::ranges::any_of(entries(), [](const RankInfo& one) {
+                         return one.guessed;
+                       });
   const bool late = needs_late_transports(entries(), topology.value(), options().config.transport);
   if (guessed || late) {
     log_phase("opens the transports that reach the others");

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-class StoreFormation final : public EntryFormation {
+class StoreBootstrap final : public RankInfoBootstrap {
  public:
   // What is known beforehand of a group whose members were decided on.
   struct Decided {
@@ -19,7 +19,7 @@ class StoreFormation final : public EntryFormation {
     int stay = 0;  // those from that rank on are newcomers, who come at once or never
   };
 
-  StoreFormation(std::shared_ptr<Context> context, const CommunicatorOptions& options,
+  StoreBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
                  Decided decided);
 
   // One add and one set. Errors: the store's; of a context that has no transports, which the others
@@ -28,7 +28,7 @@ class StoreFormation final : public EntryFormation {
 
  private:
   uint64_t known_nonce() const override { return decided_.nonce; }
-  Result<FoundGroup> find() override;
+  Result<ResolvedGroup> find() override;
   // Of a decided group: its members were there, so it is theirs who do not answer, or of the store
   // that was, which the next generation does without.
   Error judge(const Error& error) const override;

@@ -16,7 +16,7 @@ std::string key_of(uint64_t nonce) { return "ringdist/membership/" + format_id(n
 
 }  // namespace
 
-void StoreVotes::open(uint64_t nonce) {
+void StoreWitness::open(uint64_t nonce) {
   context_.pool().run([source = source_, nonce] {
     constexpr std::array kMark = {std::byte{1}};
     if (const auto store = source->get(); store.ok())
@@ -24,7 +24,7 @@ void StoreVotes::open(uint64_t nonce) {
   });
 }
 
-Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId& generation) {
+Result<std::optional<Accepted>> StoreWitness::ask(Store& store, const GenerationId& generation) {
   const std::string key = key_of(generation.nonce);
   const auto marked = store.check({mark_of(generation.nonce)});
   if (!marked.ok()) return marked.error();
@@ -39,8 +39,8 @@ Result<std::optional<Accepted>> StoreVotes::ask(Store& store, const GenerationId
   return std::optional<Accepted>(std::move(vote.value()));
 }
 
-void StoreVotes::read(const GenerationId& generation,
-                      std::function<void(const Result<std::optional<Accepted>>&)> then) {
+void StoreWitness::read(const GenerationId& generation,
+                        std::function<void(const Result<std::optional<Accepted>>&)> then) {
   if (!source_->begin()) return then(Error(ErrorKind::kTimeout, "the store does not answer"));
   context_.pool().run([source = source_, generation, then = std::move(then)] {
     const auto store = source->get();
@@ -50,8 +50,8 @@ void StoreVotes::read(const GenerationId& generation,
   });
 }
 
-void StoreVotes::cast(const GenerationId& generation, const std::optional<Accepted>& before,
-                      const Accepted& vote, std::function<void(bool)> then) {
+void StoreWitness::cast(const GenerationId& generation, const std::optional<Accepted>& before,
+                        const Accepted& vote, std::function<void(bool)> then) {
   const std::string from = before ? encode_vote(*before) : "";
   context_.pool().run([source = source_, key = key_of(generation.nonce), from,
                        to = encode_vote(vote), then = std::move(then)] {
@@ -62,7 +62,7 @@ void StoreVotes::cast(const GenerationId& generation, const std::optional<Accept
   });
 }
 
-bool StoreVotes::answers(Duration time) {
+bool StoreWitness::answers(Duration time) {
   if (!source_->begin()) return false;
   auto said = std::make_shared<std::promise<bool>>();
   auto answer = said->get_future();

@@ -15,10 +15,10 @@
 
 namespace ringdist {
 
-class StoreVotes {
+class StoreWitness {
  public:
   // The store is opened on the task pool.
-  StoreVotes(Context& context, std::shared_ptr<LateStore> store)
+  StoreWitness(Context& context, std::shared_ptr<LazyStore> store)
       : context_(context), source_(std::move(store)) {}
 
   // Marks the store as the one that votes for that generation: one that was started anew, and has
@@ -37,7 +37,7 @@ class StoreVotes {
   static Result<std::optional<Accepted>> ask(Store& store, const GenerationId& generation);
 
   Context& context_;
-  const std::shared_ptr<LateStore> source_;
+  const std::shared_ptr<LazyStore> source_;
 };
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@ constexpr Duration kAskAgain = Milliseconds(500);
 constexpr Duration kMakeTime = std::chrono::seconds(10);  // for a store to answer a busy machine
 
 // By members that look at a newcomer: letters have little room.
-Entry without_what_nobody_needs(Entry entry) {
+RankInfo without_what_nobody_needs(RankInfo entry) {
   entry.transports.clear();
   entry.options.clear();
   entry.costs = {};
@@ -34,46 +34,47 @@ std::string as_text(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-bool Succession::can_have(const FoundGroup& found) {
+bool GroupMembership::can_have(const ResolvedGroup& found) {
   const auto members = found.contexts();
   return std::set<ContextId>(members.begin(), members.end()).size() == members.size();
 }
 
-Succession::Succession(Context& context, const CommunicatorOptions& options,
-                       const FoundGroup& found, std::weak_ptr<GenerationGroup> first)
+GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& options,
+                                 const ResolvedGroup& found,
+                                 std::weak_ptr<GenerationDelegate> first)
     : context_(context),
       options_(options),
       lineage_(found.membership.nonce),
       first_members_(found.contexts()),
       store_(context, options),
-      reception_(std::make_shared<Reception>(context, options, lineage_, book_)) {
+      reception_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)) {
   present_.found = found;
   present_.group = std::move(first);
   present_.begun = true;
   book_->add(found);
 }
 
-Succession::Succession(Context& context, const CommunicatorOptions& options,
-                       const Invitation& invitation, const Entry& entry)
+GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& options,
+                                 const GroupAdvertisement& invitation, const RankInfo& entry)
     : context_(context),
       options_(options),
       lineage_(invitation.lineage),
       entry_(as_text(without_what_nobody_needs(entry).encode())),
       store_(context, options),
-      reception_(std::make_shared<Reception>(context, options, lineage_, book_)),
+      reception_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)),
       renumbered_(true) {
   present_.found.costs = invitation.first.costs;
   (void)reception_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
   learn(invitation);
 }
 
-void Succession::enroll() {
+void GroupMembership::enroll() {
   context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
   // A group of one needs no votes.
   if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(lineage_);
 }
 
-void Succession::leave(uint32_t generation) {
+void GroupMembership::leave(uint32_t generation) {
   bool is_member = false;
   std::optional<Notice> word;
   {
@@ -82,7 +83,7 @@ void Succession::leave(uint32_t generation) {
     is_member = !first_members_.empty() || let_in_by_;
     left_ = true;
     release();
-    const Membership& next = present_.found.membership;
+    const GroupDescriptor& next = present_.found.membership;
     // The others count on this process, which will not make it.
     if (present_.number > generation)
       word = abort_notice(next.nonce, /*generation=*/0, next.rank, /*op=*/0,
@@ -96,7 +97,8 @@ void Succession::leave(uint32_t generation) {
 
 // ---- a caller's
 
-Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNext& make) {
+Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
+                                           const MakeGroup& make) {
   for (;;) {
     if (Error error = context_.assembly().begin(lineage_, after)) return error;
     std::unique_lock lock(mutex_);
@@ -115,7 +117,7 @@ Result<Shrunk> Succession::next(uint32_t after, TimePoint deadline, const MakeNe
   }
 }
 
-std::optional<Result<Shrunk>> Succession::enter(TimePoint until, const MakeNext& make) {
+std::optional<Result<ShrinkResult>> GroupMembership::enter(TimePoint until, const MakeGroup& make) {
   if (Error error = context_.assembly().begin(lineage_, 0)) return error;
   std::unique_lock lock(mutex_);
   while (!over(0) && !may_make(0) && changed_.wait_until(lock, until) != std::cv_status::timeout) {
@@ -127,7 +129,7 @@ std::optional<Result<Shrunk>> Succession::enter(TimePoint until, const MakeNext&
 }
 
 // Why there can be none any more.
-Error Succession::over(uint32_t after) const {
+Error GroupMembership::over(uint32_t after) const {
   if (excluded_)
     return {ErrorKind::kPeerLost,
             "excluded in generation " + std::to_string(*excluded_) +
@@ -139,8 +141,9 @@ Error Succession::over(uint32_t after) const {
   return {};
 }
 
-std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint deadline,
-                                                       const MakeNext& make) {
+std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after,
+                                                                  TimePoint deadline,
+                                                                  const MakeGroup& make) {
   const Generation next = [this] {
     std::lock_guard lock(mutex_);
     return present_;
@@ -152,9 +155,8 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint
                 {self, next.number});
   };
   const TimePoint until = std::min(deadline, Clock::now() + kMakeTime);
-  auto made = next.anew
-                  ? call_until<Made>(context_.pool(), until, call, "the store does not answer")
-                  : call();
+  constexpr auto kWhy = "the store does not answer";
+  auto made = next.anew ? call_until<Made>(context_.pool(), until, call, kWhy) : call();
   if (!made.ok()) return cannot_make(next, made.error());
   std::unique_lock lock(mutex_);
   if (present_.number != next.number || present_.frozen) {
@@ -163,7 +165,7 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint
         {ErrorKind::kAborted, "the others decide on a further generation"});
     return std::nullopt;
   }
-  Shrunk out = report(after);
+  ShrinkResult out = report(after);
   out.group = made.value().group;
   out.id = format_id(present_.found.membership.nonce);
   present_.group = made.value().generation;
@@ -172,10 +174,10 @@ std::optional<Result<Shrunk>> Succession::make_present(uint32_t after, TimePoint
   return out;
 }
 
-Shrunk Succession::report(uint32_t after) const {
+ShrinkResult GroupMembership::report(uint32_t after) const {
   const auto members = present_.found.contexts();
   if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_.address());
-  Shrunk out;  // of one that comes
+  ShrinkResult out;  // of one that comes
   out.store = store_.address();
   out.generation = present_.number;
   const std::vector<ProcessId> were(let_in_by_->members.begin(),
@@ -186,7 +188,8 @@ Shrunk Succession::report(uint32_t after) const {
 }
 
 // Where its members meet in a store that does not work any more, all go on to another one.
-std::optional<Result<Shrunk>> Succession::cannot_make(const Generation& next, Error error) {
+std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generation& next,
+                                                                 Error error) {
   if (!next.anew) return error;
   {
     std::lock_guard lock(mutex_);
@@ -197,7 +200,7 @@ std::optional<Result<Shrunk>> Succession::cannot_make(const Generation& next, Er
   return std::nullopt;
 }
 
-Error Succession::no_agreement() {
+Error GroupMembership::no_agreement() {
   {
     std::lock_guard lock(mutex_);
     if (unmade_ == present_.number && unmade_by_) return unmade_by_;
@@ -207,8 +210,8 @@ Error Succession::no_agreement() {
                                    (why.empty() ? "this process does not come to it" : why)};
 }
 
-Result<CommunicatorOptions> Succession::options_of(const Generation& generation) {
-  const Membership& membership = generation.found.membership;
+Result<CommunicatorOptions> GroupMembership::options_of(const Generation& generation) {
+  const GroupDescriptor& membership = generation.found.membership;
   CommunicatorOptions out = options_;
   std::vector<int> ranks;  // of the first generation
   for (const GroupMember& member : membership.members)
@@ -228,12 +231,12 @@ Result<CommunicatorOptions> Succession::options_of(const Generation& generation)
   if (!generation.anew) return out;
   auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
-  out.store = std::make_shared<PrefixedStore>(
+  out.store = std::make_shared<PrefixStore>(
       whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
   return out;
 }
 
-void Succession::formed(uint32_t generation, const FoundGroup& found) {
+void GroupMembership::formed(uint32_t generation, const ResolvedGroup& found) {
   book_->add(found);
   std::lock_guard lock(mutex_);
   if (present_.number != generation) return;
@@ -243,29 +246,29 @@ void Succession::formed(uint32_t generation, const FoundGroup& found) {
   receive();
 }
 
-bool Succession::keep(std::function<void()> task) {
+bool GroupMembership::keep(std::function<void()> task) {
   std::lock_guard lock(mutex_);
   if (made_ == 0 || present_.formed || left_) return false;
   kept_.push_back(std::move(task));
   return true;
 }
 
-void Succession::release() {
+void GroupMembership::release() {
   for (auto& task : std::exchange(kept_, {})) context_.pool().run(std::move(task));
 }
 
-void Succession::receive() {
+void GroupMembership::receive() {
   if (present_.begun && present_.formed)
     reception_->present(present_.number, present_.found, store_.get());
 }
 
-void Succession::learn(const Invitation& invitation) {
-  for (const Invitation::Member& one : invitation.members)
+void GroupMembership::learn(const GroupAdvertisement& invitation) {
+  for (const GroupAdvertisement::Member& one : invitation.members)
     if (!book_->find(one.process))
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
 
-bool Succession::on_knock(const Newcomer& newcomer, uint32_t reached) {
+bool GroupMembership::on_knock(const Newcomer& newcomer, uint32_t reached) {
   bool by_all = false;
   {
     std::lock_guard lock(mutex_);
@@ -279,15 +282,15 @@ bool Succession::on_knock(const Newcomer& newcomer, uint32_t reached) {
 
 // ---- the lineage's
 
-Standing Succession::freeze() {
-  std::shared_ptr<GenerationGroup> group;
+PromiseInfo GroupMembership::freeze() {
+  std::shared_ptr<GenerationDelegate> group;
   {
     std::lock_guard lock(mutex_);
     if (present_.standing) return *present_.standing;
     present_.frozen = true;  // the generation stays the same meanwhile: this thread makes it
     group = present_.group.lock();
   }
-  Standing out;
+  PromiseInfo out;
   out.first_unfinished = 1;
   if (group)
     out.first_unfinished = static_cast<int64_t>(group->freeze(
@@ -301,31 +304,31 @@ Standing Succession::freeze() {
   out.reaches_store =
       store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
   if (!out.reaches_store) out.offers_store = store_.offer();
-  auto newcomers = reception_->waiting();
+  out.newcomers = reception_->waiting();
   out.most = reception_->most();
   std::lock_guard lock(mutex_);
   out.store = store_.address();
   out.formed = present_.formed;
-  out.newcomers = std::move(newcomers);
   present_.standing = out;
   return out;
 }
 
-void Succession::read_vote(const GenerationId& generation, VoteRead then) {
+void GroupMembership::read_vote(const GenerationId& generation, VoteRead then) {
   store_.votes().read(generation, std::move(then));
 }
 
-void Succession::cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
-                           const Accepted& vote, VoteCast then) {
+void GroupMembership::cast_vote(const GenerationId& generation,
+                                const std::optional<Accepted>& before, const Accepted& vote,
+                                VoteCast then) {
   store_.votes().cast(generation, before, vote, std::move(then));
 }
 
-void Succession::on_installed(const Decision& decision) {
+void GroupMembership::on_installed(const Decision& decision) {
   reception_->let_in(decision);
   {
     std::lock_guard lock(mutex_);
     if (present_.number > 0 && !present_.formed)  // its newcomers may not have come
-      for (const Lost& one : decision.lost)
+      for (const LostMember& one : decision.lost)
         if (one.rank >= present_.stay) reception_->fail(present_.found.contexts()[one.rank]);
     if (first_members_.empty() && !let_in_by_)
       let_in_by_ = decision;
@@ -338,20 +341,20 @@ void Succession::on_installed(const Decision& decision) {
   changed_.notify_all();
 }
 
-void Succession::add_step(const Decision& decision) {
-  GenerationSteps::Step step{decision, present_.found.contexts(), {}, store_.address()};
+void GroupMembership::add_step(const Decision& decision) {
+  GenerationHistory::Change step{decision, present_.found.contexts(), {}, store_.address()};
   for (const ProcessId process : step.before) step.where.push_back(book_->where(process));
   log(LogLevel::kInfo, step.describe(options_.name));
   steps_.add(std::move(step));
 }
 
-Succession::Generation Succession::made_by(const Decision& decision) const {
+GroupMembership::Generation GroupMembership::made_by(const Decision& decision) const {
   Generation out;
   out.number = decision.generation;
   out.anew = decision.anew;
   out.stay = static_cast<int>(decision.stay);
   out.formed = !decision.anew;
-  const FoundGroup& before = present_.found;
+  const ResolvedGroup& before = present_.found;
   if (decision.anew) {
     out.found.costs = before.costs;
     out.found.membership.rank = decision.rank_of(context_.id());
@@ -367,32 +370,29 @@ Succession::Generation Succession::made_by(const Decision& decision) const {
   return out;
 }
 
-void Succession::on_begun() {
-  bool marks = false;
-  uint64_t nonce = 0;
+void GroupMembership::on_begun() {
+  GroupDescriptor membership;
   {
     std::lock_guard lock(mutex_);
     present_.begun = true;
-    marks = present_.found.membership.rank == 0;
-    nonce = present_.found.membership.nonce;
+    membership = present_.found.membership;
     receive();
   }
-  if (marks) store_.votes().open(nonce);
+  if (membership.rank == 0) store_.votes().open(membership.nonce);
   changed_.notify_all();
 }
 
-void Succession::on_excluded(const Decision& decision) {
-  std::shared_ptr<GenerationGroup> group;
+void GroupMembership::on_excluded(const Decision& decision) {
+  std::shared_ptr<GenerationDelegate> group;
   {
     std::lock_guard lock(mutex_);
     excluded_ = decision.generation;
     group = present_.group.lock();
   }
+  const std::string number = std::to_string(decision.generation);
   if (group)
-    (void)group->freeze({ErrorKind::kPeerLost,
-                         "the others have excluded this process in "
-                         "generation " +
-                             std::to_string(decision.generation)});
+    (void)group->freeze(
+        {ErrorKind::kPeerLost, "the others have excluded this process in generation " + number});
   context_.pool().run([group = std::move(group)] {});
   changed_.notify_all();
 }

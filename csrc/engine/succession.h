@@ -29,30 +29,31 @@
 
 namespace ringdist {
 
-class Succession final : public LineageOwner, public std::enable_shared_from_this<Succession> {
+class GroupMembership final : public GroupConsensusDelegate,
+                              public std::enable_shared_from_this<GroupMembership> {
  public:
   // Of a group that is made.
-  struct Place {
-    std::shared_ptr<Succession> succession;  // null: it may have one when it has formed
+  struct GenerationRef {
+    std::shared_ptr<GroupMembership> succession;  // null: it may have one when it has formed
     uint32_t number = 0;
   };
   struct Made {
     std::shared_ptr<Communicator> group;
-    std::shared_ptr<GenerationGroup> generation;  // the same
+    std::shared_ptr<GenerationDelegate> generation;  // the same
   };
   // Runs on any thread, also when the call that it was given to has returned.
-  using MakeNext = std::function<Result<Made>(CommunicatorOptions options, const Prospect& prospect,
-                                              Place place)>;
+  using MakeGroup = std::function<Result<Made>(CommunicatorOptions options,
+                                               const NextGroupSpec& prospect, GenerationRef place)>;
 
   // Whether a group of those can have later generations: each rank is its own process.
-  static bool can_have(const FoundGroup& found);
+  static bool can_have(const ResolvedGroup& found);
 
   // Of the first generation, `first` being its group.
-  Succession(Context& context, const CommunicatorOptions& options, const FoundGroup& found,
-             std::weak_ptr<GenerationGroup> first);
+  GroupMembership(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
+                  std::weak_ptr<GenerationDelegate> first);
   // Of a candidate; `entry` and `options` are its own.
-  Succession(Context& context, const CommunicatorOptions& options, const Invitation& invitation,
-             const Entry& entry);
+  GroupMembership(Context& context, const CommunicatorOptions& options,
+                  const GroupAdvertisement& invitation, const RankInfo& entry);
 
   // From now on this process answers for the group, or asks to become a member.
   void enroll();
@@ -66,7 +67,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   }
   // Has the group made of the next generation that begins after that one, which the others are
   // asked for. Errors: as of Communicator::shrink().
-  Result<Shrunk> next(uint32_t after, TimePoint deadline, const MakeNext& make);
+  Result<ShrinkResult> next(uint32_t after, TimePoint deadline, const MakeGroup& make);
 
   // While the members of the last generation look for each other nobody would watch them: false, or
   // the task is run when they have found each other, or this process has left.
@@ -79,36 +80,36 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
     return present_.number == generation && at < members.size() ? members[at] : 0;
   }
   // Of that generation, this rank has found all members.
-  void formed(uint32_t generation, const FoundGroup& found);
+  void formed(uint32_t generation, const ResolvedGroup& found);
 
-  const std::shared_ptr<Reception>& reception() const { return reception_; }
+  const std::shared_ptr<JoinAcceptor>& reception() const { return reception_; }
   uint64_t lineage() const { return lineage_; }
   // Of a candidate: what is known of members by now.
-  void learn(const Invitation& invitation);
+  void learn(const GroupAdvertisement& invitation);
   // Of a candidate: the group of the generation in which it is a member, once there is one; nothing
   // if there is none until then.
-  std::optional<Result<Shrunk>> enter(TimePoint until, const MakeNext& make);
+  std::optional<Result<ShrinkResult>> enter(TimePoint until, const MakeGroup& make);
 
  private:
   // A generation that this process has installed.
   struct Generation {
     uint32_t number = 0;
-    FoundGroup found;   // while not `formed`, what was decided
-    bool anew = false;  // see Prospect
+    ResolvedGroup found;  // while not `formed`, what was decided
+    bool anew = false;    // see NextGroupSpec
     int stay = 0;
     bool formed = false;  // it is known how all are reached
-    std::weak_ptr<GenerationGroup> group;
+    std::weak_ptr<GenerationDelegate> group;
     bool begun = false;
     bool frozen = false;  // for the one that follows: no group is made of it any more
-    std::optional<Standing> standing;
+    std::optional<PromiseInfo> standing;
   };
-  // LineageOwner
-  std::optional<Recipient> recipient(ProcessId process) override { return book_->find(process); }
-  std::map<ProcessId, Recipient> recipients() override { return book_->all(); }
+  // GroupConsensusDelegate
+  std::optional<PeerAddress> recipient(ProcessId process) override { return book_->find(process); }
+  std::map<ProcessId, PeerAddress> recipients() override { return book_->all(); }
   bool lets_in() override { return reception_->admits(); }
   bool on_knock(const Newcomer& newcomer, uint32_t reached) override;
   std::string entry() override { return entry_; }
-  Standing freeze() override;
+  PromiseInfo freeze() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;
   void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                  const Accepted& vote, VoteCast then) override;
@@ -127,11 +128,11 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   Generation made_by(const Decision& decision) const RINGDIST_REQUIRES(mutex_);
   Result<CommunicatorOptions> options_of(const Generation& generation);
   Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
-  Shrunk report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
+  ShrinkResult report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   // The present generation's; nothing: there is to be a further one.
-  std::optional<Result<Shrunk>> make_present(uint32_t after, TimePoint deadline,
-                                             const MakeNext& make);
-  std::optional<Result<Shrunk>> cannot_make(const Generation& next, Error error);
+  std::optional<Result<ShrinkResult>> make_present(uint32_t after, TimePoint deadline,
+                                                   const MakeGroup& make);
+  std::optional<Result<ShrinkResult>> cannot_make(const Generation& next, Error error);
   Error no_agreement();
 
   Context& context_;                   // that of its Communicators, and of the membership thread
@@ -140,9 +141,9 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   const std::vector<ContextId> first_members_;  // of a candidate nobody
   const std::string entry_;                     // a candidate's
 
-  GroupStore store_;
+  ActiveStore store_;
   const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
-  const std::shared_ptr<Reception> reception_;
+  const std::shared_ptr<JoinAcceptor> reception_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -156,7 +157,7 @@ class Succession final : public LineageOwner, public std::enable_shared_from_thi
   std::optional<Decision> let_in_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
   std::vector<std::function<void()>> kept_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
-  GenerationSteps steps_ RINGDIST_GUARDED_BY(mutex_);
+  GenerationHistory steps_ RINGDIST_GUARDED_BY(mutex_);
   std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
 };
 

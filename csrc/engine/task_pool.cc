@@ -17,7 +17,7 @@ constexpr auto kIdleTime = std::chrono::seconds(1);
 thread_local bool is_in_pool = false;
 
 void run_one(std::function<void()> task) {
-  const FloatMode mode;  // for each: a task may have changed it
+  const ScopedFloatMode mode;  // for each: a task may have changed it
   try {
     task();
   } catch (...) {

@@ -54,8 +54,8 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to
 
 }  // namespace
 
-void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores) {
-  if (stores == Stores::kStreaming) return stream(to, from, bytes);
+void copy(std::byte* to, const std::byte* from, size_t bytes, StoreMode stores) {
+  if (stores == StoreMode::kStreaming) return stream(to, from, bytes);
   std::memcpy(to, from, bytes);
 }
 

@@ -6,13 +6,13 @@
 namespace ringdist {
 
 // Where what is written stays.
-enum class Stores : unsigned char {
+enum class StoreMode : unsigned char {
   kCached,     // in the caches, as far as they reach
   kStreaming,  // in memory: what was there is not read first, and nothing else leaves the caches
 };
 
 // Like std::memcpy(). The bytes are visible to whoever is told of them afterwards, however they
 // were stored. Any thread.
-void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores);
+void copy(std::byte* to, const std::byte* from, size_t bytes, StoreMode stores);
 
 }  // namespace ringdist

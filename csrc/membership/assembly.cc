@@ -20,19 +20,21 @@ constexpr Duration kTellTime = std::chrono::seconds(1);
 
 }  // namespace
 
-Assembly::Assembly(ProcessId self, const Pace& pace, Sweep sweep)
+MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& pace,
+                                     DrainConnections sweep)
     : self_(self), pace_(pace), sweep_(std::move(sweep)) {}
 
-void Assembly::enroll(Origin origin, std::shared_ptr<LineageOwner> owner) {
+void MembershipService::enroll(InitialMembers origin,
+                               std::shared_ptr<GroupConsensusDelegate> owner) {
   if (mark_.forked()) return;
   std::lock_guard lock(mutex_);
   const uint64_t nonce = origin.nonce;
-  enrolled_.insert_or_assign(nonce, Enrolled{std::move(origin), std::move(owner)});
+  enrolled_.insert_or_assign(nonce, RegisteredGroup{std::move(origin), std::move(owner)});
 }
 
-void Assembly::withdraw(uint64_t lineage, bool for_good) {
+void MembershipService::withdraw(uint64_t lineage, bool for_good) {
   if (mark_.forked()) return;
-  std::shared_ptr<LineageOwner> owner;
+  std::shared_ptr<GroupConsensusDelegate> owner;
   {
     std::lock_guard lock(mutex_);
     const auto one = enrolled_.find(lineage);
@@ -46,7 +48,7 @@ void Assembly::withdraw(uint64_t lineage, bool for_good) {
   post([this, lineage](TimePoint) { lineages_.erase(lineage); });
 }
 
-Error Assembly::start() {
+Error MembershipService::start() {
   if (thread_.joinable() || stopping_) return {};
   auto wake = EventFd::create();
   if (!wake.ok()) return wake.error();
@@ -54,7 +56,8 @@ Error Assembly::start() {
   if (!epoll.ok()) return epoll.error();
   if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kAssemblyWakeKey)) return error;
   epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
-  post_ = std::make_unique<Post>(self_, *epoll_, kFirstKey, static_cast<Post::Owner&>(*this));
+  post_ = std::make_unique<MembershipTransport>(self_, *epoll_, kFirstKey,
+                                                static_cast<MembershipTransport::Delegate&>(*this));
   try {
     thread_ = quiet_thread("ringdist-member", [this] { run(); });
   } catch (...) {
@@ -64,7 +67,7 @@ Error Assembly::start() {
   return {};
 }
 
-Error Assembly::begin(uint64_t lineage, uint32_t generation) {
+Error MembershipService::begin(uint64_t lineage, uint32_t generation) {
   if (mark_.forked())
     return {ErrorKind::kAborted, "a process forked from one that uses ringdist cannot use it"};
   {
@@ -75,19 +78,19 @@ Error Assembly::begin(uint64_t lineage, uint32_t generation) {
     if (Error error = start()) return error.prefixed("membership: ");
   }
   post([this, lineage, generation](TimePoint now) {
-    if (Lineage* one = find(lineage)) one->begin_after(generation, now);
+    if (GroupConsensus* one = find(lineage)) one->begin_after(generation, now);
   });
   return {};
 }
 
-bool Assembly::admits(const Hello& hello) {
+bool MembershipService::admits(const ControlHello& hello) {
   const auto one = enrolled_.find(hello.nonce);
   if (one == enrolled_.end()) return false;
   const auto known = one->second.owner->recipient(hello.from);
   return known || one->second.owner->lets_in();
 }
 
-void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {
+void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
   if (mark_.forked()) return;
   {
     std::lock_guard lock(mutex_);
@@ -98,7 +101,7 @@ void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {
     }
   }
   // A function object is copied: a stream is not.
-  auto held = std::make_shared<FrameStream>(std::move(stream));
+  auto held = std::make_shared<FramedSocket>(std::move(stream));
   post([this, held, from = hello.from](TimePoint now) {
     if (post_->adopt(std::move(*held), from, now)) return;
     std::lock_guard lock(mutex_);
@@ -106,7 +109,7 @@ void Assembly::adopt(FrameStream stream, const Hello& hello, LinkKind kind) {
   });
 }
 
-void Assembly::give_up(ProcessId process) {
+void MembershipService::give_up(ProcessId process) {
   if (mark_.forked()) return;
   {
     std::lock_guard lock(mutex_);
@@ -117,7 +120,7 @@ void Assembly::give_up(ProcessId process) {
   });
 }
 
-std::string Assembly::describe(uint64_t lineage) {
+std::string MembershipService::describe(uint64_t lineage) {
   if (mark_.forked()) return "";
   auto said = std::make_shared<std::promise<std::string>>();
   auto text = said->get_future();
@@ -134,7 +137,7 @@ std::string Assembly::describe(uint64_t lineage) {
   }
 }
 
-void Assembly::stop() {
+void MembershipService::stop() {
   if (mark_.forked()) return;
   {
     std::lock_guard lock(mutex_);
@@ -151,7 +154,7 @@ void Assembly::stop() {
 
 // Letters are said again.
 template <typename Body>
-void Assembly::contain(const Body& body) {
+void MembershipService::contain(const Body& body) {
   try {
     body();
   } catch (...) {
@@ -159,7 +162,7 @@ void Assembly::contain(const Body& body) {
   }
 }
 
-void Assembly::run() {
+void MembershipService::run() {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
@@ -169,7 +172,7 @@ void Assembly::run() {
   }
 }
 
-Duration Assembly::sleep() const {
+Duration MembershipService::sleep() const {
   const TimePoint now = Clock::now();
   TimePoint until = now + kTick;
   for (const auto& [nonce, lineage] : lineages_)
@@ -178,20 +181,20 @@ Duration Assembly::sleep() const {
   return std::max(until, now) - now;
 }
 
-void Assembly::turn() {
+void MembershipService::turn() {
   const auto events = epoll_->wait(sleep());
   const TimePoint now = Clock::now();
   for (const Epoll::Event& event : events)
     if (event.key != kAssemblyWakeKey) post_->on_event(event.key, now);
-  for (const Tasks::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
+  for (const TaskQueue::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
   for (auto& [nonce, lineage] : lineages_) lineage->tick(Clock::now());
   post_->tick(Clock::now());
 }
 
-Lineage* Assembly::find(uint64_t nonce) {
+GroupConsensus* MembershipService::find(uint64_t nonce) {
   if (const auto known = lineages_.find(nonce); known != lineages_.end())
     return known->second.get();
-  std::optional<Enrolled> enrolled;
+  std::optional<RegisteredGroup> enrolled;
   std::set<ProcessId> given_up;
   {
     std::lock_guard lock(mutex_);
@@ -199,47 +202,48 @@ Lineage* Assembly::find(uint64_t nonce) {
     given_up = given_up_;
   }
   if (!enrolled) return nullptr;
-  const auto later = [this, tasks = tasks_, nonce](std::function<void(Lineage&, TimePoint)> task) {
+  const auto later = [this, tasks = tasks_,
+                      nonce](std::function<void(GroupConsensus&, TimePoint)> task) {
     tasks->post([this, nonce, task = std::move(task)](TimePoint now) {
       if (const auto one = lineages_.find(nonce); one != lineages_.end()) task(*one->second, now);
     });
   };
   auto& lineage = lineages_[nonce];
-  lineage = std::make_unique<Lineage>(self_, enrolled->origin, pace_, *post_,
-                                      std::move(enrolled->owner), later);
+  lineage = std::make_unique<GroupConsensus>(self_, enrolled->origin, pace_, *post_,
+                                             std::move(enrolled->owner), later);
   const TimePoint now = Clock::now();
   for (const ProcessId process : given_up) lineage->give_up(process, now);
   for (const ProcessId process : dead_) lineage->on_death(process, now);
   return lineage.get();
 }
 
-void Assembly::on_letter(ProcessId from, ConstBytes letter) {
-  const auto read = Letter::decode(letter);
+void MembershipService::on_letter(ProcessId from, ConstBytes letter) {
+  const auto read = MembershipMessage::decode(letter);
   if (!read) return;
-  if (Lineage* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
-  if (read->kind == Letter::Kind::kAgreement) tell_withdrawn(read->lineage, from);
+  if (GroupConsensus* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
+  if (read->kind == MembershipMessage::Kind::kAgreement) tell_withdrawn(read->lineage, from);
 }
 
-void Assembly::tell_withdrawn(uint64_t lineage, ProcessId to) {
-  std::optional<Recipient> known;
+void MembershipService::tell_withdrawn(uint64_t lineage, ProcessId to) {
+  std::optional<PeerAddress> known;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [nonce, processes] : withdrawn_)
       if (const auto one = processes.find(to); nonce == lineage && one != processes.end())
         known = one->second;
   }
-  const auto letter = Letter{lineage, Letter::Kind::kWithdrawn, {}}.encode();
+  const auto letter = MembershipMessage{lineage, MembershipMessage::Kind::kWithdrawn, {}}.encode();
   if (known) post_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
 }
 
 // It counts as dead when all that it said has been read: what it had dialed first.
-void Assembly::on_deserted(ProcessId process) {
+void MembershipService::on_deserted(ProcessId process) {
   sweep_([this, tasks = tasks_, process](bool all) {
     tasks->post([this, process, all](TimePoint) { look_again(process, all); });
   });
 }
 
-void Assembly::look_again(ProcessId process, bool all_taken_in) {
+void MembershipService::look_again(ProcessId process, bool all_taken_in) {
   if (!all_taken_in) {
     std::this_thread::sleep_for(kLookAgain);
     return on_deserted(process);

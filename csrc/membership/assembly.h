@@ -26,21 +26,21 @@
 
 namespace ringdist {
 
-class Assembly final : private Post::Owner {
+class MembershipService final : private MembershipTransport::Delegate {
  public:
   // Has what processes of this host have dialed handed to adopt(), then calls `then`, on any
   // thread: with false where that was not all of it. As Control::sweep.
-  using Sweep = std::function<void(std::function<void(bool)> then)>;
+  using DrainConnections = std::function<void(std::function<void(bool)> then)>;
 
-  Assembly(ProcessId self, const Pace& pace, Sweep sweep);
-  ~Assembly() override { stop(); }
-  Assembly(const Assembly&) = delete;
-  Assembly& operator=(const Assembly&) = delete;
+  MembershipService(ProcessId self, const PaxosTimeouts& pace, DrainConnections sweep);
+  ~MembershipService() override { stop(); }
+  MembershipService(const MembershipService&) = delete;
+  MembershipService& operator=(const MembershipService&) = delete;
 
   // A group may have later generations: this process answers for it from now on, until withdraw():
   // who asks after that is told that it has no part in it any more. Of a candidate begin() makes it
   // knock.
-  void enroll(Origin origin, std::shared_ptr<LineageOwner> owner);
+  void enroll(InitialMembers origin, std::shared_ptr<GroupConsensusDelegate> owner);
   // `for_good`: this process was a member, whose votes may count in what is decided yet. It cannot
   // be another one.
   void withdraw(uint64_t lineage, bool for_good);
@@ -53,7 +53,7 @@ class Assembly final : private Post::Owner {
   // had; kInvalidArgument, the lineage is not known.
   Error begin(uint64_t lineage, uint32_t generation);
   // Another process has dialed.
-  void adopt(FrameStream stream, const Hello& hello, LinkKind kind);
+  void adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind);
   // The control plane has lost it, or it has left.
   void give_up(ProcessId process);
   // "no quorum: 1 of 4 voters, 3 needed; ...": why there is no next generation yet.
@@ -63,51 +63,51 @@ class Assembly final : private Post::Owner {
   void stop();
 
  private:
-  struct Enrolled {
-    Origin origin;
-    std::shared_ptr<LineageOwner> owner;
+  struct RegisteredGroup {
+    InitialMembers origin;
+    std::shared_ptr<GroupConsensusDelegate> owner;
   };
   Error start() RINGDIST_REQUIRES(mutex_);
   // Of a process of another host: only one that belongs to a group of ours, or may come to it,
   // knows its name.
-  bool admits(const Hello& hello) RINGDIST_REQUIRES(mutex_);
-  bool post(Tasks::Task task) { return tasks_->post(std::move(task)); }
+  bool admits(const ControlHello& hello) RINGDIST_REQUIRES(mutex_);
+  bool post(TaskQueue::Task task) { return tasks_->post(std::move(task)); }
   void run();
   void turn();
   Duration sleep() const;
   // Null: nobody here answers for it.
-  Lineage* find(uint64_t nonce);
+  GroupConsensus* find(uint64_t nonce);
   void tell_withdrawn(uint64_t lineage, ProcessId to);
   template <typename Body>
   void contain(const Body& body);
   void look_again(ProcessId process, bool all_taken_in);
 
-  // Post::Owner
+  // MembershipTransport::Delegate
   void on_letter(ProcessId from, ConstBytes letter) override;
   void on_deserted(ProcessId process) override;
 
   const ProcessId self_;
-  const Pace pace_;
-  const Sweep sweep_;
+  const PaxosTimeouts pace_;
+  const DrainConnections sweep_;
   ForkMark mark_;
 
   mutable std::mutex mutex_;  // before those of owners
-  std::map<uint64_t, Enrolled> enrolled_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<uint64_t, RegisteredGroup> enrolled_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
   // What they said was not all taken in: their deaths prove nothing.
   std::set<ProcessId> unheard_ RINGDIST_GUARDED_BY(mutex_);
   // Lineages, and their processes: the latest.
-  std::deque<std::pair<uint64_t, std::map<ProcessId, Recipient>>> withdrawn_
+  std::deque<std::pair<uint64_t, std::map<ProcessId, PeerAddress>>> withdrawn_
       RINGDIST_GUARDED_BY(mutex_);
   std::set<uint64_t> left_ RINGDIST_GUARDED_BY(mutex_);  // for good
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
-  const std::shared_ptr<Tasks> tasks_ = std::make_shared<Tasks>();
+  const std::shared_ptr<TaskQueue> tasks_ = std::make_shared<TaskQueue>();
   std::unique_ptr<Epoll> epoll_;  // made once, with the thread
   std::thread thread_;
 
   // The thread's.
-  std::unique_ptr<Post> post_;
-  std::map<uint64_t, std::unique_ptr<Lineage>> lineages_;
+  std::unique_ptr<MembershipTransport> post_;
+  std::map<uint64_t, std::unique_ptr<GroupConsensus>> lineages_;
   std::set<ProcessId> dead_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-struct Letter {
+struct MembershipMessage {
   enum class Kind : uint8_t {
     kAgreement,  // a ConsensusMessage
     kWithdrawn,  // the sender has no part in the group any more; no body
@@ -30,8 +30,8 @@ struct Letter {
     out.insert(out.end(), body.begin(), body.end());
     return out;
   }
-  static std::optional<Letter> decode(ConstBytes bytes) {
-    Letter out;
+  static std::optional<MembershipMessage> decode(ConstBytes bytes) {
+    MembershipMessage out;
     Reader in(bytes);
     out.lineage = in.get<uint64_t>();
     out.kind = in.get<Kind>();

@@ -23,10 +23,11 @@ constexpr int kBreakAfter = 3000;  // ms
 
 }  // namespace
 
-LetterLine::LetterLine(ProcessId self, Recipient to, const Epoll& epoll, uint64_t key)
+OutboundConnection::OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll,
+                                       uint64_t key)
     : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
 
-bool LetterLine::send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now) {
+bool OutboundConnection::send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now) {
   look(lineage, now);
   if (state_ == State::kOpen) return write(letter, certain, now);
   if (state_ == State::kConnecting && waiting_.size() < kMostWaiting)
@@ -34,18 +35,18 @@ bool LetterLine::send(uint64_t lineage, ConstBytes letter, bool certain, TimePoi
   return false;
 }
 
-void LetterLine::look(uint64_t lineage, TimePoint now) {
+void OutboundConnection::look(uint64_t lineage, TimePoint now) {
   used_at_ = now;
   lineage_ = lineage;
   if (state_ == State::kClosed && now - dialed_at_ >= pause_) dial(now);
 }
 
-void LetterLine::dial(TimePoint now) {
+void OutboundConnection::dial(TimePoint now) {
   check(state_ == State::kClosed, "dialed twice");
   dialed_at_ = now;
   lost_ = false;
   const bool local = to_.kind == LinkKind::kLocal;
-  Connecting attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
+  ConnectAttempt attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
   if (attempt.failure) return fail(attempt.failure->errno_value, now);
   if (local) {
     const auto who = peer_credentials(attempt.fd);
@@ -57,18 +58,18 @@ void LetterLine::dial(TimePoint now) {
   if (!attempt.pending) opened(now);
 }
 
-void LetterLine::opened(TimePoint now) {
+void OutboundConnection::opened(TimePoint now) {
   if (const int problem = connect_result(stream_->fd()); problem != 0) return fail(problem, now);
   if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
-  if (!stream_->send(Hello{self_, to_.process, lineage_}.frame(FrameType::kLetters)))
+  if (!stream_->send(ControlHello{self_, to_.process, lineage_}.frame(FrameType::kLetters)))
     return fail(0, now);
   for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false, now);
 }
 
 // Behind an earlier one that the socket did not take it is not sent: it will be said again.
-bool LetterLine::write(ConstBytes letter, bool certain, TimePoint now) {
+bool OutboundConnection::write(ConstBytes letter, bool certain, TimePoint now) {
   if (!stream_->flush()) {
     fail(0, now);
     return false;
@@ -81,29 +82,29 @@ bool LetterLine::write(ConstBytes letter, bool certain, TimePoint now) {
   return !stream_->has_output();
 }
 
-void LetterLine::on_event(TimePoint now) {
+void OutboundConnection::on_event(TimePoint now) {
   if (!stream_) return;
   if (state_ == State::kConnecting) return opened(now);
   // The other side says nothing here: this is its end.
-  FrameStream::Input input = stream_->receive();
-  while (input == FrameStream::Input::kData) input = stream_->receive();
-  if (input == FrameStream::Input::kEmpty) return;
+  FramedSocket::Input input = stream_->receive();
+  while (input == FramedSocket::Input::kData) input = stream_->receive();
+  if (input == FramedSocket::Input::kEmpty) return;
   fail(0, now);
   tick(now);
 }
 
-void LetterLine::tick(TimePoint now) {
+void OutboundConnection::tick(TimePoint now) {
   if (const auto at = next(); at && now >= *at) return dial(now);
   if (state_ == State::kConnecting && now - dialed_at_ > kDialTime) return close();
   if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0, now);
 }
 
-std::optional<TimePoint> LetterLine::next() const {
+std::optional<TimePoint> OutboundConnection::next() const {
   if (state_ != State::kClosed || !lost_) return std::nullopt;
   return dialed_at_ + pause_;
 }
 
-void LetterLine::fail(int errno_value, TimePoint now) {
+void OutboundConnection::fail(int errno_value, TimePoint now) {
   close();
   const bool was_short = now - dialed_at_ < kShort;
   pause_ = was_short ? std::clamp(pause_ * 2, kFirstRedial, kLongestPause) : kFirstRedial;
@@ -115,7 +116,7 @@ void LetterLine::fail(int errno_value, TimePoint now) {
     lost_ = true;
 }
 
-void LetterLine::close() {
+void OutboundConnection::close() {
   if (stream_) epoll_.remove(stream_->fd().get());
   stream_.reset();
   waiting_.clear();

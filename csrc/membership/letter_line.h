@@ -14,7 +14,7 @@
 
 namespace ringdist {
 
-class LetterLine {
+class OutboundConnection {
  public:
   //   kClosed      nothing was said so far, or it broke; dialed when something is
   //   kConnecting  to another host; what is said meanwhile waits
@@ -23,13 +23,13 @@ class LetterLine {
   enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
 
   // Events of `epoll` come with the key.
-  LetterLine(ProcessId self, Recipient to, const Epoll& epoll, uint64_t key);
-  ~LetterLine() { close(); }
-  LetterLine(const LetterLine&) = delete;
-  LetterLine& operator=(const LetterLine&) = delete;
+  OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll, uint64_t key);
+  ~OutboundConnection() { close(); }
+  OutboundConnection(const OutboundConnection&) = delete;
+  OutboundConnection& operator=(const OutboundConnection&) = delete;
 
   State state() const { return state_; }
-  const Recipient& to() const { return to_; }
+  const PeerAddress& to() const { return to_; }
 
   // True once the kernel has the letter: the other gets it even if this process ends now. Else it
   // may come or not. `certain` letters may fill the socket's buffer; others leave room for them.
@@ -53,11 +53,11 @@ class LetterLine {
   bool write(ConstBytes letter, bool certain, TimePoint now);
 
   const ProcessId self_;
-  const Recipient to_;
+  const PeerAddress to_;
   const Epoll& epoll_;
   const uint64_t key_;
   State state_ = State::kClosed;
-  std::optional<FrameStream> stream_;
+  std::optional<FramedSocket> stream_;
   std::deque<std::vector<std::byte>> waiting_;
   bool lost_ = false;     // it ended by itself: whether the other one has, too, is to be seen
   uint64_t lineage_ = 0;  // the last that was spoken of

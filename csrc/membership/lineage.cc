@@ -12,57 +12,58 @@ constexpr int kManyKnocks = 8;
 
 }  // namespace
 
-Lineage::Lineage(ProcessId self, const Origin& origin, const Pace& pace, Post& post,
-                 std::shared_ptr<LineageOwner> owner, Later later)
+GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
+                               const PaxosTimeouts& pace, MembershipTransport& post,
+                               std::shared_ptr<GroupConsensusDelegate> owner, RunLater later)
     : self_(self),
       nonce_(origin.nonce),
       pace_(pace),
       post_(post),
       owner_(std::move(owner)),
       later_(std::move(later)) {
-  GenerationsHost& host = *this;  // a base that others do not see
+  GenerationLogDelegate& host = *this;  // a base that others do not see
   if (!origin.members.empty())
-    generations_ = std::make_unique<Generations>(self, GenerationId{0, origin.nonce},
-                                                 origin.members, pace, host);
+    generations_ = std::make_unique<GenerationLog>(self, GenerationId{0, origin.nonce},
+                                                   origin.members, pace, host);
 }
 
 // First who is near and gone: their deaths are known before anybody is asked.
-void Lineage::begin(TimePoint now) {
+void GroupConsensus::begin(TimePoint now) {
   now_ = now;
   if (!generations_) return knock(now);
   watch(now);
   generations_->begin(now);
 }
 
-void Lineage::begin_after(uint32_t generation, TimePoint now) {
+void GroupConsensus::begin_after(uint32_t generation, TimePoint now) {
   if (!generations_ || generations_->generation().number == generation) begin(now);
 }
 
-void Lineage::on_letter(ProcessId from, const Letter& letter, TimePoint now) {
+void GroupConsensus::on_letter(ProcessId from, const MembershipMessage& letter, TimePoint now) {
   now_ = now;
   switch (letter.kind) {
-    case Letter::Kind::kWithdrawn:
+    case MembershipMessage::Kind::kWithdrawn:
       return give_up(from, now);
-    case Letter::Kind::kKnock:
+    case MembershipMessage::Kind::kKnock:
       return on_knock(from, letter.body, now);
-    case Letter::Kind::kReached:
+    case MembershipMessage::Kind::kReached:
       return on_reached(from, letter.body, now);
-    case Letter::Kind::kAgreement: {
+    case MembershipMessage::Kind::kAgreement: {
       const auto message = decode_consensus(letter.body);
       if (message.ok()) on_agreement(from, message.value(), now);
     }
   }
 }
 
-void Lineage::on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+void GroupConsensus::on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   if (!generations_ && !become_member(message, now)) return;
   generations_->on_message(from, message, now);
   watch(now);  // it may be kept until the end of one of those is known
 }
 
-bool Lineage::become_member(const ConsensusMessage& message, TimePoint now) {
-  GenerationsHost& host = *this;
-  generations_ = Generations::admitted(self_, message, pace_, host, now);
+bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint now) {
+  GenerationLogDelegate& host = *this;
+  generations_ = GenerationLog::admitted(self_, message, pace_, host, now);
   if (!generations_) return false;
   owner_->on_installed(*message.made_by);
   for (const ProcessId process : given_up_) generations_->give_up(process, now);
@@ -70,30 +71,30 @@ bool Lineage::become_member(const ConsensusMessage& message, TimePoint now) {
   return true;
 }
 
-void Lineage::on_death(ProcessId process, TimePoint now) {
+void GroupConsensus::on_death(ProcessId process, TimePoint now) {
   now_ = now;
   if (!generations_) return dead_.push_back(process);
   generations_->on_death(process, now);
 }
 
-void Lineage::give_up(ProcessId process, TimePoint now) {
+void GroupConsensus::give_up(ProcessId process, TimePoint now) {
   now_ = now;
   if (!generations_) return given_up_.push_back(process);
   generations_->give_up(process, now);
 }
 
-std::optional<TimePoint> Lineage::next() const {
+std::optional<TimePoint> GroupConsensus::next() const {
   return generations_ ? generations_->next() : knock_at_;
 }
 
-std::string Lineage::describe(TimePoint now) const {
+std::string GroupConsensus::describe(TimePoint now) const {
   if (generations_) return generations_->describe(now);
   if (to_reach_.empty()) return "none of its members has reached this process";
   return std::to_string(reached()) + " of its " + std::to_string(to_reach_.size()) +
          " members have reached this process";
 }
 
-void Lineage::tick(TimePoint now) {
+void GroupConsensus::tick(TimePoint now) {
   now_ = now;
   const auto at = next();
   if (!at) return;
@@ -102,12 +103,12 @@ void Lineage::tick(TimePoint now) {
   if (*at <= now) generations_->tick(now);
 }
 
-size_t Lineage::reached() const {
+size_t GroupConsensus::reached() const {
   return static_cast<size_t>(std::ranges::count_if(
       to_reach_, [this](ProcessId one) { return reached_by_.contains(one); }));
 }
 
-void Lineage::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
+void GroupConsensus::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
   Reader in(body);
   const auto reached = in.get<uint32_t>();
   if (!generations_ || !in.ok()) return;
@@ -115,16 +116,17 @@ void Lineage::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
   const std::string entry(text + sizeof reached, body.size() - sizeof reached);
   if (owner_->on_knock({from, entry}, reached)) return begin(now);
   const auto to = owner_->recipient(from);  // once it was looked at
-  if (!to || generations_->state() != Generations::State::kBegun) return;
+  if (!to || generations_->state() != GenerationLog::State::kBegun) return;
   Writer out;
   out.put(generations_->generation().number);
   out.put(static_cast<uint32_t>(generations_->members().size()));
   for (const ProcessId member : generations_->members()) out.put(member);
-  const auto answer = Letter{nonce_, Letter::Kind::kReached, out.take()}.encode();
+  const auto answer =
+      MembershipMessage{nonce_, MembershipMessage::Kind::kReached, out.take()}.encode();
   (void)post_.send(*to, nonce_, answer, /*certain=*/false, now);
 }
 
-void Lineage::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
+void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
   Reader in(body);
   const auto number = in.get<uint32_t>();
   std::vector<ProcessId> members;
@@ -132,68 +134,69 @@ void Lineage::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
   if (generations_ || !in.ended()) return;
   const bool was_by_all = is_reached_by_all();
   reached_by_.insert(from);
-  if (reached_in_ == Letter::kNoGeneration || number > reached_in_) {
+  if (reached_in_ == MembershipMessage::kNoGeneration || number > reached_in_) {
     reached_in_ = number;
     to_reach_ = std::move(members);
   }
   if (!was_by_all && is_reached_by_all()) knock(now);
 }
 
-void Lineage::knock(TimePoint now) {
+void GroupConsensus::knock(TimePoint now) {
   knock_at_ = now + (++knocks_ < kManyKnocks ? kFirstKnocks : kKnockEvery);
   const std::string entry = owner_->entry();
   const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
-  auto body = Writer().put(is_reached_by_all() ? reached_in_ : Letter::kNoGeneration).take();
+  auto body =
+      Writer().put(is_reached_by_all() ? reached_in_ : MembershipMessage::kNoGeneration).take();
   body.insert(body.end(), bytes, bytes + entry.size());
-  const auto letter = Letter{nonce_, Letter::Kind::kKnock, body}.encode();
+  const auto letter = MembershipMessage{nonce_, MembershipMessage::Kind::kKnock, body}.encode();
   for (const auto& [process, to] : owner_->recipients())
     if (process != self_) (void)post_.send(to, nonce_, letter, /*certain=*/false, now);
 }
 
-void Lineage::watch(TimePoint now) {
+void GroupConsensus::watch(TimePoint now) {
   for (const ProcessId process : generations_->members())
     if (process != self_)
       if (const auto to = owner_->recipient(process); to && to->kind == LinkKind::kLocal)
         post_.watch(*to, nonce_, now);
 }
 
-bool Lineage::is_near(ProcessId process) {
+bool GroupConsensus::is_near(ProcessId process) {
   const auto to = owner_->recipient(process);
   return to && to->kind == LinkKind::kLocal;
 }
 
-void Lineage::send(ProcessId to, const ConsensusMessage& message) {
+void GroupConsensus::send(ProcessId to, const ConsensusMessage& message) {
   (void)write(to, message, /*certain=*/false);
 }
 
-bool Lineage::send_near(ProcessId to, const ConsensusMessage& message) {
+bool GroupConsensus::send_near(ProcessId to, const ConsensusMessage& message) {
   return write(to, message, /*certain=*/true);
 }
 
-bool Lineage::write(ProcessId process, const ConsensusMessage& message, bool certain) {
+bool GroupConsensus::write(ProcessId process, const ConsensusMessage& message, bool certain) {
   const auto to = owner_->recipient(process);
   if (!to) return false;
   const auto body = encode(message);
-  const auto letter = Letter{nonce_, Letter::Kind::kAgreement, body}.encode();
+  const auto letter = MembershipMessage{nonce_, MembershipMessage::Kind::kAgreement, body}.encode();
   return post_.send(*to, nonce_, letter, certain, now_);
 }
 
-void Lineage::read_vote(const Ballot& ballot) {
+void GroupConsensus::read_vote(const Ballot& ballot) {
   const GenerationId generation = generations_->generation();
   owner_->read_vote(generation, [later = later_, generation,
                                  ballot](const Result<std::optional<Accepted>>& vote) {
-    later([generation, ballot, vote](Lineage& self, TimePoint now) {
+    later([generation, ballot, vote](GroupConsensus& self, TimePoint now) {
       self.now_ = now;
       self.generations_->on_vote_read(generation, ballot, vote, now);
     });
   });
 }
 
-void Lineage::cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
-                        const Accepted& vote) {
+void GroupConsensus::cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
+                               const Accepted& vote) {
   const GenerationId generation = generations_->generation();
   owner_->cast_vote(generation, before, vote, [later = later_, generation, ballot](bool cast) {
-    later([generation, ballot, cast](Lineage& self, TimePoint now) {
+    later([generation, ballot, cast](GroupConsensus& self, TimePoint now) {
       self.now_ = now;
       self.generations_->on_vote_cast(generation, ballot, cast, now);
     });

@@ -1,7 +1,7 @@
-// One rank's side of a group's generations, one after the other: its Generations with the post and
-// the group's owner as its host. Named by the nonce of the first generation. A candidate is no
-// member yet: it knocks at those it knows, and has Generations when it is told that it is one. The
-// membership thread's.
+// One rank's side of a group's generations, one after the other: its GenerationLog with the post
+// and the group's owner as its host. Named by the nonce of the first generation. A candidate is no
+// member yet: it knocks at those it knows, and has GenerationLog when it is told that it is one.
+// The membership thread's.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,24 @@
 namespace ringdist {
 
 // Where a lineage begins.
-struct Origin {
+struct InitialMembers {
   uint64_t nonce = 0;
   std::vector<ProcessId> members;  // by rank; of a candidate none
 };
 
-class Lineage final : private GenerationsHost {
+class GroupConsensus final : private GenerationLogDelegate {
  public:
   // Runs a task on the membership thread if the lineage is still there then; any thread.
-  using Later = std::function<void(std::function<void(Lineage&, TimePoint)>)>;
+  using RunLater = std::function<void(std::function<void(GroupConsensus&, TimePoint)>)>;
 
-  Lineage(ProcessId self, const Origin& origin, const Pace& pace, Post& post,
-          std::shared_ptr<LineageOwner> owner, Later later);
+  GroupConsensus(ProcessId self, const InitialMembers& origin, const PaxosTimeouts& pace,
+                 MembershipTransport& post, std::shared_ptr<GroupConsensusDelegate> owner,
+                 RunLater later);
 
   void begin(TimePoint now);
   // Of the generation after that one, if it is still the present one: somebody wants it.
   void begin_after(uint32_t generation, TimePoint now);
-  void on_letter(ProcessId from, const Letter& letter, TimePoint now);
+  void on_letter(ProcessId from, const MembershipMessage& letter, TimePoint now);
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);
   std::optional<TimePoint> next() const;
@@ -45,11 +46,11 @@ class Lineage final : private GenerationsHost {
   std::string describe(TimePoint now) const;
 
  private:
-  // GenerationsHost
+  // GenerationLogDelegate
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
   bool send_near(ProcessId to, const ConsensusMessage& message) override;
-  Standing freeze() override { return owner_->freeze(); }
+  PromiseInfo freeze() override { return owner_->freeze(); }
   void read_vote(const Ballot& ballot) override;
   void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                  const Accepted& vote) override;
@@ -72,16 +73,16 @@ class Lineage final : private GenerationsHost {
 
   const ProcessId self_;
   const uint64_t nonce_;
-  const Pace pace_;
-  Post& post_;
-  const std::shared_ptr<LineageOwner> owner_;
-  const Later later_;
+  const PaxosTimeouts pace_;
+  MembershipTransport& post_;
+  const std::shared_ptr<GroupConsensusDelegate> owner_;
+  const RunLater later_;
   TimePoint now_;
-  std::unique_ptr<Generations> generations_;  // null: a candidate
+  std::unique_ptr<GenerationLog> generations_;  // null: a candidate
   TimePoint knock_at_{};
   int knocks_ = 0;
   std::set<ProcessId> reached_by_;  // members of any generation
-  uint32_t reached_in_ = Letter::kNoGeneration;
+  uint32_t reached_in_ = MembershipMessage::kNoGeneration;
   std::vector<ProcessId> to_reach_;  // the members of that generation
   // What a candidate has heard that it will have to know.
   std::vector<ProcessId> dead_;

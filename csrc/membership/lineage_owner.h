@@ -13,15 +13,15 @@
 namespace ringdist {
 
 // On the membership thread, one call at a time. Only freeze() may take a while.
-class LineageOwner {
+class GroupConsensusDelegate {
  public:
   using VoteRead = std::function<void(const Result<std::optional<Accepted>>&)>;
   using VoteCast = std::function<void(bool)>;
 
-  virtual ~LineageOwner() = default;
+  virtual ~GroupConsensusDelegate() = default;
   // Of a member of some generation, or one that knocks.
-  virtual std::optional<Recipient> recipient(ProcessId process) = 0;
-  virtual std::map<ProcessId, Recipient> recipients() = 0;
+  virtual std::optional<PeerAddress> recipient(ProcessId process) = 0;
+  virtual std::map<ProcessId, PeerAddress> recipients() = 0;
   // Processes that are no members may knock.
   virtual bool lets_in() = 0;
   // Called now and again for a process that wants to become a member, until it is one. It reports
@@ -31,9 +31,9 @@ class LineageOwner {
   // Of a candidate, that wants to become one: its entry, with which it knocks.
   virtual std::string entry() = 0;
 
-  // As of GenerationsHost; of answers any thread tells, or nobody. A candidate that has become a
-  // member is told on_installed(), too.
-  virtual Standing freeze() = 0;
+  // As of GenerationLogDelegate; of answers any thread tells, or nobody. A candidate that has
+  // become a member is told on_installed(), too.
+  virtual PromiseInfo freeze() = 0;
   virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;
   virtual void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                          const Accepted& vote, VoteCast then) = 0;

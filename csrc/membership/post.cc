@@ -12,43 +12,45 @@ constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 
 }  // namespace
 
-Post::Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner)
+MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key,
+                                         Delegate& owner)
     : self_(self), epoll_(epoll), owner_(owner), next_key_(first_key) {}
 
-LetterLine& Post::to(const Recipient& recipient) {
+OutboundConnection& MembershipTransport::to(const PeerAddress& recipient) {
   auto& line = outgoing_[recipient.process];
   // It may have come to be known that the two share a host.
   if (!line || line->to() != recipient) {
     std::erase_if(keys_, [&](const auto& one) { return one.second == recipient.process; });
     keys_[next_key_] = recipient.process;
-    line = std::make_unique<LetterLine>(self_, recipient, epoll_, next_key_++);
+    line = std::make_unique<OutboundConnection>(self_, recipient, epoll_, next_key_++);
   }
   return *line;
 }
 
-bool Post::send(const Recipient& recipient, uint64_t lineage, ConstBytes letter, bool certain,
-                TimePoint now) {
-  LetterLine& line = to(recipient);
+bool MembershipTransport::send(const PeerAddress& recipient, uint64_t lineage, ConstBytes letter,
+                               bool certain, TimePoint now) {
+  OutboundConnection& line = to(recipient);
   const bool certain_now = line.send(lineage, letter, certain, now);
   settle(line);
   return certain_now;
 }
 
-void Post::watch(const Recipient& process, uint64_t lineage, TimePoint now) {
-  LetterLine& line = to(process);
+void MembershipTransport::watch(const PeerAddress& process, uint64_t lineage, TimePoint now) {
+  OutboundConnection& line = to(process);
   line.look(lineage, now);
   settle(line);
 }
 
-void Post::settle(LetterLine& line) {
-  if (line.state() == LetterLine::State::kDeserted && told_.insert(line.to().process).second)
+void MembershipTransport::settle(OutboundConnection& line) {
+  if (line.state() == OutboundConnection::State::kDeserted &&
+      told_.insert(line.to().process).second)
     owner_.on_deserted(line.to().process);
 }
 
-bool Post::adopt(FrameStream stream, ProcessId from, TimePoint now) {
+bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint now) {
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);
-  auto line = std::make_unique<Incoming>(std::move(stream), from, now);
+  auto line = std::make_unique<InboundConnection>(std::move(stream), from, now);
   if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return false;
   incoming_.emplace(key, std::move(line));
   on_event(key, now);  // some of it may have been read
@@ -56,7 +58,7 @@ bool Post::adopt(FrameStream stream, ProcessId from, TimePoint now) {
 }
 
 // False at its end.
-bool Post::read(Incoming& line, TimePoint now) {
+bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
   line.heard_at = now;
   for (;;) {
     for (;;) {
@@ -67,44 +69,44 @@ bool Post::read(Incoming& line, TimePoint now) {
       owner_.on_letter(line.from, frame.value()->body);
     }
     const auto input = line.stream.receive();
-    if (input == FrameStream::Input::kEmpty) return true;
-    if (input == FrameStream::Input::kEnd) return false;
+    if (input == FramedSocket::Input::kEmpty) return true;
+    if (input == FramedSocket::Input::kEnd) return false;
   }
 }
 
-void Post::take_in(ProcessId from, TimePoint now) {
+void MembershipTransport::take_in(ProcessId from, TimePoint now) {
   std::vector<uint64_t> keys;
   for (const auto& [key, line] : incoming_)
     if (line->from == from) keys.push_back(key);
   for (const uint64_t key : keys) on_event(key, now);
 }
 
-void Post::on_event(uint64_t key, TimePoint now) {
+void MembershipTransport::on_event(uint64_t key, TimePoint now) {
   if (const auto line = incoming_.find(key); line != incoming_.end()) {
     if (!read(*line->second, now)) close(key);
     return;
   }
   const auto process = keys_.find(key);
   if (process == keys_.end()) return;
-  LetterLine& line = *outgoing_.at(process->second);
+  OutboundConnection& line = *outgoing_.at(process->second);
   line.on_event(now);
   settle(line);
 }
 
-void Post::close(uint64_t key) {
+void MembershipTransport::close(uint64_t key) {
   const auto line = incoming_.find(key);
   epoll_.remove(line->second->stream.fd().get());
   incoming_.erase(line);
 }
 
-std::optional<TimePoint> Post::next() const {
+std::optional<TimePoint> MembershipTransport::next() const {
   std::optional<TimePoint> out;
   for (const auto& [process, line] : outgoing_)
     if (const auto at = line->next()) out = std::min(out.value_or(*at), *at);
   return out;
 }
 
-void Post::tick(TimePoint now) {
+void MembershipTransport::tick(TimePoint now) {
   // Who vanished with its host does not close it; who lives dials again.
   for (auto line = incoming_.begin(); line != incoming_.end();) {
     const auto next = std::next(line);
@@ -115,7 +117,7 @@ void Post::tick(TimePoint now) {
     line->second->tick(now);
     settle(*line->second);
     // One that is deserted stays so.
-    const bool idle = line->second->state() != LetterLine::State::kDeserted &&
+    const bool idle = line->second->state() != OutboundConnection::State::kDeserted &&
                       now - line->second->used_at() > kIdleLine;
     if (idle) std::erase_if(keys_, [&](const auto& one) { return one.second == line->first; });
     line = idle ? outgoing_.erase(line) : std::next(line);

@@ -17,11 +17,11 @@
 
 namespace ringdist {
 
-class Post {
+class MembershipTransport {
  public:
-  class Owner {
+  class Delegate {
    public:
-    virtual ~Owner() = default;
+    virtual ~Delegate() = default;
     virtual void on_letter(ProcessId from, ConstBytes letter) = 0;
     // Nobody serves that process' control socket any more, it is of this host. What it sent may
     // still wait with our control plane, and in take_in().
@@ -29,15 +29,16 @@ class Post {
   };
 
   // Events of `epoll`, which outlives it, with keys from `first_key` on are its.
-  Post(ProcessId self, const Epoll& epoll, uint64_t first_key, Owner& owner);
+  MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner);
 
-  // As of LetterLine.
-  bool send(const Recipient& to, uint64_t lineage, ConstBytes letter, bool certain, TimePoint now);
+  // As of OutboundConnection.
+  bool send(const PeerAddress& to, uint64_t lineage, ConstBytes letter, bool certain,
+            TimePoint now);
   // That process' end will be told. Again every second at least.
-  void watch(const Recipient& process, uint64_t lineage, TimePoint now);
+  void watch(const PeerAddress& process, uint64_t lineage, TimePoint now);
 
   // What another has dialed. False: it could not be; what it holds is lost.
-  bool adopt(FrameStream stream, ProcessId from, TimePoint now);
+  bool adopt(FramedSocket stream, ProcessId from, TimePoint now);
   // All that process has sent and the kernel has, on what was adopted.
   void take_in(ProcessId from, TimePoint now);
 
@@ -46,24 +47,24 @@ class Post {
   std::optional<TimePoint> next() const;
 
  private:
-  struct Incoming {
-    FrameStream stream;
+  struct InboundConnection {
+    FramedSocket stream;
     ProcessId from;
     TimePoint heard_at;
   };
 
-  LetterLine& to(const Recipient& recipient);
-  void settle(LetterLine& line);
-  bool read(Incoming& line, TimePoint now);
+  OutboundConnection& to(const PeerAddress& recipient);
+  void settle(OutboundConnection& line);
+  bool read(InboundConnection& line, TimePoint now);
   void close(uint64_t key);
 
   const ProcessId self_;
   const Epoll& epoll_;
-  Owner& owner_;
+  Delegate& owner_;
   uint64_t next_key_;
-  std::map<uint64_t, std::unique_ptr<Incoming>> incoming_;  // by key
-  std::map<uint64_t, ProcessId> keys_;                      // of what goes out
-  std::map<ProcessId, std::unique_ptr<LetterLine>> outgoing_;
+  std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by key
+  std::map<uint64_t, ProcessId> keys_;                               // of what goes out
+  std::map<ProcessId, std::unique_ptr<OutboundConnection>> outgoing_;
   std::set<ProcessId> told_;  // that are deserted
 };
 

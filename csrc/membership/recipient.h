@@ -8,12 +8,12 @@
 namespace ringdist {
 
 // Another process, and where its control plane listens.
-struct Recipient {
+struct PeerAddress {
   ProcessId process = 0;
   LinkKind kind = LinkKind::kTcp;  // kLocal: of this host
   std::string address;
 
-  bool operator==(const Recipient&) const = default;
+  bool operator==(const PeerAddress&) const = default;
 };
 
 }  // namespace ringdist

@@ -14,7 +14,7 @@
 
 namespace ringdist {
 
-class Tasks {
+class TaskQueue {
  public:
   using Task = std::function<void(TimePoint now)>;
 

@@ -6,7 +6,7 @@
 
 namespace ringdist {
 
-void Batch::add(std::vector<OpRequest> parts) {
+void FusedCalls::add(std::vector<OpRequest> parts) {
   for (OpRequest& part : parts) keep(std::exchange(part.keep_alive, nullptr));
   if (requests_.empty()) {
     requests_ = std::move(parts);
@@ -16,7 +16,7 @@ void Batch::add(std::vector<OpRequest> parts) {
   merge(std::move(parts[0]));
 }
 
-void Batch::merge(OpRequest part) {
+void FusedCalls::merge(OpRequest part) {
   OpRequest& all = requests_[0];
   check(part.kind == Collective::kAllreduce && all.kind == Collective::kAllreduce &&
             part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.blocks &&
@@ -29,7 +29,7 @@ void Batch::merge(OpRequest part) {
   all.count = all.output.count();
 }
 
-std::vector<OpRequest> Batch::take_requests() {
+std::vector<OpRequest> FusedCalls::take_requests() {
   const auto memory = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(kept_));
   for (OpRequest& request : requests_) request.keep_alive = memory;
   open_ = requests_.size();
@@ -38,12 +38,12 @@ std::vector<OpRequest> Batch::take_requests() {
   return std::move(requests_);
 }
 
-std::vector<std::shared_ptr<Op>> Batch::take_ends() {
+std::vector<std::shared_ptr<Op>> FusedCalls::take_ends() {
   running_.reset();
   return std::exchange(ends_, {});
 }
 
-bool Batch::end_one(const Error& error) {
+bool FusedCalls::end_one(const Error& error) {
   check(open_ > 0, "an op ends once");
   if (error && !error_) error_ = error;
   return --open_ == 0;

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-class Batch {
+class FusedCalls {
  public:
   // Before add(): what a caller waits for, and what lives until all has ended.
   void add_end(std::shared_ptr<Op> end) { ends_.push_back(std::move(end)); }

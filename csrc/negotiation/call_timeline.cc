@@ -13,8 +13,8 @@ std::string upper_case(std::string text) {
 
 }  // namespace
 
-CallTimeline::CallTimeline(Executor& executor, const LetterPost& post, int rank, std::string group,
-                           Send send, Discard discard)
+CallTimeline::CallTimeline(Dispatcher& executor, const GroupServiceDelegate& post, int rank,
+                           std::string group, Send send, Discard discard)
     : executor_(executor),
       rank_(rank),
       group_(std::move(group)),
@@ -33,7 +33,7 @@ void CallTimeline::stop(std::shared_ptr<Op> end) {
   timeline_.stop();
 }
 
-bool CallTimeline::record(std::shared_ptr<Recorder> recorder) {
+bool CallTimeline::record(std::shared_ptr<TraceRecorder> recorder) {
   if (executor_.recorder() != own_) return false;
   executor_.set_recorder(recorder);
   own_ = std::move(recorder);
@@ -61,7 +61,7 @@ void CallTimeline::begin_batch() {
 
 // A row for each name, as Horovod has them; one for all that have none. Of other groups than that
 // of the timeline with the group's name.
-void CallTimeline::add(const NamedCall& call, TimePoint made, int last, Batch& batch) {
+void CallTimeline::add(const NamedCall& call, TimePoint made, int last, FusedCalls& batch) {
   const auto& recorder = executor_.recorder();
   if (!recorder) return;
   const bool has_none = call.name.starts_with(call.operation + ".noname.");
@@ -73,7 +73,7 @@ void CallTimeline::add(const NamedCall& call, TimePoint made, int last, Batch& b
   batch.add_span({row, what, "", now, now});
 }
 
-void CallTimeline::end_batch(const Batch& batch, const Error& error) {
+void CallTimeline::end_batch(const FusedCalls& batch, const Error& error) {
   const auto& recorder = executor_.recorder();
   if (!recorder) return;
   for (TraceSpan span : batch.spans()) {

@@ -17,15 +17,15 @@
 
 namespace ringdist {
 
-class CallTimeline final : private TimelineHost {
+class CallTimeline final : private TimelineDelegate {
  public:
   using Send = std::function<void(int rank, std::vector<std::byte> letter)>;
 
   using Discard = std::function<void(std::shared_ptr<void>)>;
 
   // `group`: its name. `discard`: does not throw.
-  CallTimeline(Executor& executor, const LetterPost& post, int rank, std::string group, Send send,
-               Discard discard);
+  CallTimeline(Dispatcher& executor, const GroupServiceDelegate& post, int rank, std::string group,
+               Send send, Discard discard);
 
   // As of Timeline.
   Error start(const std::string& path, bool marks_cycles);
@@ -41,27 +41,27 @@ class CallTimeline final : private TimelineHost {
   // A batch is about to run;
   void begin_batch();
   // in it that call, which this rank has made then; `last`: the rank that did so last.
-  void add(const NamedCall& call, TimePoint made, int last, Batch& batch);
+  void add(const NamedCall& call, TimePoint made, int last, FusedCalls& batch);
   // It has ended.
-  void end_batch(const Batch& batch, const Error& error);
+  void end_batch(const FusedCalls& batch, const Error& error);
 
  private:
-  // TimelineHost
+  // TimelineDelegate
   void send_timeline(int rank, std::vector<std::byte> letter) override {
     send_(rank, std::move(letter));
   }
-  bool record(std::shared_ptr<Recorder> recorder) override;
+  bool record(std::shared_ptr<TraceRecorder> recorder) override;
   void gathered(const Error& error) override;
   void discard(std::shared_ptr<void> what) noexcept override { discard_(std::move(what)); }
 
-  Executor& executor_;
+  Dispatcher& executor_;
   const int rank_;
   const std::string group_;
   const Send send_;
   const Discard discard_;
   Timeline timeline_;
-  std::shared_ptr<Recorder> own_;  // of the timeline
-  std::shared_ptr<Op> gathering_;  // ends when it is there
+  std::shared_ptr<TraceRecorder> own_;  // of the timeline
+  std::shared_ptr<Op> gathering_;       // ends when it is there
 };
 
 }  // namespace ringdist

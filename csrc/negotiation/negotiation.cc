@@ -6,13 +6,14 @@
 
 namespace ringdist {
 
-Negotiation::Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationSeat> seat,
+Negotiation::Negotiation(std::shared_ptr<Communicator> group,
+                         std::shared_ptr<NegotiationController> seat,
                          std::shared_ptr<Communicator> letters)
     : group_(std::move(group)), seat_(std::move(seat)), letters_(std::move(letters)) {}
 
 Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communicator> group,
                                                          NegotiationOptions options) {
-  auto seat = std::make_shared<NegotiationSeat>(group, options);
+  auto seat = std::make_shared<NegotiationController>(group, options);
   auto letters = group->sibling("/names", seat);
   if (!letters.ok()) return letters.error();
   return std::shared_ptr<Negotiation>(
@@ -25,7 +26,7 @@ Error Negotiation::failure() const {
 }
 
 std::shared_ptr<Op> Negotiation::make_end(Milliseconds timeout) const {
-  auto out = std::make_shared<PooledOp>(OpRequest(), group_->context().pool());
+  auto out = std::make_shared<DeferredReleaseOp>(OpRequest(), group_->context().pool());
   out->started = Clock::now();
   out->deadline = out->started + (timeout.count() > 0 ? timeout : group_->timeout());
   return out;
@@ -40,8 +41,8 @@ Error Negotiation::hand_over(Task task, bool will_wait) {
                 "'"};
   if (Error error = failure())
     return error.prefixed("ringdist: group '" + group_->name() + "' has failed: ");
-  Lane& lane = group_->context().lane();
-  const auto turn = will_wait ? Lane::Turn(lane) : Lane::Turn();
+  ProgressEngine& lane = group_->context().lane();
+  const auto turn = will_wait ? ProgressEngine::Guard(lane) : ProgressEngine::Guard();
   if (turn && !lane.has_tasks()) {
     task();
     return {};
@@ -68,7 +69,8 @@ Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
                        "synchronized; use another name, or synchronize() that one first");
     at->second = {end};
   }
-  auto open = std::make_shared<NegotiationSeat::Open>(NegotiationSeat::Open{std::move(call), end});
+  auto open = std::make_shared<NegotiationController::PendingCall>(
+      NegotiationController::PendingCall{std::move(call), end});
   const Error error = hand_over([seat = seat_, open] { seat->call(std::move(*open)); }, will_wait);
   if (!error) return end;
   std::lock_guard lock(mutex_);
@@ -84,9 +86,9 @@ void Negotiation::release(const std::string& name, const Op& end) {
   if (end.finished()) taken_.erase(at);
 }
 
-Result<NegotiationSeat::Join> Negotiation::join(FillOnDevice on_device) {
-  NegotiationSeat::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1),
-                            std::move(on_device)};
+Result<NegotiationController::Join> Negotiation::join(FillOnDevice on_device) {
+  NegotiationController::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1),
+                                  std::move(on_device)};
   out.end->deadline = TimePoint::max();  // others may have much to do still
   {
     std::lock_guard lock(mutex_);
@@ -129,7 +131,7 @@ Result<std::shared_ptr<Op>> Negotiation::stop_timeline() {
 
 void Negotiation::close() {
   if (group_->context().forked()) return;
-  Lane& lane = group_->context().lane();
+  ProgressEngine& lane = group_->context().lane();
   const auto idle = [seat = seat_] { return seat->idle(); };
   (void)lane.call_until(idle, Clock::now() + Context::kFinishTime);
   (void)lane.call([seat = seat_] { seat->close(); }, Clock::now() + Context::kFinishTime);

@@ -39,13 +39,14 @@ class Negotiation {
 
   // This rank makes no calls until all have joined; what others call until then it takes part in
   // (stand_in.h), where that can be.
-  Result<NegotiationSeat::Join> join(FillOnDevice on_device = nullptr);
+  Result<NegotiationController::Join> join(FillOnDevice on_device = nullptr);
 
   // On rank 0: NegotiatorOptions of what is decided from now on.
   Error tune(int64_t fusion_bytes, int batches_in_flight);
   // On rank 0: all record what their calls do, until it stops that. Then a file for each rank is
   // beside `path` (Timeline::part_of), but for a rank that could not write. Errors: as of
-  // NegotiationSeat, and that of the group; the op's, too. It waits for the ranks to be there.
+  // NegotiationController, and that of the group; the op's, too. It waits for the ranks to be
+  // there.
   Error start_timeline(const std::string& path, bool marks_cycles);
   Result<std::shared_ptr<Op>> stop_timeline();
 
@@ -59,14 +60,14 @@ class Negotiation {
   Communicator& group() { return *group_; }
 
  private:
-  Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationSeat> seat,
+  Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationController> seat,
               std::shared_ptr<Communicator> letters);
   std::shared_ptr<Op> make_end(Milliseconds timeout) const;
   template <typename Task>
   Error hand_over(Task task, bool will_wait);
 
   const std::shared_ptr<Communicator> group_;
-  const std::shared_ptr<NegotiationSeat> seat_;
+  const std::shared_ptr<NegotiationController> seat_;
   const std::shared_ptr<Communicator> letters_;  // the sibling, in which the seat is
 
   std::mutex mutex_;

@@ -7,7 +7,7 @@ namespace ringdist {
 
 struct NegotiationOptions {
   NegotiatorOptions order;
-  Duration warn_after = std::chrono::seconds(60);  // as of StallWatch
+  Duration warn_after = std::chrono::seconds(60);  // as of StallInspector
 };
 
 }  // namespace ringdist

@@ -8,7 +8,8 @@
 
 namespace ringdist {
 
-NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, NegotiationOptions options)
+NegotiationController::NegotiationController(std::shared_ptr<Communicator> group,
+                                             NegotiationOptions options)
     : name_(group->name()),
       rank_(group->rank()),
       options_(options),
@@ -16,25 +17,26 @@ NegotiationSeat::NegotiationSeat(std::shared_ptr<Communicator> group, Negotiatio
       group_(std::move(group)),
       devices_(std::make_shared<DeviceQueue>(group_)) {}
 
-void NegotiationSeat::begin(LetterPost& post) {
+void NegotiationController::begin(GroupServiceDelegate& post) {
   post_ = &post;
   const int size = static_cast<int>(post.topology().host_of.size());
-  negotiator_.emplace(static_cast<NegotiatorHost&>(*this), post.topology(), rank_, options_.order);
-  stalls_.emplace(static_cast<StallHost&>(*this), rank_, size, options_.warn_after);
+  negotiator_.emplace(static_cast<NegotiatorDelegate&>(*this), post.topology(), rank_,
+                      options_.order);
+  stalls_.emplace(static_cast<StallDelegate&>(*this), rank_, size, options_.warn_after);
   timeline_.emplace(
       executor(), post, rank_, name_,
       [this](int rank, std::vector<std::byte> letter) {
-        this->post(Letter::kTimeline, rank, std::move(letter));
+        this->post(MessageKind::kTimeline, rank, std::move(letter));
       },
       [this](std::shared_ptr<void> what) { discard(std::move(what)); });
   if (const auto wanted = std::exchange(timeline_wanted_, std::nullopt))
     if (Error error = timeline_->start(wanted->first, wanted->second)) warn(error.message());
-  for (Open& open : std::exchange(waiting_, {})) make(std::move(open));
+  for (PendingCall& open : std::exchange(waiting_, {})) make(std::move(open));
   if (join_) negotiator_->join();
   settle();
 }
 
-void NegotiationSeat::call(Open open) {
+void NegotiationController::call(PendingCall open) {
   if (cause_) return end_one(open, cause_);
   if (join_)  // since it was asked whether it had
     return end_one(open, Error(ErrorKind::kInvalidArgument,
@@ -44,14 +46,14 @@ void NegotiationSeat::call(Open open) {
   settle();
 }
 
-void NegotiationSeat::make(Open open) {
+void NegotiationController::make(PendingCall open) {
   const auto [at, is_new] = open_.emplace(open.call.name, std::move(open));
   check(is_new, "a name is of one call at a time");
   const NamedCall& call = at->second.call;
   negotiator_->call(call.name, call.description, call.extra);
 }
 
-void NegotiationSeat::join(Join join) {
+void NegotiationController::join(Join join) {
   if (cause_) return finish(join.end, cause_);
   check(!join_, "a rank joins once");
   join_ = std::move(join);
@@ -60,25 +62,25 @@ void NegotiationSeat::join(Join join) {
   settle();
 }
 
-Error NegotiationSeat::on_letter(int rank, ConstBytes bytes) {
+Error NegotiationController::on_letter(int rank, ConstBytes bytes) {
   if (bytes.empty()) return {ErrorKind::kProtocol, "ringdist: negotiation: an empty message"};
-  const auto kind = static_cast<Letter>(bytes.back());
+  const auto kind = static_cast<MessageKind>(bytes.back());
   const ConstBytes letter = bytes.first(bytes.size() - 1);
-  if (kind == Letter::kStall) return stalls_->receive(rank, letter, Clock::now());
-  Error error = kind == Letter::kTimeline ? timeline_->receive(rank, letter)
-                                          : negotiator_->receive(rank, letter);
+  if (kind == MessageKind::kStall) return stalls_->receive(rank, letter, Clock::now());
+  Error error = kind == MessageKind::kTimeline ? timeline_->receive(rank, letter)
+                                               : negotiator_->receive(rank, letter);
   if (error) return error;
   settle();
   return {};
 }
 
-void NegotiationSeat::post(Letter kind, int rank, std::vector<std::byte> letter) {
+void NegotiationController::post(MessageKind kind, int rank, std::vector<std::byte> letter) {
   letter.push_back(static_cast<std::byte>(kind));
   post_->send_letter(rank, std::move(letter));
 }
 
 // Sends what there is to say. Last: the group may end in it.
-void NegotiationSeat::settle() {
+void NegotiationController::settle() {
   if (!post_) return;
   do {
     ran_at_once_ = false;
@@ -88,20 +90,20 @@ void NegotiationSeat::settle() {
   post_->await_letters(!open_.empty() || join_ || timeline_->gathers());
 }
 
-void NegotiationSeat::send(int rank, std::vector<std::byte> letter) {
-  post(Letter::kOrder, rank, std::move(letter));
+void NegotiationController::send(int rank, std::vector<std::byte> letter) {
+  post(MessageKind::kOrder, rank, std::move(letter));
 }
 
-void NegotiationSeat::send_stall(int rank, std::vector<std::byte> letter) {
-  post(Letter::kStall, rank, std::move(letter));
+void NegotiationController::send_stall(int rank, std::vector<std::byte> letter) {
+  post(MessageKind::kStall, rank, std::move(letter));
 }
 
-std::string NegotiationSeat::elsewhere() const {
+std::string NegotiationController::elsewhere() const {
   const std::string verdict = executor().verdict();
-  return verdict == Executor::kIdle ? "" : verdict;
+  return verdict == Dispatcher::kIdle ? "" : verdict;
 }
 
-std::pair<TimePoint, std::string> NegotiationSeat::waits() const {
+std::pair<TimePoint, std::string> NegotiationController::waits() const {
   std::pair<TimePoint, std::string> out{TimePoint::max(), ""};
   for (const auto& [name, open] : open_)
     if (open.end->started < out.first)
@@ -110,37 +112,37 @@ std::pair<TimePoint, std::string> NegotiationSeat::waits() const {
 }
 
 // In words.
-std::string NegotiationSeat::awaited(const std::string& name) const {
+std::string NegotiationController::awaited(const std::string& name) const {
   const std::string found = stalls_ ? stalls_->awaits(name) : "";
   return found.empty() ? "all ranks to call it" : found;
 }
 
-std::vector<StallHost::OpenCall> NegotiationSeat::open_calls() const {
+std::vector<StallDelegate::OpenCall> NegotiationController::open_calls() const {
   std::vector<OpenCall> out;
   for (const auto& [name, open] : open_) out.push_back({name, open.end->started});
   return out;
 }
 
-void NegotiationSeat::warn(const std::string& text) {
+void NegotiationController::warn(const std::string& text) {
   log(LogLevel::kWarn, "group '" + name_ + "': " + text);
 }
 
-Error NegotiationSeat::start_timeline(const std::string& path, bool marks_cycles) {
+Error NegotiationController::start_timeline(const std::string& path, bool marks_cycles) {
   if (cause_) return cause_;
   if (timeline_) return timeline_->start(path, marks_cycles);
   timeline_wanted_ = {path, marks_cycles};
   return {};
 }
 
-void NegotiationSeat::stop_timeline(std::shared_ptr<Op> end) {
+void NegotiationController::stop_timeline(std::shared_ptr<Op> end) {
   timeline_wanted_.reset();
   if (cause_ || !timeline_) return finish(end, cause_);
   timeline_->stop(std::move(end));
   settle();
 }
 
-void NegotiationSeat::run(const std::vector<CallTable::Agreed>& calls) {
-  auto batch = std::make_shared<Batch>();
+void NegotiationController::run(const std::vector<ResponseCache::AgreedCall>& calls) {
+  auto batch = std::make_shared<FusedCalls>();
   ++running_;
   Error error;
   try {
@@ -158,8 +160,8 @@ void NegotiationSeat::run(const std::vector<CallTable::Agreed>& calls) {
   discard(std::move(batch));
 }
 
-Error NegotiationSeat::start(const std::vector<CallTable::Agreed>& calls,
-                             const std::shared_ptr<Batch>& batch) {
+Error NegotiationController::start(const std::vector<ResponseCache::AgreedCall>& calls,
+                                   const std::shared_ptr<FusedCalls>& batch) {
   if (Error error = prepare(calls, *batch)) return error;
   std::vector<OpRequest> requests = batch->take_requests();
   if (requests.empty()) {
@@ -183,20 +185,21 @@ Error NegotiationSeat::start(const std::vector<CallTable::Agreed>& calls,
 }
 
 // What this rank has of it.
-Error NegotiationSeat::prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch) {
+Error NegotiationController::prepare(const std::vector<ResponseCache::AgreedCall>& calls,
+                                     FusedCalls& batch) {
   timeline_->begin_batch();
-  std::vector<std::shared_ptr<Open>> mine(calls.size());
+  std::vector<std::shared_ptr<PendingCall>> mine(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     auto found = open_.extract(calls[i].entry->name);
     if (found.empty() && !join_) return {ErrorKind::kAborted, "it has ended its calls"};
     if (found.empty()) continue;
-    mine[i] = std::make_shared<Open>(std::move(found.mapped()));
+    mine[i] = std::make_shared<PendingCall>(std::move(found.mapped()));
     timeline_->add(mine[i]->call, mine[i]->end->started, calls[i].last, batch);
     batch.add_end(std::move(mine[i]->end));  // which holds the op, and that holds the rest
     batch.keep(mine[i]);
   }
   for (size_t i = 0; i < calls.size(); ++i) {
-    const CallTable::Entry& entry = *calls[i].entry;
+    const ResponseCache::Entry& entry = *calls[i].entry;
     auto parts = mine[i] ? mine[i]->call.requests(entry.extras)
                          : stand_in_for(entry.description, join_->on_device);
     if (!parts.ok()) return parts.error();
@@ -205,7 +208,7 @@ Error NegotiationSeat::prepare(const std::vector<CallTable::Agreed>& calls, Batc
   return {};
 }
 
-void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& error) {
+void NegotiationController::ended(const std::shared_ptr<FusedCalls>& batch, const Error& error) {
   if (!batch->end_one(error)) return;
   finish(*batch, batch->error());
   if (cause_) return;
@@ -218,13 +221,13 @@ void NegotiationSeat::ended(const std::shared_ptr<Batch>& batch, const Error& er
   }
 }
 
-void NegotiationSeat::finish(Batch& batch, const Error& error) {
+void NegotiationController::finish(FusedCalls& batch, const Error& error) {
   --running_;
   timeline_->end_batch(batch, error);
   for (const auto& end : batch.take_ends()) finish(end, error);
 }
 
-void NegotiationSeat::fail(const std::string& name, const std::string& why) {
+void NegotiationController::fail(const std::string& name, const std::string& why) {
   auto mine = open_.extract(name);
   if (mine.empty()) return;
   end_one(mine.mapped(),
@@ -232,14 +235,14 @@ void NegotiationSeat::fail(const std::string& name, const std::string& why) {
                                           name_ + "': '" + name + "': " + why));
 }
 
-void NegotiationSeat::all_joined(int last) {
+void NegotiationController::all_joined(int last) {
   if (!join_) return;
   const Join join = *std::exchange(join_, std::nullopt);
   *join.last = last;
   finish(join.end, {});
 }
 
-Error NegotiationSeat::tick(TimePoint now) {
+Error NegotiationController::tick(TimePoint now) {
   for (const auto& [name, open] : open_)
     if (now > open.end->deadline)
       return {ErrorKind::kTimeout,
@@ -253,7 +256,7 @@ Error NegotiationSeat::tick(TimePoint now) {
   return {};
 }
 
-void NegotiationSeat::close() {
+void NegotiationController::close() {
   if (!cause_)
     cause_ = Error(ErrorKind::kAborted, "ringdist: group '" + name_ +
                                             "' was destroyed before all ranks had "
@@ -263,7 +266,7 @@ void NegotiationSeat::close() {
   if (post_) post_->await_letters(false);
 }
 
-void NegotiationSeat::end(const Error& cause) noexcept {
+void NegotiationController::end(const Error& cause) noexcept {
   if (!cause_) cause_ = cause;
   post_ = nullptr;
   end_all();
@@ -281,34 +284,34 @@ void NegotiationSeat::end(const Error& cause) noexcept {
   if (group) discard(std::move(group));
 }
 
-void NegotiationSeat::end_all() noexcept {
+void NegotiationController::end_all() noexcept {
   for (; !waiting_.empty(); waiting_.pop_front()) end_one(waiting_.front(), cause_);
   for (; !open_.empty(); open_.erase(open_.begin())) end_one(open_.begin()->second, cause_);
   if (join_) finish(join_->end, cause_);
   join_.reset();
 }
 
-void NegotiationSeat::end_one(Open& open, const Error& error) noexcept {
+void NegotiationController::end_one(PendingCall& open, const Error& error) noexcept {
   finish(open.end, error);
   try {
-    discard(std::make_shared<Open>(std::move(open)));
+    discard(std::make_shared<PendingCall>(std::move(open)));
   } catch (...) {  // there is no memory: it goes here
   }
 }
 
 // Not here: tensors may need the GIL to go, and the group a store.
-void NegotiationSeat::discard(std::shared_ptr<void> what) noexcept {
+void NegotiationController::discard(std::shared_ptr<void> what) noexcept {
   try {
     context_.pool().run([what = std::move(what)] {});
   } catch (...) {  // there is no thread for it
   }
 }
 
-void NegotiationSeat::finish(const std::shared_ptr<Op>& op, const Error& error) noexcept {
+void NegotiationController::finish(const std::shared_ptr<Op>& op, const Error& error) noexcept {
   executor().finish_op(op, error);
 }
 
-std::string NegotiationSeat::dump() const {
+std::string NegotiationController::dump() const {
   std::string out;
   for (const auto& [name, open] : open_)
     out += "\n   '" + name + "', " + open.call.description.words + ": waits for " + awaited(name);

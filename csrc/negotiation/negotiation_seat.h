@@ -26,13 +26,13 @@
 
 namespace ringdist {
 
-class NegotiationSeat final : public Correspondent,
-                              private NegotiatorHost,
-                              private StallHost,
-                              public std::enable_shared_from_this<NegotiationSeat> {
+class NegotiationController final : public GroupService,
+                                    private NegotiatorDelegate,
+                                    private StallDelegate,
+                                    public std::enable_shared_from_this<NegotiationController> {
  public:
   // A call's caller waits for `end`.
-  struct Open {
+  struct PendingCall {
     NamedCall call;
     std::shared_ptr<Op> end;
   };
@@ -44,10 +44,10 @@ class NegotiationSeat final : public Correspondent,
   };
 
   // `group`: runs the calls.
-  NegotiationSeat(std::shared_ptr<Communicator> group, NegotiationOptions options);
+  NegotiationController(std::shared_ptr<Communicator> group, NegotiationOptions options);
 
   // No other of its name is open here. It ends with an error where negotiation has.
-  void call(Open open);
+  void call(PendingCall open);
   // Until it has ended, this rank makes no calls.
   void join(Join join);
   // As of Negotiator, once it has begun.
@@ -67,7 +67,7 @@ class NegotiationSeat final : public Correspondent,
   }
 
   // Correspondent
-  void begin(LetterPost& post) override;
+  void begin(GroupServiceDelegate& post) override;
   Error on_letter(int rank, ConstBytes letter) override;
   Error tick(TimePoint now) override;
   void end(const Error& cause) noexcept override;
@@ -75,16 +75,16 @@ class NegotiationSeat final : public Correspondent,
   std::string dump() const override;
 
  private:
-  // NegotiatorHost
+  // NegotiatorDelegate
   void send(int rank, std::vector<std::byte> letter) override;
-  void run(const std::vector<CallTable::Agreed>& batch) override;
+  void run(const std::vector<ResponseCache::AgreedCall>& batch) override;
   void fail(const std::string& name, const std::string& why) override;
   void all_joined(int last) override;
   std::string tell_apart(const CallDescription& one, const CallDescription& other) const override {
     return first_difference(one.content, other.content);
   }
 
-  // StallHost
+  // StallDelegate
   void send_stall(int rank, std::vector<std::byte> letter) override;
   std::string who(int rank) const override { return post_->who(rank); }
   std::vector<OpenCall> open_calls() const override;
@@ -93,21 +93,22 @@ class NegotiationSeat final : public Correspondent,
   void warn(const std::string& text) override;
 
   // Whose a letter is: its last byte.
-  enum class Letter : uint8_t { kOrder, kStall, kTimeline };
-  void post(Letter kind, int rank, std::vector<std::byte> letter);
+  enum class MessageKind : uint8_t { kOrder, kStall, kTimeline };
+  void post(MessageKind kind, int rank, std::vector<std::byte> letter);
 
   std::string awaited(const std::string& name) const;
-  void make(Open open);
-  Error start(const std::vector<CallTable::Agreed>& calls, const std::shared_ptr<Batch>& batch);
-  Error prepare(const std::vector<CallTable::Agreed>& calls, Batch& batch);
-  void ended(const std::shared_ptr<Batch>& batch, const Error& error);
-  void finish(Batch& batch, const Error& error);
+  void make(PendingCall open);
+  Error start(const std::vector<ResponseCache::AgreedCall>& calls,
+              const std::shared_ptr<FusedCalls>& batch);
+  Error prepare(const std::vector<ResponseCache::AgreedCall>& calls, FusedCalls& batch);
+  void ended(const std::shared_ptr<FusedCalls>& batch, const Error& error);
+  void finish(FusedCalls& batch, const Error& error);
   void settle();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
   void end_all() noexcept;
-  void end_one(Open& open, const Error& error) noexcept;
+  void end_one(PendingCall& open, const Error& error) noexcept;
   void discard(std::shared_ptr<void> what) noexcept;
-  Executor& executor() const { return context_.lane().executor(); }
+  Dispatcher& executor() const { return context_.lane().executor(); }
 
   const std::string name_;
   const int rank_;
@@ -115,13 +116,13 @@ class NegotiationSeat final : public Correspondent,
   Context& context_;                      // has the lane
   std::shared_ptr<Communicator> group_;   // null once it has ended
   std::shared_ptr<DeviceQueue> devices_;  // as the group
-  LetterPost* post_ = nullptr;            // while it has begun, and not ended
+  GroupServiceDelegate* post_ = nullptr;  // while it has begun, and not ended
   std::optional<Negotiator> negotiator_;
-  std::optional<StallWatch> stalls_;
+  std::optional<StallInspector> stalls_;
   std::optional<CallTimeline> timeline_;
   std::optional<std::pair<std::string, bool>> timeline_wanted_;  // path, marks: when it begins
-  std::deque<Open> waiting_;                                     // until it begins
-  std::map<std::string, Open> open_;
+  std::deque<PendingCall> waiting_;                              // until it begins
+  std::map<std::string, PendingCall> open_;
   std::optional<Join> join_;
   int running_ = 0;           // batches
   bool ran_at_once_ = false;  // one has, as there was nothing to run

@@ -20,7 +20,7 @@ namespace ringdist {
 struct FilledMemory {
   std::byte* data;
   std::shared_ptr<void> keep;
-  DevicePlace place;  // of who uses it
+  DeviceStream place;  // of who uses it
 };
 // Its first bytes, as many as the dtype has.
 using ElementBytes = std::array<std::byte, 16>;

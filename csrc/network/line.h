@@ -8,16 +8,16 @@
 
 namespace ringdist {
 
-class Line {
+class SerialLink {
  public:
-  struct Passage {
+  struct Transit {
     TimePoint first;  // when its first byte is through
     TimePoint last;
   };
 
   // Of a message whose first and last byte come then, and that alone would take `time`. In the
   // order of `first`.
-  Passage pass(TimePoint first, TimePoint last, Duration time) {
+  Transit pass(TimePoint first, TimePoint last, Duration time) {
     const TimePoint begin = std::max(first, free_);
     free_ = std::max(begin + time, last);
     return {begin, free_};

@@ -13,7 +13,7 @@
 
 namespace ringdist {
 
-class Turns {
+class FairQueue {
  public:
   struct Job {
     int id;

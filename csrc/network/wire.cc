@@ -6,21 +6,22 @@
 
 namespace ringdist {
 
-Wire::Wire(const NetworkCosts& costs, WireEvents& events, uint64_t seed, Duration jitter)
+NetworkModel::NetworkModel(const NetworkCosts& costs, NetworkModelDelegate& events, uint64_t seed,
+                           Duration jitter)
     : costs_(costs), events_(events), random_(seed), jitter_(jitter) {}
 
-int Wire::add_core(int host, double share) {
+int NetworkModel::add_core(int host, double share) {
   check(host >= 0 && share >= 1, "a core on no host");
   if (hosts_.size() <= static_cast<size_t>(host)) hosts_.resize(static_cast<size_t>(host) + 1);
   cores_.push_back({host, share, {}});
   return static_cast<int>(cores_.size()) - 1;
 }
 
-void Wire::link(int from_host, int to_host, Duration latency, double bytes_per_second) {
+void NetworkModel::link(int from_host, int to_host, Duration latency, double bytes_per_second) {
   links_[{from_host, to_host}] = {latency, bytes_per_second, {}};
 }
 
-int Wire::send(const Transfer& transfer) {
+int NetworkModel::send(const Transfer& transfer) {
   int id = static_cast<int>(messages_.size());
   if (free_ids_.empty()) {
     messages_.emplace_back();
@@ -36,9 +37,11 @@ int Wire::send(const Transfer& transfer) {
   return id;
 }
 
-void Wire::at(TimePoint time, int id) { queue_.add(std::max(time, now_), {Stage::kTime, id}); }
+void NetworkModel::at(TimePoint time, int id) {
+  queue_.add(std::max(time, now_), {Stage::kTime, id});
+}
 
-void Wire::move_to(TimePoint time) {
+void NetworkModel::move_to(TimePoint time) {
   while (queue_.next() && *queue_.next() <= time) {
     const auto event = queue_.pop();
     now_ = event.at;
@@ -47,7 +50,7 @@ void Wire::move_to(TimePoint time) {
   now_ = std::max(now_, time);
 }
 
-void Wire::happen(const What& what) {
+void NetworkModel::happen(const Event& what) {
   switch (what.stage) {
     case Stage::kWritten:
       return written(what.id);
@@ -65,23 +68,23 @@ void Wire::happen(const What& what) {
 }
 
 // A message that has not reached its receiver's host is on its way out.
-void Wire::work(int core) {
+void NetworkModel::work(int core) {
   const auto job = cores_[core].work.begin();
   if (!job) return;
-  const OnItsWay& one = messages_[job->id];
+  const InFlight& one = messages_[job->id];
   queue_.add(now_ + job->time, {one.reached ? Stage::kArrived : Stage::kWritten, job->id});
 }
 
-Turns& Wire::line_from(const Transfer& transfer) {
+FairQueue& NetworkModel::line_from(const Transfer& transfer) {
   Host& host = hosts_[cores_[transfer.from].host];
   return transfer.inside ? host.memory : host.out;
 }
 
-bool Wire::is_cut(const Transfer& transfer) const {
+bool NetworkModel::is_cut(const Transfer& transfer) const {
   return !transfer.inside && !cut_.empty() && cut_.contains(hosts_of(transfer));
 }
 
-void Wire::written(int id) {
+void NetworkModel::written(int id) {
   const Transfer transfer = messages_[id].transfer;
   Core& core = cores_[transfer.from];
   core.work.end();
@@ -92,13 +95,13 @@ void Wire::written(int id) {
   start_line(transfer);
 }
 
-void Wire::start_line(const Transfer& transfer) {
+void NetworkModel::start_line(const Transfer& transfer) {
   if (const auto job = line_from(transfer).begin()) put_on_line(job->id, job->time);
 }
 
-void Wire::put_on_line(int id, Duration time) {
+void NetworkModel::put_on_line(int id, Duration time) {
   queue_.add(now_ + time, {Stage::kLeft, id});
-  OnItsWay& one = messages_[id];
+  InFlight& one = messages_[id];
   TimePoint first = now_;
   one.last = now_ + time;
   Duration latency = costs_of(one.transfer).latency;
@@ -120,25 +123,25 @@ void Wire::put_on_line(int id, Duration time) {
   queue_.add(one.transfer.inside ? one.last : first, {Stage::kReached, id});
 }
 
-void Wire::keep_order(OnItsWay& one, TimePoint& first) {
+void NetworkModel::keep_order(InFlight& one, TimePoint& first) {
   Latest& latest = latest_[one.transfer.flow];
   latest.first = first = std::max(first, latest.first);
   latest.last = one.last = std::max(one.last, latest.last);
 }
 
-void Wire::left(int id) {
+void NetworkModel::left(int id) {
   const Transfer transfer = messages_[id].transfer;
   line_from(transfer).end();
   start_line(transfer);
-  OnItsWay& one = messages_[id];
+  InFlight& one = messages_[id];
   if (!one.reached && is_cut(transfer))
     one.leave_held = true;
   else
     events_.on_left(id);
 }
 
-void Wire::reached(int id) {
-  OnItsWay& one = messages_[id];
+void NetworkModel::reached(int id) {
+  InFlight& one = messages_[id];
   if (is_cut(one.transfer)) {
     cut_[hosts_of(one.transfer)].push_back(id);
     return;
@@ -156,14 +159,14 @@ void Wire::reached(int id) {
   if (std::exchange(one.leave_held, false)) events_.on_left(id);
 }
 
-void Wire::there(int id) {
+void NetworkModel::there(int id) {
   const Transfer& transfer = messages_[id].transfer;
   const int core = transfer.to;
   cores_[core].work.add(kIncoming, {id, end_time(costs_of(transfer), transfer.bytes)});
   work(core);
 }
 
-void Wire::arrived(int id) {
+void NetworkModel::arrived(int id) {
   const int core = messages_[id].transfer.to;
   cores_[core].work.end();
   work(core);
@@ -171,14 +174,14 @@ void Wire::arrived(int id) {
   free_ids_.push_back(id);
 }
 
-void Wire::hold(int core, bool held) {
+void NetworkModel::hold(int core, bool held) {
   cores_[core].work.hold(held);
   work(core);
 }
 
-void Wire::cut(int from_host, int to_host) { cut_.try_emplace({from_host, to_host}); }
+void NetworkModel::cut(int from_host, int to_host) { cut_.try_emplace({from_host, to_host}); }
 
-void Wire::heal(int from_host, int to_host) {
+void NetworkModel::heal(int from_host, int to_host) {
   const auto link = cut_.extract({from_host, to_host});
   if (link.empty()) return;
   for (const int id : link.mapped()) queue_.add(now_, {Stage::kReached, id});

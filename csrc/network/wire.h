@@ -38,23 +38,23 @@ struct Transfer {
   double copied = 1;    // of it, by its sender: what lies where it leaves from need not be
 };
 
-// Whom the Wire tells; it may be called from there.
-class WireEvents {
+// Whom the NetworkModel tells; it may be called from there.
+class NetworkModelDelegate {
  public:
-  virtual ~WireEvents() = default;
+  virtual ~NetworkModelDelegate() = default;
   virtual void on_left(int id) = 0;     // all of it is on the line: its memory is free
   virtual void on_arrived(int id) = 0;  // the last of it
   virtual void on_time(int id) = 0;     // of at()
 };
 
-class Wire {
+class NetworkModel {
  public:
   // Later than any real clock of a process, so that what was made by one is old.
   static constexpr TimePoint kStart{std::chrono::hours(24 * 365 * 50)};
 
   // `jitter`: each message's latency is longer by up to that, drawn from the seed.
-  Wire(const NetworkCosts& costs, WireEvents& events, uint64_t seed = 1,
-       Duration jitter = Duration(0));
+  NetworkModel(const NetworkCosts& costs, NetworkModelDelegate& events, uint64_t seed = 1,
+               Duration jitter = Duration(0));
 
   // A rank's core on a host; hosts are numbered from 0. `share`: how much slower than alone it has
   // its host's lines, where ranks that are not here use them as well.
@@ -83,7 +83,7 @@ class Wire {
 
  private:
   enum class Stage : uint8_t { kWritten, kLeft, kReached, kThere, kArrived, kTime };
-  struct What {
+  struct Event {
     Stage stage;
     int id;
   };
@@ -91,19 +91,19 @@ class Wire {
   struct Core {
     int host;
     double share;
-    Turns work;
+    FairQueue work;
   };
   struct Host {
-    Turns memory;
-    Turns out;
-    Line in;
+    FairQueue memory;
+    FairQueue out;
+    SerialLink in;
   };
   struct Link {
     Duration latency{0};
     double bytes_per_second = 0;
-    Line line;
+    SerialLink line;
   };
-  struct OnItsWay {
+  struct InFlight {
     Transfer transfer;
     TimePoint last;           // when its last byte reaches the receiver's host
     bool reached = false;     // its first has
@@ -121,13 +121,13 @@ class Wire {
   HostPair hosts_of(const Transfer& transfer) const {
     return {cores_[transfer.from].host, cores_[transfer.to].host};
   }
-  Turns& line_from(const Transfer& transfer);
+  FairQueue& line_from(const Transfer& transfer);
   bool is_cut(const Transfer& transfer) const;
   void work(int core);
   void start_line(const Transfer& transfer);
   void put_on_line(int id, Duration time);
-  void keep_order(OnItsWay& one, TimePoint& first);
-  void happen(const What& what);
+  void keep_order(InFlight& one, TimePoint& first);
+  void happen(const Event& what);
   void written(int id);
   void left(int id);
   void reached(int id);
@@ -135,16 +135,16 @@ class Wire {
   void arrived(int id);
 
   const NetworkCosts costs_;
-  WireEvents& events_;
+  NetworkModelDelegate& events_;
   std::mt19937_64 random_;
   const Duration jitter_;
   TimePoint now_ = kStart;
-  EventQueue<What> queue_;
+  EventQueue<Event> queue_;
   std::vector<Core> cores_;
   std::vector<Host> hosts_;
   std::map<HostPair, Link> links_;
   std::map<HostPair, std::vector<int>> cut_;  // with what waits
-  std::vector<OnItsWay> messages_;
+  std::vector<InFlight> messages_;
   std::vector<int> free_ids_;
   std::unordered_map<uint64_t, Latest> latest_;  // by flow, where latencies differ
 };

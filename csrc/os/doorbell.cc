@@ -14,9 +14,9 @@ namespace {
 constexpr int kPipeBytes = 4096;  // one page: many pipes of more count against a limit of the user
 
 // While it exists, a write to a pipe that nobody reads is an error only.
-class PipeSignalHeld {
+class ScopedSigpipeBlock {
  public:
-  PipeSignalHeld() {
+  ScopedSigpipeBlock() {
     sigemptyset(&only_);
     sigaddset(&only_, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &only_, &before_);
@@ -24,8 +24,8 @@ class PipeSignalHeld {
     sigset_t pending;
     theirs_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
   }
-  ~PipeSignalHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  PipeSignalHeld(const PipeSignalHeld&) = delete;
+  ~ScopedSigpipeBlock() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ScopedSigpipeBlock(const ScopedSigpipeBlock&) = delete;
 
   // The write has raised it, in this thread.
   void take_back() const {
@@ -41,7 +41,7 @@ class PipeSignalHeld {
 };
 
 void press(const Fd& button) {
-  const PipeSignalHeld held;
+  const ScopedSigpipeBlock held;
   const char one = 1;
   // A full pipe rings already.
   if (write(button.get(), &one, 1) < 0 && errno == EPIPE) held.take_back();
@@ -71,6 +71,6 @@ void Doorbell::drain() const {
 
 void Doorbell::ring() const { press(button_); }
 
-void Ringer::ring() const { press(button_); }
+void RemoteDoorbell::ring() const { press(button_); }
 
 }  // namespace ringdist

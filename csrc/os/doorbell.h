@@ -20,7 +20,7 @@ class Doorbell {
   void drain() const;
   // As one of the others would.
   void ring() const;
-  // What others need to ring: to be passed on, and for Ringer.
+  // What others need to ring: to be passed on, and for RemoteDoorbell.
   const Fd& button() const { return button_; }
   // Nobody is heard any more, and everybody who could ring sees it.
   void close() { heard_.reset(); }
@@ -33,9 +33,9 @@ class Doorbell {
 };
 
 // Another's. ring() may come from any thread.
-class Ringer {
+class RemoteDoorbell {
  public:
-  explicit Ringer(Fd button) : button_(std::move(button)) {}
+  explicit RemoteDoorbell(Fd button) : button_(std::move(button)) {}
 
   // Without effect on who is gone; never a SIGPIPE. Who has not heard for thousands of rings will.
   void ring() const;

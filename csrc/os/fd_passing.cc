@@ -57,7 +57,7 @@ Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds,
   return system_error("passing descriptors", problem);
 }
 
-Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
+Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
   iovec vector{note.data(), note.size()};
   Control control{};
   msghdr message{};
@@ -65,7 +65,7 @@ Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
   message.msg_iovlen = 1;
   message.msg_control = control.bytes.data();
   message.msg_controllen = control.bytes.size();
-  Received out;
+  ReceivedFds out;
   out.fds.reserve(kMaxPassedFds);
   int problem = 0;
   {

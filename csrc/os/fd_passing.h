@@ -21,13 +21,13 @@ inline constexpr size_t kMaxPassedFds = 8;
 Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds,
                     bool* later = nullptr);
 
-struct Received {
+struct ReceivedFds {
   size_t bytes = 0;  // 0: the other side has closed
   std::vector<Fd> fds;
 };
 // At most note.size() bytes and what came along with them; nothing there: no bytes and `empty`.
 // Errors: kPeerLost where the connection is broken; kSystem where this process can hold no more
 // descriptors.
-Result<Received> receive_with_fds(const Fd& socket, Bytes note, bool& empty);
+Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty);
 
 }  // namespace ringdist

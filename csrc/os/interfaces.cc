@@ -97,12 +97,13 @@ std::vector<std::string> split_spec(const std::string& spec) {
   return out;
 }
 
-std::vector<Interface> matching(const std::string& part, const std::vector<Interface>& candidates) {
+std::vector<NetworkInterface> matching(const std::string& part,
+                                       const std::vector<NetworkInterface>& candidates) {
   auto network = parse_network(part);
   bool exact = std::any_of(candidates.begin(), candidates.end(),
-                           [&](const Interface& i) { return i.name == part; });
-  std::vector<Interface> out;
-  for (const Interface& i : candidates) {
+                           [&](const NetworkInterface& i) { return i.name == part; });
+  std::vector<NetworkInterface> out;
+  for (const NetworkInterface& i : candidates) {
     if (!i.up) continue;
     bool match = network ? same_network(*parse_ip(i.address), network->bytes, network->bits)
                  : exact ? i.name == part
@@ -114,7 +115,7 @@ std::vector<Interface> matching(const std::string& part, const std::vector<Inter
   return out;
 }
 
-Error none_fits(const std::string& why, const std::vector<Interface>& candidates) {
+Error none_fits(const std::string& why, const std::vector<NetworkInterface>& candidates) {
   return Error(ErrorKind::kInvalidArgument,
                why + "; there are: " + format_interfaces(candidates) +
                    ". Set RINGDIST_SOCKET_IFNAME to a name, a name prefix or a network such as "
@@ -131,15 +132,15 @@ std::optional<std::vector<uint8_t>> source_address(const sockaddr* to, socklen_t
   return address_bytes(reinterpret_cast<const sockaddr*>(&from));
 }
 
-std::optional<Interface> holder_of(const std::vector<uint8_t>& address,
-                                   const std::vector<Interface>& candidates) {
-  for (const Interface& i : candidates)
+std::optional<NetworkInterface> holder_of(const std::vector<uint8_t>& address,
+                                          const std::vector<NetworkInterface>& candidates) {
+  for (const NetworkInterface& i : candidates)
     if (i.up && parse_ip(i.address) == address) return i;
   return std::nullopt;
 }
 
-std::optional<Interface> route_to(const std::string& host, int flags,
-                                  const std::vector<Interface>& candidates) {
+std::optional<NetworkInterface> route_to(const std::string& host, int flags,
+                                         const std::vector<NetworkInterface>& candidates) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_DGRAM;
@@ -160,11 +161,11 @@ std::optional<Interface> route_to(const std::string& host, int flags,
 
 // Where other hosts most likely are. The addresses belong to documentation networks: they are
 // routed like any other outside address, and nobody has them.
-std::optional<Interface> outside(const std::vector<Interface>& candidates) {
+std::optional<NetworkInterface> outside(const std::vector<NetworkInterface>& candidates) {
   for (const char* nobody : {"192.0.2.1", "2001:db8::1"})
     if (auto found = route_to(nobody, AI_NUMERICHOST, candidates)) return found;
-  const auto first =
-      std::ranges::find_if(candidates, [](const Interface& i) { return i.up && !i.loopback; });
+  const auto first = std::ranges::find_if(
+      candidates, [](const NetworkInterface& i) { return i.up && !i.loopback; });
   return first == candidates.end() ? std::nullopt : std::optional(*first);
 }
 
@@ -172,9 +173,9 @@ bool names_this_machine(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-Result<Interface> choose_by_route(const std::string& store_host,
-                                  const std::vector<Interface>& candidates) {
-  std::optional<Interface> found;
+Result<NetworkInterface> choose_by_route(const std::string& store_host,
+                                         const std::vector<NetworkInterface>& candidates) {
+  std::optional<NetworkInterface> found;
   if (!store_host.empty()) {
     found = route_to(store_host, 0, candidates);
     if (!found)
@@ -187,7 +188,7 @@ Result<Interface> choose_by_route(const std::string& store_host,
   // Debian's /etc/hosts maps a machine's own name to 127.0.1.1, which other hosts cannot reach.
   if (!names_this_machine(store_host))
     if (auto likely = outside(candidates)) found = likely;
-  for (const Interface& i : candidates)
+  for (const NetworkInterface& i : candidates)
     if (!found && i.loopback && i.up) found = i;
   if (!found) return none_fits("there is no network interface that is up", candidates);
   found->guessed = true;
@@ -196,11 +197,11 @@ Result<Interface> choose_by_route(const std::string& store_host,
 
 }  // namespace
 
-Result<std::vector<Interface>> list_interfaces() {
+Result<std::vector<NetworkInterface>> list_interfaces() {
   ifaddrs* found = nullptr;
   if (getifaddrs(&found) != 0) return system_error("getifaddrs", errno);
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, freeifaddrs);
-  std::vector<Interface> out;
+  std::vector<NetworkInterface> out;
   for (ifaddrs* i = found; i; i = i->ifa_next) {
     if (!i->ifa_addr) continue;
     auto bytes = address_bytes(i->ifa_addr);
@@ -210,13 +211,13 @@ Result<std::vector<Interface>> list_interfaces() {
     out.push_back({i->ifa_name, format_ip(bytes), prefix_bits(i->ifa_netmask), v6,
                    (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0});
   }
-  std::stable_partition(out.begin(), out.end(), [](const Interface& i) { return !i.ipv6; });
+  std::stable_partition(out.begin(), out.end(), [](const NetworkInterface& i) { return !i.ipv6; });
   return out;
 }
 
-std::string format_interfaces(const std::vector<Interface>& interfaces) {
+std::string format_interfaces(const std::vector<NetworkInterface>& interfaces) {
   std::string out;
-  for (const Interface& i : interfaces) {
+  for (const NetworkInterface& i : interfaces) {
     out.append(out.empty() ? "" : ", ").append(i.name).append(" ").append(i.address);
     out.append("/").append(std::to_string(i.prefix));
     if (i.loopback) out.append(" (loopback)");
@@ -225,13 +226,13 @@ std::string format_interfaces(const std::vector<Interface>& interfaces) {
   return out.empty() ? "none" : out;
 }
 
-Result<std::vector<Interface>> select_interfaces(const std::string& spec,
-                                                 const std::vector<Interface>& candidates) {
-  std::vector<Interface> out;
+Result<std::vector<NetworkInterface>> select_interfaces(
+    const std::string& spec, const std::vector<NetworkInterface>& candidates) {
+  std::vector<NetworkInterface> out;
   for (const std::string& part : split_spec(spec)) {
-    for (const Interface& i : matching(part, candidates)) {
+    for (const NetworkInterface& i : matching(part, candidates)) {
       bool known = std::any_of(out.begin(), out.end(),
-                               [&](const Interface& other) { return other.name == i.name; });
+                               [&](const NetworkInterface& other) { return other.name == i.name; });
       if (!known) out.push_back(i);
     }
   }
@@ -242,17 +243,17 @@ Result<std::vector<Interface>> select_interfaces(const std::string& spec,
   return out;
 }
 
-Result<std::vector<Interface>> choose_interfaces(const std::string& spec,
-                                                 const std::string& store_host) {
+Result<std::vector<NetworkInterface>> choose_interfaces(const std::string& spec,
+                                                        const std::string& store_host) {
   auto candidates = list_interfaces();
   if (!candidates.ok()) return candidates.error();
   if (!split_spec(spec).empty()) return select_interfaces(spec, candidates.value());
   auto chosen = choose_by_route(store_host, candidates.value());
   if (!chosen.ok()) return chosen.error();
-  return std::vector<Interface>{chosen.value()};
+  return std::vector<NetworkInterface>{chosen.value()};
 }
 
-Result<Interface> choose_interface(const std::string& spec, const std::string& store_host) {
+Result<NetworkInterface> choose_interface(const std::string& spec, const std::string& store_host) {
   auto all = choose_interfaces(spec, store_host);
   if (!all.ok()) return all.error();
   return all.value().front();

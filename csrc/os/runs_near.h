@@ -9,15 +9,15 @@
 
 namespace ringdist {
 
-class RunsNear {
+class ScopedAffinity {
  public:
-  explicit RunsNear(const CpuSet& cpus)
+  explicit ScopedAffinity(const CpuSet& cpus)
       : before_(CpuSet::of(pthread_self())), moved_(cpus.narrow(pthread_self())) {}
-  ~RunsNear() {
+  ~ScopedAffinity() {
     if (moved_) (void)before_.bind(pthread_self());
   }
-  RunsNear(const RunsNear&) = delete;
-  RunsNear& operator=(const RunsNear&) = delete;
+  ScopedAffinity(const ScopedAffinity&) = delete;
+  ScopedAffinity& operator=(const ScopedAffinity&) = delete;
 
  private:
   const CpuSet before_;

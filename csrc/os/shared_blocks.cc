@@ -22,15 +22,15 @@ size_t round_to_pages(size_t bytes) {
 // Others need descriptors, too.
 size_t most_blocks() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SharedBlocks::kMost;
-  return std::min<size_t>(SharedBlocks::kMost, limit.rlim_cur / 4);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SharedBlockRegistry::kMost;
+  return std::min<size_t>(SharedBlockRegistry::kMost, limit.rlim_cur / 4);
 }
 
 }  // namespace
 
 // Never destroyed: memory is freed, and forks happen, during exit too.
-SharedBlocks& SharedBlocks::of_process() {
-  static SharedBlocks& instance = make();
+SharedBlockRegistry& SharedBlockRegistry::of_process() {
+  static SharedBlockRegistry& instance = make();
   return instance;
 }
 
@@ -38,7 +38,7 @@ namespace {
 
 // Made when the library is loaded: a child that was forked while another thread made it would wait
 // for that for ever.
-[[maybe_unused]] const SharedBlocks& blocks_at_load = SharedBlocks::of_process();
+[[maybe_unused]] const SharedBlockRegistry& blocks_at_load = SharedBlockRegistry::of_process();
 
 // Of the calling thread. A forked child's begins outside: what the workers of a DataLoader allocate
 // nobody reads.
@@ -54,8 +54,8 @@ int& region_depth() {
 
 }  // namespace
 
-SharedBlocks& SharedBlocks::make() {
-  auto* made = new SharedBlocks;
+SharedBlockRegistry& SharedBlockRegistry::make() {
+  auto* made = new SharedBlockRegistry;
   pthread_atfork([] { of_process().mutex_.lock(); },
                  [] {
                    ++of_process().forks_;
@@ -70,26 +70,26 @@ SharedBlocks& SharedBlocks::make() {
 
 // What the parent keeps for its next tensors is no business of ours. Not destroyed, which would
 // take the lock of the fork guard, whose turn comes later.
-void SharedBlocks::after_fork_in_child() {
+void SharedBlockRegistry::after_fork_in_child() {
   watchers_.clear();
   regions_ = 0;
-  auto& gone = *new Gone;
+  auto& gone = *new RetiredBlocks;
   while (!idle_.empty()) drop_oldest(gone);
   for (const auto& block : gone) block->free();
 }
 
-bool SharedBlocks::in_region() { return region_depth() > 0; }
+bool SharedBlockRegistry::in_region() { return region_depth() > 0; }
 
-void SharedBlocks::enter_region() {
+void SharedBlockRegistry::enter_region() {
   if (region_depth()++ > 0) return;
   std::lock_guard lock(mutex_);
   ++regions_;
 }
 
-void SharedBlocks::leave_region() {
+void SharedBlockRegistry::leave_region() {
   int& depth = region_depth();
   if (depth == 0 || --depth > 0) return;
-  Gone gone;
+  RetiredBlocks gone;
   {
     std::lock_guard lock(mutex_);
     if (--regions_ > 0) return;
@@ -98,7 +98,7 @@ void SharedBlocks::leave_region() {
   retire(gone);
 }
 
-Result<std::byte*> SharedBlocks::allocate(size_t bytes) {
+Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
   const size_t size = round_to_pages(bytes);
   {
     std::lock_guard lock(mutex_);
@@ -121,11 +121,11 @@ Result<std::byte*> SharedBlocks::allocate(size_t bytes) {
 }
 
 // Memory that is lacking at its first use, or taken to the last page, gets processes killed.
-Error SharedBlocks::require_memory(size_t bytes) {
+Error SharedBlockRegistry::require_memory(size_t bytes) {
   const auto fits = [bytes](size_t available) { return bytes <= available - available / 16; };
   auto available = available_memory();
   if (!available || fits(*available)) return {};
-  Gone gone;
+  RetiredBlocks gone;
   {
     std::lock_guard lock(mutex_);
     while (!idle_.empty()) drop_oldest(gone);
@@ -140,7 +140,7 @@ Error SharedBlocks::require_memory(size_t bytes) {
 }
 
 // The smallest that is large enough and wastes little.
-std::byte* SharedBlocks::reuse(size_t bytes) {
+std::byte* SharedBlockRegistry::reuse(size_t bytes) {
   auto best = idle_.end();
   const auto size = [this](std::byte* data) { return blocks_.at(data).block->size(); };
   for (auto it = idle_.begin(); it != idle_.end(); ++it)
@@ -157,14 +157,14 @@ std::byte* SharedBlocks::reuse(size_t bytes) {
   return data;
 }
 
-void SharedBlocks::make_idle(std::byte* data, Entry& entry, Gone& gone) {
+void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& gone) {
   idle_.push_back(data);
   entry.idle = true;
   idle_bytes_ += entry.block->size();
   while (idle_bytes_ > kMostIdle) drop_oldest(gone);
 }
 
-void SharedBlocks::drop_oldest(Gone& gone) {
+void SharedBlockRegistry::drop_oldest(RetiredBlocks& gone) {
   const auto node = blocks_.find(idle_.front());
   gone.push_back(node->second.block);
   idle_bytes_ -= node->second.block->size();
@@ -173,7 +173,7 @@ void SharedBlocks::drop_oldest(Gone& gone) {
   count_.store(blocks_.size(), std::memory_order_release);
 }
 
-void SharedBlocks::retire(const Gone& gone) {
+void SharedBlockRegistry::retire(const RetiredBlocks& gone) {
   uint64_t lent = 0;
   for (const auto& block : gone) {
     block->free();
@@ -185,7 +185,7 @@ void SharedBlocks::retire(const Gone& gone) {
   for (const Doorbell* doorbell : watchers_) doorbell->ring();
 }
 
-Result<std::byte*> SharedBlocks::without(const Error& cause) {
+Result<std::byte*> SharedBlockRegistry::without(const Error& cause) {
   std::lock_guard lock(mutex_);
   if (!std::exchange(told_, true))
     log(LogLevel::kWarn, "shared memory has no room for more tensors, " + cause.message() +
@@ -193,8 +193,8 @@ Result<std::byte*> SharedBlocks::without(const Error& cause) {
   return nullptr;
 }
 
-bool SharedBlocks::free(std::byte* data) {
-  Gone gone;
+bool SharedBlockRegistry::free(std::byte* data) {
+  RetiredBlocks gone;
   {
     std::lock_guard lock(mutex_);
     const auto it = blocks_.find(data);
@@ -212,7 +212,7 @@ bool SharedBlocks::free(std::byte* data) {
   return true;
 }
 
-std::shared_ptr<SharedBlock> SharedBlocks::find(ConstBytes range) const {
+std::shared_ptr<SharedBlock> SharedBlockRegistry::find(ConstBytes range) const {
   if (count_.load(std::memory_order_acquire) == 0) return nullptr;
   std::lock_guard lock(mutex_);
   auto it = blocks_.upper_bound(const_cast<std::byte*>(range.data()));
@@ -221,17 +221,17 @@ std::shared_ptr<SharedBlock> SharedBlocks::find(ConstBytes range) const {
   return block->contains(range) && !block->inherited() ? block : nullptr;
 }
 
-void SharedBlocks::watch(const Doorbell& doorbell) {
+void SharedBlockRegistry::watch(const Doorbell& doorbell) {
   std::lock_guard lock(mutex_);
   watchers_.push_back(&doorbell);
 }
 
-void SharedBlocks::unwatch(const Doorbell& doorbell) {
+void SharedBlockRegistry::unwatch(const Doorbell& doorbell) {
   std::lock_guard lock(mutex_);
   std::erase(watchers_, &doorbell);
 }
 
-SharedBlocks::Figures SharedBlocks::figures() const {
+SharedBlockRegistry::Figures SharedBlockRegistry::figures() const {
   std::lock_guard lock(mutex_);
   Figures out{blocks_.size() - idle_.size(), 0, bytes_read_.load(std::memory_order_relaxed)};
   for (const auto& [data, entry] : blocks_) out.bytes += entry.idle ? 0 : entry.block->size();

@@ -17,11 +17,11 @@
 
 namespace ringdist {
 
-class SharedBlocks {
+class SharedBlockRegistry {
  public:
   static constexpr size_t kMost = 256;                  // each holds a descriptor
   static constexpr size_t kMostIdle = size_t{1} << 30;  // bytes
-  static SharedBlocks& of_process();
+  static SharedBlockRegistry& of_process();
 
   // Between the two a block that is freed is kept, for the next who needs one of its size: a new
   // one costs zeroes and page faults, here and at its readers. Regions may overlap, and lie in each
@@ -63,19 +63,19 @@ class SharedBlocks {
     uint64_t forks;  // when it was given out: a child may have it since
     bool idle = false;
   };
-  using Gone = std::vector<std::shared_ptr<SharedBlock>>;
+  using RetiredBlocks = std::vector<std::shared_ptr<SharedBlock>>;
 
-  SharedBlocks() = default;
-  static SharedBlocks& make();
+  SharedBlockRegistry() = default;
+  static SharedBlockRegistry& make();
   void after_fork_in_child();
   Result<std::byte*> without(const Error& cause);
   Error require_memory(size_t bytes);
   // With the lock held.
   std::byte* reuse(size_t bytes);
-  void make_idle(std::byte* data, Entry& entry, Gone& gone);
-  void drop_oldest(Gone& gone);
+  void make_idle(std::byte* data, Entry& entry, RetiredBlocks& gone);
+  void drop_oldest(RetiredBlocks& gone);
   // Without it.
-  void retire(const Gone& gone);
+  void retire(const RetiredBlocks& gone);
 
   mutable std::mutex mutex_;  // a leaf; held while the process forks
   std::map<std::byte*, Entry> blocks_ RINGDIST_GUARDED_BY(mutex_);

@@ -92,12 +92,12 @@ Result<Fd> listen_on(const Address& address, const std::string& text) {
   return fd;
 }
 
-Connecting failed(int errno_value, Error error) {
+ConnectAttempt failed(int errno_value, Error error) {
   return {Fd(), false, ConnectFailure{errno_value, std::move(error)}};
 }
 
-Connecting connect_to(const Address& address, const std::string& text) {
-  Connecting out;
+ConnectAttempt connect_to(const Address& address, const std::string& text) {
+  ConnectAttempt out;
   out.fd = open_socket(address.storage.ss_family);
   if (!out.fd) return failed(errno, system_error("socket", errno));
   if (address.storage.ss_family != AF_UNIX) set_no_delay(out.fd);
@@ -127,13 +127,13 @@ Result<Fd> listen_unix(const std::string& name) {
   return listen_on(*address, name);
 }
 
-Connecting connect_unix(const std::string& name) {
+ConnectAttempt connect_unix(const std::string& name) {
   auto address = unix_address(name);
   if (!address) return failed(EINVAL, bad_address(name));
   return connect_to(*address, name);
 }
 
-Connecting connect_tcp(const std::string& text) {
+ConnectAttempt connect_tcp(const std::string& text) {
   auto address = parse_address(text);
   if (!address) return failed(EINVAL, bad_address(text));
   return connect_to(*address, text);

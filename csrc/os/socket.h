@@ -27,14 +27,14 @@ struct ConnectFailure {
   int errno_value = 0;
   Error error;
 };
-struct Connecting {
+struct ConnectAttempt {
   Fd fd;
   bool pending = false;  // wait for writability, then ask connect_result
   std::optional<ConnectFailure> failure;
 };
 // EAGAIN means that the listener's queue is full.
-Connecting connect_unix(const std::string& name);
-Connecting connect_tcp(const std::string& address);  // as format_address writes it
+ConnectAttempt connect_unix(const std::string& name);
+ConnectAttempt connect_tcp(const std::string& address);  // as format_address writes it
 // errno of a pending connect that became writable, 0 on success.
 int connect_result(const Fd& fd);
 

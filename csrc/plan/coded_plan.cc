@@ -18,26 +18,26 @@ constexpr double kSegmentBytes = 32 * 1024;
 constexpr double kMostElements = 128 * 1024;
 constexpr double kLeastElements = 32 * 1024;
 
-double bits_of(const BlockPart& part) {
+double bits_of(const CodecMapPart& part) {
   return part.codecs.contribution->bits() + part.codecs.result->bits();
 }
 
-double all_bits(const BlockMap& map) {
+double all_bits(const CodecMap& map) {
   double out = 0;
-  for (const BlockPart& part : map.parts) out += bits_of(part) * static_cast<double>(part.count);
+  for (const CodecMapPart& part : map.parts) out += bits_of(part) * static_cast<double>(part.count);
   return out;
 }
 
-int64_t block_of(const BlockPart& part) {
+int64_t block_of(const CodecMapPart& part) {
   return std::max(part.codecs.contribution->block(), part.codecs.result->block());
 }
 
 // The most bytes of a message for elements [begin, end) of the map.
-size_t message_bytes(const BlockMap& map, int64_t begin, int64_t end, DType dtype, bool uncoded) {
+size_t message_bytes(const CodecMap& map, int64_t begin, int64_t end, DType dtype, bool uncoded) {
   size_t contribution = 0;
   size_t result = 0;
   size_t as_it_is = 0;
-  for (const BlockPart& part : map.parts) {
+  for (const CodecMapPart& part : map.parts) {
     const int64_t count = std::min(end, part.end()) - std::max(begin, part.offset);
     if (count <= 0) continue;
     contribution += max_frame_bytes(*part.codecs.contribution, count, dtype);
@@ -47,7 +47,7 @@ size_t message_bytes(const BlockMap& map, int64_t begin, int64_t end, DType dtyp
   return std::max({contribution, result, as_it_is});
 }
 
-Error check_part(const BlockPart& part, size_t index, DType dtype) {
+Error check_part(const CodecMapPart& part, size_t index, DType dtype) {
   const auto refuse = [&](const std::string& what) {
     return Error(ErrorKind::kInvalidArgument,
                  "codec of part " + std::to_string(index) + ": " + what);
@@ -63,7 +63,7 @@ Error check_part(const BlockPart& part, size_t index, DType dtype) {
   return {};
 }
 
-Error check_kind(const Request& request) {
+Error check_kind(const OpSpec& request) {
   const bool gathers = request.kind == Collective::kAllgather;
   const bool reduces =
       request.kind == Collective::kAllreduce || request.kind == Collective::kReduceScatter;
@@ -84,13 +84,13 @@ Error check_kind(const Request& request) {
 
 }  // namespace
 
-Error check_blocks(const Request& request, int size) {
+Error check_blocks(const OpSpec& request, int size) {
   if (Error error = check_kind(request)) return error;
-  const BlockMap& map = *request.blocks;
+  const CodecMap& map = *request.blocks;
   const int64_t parts = request.kind == Collective::kReduceScatter ? size : 1;
   int64_t at = 0;
   for (size_t i = 0; i < map.parts.size(); ++i) {
-    const BlockPart& part = map.parts[i];
+    const CodecMapPart& part = map.parts[i];
     check(part.offset == at && part.count >= 0, "a block map with gaps");
     at = part.end();
     if (Error error = check_part(part, i, request.dtype)) return error;
@@ -99,18 +99,18 @@ Error check_blocks(const Request& request, int size) {
   return {};
 }
 
-CodingLoss loss_of(const BlockMap& map) {
-  CodingLoss out = CodingLoss::kNothing;
-  for (const BlockPart& part : map.parts) {
-    if (block_of(part) > 1) return CodingLoss::kBlocks;
+CompressionLoss loss_of(const CodecMap& map) {
+  CompressionLoss out = CompressionLoss::kNothing;
+  for (const CodecMapPart& part : map.parts) {
+    if (block_of(part) > 1) return CompressionLoss::kBlocks;
     if (!part.codecs.contribution->exact() || !part.codecs.result->exact())
-      out = CodingLoss::kElements;
+      out = CompressionLoss::kElements;
   }
   return out;
 }
 
-std::vector<int64_t> coded_shards(const BlockMap& map, int shards) {
-  if (loss_of(map) == CodingLoss::kNothing) return even_shards(map.count(), shards);
+std::vector<int64_t> coded_shards(const CodecMap& map, int shards) {
+  if (loss_of(map) == CompressionLoss::kNothing) return even_shards(map.count(), shards);
   std::vector<int64_t> out{0};
   const double total = all_bits(map);
   double before = 0;  // bits of the parts before `part`
@@ -132,7 +132,7 @@ std::vector<int64_t> coded_shards(const BlockMap& map, int shards) {
   return out;
 }
 
-uint64_t coding_hash(const Request& request, int shards) {
+uint64_t coding_hash(const OpSpec& request, int shards) {
   Hash out;
   out.add(request.blocks->hash());
   if (request.kind == Collective::kAllreduce)
@@ -140,9 +140,9 @@ uint64_t coding_hash(const Request& request, int shards) {
   return out.value();
 }
 
-Result<int64_t> coded_segment_count(const Request& request, const CodedRanges& ranges,
+Result<int64_t> coded_segment_count(const OpSpec& request, const CompressedRanges& ranges,
                                     int64_t segment_bytes) {
-  const BlockMap& map = *request.blocks;
+  const CodecMap& map = *request.blocks;
   if (map.count() == 0) return int64_t{1};
   std::vector<int64_t> bounds{0, map.count()};
   if (request.kind == Collective::kAllreduce) bounds = coded_shards(map, ranges.shards);

@@ -13,19 +13,19 @@ namespace ringdist {
 // Errors (kInvalidArgument, kNotSupported): a collective, dtype or reduce op that cannot be
 // compressed, parts that do not cover the buffer, a codec that does not know the dtype, a residual
 // with a codec that may not have one.
-Error check_blocks(const Request& request, int size);
+Error check_blocks(const OpSpec& request, int size);
 
 // The least gentle of the map's codecs decides.
-CodingLoss loss_of(const BlockMap& map);
+CompressionLoss loss_of(const CodecMap& map);
 
 // So many shards of an allreduce, as near to equal encoded bytes as block boundaries allow. If
 // nothing is lost, those of an uncompressed op: with its algorithm, that gives its very bits.
-std::vector<int64_t> coded_shards(const BlockMap& map, int shards);
+std::vector<int64_t> coded_shards(const CodecMap& map, int shards);
 
 // Of the block map and the shards: what all ranks must have alike.
-uint64_t coding_hash(const Request& request, int shards);
+uint64_t coding_hash(const OpSpec& request, int shards);
 
-struct CodedRanges {
+struct CompressedRanges {
   int size = 1;
   int shards = 1;               // of an allreduce
   bool uncoded_inside = false;  // what stays inside a host is not encoded
@@ -33,7 +33,7 @@ struct CodedRanges {
 
 // Elements of a segment: long enough that headers do not count, short enough to overlap encoding
 // with the wire, and no message above `segment_bytes`. Error (kInvalidArgument) if nothing fits.
-Result<int64_t> coded_segment_count(const Request& request, const CodedRanges& ranges,
+Result<int64_t> coded_segment_count(const OpSpec& request, const CompressedRanges& ranges,
                                     int64_t segment_bytes);
 
 }  // namespace ringdist

@@ -175,7 +175,7 @@ std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segme
     compiled.segments = std::max<int64_t>(1, (count + segment_count - 1) / segment_count);
     number_edges(compiled, sends, receives);
     const int index = static_cast<int>(out->steps.size());
-    const auto record = [index](const std::vector<EdgeName>& edges, auto& ends) {
+    const auto record = [index](const std::vector<EdgeId>& edges, auto& ends) {
       for (size_t slot = 0; slot < edges.size(); ++slot)
         ends[{edges[slot].peer, edges[slot].edge}] = {index, static_cast<int>(slot)};
     };

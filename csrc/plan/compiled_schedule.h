@@ -21,7 +21,7 @@ struct Dependency {
   int64_t limit;  // elements of the other's range
 };
 
-struct EdgeName {
+struct EdgeId {
   int peer;
   uint32_t edge;
 };
@@ -31,8 +31,8 @@ struct CompiledStep {
   int64_t segments = 1;
   std::vector<Dependency> after;
   std::vector<int> before;        // steps that wait for this one, or follow it (Step::follows)
-  std::vector<EdgeName> out;      // one per `to`
-  std::vector<EdgeName> in;       // one per receiving source: recv and relay have one
+  std::vector<EdgeId> out;        // one per `to`
+  std::vector<EdgeId> in;         // one per receiving source: recv and relay have one
   std::vector<int> source_of_in;  // reduce: index into step.sources of each `in`
   // Where edges have codecs, a reduce (or an allgather's copy) encodes what it wrote, and the send
   // that follows takes those bytes: the values are encoded once. -1: none.

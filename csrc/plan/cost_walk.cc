@@ -16,14 +16,14 @@
 namespace ringdist {
 namespace {
 
-class Walk final : private WireEvents {
+class Simulation final : private NetworkModelDelegate {
  public:
   // `alike`: ranks r and r + alike are; those below it are walked.
-  Walk(const WalkRequest& request, int alike) : request_(request), alike_(alike) {}
+  Simulation(const SimulationRequest& request, int alike) : request_(request), alike_(alike) {}
 
   // False: there are too many steps.
   bool load();
-  Walked run();
+  SimulationResult run();
 
  private:
   struct Hop {
@@ -44,30 +44,30 @@ class Walk final : private WireEvents {
   void connect();
   void add_cores();
   void work(int rank);
-  void send(int rank, const WalkedRank::Done& what);
+  void send(int rank, const SimulatedRank::Done& what);
   void on_left(int id) override;
   void on_arrived(int id) override;
   void on_time(int id) override;
-  Walked totals(Duration time) const;
+  SimulationResult totals(Duration time) const;
 
-  const WalkRequest& request_;
+  const SimulationRequest& request_;
   const int alike_;
   int64_t joined_ = 1;
-  NetworkCosts costs_;        // of a message of joined segments
-  std::optional<Wire> wire_;  // once those are known
-  std::vector<WalkedRank> ranks_;
+  NetworkCosts costs_;                // of a message of joined segments
+  std::optional<NetworkModel> wire_;  // once those are known
+  std::vector<SimulatedRank> ranks_;
   std::vector<std::vector<Hop>> hops_;                        // by rank and out
   std::vector<std::vector<std::pair<int, int>>> senders_of_;  // by rank and in: (rank, out)
-  std::vector<Hop> on_the_way_;                               // by the Wire's ids
+  std::vector<Hop> on_the_way_;                               // by the NetworkModel's ids
   std::vector<std::pair<int, int>> credits_;                  // by the ids of its times
-  std::vector<WalkedRank::Done> done_;
+  std::vector<SimulatedRank::Done> done_;
   std::vector<char> ended_;  // by rank
   int unended_ = 0;
-  Walked walked_;
+  SimulationResult walked_;
   std::vector<Lines> lines_;  // by host
 };
 
-bool Walk::load() {
+bool Simulation::load() {
   Shape shape = request_.shape;
   shape.topology = request_.topology;
   auto schedules = schedules_to_walk(*request_.algorithm, request_.kind, std::move(shape), alike_);
@@ -84,7 +84,7 @@ bool Walk::load() {
 }
 
 // Counts what will be sent, and finds how much of it is to be one message.
-void Walk::join(const std::vector<Schedule>& schedules) {
+void Simulation::join(const std::vector<Schedule>& schedules) {
   int64_t messages = 0;
   int64_t longest = 1;  // segments
   for (const Schedule& schedule : schedules)
@@ -103,18 +103,18 @@ void Walk::join(const std::vector<Schedule>& schedules) {
     each->per_message *= joined_;
     each->framing *= joined_;
   }
-  WireEvents& events = *this;
+  NetworkModelDelegate& events = *this;
   wire_.emplace(costs_, events);
 }
 
 // The receiver's place among those that are walked sees its sender where it would be from there.
-void Walk::connect() {
+void Simulation::connect() {
   hops_.resize(ranks_.size());
   senders_of_.resize(ranks_.size());
   for (int from = 0; from < alike_; ++from) {
-    const WalkedRank& rank = ranks_[static_cast<size_t>(from)];
+    const SimulatedRank& rank = ranks_[static_cast<size_t>(from)];
     for (int at = 0; at < rank.outs(); ++at) {
-      const WalkedRank::Out& out = rank.out(at);
+      const SimulatedRank::Out& out = rank.out(at);
       const int to = out.peer % alike_;
       const int seen = (from + to - out.peer + size()) % size();
       const int in = ranks_[static_cast<size_t>(to)].find_in(seen, out.edge);
@@ -128,7 +128,7 @@ void Walk::connect() {
 }
 
 // Where a host has more ranks than are walked, those share its lines with the others.
-void Walk::add_cores() {
+void Simulation::add_cores() {
   const Topology& topology = request_.topology;
   std::vector<int> here(topology.hosts.size());
   lines_.resize(topology.hosts.size());
@@ -143,10 +143,10 @@ void Walk::add_cores() {
   }
 }
 
-void Walk::work(int rank) {
-  WalkedRank& one = ranks_[static_cast<size_t>(rank)];
+void Simulation::work(int rank) {
+  SimulatedRank& one = ranks_[static_cast<size_t>(rank)];
   while (one.work(done_)) {
-    for (const WalkedRank::Done& done : std::exchange(done_, {})) {
+    for (const SimulatedRank::Done& done : std::exchange(done_, {})) {
       if (done.sent) {
         send(rank, done);
         continue;
@@ -165,8 +165,8 @@ void Walk::work(int rank) {
   if (one.ended() && !std::exchange(ended_[static_cast<size_t>(rank)], char{1})) --unended_;
 }
 
-void Walk::send(int rank, const WalkedRank::Done& what) {
-  const WalkedRank& one = ranks_[static_cast<size_t>(rank)];
+void Simulation::send(int rank, const SimulatedRank::Done& what) {
+  const SimulatedRank& one = ranks_[static_cast<size_t>(rank)];
   const Hop& hop = hops_[static_cast<size_t>(rank)][static_cast<size_t>(what.at)];
   const int peer = one.out(what.at).peer;
   Transfer transfer;
@@ -187,35 +187,35 @@ void Walk::send(int rank, const WalkedRank::Done& what) {
   on_the_way_[id] = hop;
 }
 
-void Walk::on_left(int id) {
+void Simulation::on_left(int id) {
   const Hop hop = on_the_way_[static_cast<size_t>(id)];
   ranks_[static_cast<size_t>(hop.from)].left(hop.out);
   work(hop.from);
 }
 
-void Walk::on_arrived(int id) {
+void Simulation::on_arrived(int id) {
   const Hop hop = on_the_way_[static_cast<size_t>(id)];
   ranks_[static_cast<size_t>(hop.to)].arrived(hop.in);
   work(hop.to);
 }
 
-void Walk::on_time(int id) {
+void Simulation::on_time(int id) {
   const auto [rank, out] = credits_[static_cast<size_t>(id)];
   ranks_[static_cast<size_t>(rank)].consumed(out);
   work(rank);
 }
 
-Walked Walk::run() {
+SimulationResult Simulation::run() {
   for (int rank = 0; rank < alike_; ++rank) work(rank);
   while (unended_ > 0) {
     check(wire_->next().has_value(), "a schedule that does not end");
     wire_->move_to(*wire_->next());
   }
-  return totals(wire_->now() - Wire::kStart);
+  return totals(wire_->now() - NetworkModel::kStart);
 }
 
-Walked Walk::totals(Duration time) const {
-  Walked out = walked_;
+SimulationResult Simulation::totals(Duration time) const {
+  SimulationResult out = walked_;
   out.time = time;
   out.ranks = alike_;
   out.joined = joined_;
@@ -251,7 +251,7 @@ std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorith
   return out;
 }
 
-Result<Walked> walk(const WalkRequest& request) {
+Result<SimulationResult> walk(const SimulationRequest& request) {
   const Shape& shape = request.shape;
   check(request.algorithm->supports(request.kind), "a walk of what the algorithm does not have");
   check(request.topology.host_of.size() == static_cast<size_t>(shape.size),
@@ -263,7 +263,7 @@ Result<Walked> walk(const WalkRequest& request) {
     return likeness(*request.algorithm, request.kind, shape, request.topology, whole_hosts);
   };
   for (const bool whole_hosts : {true, false}) {
-    Walk walk(request, alike(whole_hosts));
+    Simulation walk(request, alike(whole_hosts));
     if (walk.load()) return walk.run();
   }
   return Error(ErrorKind::kNotSupported, std::string(request.algorithm->name) + " over " +

@@ -22,7 +22,7 @@
 
 namespace ringdist {
 
-struct WalkRequest {
+struct SimulationRequest {
   const Algorithm* algorithm = nullptr;  // supports `kind`
   Collective kind = Collective::kAllreduce;
   Shape shape;                // its rank is not read; no parts of their own sizes
@@ -41,7 +41,7 @@ struct WalkRequest {
   int64_t most_messages = INT64_MAX;
 };
 
-struct Walked {
+struct SimulationResult {
   Duration time{0};           // from the call, on all ranks at once, until the last rank has ended
   int64_t messages = 0;       // of all ranks
   int64_t bytes_inside = 0;   // payload of all messages inside hosts
@@ -52,7 +52,7 @@ struct Walked {
 };
 
 // Error: kNotSupported, the ranks differ and have more steps than are walked (kMostWalkedSteps).
-Result<Walked> walk(const WalkRequest& request);
+Result<SimulationResult> walk(const SimulationRequest& request);
 
 // Of all ranks that are walked together: about a gigabyte, and ten seconds.
 inline constexpr int64_t kMostWalkedSteps = 3'000'000;

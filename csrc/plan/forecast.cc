@@ -9,10 +9,10 @@ namespace ringdist {
 namespace {
 
 // Bytes that travel for an element: of contributions, of sums, or half of each.
-double element_bytes(const Request& request) {
+double element_bytes(const OpSpec& request) {
   if (!request.blocks) return static_cast<double>(dtype_size(request.dtype));
   double bits = 0;
-  for (const BlockPart& part : request.blocks->parts) {
+  for (const CodecMapPart& part : request.blocks->parts) {
     const double contribution = part.codecs.contribution->bits();
     const double result = part.codecs.result->bits();
     const double share = static_cast<double>(part.count) /
@@ -25,7 +25,7 @@ double element_bytes(const Request& request) {
   return bits / 8;
 }
 
-Planner planner_with(const ForecastRequest& wanted, std::string_view algorithm) {
+Planner planner_with(const ExplainRequest& wanted, std::string_view algorithm) {
   PlannerOptions options = wanted.options;
   if (!algorithm.empty()) options.algorithm = algorithm;
   Planner out(std::move(options));
@@ -33,8 +33,8 @@ Planner planner_with(const ForecastRequest& wanted, std::string_view algorithm) 
   return out;
 }
 
-Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorithm) {
-  Alternative out;
+PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algorithm) {
+  PlanAlternative out;
   out.algorithm = &algorithm;
   const Planner planner = planner_with(wanted, algorithm.name);
   const auto plan = planner.plan(wanted.request);
@@ -45,7 +45,7 @@ Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorith
   }
   out.cost = planner.cost_of(algorithm, wanted.request);
   out.plan = plan.value();
-  WalkRequest walked;
+  SimulationRequest walked;
   walked.algorithm = &algorithm;
   walked.kind = wanted.request.kind;
   walked.shape.size = wanted.options.size;
@@ -63,13 +63,13 @@ Alternative alternative(const ForecastRequest& wanted, const Algorithm& algorith
 
 }  // namespace
 
-Result<Forecast> forecast(const ForecastRequest& wanted) {
+Result<PlanExplanation> forecast(const ExplainRequest& wanted) {
   check(!wanted.request.endpoint && wanted.request.input_parts.empty() &&
             wanted.request.output_parts.empty(),
         "a forecast of what is not walked");
   const auto plan = planner_with(wanted, "").plan(wanted.request);
   if (!plan.ok()) return plan.error();
-  Forecast out;
+  PlanExplanation out;
   out.plan = plan.value();
   for (const Algorithm& algorithm : algorithms())
     if (algorithm.supports(wanted.request.kind))

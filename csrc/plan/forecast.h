@@ -18,29 +18,29 @@
 
 namespace ringdist {
 
-struct ForecastRequest {
+struct ExplainRequest {
   PlannerOptions options;  // its rank and costs are not read
-  Request request;         // of a collective; no parts of their own sizes
+  OpSpec request;          // of a collective; no parts of their own sizes
   Topology topology;       // of all ranks
   NetworkCosts costs;
-  int64_t most_messages = INT64_MAX;  // as of WalkRequest, for each algorithm
+  int64_t most_messages = INT64_MAX;  // as of SimulationRequest, for each algorithm
 };
 
 // An algorithm that has the collective.
-struct Alternative {
+struct PlanAlternative {
   const Algorithm* algorithm = nullptr;
-  std::string refusal;           // why it may not be taken; "": it may
-  Plan plan;                     // if it may
-  Duration cost{0};              // by the formula that the choice goes by
-  std::optional<Walked> walked;  // if it may, and there are not too many steps
+  std::string refusal;                     // why it may not be taken; "": it may
+  Plan plan;                               // if it may
+  Duration cost{0};                        // by the formula that the choice goes by
+  std::optional<SimulationResult> walked;  // if it may, and there are not too many steps
 };
 
-struct Forecast {
-  Plan plan;                              // the choice
-  std::vector<Alternative> alternatives;  // the choice among them, in the order of algorithms()
+struct PlanExplanation {
+  Plan plan;                                  // the choice
+  std::vector<PlanAlternative> alternatives;  // the choice among them, in the order of algorithms()
 };
 
 // Errors: as of Planner::plan().
-Result<Forecast> forecast(const ForecastRequest& wanted);
+Result<PlanExplanation> forecast(const ExplainRequest& wanted);
 
 }  // namespace ringdist

@@ -7,16 +7,16 @@
 
 namespace ringdist {
 
-CodingSeed PartPiece::seed(uint64_t op_number, int rank) const {
+CodecSeed CodecMapPiece::seed(uint64_t op_number, int rank) const {
   const uint64_t shared = random_at(op_number, static_cast<uint64_t>(index));
   return {shared, random_at(shared, static_cast<uint64_t>(rank))};
 }
 
-std::vector<PartPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t count) {
+std::vector<CodecMapPiece> pieces_of(const CodecMap& map, int64_t begin, int64_t count) {
   const int64_t end = begin + count;
-  std::vector<PartPiece> out;
+  std::vector<CodecMapPiece> out;
   auto it = std::upper_bound(map.parts.begin(), map.parts.end(), begin,
-                             [](int64_t at, const BlockPart& part) { return at < part.end(); });
+                             [](int64_t at, const CodecMapPart& part) { return at < part.end(); });
   for (; it != map.parts.end() && it->offset < end; ++it) {
     const int64_t from = std::max(begin, it->offset);
     const int64_t to = std::min(end, it->end());
@@ -26,7 +26,7 @@ std::vector<PartPiece> pieces_of(const BlockMap& map, int64_t begin, int64_t cou
 }
 
 // Of a partial sum in scratch, the own values that went into it say so.
-int64_t index_in_map(const CompiledSchedule& schedule, const Request& request, int step) {
+int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, int step) {
   const CompiledStep& compiled = schedule.steps[static_cast<size_t>(step)];
   if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)
     return index_in_map(schedule, request, compiled.producer);
@@ -38,15 +38,15 @@ int64_t index_in_map(const CompiledSchedule& schedule, const Request& request, i
                                                                 : range.offset;
 }
 
-const Codec& codec_of(EdgeMark mark, const CodecPair& codecs) {
-  if (mark == EdgeMark::kInside) return no_codec();
-  return mark == EdgeMark::kContribution ? *codecs.contribution : *codecs.result;
+const Codec& codec_of(EdgeKind mark, const CodecPair& codecs) {
+  if (mark == EdgeKind::kInside) return no_codec();
+  return mark == EdgeKind::kContribution ? *codecs.contribution : *codecs.result;
 }
 
-bool adds_own_raw(const Step& step, const BlockPart& part, int size) {
+bool adds_own_raw(const Step& step, const CodecMapPart& part, int size) {
   // A ring's partial sum is encoded with our values in it, and a host's adds what is not encoded.
   // An owner whose sum is encoded more finely than the contributions would only add noise.
-  const auto inside = [](const Source& source) { return source.mark == EdgeMark::kInside; };
+  const auto inside = [](const Source& source) { return source.mark == EdgeKind::kInside; };
   return step.sources.size() < static_cast<size_t>(size) ||
          std::ranges::any_of(step.sources, inside) ||
          part.codecs.result->bits() > part.codecs.contribution->bits() ||

@@ -47,8 +47,8 @@ bool shares_hosts(const PlanRequest& request) {
 
 // There, what codecs lose is not to be lost inside hosts, too.
 bool spares_hosts(const PlanRequest& request) {
-  const bool lossy =
-      request.coding_loss == CodingLoss::kElements || request.coding_loss == CodingLoss::kBlocks;
+  const bool lossy = request.coding_loss == CompressionLoss::kElements ||
+                     request.coding_loss == CompressionLoss::kBlocks;
   return lossy && shares_hosts(request);
 }
 
@@ -65,7 +65,7 @@ bool rounds_in_few_steps(const PlanRequest& request) {
   if (is_half(request.dtype) && request.kind != Collective::kReduce && few_on_one_host(request))
     return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  const bool rounds = is_half(request.dtype) || request.coding_loss == CodingLoss::kElements;
+  const bool rounds = is_half(request.dtype) || request.coding_loss == CompressionLoss::kElements;
   return rounds && input_count(request) <= kPreciseHalfBytes / element;
 }
 
@@ -74,14 +74,14 @@ std::string_view why_rank_order(const PlanRequest& request) {
   if (!reduces(request.kind)) return "";
   if (averages_integers(request)) return "an average of integers is added up by one rank";
   if (request.layout_deterministic) return "deterministic='layout' needs rank order";
-  if (request.coding_loss == CodingLoss::kBlocks)
+  if (request.coding_loss == CompressionLoss::kBlocks)
     return "a codec of blocks: two encodings, however many ranks there are";
   if (rounds_in_few_steps(request)) return "half precision, which rank order rounds once";
   return "";
 }
 
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
-  return algorithm.serves_codecs || request.coding_loss == CodingLoss::kUncoded;
+  return algorithm.serves_codecs || request.coding_loss == CompressionLoss::kUncoded;
 }
 
 double part_bytes(const PlanRequest& request) {
@@ -132,7 +132,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
   return out;
 }
 
-CostQuestion question_of(const PlanRequest& request) {
+CostQuery question_of(const PlanRequest& request) {
   return {request.kind,
           part_bytes(request),
           CostLayout(request.size, request.topology, request.root),
@@ -144,7 +144,7 @@ CostQuestion question_of(const PlanRequest& request) {
 // The first of those that cost least, or hardly more.
 const Algorithm* cheapest(const std::vector<const Algorithm*>& all, const PlanRequest& request) {
   if (all.size() == 1) return all.front();
-  CostQuestion question = question_of(request);
+  CostQuery question = question_of(request);
   if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks do not know it alike
   std::vector<double> costs;
   for (const Algorithm* one : all)
@@ -174,12 +174,12 @@ struct Choice {
 Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
     for (const Algorithm& algorithm : algorithms())
-      if (const Served* served = algorithm.find(request.kind);
+      if (const CollectiveImpl* served = algorithm.find(request.kind);
           served != nullptr && served->preference.best_for_codecs_between_hosts)
         return {&algorithm, "what stays inside a host is not encoded"};
-  if (request.coding_loss == CodingLoss::kNothing) {
+  if (request.coding_loss == CompressionLoss::kNothing) {
     PlanRequest plain = request;
-    plain.coding_loss = CodingLoss::kUncoded;
+    plain.coding_loss = CompressionLoss::kUncoded;
     const Choice uncoded = default_choice(plain);
     if (serves(*uncoded.algorithm, request)) return uncoded;
     const auto left = candidates(request, reduces(request.kind) && uncoded.algorithm->rank_ordered);
@@ -250,7 +250,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
     return Error(ErrorKind::kInvalidArgument,
                  "a segment of " + std::to_string(request.segment_bytes) +
                      " bytes holds no element of " + std::string(dtype_name(request.dtype)));
-  if (request.coding_loss != CodingLoss::kUncoded && request.layout_deterministic)
+  if (request.coding_loss != CompressionLoss::kUncoded && request.layout_deterministic)
     return Error(ErrorKind::kInvalidArgument,
                  "codec: deterministic='layout' takes uncompressed ops only: in most codecs an "
                  "element's bits depend on the block that it lies in, and no codec is excepted");
@@ -259,7 +259,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   Plan plan;
   plan.algorithm = chosen.value().algorithm;
   plan.why = chosen.value().why;
-  if (request.coding_loss != CodingLoss::kUncoded) return plan;
+  if (request.coding_loss != CompressionLoss::kUncoded) return plan;
   // Not by the parts: a rank of an alltoall does not know what the others send each other, and
   // ranks that disagree about the parts are to be told by the edge where they do.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();

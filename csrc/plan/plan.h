@@ -16,7 +16,7 @@ namespace ringdist {
 
 // What the codecs on an op's edges lose of a value that is encoded once more at every hop. The
 // planner knows no codec.
-enum class CodingLoss : uint8_t {
+enum class CompressionLoss : uint8_t {
   kUncoded,   // no codecs
   kNothing,   // plan as without
   kElements,  // they round each element by itself, as half precision does
@@ -38,7 +38,7 @@ struct PlanRequest {
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry
-  CodingLoss coding_loss = CodingLoss::kUncoded;
+  CompressionLoss coding_loss = CompressionLoss::kUncoded;
 };
 
 struct Plan {

@@ -10,16 +10,16 @@ namespace {
 
 constexpr size_t kMaxSchedules = 256;  // in each of the two tables
 
-bool has_parts(const Request& request) {
+bool has_parts(const OpSpec& request) {
   return !request.input_parts.empty() || !request.output_parts.empty();
 }
 
 // Not all edges of the op carry what every rank can work out.
-bool sizes_differ(const Request& request) {
+bool sizes_differ(const OpSpec& request) {
   return request.kind == Collective::kAlltoall || has_parts(request);
 }
 
-uint64_t plan_part(const Request& request, const Plan& plan) {
+uint64_t plan_part(const OpSpec& request, const Plan& plan) {
   const uint64_t where = request.on_device ? Fingerprint::kOnDevice : 0;
   if (request.endpoint) return where;
   const uint8_t codec = request.blocks ? request.blocks->codec_id() : 0;
@@ -29,7 +29,7 @@ uint64_t plan_part(const Request& request, const Plan& plan) {
 }  // namespace
 
 // Counts are often multiples of powers of two, and the table's size is a prime: it mixes enough.
-size_t Planner::AskedHash::operator()(const Asked& asked) const {
+size_t Planner::CacheKeyHash::operator()(const CacheKey& asked) const {
   const auto small = static_cast<size_t>(asked.kind) | static_cast<size_t>(asked.dtype) << 8 |
                      static_cast<size_t>(asked.reduce_op) << 16 |
                      static_cast<size_t>(asked.of_state) << 24 |
@@ -44,10 +44,10 @@ void Planner::set_network(const Topology& topology, const NetworkCosts& costs) {
   topology_ = topology.hosts.size() > 1 ? topology : Topology();
 }
 
-Result<PreparedPlan> Planner::prepare(const Request& request) {
+Result<PreparedPlan> Planner::prepare(const OpSpec& request) {
   if (request.endpoint || request.blocks || has_parts(request)) return make(request);
-  const Asked asked{request.kind,      request.dtype, request.reduce_op, request.of_state,
-                    request.on_device, request.root,  request.count};
+  const CacheKey asked{request.kind,      request.dtype, request.reduce_op, request.of_state,
+                       request.on_device, request.root,  request.count};
   if (const auto it = prepared_.find(asked); it != prepared_.end()) return it->second;
   auto made = make(request);
   if (!made.ok()) return made;
@@ -56,7 +56,7 @@ Result<PreparedPlan> Planner::prepare(const Request& request) {
   return made;
 }
 
-Result<PreparedPlan> Planner::make(const Request& request) {
+Result<PreparedPlan> Planner::make(const OpSpec& request) {
   const auto planned = plan(request);
   if (!planned.ok()) return planned.error();
   PreparedPlan out{planned.value(), nullptr, fingerprint_of(request, planned.value())};
@@ -65,9 +65,9 @@ Result<PreparedPlan> Planner::make(const Request& request) {
 }
 
 // A send or a receive.
-Result<Plan> Planner::plan_message(const Request& request) const {
-  const Endpoint& endpoint = *request.endpoint;
-  const bool any = !endpoint.sends && endpoint.peer == Endpoint::kAnySource;
+Result<Plan> Planner::plan_message(const OpSpec& request) const {
+  const Envelope& endpoint = *request.endpoint;
+  const bool any = !endpoint.sends && endpoint.peer == Envelope::kAnySource;
   check(any || (endpoint.peer >= 0 && endpoint.peer < options_.size),
         "a send or a receive with a rank that the group does not have");
   check(endpoint.tag >= 0, "a negative tag");
@@ -78,7 +78,7 @@ Result<Plan> Planner::plan_message(const Request& request) const {
                "segment_bytes: " + std::to_string(options_.segment_bytes) + " holds no element");
 }
 
-Result<Plan> Planner::plan(const Request& request) const {
+Result<Plan> Planner::plan(const OpSpec& request) const {
   if (request.endpoint) return plan_message(request);
   const auto wanted = asked_for(request);
   if (!wanted.ok()) return wanted.error();
@@ -86,17 +86,17 @@ Result<Plan> Planner::plan(const Request& request) const {
   return made.ok() && request.blocks ? cut(request, made.value()) : made;
 }
 
-std::string_view Planner::refusal(const Algorithm& algorithm, const Request& request) const {
+std::string_view Planner::refusal(const Algorithm& algorithm, const OpSpec& request) const {
   const auto wanted = asked_for(request);
   return wanted.ok() ? ringdist::refusal(algorithm, wanted.value()) : "";
 }
 
-Duration Planner::cost_of(const Algorithm& algorithm, const Request& request) const {
+Duration Planner::cost_of(const Algorithm& algorithm, const OpSpec& request) const {
   const auto wanted = asked_for(request);
   return wanted.ok() ? ringdist::cost_of(algorithm, wanted.value()) : Duration(0);
 }
 
-Result<PlanRequest> Planner::asked_for(const Request& request) const {
+Result<PlanRequest> Planner::asked_for(const OpSpec& request) const {
   PlanRequest wanted;
   wanted.kind = request.kind;
   wanted.dtype = request.dtype;
@@ -118,9 +118,9 @@ Result<PlanRequest> Planner::asked_for(const Request& request) const {
   return wanted;
 }
 
-Result<Plan> Planner::cut(const Request& request, Plan plan) const {
-  const CodedRanges ranges{options_.size, shard_count(plan),
-                           plan.algorithm->uncoded_inside(topology_)};
+Result<Plan> Planner::cut(const OpSpec& request, Plan plan) const {
+  const CompressedRanges ranges{options_.size, shard_count(plan),
+                                plan.algorithm->uncoded_inside(topology_)};
   const auto count = coded_segment_count(request, ranges, options_.segment_bytes);
   if (!count.ok()) return count.error();
   plan.segment_count = count.value();
@@ -132,8 +132,7 @@ int Planner::shard_count(const Plan& plan) const {
   return plan.algorithm->shard_count(options_.size, topology_);
 }
 
-std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request,
-                                                          const Plan& plan) {
+std::shared_ptr<const CompiledSchedule> Planner::schedule(const OpSpec& request, const Plan& plan) {
   Shape shape{options_.rank, options_.size,       request.root,
               request.count, request.input_parts, request.output_parts};
   const auto make = [&] {
@@ -150,7 +149,7 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const Request& request
   return schedules_[key] = make();
 }
 
-Fingerprint fingerprint_of(const Request& request, const Plan& plan) {
+Fingerprint fingerprint_of(const OpSpec& request, const Plan& plan) {
   return {request.kind,
           request.dtype,
           request.reduce_op,
@@ -160,13 +159,13 @@ Fingerprint fingerprint_of(const Request& request, const Plan& plan) {
           sizes_differ(request) ? Fingerprint::kPerEdge : request.count};
 }
 
-std::shared_ptr<const CompiledSchedule> message_schedule(const Request& request, const Plan& plan,
+std::shared_ptr<const CompiledSchedule> message_schedule(const OpSpec& request, const Plan& plan,
                                                          int peer) {
   Schedule schedule;
   schedule.steps.push_back(
       request.endpoint->sends
-          ? Step::send({BufferId::kInput, 0, request.count}, {peer}, EdgeMark::kResult)
-          : Step::recv({BufferId::kOutput, 0, request.count}, peer, EdgeMark::kResult));
+          ? Step::send({BufferId::kInput, 0, request.count}, {peer}, EdgeKind::kResult)
+          : Step::recv({BufferId::kOutput, 0, request.count}, peer, EdgeKind::kResult));
   return compile(std::move(schedule), plan.segment_count);
 }
 

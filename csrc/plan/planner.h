@@ -47,25 +47,25 @@ class Planner {
 
   // plan(), schedule() and fingerprint_of(). What was asked lately is found by one hash where it
   // has neither codecs nor parts of its own. One thread at a time.
-  Result<PreparedPlan> prepare(const Request& request);
+  Result<PreparedPlan> prepare(const OpSpec& request);
 
   // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_blocks() and
   // coded_segment_count(). Any thread, but not beside set_topology().
-  Result<Plan> plan(const Request& request) const;
+  Result<Plan> plan(const OpSpec& request) const;
 
   // As of plan.h, for what plan() does not refuse. Any thread, but not beside set_topology().
-  std::string_view refusal(const Algorithm& algorithm, const Request& request) const;
-  Duration cost_of(const Algorithm& algorithm, const Request& request) const;
+  std::string_view refusal(const Algorithm& algorithm, const OpSpec& request) const;
+  Duration cost_of(const Algorithm& algorithm, const OpSpec& request) const;
 
   // What this rank does for that plan of that request; those of the last plans are kept. A send or
   // a receive has none before its peer is known: see message_schedule(). One thread at a time.
-  std::shared_ptr<const CompiledSchedule> schedule(const Request& request, const Plan& plan);
+  std::shared_ptr<const CompiledSchedule> schedule(const OpSpec& request, const Plan& plan);
 
  private:
   using Key = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
 
   // What a plan without codecs and parts of its own depends on.
-  struct Asked {
+  struct CacheKey {
     Collective kind;
     DType dtype;
     ReduceOp reduce_op;
@@ -73,32 +73,32 @@ class Planner {
     bool on_device;
     int root;
     int64_t count;
-    bool operator==(const Asked&) const = default;
+    bool operator==(const CacheKey&) const = default;
   };
-  struct AskedHash {
-    size_t operator()(const Asked& asked) const;
+  struct CacheKeyHash {
+    size_t operator()(const CacheKey& asked) const;
   };
 
-  Result<Plan> plan_message(const Request& request) const;
+  Result<Plan> plan_message(const OpSpec& request) const;
   // The plan of a coded op, with its block map's segments and hash.
-  Result<Plan> cut(const Request& request, Plan plan) const;
+  Result<Plan> cut(const OpSpec& request, Plan plan) const;
   int shard_count(const Plan& plan) const;  // of an allreduce
-  Result<PlanRequest> asked_for(const Request& request) const;
-  Result<PreparedPlan> make(const Request& request);
+  Result<PlanRequest> asked_for(const OpSpec& request) const;
+  Result<PreparedPlan> make(const OpSpec& request);
 
   const PlannerOptions options_;
   Topology topology_;  // as in Shape
   NetworkCosts costs_;
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
-  std::unordered_map<Asked, PreparedPlan, AskedHash> prepared_;
+  std::unordered_map<CacheKey, PreparedPlan, CacheKeyHash> prepared_;
 };
 
 // What all ranks of the op must have alike.
-Fingerprint fingerprint_of(const Request& request, const Plan& plan);
+Fingerprint fingerprint_of(const OpSpec& request, const Plan& plan);
 
 // Of a send or a receive, whose other end is `peer`: one step, in segments as long as a message may
 // be, since both ends have the same options.
-std::shared_ptr<const CompiledSchedule> message_schedule(const Request& request, const Plan& plan,
+std::shared_ptr<const CompiledSchedule> message_schedule(const OpSpec& request, const Plan& plan,
                                                          int peer);
 
 }  // namespace ringdist

@@ -7,8 +7,8 @@
 
 namespace ringdist {
 
-RoundWalk::RoundWalk(std::vector<std::shared_ptr<const CompiledSchedule>> ranks, int size,
-                     Messages messages)
+RoundAssignment::RoundAssignment(std::vector<std::shared_ptr<const CompiledSchedule>> ranks,
+                                 int size, SendMode messages)
     : ranks_(std::move(ranks)), size_(size), messages_(messages) {
   for (const auto& rank : ranks_) {
     first_.push_back(static_cast<int>(round_.size()));
@@ -18,12 +18,12 @@ RoundWalk::RoundWalk(std::vector<std::shared_ptr<const CompiledSchedule>> ranks,
   work_out();
 }
 
-int RoundWalk::waits_of(const CompiledStep& step) const {
+int RoundAssignment::waits_of(const CompiledStep& step) const {
   const size_t turns = takes_turns() ? step.step.follows.size() : 0;
   return static_cast<int>(step.after.size() + turns + step.in.size());
 }
 
-void RoundWalk::work_out() {
+void RoundAssignment::work_out() {
   for (int rank = 0; rank < alike(); ++rank)
     for (int step = 0; step < static_cast<int>(steps(rank).size()); ++step) {
       int& waits = waits_[at(rank, step)];
@@ -38,7 +38,7 @@ void RoundWalk::work_out() {
   check(ready_.size() == round_.size(), "a schedule that does not end");
 }
 
-void RoundWalk::tell_later(int rank, int step) {
+void RoundAssignment::tell_later(int rank, int step) {
   const CompiledStep& one = steps(rank)[static_cast<size_t>(step)];
   const int round = of(rank, step);
   const bool sends = !one.step.to.empty();
@@ -59,8 +59,8 @@ void RoundWalk::tell_later(int rank, int step) {
   }
 }
 
-void RoundWalk::tell_peers(int rank, int step) {
-  for (const EdgeName& edge : steps(rank)[static_cast<size_t>(step)].out) {
+void RoundAssignment::tell_peers(int rank, int step) {
+  for (const EdgeId& edge : steps(rank)[static_cast<size_t>(step)].out) {
     const auto [to, from] = seen(edge.peer, rank);
     const auto& inbound = ranks_[static_cast<size_t>(to)]->inbound;
     const auto end = inbound.find({from, edge.edge});
@@ -69,7 +69,7 @@ void RoundWalk::tell_peers(int rank, int step) {
   }
 }
 
-void RoundWalk::let_go(int rank, int step, int reached, size_t times) {
+void RoundAssignment::let_go(int rank, int step, int reached, size_t times) {
   if (times == 0) return;  // its turn alone, where none are taken
   int& round = round_[at(rank, step)];
   round = std::max(round, reached);
@@ -79,12 +79,12 @@ void RoundWalk::let_go(int rank, int step, int reached, size_t times) {
 }
 
 // The one that stands for `whose` sees the peer where it would be from there.
-RoundWalk::Seen RoundWalk::seen(int whose, int peer) const {
+RoundAssignment::Seen RoundAssignment::seen(int whose, int peer) const {
   const int stands = whose % alike();
   return {stands, (peer + stands - whose + size_) % size_};
 }
 
-int RoundWalk::of_message(int rank, const EdgeName& in) const {
+int RoundAssignment::of_message(int rank, const EdgeId& in) const {
   const auto [from, to] = seen(in.peer, rank);
   const auto& outbound = ranks_[static_cast<size_t>(from)]->outbound;
   const auto end = outbound.find({to, in.edge});

@@ -42,7 +42,7 @@ Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind
     for (const Step& step : schedule.steps) longest = std::max(longest, step.range.count);
     ranks.push_back(compile(std::move(schedule), longest));
   }
-  const RoundWalk rounds(std::move(ranks), shape.size, RoundWalk::Messages::kKept);
+  const RoundAssignment rounds(std::move(ranks), shape.size, RoundAssignment::SendMode::kKept);
   std::vector<Round> out;
   for (int rank = 0; rank < alike; ++rank)
     for (size_t step = 0; step < rounds.steps(rank).size(); ++step) {

@@ -16,7 +16,7 @@ std::pair<int, int> append(std::vector<T>& list, const std::vector<T>& part) {
 
 }  // namespace
 
-WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
+SimulatedRank::SimulatedRank(const CompiledSchedule& schedule, int64_t window)
     : segment_count_(schedule.segment_count), window_(window), unfinished_(schedule.steps.size()) {
   steps_.reserve(schedule.steps.size());
   for (const CompiledStep& compiled : schedule.steps) {
@@ -26,14 +26,14 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
     step.follows = append(follows_, compiled.step.follows);
     step.before = append(before_, compiled.before);
     step.in.first = static_cast<int>(ins_.size());
-    for (const EdgeName& edge : compiled.in) {
+    for (const EdgeId& edge : compiled.in) {
       in_of_[{edge.peer, edge.edge}] = static_cast<int>(ins_.size());
       ins_.push_back({index, edge.peer, edge.edge});
     }
     step.in.second = static_cast<int>(ins_.size());
     step.out.first = static_cast<int>(outs_.size());
-    for (const EdgeName& edge : compiled.out)
-      outs_.push_back({index, edge.peer, edge.edge, compiled.step.mark == EdgeMark::kInside});
+    for (const EdgeId& edge : compiled.out)
+      outs_.push_back({index, edge.peer, edge.edge, compiled.step.mark == EdgeKind::kInside});
     step.out.second = static_cast<int>(outs_.size());
     step.stored =
         compiled.step.kind == StepKind::kRelay ||
@@ -44,47 +44,47 @@ WalkedRank::WalkedRank(const CompiledSchedule& schedule, int64_t window)
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) queue(step);
 }
 
-int WalkedRank::find_in(int peer, uint32_t edge) const {
+int SimulatedRank::find_in(int peer, uint32_t edge) const {
   const auto it = in_of_.find({peer, edge});
   return it == in_of_.end() ? -1 : it->second;
 }
 
-double WalkedRank::copied_of(int out) const {
+double SimulatedRank::copied_of(int out) const {
   const Step& step = steps_[static_cast<size_t>(outs_[static_cast<size_t>(out)].step)];
   if (out > step.out.first) return 0;
   return step.stored ? kStoredCopy : 1;
 }
 
-int64_t WalkedRank::count_of(int at, int64_t segment) const {
+int64_t SimulatedRank::count_of(int at, int64_t segment) const {
   const int64_t count = steps_[static_cast<size_t>(outs_[static_cast<size_t>(at)].step)].count;
   return std::min(count - segment * segment_count_, segment_count_);
 }
 
-void WalkedRank::arrived(int in) {
+void SimulatedRank::arrived(int in) {
   In& one = ins_[static_cast<size_t>(in)];
   ++one.arrived;
   queue(one.step);
 }
 
-void WalkedRank::left(int out) {
+void SimulatedRank::left(int out) {
   Out& one = outs_[static_cast<size_t>(out)];
   ++one.left;
   progressed(one.step);
 }
 
-void WalkedRank::consumed(int out) {
+void SimulatedRank::consumed(int out) {
   Out& one = outs_[static_cast<size_t>(out)];
   ++one.consumed;
   queue(one.step);
 }
 
-void WalkedRank::queue(int step) {
+void SimulatedRank::queue(int step) {
   Step& one = steps_[static_cast<size_t>(step)];
   if (one.done || std::exchange(one.queued, true)) return;
   queue_.push_back(step);
 }
 
-bool WalkedRank::work(std::vector<Done>& done) {
+bool SimulatedRank::work(std::vector<Done>& done) {
   if (next_ == queue_.size()) return false;
   while (next_ < queue_.size()) {
     const int step = queue_[next_++];
@@ -97,7 +97,7 @@ bool WalkedRank::work(std::vector<Done>& done) {
 }
 
 // As Steps::progress_of().
-int64_t WalkedRank::progress_of(const Step& step, bool finished) const {
+int64_t SimulatedRank::progress_of(const Step& step, bool finished) const {
   int64_t segments = writes(step) ? step.written : step.segments;
   if (finished || !writes(step))
     for (int out = step.out.first; out < step.out.second; ++out)
@@ -105,13 +105,13 @@ int64_t WalkedRank::progress_of(const Step& step, bool finished) const {
   return std::min(step.count, segments * segment_count_);
 }
 
-bool WalkedRank::complete(const Step& step) const {
+bool SimulatedRank::complete(const Step& step) const {
   const auto sent = [&](const Out& out) { return out.left == step.segments; };
   return (!writes(step) || step.written == step.segments) &&
          std::all_of(outs_.begin() + step.out.first, outs_.begin() + step.out.second, sent);
 }
 
-bool WalkedRank::ready(const Step& step, int64_t segment) const {
+bool SimulatedRank::ready(const Step& step, int64_t segment) const {
   const auto done = [&](int before) { return complete(steps_[static_cast<size_t>(before)]); };
   if (!std::all_of(follows_.begin() + step.follows.first, follows_.begin() + step.follows.second,
                    done))
@@ -125,7 +125,7 @@ bool WalkedRank::ready(const Step& step, int64_t segment) const {
                      });
 }
 
-bool WalkedRank::can_write(const Step& step) const {
+bool SimulatedRank::can_write(const Step& step) const {
   return step.written < step.segments &&
          std::all_of(
              ins_.begin() + step.in.first, ins_.begin() + step.in.second,
@@ -133,7 +133,7 @@ bool WalkedRank::can_write(const Step& step) const {
          ready(step, step.written);
 }
 
-bool WalkedRank::write(Step& step, std::vector<Done>& done) {
+bool SimulatedRank::write(Step& step, std::vector<Done>& done) {
   if (!writes(step) || !can_write(step)) return false;
   ++step.written;
   for (int in = step.in.first; in < step.in.second; ++in)
@@ -141,7 +141,7 @@ bool WalkedRank::write(Step& step, std::vector<Done>& done) {
   return true;
 }
 
-bool WalkedRank::send(const Step& step, std::vector<Done>& done) {
+bool SimulatedRank::send(const Step& step, std::vector<Done>& done) {
   bool any = false;
   for (int at = step.out.first; at < step.out.second; ++at) {
     Out& out = outs_[static_cast<size_t>(at)];
@@ -155,7 +155,7 @@ bool WalkedRank::send(const Step& step, std::vector<Done>& done) {
 }
 
 // One segment, for each target.
-bool WalkedRank::advance(int step, std::vector<Done>& done) {
+bool SimulatedRank::advance(int step, std::vector<Done>& done) {
   Step& one = steps_[static_cast<size_t>(step)];
   if (one.done) return false;
   const bool wrote = write(one, done);
@@ -164,8 +164,8 @@ bool WalkedRank::advance(int step, std::vector<Done>& done) {
   return wrote || sent;
 }
 
-// As RunState::after_progress().
-void WalkedRank::progressed(int step) {
+// As ExecutionState::after_progress().
+void SimulatedRank::progressed(int step) {
   Step& one = steps_[static_cast<size_t>(step)];
   for (int at = one.before.first; at < one.before.second; ++at)
     queue(before_[static_cast<size_t>(at)]);

@@ -12,13 +12,13 @@
 
 namespace ringdist {
 
-class WalkedRank {
+class SimulatedRank {
  public:
   struct Out {
     int step;
     int peer;
     uint32_t edge;
-    bool uncoded;  // EdgeMark::kInside
+    bool uncoded;  // EdgeKind::kInside
     int64_t sent = 0;
     int64_t left = 0;      // sends that have ended
     int64_t consumed = 0;  // by the receiver, as far as is known here
@@ -31,7 +31,7 @@ class WalkedRank {
   };
 
   // `window`: the most segments of an edge that may be on their way or wait at its receiver.
-  WalkedRank(const CompiledSchedule& schedule, int64_t window);
+  SimulatedRank(const CompiledSchedule& schedule, int64_t window);
 
   size_t steps() const { return steps_.size(); }
   bool ended() const { return unfinished_ == 0; }

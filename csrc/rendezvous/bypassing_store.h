@@ -13,15 +13,15 @@
 
 namespace ringdist {
 
-class BypassingStore final : public Store {
+class FallbackStore final : public Store {
  public:
   using Open = std::function<Result<std::shared_ptr<Store>>()>;
   // Runs a task on another thread, perhaps for long; may drop it.
   using RunElsewhere = std::function<void(std::function<void()>)>;
 
   // `held_after`: when an answer of `shared` is late enough to call `open`, which is done once.
-  BypassingStore(std::shared_ptr<Store> shared, Open open, RunElsewhere run_elsewhere,
-                 Duration held_after = std::chrono::seconds(2))
+  FallbackStore(std::shared_ptr<Store> shared, Open open, RunElsewhere run_elsewhere,
+                Duration held_after = std::chrono::seconds(2))
       : shared_(std::move(shared)),
         open_(std::move(open)),
         run_elsewhere_(std::move(run_elsewhere)),

@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
+Error compare(const RankInfo& mine, int rank, const RankInfo& theirs, int peer) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
     return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
                                            " has " + what + " " + a + ", " +
@@ -23,10 +23,10 @@ Error compare(const Entry& mine, int rank, const Entry& theirs, int peer) {
 }
 
 // Rank 0's count for all. All ranks find the same, so that each says why.
-Error compare_costs(const std::vector<Entry>& entries) {
-  const Entry& first = entries[0];
+Error compare_costs(const std::vector<RankInfo>& entries) {
+  const RankInfo& first = entries[0];
   for (size_t rank = 1; rank < entries.size(); ++rank) {
-    const Entry& other = entries[rank];
+    const RankInfo& other = entries[rank];
     if (other.costs.file.empty() || other.costs.constants == first.costs.constants) continue;
     return Error(ErrorKind::kMismatch,
                  "ranks cannot form a group: " + describe_rank(0, first.where()) + " plans by " +
@@ -43,7 +43,7 @@ Error compare_costs(const std::vector<Entry>& entries) {
 
 }  // namespace
 
-Error compare_entries(const std::vector<Entry>& entries, int rank) {
+Error compare_entries(const std::vector<RankInfo>& entries, int rank) {
   for (size_t peer = 0; peer < entries.size(); ++peer)
     if (Error error = compare(entries[static_cast<size_t>(rank)], rank, entries[peer],
                               static_cast<int>(peer)))

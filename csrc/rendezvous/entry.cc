@@ -36,7 +36,7 @@ TransportAddresses get_addresses(Reader& in) {
 
 }  // namespace
 
-std::vector<std::byte> Entry::encode() const {
+std::vector<std::byte> RankInfo::encode() const {
   Writer out;
   out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
   out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
@@ -47,9 +47,9 @@ std::vector<std::byte> Entry::encode() const {
   return out.take();
 }
 
-std::optional<Entry> Entry::decode(ConstBytes bytes, uint16_t wire_version) {
+std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version) {
   Reader in(bytes);
-  Entry out;
+  RankInfo out;
   out.wire_version = in.get<uint16_t>();
   if (in.ok() && out.wire_version != wire_version) return out;
   out.context_id = in.get<uint64_t>();
@@ -70,6 +70,6 @@ std::optional<Entry> Entry::decode(ConstBytes bytes, uint16_t wire_version) {
   return out;
 }
 
-std::string Entry::where() const { return describe_process(pid, host_name); }
+std::string RankInfo::where() const { return describe_process(pid, host_name); }
 
 }  // namespace ringdist

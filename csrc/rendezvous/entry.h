@@ -15,7 +15,7 @@ namespace ringdist {
 // By name, of one process.
 using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-struct Entry {
+struct RankInfo {
   uint16_t wire_version = 0;  // first: readable by every version
   uint64_t context_id = 0;
   uint64_t nonce = 0;  // the group's; rank 0 draws it, 0 elsewhere
@@ -34,7 +34,7 @@ struct Entry {
 
   std::vector<std::byte> encode() const;
   // Nothing of one that is cut short; of another wire version nothing but that.
-  static std::optional<Entry> decode(ConstBytes bytes, uint16_t wire_version);
+  static std::optional<RankInfo> decode(ConstBytes bytes, uint16_t wire_version);
 
   // "pid 123 on host x"
   std::string where() const;

@@ -10,9 +10,9 @@
 
 namespace ringdist {
 
-class PrefixedStore final : public Store {
+class PrefixStore final : public Store {
  public:
-  PrefixedStore(std::shared_ptr<Store> store, std::string prefix)
+  PrefixStore(std::shared_ptr<Store> store, std::string prefix)
       : store_(std::move(store)), prefix_(std::move(prefix)) {}
 
   Error set(const std::string& key, std::span<const std::byte> value) override {

@@ -74,7 +74,7 @@ std::vector<std::string> Rendezvous::keys(const std::string& what,
   return out;
 }
 
-Error Rendezvous::publish(const Entry& mine) {
+Error Rendezvous::publish(const RankInfo& mine) {
   mine_ = mine;
   auto prefix = begin(*store_, rank_, members_);
   if (!prefix.ok()) return prefix.error();
@@ -97,7 +97,7 @@ Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
-Error Rendezvous::find_withdrawal(const Patience& patience) {
+Error Rendezvous::find_withdrawal(const CancellableDeadline& patience) {
   const auto note = store_->find(prefix_ + "withdrawn");
   if (!note.ok() || !note.value()) return note.error();
   Reader in(*note.value());
@@ -105,9 +105,9 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
   if (rank == rank_) return {};  // ours is for the others
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get_bool();
-  std::optional<Entry> entry;  // who could not create the group has none
+  std::optional<RankInfo> entry;  // who could not create the group has none
   if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
-    entry = Entry::decode(*bytes.value(), mine_.wire_version);
+    entry = RankInfo::decode(*bytes.value(), mine_.wire_version);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                describe_rank(rank, entry ? entry->where() : "") +
@@ -116,7 +116,7 @@ Error Rendezvous::find_withdrawal(const Patience& patience) {
 }
 
 // Whoever started both shall find that one ended first: it is the cause.
-void Rendezvous::await_end(int pid, const Patience& patience) {
+void Rendezvous::await_end(int pid, const CancellableDeadline& patience) {
   const auto process = open_pidfd(pid);
   const TimePoint deadline = Clock::now() + kEndTime;
   while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline &&
@@ -126,7 +126,7 @@ void Rendezvous::await_end(int pid, const Patience& patience) {
 
 Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     const std::string& name, const std::vector<int>& ranks, const std::string& what,
-    const Patience& patience, const std::function<Error()>& given_up) {
+    const CancellableDeadline& patience, const std::function<Error()>& given_up) {
   const std::vector<std::string> keys = this->keys(name, ranks);
   const TimePoint begun = Clock::now();
   for (;;) {
@@ -156,23 +156,23 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
       .blame(std::move(missing));
 }
 
-Error Rendezvous::find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
-                            const std::function<Error(const Entry&)>& lost) {
+Error Rendezvous::find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
+                            const std::function<Error(const RankInfo&)>& lost) {
   for (const int rank : ranks)
     if (Error error = lost(entries[rank]))
       return error.prefixed(describe_rank(rank, entries[rank].where()) + " is lost: ").blame(rank);
   return {};
 }
 
-Error Rendezvous::exchange(const Entry& mine, std::vector<Entry>& entries,
-                           const std::function<Error(const Entry&)>& lost,
-                           const Patience& patience) {
+Error Rendezvous::exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
+                           const std::function<Error(const RankInfo&)>& lost,
+                           const CancellableDeadline& patience) {
   if (Error error = set("reach", mine.encode())) return error;
   const auto given_up = [&] { return find_lost(entries, ranks_, lost); };
   auto values = await_values("reach", ranks_, "the addresses", patience, given_up);
   if (!values.ok()) return values.error();
   for (int rank = 0; rank < size_; ++rank) {
-    auto entry = Entry::decode(values.value()[rank], mine_.wire_version);
+    auto entry = RankInfo::decode(values.value()[rank], mine_.wire_version);
     if (!entry)
       return Error(ErrorKind::kProtocol, "the store's addresses of rank " + std::to_string(rank) +
                                              " are not of this version")
@@ -183,8 +183,8 @@ Error Rendezvous::exchange(const Entry& mine, std::vector<Entry>& entries,
   return {};
 }
 
-Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
-                                               const std::function<Error()>& given_up) {
+Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& patience,
+                                                  const std::function<Error()>& given_up) {
   auto values = await_values("entry", ranks_, "the group's creation", patience, given_up);
   if (!values.ok() && !patience.cancelled) {
     // A rank may have withdrawn once all entries were there. Survivors need them to go on without
@@ -194,9 +194,9 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
       values = store_->multi_get(entries);
   }
   if (!values.ok()) return values.error();
-  std::vector<Entry> out;
+  std::vector<RankInfo> out;
   for (int rank = 0; rank < size_; ++rank) {
-    auto entry = Entry::decode(values.value()[rank], mine_.wire_version);
+    auto entry = RankInfo::decode(values.value()[rank], mine_.wire_version);
     if (!entry)
       return Error(ErrorKind::kProtocol,
                    "the store's entry of rank " + std::to_string(rank) + " is not of this version");
@@ -206,10 +206,10 @@ Result<std::vector<Entry>> Rendezvous::collect(const Patience& patience,
   return out;
 }
 
-Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
-                                            const std::function<Error(const Entry&)>& prove,
-                                            const std::function<Error(const Entry&)>& lost,
-                                            const Patience& patience) {
+Result<Topology> Rendezvous::agree_on_hosts(const std::vector<RankInfo>& entries,
+                                            const std::function<Error(const RankInfo&)>& prove,
+                                            const std::function<Error(const RankInfo&)>& lost,
+                                            const CancellableDeadline& patience) {
   std::map<std::string, std::vector<int>> claims;
   for (int rank = 0; rank < size_; ++rank) claims[entries[rank].host_key].push_back(rank);
   std::vector<int> askers;
@@ -229,7 +229,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<Entry>& entries,
   return lists.ok() ? topology_of(lists.value()) : lists.error();
 }
 
-Result<Topology> Rendezvous::find_hosts(const std::vector<Entry>& entries) {
+Result<Topology> Rendezvous::find_hosts(const std::vector<RankInfo>& entries) {
   std::map<std::string, std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.emplace(entries[rank].host_key, key("host", rank));
   std::vector<std::string> lists;

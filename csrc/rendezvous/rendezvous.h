@@ -28,7 +28,7 @@ class Rendezvous {
   // `members` are the global ranks of the group: they are part of the keys.
   Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members);
 
-  Error publish(const Entry& mine);
+  Error publish(const RankInfo& mine);
 
   // Tells those who wait for this rank, or will, that it does not come. After publish().
   // `process_ends`: those of its host believe it when its process has ended.
@@ -39,8 +39,8 @@ class Rendezvous {
   // the costs of a file that a rank names and rank 0's); kAborted if it was cancelled; a
   // withdrawn rank's own kind and words.
   // `given_up`: why one need not wait any longer.
-  Result<std::vector<Entry>> collect(const Patience& patience,
-                                     const std::function<Error()>& given_up = nullptr);
+  Result<std::vector<RankInfo>> collect(const CancellableDeadline& patience,
+                                        const std::function<Error()>& given_up = nullptr);
   // Removes what this rank has published, except its count of incarnations unless the group comes
   // only once. After all ranks have found each other; blocks on the store.
   void remove_keys(bool only_once);
@@ -50,36 +50,37 @@ class Rendezvous {
   // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
   // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process
   // that was proven to share our host has died since: its list would never come.
-  Result<Topology> agree_on_hosts(const std::vector<Entry>& entries,
-                                  const std::function<Error(const Entry&)>& prove,
-                                  const std::function<Error(const Entry&)>& lost,
-                                  const Patience& patience);
+  Result<Topology> agree_on_hosts(const std::vector<RankInfo>& entries,
+                                  const std::function<Error(const RankInfo&)>& prove,
+                                  const std::function<Error(const RankInfo&)>& lost,
+                                  const CancellableDeadline& patience);
 
   // Returns what agree_on_hosts() does, if all lists are there by now; does not wait. Errors:
   // kTimeout, if they are not; the store's.
-  Result<Topology> find_hosts(const std::vector<Entry>& entries);
+  Result<Topology> find_hosts(const std::vector<RankInfo>& entries);
 
   // For groups whose entries do not let all ranks reach each other: publishes the addresses of
   // `mine` in place of our entry's, and completes the entries by what the others publish. All ranks
   // call it, or none.
-  Error exchange(const Entry& mine, std::vector<Entry>& entries,
-                 const std::function<Error(const Entry&)>& lost, const Patience& patience);
+  Error exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
+                 const std::function<Error(const RankInfo&)>& lost,
+                 const CancellableDeadline& patience);
 
  private:
   // Of those ranks, the first to be lost.
-  static Error find_lost(const std::vector<Entry>& entries, const std::vector<int>& ranks,
-                         const std::function<Error(const Entry&)>& lost);
+  static Error find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
+                         const std::function<Error(const RankInfo&)>& lost);
   Error set(const std::string& what, std::span<const std::byte> value);
-  Error find_withdrawal(const Patience& patience);
+  Error find_withdrawal(const CancellableDeadline& patience);
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
-  static void await_end(int pid, const Patience& patience);
+  static void await_end(int pid, const CancellableDeadline& patience);
   std::string key(const std::string& what, int rank) const;
   std::vector<std::string> keys(const std::string& what, const std::vector<int>& ranks) const;
   // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
   // long; `given_up`: why one need not wait any longer.
   Result<std::vector<std::vector<std::byte>>> await_values(
       const std::string& name, const std::vector<int>& ranks, const std::string& what,
-      const Patience& patience, const std::function<Error()>& given_up = nullptr);
+      const CancellableDeadline& patience, const std::function<Error()>& given_up = nullptr);
 
   const std::shared_ptr<Store> store_;
   const int rank_;
@@ -88,7 +89,7 @@ class Rendezvous {
   std::vector<int> ranks_;  // all
   std::string prefix_;
   std::vector<std::string> keys_;  // that this rank has set
-  Entry mine_;
+  RankInfo mine_;
 };
 
 }  // namespace ringdist

@@ -10,9 +10,9 @@
 
 namespace ringdist {
 
-class StoreHome {
+class StoreServer {
  public:
-  virtual ~StoreHome() = default;
+  virtual ~StoreServer() = default;
   // Serves one at this process' numeric address until it ends: "ip:port", always the same. "": it
   // cannot.
   virtual std::string offer(const std::string& ip) = 0;

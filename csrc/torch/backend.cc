@@ -33,7 +33,7 @@ c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> 
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
-      served_(std::make_shared<Serving>(std::move(communicator), std::move(codecs))) {}
+      served_(std::make_shared<ActiveGroup>(std::move(communicator), std::move(codecs))) {}
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Reconfiguration> reconfiguration, int rank,
                                    int size)
@@ -113,7 +113,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
   const auto now = served_.in();
-  std::optional<Result<Shrunk>> shrunk;
+  std::optional<Result<ShrinkResult>> shrunk;
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
     shrunk = now->communicator->shrink(slice.value_or(timeout));
     return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;
@@ -125,15 +125,15 @@ ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::millisecon
 ProcessGroupRing::Joined ProcessGroupRing::join(std::shared_ptr<Context> context,
                                                 CommunicatorOptions options, std::string job,
                                                 std::chrono::milliseconds timeout) {
-  Admission admission(std::move(context), std::move(options), std::move(job));
-  std::optional<Result<Shrunk>> joined;
+  JoinClient admission(std::move(context), std::move(options), std::move(job));
+  std::optional<Result<ShrinkResult>> joined;
   const bool is_in = wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
     joined = admission.wait(Clock::now() + slice.value_or(timeout));
     return joined.has_value();
   });
   const Error error = is_in ? joined->error() : admission.none_yet();
   throw_if(error ? error.prefixed("ringdist: join: ") : error);
-  const Invitation& by = admission.invitation();
+  const GroupAdvertisement& by = admission.invitation();
   return {{make_backend(joined->value().group), joined->value()}, by.name, by.note};
 }
 
@@ -301,7 +301,7 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
 
 WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
                                           const c10d::AllreduceOptions& opts,
-                                          const Coding& coding) {
+                                          const CompressionSpec& coding) {
   const auto now = served_.in();
   return now->runner->run([&] {
     Call call = allreduce_call({tensor}, opts);
@@ -321,7 +321,7 @@ WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
 
 WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Tensor& input,
                                           const c10d::AllgatherOptions& opts,
-                                          const Coding& coding) {
+                                          const CompressionSpec& coding) {
   const auto now = served_.in();
   return now->runner->run([&] {
     Call call = allgather_into_tensor_call(now->place, output, input, opts);
@@ -332,7 +332,7 @@ WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Te
 
 WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts,
-                                               const Coding& coding) {
+                                               const CompressionSpec& coding) {
   const auto now = served_.in();
   return now->runner->run([&] {
     Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
@@ -343,7 +343,7 @@ WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const a
 
 WorkPtr ProcessGroupRing::allreduce_blocks(const Tensors& pieces,
                                            const c10d::AllreduceOptions& opts,
-                                           std::shared_ptr<const BlockMap> blocks) {
+                                           std::shared_ptr<const CodecMap> blocks) {
   const auto now = served_.in();
   return now->runner->run([&] {
     Call call = allreduce_list_call(pieces, "tensor", opts);

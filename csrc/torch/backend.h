@@ -139,23 +139,24 @@ class ProcessGroupRing final : public c10d::Backend {
   // As the operations of similar name, with codecs of their own: the group's do not apply. Besides,
   // they raise what make_blocks() returns.
   WorkPtr allreduce_coded(const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
-                          const Coding& coding);
+                          const CompressionSpec& coding);
   // The sum of residuals that CompressState.state_dict() asks for: messages say so.
   WorkPtr allreduce_of_state(const at::Tensor& tensor);
   WorkPtr allgather_coded(const at::Tensor& output, const at::Tensor& input,
-                          const c10d::AllgatherOptions& opts, const Coding& coding);
+                          const c10d::AllgatherOptions& opts, const CompressionSpec& coding);
   WorkPtr reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
-                               const c10d::ReduceScatterOptions& opts, const Coding& coding);
+                               const c10d::ReduceScatterOptions& opts,
+                               const CompressionSpec& coding);
   // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
   // null: uncompressed.
   WorkPtr allreduce_blocks(const Tensors& pieces, const c10d::AllreduceOptions& opts,
-                           std::shared_ptr<const BlockMap> blocks);
+                           std::shared_ptr<const CodecMap> blocks);
 
   // What goes on of the group when members were lost: see Communicator::shrink(), whose errors it
   // raises. All who stay call it; this group has failed afterwards.
   struct Next {
     c10::intrusive_ptr<ProcessGroupRing> backend;
-    Shrunk shrunk;
+    ShrinkResult shrunk;
   };
   Next next_generation(std::chrono::milliseconds timeout);
   // Newcomers may come from now on: see Communicator::admit(), whose errors it raises.
@@ -182,7 +183,7 @@ class ProcessGroupRing final : public c10d::Backend {
   std::shared_ptr<Communicator> communicator() const { return served_.in()->communicator; }
 
  private:
-  ServedGroup served_;
+  ActiveGroupHolder served_;
 };
 
 }  // namespace ringdist

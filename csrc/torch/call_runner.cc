@@ -33,16 +33,16 @@ std::string_view collective_title(const Call& call) {
 
 }  // namespace
 
-CallRunner::CallRunner(std::shared_ptr<Communicator> communicator, c10::DeviceType devices)
+CallSubmitter::CallSubmitter(std::shared_ptr<Communicator> communicator, c10::DeviceType devices)
     : communicator_(std::move(communicator)),
       devices_(devices),
       coalescing_(communicator_->rank(), communicator_->hooks()) {}
 
-std::optional<c10::Device> CallRunner::device_of(const Call& call) const {
+std::optional<c10::Device> CallSubmitter::device_of(const Call& call) const {
   return value_of(ringdist::device_of(collective_title(call), call.memory, devices_));
 }
 
-WorkPtr CallRunner::submit(Call call) {
+WorkPtr CallSubmitter::submit(Call call) {
   const auto device = device_of(call);
   if (device && call.request.endpoint && call.request.endpoint->peer == communicator_->rank())
     throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(collective_title(call)) +
@@ -66,30 +66,30 @@ WorkPtr CallRunner::submit(Call call) {
   throw_if(op.error());
   const char* const title = profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr;
   if (device)
-    return StreamedWork::create(communicator_, op.value(), *device, call.type, title,
+    return DeviceOpWork::create(communicator_, op.value(), *device, call.type, title,
                                 std::move(call.inputs), std::move(call.outputs), call.staging,
                                 std::move(call.completions.front()));
-  return RingWork::create(communicator_, op.value(), call.type, title, std::move(call.inputs),
-                          std::move(call.outputs), std::move(call.staging),
-                          std::move(call.completions));
+  return HostOpWork::create(communicator_, op.value(), call.type, title, std::move(call.inputs),
+                            std::move(call.outputs), std::move(call.staging),
+                            std::move(call.completions));
 }
 
-WorkPtr CallRunner::start(Call& call, const CompletionPtr& completion) {
+WorkPtr CallSubmitter::start(Call& call, const CompletionPtr& completion) {
   call.completions.push_back(completion);
   WorkPtr work = coalescing_.collect(call);
   if (!work) coalescing_.adopt(work = submit(std::move(call)));
   return work;
 }
 
-WorkPtr CallRunner::start_all(c10d::OpType type, std::vector<Call> calls) {
+WorkPtr CallSubmitter::start_all(c10d::OpType type, std::vector<Call> calls) {
   CompletionPtr completion = make_completion(calls.size());
-  JoinedWork::Parts parts;
+  CombinedWork::Parts parts;
   for (Call& call : calls) parts.push_back(start(call, completion));
   return join_works(std::move(completion), communicator_->rank(), type, std::move(parts));
 }
 
 // Sends and receives by pairs of ranks: as Communicator::prepare() wants it.
-void CallRunner::prepare(const std::vector<Call>& calls) const {
+void CallSubmitter::prepare(const std::vector<Call>& calls) const {
   std::vector<OpRequest> messages;
   for (const Call& call : calls) {
     const auto device = device_of(call);
@@ -106,7 +106,7 @@ void CallRunner::prepare(const std::vector<Call>& calls) const {
   if (!order.empty()) throw_if(communicator_->prepare(order));
 }
 
-void CallRunner::begin_region() {
+void CallSubmitter::begin_region() {
   const auto self = [weak = weak_from_this()] {
     auto found = weak.lock();
     if (!found)
@@ -118,6 +118,6 @@ void CallRunner::begin_region() {
                      [self](Call call) { return self()->submit(std::move(call)); }});
 }
 
-WorkPtr CallRunner::end_region() { return coalescing_.end(); }
+WorkPtr CallSubmitter::end_region() { return coalescing_.end(); }
 
 }  // namespace ringdist

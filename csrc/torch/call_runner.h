@@ -15,11 +15,11 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Runs the calls of a group, or adds them to the coalescing region of their thread. Where a call
 // cannot be made or started, that is thrown and ends the region. Any thread.
-class CallRunner : public std::enable_shared_from_this<CallRunner> {
+class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
  public:
   // `devices`: those that the communicator has a runner for.
-  explicit CallRunner(std::shared_ptr<Communicator> communicator,
-                      c10::DeviceType devices = c10::DeviceType::CUDA);
+  explicit CallSubmitter(std::shared_ptr<Communicator> communicator,
+                         c10::DeviceType devices = c10::DeviceType::CUDA);
 
   // The Call that `make` returns.
   template <typename Make>

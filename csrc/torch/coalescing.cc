@@ -81,10 +81,10 @@ std::shared_ptr<Coalescing::Region> Coalescing::take() {
   return node.mapped();
 }
 
-void Coalescing::begin(Starter starter) {
+void Coalescing::begin(RegionSubmitter starter) {
   drop();
   auto region = std::make_shared<Region>();
-  region->work = c10::make_intrusive<JoinedWork>(
+  region->work = c10::make_intrusive<CombinedWork>(
       completion(), rank_, c10d::OpType::COALESCED,
       [region, starter = std::move(starter)] { return run(*region, starter); });
   std::lock_guard lock(mutex_);
@@ -98,9 +98,11 @@ c10::intrusive_ptr<c10d::Work> Coalescing::collect(Call& call) {
   std::lock_guard lock(region->mutex);
   if (!region->open) return nullptr;
   call.async = true;
-  auto member = c10::make_intrusive<JoinedWork>(
-      call.completions.front(), rank_, call.type,
-      [whole = c10::intrusive_ptr<c10d::Work>(region->work)] { return JoinedWork::Parts{whole}; });
+  auto member =
+      c10::make_intrusive<CombinedWork>(call.completions.front(), rank_, call.type,
+                                        [whole = c10::intrusive_ptr<c10d::Work>(region->work)] {
+                                          return CombinedWork::Parts{whole};
+                                        });
   region->calls.push_back(std::move(call));
   region->members.push_back(member);
   return member;
@@ -113,9 +115,9 @@ void Coalescing::adopt(const c10::intrusive_ptr<c10d::Work>& started) {
   region->started.push_back(started);
 }
 
-JoinedWork::Parts Coalescing::run(Region& region, const Starter& starter) {
+CombinedWork::Parts Coalescing::run(Region& region, const RegionSubmitter& starter) {
   std::vector<Call> calls;
-  JoinedWork::Parts parts;
+  CombinedWork::Parts parts;
   {
     std::lock_guard lock(region.mutex);
     if (!std::exchange(region.open, false))
@@ -135,8 +137,8 @@ JoinedWork::Parts Coalescing::run(Region& region, const Starter& starter) {
 c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   const auto region = take();
   if (!region) return join_works(completion(), rank_, c10d::OpType::COALESCED, {});
-  c10::intrusive_ptr<JoinedWork> work;
-  std::vector<c10::intrusive_ptr<JoinedWork>> members;
+  c10::intrusive_ptr<CombinedWork> work;
+  std::vector<c10::intrusive_ptr<CombinedWork>> members;
   {
     std::lock_guard lock(region->mutex);
     work = region->work;
@@ -146,7 +148,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   for (const auto& member : members) member->start();
   // What was called after somebody had ended the region by waiting.
   std::lock_guard lock(region->mutex);
-  JoinedWork::Parts parts = std::exchange(region->started, {});
+  CombinedWork::Parts parts = std::exchange(region->started, {});
   parts.insert(parts.begin(), work);
   return join_works(completion(), rank_, c10d::OpType::COALESCED, std::move(parts));
 }
@@ -154,8 +156,8 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
 void Coalescing::drop() {
   const auto region = take();
   if (!region) return;
-  c10::intrusive_ptr<JoinedWork> work;
-  std::vector<c10::intrusive_ptr<JoinedWork>> members;
+  c10::intrusive_ptr<CombinedWork> work;
+  std::vector<c10::intrusive_ptr<CombinedWork>> members;
   std::vector<Call> calls;
   std::lock_guard lock(region->mutex);
   region->open = false;

@@ -18,7 +18,7 @@ namespace ringdist {
 
 class Coalescing {
  public:
-  struct Starter {
+  struct RegionSubmitter {
     // Called with all calls of the region, as they will be submitted.
     std::function<void(const std::vector<Call>&)> prepare;
     std::function<c10::intrusive_ptr<c10d::Work>(Call)> submit;
@@ -28,7 +28,7 @@ class Coalescing {
 
   // Opens a region on this thread. `starter` starts the calls, for as long as the region's Work
   // lives. A region that is still open (an exception came between) is dropped.
-  void begin(Starter starter);
+  void begin(RegionSubmitter starter);
   // Takes the call if this thread has an open region, and returns a Work that ends with the
   // region's; else null.
   c10::intrusive_ptr<c10d::Work> collect(Call& call);
@@ -47,16 +47,16 @@ class Coalescing {
     std::mutex mutex;
     bool open RINGDIST_GUARDED_BY(mutex) = true;
     std::vector<Call> calls RINGDIST_GUARDED_BY(mutex);
-    JoinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
+    CombinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
     // Of each call, since hooks tell calls apart by their Works.
-    std::vector<c10::intrusive_ptr<JoinedWork>> members RINGDIST_GUARDED_BY(mutex);
+    std::vector<c10::intrusive_ptr<CombinedWork>> members RINGDIST_GUARDED_BY(mutex);
     // Holds the region until it has run.
-    c10::intrusive_ptr<JoinedWork> work RINGDIST_GUARDED_BY(mutex);
+    c10::intrusive_ptr<CombinedWork> work RINGDIST_GUARDED_BY(mutex);
   };
   CompletionPtr completion() const;
   std::shared_ptr<Region> take();
   std::shared_ptr<Region> find();
-  static JoinedWork::Parts run(Region& region, const Starter& starter);
+  static CombinedWork::Parts run(Region& region, const RegionSubmitter& starter);
 
   const int rank_;
   const std::shared_ptr<Hooks> hooks_;

@@ -29,7 +29,7 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-DevicePlace place_on(c10::Device device) {
+DeviceStream place_on(c10::Device device) {
   return {device.index(), current_stream(device).native_handle()};
 }
 

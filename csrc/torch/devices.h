@@ -24,7 +24,7 @@ Result<std::optional<c10::Device>> device_of(std::string_view op,
 
 // Where ops of this thread run on a device now.
 c10::Stream current_stream(c10::Device device);
-DevicePlace place_on(c10::Device device);
+DeviceStream place_on(c10::Device device);
 // One of those that PyTorch keeps for such work.
 c10::Stream side_stream(c10::Device device);
 

@@ -10,7 +10,7 @@ namespace {
 struct Holder {
   std::mutex mutex;
   std::shared_ptr<Context> context RINGDIST_GUARDED_BY(mutex);
-  std::shared_ptr<Recorder> recorder RINGDIST_GUARDED_BY(mutex);
+  std::shared_ptr<TraceRecorder> recorder RINGDIST_GUARDED_BY(mutex);
 };
 
 // Threads may outlive main(), and a Context must not end in static destructors.
@@ -67,7 +67,7 @@ bool process_is_recorded() {
   return h.recorder != nullptr;
 }
 
-bool record_process(std::shared_ptr<Recorder> recorder) {
+bool record_process(std::shared_ptr<TraceRecorder> recorder) {
   Holder& h = g_holder.get();
   std::lock_guard lock(h.mutex);
   if (recorder && h.recorder) return false;

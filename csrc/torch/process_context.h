@@ -19,7 +19,7 @@ std::shared_ptr<Context> existing_process_context();
 
 // What the operations of this process do from now on goes there, also of groups that are yet to be
 // made; null: nowhere any more. False: it goes somewhere else already. Any thread.
-bool record_process(std::shared_ptr<Recorder> recorder);
+bool record_process(std::shared_ptr<TraceRecorder> recorder);
 bool process_is_recorded();  // by that
 
 }  // namespace ringdist

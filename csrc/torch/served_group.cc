@@ -28,7 +28,7 @@ void abandon(Communicator& group, const std::string& why, bool all) {
 
 }  // namespace
 
-ServedGroup::Ref ServedGroup::in() const {
+ActiveGroupHolder::Ref ActiveGroupHolder::in() const {
   auto out = get();
   if (!out)
     throw_error(
@@ -37,12 +37,12 @@ ServedGroup::Ref ServedGroup::in() const {
   return out;
 }
 
-std::chrono::milliseconds ServedGroup::timeout() const {
+std::chrono::milliseconds ActiveGroupHolder::timeout() const {
   const auto now = get();
   return now ? now->communicator->timeout() : reconfiguration_->options().timeout;
 }
 
-void ServedGroup::describe(c10d::Backend::Options& options) const {
+void ActiveGroupHolder::describe(c10d::Backend::Options& options) const {
   const auto now = get();
   options.group_name = now ? now->communicator->name() : reconfiguration_->options().name;
   options.timeout = timeout();
@@ -54,17 +54,17 @@ void ServedGroup::describe(c10d::Backend::Options& options) const {
 #endif
 }
 
-void ServedGroup::set_timeout(std::chrono::milliseconds timeout) {
+void ActiveGroupHolder::set_timeout(std::chrono::milliseconds timeout) {
   if (reconfiguration_) reconfiguration_->set_timeout(timeout);
   if (const auto now = get()) now->communicator->set_timeout(timeout);
 }
 
-uint64_t ServedGroup::sequence_number() const {
+uint64_t ActiveGroupHolder::sequence_number() const {
   const auto now = get();
   return now ? now->communicator->sequence_number() : 0;
 }
 
-c10d::ErrorType ServedGroup::error(int rank) const {
+c10d::ErrorType ActiveGroupHolder::error(int rank) const {
   const auto now = get();
   const Error error = now ? now->communicator->failure() : Error();
   // What is to be reconfigured is aborted first: that is no error of the group's.
@@ -74,14 +74,14 @@ c10d::ErrorType ServedGroup::error(int rank) const {
   return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
 }
 
-void ServedGroup::abort(int rank) {
+void ActiveGroupHolder::abort(int rank) {
   const auto now = get();
   if (!now) return;
   now->aborted_here = true;
   now->communicator->abort("rank " + std::to_string(rank) + " aborted the group");
 }
 
-void ServedGroup::shutdown() {
+void ActiveGroupHolder::shutdown() {
   const auto now = get();
   if (!now) return;
   // close() would wait, too, but it cannot be interrupted by Ctrl-C: then the group is as it was.
@@ -98,29 +98,29 @@ void ServedGroup::shutdown() {
   now->communicator->close();
 }
 
-void ServedGroup::add_failure_hook(int64_t id, std::function<void()> hook) {
+void ActiveGroupHolder::add_failure_hook(int64_t id, std::function<void()> hook) {
   if (reconfiguration_) hooks_.failed.add(id, hook);
   if (const auto now = get()) now->communicator->hooks()->failed.add(id, std::move(hook));
 }
 
-void ServedGroup::remove_failure_hook(int64_t id) {
+void ActiveGroupHolder::remove_failure_hook(int64_t id) {
   hooks_.failed.remove(id);
   if (const auto now = get()) now->communicator->hooks()->failed.remove(id);
 }
 
-void ServedGroup::add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook) {
+void ActiveGroupHolder::add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook) {
   if (reconfiguration_) hooks_.succeeded.add(id, hook);
   if (const auto now = get()) now->communicator->hooks()->succeeded.add(id, std::move(hook));
 }
 
-void ServedGroup::remove_success_hook(int64_t id) {
+void ActiveGroupHolder::remove_success_hook(int64_t id) {
   hooks_.succeeded.remove(id);
   if (const auto now = get()) now->communicator->hooks()->succeeded.remove(id);
 }
 
 // ---- another one
 
-Reconfiguration& ServedGroup::reconfiguration(const char* caller) const {
+Reconfiguration& ActiveGroupHolder::reconfiguration(const char* caller) const {
   if (!reconfiguration_)
     throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(caller) +
                                                     ": this group was made without "
@@ -128,13 +128,14 @@ Reconfiguration& ServedGroup::reconfiguration(const char* caller) const {
   return *reconfiguration_;
 }
 
-std::string ServedGroup::handle() const {
+std::string ActiveGroupHolder::handle() const {
   auto out = reconfiguration("get_reconfigure_handle").handle();
   throw_if(out.error());
   return out.value();
 }
 
-std::shared_ptr<Communicator> ServedGroup::reconfigure(const Reconfiguration::Request& request) {
+std::shared_ptr<Communicator> ActiveGroupHolder::reconfigure(
+    const Reconfiguration::Request& request) {
   const std::string about = "ringdist: reconfigure: ";
   const auto attempt = reconfiguration("reconfigure").begin(request);
   if (!attempt.ok()) throw_error(attempt.error().prefixed(about));
@@ -156,11 +157,11 @@ std::shared_ptr<Communicator> ServedGroup::reconfigure(const Reconfiguration::Re
 }
 
 // What is in flight of the group before ends: its members are others now.
-void ServedGroup::take_up(const std::shared_ptr<Communicator>& group) {
+void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
   auto codecs = parse_coding("option codec", group->config().codec, group->size());
   throw_if(codecs.error());
-  auto next = std::make_shared<Serving>(group, codecs.value());
-  std::shared_ptr<Serving> before;
+  auto next = std::make_shared<ActiveGroup>(group, codecs.value());
+  std::shared_ptr<ActiveGroup> before;
   {
     std::lock_guard lock(mutex_);
     before = std::exchange(serving_, std::move(next));

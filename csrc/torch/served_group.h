@@ -18,23 +18,24 @@
 
 namespace ringdist {
 
-class ServedGroup {
+class ActiveGroupHolder {
  public:
   // Keeps what it names, where that may be replaced.
   class Ref {
    public:
-    Ref(Serving* serving, std::shared_ptr<Serving> keep)
+    Ref(ActiveGroup* serving, std::shared_ptr<ActiveGroup> keep)
         : serving_(serving), keep_(std::move(keep)) {}
-    Serving* operator->() const { return serving_; }
+    ActiveGroup* operator->() const { return serving_; }
     explicit operator bool() const { return serving_ != nullptr; }
 
    private:
-    Serving* serving_;
-    std::shared_ptr<Serving> keep_;
+    ActiveGroup* serving_;
+    std::shared_ptr<ActiveGroup> keep_;
   };
 
-  explicit ServedGroup(std::shared_ptr<Serving> for_good) : serving_(std::move(for_good)) {}
-  explicit ServedGroup(std::shared_ptr<Reconfiguration> reconfiguration)
+  explicit ActiveGroupHolder(std::shared_ptr<ActiveGroup> for_good)
+      : serving_(std::move(for_good)) {}
+  explicit ActiveGroupHolder(std::shared_ptr<Reconfiguration> reconfiguration)
       : reconfiguration_(std::move(reconfiguration)) {}
 
   bool is_reconfigured() const { return reconfiguration_ != nullptr; }
@@ -56,7 +57,7 @@ class ServedGroup {
   // Waits for the ops in flight.
   void shutdown();
 
-  // Those of the next Serving, too.
+  // Those of the next ActiveGroup, too.
   void add_failure_hook(int64_t id, std::function<void()> hook);
   void remove_failure_hook(int64_t id);
   void add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook);
@@ -75,7 +76,7 @@ class ServedGroup {
   const std::shared_ptr<Reconfiguration> reconfiguration_;  // null: its members are for good
   Hooks hooks_;                                             // of one that is reconfigured
   mutable std::mutex mutex_;
-  std::shared_ptr<Serving> serving_;  // with the mutex, unless it is for good
+  std::shared_ptr<ActiveGroup> serving_;  // with the mutex, unless it is for good
 };
 
 }  // namespace ringdist

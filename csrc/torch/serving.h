@@ -14,18 +14,18 @@
 
 namespace ringdist {
 
-struct Serving {
-  Serving(std::shared_ptr<Communicator> group, CodecPair codecs)
+struct ActiveGroup {
+  ActiveGroup(std::shared_ptr<Communicator> group, CodecPair codecs)
       : communicator(std::move(group)),
         place{communicator->rank(), communicator->size()},
         coder(communicator->size(), std::move(codecs)),
-        runner(std::make_shared<CallRunner>(communicator)),
+        runner(std::make_shared<CallSubmitter>(communicator)),
         sparse(communicator) {}
 
   const std::shared_ptr<Communicator> communicator;
-  const Place place;
-  const CallCoder coder;
-  const std::shared_ptr<CallRunner> runner;
+  const RankAndSize place;
+  const CallCompressor coder;
+  const std::shared_ptr<CallSubmitter> runner;
   SparseReducer sparse;
   std::atomic<bool> aborted_here{false};  // by a call on this rank
 };

@@ -17,8 +17,8 @@ class SharedAllocator final : public c10::Allocator {
   explicit SharedAllocator(c10::Allocator* usual) : usual_(usual) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes < kLeastShared || !SharedBlocks::in_region()) return usual_->allocate(bytes);
-    std::byte* const data = value_of(SharedBlocks::of_process().allocate(bytes));
+    if (bytes < kLeastShared || !SharedBlockRegistry::in_region()) return usual_->allocate(bytes);
+    std::byte* const data = value_of(SharedBlockRegistry::of_process().allocate(bytes));
     if (data == nullptr) return usual_->allocate(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &free, c10::Device(c10::DeviceType::CPU)};
@@ -45,12 +45,12 @@ SharedAllocator& allocator() {
 
 void SharedAllocator::free(void* data) {
   c10::profiledCPUMemoryReporter().Delete(data);
-  (void)SharedBlocks::of_process().free(static_cast<std::byte*>(data));
+  (void)SharedBlockRegistry::of_process().free(static_cast<std::byte*>(data));
 }
 
 // Of raw_allocate(), which returns nothing but the address.
 void SharedAllocator::free_either(void* data) {
-  if (!SharedBlocks::of_process().free(static_cast<std::byte*>(data)))
+  if (!SharedBlockRegistry::of_process().free(static_cast<std::byte*>(data)))
     return allocator().usual_->raw_deleter()(data);
   c10::profiledCPUMemoryReporter().Delete(data);
 }
@@ -63,9 +63,9 @@ void begin_sharing() {
     constexpr uint8_t kAboveAll = UINT8_MAX;
     c10::SetAllocator(c10::DeviceType::CPU, &allocator(), kAboveAll);
   });
-  SharedBlocks::of_process().enter_region();
+  SharedBlockRegistry::of_process().enter_region();
 }
 
-void end_sharing() { SharedBlocks::of_process().leave_region(); }
+void end_sharing() { SharedBlockRegistry::of_process().leave_region(); }
 
 }  // namespace ringdist

@@ -110,7 +110,7 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
     }
   };
   const auto run = [&context](std::function<void()> task) { context.pool().run(std::move(task)); };
-  return std::make_shared<BypassingStore>(wrap_store(store), open, run);
+  return std::make_shared<FallbackStore>(wrap_store(store), open, run);
 }
 
 std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,

@@ -28,7 +28,7 @@ c10d::TCPStoreOptions server_options() {
   return out;
 }
 
-class TcpStoreHome final : public StoreHome {
+class TcpStoreServer final : public StoreServer {
  public:
   std::string offer(const std::string& ip) override {
     std::lock_guard lock(mutex_);
@@ -59,9 +59,9 @@ class TcpStoreHome final : public StoreHome {
 }  // namespace
 
 // A store must not end in static destructors, and serves nobody in a forked child.
-std::shared_ptr<StoreHome> process_store_home() {
+std::shared_ptr<StoreServer> process_store_home() {
   struct Home {
-    std::shared_ptr<StoreHome> home = std::make_shared<TcpStoreHome>();
+    std::shared_ptr<StoreServer> home = std::make_shared<TcpStoreServer>();
   };
   static constinit PerProcess<Home> homes;
   return homes.get().home;

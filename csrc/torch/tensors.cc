@@ -142,7 +142,7 @@ Error check_on_cpu(std::string_view op, const std::string& argument, const at::T
 
 Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
   const c10::Device device = tensor.device();
-  // Others' devices, too, if this process knows how to run on them: see CallRunner.
+  // Others' devices, too, if this process knows how to run on them: see CallSubmitter.
   if (device.is_cpu() || device.is_cuda() || device.is_privateuseone()) return {};
   return invalid(ErrorKind::kNotSupported, op, argument,
                  "is on device " + device.str() + "; supported: cpu, cuda");

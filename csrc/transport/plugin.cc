@@ -84,7 +84,8 @@ std::string loaded_ucx_path() {
 
 Error ucx_viable(const TransportConfig& config) { return load_ucx(config.system_ucx).error(); }
 
-Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config, Receiver& receiver) {
+Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config,
+                                              TransportDelegate& receiver) {
   // Without enough of them UCX may end the process.
   if (Error error = require_descriptors(kUcxDescriptors, "UCX")) return error;
   if (Error error = refuse_after_fork()) return error;

@@ -17,7 +17,7 @@ struct UcxInfo {
 // What libringdist_ucx.so exports.
 struct UcxPlugin {
   UcxInfo (*info)();
-  Result<std::unique_ptr<Transport>> (*create)(const TransportConfig&, Receiver&);
+  Result<std::unique_ptr<Transport>> (*create)(const TransportConfig&, TransportDelegate&);
 };
 
 // Loads the library once per process and returns its functions. Any thread.
@@ -27,6 +27,7 @@ Result<const UcxPlugin*> load_ucx(bool system_ucx);
 std::string loaded_ucx_path();
 
 Error ucx_viable(const TransportConfig& config);
-Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config, Receiver& receiver);
+Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config,
+                                              TransportDelegate& receiver);
 
 }  // namespace ringdist

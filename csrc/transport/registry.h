@@ -20,7 +20,8 @@ struct TransportRow {
   bool opens_late;    // takes long to open: only for a group that needs it
   // Success, or why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
-  Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config, Receiver& receiver);
+  Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config,
+                                               TransportDelegate& receiver);
 };
 
 std::span<const TransportRow> transports();

@@ -4,22 +4,23 @@
 
 namespace ringdist {
 
-void SelfTransport::enqueue(const Outgoing& to, ConstBytes payload, const std::byte* staged) {
+void SelfTransport::enqueue(const OutgoingMessage& to, ConstBytes payload,
+                            const std::byte* staged) {
   check(to.peer == self_, "the self transport was given another Context");
   queue_.push_back({{to.header.begin(), to.header.end()}, payload, to.ticket, staged});
 }
 
-void SelfTransport::end(const Parcel& parcel, const Error& error) {
+void SelfTransport::end(const QueuedMessage& parcel, const Error& error) {
   if (parcel.staged != nullptr) staging_.release(parcel.staged);
   receiver_.end_send(parcel.ticket, error);
 }
 
-void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
+void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
   enqueue({peer, header, ticket}, payload, nullptr);
 }
 
-void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
-  for (const Outgoing& out : to) {
+void SelfTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
+  for (const OutgoingMessage& out : to) {
     staging_.hold(reserved.data());
     enqueue(out, reserved.first(used), reserved.data());
   }
@@ -30,7 +31,7 @@ bool SelfTransport::progress() {
   bool any = false;
   // Only what is there now: a handler that answers must not keep us here.
   for (size_t n = queue_.size(); n > 0 && !queue_.empty(); --n) {
-    Parcel parcel = std::move(queue_.front());
+    QueuedMessage parcel = std::move(queue_.front());
     queue_.pop_front();
     receiver_.on_message(parcel.header, parcel.payload);
     end(parcel, {});

@@ -11,7 +11,7 @@ namespace ringdist {
 
 class SelfTransport final : public Transport {
  public:
-  SelfTransport(ContextId self, size_t max_payload, Receiver& receiver)
+  SelfTransport(ContextId self, size_t max_payload, TransportDelegate& receiver)
       : self_(self), receiver_(receiver), staging_(max_payload, 16), max_payload_(max_payload) {}
 
   std::string_view name() const override { return "self"; }
@@ -19,9 +19,9 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return peer == self_; }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
   int event_fd() const override { return -1; }
   bool arm() override { return queue_.empty(); }
@@ -31,20 +31,20 @@ class SelfTransport final : public Transport {
   void close() override;
 
  private:
-  struct Parcel {
+  struct QueuedMessage {
     std::vector<std::byte> header;
     ConstBytes payload;
-    Ticket ticket;
+    SendId ticket;
     const std::byte* staged = nullptr;  // a reservation's memory
   };
-  void enqueue(const Outgoing& to, ConstBytes payload, const std::byte* staged);
-  void end(const Parcel& parcel, const Error& error);
+  void enqueue(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
+  void end(const QueuedMessage& parcel, const Error& error);
 
   const ContextId self_;
-  Receiver& receiver_;
+  TransportDelegate& receiver_;
   StagingPool staging_;
   const size_t max_payload_;
-  std::deque<Parcel> queue_;
+  std::deque<QueuedMessage> queue_;
 };
 
 }  // namespace ringdist

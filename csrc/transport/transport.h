@@ -32,9 +32,9 @@ inline constexpr size_t kMaxHeaderBytes = 160;
 enum class MemoryKind : uint8_t { kHost, kCuda };
 
 // What a transport calls, while it progresses and on a send.
-class Receiver {
+class TransportDelegate {
  public:
-  virtual ~Receiver() = default;
+  virtual ~TransportDelegate() = default;
   // Both views end with the call: consume in place, or copy. Those of the payload lie in memory of
   // the transport, or of a sender, who may have taken it back meanwhile.
   virtual void on_message(ConstBytes header, const Payload& payload) = 0;
@@ -43,9 +43,9 @@ class Receiver {
   virtual bool takes_more() const { return true; }
   // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
   // send() or commit() returns, never after close() returned.
-  virtual void on_sent(Ticket ticket, const Error& error) = 0;
+  virtual void on_sent(SendId ticket, const Error& error) = 0;
   // The same, of any send: nobody is told of one without a ticket.
-  void end_send(Ticket ticket, const Error& error) {
+  void end_send(SendId ticket, const Error& error) {
     if (ticket != kNoTicket) on_sent(ticket, error);
   }
   // The connection to a peer broke. The engine decides whether that is a death: a process that left
@@ -53,10 +53,10 @@ class Receiver {
   virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
 };
 
-struct Outgoing {
+struct OutgoingMessage {
   ContextId peer;
   ConstBytes header;
-  Ticket ticket = kNoTicket;
+  SendId ticket = kNoTicket;
 };
 
 class Transport {
@@ -78,11 +78,11 @@ class Transport {
 
   // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
   // copied.
-  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) = 0;
+  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) = 0;
   // The memory of this send, if it has not ended, may change from here on: where its header still
   // arrives, it does with a payload that says so. The ticket comes home as ever, and keeps the
   // memory until then. Throws nothing.
-  virtual void withdraw(ContextId, Ticket) {}
+  virtual void withdraw(ContextId, SendId) {}
 
   // send() of this would first copy it into memory as reserve() gives.
   virtual bool stages(ConstBytes) const { return false; }
@@ -90,7 +90,7 @@ class Transport {
   // again after the next progress()). commit() sends its first `used` bytes to all of `to`;
   // every reservation must be committed (an empty `to` gives it back).
   virtual std::optional<Bytes> reserve(size_t bytes) = 0;
-  virtual void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) = 0;
+  virtual void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) = 0;
 
   // Delivers what arrived, completes what is done. Returns whether anything happened.
   virtual bool progress() = 0;

@@ -155,7 +155,7 @@ int run_large() {
   constexpr int kMembers = 256;
   bool failed = false;
   for (const int victim : {0, 1, 128, kMembers - 1}) {
-    const Outcome outcome = World(one_death(kMembers, victim), Pace{}).run();
+    const Outcome outcome = World(one_death(kMembers, victim), PaxosTimeouts{}).run();
     const auto ms = [](Duration time) { return std::to_string(seconds(time) * 1e3) + " ms"; };
     std::cout << kMembers << " members, 8 to a host, 1 ms between hosts; rank " << victim
               << " dies: installed on all after " << ms(outcome.last_installed)

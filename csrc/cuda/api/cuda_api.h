@@ -72,8 +72,8 @@ class CudaApi {
   virtual Error tell(Stream stream, uint32_t* flag, uint32_t value) = 0;
 
   // cuda/kernel/kernels.h
-  virtual Error encode(Coding coding, CallSpan<EncodeCall> calls, Stream stream) = 0;
-  virtual Error decode(Coding coding, CallSpan<DecodeCall> calls, Stream stream) = 0;
+  virtual Error encode(KernelCodec coding, CallSpan<EncodeCall> calls, Stream stream) = 0;
+  virtual Error decode(KernelCodec coding, CallSpan<DecodeCall> calls, Stream stream) = 0;
   virtual Error reduce(const ReduceCall& call, Stream stream) = 0;
   virtual Error run(CallSpan<Elements> calls, Stream stream) = 0;
 };

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body 
 // A table is read where the launch has it; of one body that would cost registers.
 template <typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    each_batch_of_many(int64_t count, const __grid_constant__ Segments<Body> all) {
+    each_batch_of_many(int64_t count, const __grid_constant__ BatchedCalls<Body> all) {
   do_batches(count, all);
 }
 
@@ -55,7 +55,7 @@ LaunchError for_each_batch(void* stream, Body body) {
 }
 
 template <typename Body>
-LaunchError for_each_batch(void* stream, const Segments<Body>& all) {
+LaunchError for_each_batch(void* stream, const BatchedCalls<Body>& all) {
   const int64_t count = all.batches();
   if (count == 0) return cudaSuccess;
   each_batch_of_many<<<thread_blocks_for(count), kWarps * kWarp, 0,

@@ -26,14 +26,14 @@ enum class Code : uint8_t {
   kLossless
 };
 
-struct Coding {
+struct KernelCodec {
   Code code = Code::kInt8;
   bool stochastic = false;  // kBFloat and kInt8 only
   bool rotated = false;
   int k = 1;                      // of 1024: of kTopk and kRandomk
   DType dtype = DType::kFloat32;  // what values are stored as: of kLossless
 
-  bool operator==(const Coding&) const = default;
+  bool operator==(const KernelCodec&) const = default;
 };
 
 // Calls of one coding, which do not depend on each other.
@@ -42,7 +42,7 @@ using CallSpan = std::span<const Call>;
 
 struct EncodeCall {
   const float* in = nullptr;
-  Owed owed;               // added to `in`; none for no error feedback
+  ResidualPointers owed;   // added to `in`; none for no error feedback
   int64_t count = 0;       // elements; of kLossless less than 4 GiB of them
   Seed seed;               // as codec/codec.h's
   uint8_t* out = nullptr;  // as many bytes as Codec::max_bytes() says

@@ -36,11 +36,11 @@ namespace ringdist::gpu {
 
 // Where a block is for a Coder: behind a rotation every chunk is a call of its own.
 template <bool kRotated>
-struct Place {
+struct BlockOrigin {
   Seed seed;
   uint64_t element;
 
-  RINGDIST_DEVICE Place(Seed of_call, int64_t begin)
+  RINGDIST_DEVICE BlockOrigin(Seed of_call, int64_t begin)
       : seed(kRotated ? of_call.of_chunk(static_cast<uint64_t>(begin / kRotationChunk)) : of_call),
         element(static_cast<uint64_t>(kRotated ? begin % kRotationChunk : begin)) {}
 };
@@ -49,7 +49,7 @@ template <typename Coder, bool kRotated>
 struct Encoding {
   Coder coder;
   const float* in;
-  Owed owed;
+  ResidualPointers owed;
   int64_t count;
   Seed seed;
   uint8_t* out;
@@ -59,7 +59,7 @@ struct Encoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
-    const Given given{in, owed};
+    const EncodeInput given{in, owed};
     const bool pays = owed.pays();
     for_batch<Coder::kCount, Coder::kEncodes>(index, count, [&]<int kBlocks>(BlockAt first) {
       Values<W, kParts> sums[kBlocks];
@@ -82,7 +82,7 @@ struct Encoding {
   template <Warp W, int kBlocks>
   RINGDIST_DEVICE void code(W& warp, Values<W, kParts> (&x)[kBlocks], BlockAt first) const {
     static_assert(kRotationChunk % (Coder::kCount * Coder::kEncodes) == 0);
-    const Place<kRotated> place(seed, first.begin);
+    const BlockOrigin<kRotated> place(seed, first.begin);
     uint8_t* const to = out + first.begin / Coder::kCount * coder.bytes(Coder::kCount);
     if constexpr (kRotated) {
       RINGDIST_UNROLL
@@ -100,13 +100,13 @@ struct Encoding {
     }
   }
 
-  RINGDIST_DEVICE static Rotation rotation(const Place<kRotated>& place, BlockAt at) {
+  RINGDIST_DEVICE static Rotation rotation(const BlockOrigin<kRotated>& place, BlockAt at) {
     return {place.seed, at.begin, at.count};
   }
 
   template <Warp W, int kBlocks>
   RINGDIST_DEVICE void encode(W& warp, Values<W, kParts> (&x)[kBlocks], int each,
-                              const Place<kRotated>& place, uint8_t* to) const {
+                              const BlockOrigin<kRotated>& place, uint8_t* to) const {
     if constexpr (Coder::kTogether) {
       coder.encode(warp, x, each, place.seed, place.element, to);
     } else {
@@ -164,7 +164,7 @@ struct Decoding {
     Values<W, kParts> x;
     fill(warp, x, 0);
     const bool adding = accumulate && !kRotated;
-    const Place<kRotated> place(seed, at.begin);
+    const BlockOrigin<kRotated> place(seed, at.begin);
     if (!coder.decode(warp, bytes, at.count, place.seed, place.element, adding, x)) {
       warp.each([&](int lane) {
         if (lane == 0) *malformed = 1;

@@ -46,7 +46,7 @@ LaunchError launch(const InBatches<Each>& body, void* stream) {
 }
 
 template <typename Each>
-LaunchError launch(const Segments<InBatches<Each>>& body, void* stream) {
+LaunchError launch(const BatchedCalls<InBatches<Each>>& body, void* stream) {
   if (body.batches() == 0) return cudaSuccess;
   each_of_many<<<groups_for(body.batches()), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       body);

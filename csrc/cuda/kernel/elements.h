@@ -49,7 +49,7 @@ struct Read {
 struct Write {
   DType dtype = DType::kFloat32;
   const float* in = nullptr;
-  Owed owed;
+  ResidualPointers owed;
   void* out = nullptr;
   int64_t count = 0;
 
@@ -64,7 +64,7 @@ struct Write {
 // An own contribution that is not encoded: sum[i] += in[i] + what is owed.
 struct Contribute {
   const float* in = nullptr;
-  Owed owed;
+  ResidualPointers owed;
   bool first = false;  // of the sum
   float* sum = nullptr;
   int64_t count = 0;
@@ -77,8 +77,8 @@ struct Contribute {
 
 // What a sum's owner will owe: the loss on the sum times `weight`, besides what its own
 // contribution left - nothing if that went in as it was (`raw`), with what was owed.
-struct KeepLoss {
-  Owed owed;  // not empty
+struct WriteResidual {
+  ResidualPointers owed;  // not empty
   bool raw = false;
   float weight = 1;
   const float* sum = nullptr;
@@ -113,7 +113,7 @@ struct FindValues {
   }
 };
 
-using Elements = std::variant<Read, Write, Contribute, KeepLoss, Divide, FindValues>;
+using Elements = std::variant<Read, Write, Contribute, WriteResidual, Divide, FindValues>;
 
 inline constexpr int kThreads = 256;  // of a thread block
 
@@ -130,10 +130,10 @@ struct InBatches {
   }
 };
 
-// Calls launch(body) with the bodies of the kernels that serve calls (Gatherer).
+// Calls launch(body) with the bodies of the kernels that serve calls (CallGatherer).
 template <typename Launch, typename... Each>
 LaunchError with_bodies(CallSpan<std::variant<Each...>> calls, const Launch& launch) {
-  Gatherer gathered(BodyTypes<InBatches<Each>...>(), launch);
+  CallGatherer gathered(BodyTypes<InBatches<Each>...>(), launch);
   for (const auto& call : calls)
     std::visit([&](const auto& each) { gathered.add(InBatches{each}); }, call);
   return gathered.finish();

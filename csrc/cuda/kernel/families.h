@@ -8,14 +8,14 @@ namespace ringdist::gpu {
 
 // Call: EncodeCall or DecodeCall.
 template <typename Call>
-LaunchError launch_round16(Coding coding, CallSpan<Call> calls, void* stream);
+LaunchError launch_round16(KernelCodec coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_quantized(Coding coding, CallSpan<Call> calls, void* stream);
+LaunchError launch_quantized(KernelCodec coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_sign(Coding coding, CallSpan<Call> calls, void* stream);
+LaunchError launch_sign(KernelCodec coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_sparse(Coding coding, CallSpan<Call> calls, void* stream);
+LaunchError launch_sparse(KernelCodec coding, CallSpan<Call> calls, void* stream);
 template <typename Call>
-LaunchError launch_lossless(Coding coding, CallSpan<Call> calls, void* stream);
+LaunchError launch_lossless(KernelCodec coding, CallSpan<Call> calls, void* stream);
 
 }  // namespace ringdist::gpu

@@ -9,9 +9,9 @@
 
 namespace ringdist::gpu {
 
-struct Given {
+struct EncodeInput {
   const float* in;
-  Owed owed;
+  ResidualPointers owed;
 
   // `pays`: owed.pays(). Beyond what is there, zeros.
   template <Warp W, int kParts>
@@ -30,7 +30,7 @@ struct Given {
   template <Warp W, int kParts>
   RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum,
                                  const Values<W, kParts>& x) const {
-    const Owed mine = owed.at(at.begin);
+    const ResidualPointers mine = owed.at(at.begin);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       const float lost = sum.part[part][lane] - x.part[part][lane];
       mine.to[i] = pays && finite(lost) ? lost : mine.from[i];

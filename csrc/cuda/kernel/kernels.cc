@@ -8,7 +8,7 @@ namespace {
 constexpr LaunchError kUnknownCode = 1;  // cudaErrorInvalidValue
 
 template <typename Call>
-LaunchError launch_any(Coding coding, CallSpan<Call> calls, void* stream) {
+LaunchError launch_any(KernelCodec coding, CallSpan<Call> calls, void* stream) {
   switch (coding.code) {
     case Code::kHalf:
     case Code::kBFloat:
@@ -32,11 +32,11 @@ LaunchError launch_any(Coding coding, CallSpan<Call> calls, void* stream) {
 
 }  // namespace
 
-LaunchError encode(Coding coding, CallSpan<EncodeCall> calls, void* stream) {
+LaunchError encode(KernelCodec coding, CallSpan<EncodeCall> calls, void* stream) {
   return launch_any(coding, calls, stream);
 }
 
-LaunchError decode(Coding coding, CallSpan<DecodeCall> calls, void* stream) {
+LaunchError decode(KernelCodec coding, CallSpan<DecodeCall> calls, void* stream) {
   return launch_any(coding, calls, stream);
 }
 

@@ -15,13 +15,13 @@
 
 namespace ringdist::gpu {
 
-LaunchError encode(Coding coding, CallSpan<EncodeCall> calls, void* stream);
-inline LaunchError encode(Coding coding, const EncodeCall& call, void* stream) {
+LaunchError encode(KernelCodec coding, CallSpan<EncodeCall> calls, void* stream);
+inline LaunchError encode(KernelCodec coding, const EncodeCall& call, void* stream) {
   return encode(coding, CallSpan<EncodeCall>(&call, 1), stream);
 }
 
-LaunchError decode(Coding coding, CallSpan<DecodeCall> calls, void* stream);
-inline LaunchError decode(Coding coding, const DecodeCall& call, void* stream) {
+LaunchError decode(KernelCodec coding, CallSpan<DecodeCall> calls, void* stream);
+inline LaunchError decode(KernelCodec coding, const DecodeCall& call, void* stream) {
   return decode(coding, CallSpan<DecodeCall>(&call, 1), stream);
 }
 

@@ -14,7 +14,7 @@ LaunchError launch(Coder coder, CallSpan<Call> calls, void* stream) {
 }
 
 template <typename Coder, typename Call>
-LaunchError launch(Coding coding, Coder coder, CallSpan<Call> calls, void* stream) {
+LaunchError launch(KernelCodec coding, Coder coder, CallSpan<Call> calls, void* stream) {
   return coding.rotated ? launch<true>(coder, calls, stream) : launch<false>(coder, calls, stream);
 }
 

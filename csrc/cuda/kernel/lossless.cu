@@ -43,13 +43,13 @@ class StreamLauncher {
 }  // namespace
 
 template <typename Call>
-LaunchError launch_lossless(Coding coding, CallSpan<Call> calls, void* stream) {
+LaunchError launch_lossless(KernelCodec coding, CallSpan<Call> calls, void* stream) {
   StreamLauncher launcher(stream);
   for (const Call& call : calls) launch_lossless(launcher, coding.dtype, call);
   return launcher.error();
 }
 
-template LaunchError launch_lossless(Coding, CallSpan<EncodeCall>, void*);
-template LaunchError launch_lossless(Coding, CallSpan<DecodeCall>, void*);
+template LaunchError launch_lossless(KernelCodec, CallSpan<EncodeCall>, void*);
+template LaunchError launch_lossless(KernelCodec, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

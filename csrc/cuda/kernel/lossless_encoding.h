@@ -16,7 +16,7 @@ namespace ringdist::gpu {
 
 template <typename Stored>
 struct LosslessEncoding {
-  Given given;
+  EncodeInput given;
   int64_t count;
   const LosslessSymbols* symbols;  // as planned
   const uint64_t* begin;           // of each chunk in `out`

@@ -14,7 +14,7 @@ namespace ringdist::gpu {
 
 template <typename Stored>
 struct LosslessPlanning {
-  Given given;
+  EncodeInput given;
   int64_t count;
   LosslessSymbols* symbols;  // of each chunk; not of a raw one
   uint8_t* out;              // gets the sizes

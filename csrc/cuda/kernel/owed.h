@@ -7,7 +7,7 @@
 
 namespace ringdist::gpu {
 
-struct Owed {
+struct ResidualPointers {
   const float* from = nullptr;  // null: none
   float* to = nullptr;          // may be from
   // Null, or on the device: 0 if the values are all zero. Nothing is then paid, and what is owed
@@ -16,8 +16,8 @@ struct Owed {
 
   constexpr bool empty() const { return from == nullptr; }
   RINGDIST_DEVICE bool pays() const { return !empty() && (awake == nullptr || *awake != 0); }
-  constexpr Owed at(int64_t begin) const {
-    return empty() ? *this : Owed{from + begin, to + begin, awake};
+  constexpr ResidualPointers at(int64_t begin) const {
+    return empty() ? *this : ResidualPointers{from + begin, to + begin, awake};
   }
 };
 

@@ -6,7 +6,7 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_quantized(Coding coding, CallSpan<Call> calls, void* stream) {
+LaunchError launch_quantized(KernelCodec coding, CallSpan<Call> calls, void* stream) {
   switch (coding.code) {
     case Code::kFp8E4M3:
       return launch(coding, QuantizedCoder<Fp8<E4M3>>(), calls, stream);
@@ -21,7 +21,7 @@ LaunchError launch_quantized(Coding coding, CallSpan<Call> calls, void* stream) 
   }
 }
 
-template LaunchError launch_quantized(Coding, CallSpan<EncodeCall>, void*);
-template LaunchError launch_quantized(Coding, CallSpan<DecodeCall>, void*);
+template LaunchError launch_quantized(KernelCodec, CallSpan<EncodeCall>, void*);
+template LaunchError launch_quantized(KernelCodec, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

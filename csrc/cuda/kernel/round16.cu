@@ -6,7 +6,7 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_round16(Coding coding, CallSpan<Call> calls, void* stream) {
+LaunchError launch_round16(KernelCodec coding, CallSpan<Call> calls, void* stream) {
   if (coding.code == Code::kHalf)
     return launch(coding, Round16Coder<rounding16::Half>(), calls, stream);
   if (coding.stochastic)
@@ -14,7 +14,7 @@ LaunchError launch_round16(Coding coding, CallSpan<Call> calls, void* stream) {
   return launch(coding, Round16Coder<rounding16::BFloat>(), calls, stream);
 }
 
-template LaunchError launch_round16(Coding, CallSpan<EncodeCall>, void*);
-template LaunchError launch_round16(Coding, CallSpan<DecodeCall>, void*);
+template LaunchError launch_round16(KernelCodec, CallSpan<EncodeCall>, void*);
+template LaunchError launch_round16(KernelCodec, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

@@ -17,7 +17,7 @@ inline constexpr size_t kLaunchBytes = 4096;  // that every device lets a launch
 
 // The batches of all, those of one body after those of the one before; itself a body.
 template <typename Body>
-class Segments {
+class BatchedCalls {
  public:
   static constexpr int kScratch = Body::kScratch;
   static constexpr int kMost =
@@ -57,16 +57,16 @@ class Segments {
 template <typename... Bodies>
 struct BodyTypes {};
 
-// Calls launch(body) for all that it is given, once for many of one type: with their Segments.
+// Calls launch(body) for all that it is given, once for many of one type: with their BatchedCalls.
 // LaunchError launch(body).
 template <typename Launch, typename... Bodies>
-class Gatherer {
+class CallGatherer {
  public:
-  Gatherer(BodyTypes<Bodies...>, const Launch& launch) : launch_(launch) {}
+  CallGatherer(BodyTypes<Bodies...>, const Launch& launch) : launch_(launch) {}
 
   template <typename Body>
   void add(const Body& body) {
-    auto& alike = std::get<Segments<Body>>(gathered_);
+    auto& alike = std::get<BatchedCalls<Body>>(gathered_);
     if (alike.full()) flush(alike);
     alike.add(body);
   }
@@ -79,7 +79,7 @@ class Gatherer {
  private:
   // A call by itself looks for nothing.
   template <typename Body>
-  void flush(Segments<Body>& alike) {
+  void flush(BatchedCalls<Body>& alike) {
     if (alike.count() == 0) return;
     const LaunchError error = alike.count() == 1 ? launch_(alike.first()) : launch_(alike);
     if (error_ == 0) error_ = error;
@@ -87,10 +87,10 @@ class Gatherer {
   }
 
   // With the count of all batches.
-  static_assert(((sizeof(Segments<Bodies>) + sizeof(int64_t) <= kLaunchBytes) && ...));
+  static_assert(((sizeof(BatchedCalls<Bodies>) + sizeof(int64_t) <= kLaunchBytes) && ...));
 
   const Launch& launch_;
-  std::tuple<Segments<Bodies>...> gathered_;
+  std::tuple<BatchedCalls<Bodies>...> gathered_;
   LaunchError error_ = 0;
 };
 

@@ -6,11 +6,11 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-LaunchError launch_sign(Coding coding, CallSpan<Call> calls, void* stream) {
+LaunchError launch_sign(KernelCodec coding, CallSpan<Call> calls, void* stream) {
   return launch(coding, SignCoder(), calls, stream);
 }
 
-template LaunchError launch_sign(Coding, CallSpan<EncodeCall>, void*);
-template LaunchError launch_sign(Coding, CallSpan<DecodeCall>, void*);
+template LaunchError launch_sign(KernelCodec, CallSpan<EncodeCall>, void*);
+template LaunchError launch_sign(KernelCodec, CallSpan<DecodeCall>, void*);
 
 }  // namespace ringdist::gpu

@@ -105,8 +105,8 @@ inline bool is_aligned(const void* at, uintptr_t to) {
 }
 
 // Calls run(body) with the body of the kernel that serves a call.
-template <bool kRotated, typename Coder, typename Run>
-auto with_body(Coder coder, const EncodeCall& call, const Run& run) {
+template <bool kRotated, typename Coder, typename RotationRun>
+auto with_body(Coder coder, const EncodeCall& call, const RotationRun& run) {
   if constexpr (!kRotated && Coder::kEncodesWide) {
     if (call.owed.empty() && coder.wide() && is_aligned(call.in, alignof(Quad)) &&
         is_aligned(call.out, alignof(Octet)))
@@ -115,8 +115,8 @@ auto with_body(Coder coder, const EncodeCall& call, const Run& run) {
   return run(Encoding<Coder, kRotated>{coder, call.in, call.owed, call.count, call.seed, call.out});
 }
 
-template <bool kRotated, typename Coder, typename Run>
-auto with_body(Coder coder, const DecodeCall& call, const Run& run) {
+template <bool kRotated, typename Coder, typename RotationRun>
+auto with_body(Coder coder, const DecodeCall& call, const RotationRun& run) {
   const auto [in, seed, adds, out, count, malformed] = call;
   if constexpr (!kRotated && Coder::kDecodesWide) {
     if (is_aligned(out, alignof(Quad)) && is_aligned(in, alignof(Octet))) {
@@ -145,10 +145,10 @@ auto bodies_of(const DecodeCall&) {
     return BodyTypes<Decoding<Coder, kRotated>>();
 }
 
-// Calls launch(body) with the bodies of the kernels that serve calls (Gatherer).
+// Calls launch(body) with the bodies of the kernels that serve calls (CallGatherer).
 template <bool kRotated, typename Coder, typename Call, typename Launch>
 LaunchError with_bodies(Coder coder, CallSpan<Call> calls, const Launch& launch) {
-  Gatherer gathered(bodies_of<kRotated, Coder>(Call()), launch);
+  CallGatherer gathered(bodies_of<kRotated, Coder>(Call()), launch);
   for (const Call& call : calls)
     with_body<kRotated>(coder, call, [&](const auto& body) { gathered.add(body); });
   return gathered.finish();

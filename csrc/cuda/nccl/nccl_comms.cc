@@ -8,7 +8,7 @@
 namespace ringdist::gpu {
 
 // As it goes to the others, which run the same build.
-struct NcclComms::Offer {
+struct NcclComms::CommProposal {
   int32_t result;  // NcclResult: whether it has the ids
   Ids ids;
   std::array<char, 124> why;
@@ -42,7 +42,7 @@ NcclComms::~NcclComms() {
 
 // The first rank's; an Error where it has none.
 Result<NcclComms::Ids> NcclComms::agree_on_ids(const std::vector<int>& ranks, TimePoint deadline) {
-  Offer mine{};
+  CommProposal mine{};
   if (ranks[0] == group_.rank()) {
     NcclResult result = NcclResult::kSuccess;
     for (NcclUniqueId& id : mine.ids)
@@ -55,8 +55,8 @@ Result<NcclComms::Ids> NcclComms::agree_on_ids(const std::vector<int>& ranks, Ti
   }
   const auto all = group_.exchange(ranks, std::as_bytes(std::span(&mine, 1)), deadline);
   if (!all.ok()) return all.error();
-  Offer first{};
-  std::memcpy(&first, all.value()[0].data(), sizeof(Offer));
+  CommProposal first{};
+  std::memcpy(&first, all.value()[0].data(), sizeof(CommProposal));
   if (first.result == static_cast<int32_t>(NcclResult::kSuccess)) return first.ids;
   return Error(ErrorKind::kSystem, "ringdist: NCCL on rank " + std::to_string(ranks[0]) +
                                        " has no id for a communicator: " + first.why.data());

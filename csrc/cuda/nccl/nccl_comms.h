@@ -38,7 +38,7 @@ class NcclComms {
 
   // Both outlive it. `split`: of this group's ranks, in their order, split off that of another
   // group, on each of them; or null on all.
-  NcclComms(NcclApi& nccl, RunnerGroup& group, std::shared_ptr<SplitComm> split = nullptr)
+  NcclComms(NcclApi& nccl, RunnerDelegate& group, std::shared_ptr<SplitComm> split = nullptr)
       : nccl_(nccl), group_(group), split_(std::move(split)) {}
   // Waits for nothing: what is still under way must have ended, or been aborted.
   ~NcclComms();
@@ -80,7 +80,7 @@ class NcclComms {
 
  private:
   using Key = std::tuple<int, int, Use>;  // device, peer
-  struct Offer;                           // of a rank that is to be in a new communicator
+  struct CommProposal;                    // of a rank that is to be in a new communicator
 
   static constexpr size_t kDirections = 2;
   using Ids = std::array<NcclUniqueId, kDirections>;
@@ -98,7 +98,7 @@ class NcclComms {
   Error failed(NcclResult result, NcclComm comm, std::string_view what) const;
 
   NcclApi& nccl_;
-  RunnerGroup& group_;
+  RunnerDelegate& group_;
   std::shared_ptr<SplitComm> split_;  // until the first is made
   std::optional<int> first_device_;
   std::atomic<bool> aborted_{false};

@@ -4,8 +4,8 @@
 
 namespace ringdist::gpu {
 
-Boxes::Pieces BoxLink::Row::cut(size_t most) {
-  Boxes::Pieces out;
+HostMailboxes::Pieces MailboxLink::Row::cut(size_t most) {
+  HostMailboxes::Pieces out;
   while (most > 0 && !pieces_.empty()) {
     std::span<std::byte>& first = pieces_.front();
     const size_t bytes = std::min(most, first.size());
@@ -17,14 +17,14 @@ Boxes::Pieces BoxLink::Row::cut(size_t most) {
   return out;
 }
 
-Error BoxLink::begin() { return boxes_.use(stream_); }
+Error MailboxLink::begin() { return boxes_.use(stream_); }
 
-Error BoxLink::send(int peer, const DeviceBytes& message, Stream) {
+Error MailboxLink::send(int peer, const DeviceBytes& message, Stream) {
   sends_[peer].add({message.data, message.size});
   return {};
 }
 
-Error BoxLink::receive(int peer, const DeviceBytes& message, Stream) {
+Error MailboxLink::receive(int peer, const DeviceBytes& message, Stream) {
   receives_[peer].add({message.data, message.size});
   return {};
 }
@@ -32,7 +32,7 @@ Error BoxLink::receive(int peer, const DeviceBytes& message, Stream) {
 // One turn of all peers after another, what is left before what is taken, as both streams may be
 // one queue of the device: a rank that waits until its box is free waits for what others do some
 // turns before.
-Error BoxLink::move(Stream takes) {
+Error MailboxLink::move(Stream takes) {
   while (!sends_.empty() || !receives_.empty()) {
     for (auto& [peer, row] : sends_)
       if (Error error = boxes_.leave(peer, row.cut(boxes_.most()), stream_)) return error;
@@ -44,7 +44,7 @@ Error BoxLink::move(Stream takes) {
   return {};
 }
 
-Error BoxLink::end() {
+Error MailboxLink::end() {
   const auto takes = boxes_.fork(stream_);
   if (!takes.ok()) return takes.error();
   const Error error = move(takes.value());

@@ -9,9 +9,9 @@
 
 namespace ringdist::gpu {
 
-class BoxLink final : public Link {
+class MailboxLink final : public DeviceLink {
  public:
-  BoxLink(Boxes& boxes, Stream stream) : boxes_(boxes), stream_(stream) {}
+  MailboxLink(HostMailboxes& boxes, Stream stream) : boxes_(boxes), stream_(stream) {}
 
   Error begin() override;
   Error send(int peer, const DeviceBytes& message, Stream stream) override;
@@ -25,16 +25,16 @@ class BoxLink final : public Link {
     void add(std::span<std::byte> piece) { pieces_.push_back(piece); }
     bool empty() const { return pieces_.empty(); }
     // The next ones, of at most so many bytes.
-    Boxes::Pieces cut(size_t most);
+    HostMailboxes::Pieces cut(size_t most);
 
    private:
-    Boxes::Pieces pieces_;
+    HostMailboxes::Pieces pieces_;
   };
   using Rows = std::map<int, Row>;
 
   Error move(Stream takes);
 
-  Boxes& boxes_;
+  HostMailboxes& boxes_;
   const Stream stream_;
   Rows sends_, receives_;
 };

@@ -25,7 +25,7 @@ size_t words_of(int size) { return round_up((2 * static_cast<size_t>(size) + 1) 
 size_t slot_of(int size) { return kBytes / kSlots / static_cast<size_t>(size - 1) / kPage * kPage; }
 
 // Whether all ranks say so.
-Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
+Result<bool> all_say(RunnerDelegate& group, bool mine, TimePoint deadline) {
   std::vector<int> ranks(static_cast<size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const std::byte said{mine};
@@ -36,23 +36,25 @@ Result<bool> all_say(RunnerGroup& group, bool mine, TimePoint deadline) {
 
 }  // namespace
 
-bool Boxes::fit(int size) { return size > 1 && slot_of(size) >= kLeast; }
+bool HostMailboxes::fit(int size) { return size > 1 && slot_of(size) >= kLeast; }
 
-Result<std::shared_ptr<Boxes>> Boxes::make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline) {
-  const auto none = std::shared_ptr<Boxes>();
+Result<std::shared_ptr<HostMailboxes>> HostMailboxes::make(CudaApi& cuda, RunnerDelegate& group,
+                                                           TimePoint deadline) {
+  const auto none = std::shared_ptr<HostMailboxes>();
   const int size = group.size();
   if (!fit(size)) return none;
   const size_t boxes = slot_of(size) * kSlots * static_cast<size_t>(size - 1);
   auto memory = group.share(words_of(size) + boxes, deadline);
   if (!memory.ok()) return memory.error();
   if (!memory.value()) return none;
-  std::shared_ptr<Boxes> out(new Boxes(cuda, group, std::move(memory.value())));
+  std::shared_ptr<HostMailboxes> out(new HostMailboxes(cuda, group, std::move(memory.value())));
   const auto good = all_say(group, !out->pin(), deadline);
   if (!good.ok()) return good.error();
   return good.value() ? out : none;
 }
 
-Boxes::Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> memory)
+HostMailboxes::HostMailboxes(CudaApi& cuda, RunnerDelegate& group,
+                             std::shared_ptr<GroupSharedMemory> memory)
     : cuda_(cuda),
       rank_(group.rank()),
       size_(group.size()),
@@ -61,12 +63,12 @@ Boxes::Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> me
       most_(slot_of(size_)),
       counts_(static_cast<size_t>(size_)) {}
 
-Boxes::~Boxes() {
+HostMailboxes::~HostMailboxes() {
   for (const auto& [stream, side] : sides_) cuda_.free_stream(side.stream);
   for (int rank = 0; rank < pinned_; ++rank) cuda_.unpin(memory_->of_rank(rank).data());
 }
 
-Error Boxes::pin() {
+Error HostMailboxes::pin() {
   for (; pinned_ < size_; ++pinned_) {
     const Bytes memory = memory_->of_rank(pinned_);
     if (Error error = cuda_.pin(memory.data(), memory.size())) return error;
@@ -74,18 +76,18 @@ Error Boxes::pin() {
   return {};
 }
 
-uint32_t* Boxes::word(int owner, int number) const {
+uint32_t* HostMailboxes::word(int owner, int number) const {
   return reinterpret_cast<uint32_t*>(memory_->of_rank(owner).data() +
                                      static_cast<size_t>(number) * kLine);
 }
 
-std::byte* Boxes::slot(int owner, int peer, uint32_t turn) const {
+std::byte* HostMailboxes::slot(int owner, int peer, uint32_t turn) const {
   const int box = peer < owner ? peer : peer - 1;  // none for itself
   return memory_->of_rank(owner).data() + begin_ +
          (static_cast<size_t>(box) * kSlots + turn % kSlots) * most_;
 }
 
-Result<Boxes::Count> Boxes::next(int peer, bool leaves) {
+Result<HostMailboxes::Count> HostMailboxes::next(int peer, bool leaves) {
   std::lock_guard lock(mutex_);
   if (has_ended(rank_)) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
   Count& count = counts_[static_cast<size_t>(peer)];
@@ -93,7 +95,7 @@ Result<Boxes::Count> Boxes::next(int peer, bool leaves) {
   return count;
 }
 
-Error Boxes::leave(int peer, const Pieces& pieces, Stream stream) {
+Error HostMailboxes::leave(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/true);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().left;
@@ -106,7 +108,7 @@ Error Boxes::leave(int peer, const Pieces& pieces, Stream stream) {
   return cuda_.tell(stream, left_word(rank_, peer), turn);
 }
 
-Error Boxes::take(int peer, const Pieces& pieces, Stream stream) {
+Error HostMailboxes::take(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/false);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().taken;
@@ -119,47 +121,47 @@ Error Boxes::take(int peer, const Pieces& pieces, Stream stream) {
   return cuda_.tell(stream, taken_word(rank_, peer), turn);
 }
 
-Error Boxes::use(Stream stream) {
+Error HostMailboxes::use(Stream stream) {
   if (last_ == nullptr || last_ == stream) return {};
   return cuda_.wait(stream, uses_.at(last_).get());
 }
 
-Result<std::shared_ptr<void>> Boxes::make_event() {
+Result<std::shared_ptr<void>> HostMailboxes::make_event() {
   const Result<Event> event = cuda_.make_event();
   if (!event.ok()) return event.error();
   return std::shared_ptr<void>(event.value(),
                                [cuda = &cuda_](Event one) { cuda->free_event(one); });
 }
 
-Result<Boxes::Side> Boxes::make_side() {
+Result<HostMailboxes::SideStream> HostMailboxes::make_side() {
   auto begun = make_event(), done = make_event();
   if (!begun.ok()) return begun.error();
   if (!done.ok()) return done.error();
   const Result<Stream> stream = cuda_.make_stream();
   if (!stream.ok()) return stream.error();
-  return Side{stream.value(), std::move(begun.value()), std::move(done.value())};
+  return SideStream{stream.value(), std::move(begun.value()), std::move(done.value())};
 }
 
-Result<Stream> Boxes::fork(Stream stream) {
+Result<Stream> HostMailboxes::fork(Stream stream) {
   auto it = sides_.find(stream);
   if (it == sides_.end()) {  // of the stream's device, which is current
     auto made = make_side();
     if (!made.ok()) return made.error();
     it = sides_.emplace(stream, std::move(made.value())).first;
   }
-  const Side& side = it->second;
+  const SideStream& side = it->second;
   if (Error error = cuda_.record(side.begun.get(), stream)) return error;
   if (Error error = cuda_.wait(side.stream, side.begun.get())) return error;
   return side.stream;
 }
 
-Error Boxes::join(Stream stream) {
-  const Side& side = sides_.at(stream);
+Error HostMailboxes::join(Stream stream) {
+  const SideStream& side = sides_.at(stream);
   const Error error = cuda_.record(side.done.get(), side.stream);
   return error ? error : cuda_.wait(stream, side.done.get());
 }
 
-Error Boxes::used(Stream stream) {
+Error HostMailboxes::used(Stream stream) {
   auto& use = uses_[stream];
   if (!use) {  // of the stream's device, which is current
     auto event = make_event();
@@ -170,7 +172,7 @@ Error Boxes::used(Stream stream) {
   return cuda_.record(use.get(), stream);
 }
 
-void Boxes::abort() {
+void HostMailboxes::abort() {
   {
     // Before anything runs on: others must not take for good what it leaves.
     std::lock_guard lock(mutex_);
@@ -179,15 +181,17 @@ void Boxes::abort() {
   poke();
 }
 
-bool Boxes::has_ended(int owner) const { return std::atomic_ref(*ended_word(owner)).load() != 0; }
+bool HostMailboxes::has_ended(int owner) const {
+  return std::atomic_ref(*ended_word(owner)).load() != 0;
+}
 
-bool Boxes::ended() const {
+bool HostMailboxes::ended() const {
   for (int rank = 0; rank < size_; ++rank)
     if (has_ended(rank)) return true;
   return false;
 }
 
-void Boxes::poke() {
+void HostMailboxes::poke() {
   std::lock_guard lock(mutex_);
   if (!has_ended(rank_)) return;
   for (int peer = 0; peer < size_; ++peer) {

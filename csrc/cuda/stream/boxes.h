@@ -20,15 +20,16 @@
 namespace ringdist::gpu {
 
 // One thread at a time but for abort() and poke().
-class Boxes {
+class HostMailboxes {
  public:
   // So many ranks may have them.
   static bool fit(int size);
   // Null, on all ranks alike, where they do not share a host, or are too many. Blocks.
-  static Result<std::shared_ptr<Boxes>> make(CudaApi& cuda, RunnerGroup& group, TimePoint deadline);
-  ~Boxes();
-  Boxes(const Boxes&) = delete;
-  Boxes& operator=(const Boxes&) = delete;
+  static Result<std::shared_ptr<HostMailboxes>> make(CudaApi& cuda, RunnerDelegate& group,
+                                                     TimePoint deadline);
+  ~HostMailboxes();
+  HostMailboxes(const HostMailboxes&) = delete;
+  HostMailboxes& operator=(const HostMailboxes&) = delete;
 
   // At most so many bytes go at a time.
   size_t most() const { return most_; }
@@ -58,13 +59,13 @@ class Boxes {
     uint32_t left = 0;   // pieces of work for a peer
     uint32_t taken = 0;  // from it
   };
-  struct Side {
+  struct SideStream {
     Stream stream;
     std::shared_ptr<void> begun, done;  // Events
   };
-  Boxes(CudaApi& cuda, RunnerGroup& group, std::shared_ptr<CommonMemory> memory);
+  HostMailboxes(CudaApi& cuda, RunnerDelegate& group, std::shared_ptr<GroupSharedMemory> memory);
   Result<std::shared_ptr<void>> make_event();
-  Result<Side> make_side();
+  Result<SideStream> make_side();
   Error pin();
   uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
   uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
@@ -77,13 +78,13 @@ class Boxes {
   CudaApi& cuda_;
   const int rank_;
   const int size_;
-  const std::shared_ptr<CommonMemory> memory_;
+  const std::shared_ptr<GroupSharedMemory> memory_;
   const size_t begin_;  // of the boxes: behind the words
   const size_t most_;
   int pinned_ = 0;  // so many ranks' memory
   Stream last_ = nullptr;
   std::map<Stream, std::shared_ptr<void>> uses_;  // Events: the last use on each
-  std::map<Stream, Side> sides_;
+  std::map<Stream, SideStream> sides_;
   std::mutex mutex_;                                       // a leaf
   std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
 };

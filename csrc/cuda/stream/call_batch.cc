@@ -5,16 +5,16 @@
 namespace ringdist::gpu {
 
 template <typename Call>
-void CallBatch::add(ByCoding<Call>& to, Coding coding, const Call& call) {
-  const auto at = std::ranges::find(to, coding, &std::pair<Coding, std::vector<Call>>::first);
+void LaunchBatch::add(ByCoding<Call>& to, KernelCodec coding, const Call& call) {
+  const auto at = std::ranges::find(to, coding, &std::pair<KernelCodec, std::vector<Call>>::first);
   auto& calls = at != to.end() ? at->second : to.emplace_back(coding, std::vector<Call>()).second;
   calls.push_back(call);
 }
 
-template void CallBatch::add(ByCoding<EncodeCall>&, Coding, const EncodeCall&);
-template void CallBatch::add(ByCoding<DecodeCall>&, Coding, const DecodeCall&);
+template void LaunchBatch::add(ByCoding<EncodeCall>&, KernelCodec, const EncodeCall&);
+template void LaunchBatch::add(ByCoding<DecodeCall>&, KernelCodec, const DecodeCall&);
 
-Error CallBatch::enqueue(CudaApi& cuda, Stream stream) const {
+Error LaunchBatch::enqueue(CudaApi& cuda, Stream stream) const {
   for (const auto& [coding, calls] : encodes_)
     if (Error error = cuda.encode(coding, calls, stream)) return error;
   for (const auto& [coding, calls] : decodes_)

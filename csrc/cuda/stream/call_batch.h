@@ -10,10 +10,10 @@
 
 namespace ringdist::gpu {
 
-class CallBatch {
+class LaunchBatch {
  public:
-  void encode(Coding coding, const EncodeCall& call) { add(encodes_, coding, call); }
-  void decode(Coding coding, const DecodeCall& call) { add(decodes_, coding, call); }
+  void encode(KernelCodec coding, const EncodeCall& call) { add(encodes_, coding, call); }
+  void decode(KernelCodec coding, const DecodeCall& call) { add(decodes_, coding, call); }
   void run(Elements call) { elements_.push_back(call); }
 
   // All of them, in any order.
@@ -21,10 +21,10 @@ class CallBatch {
 
  private:
   template <typename Call>
-  using ByCoding = std::vector<std::pair<Coding, std::vector<Call>>>;
+  using ByCoding = std::vector<std::pair<KernelCodec, std::vector<Call>>>;
 
   template <typename Call>
-  static void add(ByCoding<Call>& to, Coding coding, const Call& call);
+  static void add(ByCoding<Call>& to, KernelCodec coding, const Call& call);
 
   ByCoding<EncodeCall> encodes_;
   ByCoding<DecodeCall> decodes_;

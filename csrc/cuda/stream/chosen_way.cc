@@ -9,27 +9,28 @@
 
 namespace ringdist::gpu {
 
-ChosenWay::ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted)
+PathSelector::PathSelector(CudaApi& cuda, RunnerDelegate& group, NcclInfo nccl, PathFactories ways,
+                           Wanted wanted)
     : cuda_(cuda), group_(group), nccl_(std::move(nccl)), ways_(std::move(ways)), wanted_(wanted) {}
 
-std::shared_ptr<Way> ChosenWay::way_of(const Request& request) const {
+std::shared_ptr<DevicePath> PathSelector::way_of(const OpSpec& request) const {
   std::lock_guard lock(mutex_);
   const auto it = chosen_.find(key_of(request));
   return it == chosen_.end() ? nullptr : it->second;
 }
 
-std::vector<std::shared_ptr<Way>> ChosenWay::made() const {
+std::vector<std::shared_ptr<DevicePath>> PathSelector::made() const {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Way>> out;
+  std::vector<std::shared_ptr<DevicePath>> out;
   for (const auto& [nccl, way] : made_) out.push_back(way);
   return out;
 }
 
-void ChosenWay::use(int peer, bool nccl) {
-  std::shared_ptr<Way> way;
+void PathSelector::use(int peer, bool nccl) {
+  std::shared_ptr<DevicePath> way;
   {
     std::lock_guard lock(mutex_);
-    std::shared_ptr<Way>& made = made_[nccl];
+    std::shared_ptr<DevicePath>& made = made_[nccl];
     if (!made) made = (nccl ? ways_.nccl : ways_.host)(group_);
     chosen_[peer] = made;
     if (!aborted_) return;
@@ -38,15 +39,15 @@ void ChosenWay::use(int peer, bool nccl) {
   way->abort();
 }
 
-Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
-                                      TimePoint deadline) {
-  const auto mine = Offer::make(cuda_, device, nccl_);
+Result<bool> PathSelector::agree_on_nccl(int device, const std::vector<int>& ranks,
+                                         TimePoint deadline) {
+  const auto mine = DeviceCapabilities::make(cuda_, device, nccl_);
   if (!mine.ok()) return mine.error();
   const auto all = group_.exchange(ranks, std::as_bytes(std::span(&mine.value(), 1)), deadline);
   if (!all.ok()) return all.error();
-  std::vector<Offer> offers(all.value().size());
+  std::vector<DeviceCapabilities> offers(all.value().size());
   for (size_t i = 0; i < offers.size(); ++i)
-    std::memcpy(&offers[i], all.value()[i].data(), sizeof(Offer));
+    std::memcpy(&offers[i], all.value()[i].data(), sizeof(DeviceCapabilities));
   const std::string obstacle = obstacle_to_nccl(ranks, offers);
   if (wanted_ == Wanted::kNccl && !obstacle.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: NCCL is asked for, but " + obstacle);
@@ -60,19 +61,19 @@ Result<bool> ChosenWay::agree_on_nccl(int device, const std::vector<int>& ranks,
 
 // Of two ranks one choice serves all: their first ops may come in different orders, a send before a
 // collective that the other calls before it receives.
-int ChosenWay::key_of(const Request& request) const {
+int PathSelector::key_of(const OpSpec& request) const {
   return group_.size() == 2 ? kNoPeer : peer_of(request);
 }
 
-Error ChosenWay::choose(int device, int peer, TimePoint deadline) {
+Error PathSelector::choose(int device, int peer, TimePoint deadline) {
   const auto nccl = agree_on_nccl(device, ranks_with(group_, peer), deadline);
   if (!nccl.ok()) return nccl.error();
   use(peer, nccl.value());
   return {};
 }
 
-Error ChosenWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
-  if (request.endpoint && request.endpoint->peer == Endpoint::kAnySource)
+Error PathSelector::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
+  if (request.endpoint && request.endpoint->peer == Envelope::kAnySource)
     return Error(ErrorKind::kNotSupported,
                  "ringdist: recv: a source must be named for tensors on devices");
   if (!way_of(request))
@@ -81,45 +82,46 @@ Error ChosenWay::prepare(const DevicePlace& place, const Request& request, TimeP
 }
 
 // The other group chooses, too, by NCCL from what was split off.
-Result<MakeWay> ChosenWay::split(const std::vector<int>& ranks, TimePoint deadline) {
-  std::shared_ptr<Way> by_nccl;
+Result<MakeDevicePath> PathSelector::split(const std::vector<int>& ranks, TimePoint deadline) {
+  std::shared_ptr<DevicePath> by_nccl;
   {
     std::lock_guard lock(mutex_);
     const auto it = made_.find(true);
-    if (it == made_.end()) return MakeWay();
+    if (it == made_.end()) return MakeDevicePath();
     by_nccl = it->second;
   }
   auto split = by_nccl->split(ranks, deadline);
   if (!split.ok() || !split.value()) return split;
-  return MakeWay([&cuda = cuda_, nccl = nccl_, ways = Ways{split.value(), ways_.host},
-                  wanted = wanted_](RunnerGroup& group) {
-    return std::make_shared<ChosenWay>(cuda, group, nccl, ways, wanted);
+  return MakeDevicePath([&cuda = cuda_, nccl = nccl_,
+                         ways = PathFactories{split.value(), ways_.host},
+                         wanted = wanted_](RunnerDelegate& group) {
+    return std::make_shared<PathSelector>(cuda, group, nccl, ways, wanted);
   });
 }
 
-Error ChosenWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
+Error PathSelector::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   const auto way = way_of(op.request);
   ringdist::check(way != nullptr, "an op that was not prepared");
   return way->enqueue(op, stream, held);
 }
 
-Error ChosenWay::check() {
+Error PathSelector::check() {
   for (const auto& way : made())
     if (Error error = way->check()) return error;
   return {};
 }
 
-Error ChosenWay::captured(const Request& request) const {
+Error PathSelector::captured(const OpSpec& request) const {
   const auto way = way_of(request);
   ringdist::check(way != nullptr, "an op that was not prepared");
   return way->captured(request);
 }
 
-void ChosenWay::end() {
+void PathSelector::end() {
   for (const auto& way : made()) way->end();
 }
 
-void ChosenWay::abort() {
+void PathSelector::abort() {
   {
     std::lock_guard lock(mutex_);
     aborted_ = true;

@@ -14,43 +14,46 @@
 
 namespace ringdist::gpu {
 
-struct Ways {
-  MakeWay nccl;  // called where each rank has it
-  MakeWay host;
+struct PathFactories {
+  MakeDevicePath nccl;  // called where each rank has it
+  MakeDevicePath host;
 };
 
-class ChosenWay final : public Way {
+class PathSelector final : public DevicePath {
  public:
   enum class Wanted : uint8_t { kAny, kNccl, kHost };  // alike on all ranks
 
-  ChosenWay(CudaApi& cuda, RunnerGroup& group, NcclFound nccl, Ways ways, Wanted wanted);
+  PathSelector(CudaApi& cuda, RunnerDelegate& group, NcclInfo nccl, PathFactories ways,
+               Wanted wanted);
 
   // The first collective, and the first send or receive between two ranks, exchanges what they
   // have. Error (kNotSupported): NCCL is wanted, and a rank cannot.
-  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
-  Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
-  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
+  Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
+  Result<MakeDevicePath> split(const std::vector<int>& ranks, TimePoint deadline) override;
+  Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) override;
   Error check() override;
-  Error captured(const Request& request) const override;
+  Error captured(const OpSpec& request) const override;
   void abort() override;
   void end() override;
 
  private:
-  int key_of(const Request& request) const;  // in chosen_
+  int key_of(const OpSpec& request) const;  // in chosen_
   Error choose(int device, int peer, TimePoint deadline);
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
-  std::shared_ptr<Way> way_of(const Request& request) const;
-  std::vector<std::shared_ptr<Way>> made() const;
+  std::shared_ptr<DevicePath> way_of(const OpSpec& request) const;
+  std::vector<std::shared_ptr<DevicePath>> made() const;
   void use(int peer, bool nccl);
 
   CudaApi& cuda_;
-  RunnerGroup& group_;
-  const NcclFound nccl_;
-  const Ways ways_;
+  RunnerDelegate& group_;
+  const NcclInfo nccl_;
+  const PathFactories ways_;
   const Wanted wanted_;
-  mutable std::mutex mutex_;                                                // a leaf
-  std::map<bool, std::shared_ptr<Way>> made_ RINGDIST_GUARDED_BY(mutex_);   // by whether NCCL's
-  std::map<int, std::shared_ptr<Way>> chosen_ RINGDIST_GUARDED_BY(mutex_);  // by peer, or kNoPeer
+  mutable std::mutex mutex_;  // a leaf
+  std::map<bool, std::shared_ptr<DevicePath>> made_
+      RINGDIST_GUARDED_BY(mutex_);  // by whether NCCL's
+  std::map<int, std::shared_ptr<DevicePath>> chosen_
+      RINGDIST_GUARDED_BY(mutex_);  // by peer, or kNoPeer
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

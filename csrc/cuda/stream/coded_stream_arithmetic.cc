@@ -17,9 +17,9 @@ namespace {
 
 constexpr size_t kAlign = 16;
 
-class CodedStreamArithmetic final : public StreamArithmetic {
+class CompressedStreamArith final : public StreamArithmetic {
  public:
-  CodedStreamArithmetic(StreamOp& op, int* malformed)
+  CompressedStreamArith(StreamOp& op, int* malformed)
       : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
 
   Error begin() override;
@@ -28,27 +28,27 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
 
  private:
-  using Pieces = std::vector<PartPiece>;
+  using Pieces = std::vector<CodecMapPiece>;
 
-  size_t part_of(const PartPiece& piece) const {
+  size_t part_of(const CodecMapPiece& piece) const {
     return static_cast<size_t>(piece.part - map_.parts.data());
   }
   Pieces pieces(int step) const {
     return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
                      op_.step(step).step.range.count);
   }
-  size_t bytes_of(const PartPiece& piece, EdgeMark mark) const {
+  size_t bytes_of(const CodecMapPiece& piece, EdgeKind mark) const {
     const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
   // A message of these, or a place for it; where that is is not said.
-  DeviceBytes message_of(const Pieces& pieces, EdgeMark mark) const;
-  Seed seed(const PartPiece& piece) const {
-    const CodingSeed of_op = piece.seed(op_.op.number, op_.rank);
+  DeviceBytes message_of(const Pieces& pieces, EdgeKind mark) const;
+  Seed seed(const CodecMapPiece& piece) const {
+    const CodecSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
   }
   // What is owed, and whether it is paid with this op.
-  Owed owed(const PartPiece& piece) const {
+  ResidualPointers owed(const CodecMapPiece& piece) const {
     if (piece.part->residual == nullptr) return {};
     return {piece.owed(), piece.will_owe(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
   }
@@ -65,15 +65,15 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Error read_into(const Range& range, float* out);
   Error write(const Range& range, const float* values);
 
-  void encode(const PartPiece& piece, EdgeMark mark, const float* in, Owed owed, std::byte* out,
-              CallBatch& to) const;
-  void decode(const PartPiece& piece, EdgeMark mark, const std::byte* in, bool accumulate,
-              float* out, CallBatch& to) const;
-  Error enqueue(const CallBatch& calls) { return calls.enqueue(op_.cuda, op_.stream); }
-  Error decode(const Pieces& pieces, EdgeMark mark, const std::byte* in, bool accumulate,
+  void encode(const CodecMapPiece& piece, EdgeKind mark, const float* in, ResidualPointers owed,
+              std::byte* out, LaunchBatch& to) const;
+  void decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in, bool accumulate,
+              float* out, LaunchBatch& to) const;
+  Error enqueue(const LaunchBatch& calls) { return calls.enqueue(op_.cuda, op_.stream); }
+  Error decode(const Pieces& pieces, EdgeKind mark, const std::byte* in, bool accumulate,
                float* out);
   enum class Pays : bool { kNothing, kWhatIsOwed };
-  Result<DeviceBytes> encode(const Pieces& pieces, EdgeMark mark, const float* in, Pays pays);
+  Result<DeviceBytes> encode(const Pieces& pieces, EdgeKind mark, const float* in, Pays pays);
 
   Result<DeviceBytes> send(int step);
   Error store(int step, const std::byte* bytes);
@@ -86,7 +86,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
   Error keep_losses(int step, const float* sum, const float* stored);
 
   StreamOp& op_;
-  const BlockMap& map_;
+  const CodecMap& map_;
   const DType dtype_;
   int* const malformed_;
   std::vector<const uint32_t*> awake_;  // by part, of those with a residual
@@ -94,7 +94,7 @@ class CodedStreamArithmetic final : public StreamArithmetic {
 };
 
 // Parts whose own values are all zero send zeros and keep their residual.
-Error CodedStreamArithmetic::begin() {
+Error CompressedStreamArith::begin() {
   const Collective kind = op_.op.request.kind;
   if (kind == Collective::kAllgather) return {};
   const BufferId own = kind == Collective::kAllreduce ? BufferId::kOutput : BufferId::kInput;
@@ -104,9 +104,9 @@ Error CodedStreamArithmetic::begin() {
   if (Error error = op_.cuda.clear(flags.value(), bytes, op_.stream)) return error;
   auto* const found = reinterpret_cast<uint32_t*>(flags.value());
   awake_.resize(map_.parts.size());
-  CallBatch calls;
+  LaunchBatch calls;
   for (size_t p = 0; p < map_.parts.size(); ++p) {
-    const BlockPart& part = map_.parts[p];
+    const CodecMapPart& part = map_.parts[p];
     if (part.residual == nullptr || part.count == 0) continue;
     awake_[p] = found + p;
     for_each({own, part.offset, part.count}, [&](std::byte* values, int64_t, int64_t count) {
@@ -116,9 +116,9 @@ Error CodedStreamArithmetic::begin() {
   return enqueue(calls);
 }
 
-DeviceBytes CodedStreamArithmetic::message_of(const Pieces& pieces, EdgeMark mark) const {
+DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind mark) const {
   DeviceBytes out;
-  for (const PartPiece& piece : pieces) {
+  for (const CodecMapPiece& piece : pieces) {
     const size_t room = bytes_of(piece, mark);
     const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
     if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
@@ -127,14 +127,14 @@ DeviceBytes CodedStreamArithmetic::message_of(const Pieces& pieces, EdgeMark mar
   return out;
 }
 
-DeviceBytes CodedStreamArithmetic::incoming(int step, int slot) const {
+DeviceBytes CompressedStreamArith::incoming(int step, int slot) const {
   const CompiledStep& compiled = op_.step(step);
   if (compiled.step.kind != StepKind::kReduce) return message_of(pieces(step), compiled.step.mark);
   const int source = compiled.source_of_in[static_cast<size_t>(slot)];
   return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
 }
 
-Result<DeviceBytes> CodedStreamArithmetic::run(int step, std::span<const DeviceBytes> arrived) {
+Result<DeviceBytes> CompressedStreamArith::run(int step, std::span<const DeviceBytes> arrived) {
   Error error;
   switch (op_.step(step).step.kind) {
     case StepKind::kSend:
@@ -154,13 +154,13 @@ Result<DeviceBytes> CodedStreamArithmetic::run(int step, std::span<const DeviceB
   return arrived.empty() ? DeviceBytes{} : arrived[0];
 }
 
-Result<float*> CodedStreamArithmetic::floats(int64_t count) {
+Result<float*> CompressedStreamArith::floats(int64_t count) {
   const auto memory = op_.scratch.take(static_cast<size_t>(count) * sizeof(float));
   if (!memory.ok()) return memory.error();
   return reinterpret_cast<float*>(memory.value());
 }
 
-Result<const float*> CodedStreamArithmetic::read(const Range& range) {
+Result<const float*> CompressedStreamArith::read(const Range& range) {
   if (const float* const there = direct(range)) return there;
   const auto out = floats(range.count);
   if (!out.ok()) return out.error();
@@ -169,7 +169,7 @@ Result<const float*> CodedStreamArithmetic::read(const Range& range) {
 }
 
 template <typename Body>
-void CodedStreamArithmetic::for_each(const Range& range, const Body& body) const {
+void CompressedStreamArith::for_each(const Range& range, const Body& body) const {
   int64_t at = 0;
   op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
     const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
@@ -178,24 +178,24 @@ void CodedStreamArithmetic::for_each(const Range& range, const Body& body) const
   });
 }
 
-Error CodedStreamArithmetic::read_into(const Range& range, float* out) {
-  CallBatch calls;
+Error CompressedStreamArith::read_into(const Range& range, float* out) {
+  LaunchBatch calls;
   for_each(range, [&](const std::byte* stored, int64_t at, int64_t count) {
     calls.run(Read{dtype_, stored, false, out + at, count});
   });
   return enqueue(calls);
 }
 
-Error CodedStreamArithmetic::write(const Range& range, const float* values) {
-  CallBatch calls;
+Error CompressedStreamArith::write(const Range& range, const float* values) {
+  LaunchBatch calls;
   for_each(range, [&](std::byte* stored, int64_t at, int64_t count) {
     calls.run(Write{dtype_, values + at, {}, stored, count});
   });
   return enqueue(calls);
 }
 
-void CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const float* in,
-                                   Owed owed, std::byte* out, CallBatch& to) const {
+void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind mark, const float* in,
+                                   ResidualPointers owed, std::byte* out, LaunchBatch& to) const {
   const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
   if (coding)
     to.encode(*coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
@@ -203,8 +203,8 @@ void CodedStreamArithmetic::encode(const PartPiece& piece, EdgeMark mark, const 
     to.run(Write{dtype_, in, owed, out, piece.count});
 }
 
-void CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const std::byte* in,
-                                   bool accumulate, float* out, CallBatch& to) const {
+void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in,
+                                   bool accumulate, float* out, LaunchBatch& to) const {
   const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
   if (coding)
     to.decode(*coding, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
@@ -213,25 +213,25 @@ void CodedStreamArithmetic::decode(const PartPiece& piece, EdgeMark mark, const 
     to.run(Read{dtype_, in, accumulate, out, piece.count});
 }
 
-Error CodedStreamArithmetic::decode(const Pieces& pieces, EdgeMark mark, const std::byte* in,
+Error CompressedStreamArith::decode(const Pieces& pieces, EdgeKind mark, const std::byte* in,
                                     bool accumulate, float* out) {
-  CallBatch calls;
-  for (const PartPiece& piece : pieces) {
+  LaunchBatch calls;
+  for (const CodecMapPiece& piece : pieces) {
     decode(piece, mark, in, accumulate, out + piece.at, calls);
     in += bytes_of(piece, mark);
   }
   return enqueue(calls);
 }
 
-Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark mark,
+Result<DeviceBytes> CompressedStreamArith::encode(const Pieces& pieces, EdgeKind mark,
                                                   const float* in, Pays pays) {
   DeviceBytes message = message_of(pieces, mark);
   const auto out = op_.scratch.take(message.size);
   if (!out.ok()) return out.error();
-  CallBatch calls;
+  LaunchBatch calls;
   std::byte* to = message.data = out.value();
-  for (const PartPiece& piece : pieces) {
-    const Owed owes = pays == Pays::kWhatIsOwed ? owed(piece) : Owed{};
+  for (const CodecMapPiece& piece : pieces) {
+    const ResidualPointers owes = pays == Pays::kWhatIsOwed ? owed(piece) : ResidualPointers{};
     encode(piece, mark, in + piece.at, owes, to, calls);
     to += bytes_of(piece, mark);
   }
@@ -239,7 +239,7 @@ Result<DeviceBytes> CodedStreamArithmetic::encode(const Pieces& pieces, EdgeMark
   return message;
 }
 
-Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
+Result<DeviceBytes> CompressedStreamArith::send(int step) {
   if (const auto it = encoded_.find(step); it != encoded_.end()) return it->second;
   const Step& what = op_.step(step).step;
   const auto own = read(what.range);
@@ -247,42 +247,42 @@ Result<DeviceBytes> CodedStreamArithmetic::send(int step) {
   return encode(pieces(step), what.mark, own.value(), Pays::kWhatIsOwed);
 }
 
-Error CodedStreamArithmetic::store(int step, const std::byte* bytes) {
+Error CompressedStreamArith::store(int step, const std::byte* bytes) {
   const Range& range = op_.step(step).step.range;
   const Pieces parts = pieces(step);
   if (float* const there = direct(range))
-    return decode(parts, EdgeMark::kResult, bytes, false, there);
+    return decode(parts, EdgeKind::kResult, bytes, false, there);
   const auto values = floats(range.count);
   if (!values.ok()) return values.error();
-  if (Error error = decode(parts, EdgeMark::kResult, bytes, false, values.value())) return error;
+  if (Error error = decode(parts, EdgeKind::kResult, bytes, false, values.value())) return error;
   return write(range, values.value());
 }
 
 // An allgather's of the own part: its decoded values take its place.
-Error CodedStreamArithmetic::copy(int step) {
+Error CompressedStreamArith::copy(int step) {
   const CompiledStep& compiled = op_.step(step);
   const auto own = read(compiled.step.sources[0].range);
   if (!own.ok()) return own.error();
-  const auto bytes = encode(pieces(step), EdgeMark::kResult, own.value(), Pays::kNothing);
+  const auto bytes = encode(pieces(step), EdgeKind::kResult, own.value(), Pays::kNothing);
   if (!bytes.ok()) return bytes.error();
   if (compiled.consumer >= 0) encoded_[compiled.consumer] = bytes.value();
   return store(step, bytes.value().data);
 }
 
 // What goes in encoded is, so that it loses what the others' lose.
-Error CodedStreamArithmetic::add_own(const Pieces& pieces, const Step& what, bool first,
+Error CompressedStreamArith::add_own(const Pieces& pieces, const Step& what, bool first,
                                      const float* own, float* sum) {
-  constexpr EdgeMark kMark = EdgeMark::kContribution;
-  const auto is_raw = [&](const PartPiece& piece) {
+  constexpr EdgeKind kMark = EdgeKind::kContribution;
+  const auto is_raw = [&](const CodecMapPiece& piece) {
     return adds_own_raw(what, *piece.part, op_.size);
   };
   size_t bytes = 0;
-  for (const PartPiece& piece : pieces) bytes += is_raw(piece) ? 0 : bytes_of(piece, kMark);
+  for (const CodecMapPiece& piece : pieces) bytes += is_raw(piece) ? 0 : bytes_of(piece, kMark);
   const auto memory = op_.scratch.take(bytes);
   if (!memory.ok()) return memory.error();
   std::byte* coded = memory.value();
-  CallBatch encodes, sums;
-  for (const PartPiece& piece : pieces) {
+  LaunchBatch encodes, sums;
+  for (const CodecMapPiece& piece : pieces) {
     const float* const in = own + piece.at;
     float* const out = sum + piece.at;
     if (is_raw(piece)) {
@@ -297,7 +297,7 @@ Error CodedStreamArithmetic::add_own(const Pieces& pieces, const Step& what, boo
   return error ? error : enqueue(sums);
 }
 
-Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arrived, float* sum) {
+Error CompressedStreamArith::add_up(int step, std::span<const DeviceBytes> arrived, float* sum) {
   const Step& what = op_.step(step).step;
   const Pieces parts = pieces(step);
   size_t slot = 0;
@@ -312,17 +312,17 @@ Error CodedStreamArithmetic::add_up(int step, std::span<const DeviceBytes> arriv
     if (Error error = add_own(parts, what, s == 0, own.value(), sum)) return error;
   }
   if (!what.finish || op_.op.request.reduce_op != ReduceOp::kAvg) return {};
-  CallBatch dividing;
+  LaunchBatch dividing;
   dividing.run(Divide{sum, static_cast<float>(op_.size), what.range.count});
   return enqueue(dividing);
 }
 
-Error CodedStreamArithmetic::round_sum(int step, const float* sum, float* values) {
+Error CompressedStreamArith::round_sum(int step, const float* sum, float* values) {
   const CompiledStep& compiled = op_.step(step);
   if (compiled.consumer < 0)
     return op_.cuda.copy(
         values, sum, static_cast<size_t>(compiled.step.range.count) * sizeof(float), op_.stream);
-  const EdgeMark mark = op_.step(compiled.consumer).step.mark;
+  const EdgeKind mark = op_.step(compiled.consumer).step.mark;
   const Pieces parts = pieces(step);
   const auto bytes = encode(parts, mark, sum, Pays::kNothing);
   if (!bytes.ok()) return bytes.error();
@@ -330,7 +330,7 @@ Error CodedStreamArithmetic::round_sum(int step, const float* sum, float* values
   return decode(parts, mark, bytes.value().data, false, values);
 }
 
-Error CodedStreamArithmetic::reduce(int step, std::span<const DeviceBytes> arrived) {
+Error CompressedStreamArith::reduce(int step, std::span<const DeviceBytes> arrived) {
   const Step& what = op_.step(step).step;
   const auto sum = floats(what.range.count);
   if (!sum.ok()) return sum.error();
@@ -348,16 +348,16 @@ Error CodedStreamArithmetic::reduce(int step, std::span<const DeviceBytes> arriv
 }
 
 // In units of a contribution: an average divides the sum, so what that lost weighs more.
-Error CodedStreamArithmetic::keep_losses(int step, const float* sum, const float* stored) {
+Error CompressedStreamArith::keep_losses(int step, const float* sum, const float* stored) {
   const Step& what = op_.step(step).step;
   const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
-  CallBatch calls;
-  for (const PartPiece& piece : pieces(step)) {
-    const Owed residual = owed(piece);
+  LaunchBatch calls;
+  for (const CodecMapPiece& piece : pieces(step)) {
+    const ResidualPointers residual = owed(piece);
     if (residual.empty()) continue;
-    calls.run(KeepLoss{residual, adds_own_raw(what, *piece.part, op_.size),
-                       averaged ? static_cast<float>(op_.size) : 1.0f, sum + piece.at,
-                       stored + piece.at, piece.count});
+    calls.run(WriteResidual{residual, adds_own_raw(what, *piece.part, op_.size),
+                            averaged ? static_cast<float>(op_.size) : 1.0f, sum + piece.at,
+                            stored + piece.at, piece.count});
   }
   return enqueue(calls);
 }
@@ -365,7 +365,7 @@ Error CodedStreamArithmetic::keep_losses(int step, const float* sum, const float
 }  // namespace
 
 std::unique_ptr<StreamArithmetic> coded_stream_arithmetic(StreamOp& op, int* malformed) {
-  return std::make_unique<CodedStreamArithmetic>(op, malformed);
+  return std::make_unique<CompressedStreamArith>(op, malformed);
 }
 
 }  // namespace ringdist::gpu

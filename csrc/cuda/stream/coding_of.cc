@@ -41,16 +41,16 @@ std::optional<Code> code_of(uint8_t wire_id, int parameter) {
 
 }  // namespace
 
-std::optional<Coding> coding_of(const Codec& codec, DType dtype) {
+std::optional<KernelCodec> coding_of(const Codec& codec, DType dtype) {
   constexpr uint16_t kOwn = (1 << 12) - 1;
   const uint16_t parameters = codec.wire_parameters();
   const auto code = code_of(codec.wire_id(), parameters & kOwn);
   if (!code) return std::nullopt;
-  return Coding{.code = *code,
-                .stochastic = (parameters & kStochasticBit) != 0,
-                .rotated = (parameters & kRotationBit) != 0,
-                .k = parameters & kOwn,
-                .dtype = dtype};
+  return KernelCodec{.code = *code,
+                     .stochastic = (parameters & kStochasticBit) != 0,
+                     .rotated = (parameters & kRotationBit) != 0,
+                     .k = parameters & kOwn,
+                     .dtype = dtype};
 }
 
 }  // namespace ringdist::gpu

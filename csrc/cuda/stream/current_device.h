@@ -6,15 +6,15 @@
 
 namespace ringdist::gpu {
 
-class CurrentDevice {
+class ScopedDevice {
  public:
-  CurrentDevice(CudaApi& cuda, int device)
+  ScopedDevice(CudaApi& cuda, int device)
       : cuda_(cuda), device_(device), before_(cuda.use(device)) {}
-  ~CurrentDevice() {
+  ~ScopedDevice() {
     if (before_.ok() && before_.value() != device_) (void)cuda_.use(before_.value());
   }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ScopedDevice(const ScopedDevice&) = delete;
+  ScopedDevice& operator=(const ScopedDevice&) = delete;
 
   Error error() const { return before_.error(); }
 

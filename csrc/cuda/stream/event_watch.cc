@@ -9,27 +9,27 @@
 namespace ringdist::gpu {
 namespace {
 
-using Held = std::vector<std::shared_ptr<void>>;
+using KeptAlive = std::vector<std::shared_ptr<void>>;
 
 constexpr Duration kCheckEvery = Milliseconds(50);
 constexpr auto kShortest = std::chrono::microseconds(20);
 constexpr auto kLongest = std::chrono::microseconds(500);
 
 // The device may still use it.
-void keep_for_good(Held held) {
+void keep_for_good(KeptAlive held) {
   static std::mutex mutex;
-  static auto* const kKept = new std::vector<Held>();
+  static auto* const kKept = new std::vector<KeptAlive>();
   std::lock_guard lock(mutex);
   kKept->push_back(std::move(held));
 }
 
 }  // namespace
 
-EventWatch::EventWatch(CudaApi& cuda, Polls polls) : cuda_(cuda) {
+EventWatcher::EventWatcher(CudaApi& cuda, Polls polls) : cuda_(cuda) {
   if (polls == Polls::kItself) thread_ = std::thread([this] { run(); });
 }
 
-EventWatch::~EventWatch() {
+EventWatcher::~EventWatcher() {
   {
     std::lock_guard lock(mutex_);
     stops_ = true;
@@ -40,7 +40,7 @@ EventWatch::~EventWatch() {
     for (Entry& entry : *left) keep_for_good(std::move(entry.what.held));
 }
 
-void EventWatch::add(Watched what) {
+void EventWatcher::add(WatchedOp what) {
   {
     std::lock_guard lock(mutex_);
     fresh_.push_back({std::move(what), Clock::now() + kCheckEvery});
@@ -48,7 +48,7 @@ void EventWatch::add(Watched what) {
   added_.notify_one();
 }
 
-void EventWatch::run() {
+void EventWatcher::run() {
   pthread_setname_np(pthread_self(), "ringdist-cuda");
   auto pause = kShortest;
   for (;;) {
@@ -67,7 +67,7 @@ void EventWatch::run() {
   }
 }
 
-bool EventWatch::poll() {
+bool EventWatcher::poll() {
   {
     std::lock_guard lock(mutex_);
     std::ranges::move(fresh_, std::back_inserter(entries_));
@@ -77,7 +77,7 @@ bool EventWatch::poll() {
   return !entries_.empty();
 }
 
-bool EventWatch::finish_if_reached(Entry& entry) {
+bool EventWatcher::finish_if_reached(Entry& entry) {
   const Result<bool> reached = cuda_.reached(entry.what.event.get());
   if (!reached.ok() || reached.value()) {
     tell(entry, reached.ok() ? entry.what.check() : reached.error());
@@ -89,7 +89,7 @@ bool EventWatch::finish_if_reached(Entry& entry) {
   return false;
 }
 
-void EventWatch::tell(Entry& entry, const Error& error) {
+void EventWatcher::tell(Entry& entry, const Error& error) {
   if (const auto ended = std::exchange(entry.what.ended, nullptr)) ended(error);
 }
 

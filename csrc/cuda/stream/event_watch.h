@@ -17,31 +17,31 @@
 namespace ringdist::gpu {
 
 // What is watched for one op.
-struct Watched {
+struct WatchedOp {
   std::shared_ptr<void> event;       // an Event, which is freed with the last of its owners
   std::function<Error()> check;      // what went wrong, asked for now and then and at the end
   std::function<void(Error)> ended;  // called once
   std::vector<std::shared_ptr<void>> held;  // let go when the event is reached
 };
 
-class EventWatch {
+class EventWatcher {
  public:
   // Without a thread of its own poll() is the caller's to call.
   enum class Polls : uint8_t { kItself, kByCaller };
 
-  explicit EventWatch(CudaApi& cuda, Polls polls = Polls::kItself);
+  explicit EventWatcher(CudaApi& cuda, Polls polls = Polls::kItself);
   // What is not reached is forgotten; its memory stays taken.
-  ~EventWatch();
-  EventWatch(const EventWatch&) = delete;
-  EventWatch& operator=(const EventWatch&) = delete;
+  ~EventWatcher();
+  EventWatcher(const EventWatcher&) = delete;
+  EventWatcher& operator=(const EventWatcher&) = delete;
 
-  void add(Watched what);
+  void add(WatchedOp what);
   // Looks once at all of them. True if any is not reached yet.
   bool poll();
 
  private:
   struct Entry {
-    Watched what;
+    WatchedOp what;
     TimePoint next_check;
   };
   void run();

@@ -6,7 +6,7 @@ namespace ringdist::gpu {
 namespace {
 
 // The round in which all that the step depends on has been done.
-int free_in(const RoundWalk& walk, int rank, int step) {
+int free_in(const RoundAssignment& walk, int rank, int step) {
   int round = 0;
   for (const Dependency& dependency : walk.steps(rank)[static_cast<size_t>(step)].after) {
     const CompiledStep& on = walk.steps(rank)[static_cast<size_t>(dependency.on)];
@@ -18,7 +18,7 @@ int free_in(const RoundWalk& walk, int rank, int step) {
 
 }  // namespace
 
-std::vector<Exchange> exchanges_of(const RoundWalk& walk, int rank) {
+std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank) {
   std::vector<Exchange> out;
   const auto exchange = [&](int round) -> Exchange& {
     const auto at = static_cast<size_t>(round);

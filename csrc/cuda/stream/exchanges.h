@@ -14,7 +14,7 @@
 namespace ringdist::gpu {
 
 // An end of an edge: `slot` is an index into its step's `out` or `in`.
-struct Message {
+struct ExchangeMessage {
   int step;
   int slot;
   // Of one that comes in: may lie where its step is to write. Else something there is in use still.
@@ -25,11 +25,12 @@ struct Exchange {
   // In their order; one with messages that come in has had all of them. A relay among them is taken
   // as a receipt.
   std::vector<int> steps;
-  std::vector<Message> sends;  // by peers in the order of their edges, as those that come in
-  std::vector<Message> receives;
+  std::vector<ExchangeMessage>
+      sends;  // by peers in the order of their edges, as those that come in
+  std::vector<ExchangeMessage> receives;
 };
 
 // Of a rank that was walked, with Messages::kMet.
-std::vector<Exchange> exchanges_of(const RoundWalk& walk, int rank);
+std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank);
 
 }  // namespace ringdist::gpu

@@ -11,15 +11,15 @@
 namespace ringdist::gpu {
 
 // A group as long as it is there: streams come to the host whenever they do. Any thread.
-class GroupAccess {
+class RevocableGroup {
  public:
-  explicit GroupAccess(RunnerGroup& group) : group_(&group) {}
+  explicit RevocableGroup(RunnerDelegate& group) : group_(&group) {}
   // From then on there is no group.
   void end() {
     std::lock_guard lock(mutex_);
     group_ = nullptr;
   }
-  // As RunnerGroup's.
+  // As RunnerDelegate's.
   Error run_on_host(HostOp op, std::function<void(Error)> ended) {
     std::lock_guard lock(mutex_);
     if (group_ == nullptr) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
@@ -28,7 +28,7 @@ class GroupAccess {
 
  private:
   std::mutex mutex_;  // before the group's
-  RunnerGroup* group_ RINGDIST_GUARDED_BY(mutex_);
+  RunnerDelegate* group_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist::gpu

@@ -14,7 +14,7 @@ HostOp move_bytes(int peer, bool sends, Buffer bytes, std::shared_ptr<void> keep
   op.request.kind = Collective::kPointToPoint;
   op.request.dtype = DType::kUInt8;
   op.request.count = bytes.count();
-  op.request.endpoint = Endpoint{peer, 0, sends, Endpoint::Origin::kSchedule};
+  op.request.endpoint = Envelope{peer, 0, sends, Envelope::TagSpace::kSchedule};
   (sends ? op.input : op.output) = std::move(bytes);
   op.keep_alive = std::move(keep_alive);
   return op;
@@ -27,7 +27,7 @@ void append(std::byte* from, size_t bytes, Buffer& to) {
 // Of a message in memory of the host the lengths of what varies.
 Buffer lengths_of(const DeviceBytes& message) {
   Buffer out(1);
-  for (const Varying& one : message.varying) append(message.data + one.at, kLength, out);
+  for (const VariablePart& one : message.varying) append(message.data + one.at, kLength, out);
   return out;
 }
 
@@ -35,7 +35,7 @@ Buffer lengths_of(const DeviceBytes& message) {
 Buffer used_of(const DeviceBytes& message) {
   Buffer out(1);
   size_t begin = 0;
-  for (const Varying& one : message.varying) {
+  for (const VariablePart& one : message.varying) {
     uint32_t length = 0;
     std::memcpy(&length, message.data + one.at, kLength);
     append(message.data + begin, one.at + std::min(one.room, kLength + length) - begin, out);
@@ -47,7 +47,7 @@ Buffer used_of(const DeviceBytes& message) {
 
 }  // namespace
 
-Result<std::shared_ptr<StagedExchange>> Staging::exchange() const {
+Result<std::shared_ptr<StagedExchange>> HostPathState::exchange() const {
   const auto flag = pinned->take(sizeof(uint32_t));
   if (!flag.ok()) return flag.error();
   return std::make_shared<StagedExchange>(group, failed, flag.value());

@@ -14,20 +14,20 @@
 namespace ringdist::gpu {
 
 // What is common to a way's ops.
-struct Staging {
+struct HostPathState {
   CudaApi& cuda;
   int rank;
   int size;
-  std::shared_ptr<GroupAccess> group;
+  std::shared_ptr<RevocableGroup> group;
   std::shared_ptr<PinnedPool> pinned;
   std::shared_ptr<FirstError> failed;
 
   Result<std::shared_ptr<StagedExchange>> exchange() const;
 };
 
-class HostLink final : public Link {
+class HostLink final : public DeviceLink {
  public:
-  HostLink(const Staging& staging, Stream stream, Held& held)
+  HostLink(const HostPathState& staging, Stream stream, KeptAlive& held)
       : staging_(staging), stream_(stream), held_(held) {}
 
   Error begin() override;
@@ -44,9 +44,9 @@ class HostLink final : public Link {
   Result<std::byte*> add(int peer, bool sends, const DeviceBytes& message);
   Error visit(StagedExchange& exchange) const;
 
-  const Staging& staging_;
+  const HostPathState& staging_;
   const Stream stream_;
-  Held& held_;
+  KeptAlive& held_;
   Result<StagedExchange*> lengths();
 
   std::shared_ptr<StagedExchange> lengths_;  // before the messages, if some vary

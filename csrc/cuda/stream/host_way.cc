@@ -12,7 +12,7 @@ namespace ringdist::gpu {
 namespace {
 
 // Whether a rank's output is also what it gives.
-bool gives_output(const Request& request, int rank) {
+bool gives_output(const OpSpec& request, int rank) {
   switch (request.kind) {
     case Collective::kAllreduce:
     case Collective::kReduce:
@@ -24,7 +24,7 @@ bool gives_output(const Request& request, int rank) {
   }
 }
 
-bool gets_output(const Request& request, int rank) {
+bool gets_output(const OpSpec& request, int rank) {
   if (request.kind == Collective::kReduce) return rank == request.root;
   return request.kind != Collective::kBroadcast || rank != request.root;
 }
@@ -32,7 +32,7 @@ bool gets_output(const Request& request, int rank) {
 HostOp host_op_of(const DeviceOp& op) {
   HostOp out;
   out.request = op.request;
-  if (out.request.endpoint) out.request.endpoint->origin = Endpoint::Origin::kDeviceCaller;
+  if (out.request.endpoint) out.request.endpoint->origin = Envelope::TagSpace::kDeviceCaller;
   out.input = Buffer(op.input.element_size());
   out.output = Buffer(op.output.element_size());
   return out;
@@ -40,31 +40,31 @@ HostOp host_op_of(const DeviceOp& op) {
 
 }  // namespace
 
-Error HostWay::captured(const Request& request) const {
+Error HostPath::captured(const OpSpec& request) const {
   return Error(ErrorKind::kNotSupported,
                "ringdist: " + std::string(collective_name(request.kind)) +
                    " of this group's tensors on devices goes by way of the host, and so cannot be "
                    "captured into a CUDA graph");
 }
 
-HostWay::HostWay(CudaApi& cuda, RunnerGroup& group)
+HostPath::HostPath(CudaApi& cuda, RunnerDelegate& group)
     : staging_{cuda,
                group.rank(),
                group.size(),
-               std::make_shared<GroupAccess>(group),
+               std::make_shared<RevocableGroup>(group),
                std::make_shared<PinnedPool>(cuda),
                std::make_shared<FirstError>()},
       group_(group),
       schedules_(cuda, group.rank(), group.size()) {}
 
-std::shared_ptr<Boxes> HostWay::boxes() const {
+std::shared_ptr<HostMailboxes> HostPath::boxes() const {
   std::lock_guard lock(mutex_);
   return boxes_;
 }
 
-Error HostWay::make_boxes(TimePoint deadline) {
+Error HostPath::make_boxes(TimePoint deadline) {
   if (std::exchange(asked_, true)) return {};
-  auto made = Boxes::make(staging_.cuda, group_, deadline);
+  auto made = HostMailboxes::make(staging_.cuda, group_, deadline);
   if (!made.ok()) return made.error();
   std::lock_guard lock(mutex_);
   boxes_ = std::move(made.value());
@@ -73,20 +73,20 @@ Error HostWay::make_boxes(TimePoint deadline) {
 }
 
 // Of several devices of a group the first has its way. It is for speed only: no matter if it fails.
-void HostWay::stay_near(int device) {
+void HostPath::stay_near(int device) {
   if (std::exchange(near_, true)) return;
   if (const auto address = staging_.cuda.address(device); address.ok())
     group_.stay_near(address.value());
 }
 
-Error HostWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
+Error HostPath::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
   stay_near(place.device);
   if (suits_boxes(request, staging_.size))
     if (Error error = make_boxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();
 }
 
-Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
+Error HostPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   if (suits_boxes(op.request, staging_.size) && boxes()) return enqueue_by_boxes(op, stream, held);
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
@@ -95,13 +95,13 @@ Error HostWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
 
 // The host's ops end with the group, and with them what waits for them; what waits for boxes does
 // not.
-void HostWay::abort() {
+void HostPath::abort() {
   std::lock_guard lock(mutex_);
   aborted_ = true;
   if (boxes_) boxes_->abort();
 }
 
-Error HostWay::enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held) {
+Error HostPath::enqueue_by_boxes(const DeviceOp& op, Stream stream, KeptAlive& held) {
   const auto all = boxes();
   held.push_back(all);
   const auto comparison = staging_.exchange();
@@ -109,12 +109,12 @@ Error HostWay::enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held) {
   held.push_back(comparison.value());
   add_comparison(op, staging_.rank, staging_.size, *comparison.value());
   if (Error error = comparison.value()->start(staging_.cuda, stream)) return error;
-  BoxLink link(*all, stream);
+  MailboxLink link(*all, stream);
   if (Error error = schedules_.enqueue(op, stream, link, held)) return error;
   return comparison.value()->await(staging_.cuda, stream);
 }
 
-Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
+Error HostPath::enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held) {
   HostOp host = host_op_of(op);
   const auto input = pinned_for(op.input, host.input, held);
   if (!input.ok()) return input.error();
@@ -126,7 +126,7 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
   if (gives_output(op.request, staging_.rank))
     if (Error error = copy_out(cuda, op.output, 0, op.output.count(), output.value(), stream))
       return error;
-  host.keep_alive = std::make_shared<Held>(held);
+  host.keep_alive = std::make_shared<KeptAlive>(held);
   const auto exchange = staging_.exchange();
   if (!exchange.ok()) return exchange.error();
   held.push_back(exchange.value());
@@ -141,7 +141,7 @@ Error HostWay::enqueue_plain(const DeviceOp& op, Stream stream, Held& held) {
 }
 
 // Null for no elements.
-Result<std::byte*> HostWay::pinned_for(const Buffer& values, Buffer& out, Held& held) {
+Result<std::byte*> HostPath::pinned_for(const Buffer& values, Buffer& out, KeptAlive& held) {
   if (values.count() == 0) return static_cast<std::byte*>(nullptr);
   const auto memory =
       staging_.pinned->take(static_cast<size_t>(values.count()) * values.element_size());
@@ -151,7 +151,7 @@ Result<std::byte*> HostWay::pinned_for(const Buffer& values, Buffer& out, Held& 
   return memory.value().get();
 }
 
-Error HostWay::check() {
+Error HostPath::check() {
   if (const auto all = boxes(); all && all->ended()) {
     all->poke();
     return Error(ErrorKind::kAborted,

@@ -15,34 +15,34 @@
 
 namespace ringdist::gpu {
 
-class HostWay final : public Way {
+class HostPath final : public DevicePath {
  public:
-  HostWay(CudaApi& cuda, RunnerGroup& group);
-  ~HostWay() override { HostWay::end(); }
+  HostPath(CudaApi& cuda, RunnerDelegate& group);
+  ~HostPath() override { HostPath::end(); }
 
-  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
-  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
+  Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
+  Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) override;
   Error check() override;
-  Error captured(const Request& request) const override;
+  Error captured(const OpSpec& request) const override;
   void abort() override;
   void end() override { staging_.group->end(); }
 
  private:
   // None until the first op that suits them is prepared, and where there are none.
-  std::shared_ptr<Boxes> boxes() const;
+  std::shared_ptr<HostMailboxes> boxes() const;
   Error make_boxes(TimePoint deadline);
   void stay_near(int device);
-  Error enqueue_by_boxes(const DeviceOp& op, Stream stream, Held& held);
-  Error enqueue_plain(const DeviceOp& op, Stream stream, Held& held);
-  Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, Held& held);
+  Error enqueue_by_boxes(const DeviceOp& op, Stream stream, KeptAlive& held);
+  Error enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held);
+  Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, KeptAlive& held);
 
-  const Staging staging_;
-  RunnerGroup& group_;
+  const HostPathState staging_;
+  RunnerDelegate& group_;
   StreamSchedules schedules_;
   bool near_ = false;         // the host's side has been told where the device is
   bool asked_ = false;        // for boxes
   mutable std::mutex mutex_;  // a leaf
-  std::shared_ptr<Boxes> boxes_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<HostMailboxes> boxes_ RINGDIST_GUARDED_BY(mutex_);
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

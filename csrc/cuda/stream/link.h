@@ -11,7 +11,7 @@ namespace ringdist::gpu {
 
 // An encoding in a message, of a length that its first 4 bytes say, without them, little endian. It
 // may take all of its room; what is left of that need not travel.
-struct Varying {
+struct VariablePart {
   size_t at;    // bytes
   size_t room;  // at least 4
 };
@@ -20,12 +20,12 @@ struct Varying {
 struct DeviceBytes {
   std::byte* data = nullptr;
   size_t size = 0;
-  std::vector<Varying> varying = {};  // in their order
+  std::vector<VariablePart> varying = {};  // in their order
 };
 
-class Link {
+class DeviceLink {
  public:
-  virtual ~Link() = default;
+  virtual ~DeviceLink() = default;
 
   // What is named between the two moves at once; the stream goes on when all of it has. Messages of
   // an ordered pair of ranks meet in the order of these calls, and have the same size, and what

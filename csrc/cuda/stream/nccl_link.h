@@ -7,7 +7,7 @@
 
 namespace ringdist::gpu {
 
-class NcclLink final : public Link {
+class NcclLink final : public DeviceLink {
  public:
   // `comm` of all ranks; both it and the op outlive the link.
   NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, const DeviceOp& op)

@@ -11,7 +11,8 @@
 
 namespace ringdist::gpu {
 
-NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group, std::shared_ptr<SplitComm> split)
+NcclPath::NcclPath(CudaApi& cuda, NcclApi& nccl, RunnerDelegate& group,
+                   std::shared_ptr<SplitComm> split)
     : cuda_(cuda),
       nccl_(nccl),
       rank_(group.rank()),
@@ -19,7 +20,7 @@ NcclWay::NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group, std::shared_p
       comms_(nccl, group, std::move(split)),
       schedules_(cuda, group.rank(), group.size()) {}
 
-Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
+Error NcclPath::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
   if (const auto& endpoint = request.endpoint) {
     if (endpoint->tag != 0)
       return Error(ErrorKind::kNotSupported,
@@ -33,7 +34,7 @@ Error NcclWay::prepare(const DevicePlace& place, const Request& request, TimePoi
   return comms_.make(place.device, kNoPeer, deadline);
 }
 
-Error NcclWay::captured(const Request& request) const {
+Error NcclPath::captured(const OpSpec& request) const {
   if (!request.blocks) return {};
   return Error(ErrorKind::kNotSupported,
                "ringdist: a compressed " + std::string(collective_name(request.kind)) +
@@ -41,27 +42,27 @@ Error NcclWay::captured(const Request& request) const {
                    "call, and a graph would repeat those of one");
 }
 
-Result<MakeWay> NcclWay::split(const std::vector<int>& ranks, TimePoint deadline) {
+Result<MakeDevicePath> NcclPath::split(const std::vector<int>& ranks, TimePoint deadline) {
   const auto device = comms_.first_device();
-  if (!device) return MakeWay();
-  const CurrentDevice current(cuda_, *device);
+  if (!device) return MakeDevicePath();
+  const ScopedDevice current(cuda_, *device);
   if (current.error()) return current.error();
   auto comm = comms_.split(ranks, deadline);
   if (!comm.ok()) return comm.error();
-  if (!comm.value()) return MakeWay();
-  return MakeWay([&cuda = cuda_, &nccl = nccl_, comm = comm.value()](RunnerGroup& group) {
-    return std::make_shared<NcclWay>(cuda, nccl, group, comm);
+  if (!comm.value()) return MakeDevicePath();
+  return MakeDevicePath([&cuda = cuda_, &nccl = nccl_, comm = comm.value()](RunnerDelegate& group) {
+    return std::make_shared<NcclPath>(cuda, nccl, group, comm);
   });
 }
 
-NcclWay::Numbers NcclWay::numbers_of(const Request& request) const {
+NcclPath::Numbers NcclPath::numbers_of(const OpSpec& request) const {
   if (!reduces(request.kind))
     return {NcclType::kUint8, NcclReduce::kSum, dtype_size(request.dtype)};
   const auto how = nccl_reduction(request.dtype, request.reduce_op, nccl_.has_fp8());
   return {how->type, how->op, static_cast<size_t>(how->numbers)};
 }
 
-NcclComm NcclWay::find_comm(const DeviceOp& op) const {
+NcclComm NcclPath::find_comm(const DeviceOp& op) const {
   using Use = NcclComms::Use;
   const auto& endpoint = op.request.endpoint;
   if (!endpoint) return comms_.find(op.place.device, kNoPeer, Use::kCollectives);
@@ -69,8 +70,8 @@ NcclComm NcclWay::find_comm(const DeviceOp& op) const {
                      endpoint->sends ? Use::kSends : Use::kReceives);
 }
 
-Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
-  const Request& request = op.request;
+Error NcclPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
+  const OpSpec& request = op.request;
   const auto calls = comms_.hold();
   const NcclComm comm = find_comm(op);
   if (comm == nullptr) return NcclComms::has_ended();
@@ -85,8 +86,8 @@ Error NcclWay::enqueue(const DeviceOp& op, Stream stream, Held& held) {
 }
 
 // What they begin is waited for.
-Error NcclWay::group_of_calls(const DeviceOp& op, NcclComm comm,
-                              const std::function<NcclResult()>& calls) {
+Error NcclPath::group_of_calls(const DeviceOp& op, NcclComm comm,
+                               const std::function<NcclResult()>& calls) {
   NcclResult result = nccl_.group_start();
   if (NcclComms::goes_on(result)) {
     const NcclResult called = calls();
@@ -97,8 +98,8 @@ Error NcclWay::group_of_calls(const DeviceOp& op, NcclComm comm,
 }
 
 // In place: one call for each tensor, of which all ranks have the same.
-Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) {
-  const Request& request = op.request;
+Error NcclPath::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) {
+  const OpSpec& request = op.request;
   const Numbers how = numbers_of(request);
   return group_of_calls(op, comm, [&] {
     NcclResult result = NcclResult::kSuccess;
@@ -119,7 +120,7 @@ Error NcclWay::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) 
 
 // An allgather or a reduce-scatter of parts of one size, of tensors that lie in one piece, or as
 // copies do.
-Error NcclWay::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
+Error NcclPath::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
   static const CompiledSchedule kNoSteps{};
   StreamOp on_stream(op, kNoSteps, rank_, size_, cuda_, stream);
   const Range input{BufferId::kInput, 0, op.input.count()};
@@ -140,8 +141,8 @@ Error NcclWay::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
   return on_stream.write(output, to.value());
 }
 
-Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
-  const Endpoint& endpoint = *op.request.endpoint;
+Error NcclPath::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
+  const Envelope& endpoint = *op.request.endpoint;
   const Buffer& values = endpoint.sends ? op.input : op.output;
   if (values.count() == 0) return {};  // of which the other has none, either
   const Bytes bytes = values.contiguous(0, values.count());
@@ -155,7 +156,7 @@ Error NcclWay::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream)
   });
 }
 
-Error NcclWay::check() {
+Error NcclPath::check() {
   // What it cut off is reached, too.
   if (comms_.aborted()) return NcclComms::has_ended();
   const Error error = comms_.check();

@@ -12,17 +12,17 @@
 
 namespace ringdist::gpu {
 
-class NcclWay final : public Way {
+class NcclPath final : public DevicePath {
  public:
   // All outlive it; `split` as of NcclComms.
-  NcclWay(CudaApi& cuda, NcclApi& nccl, RunnerGroup& group,
-          std::shared_ptr<SplitComm> split = nullptr);
+  NcclPath(CudaApi& cuda, NcclApi& nccl, RunnerDelegate& group,
+           std::shared_ptr<SplitComm> split = nullptr);
 
-  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
-  Result<MakeWay> split(const std::vector<int>& ranks, TimePoint deadline) override;
-  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override;
+  Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
+  Result<MakeDevicePath> split(const std::vector<int>& ranks, TimePoint deadline) override;
+  Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) override;
   Error check() override;
-  Error captured(const Request& request) const override;
+  Error captured(const OpSpec& request) const override;
   void abort() override { comms_.abort(); }
 
  private:
@@ -33,7 +33,7 @@ class NcclWay final : public Way {
     size_t each;  // of an element
   };
 
-  Numbers numbers_of(const Request& request) const;
+  Numbers numbers_of(const OpSpec& request) const;
   NcclComm find_comm(const DeviceOp& op) const;
   Error group_of_calls(const DeviceOp& op, NcclComm comm, const std::function<NcclResult()>& calls);
   Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);

@@ -15,7 +15,8 @@ std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-Result<Offer> Offer::make(CudaApi& cuda, int device, const NcclFound& nccl) {
+Result<DeviceCapabilities> DeviceCapabilities::make(CudaApi& cuda, int device,
+                                                    const NcclInfo& nccl) {
   const auto identity = cuda.identity(device);
   if (!identity.ok()) return identity.error();
   const auto address = cuda.address(device);
@@ -23,19 +24,21 @@ Result<Offer> Offer::make(CudaApi& cuda, int device, const NcclFound& nccl) {
   return of(identity.value(), address.value(), nccl);
 }
 
-Offer Offer::of(const std::array<uint8_t, 16>& device, const std::string& address,
-                const NcclFound& nccl) {
-  Offer out{device, nccl.version, nccl.shares_devices, {}, {}};
+DeviceCapabilities DeviceCapabilities::of(const std::array<uint8_t, 16>& device,
+                                          const std::string& address, const NcclInfo& nccl) {
+  DeviceCapabilities out{device, nccl.version, nccl.shares_devices, {}, {}};
   put(address, out.address);
   put(nccl.problem, out.problem);
   return out;
 }
 
-std::string obstacle_to_nccl(const std::vector<int>& ranks, const std::vector<Offer>& offers) {
+std::string obstacle_to_nccl(const std::vector<int>& ranks,
+                             const std::vector<DeviceCapabilities>& offers) {
   for (size_t i = 0; i < offers.size(); ++i)
     if (offers[i].nccl_version == 0)
       return rank_text(ranks[i]) + " has no NCCL (" + offers[i].problem.data() + ")";
-  if (std::ranges::all_of(offers, [](const Offer& one) { return one.shares_devices != 0; }))
+  if (std::ranges::all_of(offers,
+                          [](const DeviceCapabilities& one) { return one.shares_devices != 0; }))
     return "";
   for (size_t a = 0; a < offers.size(); ++a)
     for (size_t b = a + 1; b < offers.size(); ++b)

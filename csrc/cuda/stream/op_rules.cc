@@ -25,12 +25,12 @@ Error too_long(const Codec& codec, int64_t count, DType dtype) {
 
 }  // namespace
 
-bool nccl_reduces(const Request& request, bool has_fp8) {
+bool nccl_reduces(const OpSpec& request, bool has_fp8) {
   return !reduces(request.kind) ||
          nccl_reduction(request.dtype, request.reduce_op, has_fp8).has_value();
 }
 
-bool is_nccls_own(const Request& request, bool has_fp8) {
+bool is_nccls_own(const OpSpec& request, bool has_fp8) {
   if (request.blocks || !nccl_reduces(request, has_fp8)) return false;
   switch (request.kind) {
     case Collective::kAllreduce:
@@ -45,7 +45,7 @@ bool is_nccls_own(const Request& request, bool has_fp8) {
   }
 }
 
-bool suits_boxes(const Request& request, int size) {
+bool suits_boxes(const OpSpec& request, int size) {
   if (request.endpoint) return false;
   if (request.blocks) return true;
   // Ranks do not know each other's parts of an alltoall.
@@ -54,14 +54,14 @@ bool suits_boxes(const Request& request, int size) {
   return !parts && bytes >= kLeastByBoxes && !schedule_refusal(request, size);
 }
 
-Error schedule_refusal(const Request& request, int size) {
+Error schedule_refusal(const OpSpec& request, int size) {
   if (reduces(request.kind) && size > SourceList::kMost)
     return Error(ErrorKind::kNotSupported,
                  "ringdist: " + std::string(collective_name(request.kind)) + " of " +
                      std::to_string(size) + " ranks' tensors on devices; at most " +
                      std::to_string(SourceList::kMost) + " reduce without NCCL");
   if (!request.blocks) return {};
-  for (const BlockPart& part : request.blocks->parts)
+  for (const CodecMapPart& part : request.blocks->parts)
     for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
       if (Error error = too_long(*codec, part.count, request.dtype)) return error;
   return {};

@@ -14,16 +14,16 @@ namespace ringdist::gpu {
 inline constexpr size_t kLeastByBoxes = size_t{256} << 10;  // bytes
 
 // NCCL reduces so, where the op reduces at all. `has_fp8`: NcclApi's.
-bool nccl_reduces(const Request& request, bool has_fp8);
+bool nccl_reduces(const OpSpec& request, bool has_fp8);
 // NCCL has a collective that does just that; other collectives are schedules on streams.
-bool is_nccls_own(const Request& request, bool has_fp8);
+bool is_nccls_own(const OpSpec& request, bool has_fp8);
 
 // By way of the host: ranks leave it in each other's boxes, where the group has them (boxes.h).
-bool suits_boxes(const Request& request, int size);
+bool suits_boxes(const OpSpec& request, int size);
 
 // Why no schedule on a stream does it: kNotSupported, more ranks than a launch takes sources,
 // 4 GiB by `lossless`.
-Error schedule_refusal(const Request& request, int size);
+Error schedule_refusal(const OpSpec& request, int size);
 // That of a schedule on a stream: the planner's - null: none - but for those by hosts, since a
 // stream sees ranks, no hosts.
 const Algorithm& stream_algorithm(Collective kind, const Algorithm* planned);

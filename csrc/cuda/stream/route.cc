@@ -9,20 +9,21 @@
 namespace ringdist::gpu {
 namespace {
 
-int size_of(const DeviceQuestion& question) {
+int size_of(const DevicePathQuery& question) {
   int out = 0;
   for (const auto& host : question.hosts) out += static_cast<int>(host.size());
   return out;
 }
 
 // A host's ranks take its devices in turn.
-std::string obstacle_of(const DeviceQuestion& question, const NcclFound& nccl) {
+std::string obstacle_of(const DevicePathQuery& question, const NcclInfo& nccl) {
   std::vector<int> ranks;
-  std::vector<Offer> offers;
+  std::vector<DeviceCapabilities> offers;
   for (size_t host = 0; host < question.hosts.size(); ++host)
     for (size_t i = 0; i < question.hosts[host].size(); ++i) {
       const auto device = static_cast<int>(i) % question.devices;
-      Offer offer = Offer::of({}, "number " + std::to_string(device) + " of its host", nccl);
+      DeviceCapabilities offer =
+          DeviceCapabilities::of({}, "number " + std::to_string(device) + " of its host", nccl);
       offer.device[0] = static_cast<uint8_t>(device);
       offer.device[1] = static_cast<uint8_t>(device >> 8);
       offer.device[2] = static_cast<uint8_t>(host);
@@ -33,22 +34,23 @@ std::string obstacle_of(const DeviceQuestion& question, const NcclFound& nccl) {
   return obstacle_to_nccl(ranks, offers);
 }
 
-std::string algorithm_text(const DeviceQuestion& question) {
+std::string algorithm_text(const DevicePathQuery& question) {
   const Algorithm& one =
       stream_algorithm(question.request.kind, find_algorithm(question.algorithm));
   return "algorithm '" + std::string(one.name) + "' on a stream";
 }
 
 // Why NCCL has nothing that does just that.
-std::string why_no_own(const Request& request) {
+std::string why_no_own(const OpSpec& request) {
   if (request.blocks) return "it is compressed";
   if (!reduces(request.kind)) return "NCCL has no such collective";
   return "NCCL has no " + std::string(reduce_op_name(request.reduce_op)) + " of " +
          std::string(dtype_name(request.dtype)) + " that does as the CPU's";
 }
 
-Error describe_by_nccl(const DeviceQuestion& question, const NcclFound& nccl, DeviceRoute& out) {
-  const Request& request = question.request;
+Error describe_by_nccl(const DevicePathQuery& question, const NcclInfo& nccl,
+                       DevicePathChoice& out) {
+  const OpSpec& request = question.request;
   if (is_nccls_own(request, NcclApi::has_fp8(nccl.version))) {
     out.how = "its own " + std::string(collective_name(request.kind));
     out.because = "NCCL has one that gives the same results; it chooses the algorithm";
@@ -61,21 +63,21 @@ Error describe_by_nccl(const DeviceQuestion& question, const NcclFound& nccl, De
 }
 
 // Why not by boxes.
-std::string why_plain(const DeviceQuestion& question) {
+std::string why_plain(const DevicePathQuery& question) {
   const int size = size_of(question);
   if (size == 1) return "there is one rank";
   if (question.hosts.size() > 1) return "ranks are on several hosts";
-  if (!Boxes::fit(size)) return "they are too many ranks for memory that all of them see";
+  if (!HostMailboxes::fit(size)) return "they are too many ranks for memory that all of them see";
   if (const Error error = schedule_refusal(question.request, size)) return error.message();
   return "it is of less than " + std::to_string(kLeastByBoxes >> 10) + " KiB";
 }
 
-Error describe_by_host(const DeviceQuestion& question, DeviceRoute& out) {
-  const Request& request = question.request;
+Error describe_by_host(const DevicePathQuery& question, DevicePathChoice& out) {
+  const OpSpec& request = question.request;
   const int size = size_of(question);
   if (request.blocks)
     if (Error error = schedule_refusal(request, size)) return error;
-  if (suits_boxes(request, size) && question.hosts.size() == 1 && Boxes::fit(size)) {
+  if (suits_boxes(request, size) && question.hosts.size() == 1 && HostMailboxes::fit(size)) {
     out.how = algorithm_text(question) + ", whose copies go by pinned memory that all ranks map";
     out.because = request.blocks ? "it is compressed, and all ranks are on one host"
                                  : "it is large, and all ranks are on one host";
@@ -93,8 +95,8 @@ Error describe_by_host(const DeviceQuestion& question, DeviceRoute& out) {
 
 }  // namespace
 
-Result<DeviceRoute> route_of(const DeviceQuestion& question, const NcclFound& nccl) {
-  DeviceRoute out;
+Result<DevicePathChoice> route_of(const DevicePathQuery& question, const NcclInfo& nccl) {
+  DevicePathChoice out;
   const std::string obstacle = obstacle_of(question, nccl);
   if (question.path == "nccl" && !obstacle.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: NCCL is asked for, but " + obstacle);

@@ -9,6 +9,6 @@ namespace ringdist::gpu {
 
 // `nccl`: what each rank has. Error (kNotSupported): NCCL is wanted, and a rank cannot; a codec
 // without kernels.
-Result<DeviceRoute> route_of(const DeviceQuestion& question, const NcclFound& nccl);
+Result<DevicePathChoice> route_of(const DevicePathQuery& question, const NcclInfo& nccl);
 
 }  // namespace ringdist::gpu

@@ -10,14 +10,14 @@
 
 namespace ringdist::gpu {
 
-class Scratch {
+class StreamScratch {
  public:
-  Scratch(CudaApi& cuda, Stream stream) : cuda_(cuda), stream_(stream) {}
-  ~Scratch() {
+  StreamScratch(CudaApi& cuda, Stream stream) : cuda_(cuda), stream_(stream) {}
+  ~StreamScratch() {
     for (void* const piece : pieces_) cuda_.free(piece, stream_);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  StreamScratch(const StreamScratch&) = delete;
+  StreamScratch& operator=(const StreamScratch&) = delete;
 
   // Aligned for any dtype. No memory for 0 bytes: null.
   Result<std::byte*> take(size_t bytes) {

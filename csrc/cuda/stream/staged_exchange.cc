@@ -11,7 +11,7 @@ uint32_t* word(const std::shared_ptr<std::byte>& flag) {
 
 }  // namespace
 
-StagedExchange::StagedExchange(std::shared_ptr<GroupAccess> group,
+StagedExchange::StagedExchange(std::shared_ptr<RevocableGroup> group,
                                std::shared_ptr<FirstError> failed, std::shared_ptr<std::byte> flag)
     : group_(std::move(group)), failed_(std::move(failed)), flag_(std::move(flag)) {
   *word(flag_) = 0;

@@ -21,17 +21,17 @@ namespace ringdist::gpu {
 class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
  public:
   // `flag`: pinned, of this exchange alone.
-  StagedExchange(std::shared_ptr<GroupAccess> group, std::shared_ptr<FirstError> failed,
+  StagedExchange(std::shared_ptr<RevocableGroup> group, std::shared_ptr<FirstError> failed,
                  std::shared_ptr<std::byte> flag);
 
   // `verdict`: what is wrong with an op that has ended well.
-  using Verdict = std::function<Error()>;
-  void add(HostOp op, Verdict verdict = {}) {
+  using Check = std::function<Error()>;
+  void add(HostOp op, Check verdict = {}) {
     add_made([op = std::move(op)] { return op; }, std::move(verdict));
   }
   // An op that `make` gives when the stream has got there.
   using Make = std::function<HostOp()>;
-  void add_made(Make make, Verdict verdict = {}) {
+  void add_made(Make make, Check verdict = {}) {
     ops_.push_back({std::move(make), std::move(verdict)});
   }
   // The ops start when the stream gets there.
@@ -42,13 +42,13 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
  private:
   struct Added {
     Make make;
-    Verdict verdict;
+    Check verdict;
   };
   void begin();
   Error start_one(Added one);
   void ended(const Error& error);
 
-  const std::shared_ptr<GroupAccess> group_;
+  const std::shared_ptr<RevocableGroup> group_;
   const std::shared_ptr<FirstError> failed_;
   const std::shared_ptr<std::byte> flag_;
   std::vector<Added> ops_;

@@ -52,7 +52,7 @@ class StreamOp {
   const int size;
   CudaApi& cuda;
   const Stream stream;
-  Scratch scratch;
+  StreamScratch scratch;
 
  private:
   Buffer own_scratch_;

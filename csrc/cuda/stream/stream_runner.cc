@@ -16,7 +16,7 @@ class StreamWork final : public DeviceWork {
   StreamWork(CudaApi& cuda, int device, std::shared_ptr<void> done)
       : cuda_(cuda), device_(device), done_(std::move(done)) {}
   Error order(void* stream) override {
-    const CurrentDevice current(cuda_, device_);  // whose default stream a null handle is
+    const ScopedDevice current(cuda_, device_);  // whose default stream a null handle is
     return current.error() ? current.error() : cuda_.wait(stream, done_.get());
   }
 
@@ -28,22 +28,22 @@ class StreamWork final : public DeviceWork {
 
 }  // namespace
 
-StreamRunner::StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatch> watch,
-                           std::shared_ptr<Way> way)
+StreamRunner::StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch,
+                           std::shared_ptr<DevicePath> way)
     : cuda_(cuda), watch_(std::move(watch)), way_(std::move(way)), pid_(getpid()) {}
 
 StreamRunner::~StreamRunner() {
   if (getpid() != pid_) {  // neither threads nor the device are there: nothing may end
-    new std::shared_ptr<EventWatch>(watch_);
-    new std::shared_ptr<Way>(way_);
-    new std::map<Key, Lane>(std::move(lanes_));
+    new std::shared_ptr<EventWatcher>(watch_);
+    new std::shared_ptr<DevicePath>(way_);
+    new std::map<Key, OpStream>(std::move(lanes_));
     return;
   }
   way_->end();
   for (const auto& [key, lane] : lanes_) cuda_.free_stream(lane.stream);
 }
 
-StreamRunner::Key StreamRunner::key_of(int device, const Request& request) {
+StreamRunner::Key StreamRunner::key_of(int device, const OpSpec& request) {
   return {device, peer_of(request), request.endpoint && request.endpoint->sends};
 }
 
@@ -65,8 +65,8 @@ Error StreamRunner::make_lane(Key key) {
   return {};
 }
 
-Error StreamRunner::prepare(const DevicePlace& place, const Request& request, TimePoint deadline) {
-  const CurrentDevice current(cuda_, place.device);
+Error StreamRunner::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
+  const ScopedDevice current(cuda_, place.device);
   if (current.error()) return current.error();
   const Key key = key_of(place.device, request);
   const Result<bool> captured = cuda_.captures(place.stream);
@@ -82,18 +82,19 @@ Error StreamRunner::prepare(const DevicePlace& place, const Request& request, Ti
   return make_lane(key);
 }
 
-Result<MakeRunner> StreamRunner::split(const std::vector<int>& ranks, TimePoint deadline) {
+Result<MakeDeviceRunner> StreamRunner::split(const std::vector<int>& ranks, TimePoint deadline) {
   auto way = way_->split(ranks, deadline);
   if (!way.ok()) return way.error();
-  if (!way.value()) return MakeRunner();
-  return MakeRunner([&cuda = cuda_, watch = watch_, make = way.value()](RunnerGroup& group) {
+  if (!way.value()) return MakeDeviceRunner();
+  return MakeDeviceRunner([&cuda = cuda_, watch = watch_,
+                           make = way.value()](RunnerDelegate& group) {
     return Result(
-        std::unique_ptr<Runner>(std::make_unique<StreamRunner>(cuda, watch, make(group))));
+        std::unique_ptr<DeviceRunner>(std::make_unique<StreamRunner>(cuda, watch, make(group))));
   });
 }
 
-Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, const Lane& lane,
-                                                          Watched& watched) {
+Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, const OpStream& lane,
+                                                          WatchedOp& watched) {
   auto made = make_event();
   if (!made.ok()) return made.error();
   if (Error error = cuda_.record(lane.ready.get(), op.place.stream)) return error;
@@ -110,13 +111,13 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
 
 Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
                                                         std::function<void(Error)> ended) {
-  const CurrentDevice current(cuda_, op.place.device);
+  const ScopedDevice current(cuda_, op.place.device);
   if (current.error()) return current.error();
   const auto lane = lanes_.find(key_of(op.place.device, op.request));
   check(lane != lanes_.end(), "an op that was not prepared");
   const Result<bool> captured = cuda_.captures(op.place.stream);
   if (!captured.ok()) return captured.error();
-  Watched watched;
+  WatchedOp watched;
   auto work = enqueue(op, lane->second, watched);
   if (captured.value()) {
     // It is not under way, and its event cannot be asked for.

@@ -1,5 +1,5 @@
-// The Runner of a group (engine/runner.h): gives each device streams of its own, orders them after
-// the callers', and watches what is on them. What runs there is its Way's.
+// The DeviceRunner of a group (engine/runner.h): gives each device streams of its own, orders them
+// after the callers', and watches what is on them. What runs there is its DevicePath's.
 #pragma once
 
 #include <sys/types.h>
@@ -18,18 +18,18 @@
 
 namespace ringdist::gpu {
 
-class StreamRunner final : public Runner {
+class StreamRunner final : public DeviceRunner {
  public:
   // `cuda` outlives all runners, and what they watch.
-  StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatch> watch, std::shared_ptr<Way> way);
+  StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch, std::shared_ptr<DevicePath> way);
   // Waits for nothing. In a child of fork(), where CUDA does not work, it does nothing.
   ~StreamRunner() override;
 
   // While the place's stream is captured, what would have to be made is an Error (kNotSupported):
   // such an op must have been called before.
-  Error prepare(const DevicePlace& place, const Request& request, TimePoint deadline) override;
+  Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
-  Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
+  Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
   void abort() override { way_->abort(); }
 
  private:
@@ -41,22 +41,22 @@ class StreamRunner final : public Runner {
     bool sends;
     auto operator<=>(const Key&) const = default;
   };
-  struct Lane {
+  struct OpStream {
     Stream stream = nullptr;
     std::shared_ptr<void> ready;  // an Event: the caller's stream has come to the op
   };
 
-  static Key key_of(int device, const Request& request);
+  static Key key_of(int device, const OpSpec& request);
   Result<std::shared_ptr<void>> make_event();
   Error make_lane(Key key);
-  Result<std::shared_ptr<DeviceWork>> enqueue(const DeviceOp& op, const Lane& lane,
-                                              Watched& watched);
+  Result<std::shared_ptr<DeviceWork>> enqueue(const DeviceOp& op, const OpStream& lane,
+                                              WatchedOp& watched);
 
   CudaApi& cuda_;
-  const std::shared_ptr<EventWatch> watch_;
-  const std::shared_ptr<Way> way_;
+  const std::shared_ptr<EventWatcher> watch_;
+  const std::shared_ptr<DevicePath> way_;
   const pid_t pid_;
-  std::map<Key, Lane> lanes_;
+  std::map<Key, OpStream> lanes_;
 };
 
 }  // namespace ringdist::gpu

@@ -11,7 +11,8 @@ constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;  // one segm
 
 class Enqueuing {
  public:
-  Enqueuing(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic, Link& link)
+  Enqueuing(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
+            DeviceLink& link)
       : schedule_(schedule), op_(op), arithmetic_(arithmetic), link_(link) {
     const auto& steps = schedule.steps->steps;
     arrived_.resize(steps.size());
@@ -45,7 +46,7 @@ class Enqueuing {
   }
 
   Error move(const Exchange& exchange) {
-    const auto moves = [this](const Message& message) { return !empty(message.step); };
+    const auto moves = [this](const ExchangeMessage& message) { return !empty(message.step); };
     if (std::ranges::none_of(exchange.sends, moves) &&
         std::ranges::none_of(exchange.receives, moves))
       return {};
@@ -57,7 +58,7 @@ class Enqueuing {
   }
 
   Error make_room(const Exchange& exchange) {
-    for (const Message& message : exchange.receives) {
+    for (const ExchangeMessage& message : exchange.receives) {
       if (empty(message.step)) continue;
       DeviceBytes& to = arrived_[index(message.step)][index(message.slot)];
       to = arithmetic_.incoming(message.step, message.slot);
@@ -71,13 +72,13 @@ class Enqueuing {
   }
 
   Error name_messages(const Exchange& exchange) {
-    for (const Message& message : exchange.sends) {
+    for (const ExchangeMessage& message : exchange.sends) {
       if (empty(message.step)) continue;
       const DeviceBytes& from = leaving_[index(message.step)];
       const int peer = op_.step(message.step).out[index(message.slot)].peer;
       if (Error error = link_.send(peer, from, op_.stream)) return error;
     }
-    for (const Message& message : exchange.receives) {
+    for (const ExchangeMessage& message : exchange.receives) {
       if (empty(message.step)) continue;
       const DeviceBytes& to = arrived_[index(message.step)][index(message.slot)];
       const int peer = op_.step(message.step).in[index(message.slot)].peer;
@@ -89,7 +90,7 @@ class Enqueuing {
   const StreamSchedule& schedule_;
   StreamOp& op_;
   StreamArithmetic& arithmetic_;
-  Link& link_;
+  DeviceLink& link_;
   std::vector<std::vector<DeviceBytes>> arrived_;  // by step and slot
   std::vector<DeviceBytes> leaving_;               // by step
 };
@@ -107,12 +108,12 @@ StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
   }
   for (others.rank = 0; others.rank < shape.size; ++others.rank)
     ranks.push_back(compile(algorithm.build(kind, others.rank == rank ? shape : others), kWhole));
-  const RoundWalk walk(ranks, shape.size, RoundWalk::Messages::kMet);
+  const RoundAssignment walk(ranks, shape.size, RoundAssignment::SendMode::kMet);
   return {ranks[static_cast<size_t>(rank)], exchanges_of(walk, rank)};
 }
 
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
-              Link& link) {
+              DeviceLink& link) {
   return Enqueuing(schedule, op, arithmetic, link).run();
 }
 

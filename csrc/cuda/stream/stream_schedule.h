@@ -26,6 +26,6 @@ StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
 
 // All errors leave the stream with a part of the op.
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
-              Link& link);
+              DeviceLink& link);
 
 }  // namespace ringdist::gpu

@@ -15,7 +15,7 @@ constexpr size_t kMostKept = 64;
 
 }  // namespace
 
-Error StreamSchedules::prepare(const Request& request) {
+Error StreamSchedules::prepare(const OpSpec& request) {
   if (Error error = schedule_refusal(request, size_)) return error;
   return request.blocks && !malformed() ? make_malformed() : Error();
 }
@@ -42,7 +42,7 @@ Error StreamSchedules::check() const {
   return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
 }
 
-Shape StreamSchedules::shape_of(const Request& request) const {
+Shape StreamSchedules::shape_of(const OpSpec& request) const {
   Shape shape{rank_, size_, request.root, request.count, request.input_parts, request.output_parts};
   if (request.blocks && request.kind == Collective::kAllreduce)
     shape.shards = coded_shards(*request.blocks, size_);
@@ -51,7 +51,7 @@ Shape StreamSchedules::shape_of(const Request& request) const {
 
 const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
   const Algorithm& algorithm = stream_algorithm(op.request.kind, op.plan.algorithm);
-  const Request& request = op.request;
+  const OpSpec& request = op.request;
   const auto make = [&] {
     return make_stream_schedule(algorithm, request.kind, shape_of(request));
   };
@@ -62,7 +62,8 @@ const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
   return schedules_[key] = make();
 }
 
-Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held) {
+Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, DeviceLink& link,
+                               KeptAlive& held) {
   const StreamSchedule& schedule = find(op);
   StreamOp on_stream(op, *schedule.steps, rank_, size_, cuda_, stream);
   if (!op.request.blocks)

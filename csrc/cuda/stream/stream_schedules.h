@@ -20,9 +20,9 @@ class StreamSchedules {
   StreamSchedules(CudaApi& cuda, int rank, int size) : cuda_(cuda), rank_(rank), size_(size) {}
 
   // Before an op is enqueued. Errors: kNotSupported, as of schedule_refusal(); CUDA's.
-  Error prepare(const Request& request);
-  // As Way::enqueue().
-  Error enqueue(const DeviceOp& op, Stream stream, Link& link, Held& held);
+  Error prepare(const OpSpec& request);
+  // As DevicePath::enqueue().
+  Error enqueue(const DeviceOp& op, Stream stream, DeviceLink& link, KeptAlive& held);
   // That bytes came which no encoder writes.
   Error check() const;
 
@@ -32,7 +32,7 @@ class StreamSchedules {
   Error make_malformed();
   std::shared_ptr<int> malformed() const;
   const StreamSchedule& find(const DeviceOp& op);
-  Shape shape_of(const Request& request) const;
+  Shape shape_of(const OpSpec& request) const;
 
   CudaApi& cuda_;
   const int rank_;

@@ -7,14 +7,14 @@ namespace ringdist {
 
 std::vector<std::string> Group::abort_receives(const Error& cause) {
   std::vector<std::string> out;
-  const auto tell = [&](const std::shared_ptr<Op>& op, const Run* run) {
+  const auto tell = [&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     out.push_back(op->describe());
     finish(op, op_error(*op, run, rank(), config_.name, cause));
   };
   point_to_point_.abort_receives(tell);
   point_to_point_.abort_sends(
-      [&](const Run& run) {
-        return run.peer() == rank() && now() - run.last_progress() >= Losses::kGrace;
+      [&](const OpExecution& run) {
+        return run.peer() == rank() && now() - run.last_progress() >= LostPeerCheck::kGrace;
       },
       tell);
   if (!out.empty()) announce(NoticeKind::kReceivesAborted, /*number=*/0, {});
@@ -24,11 +24,11 @@ std::vector<std::string> Group::abort_receives(const Error& cause) {
 // Ends those sends alone: the group's other ops do not lack them.
 void Group::check_refused_sends() {
   point_to_point_.abort_sends(
-      [&](const Run& run) {
-        return peers_[run.peer()].aborted_receives_for(Losses::kGrace, now()) &&
-               now() - run.last_progress() >= Losses::kGrace;
+      [&](const OpExecution& run) {
+        return peers_[run.peer()].aborted_receives_for(LostPeerCheck::kGrace, now()) &&
+               now() - run.last_progress() >= LostPeerCheck::kGrace;
       },
-      [&](const std::shared_ptr<Op>& op, const Run* run) {
+      [&](const std::shared_ptr<Op>& op, const OpExecution* run) {
         const int to = op->request.endpoint->peer;
         const Error cause(ErrorKind::kPeerLost,
                           peers_.who(to) + " receives nothing more: " + std::string(kClosedByPeer) +

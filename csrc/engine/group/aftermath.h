@@ -13,12 +13,12 @@
 
 namespace ringdist {
 
-class Aftermath {
+class FailureNotifier {
  public:
-  using Owner = std::function<void(const Error&)>;
+  using OnFailed = std::function<void(const Error&)>;
 
   // `owner`: null, or told the cause once; again if it throws.
-  explicit Aftermath(Owner owner) : owner_(std::move(owner)) {}
+  explicit FailureNotifier(OnFailed owner) : owner_(std::move(owner)) {}
 
   // The group has failed. `op`: the first that the others cannot finish; none if they know, or
   // cannot be told.
@@ -30,7 +30,7 @@ class Aftermath {
   void tell(uint64_t op) { op_ = op; }
   bool settled() const { return !op_ && !owner_due_; }
 
-  // Does what is still due. `word` makes, of an op, the Notice of it; `host` is a GroupHost.
+  // Does what is still due. `word` makes, of an op, the Notice of it; `host` is a GroupDelegate.
   template <typename Host, typename Word>
   void settle(Host& host, const Error& cause, const Word& word) {
     try {
@@ -43,7 +43,7 @@ class Aftermath {
   }
 
  private:
-  const Owner owner_;
+  const OnFailed owner_;
   std::optional<uint64_t> op_;
   bool owner_due_ = false;
 };

@@ -50,15 +50,15 @@ bool Collectives::ends_at_once(const Op& op) {
   return true;
 }
 
-std::vector<ParkedMessage> Collectives::start(std::shared_ptr<Op> op) {
+std::vector<UnexpectedMessage> Collectives::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
-  Run& run = *(runs_[number] = make_run(port_, std::move(op), number));
+  OpExecution& run = *(runs_[number] = make_run(port_, std::move(op), number));
   run.start();
   return parked_.take(number);
 }
 
-std::vector<ParkedMessage> Collectives::start_on_device(std::shared_ptr<Op> op) {
+std::vector<UnexpectedMessage> Collectives::start_on_device(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
   on_device_.emplace(number, std::move(op));
@@ -73,13 +73,13 @@ bool Collectives::park(const MessageHeader& header, const Payload& payload) {
   return true;
 }
 
-void Collectives::finished(const Run& run) {
+void Collectives::finished(const OpExecution& run) {
   const auto it = runs_.find(run.number());
   retire_(std::move(it->second));
   runs_.erase(it);
 }
 
-void Collectives::stop(const EachOp& tell) {
+void Collectives::stop(const OpVisitor& tell) {
   parked_.clear();
   end_runs(runs_, tell, retire_);
   for (; !on_device_.empty(); on_device_.erase(on_device_.begin()))
@@ -87,13 +87,13 @@ void Collectives::stop(const EachOp& tell) {
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
 }
 
-Run* Collectives::find(uint64_t number) const {
+OpExecution* Collectives::find(uint64_t number) const {
   const auto it = runs_.find(number);
   return it == runs_.end() ? nullptr : it->second.get();
 }
 
 std::optional<Fingerprint> Collectives::call(uint64_t number) const {
-  if (const Run* run = find(number)) return run->op()->fingerprint;
+  if (const OpExecution* run = find(number)) return run->op()->fingerprint;
   const auto it = on_device_.find(number);
   return it == on_device_.end() ? std::nullopt : std::optional(it->second->fingerprint);
 }
@@ -103,12 +103,13 @@ uint64_t Collectives::last_running() const {
   return on_device_.empty() ? here : std::max(here, on_device_.rbegin()->first);
 }
 
-std::optional<Ending::Oldest> Collectives::first_running() const {
-  std::optional<Ending::Oldest> out;
-  if (const Run* run = oldest()) out = {run->number(), run->last_progress()};
+std::optional<FailureState::Oldest> Collectives::first_running() const {
+  std::optional<FailureState::Oldest> out;
+  if (const OpExecution* run = oldest()) out = {run->number(), run->last_progress()};
   if (on_device_.empty()) return out;
   const auto& [number, op] = *on_device_.begin();
-  return out && out->number < number ? out : std::optional(Ending::Oldest{number, op->started});
+  return out && out->number < number ? out
+                                     : std::optional(FailureState::Oldest{number, op->started});
 }
 
 std::string Collectives::dump() const {

@@ -24,10 +24,10 @@ namespace ringdist {
 
 class Collectives {
  public:
-  using Runs = std::pmr::map<uint64_t, RunPtr>;
+  using Runs = std::pmr::map<uint64_t, OpExecutionPtr>;
   using OnDevice = std::map<uint64_t, std::shared_ptr<Op>>;
 
-  Collectives(Port& port, RetireRun retire)
+  Collectives(ExecutionDelegate& port, RetireExecution retire)
       : port_(port),
         retire_(std::move(retire)),
         runs_(&port.lane.memory),
@@ -40,26 +40,26 @@ class Collectives {
   // True for an op without steps, as those of a group of one: it has ended.
   bool ends_at_once(const Op& op);
   // Runs it; what has come for it is the caller's to deliver, as long as find() knows it.
-  std::vector<ParkedMessage> start(std::shared_ptr<Op> op);
+  std::vector<UnexpectedMessage> start(std::shared_ptr<Op> op);
   // A device runs it, until ended_on_device(). What has come for it is of ranks that call something
   // else.
-  std::vector<ParkedMessage> start_on_device(std::shared_ptr<Op> op);
+  std::vector<UnexpectedMessage> start_on_device(std::shared_ptr<Op> op);
   void ended_on_device(uint64_t number) { on_device_.erase(number); }
   // The next barrier, if it may begin now.
   std::shared_ptr<Op> take_barrier();
   // Of an op that has ended: its caller has the results.
   void handed_over(uint64_t number) { handing_over_.erase(number); }
-  void finished(const Run& run);
+  void finished(const OpExecution& run);
 
   // True if it is of an op that has not begun: it is kept.
   bool park(const MessageHeader& header, const Payload& payload);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
-  void stop(const EachOp& tell);
+  void stop(const OpVisitor& tell);
 
   // Those that run here, not on a device. Null if it does not.
-  Run* find(uint64_t number) const;
-  Run* oldest() const { return runs_.empty() ? nullptr : runs_.begin()->second.get(); }
+  OpExecution* find(uint64_t number) const;
+  OpExecution* oldest() const { return runs_.empty() ? nullptr : runs_.begin()->second.get(); }
   // The call of an op that runs, here or on a device.
   std::optional<Fingerprint> call(uint64_t number) const;
   // The number of the last one that was called; of the last before which all have ended.
@@ -70,7 +70,7 @@ class Collectives {
   // The newest that runs; 0: none does.
   uint64_t last_running() const;
   // The oldest that runs, and since when nothing of it has moved.
-  std::optional<Ending::Oldest> first_running() const;
+  std::optional<FailureState::Oldest> first_running() const;
   bool idle() const { return runs_.empty() && barriers_.empty() && on_device_.empty(); }
 
   const Runs& runs() const { return runs_; }
@@ -84,13 +84,13 @@ class Collectives {
   // Of those that were called.
   std::optional<uint64_t> first_unfinished() const;
 
-  Port& port_;
-  const RetireRun retire_;
+  ExecutionDelegate& port_;
+  const RetireExecution retire_;
   Runs runs_;  // the first is the oldest
   OnDevice on_device_;
   std::deque<std::shared_ptr<Op>> barriers_;
   std::set<uint64_t> handing_over_;  // ops of which handed_over() has not told yet
-  Parking<uint64_t> parked_;
+  UnexpectedQueue<uint64_t> parked_;
   uint64_t last_called_ = 0;
   uint64_t last_started_ = 0;
 };

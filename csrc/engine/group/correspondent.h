@@ -17,10 +17,10 @@
 
 namespace ringdist {
 
-// What a group does for a Correspondent.
-class LetterPost {
+// What a group does for a GroupService.
+class GroupServiceDelegate {
  public:
-  virtual ~LetterPost() = default;
+  virtual ~GroupServiceDelegate() = default;
 
   virtual const Topology& topology() const = 0;
   // "rank 3 (pid 123 on host x)"
@@ -34,12 +34,12 @@ class LetterPost {
   virtual void fail(const Error& cause) = 0;
 };
 
-class Correspondent {
+class GroupService {
  public:
-  virtual ~Correspondent() = default;
+  virtual ~GroupService() = default;
 
   // The members are known. `post` lives until end().
-  virtual void begin(LetterPost& post) = 0;
+  virtual void begin(GroupServiceDelegate& post) = 0;
   // What it throws, or an Error, ends the group on all ranks.
   virtual Error on_letter(int rank, ConstBytes letter) = 0;
   // Every few tens of milliseconds, while letters are awaited. As of on_letter().

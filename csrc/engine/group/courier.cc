@@ -8,32 +8,32 @@
 
 namespace ringdist {
 
-void Courier::stamp(MessageHeader& header) {
+void MessageSender::stamp(MessageHeader& header) {
   header.generation = generation_;
   header.source = flow_.rank;
   header.nonce = nonce_;
   header.credit = flow_.early[header.destination].report();
 }
 
-void Courier::count_sent(const MessageHeader& header, size_t payload) {
+void MessageSender::count_sent(const MessageHeader& header, size_t payload) {
   if (header.early) flow_.early[header.destination].sent(payload);
   Statistics::add(lane_.statistics.bytes_sent, payload);
   Statistics::add(lane_.statistics.messages_sent, 1);
 }
 
-void Courier::send(MessageHeader header, ConstBytes payload, Ticket ticket) {
+void MessageSender::send(MessageHeader header, ConstBytes payload, SendId ticket) {
   stamp(header);
   count_sent(header, payload.size());
   const GroupMember& to = peers_[header.destination].member;
   to.transport->send(to.context, header_bytes(header), payload, ticket);
 }
 
-void Courier::withdraw(int peer, Ticket ticket) {
+void MessageSender::withdraw(int peer, SendId ticket) {
   const GroupMember& to = peers_[peer].member;
   to.transport->withdraw(to.context, ticket);
 }
 
-void Courier::send_control(MessageHeader header) {
+void MessageSender::send_control(MessageHeader header) {
   stamp(header);
   Statistics::add(lane_.statistics.control_messages, 1);
   const GroupMember& to = peers_[header.destination].member;
@@ -42,28 +42,28 @@ void Courier::send_control(MessageHeader header) {
 }
 
 // Null if they lie behind several.
-Transport* Courier::common_transport(std::span<const EdgeName> to) const {
+Transport* MessageSender::common_transport(std::span<const EdgeId> to) const {
   Transport* const first = peers_[to[0].peer].member.transport;
   const bool common = std::ranges::all_of(
-      to, [&](const EdgeName& edge) { return peers_[edge.peer].member.transport == first; });
+      to, [&](const EdgeId& edge) { return peers_[edge.peer].member.transport == first; });
   return common ? first : nullptr;
 }
 
-bool Courier::stages(std::span<const EdgeName> to, ConstBytes payload) const {
+bool MessageSender::stages(std::span<const EdgeId> to, ConstBytes payload) const {
   const Transport* transport = common_transport(to);
   return transport != nullptr && transport->stages(payload);
 }
 
-Staged Courier::reserve(std::span<const EdgeName> to, size_t bytes) {
+StagedMessage MessageSender::reserve(std::span<const EdgeId> to, size_t bytes) {
   if (Transport* transport = common_transport(to))
     if (const auto memory = transport->reserve(bytes)) return {*memory, transport, {}};
-  const HeldBytes block(lane_.scratch, bytes);
+  const PooledBuffer block(lane_.scratch, bytes);
   return {block.bytes(), nullptr, block};
 }
 
-void Courier::commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
-                     std::span<const Ticket> tickets) {
-  std::vector<Outgoing> out;
+void MessageSender::commit(const StagedMessage& staged, size_t used,
+                           std::span<MessageHeader> headers, std::span<const SendId> tickets) {
+  std::vector<OutgoingMessage> out;
   try {
     out.reserve(headers.size());
   } catch (...) {
@@ -82,25 +82,25 @@ void Courier::commit(const Staged& staged, size_t used, std::span<MessageHeader>
                                                           staged.bytes.first(used), out[i].ticket);
 }
 
-void Courier::report_credit(int peer) {
+void MessageSender::report_credit(int peer) {
   MessageHeader header{};
   header.type = MessageType::kCredit;
   header.destination = peer;
   send_control(header);
 }
 
-void Courier::when_credit_returns(int peer, Run& run, int step) {
+void MessageSender::when_credit_returns(int peer, OpExecution& run, int step) {
   auto& blocked = peers_[peer].blocked;
   const std::pair waiting{&run, step};
   if (std::ranges::count(blocked, waiting) == 0) blocked.push_back(waiting);
 }
 
-void Courier::credit_returned(int peer, int64_t report) {
+void MessageSender::credit_returned(int peer, int64_t report) {
   if (!flow_.early[peer].returned(report)) return;
   for (const auto& [run, step] : std::exchange(peers_[peer].blocked, {})) run->queue(step);
 }
 
-void Courier::forget(const Run& run) {
+void MessageSender::forget(const OpExecution& run) {
   for (Peer& peer : peers_)
     std::erase_if(peer.blocked, [&](const auto& entry) { return entry.first == &run; });
 }

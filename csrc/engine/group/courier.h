@@ -12,35 +12,36 @@
 
 namespace ringdist {
 
-class Courier {
+class MessageSender {
  public:
-  Courier(LaneState& lane, GroupFlow& flow, Peers& peers, uint64_t nonce, uint32_t generation)
+  MessageSender(ProgressState& lane, GroupFlowState& flow, PeerTable& peers, uint64_t nonce,
+                uint32_t generation)
       : lane_(lane), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
 
-  // As of Port.
-  void send(MessageHeader header, ConstBytes payload, Ticket ticket);
-  void withdraw(int peer, Ticket ticket);
+  // As of ExecutionDelegate.
+  void send(MessageHeader header, ConstBytes payload, SendId ticket);
+  void withdraw(int peer, SendId ticket);
   void send_control(MessageHeader header);
-  bool stages(std::span<const EdgeName> to, ConstBytes payload) const;
-  Staged reserve(std::span<const EdgeName> to, size_t bytes);
-  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const Ticket> tickets);
+  bool stages(std::span<const EdgeId> to, ConstBytes payload) const;
+  StagedMessage reserve(std::span<const EdgeId> to, size_t bytes);
+  void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const SendId> tickets);
   void report_credit(int peer);
-  void when_credit_returns(int peer, Run& run, int step);
+  void when_credit_returns(int peer, OpExecution& run, int step);
 
   // A member has consumed so much of what it was sent: steps that waited for that go on.
   void credit_returned(int peer, int64_t report);
-  // A Run has ended: its steps wait for nothing.
-  void forget(const Run& run);
+  // A OpExecution has ended: its steps wait for nothing.
+  void forget(const OpExecution& run);
 
  private:
-  Transport* common_transport(std::span<const EdgeName> to) const;
+  Transport* common_transport(std::span<const EdgeId> to) const;
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
 
-  LaneState& lane_;
-  GroupFlow& flow_;
-  Peers& peers_;
+  ProgressState& lane_;
+  GroupFlowState& flow_;
+  PeerTable& peers_;
   const uint64_t nonce_;
   const uint32_t generation_;
 };

@@ -10,16 +10,16 @@
 
 namespace ringdist {
 
-// An op, and its Run if it has begun. Those on a device have none.
-using EachOp = std::function<void(const std::shared_ptr<Op>& op, Run* run)>;
+// An op, and its OpExecution if it has begun. Those on a device have none.
+using OpVisitor = std::function<void(const std::shared_ptr<Op>& op, OpExecution* run)>;
 
-// Takes a Run that has ended and may be on the stack still. What throws has taken nothing.
-using RetireRun = std::function<void(RunPtr&& run)>;
+// Takes a OpExecution that has ended and may be on the stack still. What throws has taken nothing.
+using RetireExecution = std::function<void(OpExecutionPtr&& run)>;
 
-// Ends all of a map of Runs: each is stopped before its op is told, as the op's owner may use the
-// tensors once told. What throws half-way leaves the rest for another call.
+// Ends all of a map of OpExecutions: each is stopped before its op is told, as the op's owner may
+// use the tensors once told. What throws half-way leaves the rest for another call.
 template <typename Runs>
-void end_runs(Runs& runs, const EachOp& tell, const RetireRun& retire) {
+void end_runs(Runs& runs, const OpVisitor& tell, const RetireExecution& retire) {
   for (; !runs.empty(); runs.erase(runs.begin())) {
     auto& run = runs.begin()->second;
     run->stop();

@@ -14,11 +14,11 @@
 
 namespace ringdist {
 
-class Ending {
+class FailureState {
  public:
   enum class State : uint8_t { kOpen, kDoomed, kFailed };
 
-  struct Doom {
+  struct PendingFailure {
     uint64_t number = 0;  // the first op that cannot end well
     Error cause;
     bool tell_others = false;
@@ -39,11 +39,12 @@ class Ending {
   // Of several, the one with the lowest number holds.
   void doom(uint64_t number, const Error& cause, bool tell_others, TimePoint now);
   // The doom whose time has come. `grace`: how long what is older may stand still.
-  std::optional<Doom> due(const std::optional<Oldest>& oldest, Duration grace, TimePoint now) const;
+  std::optional<PendingFailure> due(const std::optional<Oldest>& oldest, Duration grace,
+                                    TimePoint now) const;
 
  private:
   Error failure_;
-  std::optional<Doom> doom_;
+  std::optional<PendingFailure> doom_;
 };
 
 }  // namespace ringdist

@@ -18,8 +18,8 @@ Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.
 
 }  // namespace
 
-Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
-    : Port(host.lane_state(), {of.rank, of.size(), config.early_window, of.topology}),
+Group::Group(GroupDelegate& host, const GroupDescriptor& of, GroupConfig config)
+    : ExecutionDelegate(host.lane_state(), {of.rank, of.size(), config.early_window, of.topology}),
       host_(host),
       config_(std::move(config)),
       nonce_(of.nonce),
@@ -28,8 +28,8 @@ Group::Group(GroupHost& host, const Membership& of, GroupConfig config)
       courier_(lane, flow, peers_, nonce_, generation_),
       roll_call_(rank(), size()),
       waits_(peers_, roll_call_),
-      collectives_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
-      point_to_point_(*this, [this](RunPtr&& run) { retire(std::move(run)); }),
+      collectives_(*this, [this](OpExecutionPtr&& run) { retire(std::move(run)); }),
+      point_to_point_(*this, [this](OpExecutionPtr&& run) { retire(std::move(run)); }),
       letters_(*this, config_.correspondent),
       losses_(peers_, collectives_, point_to_point_, letters_),
       report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_,
@@ -73,13 +73,14 @@ void Group::begin(std::shared_ptr<Op> op) {
   if (op->request.place) return begin_on_device(std::move(op));
   if (collectives_.ends_at_once(*op)) return finish(op, {});
   const uint64_t number = op->number;
-  for (const ParkedMessage& message : collectives_.start(std::move(op)))
-    if (Run* run = collectives_.find(number)) deliver(*run, message.header, message.payload());
+  for (const UnexpectedMessage& message : collectives_.start(std::move(op)))
+    if (OpExecution* run = collectives_.find(number))
+      deliver(*run, message.header, message.payload());
 }
 
 void Group::begin_on_device(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
-  for (const ParkedMessage& message : collectives_.start_on_device(std::move(op)))
+  for (const UnexpectedMessage& message : collectives_.start_on_device(std::move(op)))
     if (const MessageHeader& header = message.header;
         carries_fingerprint(header) && !agree(number, header.source, header.fingerprint))
       return;
@@ -114,11 +115,11 @@ void Group::handed_over(uint64_t number) {
   begin_barriers();
 }
 
-bool Group::is_oldest(const Run& run) const {
+bool Group::is_oldest(const OpExecution& run) const {
   return collectives_.oldest() == &run || point_to_point_.is_lowest_receive(run);
 }
 
-void Group::finished(Run& run) {
+void Group::finished(OpExecution& run) {
   if (run.op()->request.endpoint)
     point_to_point_.finished(run);
   else
@@ -126,10 +127,10 @@ void Group::finished(Run& run) {
   finish(run.op(), {});
   check_doom();
   begin_barriers();
-  if (Run* oldest = collectives_.oldest()) oldest->grant_waiting();
+  if (OpExecution* oldest = collectives_.oldest()) oldest->grant_waiting();
 }
 
-void Group::retire(RunPtr&& run) {
+void Group::retire(OpExecutionPtr&& run) {
   ended_.emplace_back();  // first: it may throw
   run->stop();
   if (run->has_waited_for_credit()) courier_.forget(*run);
@@ -149,14 +150,14 @@ void Group::on_message(const MessageHeader& header, const Payload& payload) {
   }
   if (header.type == MessageType::kLetter)
     return fail_if(letters_.on_message(header, payload.bytes()));
-  if (SendName::names(header.op)) return point_to_point_.on_message(header, payload);
-  if (Run* run = collectives_.find(header.op)) return deliver(*run, header, payload);
+  if (PointToPointId::names(header.op)) return point_to_point_.on_message(header, payload);
+  if (OpExecution* run = collectives_.find(header.op)) return deliver(*run, header, payload);
   if (collectives_.park(header, payload)) return;
   // Our part is done; a peer that still sends to us calls something else.
   if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
 }
 
-void Group::deliver(Run& run, const MessageHeader& header, const Payload& payload) {
+void Group::deliver(OpExecution& run, const MessageHeader& header, const Payload& payload) {
   if (carries_fingerprint(header) && !agree(header.op, header.source, header.fingerprint)) return;
   switch (header.type) {
     case MessageType::kData:
@@ -250,7 +251,7 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept
 
 // Each op goes when it has been told: what lacks memory is for the next tick.
 void Group::end() noexcept {
-  const auto tell = [this](const std::shared_ptr<Op>& op, const Run* run) {
+  const auto tell = [this](const std::shared_ptr<Op>& op, const OpExecution* run) {
     finish(op, error_of(*op, run));
   };
   aftermath_.settle(host_, failure(), [this](uint64_t op) {
@@ -265,7 +266,7 @@ void Group::end() noexcept {
   if (!aftermath_.settled()) host_.on_busy();
 }
 
-Error Group::error_of(const Op& op, const Run* run) const {
+Error Group::error_of(const Op& op, const OpExecution* run) const {
   return op_error(op, run, rank(), config_.name, failure());
 }
 
@@ -275,8 +276,8 @@ void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
 }
 
 void Group::check_doom() {
-  if (ending_.state() != Ending::State::kDoomed) return;
-  if (const auto doom = ending_.due(collectives_.first_running(), Losses::kGrace, now()))
+  if (ending_.state() != FailureState::State::kDoomed) return;
+  if (const auto doom = ending_.due(collectives_.first_running(), LostPeerCheck::kGrace, now()))
     fail(doom->cause, doom->tell_others);
 }
 
@@ -306,12 +307,12 @@ void Group::await_letters(bool awaits) {
 
 // Nobody will say that they arrived.
 void Group::forgive_sends(int peer) {
-  std::vector<Run*> all;
+  std::vector<OpExecution*> all;
   for (const auto& [number, run] : collectives_.runs()) all.push_back(run.get());
-  point_to_point_.for_each([&](const std::shared_ptr<Op>&, Run* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>&, OpExecution* run) {
     if (run != nullptr) all.push_back(run);
   });
-  for (Run* run : all) run->forgive_sends(peer);  // one that ends so is freed later
+  for (OpExecution* run : all) run->forgive_sends(peer);  // one that ends so is freed later
 }
 
 void Group::send_failed(int peer, const Error& error) {
@@ -350,7 +351,7 @@ void Group::tick() {
   fail_if(losses_.breakage(now()));
   check_refused_sends();
   check_deadlines();
-  if (const Run* oldest = collectives_.oldest())
+  if (const OpExecution* oldest = collectives_.oldest())
     check_stall(*oldest->op(), oldest->last_progress());
   if (const auto& on_device = collectives_.on_device(); !on_device.empty())
     check_stall(*on_device.begin()->second, on_device.begin()->second->started);
@@ -373,7 +374,7 @@ void Group::check_deadlines() {
   for (const auto& [number, op] : collectives_.on_device())
     if (late(*op)) return time_out(*op);
   std::shared_ptr<Op> late_message;
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, OpExecution* run) {
     if (late(*op)) late_message = op;
     if (run != nullptr) run->grant_waiting();
   });

@@ -32,10 +32,10 @@
 namespace ringdist {
 
 // What a Group needs of its lane.
-class GroupHost {
+class GroupDelegate {
  public:
-  virtual ~GroupHost() = default;
-  virtual LaneState& lane_state() = 0;
+  virtual ~GroupDelegate() = default;
+  virtual ProgressState& lane_state() = 0;
   virtual void flood(const Notice& notice) = 0;
   // The op has an end: wake who waits for it, run its callbacks elsewhere.
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept = 0;
@@ -45,17 +45,17 @@ class GroupHost {
 
 struct GroupConfig {
   std::string name;
-  int64_t early_window = 0;    // bytes
-  Duration warn_after{0};      // for whom an op waits is logged after this long; 0: never
-  Aftermath::Owner on_failed;  // the first cause, once; may be called again if it throws
-  std::shared_ptr<Correspondent> correspondent;  // null: there are no letters
+  int64_t early_window = 0;             // bytes
+  Duration warn_after{0};               // for whom an op waits is logged after this long; 0: never
+  FailureNotifier::OnFailed on_failed;  // the first cause, once; may be called again if it throws
+  std::shared_ptr<GroupService> correspondent;  // null: there are no letters
 };
 
-class Group final : public Port, private LetterPost {
+class Group final : public ExecutionDelegate, private GroupServiceDelegate {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
-  Group(GroupHost& host, const Membership& of, GroupConfig config);
+  Group(GroupDelegate& host, const GroupDescriptor& of, GroupConfig config);
 
   // Before anything else.
   void begin() { letters_.begin(*this); }
@@ -101,39 +101,39 @@ class Group final : public Port, private LetterPost {
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
   const Error& failure() const { return ending_.cause(); }
-  GroupVerdict verdict() const { return report_.verdict(failure()); }
+  GroupStatus verdict() const { return report_.verdict(failure()); }
   std::string dump() const { return report_.dump(failure()); }
-  // Frees the Runs that have ended, which may have been on the stack: called where none is.
+  // Frees the OpExecutions that have ended, which may have been on the stack: called where none is.
   void release_ended() { ended_.clear(); }
 
   // Port
-  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
+  void send(MessageHeader header, ConstBytes payload, SendId ticket) override {
     courier_.send(header, payload, ticket);
   }
-  void withdraw(int peer, Ticket ticket) override { courier_.withdraw(peer, ticket); }
+  void withdraw(int peer, SendId ticket) override { courier_.withdraw(peer, ticket); }
   void send_control(MessageHeader header) override { courier_.send_control(header); }
-  bool stages(std::span<const EdgeName> to, ConstBytes payload) const override {
+  bool stages(std::span<const EdgeId> to, ConstBytes payload) const override {
     return courier_.stages(to, payload);
   }
-  Staged reserve(std::span<const EdgeName> to, size_t bytes) override {
+  StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) override {
     return courier_.reserve(to, bytes);
   }
-  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const Ticket> tickets) override {
+  void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const SendId> tickets) override {
     courier_.commit(staged, used, headers, tickets);
   }
   void report_credit(int peer) override { courier_.report_credit(peer); }
-  void when_credit_returns(int peer, Run& run, int step) override {
+  void when_credit_returns(int peer, OpExecution& run, int step) override {
     courier_.when_credit_returns(peer, run, step);
   }
-  bool is_oldest(const Run& run) const override;
+  bool is_oldest(const OpExecution& run) const override;
   bool gone(int peer) const override { return peers_[peer].gone(); }
   void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
   void send_failed(int peer, const Error& cause) override;
-  void finished(Run& run) override;
+  void finished(OpExecution& run) override;
 
  private:
-  // LetterPost
+  // GroupServiceDelegate
   const Topology& topology() const override { return flow.topology; }
   std::string who(int rank) const override { return peers_.who(rank); }
   void send_letter(int rank, std::vector<std::byte> letter) override;
@@ -149,7 +149,7 @@ class Group final : public Port, private LetterPost {
   void begin(std::shared_ptr<Op> op);
   void begin_on_device(std::shared_ptr<Op> op);
   void begin_barriers();
-  void deliver(Run& run, const MessageHeader& header, const Payload& payload);
+  void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void on_roll_call(const Notice& notice);
@@ -166,28 +166,28 @@ class Group final : public Port, private LetterPost {
   void time_out(const Op& op);
   void check_refused_sends();
   void end() noexcept;
-  void retire(RunPtr&& run);
-  Error error_of(const Op& op, const Run* run) const;
+  void retire(OpExecutionPtr&& run);
+  Error error_of(const Op& op, const OpExecution* run) const;
 
   TimePoint now() const { return lane.now; }
 
-  GroupHost& host_;
+  GroupDelegate& host_;
   const GroupConfig config_;
   const uint64_t nonce_;
   const uint32_t generation_;
-  Peers peers_;
-  Courier courier_;
-  RollCall roll_call_;
-  const Waits waits_;
+  PeerTable peers_;
+  MessageSender courier_;
+  DesyncDetector roll_call_;
+  const WaitDiagnostics waits_;
   Collectives collectives_;
   PointToPoint point_to_point_;
-  Letters letters_;
-  const Losses losses_;
-  const Report report_;
-  std::vector<RunPtr> ended_;
-  Ending ending_;
+  ServiceChannel letters_;
+  const LostPeerCheck losses_;
+  const GroupReport report_;
+  std::vector<OpExecutionPtr> ended_;
+  FailureState ending_;
   std::optional<uint64_t> first_failed_;
-  Aftermath aftermath_{config_.on_failed};
+  FailureNotifier aftermath_{config_.on_failed};
 };
 
 }  // namespace ringdist

@@ -11,10 +11,10 @@ constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_paylo
 
 }  // namespace
 
-Letters::Letters(Port& port, std::shared_ptr<Correspondent> correspondent)
+ServiceChannel::ServiceChannel(ExecutionDelegate& port, std::shared_ptr<GroupService> correspondent)
     : port_(port), correspondent_(std::move(correspondent)) {}
 
-void Letters::send(int peer, std::vector<std::byte> letter) {
+void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
   const auto memory = std::make_shared<const std::vector<std::byte>>(std::move(letter));
   const ConstBytes all(*memory);
   size_t begin = 0;
@@ -30,9 +30,9 @@ void Letters::send(int peer, std::vector<std::byte> letter) {
   } while (begin < all.size());
 }
 
-Error Letters::on_message(const MessageHeader& header, ConstBytes payload) {
+Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload) {
   if (!correspondent_) return {ErrorKind::kProtocol, "ringdist: a letter to a group that has none"};
-  Pair& pair = pairs_[header.source];
+  PeerStream& pair = pairs_[header.source];
   pair.early.emplace(header.op, Part{header.segment != 0, {payload.begin(), payload.end()}});
   while (!has_ended_ && !pair.early.empty() && pair.early.begin()->first == pair.received) {
     Part part = std::move(pair.early.extract(pair.early.begin()).mapped());

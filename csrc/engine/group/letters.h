@@ -15,16 +15,16 @@
 
 namespace ringdist {
 
-class Letters {
+class ServiceChannel {
  public:
   // Null: the group has no letters.
-  Letters(Port& port, std::shared_ptr<Correspondent> correspondent);
+  ServiceChannel(ExecutionDelegate& port, std::shared_ptr<GroupService> correspondent);
 
-  void begin(LetterPost& post) {
+  void begin(GroupServiceDelegate& post) {
     if (correspondent_) correspondent_->begin(post);
   }
   void send(int peer, std::vector<std::byte> letter);
-  // Gives the letters that are complete now to the Correspondent. Error: kProtocol, there is none,
+  // Gives the letters that are complete now to the GroupService. Error: kProtocol, there is none,
   // or what it says of the letter.
   Error on_message(const MessageHeader& header, ConstBytes payload);
   Error tick() { return awaits_ ? correspondent_->tick(port_.lane.now) : Error(); }
@@ -48,16 +48,16 @@ class Letters {
     std::vector<std::byte> bytes;
   };
   // To and from one rank; parts are numbered from 0.
-  struct Pair {
+  struct PeerStream {
     uint64_t sent = 0;
     uint64_t received = 0;
     std::map<uint64_t, Part> early;  // others on their way come before them
     std::vector<std::byte> open;     // of the letter that is not complete
   };
 
-  Port& port_;
-  const std::shared_ptr<Correspondent> correspondent_;
-  std::map<int, Pair> pairs_;
+  ExecutionDelegate& port_;
+  const std::shared_ptr<GroupService> correspondent_;
+  std::map<int, PeerStream> pairs_;
   bool awaits_ = false;
   bool has_ended_ = false;
 };

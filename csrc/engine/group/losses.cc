@@ -7,30 +7,32 @@
 
 namespace ringdist {
 
-Error Losses::death() const {
+Error LostPeerCheck::death() const {
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (peers_[peer].loss() && lacks(peer)) return peers_[peer].loss();
   return {};
 }
 
-bool Losses::lacks(int peer) const {
-  const auto does = [peer](const Run& run) { return run.waits_for(peer) || run.owes(peer); };
+bool LostPeerCheck::lacks(int peer) const {
+  const auto does = [peer](const OpExecution& run) {
+    return run.waits_for(peer) || run.owes(peer);
+  };
   bool any = letters_.awaited() || !collectives_.on_device().empty() ||
              std::ranges::any_of(collectives_.runs(),
                                  [&](const auto& entry) { return does(*entry.second); });
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
   });
   return any;
 }
 
-std::optional<Losses::Departure> Losses::departure_before(uint64_t number) const {
+std::optional<LostPeerCheck::Departure> LostPeerCheck::departure_before(uint64_t number) const {
   const int first = peers_.first_leaver();
   if (first < 0 || number <= *peers_[first].last_op()) return std::nullopt;
   return Departure{*peers_[first].last_op() + 1, peers_.departure(first)};
 }
 
-Error Losses::breakage(TimePoint now) const {
+Error LostPeerCheck::breakage(TimePoint now) const {
   for (int peer = 0; peer < peers_.size(); ++peer) {
     const Peer& one = peers_[peer];
     if (!one.broken_for(kGrace, now) || one.loss()) continue;
@@ -43,34 +45,34 @@ Error Losses::breakage(TimePoint now) const {
 }
 
 // The peer has left, its connection is gone, and something that it sent us is still missing.
-bool Losses::waits_in_vain(int peer, TimePoint now) const {
+bool LostPeerCheck::waits_in_vain(int peer, TimePoint now) const {
   return std::ranges::any_of(collectives_.runs(), [&](const auto& entry) {
-    const Run& run = *entry.second;
+    const OpExecution& run = *entry.second;
     return entry.first <= *peers_[peer].said_last() && run.waits_for(peer) &&
            now - run.last_progress() > kGrace;
   });
 }
 
-Error Losses::stranded(TimePoint now) const {
+Error LostPeerCheck::stranded(TimePoint now) const {
   std::shared_ptr<Op> stranded;
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
+  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     if (waits_for_leaver(*op, run, now)) stranded = op;
   });
   if (!stranded) return letters_.awaited() ? departure(now) : Error();
   const int peer = stranded->request.endpoint->peer;
-  if (peer != Endpoint::kAnySource) return peers_.departure(peer);
+  if (peer != Envelope::kAnySource) return peers_.departure(peer);
   return Error(ErrorKind::kPeerLost,
                std::string(kClosedByPeer) + "all other ranks have left the group or died");
 }
 
-Error Losses::departure(TimePoint now) const {
+Error LostPeerCheck::departure(TimePoint now) const {
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (peers_[peer].gone() && now - peers_[peer].gone_at() >= kGrace)
       return peers_.departure(peer);
   return {};
 }
 
-bool Losses::waits_for_leaver(const Op& op, const Run* run, TimePoint now) const {
+bool LostPeerCheck::waits_for_leaver(const Op& op, const OpExecution* run, TimePoint now) const {
   if (op.request.place) return false;  // what the other end did may lie on the device
   const auto over = [&](int peer) {
     if (!peers_[peer].gone() || now - peers_[peer].gone_at() < kGrace) return false;

@@ -14,14 +14,14 @@
 
 namespace ringdist {
 
-class Losses {
+class LostPeerCheck {
  public:
   // A broken connection is a symptom, and what was sent before it broke is still on its way: for so
   // long somebody may say more, or an op may end.
   static constexpr Duration kGrace = std::chrono::milliseconds(500);
 
-  Losses(const Peers& peers, const Collectives& collectives, const PointToPoint& point_to_point,
-         const Letters& letters)
+  LostPeerCheck(const PeerTable& peers, const Collectives& collectives,
+                const PointToPoint& point_to_point, const ServiceChannel& letters)
       : peers_(peers),
         collectives_(collectives),
         point_to_point_(point_to_point),
@@ -49,12 +49,12 @@ class Losses {
   bool lacks(int peer) const;
   bool waits_in_vain(int peer, TimePoint now) const;
   Error departure(TimePoint now) const;
-  bool waits_for_leaver(const Op& op, const Run* run, TimePoint now) const;
+  bool waits_for_leaver(const Op& op, const OpExecution* run, TimePoint now) const;
 
-  const Peers& peers_;
+  const PeerTable& peers_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
-  const Letters& letters_;
+  const ServiceChannel& letters_;
 };
 
 }  // namespace ringdist

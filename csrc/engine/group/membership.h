@@ -18,7 +18,7 @@ struct GroupMember {
   std::string where;               // "pid 123 on host x", for messages
 };
 
-struct Membership {
+struct GroupDescriptor {
   uint64_t nonce = 0;  // names the group: the same on all ranks, and no other group's
   uint32_t generation = 0;
   int rank = 0;                      // ours
@@ -31,6 +31,6 @@ struct Membership {
 
 // Of a group of the same ranks that belongs to `parent`: the `which`th, from 0, that is called
 // `suffix`. All ranks work it out alike, without a word between them.
-uint64_t sibling_nonce(const Membership& parent, std::string_view suffix, uint64_t which);
+uint64_t sibling_nonce(const GroupDescriptor& parent, std::string_view suffix, uint64_t which);
 
 }  // namespace ringdist

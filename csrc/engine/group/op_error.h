@@ -9,7 +9,7 @@ namespace ringdist {
 
 // `run`: null if it has not begun, and of an op on a device. Without memory for the words it is the
 // cause alone.
-inline Error op_error(const Op& op, const Run* run, int rank, const std::string& group,
+inline Error op_error(const Op& op, const OpExecution* run, int rank, const std::string& group,
                       const Error& cause) noexcept {
   const bool wrote = run != nullptr ? run->wrote() : op.request.place.has_value();
   try {

@@ -13,29 +13,29 @@
 
 namespace ringdist {
 
-struct ParkedMessage {
+struct UnexpectedMessage {
   MessageHeader header;
-  HeldBytes data;
+  PooledBuffer data;
   bool taken_back = false;  // by its sender: the header says all the same what that had called
 
   Payload payload() const { return taken_back ? Payload::taken_back() : Payload(data.bytes()); }
 };
 
 template <typename Place>
-class Parking {
+class UnexpectedQueue {
  public:
-  explicit Parking(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
+  explicit UnexpectedQueue(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
   // True if it is the first in its place.
   bool park(const Place& place, const MessageHeader& header, const Payload& payload) {
-    HeldBytes copy = held_copy(pool_, payload.bytes());
+    PooledBuffer copy = held_copy(pool_, payload.bytes());
     const bool taken_back = !payload.held();
     auto& parked = places_[place];
-    parked.push_back({header, taken_back ? HeldBytes() : std::move(copy), taken_back});
+    parked.push_back({header, taken_back ? PooledBuffer() : std::move(copy), taken_back});
     ++count_;
     return parked.size() == 1;
   }
-  std::vector<ParkedMessage> take(const Place& place) {
+  std::vector<UnexpectedMessage> take(const Place& place) {
     auto node = places_.extract(place);
     if (node.empty()) return {};
     count_ -= node.mapped().size();
@@ -55,7 +55,7 @@ class Parking {
 
  private:
   std::shared_ptr<ScratchPool> pool_;
-  std::map<Place, std::vector<ParkedMessage>> places_;
+  std::map<Place, std::vector<UnexpectedMessage>> places_;
   size_t count_ = 0;
 };
 

@@ -3,33 +3,33 @@
 namespace ringdist {
 
 std::optional<uint64_t> Peer::last_op() const {
-  return presence_ == Presence::kExiting ? std::nullopt : last_op_;
+  return presence_ == State::kExiting ? std::nullopt : last_op_;
 }
 
 void Peer::leave(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
   gone_at_ = now;
-  if (presence_ == Presence::kHere) presence_ = Presence::kLeft;
+  if (presence_ == State::kHere) presence_ = State::kLeft;
 }
 
 void Peer::announce_exit(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
   gone_at_ = now;
-  if (presence_ == Presence::kHere) presence_ = Presence::kExiting;
+  if (presence_ == State::kHere) presence_ = State::kExiting;
 }
 
 bool Peer::end(TimePoint now) {
   if (gone()) return false;
-  presence_ = Presence::kExited;
+  presence_ = State::kExited;
   last_op_ = last_op_.value_or(0);
   gone_at_ = now;
   return true;
 }
 
 bool Peer::die(const Error& cause, TimePoint now) {
-  if (presence_ == Presence::kExiting) return end(now);
+  if (presence_ == State::kExiting) return end(now);
   if (gone()) return false;
-  presence_ = Presence::kLost;
+  presence_ = State::kLost;
   loss_ = cause;
   gone_at_ = now;
   return true;

@@ -12,13 +12,13 @@
 
 namespace ringdist {
 
-class Run;
+class OpExecution;
 
 class Peer {
  public:
   explicit Peer(GroupMember member = {}) : member(std::move(member)) {}
 
-  enum class Presence : uint8_t {
+  enum class State : uint8_t {
     kHere,
     kExiting,  // its process is about to end; until it has, what it owes may come
     kLeft,     // it destroyed the group, or ended it
@@ -26,9 +26,9 @@ class Peer {
     kLost,     // its process died
   };
 
-  Presence presence() const { return presence_; }
+  State presence() const { return presence_; }
   // Sends to it need not arrive, and nothing more comes but what is on its way.
-  bool gone() const { return presence_ >= Presence::kLeft; }
+  bool gone() const { return presence_ >= State::kLeft; }
   // Why it died; success if it did not.
   const Error& loss() const { return loss_; }
   // The last op that it takes part in, if it has said so; of one that is gone in good order, 0 if
@@ -64,10 +64,10 @@ class Peer {
   const Error& breakage() const { return breakage_; }
 
   GroupMember member;
-  std::vector<std::pair<Run*, int>> blocked;  // steps that wait for early credit
+  std::vector<std::pair<OpExecution*, int>> blocked;  // steps that wait for early credit
 
  private:
-  Presence presence_ = Presence::kHere;
+  State presence_ = State::kHere;
   std::optional<uint64_t> last_op_;
   TimePoint gone_at_;
   Error loss_;

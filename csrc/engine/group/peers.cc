@@ -9,12 +9,12 @@
 
 namespace ringdist {
 
-Peers::Peers(const Membership& membership) : rank_(membership.rank) {
+PeerTable::PeerTable(const GroupDescriptor& membership) : rank_(membership.rank) {
   peers_.reserve(membership.members.size());
   for (const GroupMember& member : membership.members) peers_.emplace_back(member);
 }
 
-int Peers::first_leaver() const {
+int PeerTable::first_leaver() const {
   int first = -1;
   for (int peer = 0; peer < size(); ++peer) {
     const auto last = (*this)[peer].last_op();
@@ -23,7 +23,7 @@ int Peers::first_leaver() const {
   return first;
 }
 
-void Peers::connect_anew(TimePoint now) {
+void PeerTable::connect_anew(TimePoint now) {
   for (Peer& peer : peers_) {
     const auto& [context, transport, where] = peer.member;
     if (!transport || transport->reaches(context)) continue;
@@ -34,17 +34,17 @@ void Peers::connect_anew(TimePoint now) {
   }
 }
 
-bool Peers::any_in_doubt() const {
+bool PeerTable::any_in_doubt() const {
   return std::ranges::any_of(peers_, [](const Peer& peer) {
-    return peer.broken() && peer.presence() == Peer::Presence::kHere;
+    return peer.broken() && peer.presence() == Peer::State::kHere;
   });
 }
 
-Error Peers::departure(int peer) const {
+Error PeerTable::departure(int peer) const {
   const Peer& p = (*this)[peer];
   if (p.loss()) return p.loss();
   const uint64_t last = p.last_op().value_or(0);
-  const bool exited = p.presence() == Peer::Presence::kExited;
+  const bool exited = p.presence() == Peer::State::kExited;
   return Error(ErrorKind::kPeerLost,
                who(peer) + " has left the group" +
                    (last > 0 ? " after op #" + std::to_string(last) : "") + ": " +
@@ -55,12 +55,12 @@ Error Peers::departure(int peer) const {
       .blame(peer);
 }
 
-std::string Peers::who(int peer) const {
+std::string PeerTable::who(int peer) const {
   const bool known = peer >= 0 && peer < size();
   return describe_rank(peer, known ? (*this)[peer].member.where : "");
 }
 
-std::string Peers::links() const {
+std::string PeerTable::links() const {
   std::map<std::string_view, std::string> ranks;
   for (int peer = 0; peer < size(); ++peer)
     if (const Transport* transport = (*this)[peer].member.transport; transport && peer != rank_)

@@ -11,9 +11,9 @@
 
 namespace ringdist {
 
-class Peers {
+class PeerTable {
  public:
-  explicit Peers(const Membership& membership);
+  explicit PeerTable(const GroupDescriptor& membership);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
@@ -53,7 +53,7 @@ class Peers {
 };
 
 template <typename Name>
-std::string Peers::list(const std::vector<int>& ranks, const Name& name) const {
+std::string PeerTable::list(const std::vector<int>& ranks, const Name& name) const {
   std::string out;
   for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
     out += (out.empty() ? "" : ", ") + name(ranks[i]);

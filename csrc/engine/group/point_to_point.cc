@@ -8,12 +8,12 @@ namespace ringdist {
 namespace {
 
 uint64_t channel_of(const Op& op) {
-  return SendName::channel(op.request.endpoint->tag, op.request.endpoint->origin);
+  return PointToPointId::channel(op.request.endpoint->tag, op.request.endpoint->origin);
 }
 
 bool takes(const Op& receive, int source) {
   const int peer = receive.request.endpoint->peer;
-  return peer == Endpoint::kAnySource || peer == source;
+  return peer == Envelope::kAnySource || peer == source;
 }
 
 }  // namespace
@@ -30,11 +30,11 @@ void PointToPoint::enqueue(std::shared_ptr<Op> op) {
 void PointToPoint::send(std::shared_ptr<Op> op) {
   const int to = op->request.endpoint->peer;
   const uint64_t channel = channel_of(*op);
-  const Key key{to, SendName::make(channel, sent_[to]++)};
+  const Key key{to, PointToPointId::make(channel, sent_[to]++)};
   begin(sends_, std::move(op), key).start();
 }
 
-Run& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
+OpExecution& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
   op->schedule = message_schedule(op->request, op->plan, key.first);
   return *(runs[key] = make_run(port_, std::move(op), key.second));
 }
@@ -48,7 +48,7 @@ void PointToPoint::on_message(const MessageHeader& header, const Payload& payloa
   if (auto it = receives_.find(key); it != receives_.end())
     return deliver(*it->second, header, payload);
   if (!parked_.park(key, header, payload)) return;
-  const uint64_t channel = SendName::channel(header.op);
+  const uint64_t channel = PointToPointId::channel(header.op);
   waiting_[channel].arrived.push_back(key);
   match(channel);
 }
@@ -63,7 +63,7 @@ void PointToPoint::match(uint64_t channel) {
     if (key == waiting.arrived.end()) continue;
     const Key found = *key;
     (*op)->set_source(found.first);
-    Run& run =
+    OpExecution& run =
         begin(receives_, *op, found);  // first: what it throws leaves the receive in its list
     waiting.posted.erase(op);
     waiting.arrived.erase(key);
@@ -73,13 +73,13 @@ void PointToPoint::match(uint64_t channel) {
   }
 }
 
-void PointToPoint::start(Run& run, Key key) {
+void PointToPoint::start(OpExecution& run, Key key) {
   run.start();
-  for (const ParkedMessage& message : parked_.take(key))
+  for (const UnexpectedMessage& message : parked_.take(key))
     if (receives_.contains(key)) deliver(run, message.header, message.payload());
 }
 
-void PointToPoint::deliver(Run& run, const MessageHeader& header, const Payload& payload) {
+void PointToPoint::deliver(OpExecution& run, const MessageHeader& header, const Payload& payload) {
   if (carries_fingerprint(header)) {
     const Fingerprint& ours = run.op()->fingerprint;
     const Fingerprint& theirs = header.fingerprint;
@@ -87,7 +87,7 @@ void PointToPoint::deliver(Run& run, const MessageHeader& header, const Payload&
       return port_.fail(Error(ErrorKind::kMismatch,
                               "invalid tensor size or type: rank " + std::to_string(header.source) +
                                   " sends " + theirs.describe() + " with tag " +
-                                  std::to_string(SendName::tag(header.op)) + ", rank " +
+                                  std::to_string(PointToPointId::tag(header.op)) + ", rank " +
                                   std::to_string(port_.flow.rank) + " receives " + ours.describe())
                             .blame(header.source));
   }
@@ -97,7 +97,7 @@ void PointToPoint::deliver(Run& run, const MessageHeader& header, const Payload&
     run.on_data(header, payload);
 }
 
-void PointToPoint::finished(const Run& run) {
+void PointToPoint::finished(const OpExecution& run) {
   Runs& runs = run.op()->request.endpoint->sends ? sends_ : receives_;
   const auto it = runs.find({run.peer(), run.number()});
   retire_(std::move(it->second));
@@ -105,7 +105,7 @@ void PointToPoint::finished(const Run& run) {
   grant_waiting();
 }
 
-void PointToPoint::stop(const EachOp& tell) {
+void PointToPoint::stop(const OpVisitor& tell) {
   parked_.clear();
   for (Runs* runs : {&sends_, &receives_}) end_runs(*runs, tell, retire_);
   for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
@@ -115,7 +115,7 @@ void PointToPoint::stop(const EachOp& tell) {
   for (; !on_device_.empty(); on_device_.pop_back()) tell(on_device_.back(), nullptr);
 }
 
-void PointToPoint::abort_receives(const EachOp& tell) {
+void PointToPoint::abort_receives(const OpVisitor& tell) {
   for (auto& [channel, of_channel] : waiting_)
     for (auto& posted = of_channel.posted; !posted.empty(); posted.pop_front()) {
       --posted_count_;
@@ -124,10 +124,10 @@ void PointToPoint::abort_receives(const EachOp& tell) {
   std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-void PointToPoint::abort_sends(const std::function<bool(const Run& run)>& which,
-                               const EachOp& tell) {
+void PointToPoint::abort_sends(const std::function<bool(const OpExecution& run)>& which,
+                               const OpVisitor& tell) {
   for (auto it = sends_.begin(); it != sends_.end();) {
-    RunPtr& run = it->second;
+    OpExecutionPtr& run = it->second;
     if (!which(*run)) {
       ++it;
       continue;
@@ -139,7 +139,7 @@ void PointToPoint::abort_sends(const std::function<bool(const Run& run)>& which,
   }
 }
 
-bool PointToPoint::is_lowest_receive(const Run& run) const {
+bool PointToPoint::is_lowest_receive(const OpExecution& run) const {
   return !receives_.empty() && receives_.begin()->second.get() == &run;
 }
 
@@ -147,7 +147,7 @@ void PointToPoint::grant_waiting() {
   if (!receives_.empty()) receives_.begin()->second->grant_waiting();
 }
 
-void PointToPoint::for_each(const EachOp& each) const {
+void PointToPoint::for_each(const OpVisitor& each) const {
   for (const auto* runs : {&sends_, &receives_})
     for (const auto& [key, run] : *runs) each(run->op(), run.get());
   for (const auto& [channel, of_channel] : waiting_)
@@ -157,14 +157,14 @@ void PointToPoint::for_each(const EachOp& each) const {
 
 std::string PointToPoint::dump() const {
   std::string out;
-  for_each([&](const std::shared_ptr<Op>& op, const Run* run) {
+  for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     out += "\n   " + (run != nullptr      ? run->dump()
                       : op->request.place ? dump_on_device(*op)
                                           : op->describe() + ": nothing has arrived");
   });
   parked_.for_each([&](const Key& key, size_t count) {
     out += "\n   from rank " + std::to_string(key.first) + ", tag " +
-           std::to_string(SendName::tag(key.second)) + ": " + std::to_string(count) +
+           std::to_string(PointToPointId::tag(key.second)) + ": " + std::to_string(count) +
            " messages wait for a receive";
   });
   return out;

@@ -29,7 +29,7 @@ namespace ringdist {
 
 class PointToPoint {
  public:
-  PointToPoint(Port& port, RetireRun retire)
+  PointToPoint(ExecutionDelegate& port, RetireExecution retire)
       : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
 
   // Starts a send, binds a receive or keeps it until something arrives. One on a device is only
@@ -37,30 +37,30 @@ class PointToPoint {
   void enqueue(std::shared_ptr<Op> op);
   void ended_on_device(const std::shared_ptr<Op>& op) { std::erase(on_device_, op); }
   void on_message(const MessageHeader& header, const Payload& payload);
-  void finished(const Run& run);
+  void finished(const OpExecution& run);
 
   // Ends the receives that have matched no message, except those on a device. It calls `tell` for
   // each of them.
-  void abort_receives(const EachOp& tell);
+  void abort_receives(const OpVisitor& tell);
   // Ends the sends for which `which` returns true. It calls `tell` for each of them.
-  void abort_sends(const std::function<bool(const Run& run)>& which, const EachOp& tell);
+  void abort_sends(const std::function<bool(const OpExecution& run)>& which, const OpVisitor& tell);
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
-  void stop(const EachOp& tell);
+  void stop(const OpVisitor& tell);
 
   bool idle() const {
     return sends_.empty() && receives_.empty() && posted_count_ == 0 && on_device_.empty();
   }
   // Of those that are bound, the one with the lowest name: one of them may always go on.
-  bool is_lowest_receive(const Run& run) const;
+  bool is_lowest_receive(const OpExecution& run) const;
   void grant_waiting();
   // Calls each for every op that is not finished.
-  void for_each(const EachOp& each) const;
+  void for_each(const OpVisitor& each) const;
   std::string dump() const;
 
  private:
   // The other end, and the name.
   using Key = std::pair<int, uint64_t>;
-  using Runs = std::map<Key, RunPtr>;
+  using Runs = std::map<Key, OpExecutionPtr>;
   // Of one channel: receives that wait for a message, messages that wait for a receive, oldest
   // first.
   struct Waiting {
@@ -71,18 +71,18 @@ class PointToPoint {
 
   void send(std::shared_ptr<Op> op);
   void match(uint64_t channel);
-  void start(Run& run, Key key);
-  Run& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
-  void deliver(Run& run, const MessageHeader& header, const Payload& payload);
+  void start(OpExecution& run, Key key);
+  OpExecution& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
+  void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
 
-  Port& port_;
-  const RetireRun retire_;
+  ExecutionDelegate& port_;
+  const RetireExecution retire_;
   std::map<int, uint32_t> sent_;  // destination -> sends so far, in all channels
   Runs sends_;
   Runs receives_;  // bound
   std::vector<std::shared_ptr<Op>> on_device_;
   std::map<uint64_t, Waiting> waiting_;  // by channel
-  Parking<Key> parked_;
+  UnexpectedQueue<Key> parked_;
   size_t posted_count_ = 0;
 };
 

@@ -4,9 +4,10 @@
 
 namespace ringdist {
 
-Report::Report(std::string name, const std::string& plans_by, const Port& port, const Peers& peers,
-               const Waits& waits, const Collectives& collectives,
-               const PointToPoint& point_to_point, const Letters& letters)
+GroupReport::GroupReport(std::string name, const std::string& plans_by,
+                         const ExecutionDelegate& port, const PeerTable& peers,
+                         const WaitDiagnostics& waits, const Collectives& collectives,
+                         const PointToPoint& point_to_point, const ServiceChannel& letters)
     : name_(std::move(name)),
       plans_by_(plans_by.empty() ? "" : ", plans by " + plans_by),
       port_(port),
@@ -18,37 +19,38 @@ Report::Report(std::string name, const std::string& plans_by, const Port& port, 
 
 // The oldest collective that waits, that runs here and that runs on a device; sends and receives.
 template <typename Each>
-void Report::for_each_watched(const Each& each) const {
+void GroupReport::for_each_watched(const Each& each) const {
   if (!collectives_.barriers().empty()) each(*collectives_.barriers().front(), nullptr);
-  if (Run* oldest = collectives_.oldest()) each(*oldest->op(), oldest);
+  if (OpExecution* oldest = collectives_.oldest()) each(*oldest->op(), oldest);
   if (const auto& on_device = collectives_.on_device(); !on_device.empty())
     each(*on_device.begin()->second, nullptr);
-  point_to_point_.for_each([&](const std::shared_ptr<Op>& op, Run* run) { each(*op, run); });
+  point_to_point_.for_each(
+      [&](const std::shared_ptr<Op>& op, OpExecution* run) { each(*op, run); });
 }
 
-GroupVerdict Report::verdict(const Error& failure) const {
-  if (failure) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure.message()};
-  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), "nothing in flight"};
-  const auto add = [&](const GroupVerdict& one) {
+GroupStatus GroupReport::verdict(const Error& failure) const {
+  if (failure) return {GroupStatus::kFailed, Duration(0), "failed: " + failure.message()};
+  GroupStatus worst{GroupStatus::kIdle, Duration(0), "nothing in flight"};
+  const auto add = [&](const GroupStatus& one) {
     if (one.worse_than(worst)) worst = one;
   };
   add(waits_.awaited_here(collectives_.last_called()));
   if (const auto [since, text] = letters_.waits(); !text.empty())
-    add({GroupVerdict::kWaits, port_.lane.now - since, text});
+    add({GroupStatus::kWaits, port_.lane.now - since, text});
   for_each_watched(
-      [&](const Op& op, const Run* run) { add(waits_.verdict(op, run, port_.lane.now)); });
+      [&](const Op& op, const OpExecution* run) { add(waits_.verdict(op, run, port_.lane.now)); });
   return worst;
 }
 
-void Report::warn_of_waits(Duration after) const {
-  LateWarning warning(after, port_.lane.now);
-  for_each_watched([&](Op& op, const Run* run) {
+void GroupReport::warn_of_waits(Duration after) const {
+  SlowOpWarning warning(after, port_.lane.now);
+  for_each_watched([&](Op& op, const OpExecution* run) {
     warning.look_at(op, run, [&] { return waits_.verdict(op, run, port_.lane.now).text; });
   });
   warning.log_for(peers_.rank(), name_);
 }
 
-std::string Report::dump(const Error& failure) const {
+std::string GroupReport::dump(const Error& failure) const {
   std::string out = "  group '" + name_ + "', rank " + std::to_string(peers_.rank()) + " of " +
                     std::to_string(peers_.size()) + peers_.links() + plans_by_ + ", last op #" +
                     std::to_string(collectives_.last_called()) + ": " + verdict(failure).text;

@@ -14,15 +14,15 @@
 
 namespace ringdist {
 
-class Report {
+class GroupReport {
  public:
-  // `name` is the group's; `plans_by`: as Membership's.
-  Report(std::string name, const std::string& plans_by, const Port& port, const Peers& peers,
-         const Waits& waits, const Collectives& collectives, const PointToPoint& point_to_point,
-         const Letters& letters);
+  // `name` is the group's; `plans_by`: as GroupDescriptor's.
+  GroupReport(std::string name, const std::string& plans_by, const ExecutionDelegate& port,
+              const PeerTable& peers, const WaitDiagnostics& waits, const Collectives& collectives,
+              const PointToPoint& point_to_point, const ServiceChannel& letters);
 
   // `failure`: the group's, or success.
-  GroupVerdict verdict(const Error& failure) const;
+  GroupStatus verdict(const Error& failure) const;
   std::string dump(const Error& failure) const;
   // Logs what waits for longer than `after`, each op once; 0: nothing.
   void warn_of_waits(Duration after) const;
@@ -33,12 +33,12 @@ class Report {
 
   const std::string name_;
   const std::string plans_by_;
-  const Port& port_;
-  const Peers& peers_;
-  const Waits& waits_;
+  const ExecutionDelegate& port_;
+  const PeerTable& peers_;
+  const WaitDiagnostics& waits_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
-  const Letters& letters_;
+  const ServiceChannel& letters_;
 };
 
 }  // namespace ringdist

@@ -2,7 +2,7 @@
 
 namespace ringdist {
 
-std::vector<int> RollCall::missing(uint64_t number) const {
+std::vector<int> DesyncDetector::missing(uint64_t number) const {
   std::vector<int> out;
   const auto& heard = heard_of(number);
   for (int peer = 0; peer < static_cast<int>(absent_.size()); ++peer)
@@ -10,8 +10,8 @@ std::vector<int> RollCall::missing(uint64_t number) const {
   return out;
 }
 
-std::string RollCall::absence(int rank, uint64_t number, TimePoint started) const {
-  const Absent& said = absent_[static_cast<size_t>(rank)];
+std::string DesyncDetector::absence(int rank, uint64_t number, TimePoint started) const {
+  const AbsenceRecord& said = absent_[static_cast<size_t>(rank)];
   if (said.when < started || said.last >= number)
     return "which does not say whether it has called it";
   return "which has not called it (" +

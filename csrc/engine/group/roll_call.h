@@ -16,16 +16,16 @@
 
 namespace ringdist {
 
-class RollCall {
+class DesyncDetector {
  public:
-  RollCall(int rank, int size) : rank_(rank), absent_(static_cast<size_t>(size)) {}
+  DesyncDetector(int rank, int size) : rank_(rank), absent_(static_cast<size_t>(size)) {}
 
   // Ours: the last kKept ops.
   void called(uint64_t number, const Fingerprint& fingerprint) {
     slots_[number % kKept] = {number, fingerprint};
   }
   std::optional<Fingerprint> find(uint64_t number) const {
-    const Slot& slot = slots_[number % kKept];
+    const CallRecord& slot = slots_[number % kKept];
     if (number == 0 || slot.number != number) return std::nullopt;
     return slot.fingerprint;
   }
@@ -72,21 +72,21 @@ class RollCall {
 
  private:
   static constexpr size_t kKept = 1024;
-  struct Slot {
+  struct CallRecord {
     uint64_t number = 0;
     Fingerprint fingerprint{};
     bool told = false;
   };
-  struct Absent {
+  struct AbsenceRecord {
     uint64_t last = 0;
     TimePoint when;
   };
 
   int rank_;
-  std::array<Slot, kKept> slots_{};
+  std::array<CallRecord, kKept> slots_{};
   std::map<uint64_t, std::map<int, Fingerprint>> heard_;
-  std::vector<Absent> absent_;  // by rank
-  uint64_t told_absent_ = 0;    // the last op of which we said that we have not called it
+  std::vector<AbsenceRecord> absent_;  // by rank
+  uint64_t told_absent_ = 0;           // the last op of which we said that we have not called it
 };
 
 // Two ranks' calls of one op differ: `theirs` is its group part.

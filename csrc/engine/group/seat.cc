@@ -16,10 +16,10 @@ std::string members_to_be_found() { return "the group's members to be found"; }
 
 }  // namespace
 
-Seat::Seat(GroupHost& host, int rank, int size, GroupConfig config)
+GroupSlot::GroupSlot(GroupDelegate& host, int rank, int size, GroupConfig config)
     : host_(host), rank_(rank), size_(size), config_(std::move(config)) {}
 
-void Seat::expect(uint64_t nonce) {
+void GroupSlot::expect(uint64_t nonce) {
   check(state_ != State::kNamed && state_ != State::kFormed, "a group is named twice");
   nonce_ = nonce;
   if (state_ == State::kSeeking) state_ = State::kNamed;
@@ -29,7 +29,7 @@ void Seat::expect(uint64_t nonce) {
   end();
 }
 
-void Seat::form(const Membership& membership) {
+void GroupSlot::form(const GroupDescriptor& membership) {
   check(forms(), "a group is formed twice, or after its end");
   check(membership.rank == rank_ && membership.size() == size_, "other members than were sought");
   group_ = std::make_unique<Group>(host_, membership, config_);
@@ -39,7 +39,7 @@ void Seat::form(const Membership& membership) {
   for (; !waiting_.empty(); waiting_.pop_front()) group_->enqueue(waiting_.front());
 }
 
-void Seat::enqueue(const std::shared_ptr<Op>& op) {
+void GroupSlot::enqueue(const std::shared_ptr<Op>& op) {
   if (group_) return group_->enqueue(op);
   last_number_ = std::max(last_number_, op->number);
   try {
@@ -51,12 +51,12 @@ void Seat::enqueue(const std::shared_ptr<Op>& op) {
   if (failed()) end();
 }
 
-void Seat::on_notice(const Notice& notice) {
+void GroupSlot::on_notice(const Notice& notice) {
   if (group_) return group_->on_notice(notice);
   if (prevents(notice) && notice.rank != rank_) fail(cause_of(notice), /*tell_others=*/false);
 }
 
-void Seat::fail(const Error& cause, bool tell_others) noexcept {
+void GroupSlot::fail(const Error& cause, bool tell_others) noexcept {
   if (group_) return group_->fail(cause, tell_others);
   if (failed()) return;
   failure_ = cause;
@@ -65,12 +65,12 @@ void Seat::fail(const Error& cause, bool tell_others) noexcept {
   end();
 }
 
-uint64_t Seat::freeze(const Error& cause) noexcept {
+uint64_t GroupSlot::freeze(const Error& cause) noexcept {
   fail(cause, /*tell_others=*/false);
   return group_ ? group_->first_unfinished() : kFirstOp;
 }
 
-void Seat::end() noexcept {
+void GroupSlot::end() noexcept {
   aftermath_.settle(host_, failure_, [this](uint64_t op) {
     return abort_notice(nonce_, /*generation=*/0, rank_, op, failure_);
   });
@@ -78,11 +78,11 @@ void Seat::end() noexcept {
   if (config_.correspondent) config_.correspondent->end(failure_);
 }
 
-void Seat::end_op(const std::shared_ptr<Op>& op) noexcept {
+void GroupSlot::end_op(const std::shared_ptr<Op>& op) noexcept {
   host_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, failure_));
 }
 
-std::vector<std::string> Seat::abandon(const Error& cause, bool all) {
+std::vector<std::string> GroupSlot::abandon(const Error& cause, bool all) {
   std::vector<std::string> out;
   if (group_) out = group_->abort_receives(cause);
   std::erase_if(waiting_, [&](const std::shared_ptr<Op>& op) {
@@ -97,7 +97,7 @@ std::vector<std::string> Seat::abandon(const Error& cause, bool all) {
   return out;
 }
 
-void Seat::tick() {
+void GroupSlot::tick() {
   if (group_) return group_->tick();
   if (failed()) return end();
   const TimePoint now = host_.lane_state().now;
@@ -108,29 +108,29 @@ void Seat::tick() {
                                                ": the group's members have not all been found"),
                 /*tell_others=*/true);
   if (waiting_.empty()) return;
-  LateWarning warning(config_.warn_after, now);
+  SlowOpWarning warning(config_.warn_after, now);
   warning.look_at(*waiting_.front(), nullptr, [this] { return verdict_of_waiting().text; });
   warning.log_for(rank_, config_.name);
 }
 
-void Seat::announce_leave(NoticeKind how) {
+void GroupSlot::announce_leave(NoticeKind how) {
   if (group_) return group_->announce_leave(how);
   if (state_ != State::kNamed) return;
   host_.flood(make_notice(how, nonce_, /*generation=*/0, rank_, /*op=*/0));
 }
 
-GroupVerdict Seat::verdict_of_waiting() const {
+GroupStatus GroupSlot::verdict_of_waiting() const {
   return verdict_of(*waiting_.front(), nullptr, host_.lane_state().now, members_to_be_found);
 }
 
-GroupVerdict Seat::verdict() const {
+GroupStatus GroupSlot::verdict() const {
   if (group_) return group_->verdict();
-  if (failed()) return {GroupVerdict::kFailed, Duration(0), "failed: " + failure_.message()};
-  if (waiting_.empty()) return {GroupVerdict::kIdle, Duration(0), "looks for its members"};
+  if (failed()) return {GroupStatus::kFailed, Duration(0), "failed: " + failure_.message()};
+  if (waiting_.empty()) return {GroupStatus::kIdle, Duration(0), "looks for its members"};
   return verdict_of_waiting();
 }
 
-std::string Seat::dump() const {
+std::string GroupSlot::dump() const {
   if (group_) return group_->dump();
   std::string out = "  group '" + config_.name + "', rank " + std::to_string(rank_) + " of " +
                     std::to_string(size_) +

@@ -20,11 +20,11 @@
 
 namespace ringdist {
 
-class Seat {
+class GroupSlot {
  public:
   enum class State : uint8_t { kSeeking, kNamed, kFormed, kUntold, kFailed };
 
-  Seat(GroupHost& host, int rank, int size, GroupConfig config);
+  GroupSlot(GroupDelegate& host, int rank, int size, GroupConfig config);
 
   State state() const { return state_; }
   bool forms() const { return state_ == State::kSeeking || state_ == State::kNamed; }
@@ -34,7 +34,7 @@ class Seat {
   // The group has a name. Before it is formed.
   void expect(uint64_t nonce);
   // The members are known: the ops so far begin. While it forms.
-  void form(const Membership& membership);
+  void form(const GroupDescriptor& membership);
 
   // What it throws ends the group, and the op.
   void enqueue(const std::shared_ptr<Op>& op);
@@ -56,16 +56,16 @@ class Seat {
   bool idle() const { return group_ ? group_->idle() : waiting_.empty() && aftermath_.settled(); }
   bool listed = false;  // by the Executor, as one that may not be idle
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
-  GroupVerdict verdict() const;
+  GroupStatus verdict() const;
   std::string dump() const;
 
  private:
   bool failed() const { return state_ == State::kUntold || state_ == State::kFailed; }
   void end() noexcept;
   void end_op(const std::shared_ptr<Op>& op) noexcept;
-  GroupVerdict verdict_of_waiting() const;
+  GroupStatus verdict_of_waiting() const;
 
-  GroupHost& host_;
+  GroupDelegate& host_;
   const int rank_;
   const int size_;
   const GroupConfig config_;
@@ -74,7 +74,7 @@ class Seat {
   uint64_t last_number_ = 0;
   std::deque<std::shared_ptr<Op>> waiting_;
   Error failure_;
-  Aftermath aftermath_{config_.on_failed};
+  FailureNotifier aftermath_{config_.on_failed};
   std::unique_ptr<Group> group_;
 };
 

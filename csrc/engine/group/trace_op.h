@@ -10,7 +10,7 @@
 namespace ringdist {
 
 // That an op of that group has ended.
-inline void trace_op(Recorder& recorder, const std::string& group, const Op& op,
+inline void trace_op(TraceRecorder& recorder, const std::string& group, const Op& op,
                      const Error& error) noexcept {
   try {
     recorder.add(

@@ -20,17 +20,17 @@ std::string format_age(Duration age) {
 
 }  // namespace
 
-Duration age(const Op& op, const Run* run, TimePoint now) {
+Duration age(const Op& op, const OpExecution* run, TimePoint now) {
   return now - (run != nullptr ? run->last_progress() : op.started);
 }
 
-GroupVerdict verdict_of(const Op& op, const Run* run, TimePoint now,
-                        const std::function<std::string()>& awaited) {
+GroupStatus verdict_of(const Op& op, const OpExecution* run, TimePoint now,
+                       const std::function<std::string()>& awaited) {
   const Duration waits = age(op, run, now);
   if (waits < kWaits)
-    return {GroupVerdict::kRuns, now - op.started,
+    return {GroupStatus::kRuns, now - op.started,
             op.describe() + " runs since " + format_age(now - op.started)};
-  return {GroupVerdict::kWaits, waits,
+  return {GroupStatus::kWaits, waits,
           op.describe() + " has been waiting " + format_age(waits) + " for " + awaited()};
 }
 
@@ -41,18 +41,19 @@ std::string timed_out(const Op& op, int rank, TimePoint now) {
          std::to_string(rank);
 }
 
-void LateWarning::look_at(Op& op, const Run* run, const std::function<std::string()>& text) {
+void SlowOpWarning::look_at(Op& op, const OpExecution* run,
+                            const std::function<std::string()>& text) {
   if (after_ == Duration(0) || op.warned || age(op, run, now_) < after_) return;
   op.warned = true;
   if (text_.empty()) text_ = text();
 }
 
-void LateWarning::log_for(int rank, const std::string& group) const {
+void SlowOpWarning::log_for(int rank, const std::string& group) const {
   if (text_.empty()) return;
   log(LogLevel::kWarn, "rank " + std::to_string(rank) + " of group '" + group + "': " + text_);
 }
 
-std::string Waits::awaited_data(const Run& run) const {
+std::string WaitDiagnostics::awaited_data(const OpExecution& run) const {
   std::vector<int> sources;
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (run.waits_for(peer)) sources.push_back(peer);
@@ -61,7 +62,7 @@ std::string Waits::awaited_data(const Run& run) const {
 }
 
 // "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
-std::string Waits::awaited(const Op& op, const Run* run) const {
+std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const {
   if (const auto& endpoint = op.request.endpoint) {
     const std::string other = endpoint->peer < 0 ? "any rank" : peers_.who(endpoint->peer);
     if (endpoint->sends) return other + " to receive it";
@@ -78,11 +79,11 @@ std::string Waits::awaited(const Op& op, const Run* run) const {
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
 
-GroupVerdict Waits::verdict(const Op& op, const Run* run, TimePoint now) const {
+GroupStatus WaitDiagnostics::verdict(const Op& op, const OpExecution* run, TimePoint now) const {
   return verdict_of(op, run, now, [&] { return awaited(op, run); });
 }
 
-Error Waits::timed_out(const Op& op, TimePoint now) const {
+Error WaitDiagnostics::timed_out(const Op& op, TimePoint now) const {
   std::string text = ringdist::timed_out(op, peers_.rank(), now);
   std::vector<int> missing;
   if (op.request.endpoint && op.source() < 0 && !op.request.place)
@@ -97,13 +98,13 @@ Error Waits::timed_out(const Op& op, TimePoint now) const {
   return Error(ErrorKind::kTimeout, text).blame(std::move(missing));
 }
 
-GroupVerdict Waits::awaited_here(uint64_t last) const {
+GroupStatus WaitDiagnostics::awaited_here(uint64_t last) const {
   const uint64_t next = roll_call_.heard_after(last);
   if (next == 0) return {};
   std::vector<int> ranks;
   for (const auto& [peer, theirs] : roll_call_.heard_of(next)) ranks.push_back(peer);
   const auto& call = roll_call_.heard_of(next).begin()->second;
-  return {GroupVerdict::kIsAwaited, Duration(0),
+  return {GroupStatus::kIsAwaited, Duration(0),
           "op #" + std::to_string(next) + ", " + call.describe() + ", has not been called here; " +
               peers_.list(ranks) + " waits in it"};
 }

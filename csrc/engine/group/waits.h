@@ -15,34 +15,34 @@
 namespace ringdist {
 
 // What a group does, for a human: the line that `dump` begins with is that of the highest rank.
-struct GroupVerdict {
+struct GroupStatus {
   enum Rank : uint8_t { kIdle, kRuns, kFailed, kIsAwaited, kWaits };
   Rank rank = kIdle;
   Duration age{0};  // of what runs or waits
   std::string text;
 
-  bool worse_than(const GroupVerdict& other) const {
+  bool worse_than(const GroupStatus& other) const {
     return rank != other.rank ? rank > other.rank : age > other.age;
   }
 };
 
 // Since when nothing of an op has moved. `run`: null if it has not begun, and of an op on a device.
-Duration age(const Op& op, const Run* run, TimePoint now);
+Duration age(const Op& op, const OpExecution* run, TimePoint now);
 
 // What it does; once it has stood still for a second, that it waits for `awaited()`.
-GroupVerdict verdict_of(const Op& op, const Run* run, TimePoint now,
-                        const std::function<std::string()>& awaited);
+GroupStatus verdict_of(const Op& op, const OpExecution* run, TimePoint now,
+                       const std::function<std::string()>& awaited);
 
 // "Timed out waiting 1000 ms for op #7 on rank 1"
 std::string timed_out(const Op& op, int rank, TimePoint now);
 
 // Warns of the first of the ops that have got late; those that are late with it are not named
 // later.
-class LateWarning {
+class SlowOpWarning {
  public:
   // Late is `after` that time; 0: never.
-  LateWarning(Duration after, TimePoint now) : after_(after), now_(now) {}
-  void look_at(Op& op, const Run* run, const std::function<std::string()>& text);
+  SlowOpWarning(Duration after, TimePoint now) : after_(after), now_(now) {}
+  void look_at(Op& op, const OpExecution* run, const std::function<std::string()>& text);
   void log_for(int rank, const std::string& group) const;
 
  private:
@@ -51,23 +51,24 @@ class LateWarning {
   std::string text_;
 };
 
-class Waits {
+class WaitDiagnostics {
  public:
-  Waits(const Peers& peers, const RollCall& roll_call) : peers_(peers), roll_call_(roll_call) {}
+  WaitDiagnostics(const PeerTable& peers, const DesyncDetector& roll_call)
+      : peers_(peers), roll_call_(roll_call) {}
 
   // `run`: as of age().
-  GroupVerdict verdict(const Op& op, const Run* run, TimePoint now) const;
+  GroupStatus verdict(const Op& op, const OpExecution* run, TimePoint now) const;
   // The deadline of an op has passed: who has not come to it.
   Error timed_out(const Op& op, TimePoint now) const;
   // Others have called an op, and we have called none after `last`. kIdle if there is none.
-  GroupVerdict awaited_here(uint64_t last) const;
+  GroupStatus awaited_here(uint64_t last) const;
 
  private:
-  std::string awaited(const Op& op, const Run* run) const;
-  std::string awaited_data(const Run& run) const;
+  std::string awaited(const Op& op, const OpExecution* run) const;
+  std::string awaited_data(const OpExecution& run) const;
 
-  const Peers& peers_;
-  const RollCall& roll_call_;
+  const PeerTable& peers_;
+  const DesyncDetector& roll_call_;
 };
 
 }  // namespace ringdist

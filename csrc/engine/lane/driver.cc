@@ -9,8 +9,8 @@ thread_local bool drives = false;
 
 }  // namespace
 
-Driver::Driver() : before_(std::exchange(drives, true)) {}
-Driver::~Driver() { drives = before_; }
+InProgressScope::InProgressScope() : before_(std::exchange(drives, true)) {}
+InProgressScope::~InProgressScope() { drives = before_; }
 
 bool drives_a_lane() { return drives; }
 

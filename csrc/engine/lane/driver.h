@@ -6,16 +6,16 @@
 namespace ringdist {
 
 // From here to the end of the scope the calling thread drives.
-class Driver {
+class InProgressScope {
  public:
-  Driver();
-  ~Driver();
-  Driver(const Driver&) = delete;
-  Driver& operator=(const Driver&) = delete;
+  InProgressScope();
+  ~InProgressScope();
+  InProgressScope(const InProgressScope&) = delete;
+  InProgressScope& operator=(const InProgressScope&) = delete;
 
  private:
   const bool before_;
-  const FloatMode mode_;
+  const ScopedFloatMode mode_;
 };
 
 // Whether the calling thread drives a lane, and so may not wait for the GIL.

@@ -14,12 +14,13 @@ constexpr auto kTickTime = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Executor::Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host)
+Dispatcher::Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
+                       DispatcherDelegate& host)
     : token_(token), host_(host), state_(statistics, memory_limit) {}
 
 // A transport may be called back by a library of C, which no exception may cross.
 template <typename Body>
-void Executor::contain(const Body& body) {
+void Dispatcher::contain(const Body& body) {
   (void)guarded(*this, [&] {
     body();
     return true;
@@ -27,7 +28,7 @@ void Executor::contain(const Body& body) {
 }
 
 template <typename Body>
-void Executor::contain(const std::shared_ptr<Seat>& seat, const Body& body) {
+void Dispatcher::contain(const std::shared_ptr<GroupSlot>& seat, const Body& body) {
   try {
     body();
   } catch (...) {
@@ -35,28 +36,28 @@ void Executor::contain(const std::shared_ptr<Seat>& seat, const Body& body) {
   }
 }
 
-void Executor::add(std::shared_ptr<Seat> seat) {
+void Dispatcher::add(std::shared_ptr<GroupSlot> seat) {
   check_token();
   watched_.reserve(seats_.size() + 1);
   seats_.insert(std::move(seat));
 }
 
-void Executor::watch(Seat& seat) const noexcept {
+void Dispatcher::watch(GroupSlot& seat) const noexcept {
   if (!std::exchange(seat.listed, true)) watched_.push_back(&seat);
 }
 
-void Executor::watch_all() const noexcept {
+void Dispatcher::watch_all() const noexcept {
   for (const auto& seat : seats_) watch(*seat);
 }
 
 // Returns the groups that are not idle. A process may have many groups, of which few are in use.
-const std::vector<Seat*>& Executor::busy() const {
+const std::vector<GroupSlot*>& Dispatcher::busy() const {
   if (!state_.any_ended)
-    std::erase_if(watched_, [](Seat* seat) { return !(seat->listed = !seat->idle()); });
+    std::erase_if(watched_, [](GroupSlot* seat) { return !(seat->listed = !seat->idle()); });
   return watched_;
 }
 
-void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
+void Dispatcher::expect(const std::shared_ptr<GroupSlot>& seat, uint64_t nonce) {
   check_token();
   if (!seats_.contains(seat)) return;
   watch(*seat);
@@ -66,18 +67,18 @@ void Executor::expect(const std::shared_ptr<Seat>& seat, uint64_t nonce) {
   });
 }
 
-void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& membership,
-                    const std::function<void()>& first) {
+void Dispatcher::form(const std::shared_ptr<GroupSlot>& seat, const GroupDescriptor& membership,
+                      const std::function<void()>& first) {
   check_token();
   if (!seats_.contains(seat) || !seat->forms()) return;
   watch(*seat);
   contain(seat, [&] {
-    const Strays::GroupKey key{membership.nonce, membership.rank};
+    const UnknownGroupMessages::GroupKey key{membership.nonce, membership.rank};
     if (first) first();
     seat->form(membership);
     Group& group = *seat->group();
     by_key_[key] = &group;
-    for (const ParkedMessage& stray : strays_.take(key))
+    for (const UnexpectedMessage& stray : strays_.take(key))
       group.on_message(stray.header, stray.payload());
     // Then who is gone. Notices first: they say which op was a leaver's last.
     strays_.for_each_notice(membership.nonce,
@@ -90,57 +91,58 @@ void Executor::form(const std::shared_ptr<Seat>& seat, const Membership& members
   });
 }
 
-void Executor::enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op) {
+void Dispatcher::enqueue(const std::shared_ptr<GroupSlot>& seat, const std::shared_ptr<Op>& op) {
   check_token();
   watch(*seat);
   seat->enqueue(op);
 }
 
-void Executor::handed_over(const std::shared_ptr<Seat>& seat, uint64_t number) {
+void Dispatcher::handed_over(const std::shared_ptr<GroupSlot>& seat, uint64_t number) {
   check_token();
   contain(seat, [&] {
     if (Group* group = seat->group()) group->handed_over(number);
   });
 }
 
-void Executor::ended_on_device(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op,
-                               const Error& error) {
+void Dispatcher::ended_on_device(const std::shared_ptr<GroupSlot>& seat,
+                                 const std::shared_ptr<Op>& op, const Error& error) {
   check_token();
   contain(seat, [&] {
     if (Group* group = seat->group()) group->ended_on_device(op, error);
   });
 }
 
-void Executor::fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others) {
+void Dispatcher::fail(const std::shared_ptr<GroupSlot>& seat, const Error& cause,
+                      bool tell_others) {
   check_token();
   watch(*seat);
   seat->fail(cause, tell_others);
 }
 
-uint64_t Executor::freeze(const std::shared_ptr<Seat>& seat, const Error& cause) {
+uint64_t Dispatcher::freeze(const std::shared_ptr<GroupSlot>& seat, const Error& cause) {
   check_token();
   watch(*seat);
   return seat->freeze(cause);
 }
 
-void Executor::announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how) {
+void Dispatcher::announce_leave(const std::shared_ptr<GroupSlot>& seat, NoticeKind how) {
   check_token();
   contain(seat, [&] { seat->announce_leave(how); });
 }
 
-bool Executor::idle(const std::shared_ptr<Seat>& seat) const {
+bool Dispatcher::idle(const std::shared_ptr<GroupSlot>& seat) const {
   check_token();
   return seat->idle();
 }
 
-void Executor::remove(const std::shared_ptr<Seat>& seat) {
+void Dispatcher::remove(const std::shared_ptr<GroupSlot>& seat) {
   check_token();
   if (!seats_.contains(seat)) return;
   contain(seat, [&] {  // the Error needs memory
     seat->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   });
   if (Group* group = seat->group()) group->release_ended();
-  const Strays::GroupKey key{seat->nonce(), seat->rank()};
+  const UnknownGroupMessages::GroupKey key{seat->nonce(), seat->rank()};
   std::erase(watched_, seat.get());
   seat->listed = true;  // so that nothing lists it again
   seats_.erase(seat);
@@ -151,13 +153,13 @@ void Executor::remove(const std::shared_ptr<Seat>& seat) {
 
 // Of those that are formed.
 template <typename Each>
-void Executor::for_each_group(const Each& each) {
+void Dispatcher::for_each_group(const Each& each) {
   watch_all();
   for (const auto& seat : seats_)
     if (Group* group = seat->group()) each(*group);
 }
 
-void Executor::on_message(ConstBytes bytes, const Payload& payload) {
+void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
   check_token();
   MessageHeader header{};
   if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
@@ -168,12 +170,12 @@ void Executor::on_message(ConstBytes bytes, const Payload& payload) {
   });
 }
 
-void Executor::on_sent(Ticket ticket, const Error& error) {
+void Dispatcher::on_sent(SendId ticket, const Error& error) {
   check_token();
   contain([&] { bring_home(state_, ticket, error); });
 }
 
-void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+void Dispatcher::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
   check_token();
   contain([&] {
     log(LogLevel::kDebug,
@@ -182,13 +184,13 @@ void Executor::on_peer_lost(std::string_view transport, ContextId peer, const Er
   });
 }
 
-void Executor::process_lost(ContextId context, const Error& cause) {
+void Dispatcher::process_lost(ContextId context, const Error& cause) {
   check_token();
   lost_.emplace(context, cause);
   for_each_group([&](Group& group) { group.process_lost(context, cause); });
 }
 
-void Executor::on_notice(const Notice& notice) {
+void Dispatcher::on_notice(const Notice& notice) {
   check_token();
   const bool forms = any_forms();  // one of its ranks here, maybe
   bool known = false;
@@ -202,13 +204,13 @@ void Executor::on_notice(const Notice& notice) {
   if (!known || forms) strays_.keep(notice, forms);
 }
 
-void Executor::process_left(ContextId context) {
+void Dispatcher::process_left(ContextId context) {
   check_token();
   left_.insert(context);
   for_each_group([&](Group& group) { group.process_left(context); });
 }
 
-void Executor::fail_all(const Error& cause) noexcept {
+void Dispatcher::fail_all(const Error& cause) noexcept {
   check_token();
   // At our own end the others hear of it otherwise.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
@@ -218,13 +220,13 @@ void Executor::fail_all(const Error& cause) noexcept {
 
 // The control plane serves other processes; other ranks of this Context hear it from the same
 // handler.
-void Executor::flood(const Notice& notice) {
+void Dispatcher::flood(const Notice& notice) {
   check_token();
   own_notices_.push_back(notice);
   host_.flood(notice);
 }
 
-bool Executor::run_work() {
+bool Dispatcher::run_work() {
   check_token();
   int done = 0;
   for (const Notice& notice : std::exchange(own_notices_, {})) on_notice(notice);
@@ -233,13 +235,13 @@ bool Executor::run_work() {
   return done > 0;
 }
 
-void Executor::release_ended() {
+void Dispatcher::release_ended() {
   if (!std::exchange(state_.any_ended, false)) return;
-  for (Seat* seat : watched_)
+  for (GroupSlot* seat : watched_)
     if (Group* group = seat->group()) group->release_ended();
 }
 
-void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
+void Dispatcher::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
   check_token();
   Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
   const bool calls_back = op->finish(std::move(error));
@@ -249,7 +251,7 @@ void Executor::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
   call_back();
 }
 
-void Executor::call_back() noexcept {
+void Dispatcher::call_back() noexcept {
   try {
     while (const auto op = to_call_back_) {
       const bool runs = host_.run_elsewhere([op] {
@@ -262,7 +264,7 @@ void Executor::call_back() noexcept {
   }
 }
 
-void Executor::tick() {
+void Dispatcher::tick() {
   check_token();
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
@@ -272,29 +274,29 @@ void Executor::tick() {
   release_ended();
 }
 
-bool Executor::any_forms() const {
+bool Dispatcher::any_forms() const {
   return std::ranges::any_of(seats_, [](const auto& seat) { return seat->forms(); });
 }
 
-void Executor::set_now(TimePoint now) {
+void Dispatcher::set_now(TimePoint now) {
   check_token();
   state_.now = now;
 }
 
-bool Executor::has_work() const {
+bool Dispatcher::has_work() const {
   check_token();
   return !state_.work.empty();
 }
 
-bool Executor::idle() const {
+bool Dispatcher::idle() const {
   check_token();
   return state_.work.empty() && !to_call_back_ && busy().empty();
 }
 
-Backoff::Wait Executor::wait() const {
+Backoff::Wait Dispatcher::wait() const {
   if (!state_.work.empty()) return Backoff::Wait::kNear;
   auto out = Backoff::Wait::kNothing;
-  for (const Seat* seat : busy()) {
+  for (const GroupSlot* seat : busy()) {
     // A group forms on other threads of this process, which want a core.
     if (seat->forms()) continue;
     if (!seat->spans_hosts()) return Backoff::Wait::kNear;
@@ -303,16 +305,16 @@ Backoff::Wait Executor::wait() const {
   return out;
 }
 
-void Executor::set_recorder(std::shared_ptr<Recorder> recorder) {
+void Dispatcher::set_recorder(std::shared_ptr<TraceRecorder> recorder) {
   check_token();
   state_.recorder = std::move(recorder);
 }
 
-std::string Executor::verdict() const {
+std::string Dispatcher::verdict() const {
   check_token();
-  GroupVerdict worst{GroupVerdict::kIdle, Duration(0), std::string(kIdle)};
+  GroupStatus worst{GroupStatus::kIdle, Duration(0), std::string(kIdle)};
   for (const auto& seat : seats_) {
-    const GroupVerdict one = seat->verdict();
+    const GroupStatus one = seat->verdict();
     if (!one.worse_than(worst)) continue;
     worst = one;
     worst.text = "group '" + seat->name() + "': " + one.text;
@@ -320,7 +322,7 @@ std::string Executor::verdict() const {
   return worst.text;
 }
 
-std::string Executor::dump() const {
+std::string Dispatcher::dump() const {
   check_token();
   std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
                     " of " + std::to_string(state_.promises.limit()) +

@@ -20,42 +20,43 @@
 
 namespace ringdist {
 
-// What an Executor needs of its Context.
-class LaneHost {
+// What an Dispatcher needs of its Context.
+class DispatcherDelegate {
  public:
-  virtual ~LaneHost() = default;
+  virtual ~DispatcherDelegate() = default;
   // On the task pool. False: it has stopped, and the task is dropped.
   virtual bool run_elsewhere(std::function<void()> task) = 0;
   // To the processes of all groups.
   virtual void flood(const Notice& notice) = 0;
 };
 
-class Executor final : public Receiver, public GroupHost {
+class Dispatcher final : public TransportDelegate, public GroupDelegate {
  public:
-  Executor(Statistics& statistics, int64_t memory_limit, Token& token, LaneHost& host);
+  Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
+             DispatcherDelegate& host);
 
   // A rank's place in a group. All that follows about one is nothing once it is removed; what is
   // thrown ends its group, and no other.
-  void add(std::shared_ptr<Seat> seat);
+  void add(std::shared_ptr<GroupSlot> seat);
   // Its group's name is known: from now on others can say that it fails.
-  void expect(const std::shared_ptr<Seat>& seat, uint64_t nonce);
+  void expect(const std::shared_ptr<GroupSlot>& seat, uint64_t nonce);
   // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
   // if it has failed. `first` comes before its ops do.
-  void form(const std::shared_ptr<Seat>& seat, const Membership& membership,
+  void form(const std::shared_ptr<GroupSlot>& seat, const GroupDescriptor& membership,
             const std::function<void()>& first = {});
   // The op ends with an error where the group has.
-  void enqueue(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op);
+  void enqueue(const std::shared_ptr<GroupSlot>& seat, const std::shared_ptr<Op>& op);
   // As of Group.
-  void handed_over(const std::shared_ptr<Seat>& seat, uint64_t number);
-  void ended_on_device(const std::shared_ptr<Seat>& seat, const std::shared_ptr<Op>& op,
+  void handed_over(const std::shared_ptr<GroupSlot>& seat, uint64_t number);
+  void ended_on_device(const std::shared_ptr<GroupSlot>& seat, const std::shared_ptr<Op>& op,
                        const Error& error);
-  void fail(const std::shared_ptr<Seat>& seat, const Error& cause, bool tell_others);
-  // As of Seat.
-  uint64_t freeze(const std::shared_ptr<Seat>& seat, const Error& cause);
-  void announce_leave(const std::shared_ptr<Seat>& seat, NoticeKind how);
-  bool idle(const std::shared_ptr<Seat>& seat) const;
+  void fail(const std::shared_ptr<GroupSlot>& seat, const Error& cause, bool tell_others);
+  // As of GroupSlot.
+  uint64_t freeze(const std::shared_ptr<GroupSlot>& seat, const Error& cause);
+  void announce_leave(const std::shared_ptr<GroupSlot>& seat, NoticeKind how);
+  bool idle(const std::shared_ptr<GroupSlot>& seat) const;
   // Its ops end with kAborted; late messages are dropped.
-  void remove(const std::shared_ptr<Seat>& seat);
+  void remove(const std::shared_ptr<GroupSlot>& seat);
 
   // Works on up to a fixed number of segments. True if it did anything.
   bool run_work();
@@ -77,8 +78,8 @@ class Executor final : public Receiver, public GroupHost {
   void process_lost(ContextId context, const Error& cause);
   void process_left(ContextId context);
   // What ops do from now on goes there; null: nowhere.
-  void set_recorder(std::shared_ptr<Recorder> recorder);
-  const std::shared_ptr<Recorder>& recorder() const { return state_.recorder; }
+  void set_recorder(std::shared_ptr<TraceRecorder> recorder);
+  const std::shared_ptr<TraceRecorder>& recorder() const { return state_.recorder; }
   // Ends all ops of all groups, here only.
   void fail_all(const Error& cause) noexcept;
   // What this process does, in a line: of the group that has waited the longest, or kIdle.
@@ -89,11 +90,11 @@ class Executor final : public Receiver, public GroupHost {
   // Receiver
   void on_message(ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
-  void on_sent(Ticket ticket, const Error& error) override;
+  void on_sent(SendId ticket, const Error& error) override;
   void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
-  // GroupHost
-  LaneState& lane_state() override { return state_; }
+  // GroupDelegate
+  ProgressState& lane_state() override { return state_; }
   void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override;
   void on_busy() noexcept override { watch_all(); }
@@ -102,25 +103,25 @@ class Executor final : public Receiver, public GroupHost {
   template <typename Body>
   void contain(const Body& body);
   template <typename Body>
-  void contain(const std::shared_ptr<Seat>& seat, const Body& body);
+  void contain(const std::shared_ptr<GroupSlot>& seat, const Body& body);
   template <typename Each>
   void for_each_group(const Each& each);
   bool any_forms() const;
-  void watch(Seat& seat) const noexcept;
+  void watch(GroupSlot& seat) const noexcept;
   void watch_all() const noexcept;
-  const std::vector<Seat*>& busy() const;
+  const std::vector<GroupSlot*>& busy() const;
   void call_back() noexcept;
   void release_ended();
 
   void check_token() const { check(token_.held_here(), "work on a lane without its token"); }
 
-  Token& token_;
-  LaneHost& host_;
-  LaneState state_;  // outlives the groups, whose Runs are in it
-  std::set<std::shared_ptr<Seat>> seats_;
-  mutable std::vector<Seat*> watched_;         // has room for all; others are idle
-  std::map<Strays::GroupKey, Group*> by_key_;  // those that are formed
-  Strays strays_{state_.scratch};
+  ProgressLock& token_;
+  DispatcherDelegate& host_;
+  ProgressState state_;  // outlives the groups, whose OpExecutions are in it
+  std::set<std::shared_ptr<GroupSlot>> seats_;
+  mutable std::vector<GroupSlot*> watched_;                  // has room for all; others are idle
+  std::map<UnknownGroupMessages::GroupKey, Group*> by_key_;  // those that are formed
+  UnknownGroupMessages strays_{state_.scratch};
   std::vector<Notice> own_notices_;
   std::shared_ptr<Op> to_call_back_;  // the first of those that have ended; see Op::next
   std::map<ContextId, Error> lost_;

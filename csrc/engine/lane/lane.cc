@@ -40,21 +40,22 @@ class Cleanup {
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory_limit,
-                                          LaneHost& host) {
+Result<std::unique_ptr<ProgressEngine>> ProgressEngine::start(Statistics& statistics,
+                                                              int64_t memory_limit,
+                                                              DispatcherDelegate& host) {
   auto event = EventFd::create();
   if (!event.ok()) return event.error();
   auto thread_epoll = Epoll::create();
   if (!thread_epoll.ok()) return thread_epoll.error();
   auto driver_epoll = Epoll::create();
   if (!driver_epoll.ok()) return driver_epoll.error();
-  std::unique_ptr<Lane> lane(new Lane(std::move(event.value()), std::move(thread_epoll.value()),
-                                      std::move(driver_epoll.value())));
+  std::unique_ptr<ProgressEngine> lane(new ProgressEngine(
+      std::move(event.value()), std::move(thread_epoll.value()), std::move(driver_epoll.value())));
   for (Epoll* epoll : {&lane->thread_epoll_, &lane->driver_epoll_})
     if (Error error = epoll->add(lane->event_.get(), EPOLLIN, 0)) return error;
-  lane->executor_ = std::make_unique<Executor>(statistics, memory_limit, lane->token_, host);
+  lane->executor_ = std::make_unique<Dispatcher>(statistics, memory_limit, lane->token_, host);
   try {
-    lane->thread_ = std::thread(&Lane::run, lane.get());
+    lane->thread_ = std::thread(&ProgressEngine::run, lane.get());
   } catch (...) {
     return thrown_error();
   }
@@ -62,35 +63,35 @@ Result<std::unique_ptr<Lane>> Lane::start(Statistics& statistics, int64_t memory
   return lane;
 }
 
-Lane::Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll)
+ProgressEngine::ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll)
     : event_(std::move(event)),
       thread_epoll_(std::move(thread_epoll)),
       driver_epoll_(std::move(driver_epoll)) {}
 
-Lane::~Lane() {
+ProgressEngine::~ProgressEngine() {
   stop();
   if (mark_.forked() && thread_.joinable()) thread_.detach();  // it exists in the parent only
 }
 
-void Lane::add_transport(std::unique_ptr<Transport> transport) {
+void ProgressEngine::add_transport(std::unique_ptr<Transport> transport) {
   const int fd = transport->event_fd();
   for (Epoll* epoll : {&thread_epoll_, &driver_epoll_})
     if (fd >= 0) check(!epoll->add(fd, EPOLLIN, 1), "a transport's event descriptor is unusable");
   transports_.push_back(std::move(transport));
 }
 
-Transport* Lane::find_transport(std::string_view name) {
+Transport* ProgressEngine::find_transport(std::string_view name) {
   for (const auto& transport : transports_)
     if (transport->name() == name) return transport.get();
   return nullptr;
 }
 
-void Lane::drain_peer(ContextId peer, std::function<void()> task) {
+void ProgressEngine::drain_peer(ContextId peer, std::function<void()> task) {
   draining_.emplace_back(peer, std::move(task));
   drain_peers();
 }
 
-bool Lane::drain_peers() {
+bool ProgressEngine::drain_peers() {
   const auto drained = [this](const auto& entry) {
     bool all = true;
     for (const auto& transport : transports_) all &= transport->drained(entry.first);
@@ -106,7 +107,7 @@ bool Lane::drain_peers() {
   return !over.empty();
 }
 
-bool Lane::post(std::function<void()> task, bool wake) {
+bool ProgressEngine::post(std::function<void()> task, bool wake) {
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return false;
@@ -122,13 +123,13 @@ bool Lane::post(std::function<void()> task, bool wake) {
 }
 
 // Once the lane has stopped its token is never free.
-bool Lane::begin_turn() {
+bool ProgressEngine::begin_turn() {
   if (!token_.take()) return false;
   executor_->set_now(Clock::now());
   return true;
 }
 
-void Lane::end_turn() {
+void ProgressEngine::end_turn() {
   // Its holder need not look again, where its op has ended in here.
   do {
     (void)guarded(*executor_, [this] { return executor_->run_work(); });
@@ -139,7 +140,7 @@ void Lane::end_turn() {
   if (has_tasks()) wake_thread();  // as leave_token()
 }
 
-bool Lane::call(std::function<void()> task, TimePoint deadline) {
+bool ProgressEngine::call(std::function<void()> task, TimePoint deadline) {
   auto promise = std::make_shared<std::promise<void>>();
   std::future<void> ran = promise->get_future();
   post([promise = std::move(promise), task = std::move(task)] {
@@ -155,7 +156,7 @@ bool Lane::call(std::function<void()> task, TimePoint deadline) {
   }
 }
 
-bool Lane::call_until(std::function<bool()> condition, TimePoint deadline) {
+bool ProgressEngine::call_until(std::function<bool()> condition, TimePoint deadline) {
   auto met = std::make_shared<bool>(false);
   const auto ask = [met, condition = std::move(condition)] { *met = condition(); };
   for (Duration pause = kFirstLook; Clock::now() < deadline;
@@ -167,17 +168,17 @@ bool Lane::call_until(std::function<bool()> condition, TimePoint deadline) {
   return false;
 }
 
-void Lane::stay_on(const CpuSet& cpus) {
+void ProgressEngine::stay_on(const CpuSet& cpus) {
   std::lock_guard lock(mutex_);  // it is joined later
   if (!stopping_ && !mark_.forked()) (void)cpus.narrow(thread_.native_handle());
 }
 
-bool Lane::stopped() {
+bool ProgressEngine::stopped() {
   std::lock_guard lock(mutex_);
   return stopping_;
 }
 
-bool Lane::run_tasks() {
+bool ProgressEngine::run_tasks() {
   if (!has_tasks()) return false;
   std::deque<std::function<void()>> tasks;
   {
@@ -194,7 +195,7 @@ bool Lane::run_tasks() {
 }
 
 // One round, with the token held. True if anything happened.
-bool Lane::poll() {
+bool ProgressEngine::poll() {
   return guarded(*executor_, [this] {
     executor_->set_now(Clock::now());
     bool any = run_tasks();
@@ -206,7 +207,7 @@ bool Lane::poll() {
   });
 }
 
-bool Lane::pause() {
+bool ProgressEngine::pause() {
   const TimePoint now = executor_->lane_state().now;
   const Backoff::Next next = backoff_.next(now, executor_->wait());
   if (next == Backoff::Next::kYield) {
@@ -218,10 +219,10 @@ bool Lane::pause() {
   return next == Backoff::Next::kSleep;
 }
 
-bool Lane::wait(const Op& op, TimePoint deadline) {
+bool ProgressEngine::wait(const Op& op, TimePoint deadline) {
   // Where nobody drives, nobody need know that we wait.
   if (op.finished() || (try_to_drive(op, deadline, nullptr) && op.finished())) return true;
-  Token::Waiter self(op);
+  ProgressLock::Waiter self(op);
   token_.enlist(self);
   const Cleanup leave([&] {
     if (token_.delist(self) && token_.take()) leave_token(&self);
@@ -233,15 +234,16 @@ bool Lane::wait(const Op& op, TimePoint deadline) {
   return op.finished();
 }
 
-bool Lane::try_to_drive(const Op& op, TimePoint deadline, const Token::Waiter* self) {
+bool ProgressEngine::try_to_drive(const Op& op, TimePoint deadline,
+                                  const ProgressLock::Waiter* self) {
   if (!token_.take()) return false;
   const Cleanup give_back([&] { leave_token(self); });
   drive(op, deadline);
   return true;
 }
 
-void Lane::drive(const Op& op, TimePoint deadline) {
-  const Driver driver;
+void ProgressEngine::drive(const Op& op, TimePoint deadline) {
+  const InProgressScope driver;
   backoff_.begin(Clock::now());
   while (!op.finished()) {
     if (poll()) {
@@ -253,7 +255,7 @@ void Lane::drive(const Op& op, TimePoint deadline) {
   }
 }
 
-void Lane::leave_token(const Token::Waiter* self) {
+void ProgressEngine::leave_token(const ProgressLock::Waiter* self) {
   const bool active = !executor_->idle();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (token_.release(self)) return;
@@ -264,7 +266,7 @@ void Lane::leave_token(const Token::Waiter* self) {
 }
 
 // Says so first and looks for sleepers after; block_as_thread() does the reverse.
-void Lane::wake_thread() {
+void ProgressEngine::wake_thread() {
   {
     std::lock_guard lock(mutex_);
     thread_woken_ = true;
@@ -273,14 +275,14 @@ void Lane::wake_thread() {
   if (thread_sleeps_.look() || driver_sleeps_.look()) event_.signal();
 }
 
-bool Lane::arm() {
+bool ProgressEngine::arm() {
   event_.drain();
   for (const auto& transport : transports_)
     if (!transport->arm()) return false;
   return !has_tasks_.look() && !executor_->has_work();
 }
 
-Duration Lane::sleep_time(TimePoint deadline) const {
+Duration ProgressEngine::sleep_time(TimePoint deadline) const {
   const TimePoint now = Clock::now();
   Duration sleep = executor_->idle() ? Duration(kIdleSleep) : Duration(kActiveSleep);
   if (!draining_.empty()) sleep = std::min<Duration>(sleep, kDrainSleep);
@@ -291,7 +293,7 @@ Duration Lane::sleep_time(TimePoint deadline) const {
 }
 
 // First we say that we sleep, then we look for work: whoever posts does the reverse.
-void Lane::block_as_driver(TimePoint deadline) {
+void ProgressEngine::block_as_driver(TimePoint deadline) {
   driver_sleeps_.show(true);
   if (arm())
     if (const Duration sleep = sleep_time(deadline); sleep > Duration(0))
@@ -299,7 +301,7 @@ void Lane::block_as_driver(TimePoint deadline) {
   driver_sleeps_.show(false);
 }
 
-void Lane::block_as_thread() {
+void ProgressEngine::block_as_thread() {
   thread_sleeps_.show(true);
   const bool armed = arm() && !thread_is_wanted();
   const Duration sleep = sleep_time(TimePoint::max());
@@ -310,8 +312,8 @@ void Lane::block_as_thread() {
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
 // drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once; while
 // one of them drives on, less often: on a host of many ranks those looks would take much of a core.
-void Lane::run() {
-  const Driver driver;
+void ProgressEngine::run() {
+  const InProgressScope driver;
   Duration pause = kDriverGone;
   Clock::rep seen = 0;
   for (;;) {
@@ -332,12 +334,12 @@ void Lane::run() {
   }
 }
 
-bool Lane::thread_is_wanted() {
+bool ProgressEngine::thread_is_wanted() {
   std::lock_guard lock(mutex_);
   return thread_woken_ || stopping_;
 }
 
-bool Lane::may_take_over() {
+bool ProgressEngine::may_take_over() {
   std::lock_guard lock(mutex_);
   if (stopping_ || token_.anybody_waits()) return false;
   if (std::exchange(thread_woken_, false)) return true;
@@ -346,7 +348,7 @@ bool Lane::may_take_over() {
 }
 
 // With the token held; gives it back.
-void Lane::drive_in_background() {
+void ProgressEngine::drive_in_background() {
   backoff_.begin(Clock::now());
   for (;;) {
     // Where all of their ops have ended nobody takes it, and other ops want to go on.
@@ -359,7 +361,7 @@ void Lane::drive_in_background() {
   }
 }
 
-void Lane::flush(TimePoint deadline) {
+void ProgressEngine::flush(TimePoint deadline) {
   const auto ask = [this] {
     for (const auto& transport : transports_) transport->ask_delivery();
   };
@@ -369,7 +371,7 @@ void Lane::flush(TimePoint deadline) {
                    deadline);
 }
 
-void Lane::stop() {
+void ProgressEngine::stop() {
   if (mark_.forked()) return;
   {
     std::lock_guard lock(mutex_);
@@ -386,7 +388,8 @@ void Lane::stop() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   for (const auto& transport : transports_) transport->close();
-  (void)guarded(*executor_, [this] { return executor_->run_work(); });  // frees Runs that ended
+  (void)guarded(*executor_,
+                [this] { return executor_->run_work(); });  // frees OpExecutions that ended
   std::unique_lock lock(mutex_);
   const auto dropped = std::exchange(tasks_, {});
   lock.unlock();  // their ends may wake who waits for them

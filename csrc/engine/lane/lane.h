@@ -35,34 +35,34 @@
 
 namespace ringdist {
 
-class Lane {
+class ProgressEngine {
  public:
   // The token, if it was free; at its end what can run does, and it goes back. Nobody is woken for
   // what is left: its holder calls wait() next.
-  class Turn {
+  class Guard {
    public:
-    Turn() = default;
-    explicit Turn(Lane& lane) : lane_(lane.begin_turn() ? &lane : nullptr) {
+    Guard() = default;
+    explicit Guard(ProgressEngine& lane) : lane_(lane.begin_turn() ? &lane : nullptr) {
       if (lane_) driver_.emplace();
     }
-    ~Turn() {
+    ~Guard() {
       if (lane_) lane_->end_turn();
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
     explicit operator bool() const { return lane_ != nullptr; }
 
    private:
-    Lane* const lane_ = nullptr;
-    std::optional<Driver> driver_;
+    ProgressEngine* const lane_ = nullptr;
+    std::optional<InProgressScope> driver_;
   };
 
   // `host` outlives it.
-  static Result<std::unique_ptr<Lane>> start(Statistics& statistics, int64_t memory_limit,
-                                             LaneHost& host);
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  static Result<std::unique_ptr<ProgressEngine>> start(Statistics& statistics, int64_t memory_limit,
+                                                       DispatcherDelegate& host);
+  ~ProgressEngine();
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
 
   // Runs `task` with the token held, after all tasks posted before. With `wake` false the caller
   // promises to call wait() next. False, and nothing is kept, once the lane has stopped. Any
@@ -88,7 +88,7 @@ class Lane {
   bool has_tasks() const { return has_tasks_.look(); }
 
   // With the token held (inside a task).
-  Executor& executor() { return *executor_; }
+  Dispatcher& executor() { return *executor_; }
   void add_transport(std::unique_ptr<Transport> transport);
   Transport* find_transport(std::string_view name);
   // A process has ended: reads what it had sent, then forgets it and runs `task`. Where nothing is
@@ -104,11 +104,11 @@ class Lane {
   void stop();
 
  private:
-  Lane(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
+  ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
   void run();
   void drive_in_background();
   // False: somebody else holds the token. `self`: null if it is not listed.
-  bool try_to_drive(const Op& op, TimePoint deadline, const Token::Waiter* self);
+  bool try_to_drive(const Op& op, TimePoint deadline, const ProgressLock::Waiter* self);
   void drive(const Op& op, TimePoint deadline);
   bool poll();
   bool run_tasks();
@@ -117,7 +117,7 @@ class Lane {
   bool pause();
   bool begin_turn();
   void end_turn();
-  void leave_token(const Token::Waiter* self);
+  void leave_token(const ProgressLock::Waiter* self);
   void wake_thread();
   bool may_take_over();
   bool thread_is_wanted();
@@ -129,16 +129,16 @@ class Lane {
   const EventFd event_;
   Epoll thread_epoll_;  // the lane's thread sleeps here
   Epoll driver_epoll_;  // a caller that drives sleeps here
-  Token token_;
-  std::unique_ptr<Executor> executor_;
+  ProgressLock token_;
+  std::unique_ptr<Dispatcher> executor_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   Backoff backoff_;
 
-  Sign<bool> thread_sleeps_;                // in epoll, or about to be, without the token
-  Sign<bool> driver_sleeps_;                // the same, with it
+  DekkerWord<bool> thread_sleeps_;          // in epoll, or about to be, without the token
+  DekkerWord<bool> driver_sleeps_;          // the same, with it
   std::atomic<Clock::rep> last_driven_{0};  // when a caller last gave the token back
-  Sign<bool> has_tasks_;
+  DekkerWord<bool> has_tasks_;
 
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_ RINGDIST_GUARDED_BY(mutex_);

@@ -13,25 +13,26 @@ constexpr size_t kMaxClosed = 1024;
 
 }  // namespace
 
-void Strays::keep(const MessageHeader& header, const Payload& payload, TimePoint now) {
+void UnknownGroupMessages::keep(const MessageHeader& header, const Payload& payload,
+                                TimePoint now) {
   const GroupKey key{header.nonce, header.destination};
   if (messages_.count() >= kMaxMessages || std::ranges::count(closed_, key) > 0) return;
   if (messages_.park(key, header, payload)) since_.emplace_back(now, key);
 }
 
-void Strays::keep(const Notice& notice, bool any_forms) {
+void UnknownGroupMessages::keep(const Notice& notice, bool any_forms) {
   const auto of_it = [&](const GroupKey& key) { return key.first == notice.nonce; };
   if (!any_forms && std::ranges::any_of(closed_, of_it)) return;
   notices_.push_back(notice);
   if (notices_.size() > kMaxNotices) notices_.pop_front();
 }
 
-void Strays::close(const GroupKey& key) {
+void UnknownGroupMessages::close(const GroupKey& key) {
   closed_.push_back(key);
   if (closed_.size() > kMaxClosed) closed_.pop_front();
 }
 
-void Strays::forget_old(bool any_forms, TimePoint now) {
+void UnknownGroupMessages::forget_old(bool any_forms, TimePoint now) {
   for (; !any_forms && !since_.empty() && now - since_.front().first > kStrayTime;
        since_.pop_front())
     (void)messages_.take(since_.front().second);

@@ -17,11 +17,11 @@
 
 namespace ringdist {
 
-class Strays {
+class UnknownGroupMessages {
  public:
   using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
 
-  explicit Strays(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
+  explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
 
   // Those of groups that were closed here are dropped; so are more than any group may get.
   void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
@@ -29,7 +29,7 @@ class Strays {
   void keep(const Notice& notice, bool any_forms);
 
   // The messages of a group that has formed; they are not kept any longer.
-  std::vector<ParkedMessage> take(const GroupKey& key) { return messages_.take(key); }
+  std::vector<UnexpectedMessage> take(const GroupKey& key) { return messages_.take(key); }
   // Calls it for each notice of that group. They stay, for its other ranks.
   template <typename Each>
   void for_each_notice(uint64_t nonce, const Each& each) const {
@@ -44,7 +44,7 @@ class Strays {
   size_t count() const { return messages_.count(); }  // of messages
 
  private:
-  Parking<GroupKey> messages_;
+  UnexpectedQueue<GroupKey> messages_;
   std::deque<std::pair<TimePoint, GroupKey>> since_;
   std::deque<Notice> notices_;
   std::deque<GroupKey> closed_;  // the last few

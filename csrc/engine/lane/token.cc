@@ -4,13 +4,13 @@
 
 namespace ringdist {
 
-bool Token::take() {
+bool ProgressLock::take() {
   if (held_.exchange(true, std::memory_order_seq_cst)) return false;
   owner_.store(pthread_self(), std::memory_order_relaxed);
   return true;
 }
 
-bool Token::release(const Waiter* self) {
+bool ProgressLock::release(const Waiter* self) {
   check(held_here(), "the token given back by who does not hold it");
   owner_.store(pthread_t{}, std::memory_order_relaxed);
   // Who waits is listed first and tries to take it after; we do the reverse, so that one of us sees
@@ -27,30 +27,30 @@ bool Token::release(const Waiter* self) {
   return false;
 }
 
-void Token::enlist(Waiter& waiter) {
+void ProgressLock::enlist(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiters_.push_back(&waiter);
   waiting_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-bool Token::delist(Waiter& waiter) {
+bool ProgressLock::delist(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiters_.remove(&waiter);
   waiting_.fetch_sub(1, std::memory_order_release);
   return waiter.offered_;
 }
 
-void Token::decline(Waiter& waiter) {
+void ProgressLock::decline(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiter.offered_ = false;
 }
 
-void Token::await(Waiter& waiter, TimePoint deadline) {
+void ProgressLock::await(Waiter& waiter, TimePoint deadline) {
   std::unique_lock lock(mutex_);
   waiter.wake_.wait_until(lock, deadline, [&] { return waiter.offered_ || waiter.op_.finished(); });
 }
 
-void Token::wake(const Op& op) {
+void ProgressLock::wake(const Op& op) {
   if (!anybody_waits()) return;
   std::lock_guard lock(mutex_);
   for (Waiter* waiter : waiters_)

@@ -17,7 +17,7 @@
 
 namespace ringdist {
 
-class Token {
+class ProgressLock {
  public:
   // A caller that waits for its op, listed from enlist() to delist(). Without the token it sleeps
   // in await().
@@ -26,7 +26,7 @@ class Token {
     explicit Waiter(const Op& op) : op_(op) {}
 
    private:
-    friend class Token;
+    friend class ProgressLock;
     const Op& op_;
     std::condition_variable wake_;
     bool offered_ = false;  // the token is free: take it

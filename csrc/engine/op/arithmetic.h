@@ -35,18 +35,18 @@ class Arithmetic {
   virtual size_t encode(int step, int64_t segment, Bytes out) = 0;
   // What the step sends as it lies in the op's memory. `held` keeps alive what is not the op's
   // tensors: a copy where they lie in pieces, scratch. Not of a compressed op.
-  virtual ConstBytes view(int step, int64_t segment, HeldBytes& held) = 0;
+  virtual ConstBytes view(int step, int64_t segment, PooledBuffer& held) = 0;
 
   // A step has something to do to a segment of its own. A reduce gets one entry of `arrived` for
   // each receiving source, a receive and a relay one. What a later send is to take, they leave in
   // `held`. Errors: bytes that cannot be decoded.
   virtual Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-                       HeldBytes& held) = 0;
+                       PooledBuffer& held) = 0;
   // The same, and the sum to `twin` as well. Not of a compressed op.
   virtual void reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
                             Bytes twin) = 0;
-  virtual Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) = 0;
-  virtual Error copy(int step, int64_t segment, HeldBytes& held) = 0;
+  virtual Error place(int step, int64_t segment, ConstBytes arrived, PooledBuffer& held) = 0;
+  virtual Error copy(int step, int64_t segment, PooledBuffer& held) = 0;
 };
 
 struct ArithmeticMemory {
@@ -56,7 +56,7 @@ struct ArithmeticMemory {
 
 // Of an op whose edges have no codecs.
 // `stores`: of what is placed in the output.
-Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, Stores stores,
+Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, StoreMode stores,
                                     const ArithmeticMemory& memory);
 // Of one with a block map: see codec/block_map.h and docs/compression.md. Reads this rank's values
 // once: a part that is all zero keeps its residual.

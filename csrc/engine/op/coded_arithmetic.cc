@@ -9,29 +9,29 @@
 
 namespace ringdist {
 
-ResidualSpan CodedArithmetic::Piece::residual() const {
+ResidualSpan CompressedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
   return {owed(), will_owe(), static_cast<size_t>(count)};
 }
 
 // Values only, and what was owed stays.
-ResidualSpan CodedArithmetic::Piece::take_residual() const {
+ResidualSpan CompressedArithmetic::Piece::take_residual() const {
   if (!silent) return residual();
   residual().keep();
   return {};
 }
 
-CodedArithmetic::CodedArithmetic(const Op& op, int rank, int size,
-                                 std::shared_ptr<ScratchPool> pool)
+CompressedArithmetic::CompressedArithmetic(const Op& op, int rank, int size,
+                                           std::shared_ptr<ScratchPool> pool)
     : op_(op), map_(*op.request.blocks), rank_(rank), size_(size), pool_(std::move(pool)) {
   memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
   find_silent_parts();
   if (size_ > 1) return;
-  for (const BlockPart& part : map_.parts)  // nobody to encode for
+  for (const CodecMapPart& part : map_.parts)  // nobody to encode for
     Piece{{&part, part.offset, 0, part.count}, true}.residual().keep();
 }
 
-void CodedArithmetic::find_silent_parts() {
+void CompressedArithmetic::find_silent_parts() {
   silent_.resize(map_.parts.size());
   const bool gathers = op_.request.kind == Collective::kAllgather;
   if (gathers) return;
@@ -39,7 +39,7 @@ void CodedArithmetic::find_silent_parts() {
       op_.request.kind == Collective::kAllreduce ? BufferId::kOutput : BufferId::kInput;
   const int64_t chunk = op_.schedule->segment_count;
   for (size_t p = 0; p < map_.parts.size(); ++p) {
-    const BlockPart& part = map_.parts[p];
+    const CodecMapPart& part = map_.parts[p];
     if (part.residual == nullptr) continue;
     bool silent = true;
     for (int64_t at = part.offset; silent && at < part.end(); at += chunk)
@@ -48,35 +48,35 @@ void CodedArithmetic::find_silent_parts() {
   }
 }
 
-const Buffer& CodedArithmetic::buffer(BufferId id) const {
+const Buffer& CompressedArithmetic::buffer(BufferId id) const {
   check(id != BufferId::kScratch, "values of a compressed op in scratch");
   return id == BufferId::kInput ? op_.request.input : op_.request.output;
 }
 
-CodedArithmetic::Pieces CodedArithmetic::pieces(int step, int64_t segment) const {
+CompressedArithmetic::Pieces CompressedArithmetic::pieces(int step, int64_t segment) const {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const int64_t begin =
       index_in_map(*op_.schedule, op_.request, step) + op_.schedule->segment_begin(segment);
   Pieces out;
-  for (const PartPiece& piece : pieces_of(map_, begin, range.count))
+  for (const CodecMapPiece& piece : pieces_of(map_, begin, range.count))
     out.push_back({piece, silent_[static_cast<size_t>(piece.part - map_.parts.data())]});
   return out;
 }
 
-std::span<float> CodedArithmetic::memory(Memory which, int64_t count) {
+std::span<float> CompressedArithmetic::memory(Memory which, int64_t count) {
   auto& block = memory_[static_cast<size_t>(which)];
-  if (!block) block = HeldBytes(pool_, memory_bytes_);
+  if (!block) block = PooledBuffer(pool_, memory_bytes_);
   return {reinterpret_cast<float*>(block.bytes().data()), static_cast<size_t>(count)};
 }
 
-std::span<float> CodedArithmetic::direct(const Range& range) const {
+std::span<float> CompressedArithmetic::direct(const Range& range) const {
   if (op_.request.dtype != DType::kFloat32) return {};
   const Bytes bytes = buffer(range.buffer).contiguous(range.offset, range.count);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) != 0) return {};
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-std::span<const float> CodedArithmetic::read(const Range& range, Memory into) {
+std::span<const float> CompressedArithmetic::read(const Range& range, Memory into) {
   if (const auto values = direct(range); values.data() != nullptr) return values;
   const std::span<float> out = memory(into, range.count);
   const size_t element = dtype_size(op_.request.dtype);
@@ -89,7 +89,7 @@ std::span<const float> CodedArithmetic::read(const Range& range, Memory into) {
   return out;
 }
 
-void CodedArithmetic::write(const Range& range, std::span<const float> values) {
+void CompressedArithmetic::write(const Range& range, std::span<const float> values) {
   const size_t element = dtype_size(op_.request.dtype);
   size_t at = 0;
   buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
@@ -99,12 +99,12 @@ void CodedArithmetic::write(const Range& range, std::span<const float> values) {
   });
 }
 
-size_t CodedArithmetic::message_bytes(int step, int64_t segment) const {
+size_t CompressedArithmetic::message_bytes(int step, int64_t segment) const {
   const Step& description = op_.schedule->steps[step].step;
   const Pieces parts = pieces(step, segment);
   if (description.kind != StepKind::kReduce) return most_bytes(parts, description.mark);
   size_t out = 0;  // of the longest of those that arrive
-  for (const EdgeMark mark : {EdgeMark::kContribution, EdgeMark::kInside})
+  for (const EdgeKind mark : {EdgeKind::kContribution, EdgeKind::kInside})
     if (std::ranges::any_of(description.sources, [mark](const Source& source) {
           return source.peer >= 0 && source.mark == mark;
         }))
@@ -112,14 +112,14 @@ size_t CodedArithmetic::message_bytes(int step, int64_t segment) const {
   return out;
 }
 
-size_t CodedArithmetic::most_bytes(const Pieces& pieces, EdgeMark mark) const {
+size_t CompressedArithmetic::most_bytes(const Pieces& pieces, EdgeKind mark) const {
   size_t out = 0;
   for (const Piece& piece : pieces)
     out += max_frame_bytes(codec_of(mark, piece.part->codecs), piece.count, op_.request.dtype);
   return out;
 }
 
-const CodedArithmetic::Lengths& CodedArithmetic::lengths(int step) {
+const CompressedArithmetic::Lengths& CompressedArithmetic::lengths(int step) {
   const auto [it, fresh] = lengths_.try_emplace(step);
   if (!fresh) return it->second;
   const int64_t segments = op_.schedule->steps[step].segments;
@@ -133,11 +133,11 @@ const CodedArithmetic::Lengths& CodedArithmetic::lengths(int step) {
   return it->second;
 }
 
-ConstBytes CodedArithmetic::view(int, int64_t, HeldBytes&) {
+ConstBytes CompressedArithmetic::view(int, int64_t, PooledBuffer&) {
   check_failed("values of a compressed op sent as they are", std::source_location::current());
 }
 
-size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
+size_t CompressedArithmetic::encode(int step, int64_t segment, Bytes out) {
   const Step& description = op_.schedule->steps[step].step;
   const Range slice = op_.schedule->slice(step, description.range, segment);
   if (slice.count == 0) return 0;
@@ -150,8 +150,8 @@ size_t CodedArithmetic::encode(int step, int64_t segment, Bytes out) {
   return used;
 }
 
-void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
-                              std::span<float> sum) {
+void CompressedArithmetic::add_own(const Piece& piece, bool first, bool raw,
+                                   std::span<const float> own, std::span<float> sum) {
   const std::span<float> to = piece.of(sum);
   const ResidualSpan residual = piece.take_residual();
   const Codec& codec = *piece.part->codecs.contribution;
@@ -164,8 +164,8 @@ void CodedArithmetic::add_own(const Piece& piece, bool first, bool raw, std::spa
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
-Error CodedArithmetic::decode(const Pieces& pieces, EdgeMark mark, ConstBytes bytes,
-                              bool accumulate, std::span<float> out) {
+Error CompressedArithmetic::decode(const Pieces& pieces, EdgeKind mark, ConstBytes bytes,
+                                   bool accumulate, std::span<float> out) {
   for (const Piece& piece : pieces) {
     const Result<size_t> used =
         decode_frame(codec_of(mark, piece.part->codecs), bytes, op_.request.dtype,
@@ -179,9 +179,9 @@ Error CodedArithmetic::decode(const Pieces& pieces, EdgeMark mark, ConstBytes by
   return {};
 }
 
-HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
-                                      std::span<const float> sum, size_t most) const {
-  HeldBytes out(pool_, most);
+PooledBuffer CompressedArithmetic::encode_sum(const Pieces& pieces, EdgeKind mark,
+                                              std::span<const float> sum, size_t most) const {
+  PooledBuffer out(pool_, most);
   size_t used = 0;
   for (const Piece& piece : pieces)
     used += encode_frame(codec_of(mark, piece.part->codecs), piece.of(sum), op_.request.dtype, {},
@@ -192,8 +192,8 @@ HeldBytes CodedArithmetic::encode_sum(const Pieces& pieces, EdgeMark mark,
 
 // The loss on a sum, in units of a contribution: an average divides it, so it weighs more. Besides
 // it, what an own contribution that went in raw owed is paid; of others encoding has left the rest.
-void CodedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
-                                  std::span<const float> sum, std::span<const float> stored) {
+void CompressedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
+                                       std::span<const float> sum, std::span<const float> stored) {
   const bool averaged = step.finish && op_.request.reduce_op == ReduceOp::kAvg;
   for (const Piece& piece : pieces) {
     const ResidualSpan residual = piece.residual();
@@ -205,8 +205,8 @@ void CodedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
   }
 }
 
-Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-                              HeldBytes& held) {
+Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+                                   PooledBuffer& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   const Step& description = compiled.step;
   const Range range = op_.schedule->slice(step, description.range, segment);
@@ -230,7 +230,7 @@ Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
   const bool in_place = place.data() != nullptr;
   const std::span<float> values = in_place ? place : memory(Memory::kOther, range.count);
   if (compiled.consumer >= 0) {
-    const EdgeMark mark = op_.schedule->steps[compiled.consumer].step.mark;
+    const EdgeKind mark = op_.schedule->steps[compiled.consumer].step.mark;
     held = encode_sum(parts, mark, sum, message_bytes(compiled.consumer, segment));
     const Error error = decode(parts, mark, held.bytes(), false, values);
     check(!error, "a codec cannot decode what it encoded");
@@ -246,37 +246,38 @@ Error CodedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
   return {};
 }
 
-Error CodedArithmetic::copy(int step, int64_t segment, HeldBytes& held) {
+Error CompressedArithmetic::copy(int step, int64_t segment, PooledBuffer& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   const auto own =
       read(op_.schedule->slice(step, compiled.step.sources[0].range, segment), Memory::kOwn);
-  held = encode_sum(pieces(step, segment), EdgeMark::kResult, own,
+  held = encode_sum(pieces(step, segment), EdgeKind::kResult, own,
                     message_bytes(compiled.consumer, segment));
   return store(step, segment, held.bytes());
 }
 
-Error CodedArithmetic::place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) {
+Error CompressedArithmetic::place(int step, int64_t segment, ConstBytes arrived,
+                                  PooledBuffer& held) {
   if (Error error = store(step, segment, arrived)) return error;
   if (op_.schedule->steps[step].step.kind != StepKind::kRelay) return {};
-  held = HeldBytes(pool_, arrived.size());  // also of nothing: it is sent on
+  held = PooledBuffer(pool_, arrived.size());  // also of nothing: it is sent on
   std::ranges::copy(arrived, held.bytes().begin());
   return {};
 }
 
-Error CodedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
+Error CompressedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
   const Range range = op_.schedule->slice(step, op_.schedule->steps[step].step.range, segment);
   const Pieces parts = pieces(step, segment);
   if (const auto to = direct(range); to.data() != nullptr)
-    return decode(parts, EdgeMark::kResult, bytes, false, to);
+    return decode(parts, EdgeKind::kResult, bytes, false, to);
   const std::span<float> values = memory(Memory::kOther, range.count);
-  if (Error error = decode(parts, EdgeMark::kResult, bytes, false, values)) return error;
+  if (Error error = decode(parts, EdgeKind::kResult, bytes, false, values)) return error;
   write(range, values);
   return {};
 }
 
 Pooled<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
                                     const ArithmeticMemory& memory) {
-  return make_pooled<CodedArithmetic>(memory.objects, op, rank, size, memory.scratch);
+  return make_pooled<CompressedArithmetic>(memory.objects, op, rank, size, memory.scratch);
 }
 
 }  // namespace ringdist

@@ -16,9 +16,9 @@
 
 namespace ringdist {
 
-class CodedArithmetic final : public Arithmetic {
+class CompressedArithmetic final : public Arithmetic {
  public:
-  CodedArithmetic(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool);
+  CompressedArithmetic(const Op& op, int rank, int size, std::shared_ptr<ScratchPool> pool);
 
   size_t message_bytes(int step, int64_t segment) const override;
   bool accepts(int step, int64_t segment, size_t bytes) const override {
@@ -28,19 +28,19 @@ class CodedArithmetic final : public Arithmetic {
   size_t mean_bytes(int step) override { return lengths(step).mean; }
 
   size_t encode(int step, int64_t segment, Bytes out) override;
-  ConstBytes view(int step, int64_t segment, HeldBytes& held) override;
+  ConstBytes view(int step, int64_t segment, PooledBuffer& held) override;
 
   Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-               HeldBytes& held) override;
+               PooledBuffer& held) override;
   void reduce_twice(int, int64_t, std::span<const ConstBytes>, Bytes) override {
     check_failed("a sum that is encoded has no twin", std::source_location::current());
   }
-  Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes& held) override;
+  Error place(int step, int64_t segment, ConstBytes arrived, PooledBuffer& held) override;
   // An allgather's copy of the own part: its decoded values take its place.
-  Error copy(int step, int64_t segment, HeldBytes& held) override;
+  Error copy(int step, int64_t segment, PooledBuffer& held) override;
 
  private:
-  struct Piece : PartPiece {
+  struct Piece : CodecMapPiece {
     bool silent;  // all of the part's own values are zero: it sends zeros and keeps its residual
 
     ResidualSpan residual() const;
@@ -59,7 +59,7 @@ class CodedArithmetic final : public Arithmetic {
   };
 
   const Lengths& lengths(int step);
-  size_t most_bytes(const Pieces& pieces, EdgeMark mark) const;
+  size_t most_bytes(const Pieces& pieces, EdgeKind mark) const;
   const Buffer& buffer(BufferId id) const;
   Pieces pieces(int step, int64_t segment) const;
   std::span<float> memory(Memory which, int64_t count);
@@ -70,20 +70,20 @@ class CodedArithmetic final : public Arithmetic {
   void find_silent_parts();
   void add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
                std::span<float> sum);
-  HeldBytes encode_sum(const Pieces& pieces, EdgeMark mark, std::span<const float> sum,
-                       size_t most) const;
+  PooledBuffer encode_sum(const Pieces& pieces, EdgeKind mark, std::span<const float> sum,
+                          size_t most) const;
   Error store(int step, int64_t segment, ConstBytes bytes);
-  Error decode(const Pieces& pieces, EdgeMark mark, ConstBytes bytes, bool accumulate,
+  Error decode(const Pieces& pieces, EdgeKind mark, ConstBytes bytes, bool accumulate,
                std::span<float> out);
   void keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                    std::span<const float> stored);
 
   const Op& op_;
-  const BlockMap& map_;
+  const CodecMap& map_;
   const int rank_;
   const int size_;
   const std::shared_ptr<ScratchPool> pool_;
-  HeldBytes memory_[3];
+  PooledBuffer memory_[3];
   size_t memory_bytes_ = 0;
   std::vector<bool> silent_;        // by part
   std::map<int, Lengths> lengths_;  // by step

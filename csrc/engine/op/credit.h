@@ -15,9 +15,9 @@
 
 namespace ringdist {
 
-class EarlyCredit {
+class EagerCredit {
  public:
-  explicit EarlyCredit(int64_t window) : window_(window) {}
+  explicit EagerCredit(int64_t window) : window_(window) {}
 
   // The window of a pair, in segments: enough that an edge's first grant is back before it is used
   // up (measured at 1 MiB on two ranks: with two segments the third waited, 10 % of the op).
@@ -60,9 +60,9 @@ class EarlyCredit {
   int64_t reported_ = 0;
 };
 
-class PromiseBudget {
+class GrantBudget {
  public:
-  explicit PromiseBudget(int64_t limit) : limit_(limit) {}
+  explicit GrantBudget(int64_t limit) : limit_(limit) {}
 
   bool fits(int64_t bytes) const { return promised_ + bytes <= limit_; }
   void change(int64_t bytes) { promised_ += bytes; }

@@ -1,4 +1,4 @@
-// What whoever drives a lane does for its Runs.
+// What whoever drives a lane does for its OpExecutions.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -9,13 +9,13 @@
 namespace ringdist {
 
 // Works on a segment of the step that has waited the longest; there is one.
-inline void work_next(LaneState& lane) {
+inline void work_next(ProgressState& lane) {
   const WorkItem item = lane.work.pop();
   item.run->work(item.step);
 }
 
-// A send has ended. Its Run hears of it, if that has not; then the memory goes.
-inline void bring_home(LaneState& lane, Ticket ticket, const Error& error) {
+// A send has ended. Its OpExecution hears of it, if that has not; then the memory goes.
+inline void bring_home(ProgressState& lane, SendId ticket, const Error& error) {
   const auto home = lane.tickets.redeem(ticket);
   if (!home || home->what.run == nullptr) return;
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);

@@ -18,7 +18,7 @@ class EdgeWindow {
  public:
   static constexpr int64_t kMost = 8;  // enough for loopback and for 10 Gb/s at 1 ms
 
-  EdgeWindow(const Op& op, Arithmetic& arithmetic, GroupFlow& flow)
+  EdgeWindow(const Op& op, Arithmetic& arithmetic, GroupFlowState& flow)
       : arithmetic_(arithmetic), flow_(flow) {
     if (!op.request.blocks) return;
     int last = -1;  // they are in order of the sender
@@ -57,7 +57,7 @@ class EdgeWindow {
   bool measures() const { return senders_ > 1; }
 
   Arithmetic& arithmetic_;
-  GroupFlow& flow_;
+  GroupFlowState& flow_;
   int senders_ = 0;  // of a compressed op: ranks of other hosts that send to us
 };
 

@@ -6,30 +6,30 @@
 
 namespace ringdist {
 
-void Inflow::promise(int64_t bytes) {
+void RecvEdge::promise(int64_t bytes) {
   budget_.get().change(bytes - promised_);
   promised_ = bytes;
 }
 
-std::optional<TimePoint> Inflow::answers_grant(int64_t segment) const {
+std::optional<TimePoint> RecvEdge::answers_grant(int64_t segment) const {
   if (granted_ == 0 || segment != first_allowed_) return std::nullopt;
   return granted_at_;
 }
 
-void Inflow::consume(int64_t bytes_per_segment) {
+void RecvEdge::consume(int64_t bytes_per_segment) {
   check(state_ != State::kDone, "a segment beyond the edge's last");
   kept_.erase(consumed_++);
   promise(std::max<int64_t>(0, granted_ - consumed_) * bytes_per_segment);
   if (consumed_ == segments_) state_ = State::kDone;
 }
 
-void Inflow::ask() {
+void RecvEdge::ask() {
   if (state_ != State::kDone) state_ = State::kAwaited;
 }
 
 // While more than half a window is allowed and unused, the sender has time to hear of more; so it
 // is told seldom.
-bool Inflow::wants_grant(int64_t window) const {
+bool RecvEdge::wants_grant(int64_t window) const {
   if (!lacks_any() || granted_ >= segments_) return false;
   return state_ == State::kAwaited || granted_ - consumed_ <= window / 2;
 }
@@ -39,7 +39,7 @@ bool Inflow::wants_grant(int64_t window) const {
 // then: target - consumed, less what is promised already. Up to a window of that if the budget has
 // it, else one segment more than is here, which the oldest op's edges have in any case. A grant of
 // nothing new is none.
-std::optional<int64_t> Inflow::grant(const Terms& terms) {
+std::optional<int64_t> RecvEdge::grant(const GrantTerms& terms) {
   int64_t target = std::min(segments_, consumed_ + terms.window);
   const auto affordable = [&] {
     return budget_.get().fits((target - consumed_) * terms.bytes - promised_);
@@ -62,7 +62,7 @@ std::optional<int64_t> Inflow::grant(const Terms& terms) {
   return target;
 }
 
-void Inflow::stop() {
+void RecvEdge::stop() {
   kept_.clear();
   promise(0);
 }

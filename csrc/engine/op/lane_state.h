@@ -1,5 +1,5 @@
-// What all Runs of a lane share, asked without a call. The Executor owns it; a test makes one, and
-// moves its clock.
+// What all OpExecutions of a lane share, asked without a call. The Executor owns it; a test makes
+// one, and moves its clock.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 
 namespace ringdist {
 
-struct LaneState {
-  LaneState(Statistics& statistics, int64_t memory_limit)
+struct ProgressState {
+  ProgressState(Statistics& statistics, int64_t memory_limit)
       : statistics(statistics), promises(memory_limit) {}
 
-  TimePoint now = Clock::now();  // the only clock of Executor, Group and Run
+  TimePoint now = Clock::now();  // the only clock of Executor, Group and OpExecution
   Statistics& statistics;
   // Of what the driver makes and frees for each op.
-  Recycler memory;
-  PromiseBudget promises;
-  Tickets tickets;
+  FreeListResource memory;
+  GrantBudget promises;
+  CompletionTable tickets;
   WorkQueue work;
-  StoreChoice stores;
-  std::shared_ptr<Recorder> recorder;  // null: nothing is recorded
-  bool any_ended = false;              // some Group has a Run to free
+  StoreModeTuner stores;
+  std::shared_ptr<TraceRecorder> recorder;  // null: nothing is recorded
+  bool any_ended = false;                   // some Group has a OpExecution to free
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };
 

@@ -30,7 +30,7 @@ struct MessageHeader {
   int32_t source;
   int32_t destination;  // ranks in the group
   uint64_t nonce;       // the group
-  uint64_t op;          // its number; of sends and receives, a SendName
+  uint64_t op;          // its number; of sends and receives, a PointToPointId
   uint32_t edge;        // counts the sends of this op from source to destination
   uint32_t segment;
   uint64_t

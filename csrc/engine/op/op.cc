@@ -6,7 +6,7 @@ namespace ringdist {
 
 std::string Op::describe() const {
   if (const auto& endpoint = request.endpoint) {
-    const std::string other = endpoint->peer == Endpoint::kAnySource
+    const std::string other = endpoint->peer == Envelope::kAnySource
                                   ? "any rank"
                                   : "rank " + std::to_string(endpoint->peer);
     return (endpoint->sends ? "send to " : "recv from ") + other + ", tag " +

@@ -6,25 +6,25 @@
 
 namespace ringdist {
 
-void Outflow::sent() {
+void SendEdge::sent() {
   check(state_ == State::kOpen || state_ == State::kAsking, "a segment beyond the edge's last");
   ++next_;
   settle();
 }
 
-bool Outflow::ask() {
+bool SendEdge::ask() {
   check(state_ == State::kOpen || state_ == State::kAsking, "a grant for nothing");
   if (state_ == State::kAsking) return false;
   state_ = State::kAsking;
   return true;
 }
 
-void Outflow::grant(int64_t until) {
+void SendEdge::grant(int64_t until) {
   granted_ = std::max(granted_, until);
   if (state_ == State::kAsking) state_ = State::kOpen;
 }
 
-bool Outflow::complete(int64_t segment) {
+bool SendEdge::complete(int64_t segment) {
   check(segment < next_, "the end of a segment that was not sent");
   if (segment < completed_ || std::ranges::count(ahead_, segment) > 0) return false;
   if (segment != completed_) {
@@ -37,7 +37,7 @@ bool Outflow::complete(int64_t segment) {
   return true;
 }
 
-bool Outflow::forgive() {
+bool SendEdge::forgive() {
   if (completed_ == next_) return false;
   completed_ = next_;
   ahead_.clear();
@@ -45,7 +45,7 @@ bool Outflow::forgive() {
   return true;
 }
 
-void Outflow::settle() {
+void SendEdge::settle() {
   if (next_ == segments_) state_ = completed_ == segments_ ? State::kDone : State::kSent;
 }
 

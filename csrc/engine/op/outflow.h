@@ -9,7 +9,7 @@
 
 namespace ringdist {
 
-class Outflow {
+class SendEdge {
  public:
   enum class State : uint8_t {
     kOpen,    // has segments that have not been sent
@@ -18,11 +18,11 @@ class Outflow {
     kDone,    // and it needs none of them any more
   };
 
-  Outflow(const EdgeName& edge, int64_t segments) : edge_(edge), segments_(segments) {}
+  SendEdge(const EdgeId& edge, int64_t segments) : edge_(edge), segments_(segments) {}
 
   State state() const { return state_; }
   int peer() const { return edge_.peer; }
-  const EdgeName& edge() const { return edge_; }
+  const EdgeId& edge() const { return edge_; }
 
   // The first segment that has not been sent; `segments` when all have.
   int64_t next() const { return next_; }
@@ -47,7 +47,7 @@ class Outflow {
  private:
   void settle();
 
-  EdgeName edge_;
+  EdgeId edge_;
   int64_t segments_;
   State state_ = State::kOpen;
   int64_t next_ = 0;

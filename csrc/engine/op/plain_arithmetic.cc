@@ -17,7 +17,7 @@ constexpr size_t kTwinBytes = 16384;
 
 class PlainArithmetic final : public Arithmetic {
  public:
-  PlainArithmetic(const Op& op, int size, Stores stores, const ArithmeticMemory& memory)
+  PlainArithmetic(const Op& op, int size, StoreMode stores, const ArithmeticMemory& memory)
       : op_(op),
         size_(size),
         stores_(stores),
@@ -27,7 +27,7 @@ class PlainArithmetic final : public Arithmetic {
         gathered_(&memory.objects) {
     const int64_t count = op.schedule->scratch_count;
     if (count == 0) return;
-    scratch_memory_ = HeldBytes(pool_, static_cast<size_t>(count) * scratch_.element_size());
+    scratch_memory_ = PooledBuffer(pool_, static_cast<size_t>(count) * scratch_.element_size());
     scratch_.append(scratch_memory_.bytes().data(), count);
     if (op.request.kind == Collective::kBarrier)  // it sends its scratch as it is
       std::ranges::fill(scratch_memory_.bytes(), std::byte{0});
@@ -45,17 +45,18 @@ class PlainArithmetic final : public Arithmetic {
   size_t encode(int, int64_t, Bytes) override {
     check_failed("no codec", std::source_location::current());
   }
-  ConstBytes view(int step, int64_t segment, HeldBytes& held) override {
+  ConstBytes view(int step, int64_t segment, PooledBuffer& held) override {
     const Range part = range(step, segment);
     const ConstBytes bytes = contiguous(part, held);
     if (!held && part.buffer == BufferId::kScratch) held = scratch_memory_;
     return bytes;
   }
 
-  Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived, HeldBytes&) override;
+  Error reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
+               PooledBuffer&) override;
   void reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
                     Bytes twin) override;
-  Error place(int step, int64_t segment, ConstBytes arrived, HeldBytes&) override {
+  Error place(int step, int64_t segment, ConstBytes arrived, PooledBuffer&) override {
     const Range part = range(step, segment);
     const Bytes to = buffer(part.buffer).contiguous(part.offset, part.count);
     if (to.data() != nullptr)
@@ -64,7 +65,7 @@ class PlainArithmetic final : public Arithmetic {
       buffer(part.buffer).copy_from(part.offset, part.count, arrived.data());
     return {};
   }
-  Error copy(int step, int64_t segment, HeldBytes&) override;
+  Error copy(int step, int64_t segment, PooledBuffer&) override;
 
  private:
   const Step& description(int step) const { return op_.schedule->steps[step].step; }
@@ -75,19 +76,19 @@ class PlainArithmetic final : public Arithmetic {
     return slice(step, description(step).range, segment);
   }
   const Buffer& buffer(BufferId id) const;
-  ConstBytes contiguous(const Range& part, HeldBytes& held) const;
+  ConstBytes contiguous(const Range& part, PooledBuffer& held) const;
   void find_sources(int step, int64_t segment, std::span<const ConstBytes> arrived);
   void add_up(int step, std::byte* to, int64_t count) const;
 
   const Op& op_;
   const int size_;
-  const Stores stores_;
+  const StoreMode stores_;
   const std::shared_ptr<ScratchPool> pool_;
-  HeldBytes scratch_memory_;
+  PooledBuffer scratch_memory_;
   Buffer scratch_;
   // Of the segment that is being reduced.
   std::pmr::vector<const std::byte*> sources_;
-  std::pmr::vector<HeldBytes> gathered_;
+  std::pmr::vector<PooledBuffer> gathered_;
 };
 
 const Buffer& PlainArithmetic::buffer(BufferId id) const {
@@ -103,10 +104,10 @@ const Buffer& PlainArithmetic::buffer(BufferId id) const {
 }
 
 // Where a part straddles spans, a copy.
-ConstBytes PlainArithmetic::contiguous(const Range& part, HeldBytes& held) const {
+ConstBytes PlainArithmetic::contiguous(const Range& part, PooledBuffer& held) const {
   const Bytes lies = buffer(part.buffer).contiguous(part.offset, part.count);
   if (lies.data() != nullptr || part.count == 0) return lies;
-  held = HeldBytes(pool_, static_cast<size_t>(part.count) * scratch_.element_size());
+  held = PooledBuffer(pool_, static_cast<size_t>(part.count) * scratch_.element_size());
   buffer(part.buffer).copy_to(part.offset, part.count, held.bytes().data());
   return held.bytes();
 }
@@ -121,7 +122,7 @@ void PlainArithmetic::find_sources(int step, int64_t segment, std::span<const Co
     sources_[compiled.source_of_in[slot]] = arrived[slot].data();
   for (size_t s = 0; s < sources_.size(); ++s) {
     if (compiled.step.sources[s].peer >= 0) continue;
-    HeldBytes held;
+    PooledBuffer held;
     sources_[s] = contiguous(slice(step, compiled.step.sources[s].range, segment), held).data();
     if (held) gathered_.push_back(std::move(held));
   }
@@ -134,7 +135,7 @@ void PlainArithmetic::add_up(int step, std::byte* to, int64_t count) const {
 }
 
 Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
-                              HeldBytes&) {
+                              PooledBuffer&) {
   const Range part = range(step, segment);
   if (part.count == 0) return {};
   find_sources(step, segment, arrived);
@@ -143,7 +144,7 @@ Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
     add_up(step, to.data(), part.count);
     return {};
   }
-  const HeldBytes sum(pool_, message_bytes(step, segment));
+  const PooledBuffer sum(pool_, message_bytes(step, segment));
   add_up(step, sum.bytes().data(), part.count);
   buffer(part.buffer).copy_from(part.offset, part.count, sum.bytes().data());
   return {};
@@ -165,7 +166,7 @@ void PlainArithmetic::reduce_twice(int step, int64_t segment, std::span<const Co
   }
 }
 
-Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {
+Error PlainArithmetic::copy(int step, int64_t segment, PooledBuffer&) {
   const Range to = range(step, segment);
   const Range from = slice(step, description(step).sources[0].range, segment);
   int64_t at = 0;
@@ -184,7 +185,7 @@ Error PlainArithmetic::copy(int step, int64_t segment, HeldBytes&) {
 
 }  // namespace
 
-Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, Stores stores,
+Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, StoreMode stores,
                                     const ArithmeticMemory& memory) {
   return make_pooled<PlainArithmetic>(memory.objects, op, size, stores, memory);
 }

@@ -5,26 +5,26 @@
 
 namespace ringdist {
 
-Run::Run(Port& port, std::shared_ptr<Op> op, uint64_t number)
+OpExecution::OpExecution(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number)
     : state_(*this, port, std::move(op), number), sends_(state_), arrived_(&port.lane.memory) {}
 
-void Run::start() {
+void OpExecution::start() {
   state_.window.begin();
   if (state_.steps.all_done()) return state_.port.finished(*this);
   for (int step = 0; step < state_.steps.count(); ++step) queue(step);
   grant_unasked();
 }
 
-void Run::stop() {
+void OpExecution::stop() {
   if (!state_.ended()) state_.end();
 }
 
-void Run::work(int step) {
+void OpExecution::work(int step) {
   state_.taken(step);
   if (advance(step)) queue(step);
 }
 
-bool Run::advance(int step) {
+bool OpExecution::advance(int step) {
   if (state_.steps[step].done) return false;
   switch (compiled(step).step.kind) {
     case StepKind::kSend:
@@ -42,12 +42,12 @@ bool Run::advance(int step) {
   return false;
 }
 
-int Run::peer() const {
+int OpExecution::peer() const {
   const Step& only = compiled(0).step;
   return only.kind == StepKind::kSend ? only.to[0] : only.from;
 }
 
-void Run::hand_on(int step, int64_t segment, HeldBytes held) {
+void OpExecution::hand_on(int step, int64_t segment, PooledBuffer held) {
   const bool relays = compiled(step).step.kind == StepKind::kRelay;
   const int sender = relays ? step : compiled(step).consumer;
   if (!held || sender < 0) return;
@@ -55,11 +55,11 @@ void Run::hand_on(int step, int64_t segment, HeldBytes held) {
   if (!relays) queue(sender);
 }
 
-bool Run::advance_copy(int step) {
-  Steps::One& one = state_.steps[step];
+bool OpExecution::advance_copy(int step) {
+  StepProgress::StepState& one = state_.steps[step];
   if (!state_.steps.ready(step, one.written)) return false;
   wrote_ |= compiled(step).step.range.buffer == BufferId::kOutput;
-  HeldBytes held;
+  PooledBuffer held;
   if (const Error error = state_.arithmetic->copy(step, one.written, held)) {
     state_.fail(error);
     return false;
@@ -71,14 +71,14 @@ bool Run::advance_copy(int step) {
 
 // ---- receiving
 
-void Run::on_data(const MessageHeader& header, const Payload& payload) {
+void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
   const auto end = state_.op->schedule->inbound.find({header.source, header.edge});
   if (end == state_.op->schedule->inbound.end())
     return protocol_error(header, "an edge that this op does not have");
   const auto [step, slot] = end->second;
   if (!counts_agree(step, header)) return;
-  Steps::One& one = state_.steps[step];
-  Inflow& in = one.in[slot];
+  StepProgress::StepState& one = state_.steps[step];
+  RecvEdge& in = one.in[slot];
   const int64_t segment = header.segment;
   if (!in.expects(segment)) return protocol_error(header, "which is out of range or came before");
   if (!state_.arithmetic->accepts(step, segment, payload.size())) {
@@ -94,7 +94,7 @@ void Run::on_data(const MessageHeader& header, const Payload& payload) {
   if (segment == one.written && state_.steps.ready(step, segment) && arrived(step, segment, slot)) {
     consume(step, {slot, payload, early});
   } else {
-    HeldBytes copy = held_copy(state_.port.lane.scratch, payload.bytes());
+    PooledBuffer copy = held_copy(state_.port.lane.scratch, payload.bytes());
     if (!payload.held()) return;
     in.keep(segment, {std::move(copy), early});
     Statistics::add(state_.port.lane.statistics.messages_kept, 1);
@@ -103,21 +103,21 @@ void Run::on_data(const MessageHeader& header, const Payload& payload) {
   queue(step);
 }
 
-void Run::on_grant(const MessageHeader& header) {
+void OpExecution::on_grant(const MessageHeader& header) {
   const auto end = state_.op->schedule->outbound.find({header.source, header.edge});
   if (end == state_.op->schedule->outbound.end())
     return protocol_error(header, "a grant for an edge that this op does not have");
   sends_.on_grant(end->second.step, end->second.slot, header.segment);
 }
 
-bool Run::arrived(int step, int64_t segment, int but_for) const {
+bool OpExecution::arrived(int step, int64_t segment, int but_for) const {
   const auto& in = state_.steps[step].in;
   for (size_t slot = 0; slot < in.size(); ++slot)
     if (static_cast<int>(slot) != but_for && !in[slot].has(segment)) return false;
   return true;
 }
 
-bool Run::advance_receive(int step) {
+bool OpExecution::advance_receive(int step) {
   const int64_t segment = state_.steps[step].written;
   if (segment == compiled(step).segments || !arrived(step, segment, -1) ||
       !state_.steps.ready(step, segment))
@@ -126,8 +126,8 @@ bool Run::advance_receive(int step) {
   return true;
 }
 
-void Run::consume(int step, const Direct& direct) {
-  Steps::One& one = state_.steps[step];
+void OpExecution::consume(int step, const Direct& direct) {
+  StepProgress::StepState& one = state_.steps[step];
   const int64_t segment = one.written;
   arrived_.clear();
   for (size_t slot = 0; slot < one.in.size(); ++slot)
@@ -137,7 +137,7 @@ void Run::consume(int step, const Direct& direct) {
   const Step& what = compiled(step).step;
   wrote_ |= what.range.buffer == BufferId::kOutput && what.range.count > 0;
   const bool left = reduce_and_send(step, segment, direct.payload);
-  HeldBytes held;
+  PooledBuffer held;
   Error error;
   if (!left)
     error = what.kind == StepKind::kReduce
@@ -153,11 +153,11 @@ void Run::consume(int step, const Direct& direct) {
 }
 
 // Stores a sum to where the send that follows leaves from, too, if that can go now.
-bool Run::reduce_and_send(int step, int64_t segment, const Payload& direct) {
+bool OpExecution::reduce_and_send(int step, int64_t segment, const Payload& direct) {
   const int sender = compiled(step).consumer;
   if (sender < 0 || state_.op->request.blocks || compiled(step).step.kind != StepKind::kReduce)
     return false;
-  HeldBytes held;
+  PooledBuffer held;
   const ConstBytes sum = state_.arithmetic->view(sender, segment, held);
   if (held || !sends_.would_copy(sender, segment, sum)) return false;
   return sends_.send_staged(sender, sum.size(), [&](Bytes twin) -> std::optional<size_t> {
@@ -167,14 +167,14 @@ bool Run::reduce_and_send(int step, int64_t segment, const Payload& direct) {
   });
 }
 
-void Run::count_consumed(int step, const Direct& direct) {
-  Steps::One& one = state_.steps[step];
+void OpExecution::count_consumed(int step, const Direct& direct) {
+  StepProgress::StepState& one = state_.steps[step];
   const int64_t segment = one.written - 1;
   for (size_t slot = 0; slot < one.in.size(); ++slot) {
-    Inflow& in = one.in[slot];
+    RecvEdge& in = one.in[slot];
     const bool is_direct = static_cast<int>(slot) == direct.slot;
     if (is_direct ? direct.early : in.kept(segment).early) {
-      EarlyCredit& credit = state_.port.flow.early[in.peer()];
+      EagerCredit& credit = state_.port.flow.early[in.peer()];
       credit.consumed(arrived_[slot].size());
       if (credit.must_report()) state_.port.report_credit(in.peer());
     }
@@ -186,13 +186,13 @@ void Run::count_consumed(int step, const Direct& direct) {
 // Senders that start at once (with their first edge to us) and have more for us than their early
 // credit, or than a slow link lets them send unasked, are told before they ask: where ranks share
 // cores, an answer may take a time slice.
-void Run::grant_unasked() {
+void OpExecution::grant_unasked() {
   if (state_.op->request.endpoint) return;
   for (int step = 0; step < state_.steps.count(); ++step) {
     const CompiledStep& what = compiled(step);
     if (what.in.empty() || !what.after.empty()) continue;
     const bool fits = what.segments * promise_bytes(step) <= state_.port.flow.early_window;
-    for (Inflow& in : state_.steps[step].in) {
+    for (RecvEdge& in : state_.steps[step].in) {
       if (fits && what.segments <= state_.window.unasked(step, in.peer())) continue;
       if (in.edge().edge == 0) grant(step, in, /*unasked=*/true);
     }
@@ -201,7 +201,7 @@ void Run::grant_unasked() {
 
 // An edge asks by its first data or by a request; single-segment edges that came on early credit
 // never need a grant.
-void Run::grant(int step, Inflow& in, bool unasked) {
+void OpExecution::grant(int step, RecvEdge& in, bool unasked) {
   const int64_t window = state_.window.segments(step, in.peer());
   if (state_.ended() || !in.wants_grant(window)) return;
   const auto until = in.grant(
@@ -217,7 +217,7 @@ void Run::grant(int step, Inflow& in, bool unasked) {
   state_.port.send_control(header);
 }
 
-void Run::on_request(const MessageHeader& header) {
+void OpExecution::on_request(const MessageHeader& header) {
   const auto end = state_.op->schedule->inbound.find({header.source, header.edge});
   if (end == state_.op->schedule->inbound.end())
     return protocol_error(header, "a request for an edge that this op does not have");
@@ -227,16 +227,16 @@ void Run::on_request(const MessageHeader& header) {
   grant(step, state_.steps[step].in[slot]);
 }
 
-void Run::grant_waiting() {
+void OpExecution::grant_waiting() {
   for (int step = 0; step < state_.steps.count(); ++step)
-    for (Inflow& in : state_.steps[step].in)
-      if (in.state() == Inflow::State::kAwaited) grant(step, in);
+    for (RecvEdge& in : state_.steps[step].in)
+      if (in.state() == RecvEdge::State::kAwaited) grant(step, in);
 }
 
 // ---- words
 
 // Ranks of an op with parts of their own sizes can compare them edge by edge only.
-bool Run::counts_agree(int step, const MessageHeader& header) {
+bool OpExecution::counts_agree(int step, const MessageHeader& header) {
   const int64_t expected = compiled(step).step.range.count;
   if (!carries_fingerprint(header) || !header.fingerprint.of_edge ||
       header.fingerprint.count == expected)
@@ -250,7 +250,7 @@ bool Run::counts_agree(int step, const MessageHeader& header) {
   return false;
 }
 
-void Run::protocol_error(const MessageHeader& header, const std::string& what) {
+void OpExecution::protocol_error(const MessageHeader& header, const std::string& what) {
   state_.fail(Error(ErrorKind::kProtocol, "rank " + std::to_string(header.source) +
                                               " sent segment " + std::to_string(header.segment) +
                                               " of edge " + std::to_string(header.edge) + ", " +

@@ -21,13 +21,13 @@
 
 namespace ringdist {
 
-class Run {
+class OpExecution {
  public:
   // `number` is the op's on the wire.
-  Run(Port& port, std::shared_ptr<Op> op, uint64_t number);
-  ~Run() { stop(); }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  OpExecution(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number);
+  ~OpExecution() { stop(); }
+  OpExecution(const OpExecution&) = delete;
+  OpExecution& operator=(const OpExecution&) = delete;
 
   // Queues every step that can run.
   void start();
@@ -79,7 +79,7 @@ class Run {
   bool advance_copy(int step);
   bool advance_receive(int step);
   // Gives `held` to the step that is to send it.
-  void hand_on(int step, int64_t segment, HeldBytes held);
+  void hand_on(int step, int64_t segment, PooledBuffer held);
 
   bool arrived(int step, int64_t segment, int but_for) const;
   // Consumes the next segment of a step, all of whose sources have arrived: kept, but for `direct`.
@@ -87,7 +87,7 @@ class Run {
   bool reduce_and_send(int step, int64_t segment, const Payload& direct);
   // After it: gives back what it took of the peers' credit.
   void count_consumed(int step, const Direct& direct);
-  void grant(int step, Inflow& in, bool unasked = false);
+  void grant(int step, RecvEdge& in, bool unasked = false);
   void grant_unasked();
   int64_t promise_bytes(int step) {
     return static_cast<int64_t>(state_.arithmetic->most_bytes(step));
@@ -96,16 +96,16 @@ class Run {
   bool counts_agree(int step, const MessageHeader& header);
   void protocol_error(const MessageHeader& header, const std::string& what);
 
-  RunState state_;
-  Sends sends_;
+  ExecutionState state_;
+  SegmentSender sends_;
   std::pmr::vector<ConstBytes> arrived_;  // of the segment that is being consumed, by slot
   bool wrote_ = false;
 };
 
-using RunPtr = Pooled<Run>;
+using OpExecutionPtr = Pooled<OpExecution>;
 
-inline RunPtr make_run(Port& port, std::shared_ptr<Op> op, uint64_t number) {
-  return make_pooled<Run>(port.lane.memory, port, std::move(op), number);
+inline OpExecutionPtr make_run(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number) {
+  return make_pooled<OpExecution>(port.lane.memory, port, std::move(op), number);
 }
 
 }  // namespace ringdist

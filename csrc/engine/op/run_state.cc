@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-Pooled<Arithmetic> make_arithmetic(const Op& op, Port& port, Stores stores) {
+Pooled<Arithmetic> make_arithmetic(const Op& op, ExecutionDelegate& port, StoreMode stores) {
   const ArithmeticMemory memory{port.lane.memory, port.lane.scratch};
   return op.request.blocks ? coded_arithmetic(op, port.flow.rank, port.flow.size, memory)
                            : plain_arithmetic(op, port.flow.size, stores, memory);
@@ -17,7 +17,8 @@ int64_t output_bytes(const Op& op) {
 
 }  // namespace
 
-RunState::RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number)
+ExecutionState::ExecutionState(OpExecution& run, ExecutionDelegate& port, std::shared_ptr<Op> op,
+                               uint64_t number)
     : run(run),
       port(port),
       op(std::move(op)),
@@ -28,29 +29,29 @@ RunState::RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number
       window(*this->op, *arithmetic, port.flow),
       last_progress(port.lane.now) {}
 
-void RunState::end() {
+void ExecutionState::end() {
   ended_ = true;
   window.end(port.lane.now);
   steps.stop();
   if (queued_ > 0) port.lane.work.forget(run);
   if (tickets_ > 0)
-    port.lane.tickets.disown(run, [this](const SentSegment& sent, Ticket ticket) {
+    port.lane.tickets.disown(run, [this](const SentSegment& sent, SendId ticket) {
       port.withdraw(steps[sent.step].out[sent.target].peer(), ticket);
     });
 }
 
-void RunState::queue(int step) {
+void ExecutionState::queue(int step) {
   if (ended_ || std::exchange(steps[step].queued, true)) return;
   ++queued_;
   port.lane.work.push(run, step);
 }
 
-void RunState::taken(int step) {
+void ExecutionState::taken(int step) {
   --queued_;
   steps[step].queued = false;
 }
 
-void RunState::after_progress(int step) {
+void ExecutionState::after_progress(int step) {
   last_progress = port.lane.now;
   for (const int waiting : compiled(step).before) queue(waiting);
   if (!steps.settle(step) || !steps.all_done()) return;
@@ -58,7 +59,8 @@ void RunState::after_progress(int step) {
   port.finished(run);
 }
 
-Ticket RunState::issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory) {
+SendId ExecutionState::issue(int step, int target, int64_t segment,
+                             std::shared_ptr<const void> memory) {
   ++tickets_;
   return port.lane.tickets.issue({&run, step, target, segment}, std::move(memory));
 }

@@ -1,4 +1,4 @@
-// What both halves of a Run work on: the op, how far its steps have come, and the way out.
+// What both halves of a OpExecution work on: the op, how far its steps have come, and the way out.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -15,11 +15,12 @@
 
 namespace ringdist {
 
-class RunState {
+class ExecutionState {
  public:
-  RunState(Run& run, Port& port, std::shared_ptr<Op> op, uint64_t number);
-  RunState(const RunState&) = delete;
-  RunState& operator=(const RunState&) = delete;
+  ExecutionState(OpExecution& run, ExecutionDelegate& port, std::shared_ptr<Op> op,
+                 uint64_t number);
+  ExecutionState(const ExecutionState&) = delete;
+  ExecutionState& operator=(const ExecutionState&) = delete;
 
   const CompiledStep& compiled(int step) const { return steps.compiled(step); }
   bool ended() const { return ended_; }
@@ -33,17 +34,17 @@ class RunState {
   // A segment of the step was written, or its send has ended.
   void after_progress(int step);
   // A send is about to leave. It counts also if it is not issued: the op ends then.
-  Ticket issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory);
+  SendId issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory);
   void ticket_home() { --tickets_; }
   void fail(const Error& error) { port.fail(error.prefixed(op->describe() + ": ")); }
 
-  Run& run;
-  Port& port;
+  OpExecution& run;
+  ExecutionDelegate& port;
   const std::shared_ptr<Op> op;
   const uint64_t number;  // the op's on the wire
-  const StoreChoice::Trial trial;
+  const StoreModeTuner::Trial trial;
   const Pooled<Arithmetic> arithmetic;
-  Steps steps;
+  StepProgress steps;
   EdgeWindow window;
   TimePoint last_progress;
 

@@ -10,20 +10,20 @@ namespace ringdist {
 
 // Own values of a compressed op, where they leave from; what a producer or another rank has encoded
 // is sent as it is.
-bool Sends::encodes(int step) const {
+bool SegmentSender::encodes(int step) const {
   const CompiledStep& compiled = state_.compiled(step);
   return state_.op->request.blocks && compiled.step.kind == StepKind::kSend &&
          compiled.producer < 0;
 }
 
-bool Sends::is_next_of_all(int step, int64_t segment) const {
-  return std::ranges::all_of(state_.steps[step].out, [segment](const Outflow& out) {
+bool SegmentSender::is_next_of_all(int step, int64_t segment) const {
+  return std::ranges::all_of(state_.steps[step].out, [segment](const SendEdge& out) {
     return !out.all_sent() && out.next() == segment;
   });
 }
 
-bool Sends::advance(int step) {
-  Steps::One& one = state_.steps[step];
+bool SegmentSender::advance(int step) {
+  StepProgress::StepState& one = state_.steps[step];
   if (one.out.empty()) return false;
   if (encodes(step)) return advance_encoded(step);
   if (const ConstBytes payload = to_be_shared(step); !payload.empty())
@@ -38,8 +38,8 @@ bool Sends::advance(int step) {
 }
 
 // Encodes the next segment once, straight into the transport's memory, for all targets together.
-bool Sends::advance_encoded(int step) {
-  const Outflow& first = state_.steps[step].out[0];
+bool SegmentSender::advance_encoded(int step) {
+  const SendEdge& first = state_.steps[step].out[0];
   const int64_t segment = first.next();
   if (first.all_sent() || !state_.steps.ready(step, segment)) return false;
   return send_staged(step, state_.arithmetic->message_bytes(step, segment),
@@ -47,29 +47,29 @@ bool Sends::advance_encoded(int step) {
 }
 
 // The next segment, where the transport would copy it for each of several targets; else nothing.
-ConstBytes Sends::to_be_shared(int step) const {
+ConstBytes SegmentSender::to_be_shared(int step) const {
   const auto& out = state_.steps[step].out;
   const int64_t segment = out[0].next();
   if (out.size() == 1 || out[0].all_sent() || state_.op->request.blocks ||
       !state_.steps.is_there(step, segment))
     return {};
-  HeldBytes held;  // of what lies in pieces each gets a copy all the same
+  PooledBuffer held;  // of what lies in pieces each gets a copy all the same
   const ConstBytes payload = state_.arithmetic->view(step, segment, held);
   return !held && would_copy(step, segment, payload) ? payload : ConstBytes();
 }
 
-bool Sends::would_copy(int step, int64_t segment, ConstBytes payload) const {
+bool SegmentSender::would_copy(int step, int64_t segment, ConstBytes payload) const {
   return is_next_of_all(step, segment) && state_.port.stages(state_.compiled(step).out, payload);
 }
 
 // Sends the target's next segment from the op's memory, or what has been encoded of it.
-bool Sends::send_segment(int step, int target) {
-  Steps::One& one = state_.steps[step];
-  Outflow& out = one.out[target];
+bool SegmentSender::send_segment(int step, int target) {
+  StepProgress::StepState& one = state_.steps[step];
+  SendEdge& out = one.out[target];
   if (one.done || out.all_sent()) return false;
   const int64_t segment = out.next();
   if (!state_.steps.is_there(step, segment)) return false;
-  HeldBytes held;
+  PooledBuffer held;
   ConstBytes payload;
   const auto encoded = one.held.find(segment);
   if (encoded != one.held.end()) {
@@ -83,7 +83,7 @@ bool Sends::send_segment(int step, int target) {
   if (!may_send(step, target, payload.size(), early)) return false;
   out.sent();
   if (encoded != one.held.end() &&
-      std::ranges::all_of(one.out, [&](const Outflow& each) { return each.next() > segment; }))
+      std::ranges::all_of(one.out, [&](const SendEdge& each) { return each.next() > segment; }))
     one.held.erase(encoded);
   std::shared_ptr<const void> memory = state_.op;
   if (held) memory = held.owner();
@@ -92,7 +92,7 @@ bool Sends::send_segment(int step, int target) {
   return true;
 }
 
-bool Sends::room_for_all(int step, size_t most) {
+bool SegmentSender::room_for_all(int step, size_t most) {
   const auto& out = state_.steps[step].out;
   headers_.clear();
   for (int target = 0; target < static_cast<int>(out.size()); ++target) {
@@ -103,20 +103,20 @@ bool Sends::room_for_all(int step, size_t most) {
   return true;
 }
 
-void Sends::issue_all(int step, const Staged& staged) {
+void SegmentSender::issue_all(int step, const StagedMessage& staged) {
   tickets_.clear();
   for (int target = 0; target < static_cast<int>(headers_.size()); ++target)
     tickets_.push_back(state_.issue(step, target, headers_[target].segment, staged.block.owner()));
 }
 
-void Sends::commit(int step, const Staged& staged, size_t used) {
-  for (Outflow& out : state_.steps[step].out) out.sent();
+void SegmentSender::commit(int step, const StagedMessage& staged, size_t used) {
+  for (SendEdge& out : state_.steps[step].out) out.sent();
   state_.port.commit(staged, used, headers_, tickets_);
 }
 
 // By the edge's grant, else by the pair's early credit; else asks for a grant, once.
-bool Sends::may_send(int step, int target, size_t bytes, bool& early) {
-  Outflow& out = state_.steps[step].out[target];
+bool SegmentSender::may_send(int step, int target, size_t bytes, bool& early) {
+  SendEdge& out = state_.steps[step].out[target];
   early = !out.granted();
   if (!early) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
@@ -135,9 +135,9 @@ bool Sends::may_send(int step, int target, size_t bytes, bool& early) {
   return false;
 }
 
-MessageHeader Sends::header(int step, int target, int64_t segment, bool early) const {
+MessageHeader SegmentSender::header(int step, int target, int64_t segment, bool early) const {
   const Op& op = *state_.op;
-  const EdgeName& edge = state_.steps[step].out[target].edge();
+  const EdgeId& edge = state_.steps[step].out[target].edge();
   MessageHeader header{};
   header.type = MessageType::kData;
   header.early = early;
@@ -153,21 +153,21 @@ MessageHeader Sends::header(int step, int target, int64_t segment, bool early) c
   return header;
 }
 
-void Sends::on_sent(int step, int target, int64_t segment, const Error& error) {
+void SegmentSender::on_sent(int step, int target, int64_t segment, const Error& error) {
   state_.ticket_home();
-  Outflow& out = state_.steps[step].out[target];
+  SendEdge& out = state_.steps[step].out[target];
   if (segment < out.completed()) return;  // forgiven
   if (error && !state_.port.gone(out.peer())) return state_.port.send_failed(out.peer(), error);
   if (out.complete(segment)) state_.after_progress(step);
 }
 
-void Sends::forgive(int peer) {
+void SegmentSender::forgive(int peer) {
   for (int step = 0; step < state_.steps.count(); ++step)
-    for (Outflow& out : state_.steps[step].out)
+    for (SendEdge& out : state_.steps[step].out)
       if (!state_.ended() && out.peer() == peer && out.forgive()) state_.after_progress(step);
 }
 
-void Sends::on_grant(int step, int target, int64_t until) {
+void SegmentSender::on_grant(int step, int target, int64_t until) {
   state_.steps[step].out[target].grant(until);
   state_.queue(step);
 }

@@ -1,6 +1,6 @@
-// The sending half of a Run. A segment leaves when it is there and its receiver has room: out of
-// the op's memory, or written where it leaves from - what is encoded, what goes to several, and
-// sums that their reduce stores twice.
+// The sending half of a OpExecution. A segment leaves when it is there and its receiver has room:
+// out of the op's memory, or written where it leaves from - what is encoded, what goes to several,
+// and sums that their reduce stores twice.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -15,12 +15,12 @@
 
 namespace ringdist {
 
-class Sends {
+class SegmentSender {
  public:
-  explicit Sends(RunState& state)
+  explicit SegmentSender(ExecutionState& state)
       : state_(state), headers_(&state.port.lane.memory), tickets_(&state.port.lane.memory) {}
-  Sends(const Sends&) = delete;
-  Sends& operator=(const Sends&) = delete;
+  SegmentSender(const SegmentSender&) = delete;
+  SegmentSender& operator=(const SegmentSender&) = delete;
 
   // At most a segment to each target of the step. True if any left.
   bool advance(int step);
@@ -30,7 +30,7 @@ class Sends {
   template <typename Write>
   bool send_staged(int step, size_t most, const Write& write) {
     if (!room_for_all(step, most)) return false;
-    const Staged staged = state_.port.reserve(state_.compiled(step).out, most);
+    const StagedMessage staged = state_.port.reserve(state_.compiled(step).out, most);
     std::optional<size_t> used;
     try {
       used = write(staged.bytes);
@@ -66,14 +66,14 @@ class Sends {
   bool send_segment(int step, int target);
   bool may_send(int step, int target, size_t bytes, bool& early);
   bool room_for_all(int step, size_t most);
-  void issue_all(int step, const Staged& staged);
-  void commit(int step, const Staged& staged, size_t used);
+  void issue_all(int step, const StagedMessage& staged);
+  void commit(int step, const StagedMessage& staged, size_t used);
   MessageHeader header(int step, int target, int64_t segment, bool early) const;
 
-  RunState& state_;
+  ExecutionState& state_;
   // Of the segment that is about to leave for all targets of a step.
   std::pmr::vector<MessageHeader> headers_;
-  std::pmr::vector<Ticket> tickets_;
+  std::pmr::vector<SendId> tickets_;
   bool has_waited_for_credit_ = false;
 };
 

@@ -4,8 +4,8 @@
 
 namespace ringdist {
 
-Steps::Steps(const CompiledSchedule& schedule, PromiseBudget& budget,
-             std::pmr::memory_resource& memory)
+StepProgress::StepProgress(const CompiledSchedule& schedule, GrantBudget& budget,
+                           std::pmr::memory_resource& memory)
     : schedule_(schedule),
       inflows_(&memory),
       outflows_(&memory),
@@ -15,26 +15,26 @@ Steps::Steps(const CompiledSchedule& schedule, PromiseBudget& budget,
   outflows_.reserve(schedule.outbound.size());
   for (int step = 0; step < count(); ++step) {
     const CompiledStep& what = compiled(step);
-    One& one = (*this)[step];
-    for (const EdgeName& edge : what.in) inflows_.emplace_back(edge, what.segments, budget);
-    for (const EdgeName& edge : what.out) outflows_.emplace_back(edge, what.segments);
+    StepState& one = (*this)[step];
+    for (const EdgeId& edge : what.in) inflows_.emplace_back(edge, what.segments, budget);
+    for (const EdgeId& edge : what.out) outflows_.emplace_back(edge, what.segments);
     one.in = std::span(inflows_).last(what.in.size());
     one.out = std::span(outflows_).last(what.out.size());
   }
 }
 
 // Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
-int64_t Steps::progress_of(int step, bool finished) const {
-  const One& one = (*this)[step];
+int64_t StepProgress::progress_of(int step, bool finished) const {
+  const StepState& one = (*this)[step];
   int64_t segments = writes(step) ? one.written : compiled(step).segments;
   if (finished || !writes(step))
-    for (const Outflow& out : one.out) segments = std::min(segments, out.completed());
+    for (const SendEdge& out : one.out) segments = std::min(segments, out.completed());
   return std::min(compiled(step).step.range.count, segments * schedule_.segment_count);
 }
 
 // The segment ends at element `end` of its range, which is element `end + shift` of the range that
 // it depends on: those before it must be there, as far as that range reaches.
-bool Steps::ready(int step, int64_t segment) const {
+bool StepProgress::ready(int step, int64_t segment) const {
   const CompiledStep& what = compiled(step);
   if (!std::ranges::all_of(what.step.follows, [this](int before) { return complete(before); }))
     return false;
@@ -45,59 +45,59 @@ bool Steps::ready(int step, int64_t segment) const {
   });
 }
 
-bool Steps::complete(int step) const {
-  const One& one = (*this)[step];
+bool StepProgress::complete(int step) const {
+  const StepState& one = (*this)[step];
   if (writes(step) && one.written < compiled(step).segments) return false;
   return std::ranges::all_of(
-      one.out, [](const Outflow& out) { return out.state() == Outflow::State::kDone; });
+      one.out, [](const SendEdge& out) { return out.state() == SendEdge::State::kDone; });
 }
 
-bool Steps::settle(int step) {
-  One& one = (*this)[step];
+bool StepProgress::settle(int step) {
+  StepState& one = (*this)[step];
   if (one.done || !complete(step)) return false;
   one.done = true;
   --unfinished_;
   return true;
 }
 
-bool Steps::waits_for(int peer) const {
-  return std::ranges::any_of(steps_, [peer](const One& one) {
+bool StepProgress::waits_for(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const StepState& one) {
     return std::ranges::any_of(
-        one.in, [peer](const Inflow& in) { return in.peer() == peer && in.lacks_any(); });
+        one.in, [peer](const RecvEdge& in) { return in.peer() == peer && in.lacks_any(); });
   });
 }
 
-bool Steps::owes(int peer) const {
-  return std::ranges::any_of(steps_, [peer](const One& one) {
+bool StepProgress::owes(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const StepState& one) {
     return std::ranges::any_of(
-        one.out, [peer](const Outflow& out) { return out.peer() == peer && !out.all_sent(); });
+        one.out, [peer](const SendEdge& out) { return out.peer() == peer && !out.all_sent(); });
   });
 }
 
-std::string Steps::dump() const {
+std::string StepProgress::dump() const {
   std::string out;
   for (int step = 0; step < count(); ++step) {
-    const One& one = (*this)[step];
+    const StepState& one = (*this)[step];
     if (one.done) continue;
     const std::string where = "\n    step " + std::to_string(step);
     const std::string of = " of " + std::to_string(compiled(step).segments);
-    for (const Inflow& in : one.in)
+    for (const RecvEdge& in : one.in)
       out += where + ": from rank " + std::to_string(in.peer()) + ", segment " +
              std::to_string(one.written) + of + ", kept " + std::to_string(in.kept_count()) +
              ", granted " + std::to_string(in.granted_until());
-    for (const Outflow& to : one.out)
+    for (const SendEdge& to : one.out)
       out += where + ": to rank " + std::to_string(to.peer()) + ", sent " +
              std::to_string(to.next()) + of + ", completed " + std::to_string(to.completed()) +
              ", credit to segment " + std::to_string(to.granted_until()) +
-             (to.state() == Outflow::State::kAsking ? ", asked for more" : "");
+             (to.state() == SendEdge::State::kAsking ? ", asked for more" : "");
   }
   return out;
 }
 
-void Steps::stop() {
-  for (One& one : steps_) {
+void StepProgress::stop() {
+  for (StepState& one : steps_) {
     one.held.clear();
-    for (Inflow& in : one.in) in.stop();
+    for (RecvEdge& in : one.in) in.stop();
   }
 }
 

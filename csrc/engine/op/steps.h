@@ -16,25 +16,26 @@
 
 namespace ringdist {
 
-class Steps {
+class StepProgress {
  public:
-  struct One {
+  struct StepState {
     int64_t written = 0;  // segments received, reduced or copied
-    std::span<Inflow> in;
-    std::span<Outflow> out;
+    std::span<RecvEdge> in;
+    std::span<SendEdge> out;
     // What was encoded, here or by the rank that we relay for, until all targets were sent it.
-    std::map<int64_t, HeldBytes> held;
+    std::map<int64_t, PooledBuffer> held;
     bool queued = false;
     bool done = false;
   };
 
   // `memory` outlives it.
-  Steps(const CompiledSchedule& schedule, PromiseBudget& budget, std::pmr::memory_resource& memory);
+  StepProgress(const CompiledSchedule& schedule, GrantBudget& budget,
+               std::pmr::memory_resource& memory);
 
   int count() const { return static_cast<int>(steps_.size()); }
   bool all_done() const { return unfinished_ == 0; }
-  One& operator[](int step) { return steps_[static_cast<size_t>(step)]; }
-  const One& operator[](int step) const { return steps_[static_cast<size_t>(step)]; }
+  StepState& operator[](int step) { return steps_[static_cast<size_t>(step)]; }
+  const StepState& operator[](int step) const { return steps_[static_cast<size_t>(step)]; }
   const CompiledStep& compiled(int step) const {
     return schedule_.steps[static_cast<size_t>(step)];
   }
@@ -61,9 +62,9 @@ class Steps {
   bool complete(int step) const;
 
   const CompiledSchedule& schedule_;
-  std::pmr::vector<Inflow> inflows_;  // of all steps, in their order
-  std::pmr::vector<Outflow> outflows_;
-  std::pmr::vector<One> steps_;
+  std::pmr::vector<RecvEdge> inflows_;  // of all steps, in their order
+  std::pmr::vector<SendEdge> outflows_;
+  std::pmr::vector<StepState> steps_;
   int unfinished_;
 };
 

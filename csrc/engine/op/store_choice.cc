@@ -13,21 +13,21 @@ constexpr int kForgetting = 64;  // by a 64th with each op
 
 }  // namespace
 
-StoreChoice::Trial StoreChoice::begin(Collective kind, int64_t bytes, TimePoint now) {
+StoreModeTuner::Trial StoreModeTuner::begin(Collective kind, int64_t bytes, TimePoint now) {
   if (bytes < kLongBytes) return {};
   const auto log2 = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(bytes)) - 1);
   const size_t of = static_cast<size_t>(kind) * kSizes + log2;
   Known& known = known_[of];
   const uint32_t turn = known.ops++;
-  auto stores = known.shortest[1] < known.shortest[0] ? Stores::kStreaming : Stores::kCached;
+  auto stores = known.shortest[1] < known.shortest[0] ? StoreMode::kStreaming : StoreMode::kCached;
   if (turn < kFirst)
-    stores = turn % 2 == 0 ? Stores::kCached : Stores::kStreaming;
+    stores = turn % 2 == 0 ? StoreMode::kCached : StoreMode::kStreaming;
   else if (turn % kBetweenTries == 0)
-    stores = stores == Stores::kCached ? Stores::kStreaming : Stores::kCached;
+    stores = stores == StoreMode::kCached ? StoreMode::kStreaming : StoreMode::kCached;
   return {stores, of, now};
 }
 
-void StoreChoice::ended(const Trial& trial, TimePoint now) {
+void StoreModeTuner::ended(const Trial& trial, TimePoint now) {
   if (!trial.of) return;
   Duration& shortest = known_[*trial.of].shortest[static_cast<size_t>(trial.stores)];
   const Duration took = now - trial.began;

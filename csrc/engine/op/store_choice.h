@@ -16,13 +16,13 @@
 
 namespace ringdist {
 
-class StoreChoice {
+class StoreModeTuner {
  public:
   // Less may still lie in a cache when it is read.
   static constexpr int64_t kLongBytes = int64_t{16} << 20;
 
   struct Trial {
-    Stores stores = Stores::kCached;
+    StoreMode stores = StoreMode::kCached;
     std::optional<size_t> of;  // none: it is not timed
     TimePoint began;
   };
@@ -37,7 +37,7 @@ class StoreChoice {
   static constexpr size_t kSizes = 64;  // log2
   struct Known {
     std::array<Duration, 2>
-        shortest{};  // by Stores; grows with each op, as what was may be no more
+        shortest{};  // by StoreMode; grows with each op, as what was may be no more
     uint32_t ops = 0;
   };
 

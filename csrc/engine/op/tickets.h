@@ -1,5 +1,5 @@
 // The sends on their way: of each, whose it is and what keeps its memory alive. What comes home
-// after its Run has ended is dropped, but for the memory, which is let go then.
+// after its OpExecution has ended is dropped, but for the memory, which is let go then.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -15,23 +15,23 @@
 
 namespace ringdist {
 
-class Run;
+class OpExecution;
 
-// A segment of an edge, to the Run that sends it.
+// A segment of an edge, to the OpExecution that sends it.
 struct SentSegment {
-  Run* run = nullptr;
+  OpExecution* run = nullptr;
   int step = 0;
   int target = 0;
   int64_t segment = 0;
 };
 
-class Tickets {
+class CompletionTable {
  public:
   // `turns`: how often each place has been used already; for tests.
-  explicit Tickets(uint32_t turns = 0) : turns_(turns) {}
+  explicit CompletionTable(uint32_t turns = 0) : turns_(turns) {}
 
   // `memory`, which may be nobody's, is held until the ticket comes home.
-  Ticket issue(const SentSegment& what, std::shared_ptr<const void> memory) {
+  SendId issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
       entries_.emplace_back().turn = turns_;
       const auto slot = static_cast<uint32_t>(entries_.size() - 1);
@@ -53,24 +53,24 @@ class Tickets {
     return make(entry.turn, slot);
   }
 
-  struct Home {
-    SentSegment what;                    // of nobody's, where its Run has ended
-    std::shared_ptr<const void> memory;  // until the Run has heard of it
+  struct CompletedSend {
+    SentSegment what;                    // of nobody's, where its OpExecution has ended
+    std::shared_ptr<const void> memory;  // until the OpExecution has heard of it
   };
   // It has come home. Nothing for one that is not out: kNoTicket, or one that has been home before.
-  std::optional<Home> redeem(Ticket ticket) {
+  std::optional<CompletedSend> redeem(SendId ticket) {
     const auto slot = static_cast<uint32_t>(ticket);
     if (slot >= entries_.size()) return std::nullopt;
     Entry& entry = entries_[slot];
     if (ticket != make(entry.turn, slot) || !entry.out) return std::nullopt;
     entry.out = false;
     free_.push_back(slot);
-    return Home{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
+    return CompletedSend{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
   }
 
-  // The Run ends with sends on their way. `each` hears of them, and may bring none home.
+  // The OpExecution ends with sends on their way. `each` hears of them, and may bring none home.
   template <typename Each>
-  void disown(const Run& run, const Each& each) {
+  void disown(const OpExecution& run, const Each& each) {
     for (uint32_t slot = 0; slot < entries_.size(); ++slot) {
       Entry& entry = entries_[slot];
       if (entry.what.run != &run) continue;
@@ -88,7 +88,7 @@ class Tickets {
     bool out = false;
     uint32_t turn = 0;  // how often the slot has been used: an old ticket is told from a new one
   };
-  static Ticket make(uint32_t turn, uint32_t slot) { return Ticket{turn} << 32 | slot; }
+  static SendId make(uint32_t turn, uint32_t slot) { return SendId{turn} << 32 | slot; }
 
   const uint32_t turns_;
   std::vector<Entry> entries_;

@@ -1,4 +1,5 @@
-// The steps that can go on, of all Runs of a lane, in the order in which they were found out.
+// The steps that can go on, of all OpExecutions of a lane, in the order in which they were found
+// out.
 //
 // Every call comes with the lane's driver token held.
 #pragma once
@@ -8,24 +9,24 @@
 
 namespace ringdist {
 
-class Run;
+class OpExecution;
 
 struct WorkItem {
-  Run* run;
+  OpExecution* run;
   int step;
 };
 
 class WorkQueue {
  public:
-  void push(Run& run, int step) { items_.push_back({&run, step}); }
+  void push(OpExecution& run, int step) { items_.push_back({&run, step}); }
   bool empty() const { return next_ == items_.size(); }
   WorkItem pop() {
     const WorkItem out = items_[next_++];
     if (empty() || next_ == kMostPopped) drop_popped();
     return out;
   }
-  // The Run ends.
-  void forget(const Run& run) {
+  // The OpExecution ends.
+  void forget(const OpExecution& run) {
     drop_popped();
     std::erase_if(items_, [&run](const WorkItem& item) { return item.run == &run; });
   }

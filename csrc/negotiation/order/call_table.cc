@@ -7,33 +7,33 @@
 
 namespace ringdist {
 
-CallTable::CallTable(size_t capacity) : capacity_(capacity) {
+ResponseCache::ResponseCache(size_t capacity) : capacity_(capacity) {
   check(capacity > 0, "a table of names holds at least one");
 }
 
-CallTable::EntryPtr CallTable::find(const std::string& name,
-                                    const CallDescription& description) const {
+ResponseCache::EntryPtr ResponseCache::find(const std::string& name,
+                                            const CallDescription& description) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end() || !((*found->second)->description == description)) return nullptr;
   return *found->second;
 }
 
-CallTable::EntryPtr CallTable::find(uint64_t id) const {
+ResponseCache::EntryPtr ResponseCache::find(uint64_t id) const {
   if (const auto found = by_id_.find(id); found != by_id_.end()) return *found->second;
   const auto old =
       std::ranges::find_if(retired_, [id](const auto& one) { return one.second->id == id; });
   return old == retired_.end() ? nullptr : old->second;
 }
 
-ExtrasByRank CallTable::last_extras(const std::string& name,
-                                    const CallDescription& description) const {
+ExtrasByRank ResponseCache::last_extras(const std::string& name,
+                                        const CallDescription& description) const {
   const auto old = std::find_if(retired_.rbegin(), retired_.rend(), [&](const auto& one) {
     return one.second->name == name && one.second->description == description;
   });
   return old == retired_.rend() ? ExtrasByRank() : old->second->extras;
 }
 
-CallTable::EntryPtr CallTable::decide(uint64_t position, const DecidedCall& call) {
+ResponseCache::EntryPtr ResponseCache::decide(uint64_t position, const DecidedCall& call) {
   if (call.is_new) {
     const CallName& name = call.call;
     if (const auto old = by_name_.find(name.name); old != by_name_.end())
@@ -55,11 +55,11 @@ CallTable::EntryPtr CallTable::decide(uint64_t position, const DecidedCall& call
   return entry;
 }
 
-void CallTable::forget(uint64_t seen) {
+void ResponseCache::forget(uint64_t seen) {
   while (!retired_.empty() && retired_.front().first <= seen) retired_.pop_front();
 }
 
-void CallTable::retire(uint64_t position, Recent::iterator entry) {
+void ResponseCache::retire(uint64_t position, Recent::iterator entry) {
   by_id_.erase((*entry)->id);
   by_name_.erase((*entry)->name);
   retired_.emplace_back(position, std::move(*entry));

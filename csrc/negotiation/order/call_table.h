@@ -18,7 +18,7 @@ namespace ringdist {
 
 using ExtrasByRank = std::map<int, std::vector<int64_t>>;
 
-class CallTable {
+class ResponseCache {
  public:
   struct Entry {
     uint64_t id;
@@ -30,13 +30,13 @@ class CallTable {
   using EntryPtr = std::shared_ptr<const Entry>;
 
   // A call that all have made.
-  struct Agreed {
+  struct AgreedCall {
     EntryPtr entry;
     int last;  // the rank that was ready last
   };
 
   // `capacity`: entries, at least 1; those that were decided on least lately go.
-  explicit CallTable(size_t capacity);
+  explicit ResponseCache(size_t capacity);
 
   // The entry of that name with that description, or null.
   EntryPtr find(const std::string& name, const CallDescription& description) const;

@@ -108,7 +108,7 @@ Error unreadable() {
 
 }  // namespace
 
-std::vector<std::byte> UpLetter::encode() const {
+std::vector<std::byte> ReadyMessage::encode() const {
   Writer out;
   out.put(seen);
   put(out, joined);
@@ -116,9 +116,9 @@ std::vector<std::byte> UpLetter::encode() const {
   return out.take();
 }
 
-Result<UpLetter> UpLetter::decode(ConstBytes bytes) {
+Result<ReadyMessage> ReadyMessage::decode(ConstBytes bytes) {
   Reader in(bytes);
-  UpLetter out;
+  ReadyMessage out;
   out.seen = in.get<uint64_t>();
   get(in, out.joined);
   get(in, out.ready);
@@ -126,7 +126,7 @@ Result<UpLetter> UpLetter::decode(ConstBytes bytes) {
   return out;
 }
 
-std::vector<std::byte> CallDecision::encode(uint32_t received) const {
+std::vector<std::byte> DecisionMessage::encode(uint32_t received) const {
   Writer out;
   out.put(received).put(position);
   put(out, all_joined);
@@ -135,10 +135,10 @@ std::vector<std::byte> CallDecision::encode(uint32_t received) const {
   return out.take();
 }
 
-Result<std::pair<CallDecision, uint32_t>> CallDecision::decode(ConstBytes bytes) {
+Result<std::pair<DecisionMessage, uint32_t>> DecisionMessage::decode(ConstBytes bytes) {
   Reader in(bytes);
   const auto received = in.get<uint32_t>();
-  CallDecision out;
+  DecisionMessage out;
   out.position = in.get<uint64_t>();
   get(in, out.all_joined);
   get(in, out.batches);

@@ -39,13 +39,13 @@ struct ReadyCall {
   int last = 0;               // the rank that was ready last, as far as is known
 };
 
-struct UpLetter {
+struct ReadyMessage {
   uint64_t seen = 0;  // decisions that the sender and all below it have
   std::vector<ReadyCall> ready;
   std::optional<int> joined;  // all of them have; the last one
 
   std::vector<std::byte> encode() const;
-  static Result<UpLetter> decode(ConstBytes bytes);
+  static Result<ReadyMessage> decode(ConstBytes bytes);
 };
 
 struct DecidedCall {
@@ -60,7 +60,7 @@ struct FailedCall {
   std::string why;
 };
 
-struct CallDecision {
+struct DecisionMessage {
   uint64_t position = 0;  // from 1; 0: nothing is decided, this is a receipt
   std::vector<std::vector<DecidedCall>> batches;
   std::vector<FailedCall> failed;
@@ -68,7 +68,7 @@ struct CallDecision {
 
   std::vector<std::byte> encode(uint32_t received) const;
   // With how many letters the sender has received from whom it sends this to, modulo 2^32.
-  static Result<std::pair<CallDecision, uint32_t>> decode(ConstBytes bytes);
+  static Result<std::pair<DecisionMessage, uint32_t>> decode(ConstBytes bytes);
 };
 
 }  // namespace ringdist

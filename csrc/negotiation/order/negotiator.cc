@@ -15,7 +15,7 @@ Error senseless(const std::string& what) {
 
 }  // namespace
 
-Negotiator::Negotiator(NegotiatorHost& host, const Topology& topology, int rank,
+Negotiator::Negotiator(NegotiatorDelegate& host, const Topology& topology, int rank,
                        NegotiatorOptions options)
     : host_(host),
       tree_(SpanningTree::of(topology, rank)),
@@ -35,7 +35,7 @@ void Negotiator::call(const std::string& name, CallDescription description,
   ReadyCall mine;
   mine.call.name = name;
   mine.rank = mine.last = rank_;
-  const CallTable::EntryPtr known = table_.find(name, description);
+  const ResponseCache::EntryPtr known = table_.find(name, description);
   mine.call.description = std::move(description);
   if (extra) {
     const bool is_known =
@@ -56,16 +56,16 @@ Error Negotiator::receive(int rank, ConstBytes letter) {
 }
 
 Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
-  auto decoded = UpLetter::decode(bytes);
+  auto decoded = ReadyMessage::decode(bytes);
   if (!decoded.ok()) return decoded.error();
-  UpLetter& letter = decoded.value();
+  ReadyMessage& letter = decoded.value();
   ++child.received;
   const auto member = static_cast<size_t>(&child - children_.data());
   if (letter.joined && !is_rank(*letter.joined)) return senseless("who has joined is no rank");
   for (ReadyCall& call : letter.ready) {
     if (!makes_sense(call)) return senseless("a child is ready for what is no call");
     if (call.call.id != 0) {
-      const CallTable::EntryPtr entry = table_.find(call.call.id);
+      const ResponseCache::EntryPtr entry = table_.find(call.call.id);
       if (!entry) return senseless("a child names call " + std::to_string(call.call.id));
       call.call = {0, entry->name, entry->description};
     }
@@ -78,7 +78,7 @@ Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
 }
 
 Error Negotiator::receive_down(ConstBytes bytes) {
-  auto decoded = CallDecision::decode(bytes);
+  auto decoded = DecisionMessage::decode(bytes);
   if (!decoded.ok()) return decoded.error();
   auto& [decision, received] = decoded.value();
   unseen_ = sent_ - received;
@@ -96,14 +96,14 @@ bool Negotiator::add(size_t member, ReadyCall call) {
   const auto tell_apart = [this](const auto& one, const auto& other) {
     return host_.tell_apart(one, other);
   };
-  Tally& tally = tallies_.try_emplace(name, joined_.size(), tell_apart).first->second;
+  ReadyCount& tally = tallies_.try_emplace(name, joined_.size(), tell_apart).first->second;
   if (!tally.add(member, std::move(call))) return false;
   if (tally.is_complete(joined_)) complete(name);
   return true;
 }
 
 void Negotiator::complete(const std::string& name) {
-  Tally tally = std::move(tallies_.extract(name).mapped());
+  ReadyCount tally = std::move(tallies_.extract(name).mapped());
   const auto missing = tally.missing();
   ReadyCall call = tally.take();
   if (missing && !call.absent) call.absent = *missing == self() ? rank_ : children_[*missing].rank;
@@ -128,9 +128,9 @@ void Negotiator::have_joined(size_t member, int last) {
 }
 
 // Of others than the root, which has entered its decision as it made it.
-Error Negotiator::accept(const CallDecision& decision) {
+Error Negotiator::accept(const DecisionMessage& decision) {
   for (const auto& calls : decision.batches) {
-    std::vector<CallTable::Agreed> batch;
+    std::vector<ResponseCache::AgreedCall> batch;
     for (const DecidedCall& call : calls) {
       batch.push_back({table_.decide(decision.position, call), call.last});
       if (!batch.back().entry)
@@ -142,7 +142,7 @@ Error Negotiator::accept(const CallDecision& decision) {
   return {};
 }
 
-void Negotiator::end(const CallDecision& decision) {
+void Negotiator::end(const DecisionMessage& decision) {
   position_ = decision.position;
   for (const FailedCall& one : decision.failed) {
     mine_.erase(one.name);
@@ -154,7 +154,7 @@ void Negotiator::end(const CallDecision& decision) {
   host_.all_joined(*decision.all_joined);
 }
 
-void Negotiator::run(const std::vector<CallTable::Agreed>& batch) {
+void Negotiator::run(const std::vector<ResponseCache::AgreedCall>& batch) {
   for (const auto& call : batch) mine_.erase(call.entry->name);
   host_.run(batch);
 }
@@ -188,13 +188,13 @@ void Negotiator::flush() {
   }
   for (Child& child : children_)
     if (child.received - child.told >= kWindow / 2)
-      host_.send(child.rank, CallDecision().encode(child.told = child.received));
+      host_.send(child.rank, DecisionMessage().encode(child.told = child.received));
 }
 
 void Negotiator::decide() {
-  CallDecision decision;
+  DecisionMessage decision;
   decision.position = position_ + 1;
-  std::vector<std::vector<CallTable::Agreed>> batches;
+  std::vector<std::vector<ResponseCache::AgreedCall>> batches;
   for (; !ready_.empty() && in_flight_ < options_.batches_in_flight; ++in_flight_) {
     auto& calls = decision.batches.emplace_back();
     auto& batch = batches.emplace_back();
@@ -231,7 +231,7 @@ std::vector<ReadyCall> Negotiator::next_batch() {
 }
 
 DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
-                              std::vector<CallTable::Agreed>& batch) {
+                              std::vector<ResponseCache::AgreedCall>& batch) {
   DecidedCall out;
   out.last = call.last;
   const auto known = table_.find(call.call.name, call.call.description);
@@ -248,7 +248,7 @@ DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
   return out;
 }
 
-void Negotiator::tell_children(const CallDecision& decision) {
+void Negotiator::tell_children(const DecisionMessage& decision) {
   for (Child& child : children_)
     host_.send(child.rank, decision.encode(child.told = child.received));
 }

@@ -24,20 +24,20 @@ namespace ringdist {
 
 // What a Negotiator needs of who runs it; called in its functions. It may be called from these,
 // too, but for flush().
-class NegotiatorHost {
+class NegotiatorDelegate {
  public:
-  virtual ~NegotiatorHost() = default;
+  virtual ~NegotiatorDelegate() = default;
 
   // Arrive in order.
   virtual void send(int rank, std::vector<std::byte> letter) = 0;
 
   // The same on all ranks, and in the same order, also on those that have joined.
-  virtual void run(const std::vector<CallTable::Agreed>& batch) = 0;
+  virtual void run(const std::vector<ResponseCache::AgreedCall>& batch) = 0;
   // The call ends everywhere without being run; `why`: who said what.
   virtual void fail(const std::string& name, const std::string& why) = 0;
   // `last`: the rank that did so last.
   virtual void all_joined(int last) = 0;
-  // As of TellApart.
+  // As of DescribeDifference.
   virtual std::string tell_apart(const CallDescription& one,
                                  const CallDescription& other) const = 0;
 };
@@ -52,7 +52,8 @@ struct NegotiatorOptions {
 class Negotiator {
  public:
   // `host` outlives it.
-  Negotiator(NegotiatorHost& host, const Topology& topology, int rank, NegotiatorOptions options);
+  Negotiator(NegotiatorDelegate& host, const Topology& topology, int rank,
+             NegotiatorOptions options);
 
   // None of that name is open on this rank: since the last one it was run or has failed. It has not
   // joined. `extra`: of calls that have some on all ranks: what each says for itself, as its rows;
@@ -97,32 +98,33 @@ class Negotiator {
   bool add(size_t member, ReadyCall call);
   void complete(const std::string& name);
   void have_joined(size_t member, int last);
-  Error accept(const CallDecision& decision);
+  Error accept(const DecisionMessage& decision);
   void decide();
   std::vector<ReadyCall> next_batch();
-  DecidedCall enter(uint64_t position, ReadyCall call, std::vector<CallTable::Agreed>& batch);
-  void tell_children(const CallDecision& decision);
-  void end(const CallDecision& decision);
-  void run(const std::vector<CallTable::Agreed>& batch);
+  DecidedCall enter(uint64_t position, ReadyCall call,
+                    std::vector<ResponseCache::AgreedCall>& batch);
+  void tell_children(const DecisionMessage& decision);
+  void end(const DecisionMessage& decision);
+  void run(const std::vector<ResponseCache::AgreedCall>& batch);
   bool is_rank(int rank) const { return rank >= 0 && rank < size_; }
   bool makes_sense(const ReadyCall& call) const;
   uint64_t seen() const;
 
-  NegotiatorHost& host_;
+  NegotiatorDelegate& host_;
   const SpanningTree tree_;
   const int rank_;
   const int size_;
   NegotiatorOptions options_;
-  CallTable table_;
+  ResponseCache table_;
   std::vector<Child> children_;
-  std::map<std::string, Tally> tallies_;  // by name
-  std::map<std::string, uint64_t> mine_;  // open here, and the last decision before the call
-  std::vector<bool> joined_;              // of the children and the rank itself
-  std::optional<int> last_joined_;        // all have: the last one, until that is told
-  uint64_t position_ = 0;                 // of the last decision
+  std::map<std::string, ReadyCount> tallies_;  // by name
+  std::map<std::string, uint64_t> mine_;       // open here, and the last decision before the call
+  std::vector<bool> joined_;                   // of the children and the rank itself
+  std::optional<int> last_joined_;             // all have: the last one, until that is told
+  uint64_t position_ = 0;                      // of the last decision
 
   // Of those but the root: what it says next, and how many letters its parent does not have.
-  UpLetter next_;
+  ReadyMessage next_;
   uint32_t sent_ = 0;
   uint32_t unseen_ = 0;
   uint64_t told_seen_ = 0;

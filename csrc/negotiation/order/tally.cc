@@ -13,7 +13,7 @@ std::string words_of(const ReadyCall& one) {
 
 }  // namespace
 
-bool Tally::add(size_t member, ReadyCall call) {
+bool ReadyCount::add(size_t member, ReadyCall call) {
   if (is_ready_[member]) return false;
   is_ready_[member] = true;
   if (std::exchange(is_empty_, false)) {
@@ -32,19 +32,19 @@ bool Tally::add(size_t member, ReadyCall call) {
   return true;
 }
 
-std::string Tally::disagreement(const ReadyCall& call) const {
+std::string ReadyCount::disagreement(const ReadyCall& call) const {
   const CallDescription &ours = call_.call.description, &other = call.call.description;
   const std::string both = words_of(call_) + ", " + words_of(call);
   return ours.words == other.words ? both + ": " + tell_apart_(ours, other) : both;
 }
 
-bool Tally::is_complete(const std::vector<bool>& excused) const {
+bool ReadyCount::is_complete(const std::vector<bool>& excused) const {
   for (size_t member = 0; member < is_ready_.size(); ++member)
     if (!is_ready_[member] && !excused[member]) return false;
   return true;
 }
 
-std::optional<size_t> Tally::missing() const {
+std::optional<size_t> ReadyCount::missing() const {
   const auto found = std::ranges::find(is_ready_, false);
   if (found == is_ready_.end()) return std::nullopt;
   return static_cast<size_t>(found - is_ready_.begin());

@@ -14,12 +14,13 @@
 namespace ringdist {
 
 // How two that have the same words differ, in words.
-using TellApart = std::function<std::string(const CallDescription&, const CallDescription&)>;
+using DescribeDifference =
+    std::function<std::string(const CallDescription&, const CallDescription&)>;
 
-class Tally {
+class ReadyCount {
  public:
   // `members`: the children, and the rank itself.
-  Tally(size_t members, TellApart tell_apart)
+  ReadyCount(size_t members, DescribeDifference tell_apart)
       : tell_apart_(std::move(tell_apart)), is_ready_(members) {}
 
   // `call`: with its name and description. What it says otherwise than the first one is a conflict,
@@ -36,7 +37,7 @@ class Tally {
  private:
   std::string disagreement(const ReadyCall& call) const;
 
-  const TellApart tell_apart_;
+  const DescribeDifference tell_apart_;
   ReadyCall call_;
   bool is_empty_ = true;
   std::vector<bool> is_ready_;

@@ -15,7 +15,7 @@ std::string and_more(size_t count) {
 
 }  // namespace
 
-void Inquiry::add(const std::vector<StalledCall>& calls) {
+void StallQuery::add(const std::vector<StalledCall>& calls) {
   for (const StalledCall& one : calls) {
     const auto now = std::ranges::find(calls_, one.name, &StalledCall::name);
     StalledCall& ours =
@@ -25,7 +25,7 @@ void Inquiry::add(const std::vector<StalledCall>& calls) {
   }
 }
 
-void Inquiry::begin(TimePoint now) {
+void StallQuery::begin(TimePoint now) {
   check(!is_open_, "one inquiry at a time");
   calls_.clear();
   for (; !next_.empty() && calls_.size() < kNames; next_.erase(next_.begin()))
@@ -36,19 +36,19 @@ void Inquiry::begin(TimePoint now) {
   is_open_ = true;
 }
 
-std::vector<std::string> Inquiry::names() const {
+std::vector<std::string> StallQuery::names() const {
   std::vector<std::string> out;
   for (const StalledCall& one : calls_) out.push_back(one.name);
   return out;
 }
 
-void Inquiry::answer(int rank, const StallLetter& letter) {
+void StallQuery::answer(int rank, const StallMessage& letter) {
   if (is_open_ && letter.inquiry == number_)
     answers_.try_emplace(rank, Answer{letter.lacks, letter.has_joined, letter.instead});
 }
 
 // "rank 2 (pid 7 on host h), which waits for 'y'"; empty: for nobody.
-std::string Inquiry::awaited(size_t name, const std::function<std::string(int)>& who) const {
+std::string StallQuery::awaited(size_t name, const std::function<std::string(int)>& who) const {
   std::string out;
   size_t missing = 0;
   bool anybody_has_it = false;
@@ -68,7 +68,7 @@ std::string Inquiry::awaited(size_t name, const std::function<std::string(int)>&
   return anybody_has_it ? out + and_more(missing) : "";
 }
 
-std::vector<StallFinding> Inquiry::close(const std::function<std::string(int)>& who) {
+std::vector<StallFinding> StallQuery::close(const std::function<std::string(int)>& who) {
   is_open_ = false;
   std::vector<StallFinding> out;
   for (size_t name = 0; name < calls_.size(); ++name)
@@ -77,7 +77,7 @@ std::vector<StallFinding> Inquiry::close(const std::function<std::string(int)>& 
   return out;
 }
 
-std::vector<std::string> Inquiry::late(const std::vector<StallFinding>& found) const {
+std::vector<std::string> StallQuery::late(const std::vector<StallFinding>& found) const {
   std::vector<std::string> out;
   for (const StalledCall& call : calls_)
     if (call.is_late && std::ranges::count(found, call.name, &StallFinding::name) > 0)
@@ -85,7 +85,7 @@ std::vector<std::string> Inquiry::late(const std::vector<StallFinding>& found) c
   return out;
 }
 
-std::string Inquiry::line(const std::vector<StallFinding>& found) const {
+std::string StallQuery::line(const std::vector<StallFinding>& found) const {
   std::map<std::string, std::vector<std::string>> by_awaited;
   for (const StallFinding& one : found) {
     const auto call = std::ranges::find(calls_, one.name, &StalledCall::name);

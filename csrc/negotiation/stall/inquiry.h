@@ -12,12 +12,12 @@
 
 namespace ringdist {
 
-class Inquiry {
+class StallQuery {
  public:
   // Of one inquiry; more wait for the next one.
   static constexpr size_t kNames = 16;
 
-  explicit Inquiry(int size) : size_(size) {}
+  explicit StallQuery(int size) : size_(size) {}
 
   // Some rank asks for those: the next inquiry's, where they are not of this one.
   void add(const std::vector<StalledCall>& calls);
@@ -30,7 +30,7 @@ class Inquiry {
   TimePoint begun() const { return begun_; }
   std::vector<std::string> names() const;
   // Of this one; each rank's first counts.
-  void answer(int rank, const StallLetter& letter);
+  void answer(int rank, const StallMessage& letter);
   bool all_have_answered() const { return static_cast<int>(answers_.size()) == size_; }
 
   // Ends it: for whom those calls wait that somebody has made, and not all have. `who`: a rank's

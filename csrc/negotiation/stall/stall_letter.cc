@@ -4,7 +4,7 @@
 
 namespace ringdist {
 
-std::vector<std::byte> StallLetter::encode() const {
+std::vector<std::byte> StallMessage::encode() const {
   Writer out;
   out.put(kind).put(inquiry).put(lacks).put(static_cast<uint8_t>(has_joined)).put_string(instead);
   out.put(static_cast<uint32_t>(calls.size()));
@@ -17,9 +17,9 @@ std::vector<std::byte> StallLetter::encode() const {
   return out.take();
 }
 
-Result<StallLetter> StallLetter::decode(ConstBytes bytes) {
+Result<StallMessage> StallMessage::decode(ConstBytes bytes) {
   Reader in(bytes);
-  StallLetter out;
+  StallMessage out;
   out.kind = in.get<Kind>();
   out.inquiry = in.get<uint32_t>();
   out.lacks = in.get<uint64_t>();

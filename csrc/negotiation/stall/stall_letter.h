@@ -24,7 +24,7 @@ struct StallFinding {
   std::string awaits;
 };
 
-struct StallLetter {
+struct StallMessage {
   enum class Kind : uint8_t {
     kAsk,      // for whom do these calls wait?                            any rank -> rank 0
     kInquire,  // who has made them?                                       rank 0 -> all
@@ -42,7 +42,7 @@ struct StallLetter {
   std::vector<StallFinding> found;  // kFound
 
   std::vector<std::byte> encode() const;
-  static Result<StallLetter> decode(ConstBytes bytes);
+  static Result<StallMessage> decode(ConstBytes bytes);
 };
 
 }  // namespace ringdist

@@ -15,15 +15,15 @@
 
 namespace ringdist {
 
-// What a StallWatch needs of who runs it; called in its functions.
-class StallHost {
+// What a StallInspector needs of who runs it; called in its functions.
+class StallDelegate {
  public:
   struct OpenCall {
     std::string name;
     TimePoint since;
   };
 
-  virtual ~StallHost() = default;
+  virtual ~StallDelegate() = default;
 
   virtual void send_stall(int rank, std::vector<std::byte> letter) = 0;
   // "rank 3 (pid 123 on host x)"
@@ -37,11 +37,11 @@ class StallHost {
   virtual void warn(const std::string& text) = 0;
 };
 
-class StallWatch {
+class StallInspector {
  public:
   // `host` outlives it. `warn_after`: that long a call waits until people hear of it, and again
   // after as long; 0: never.
-  StallWatch(StallHost& host, int rank, int size, Duration warn_after);
+  StallInspector(StallDelegate& host, int rank, int size, Duration warn_after);
 
   // Every few tens of milliseconds while calls are open.
   void tick(TimePoint now);
@@ -56,18 +56,18 @@ class StallWatch {
   static constexpr Duration kAnswerTime = std::chrono::seconds(1);
   static constexpr Duration kRecent = std::chrono::seconds(1);
 
-  void ask(const std::vector<StallHost::OpenCall>& calls, TimePoint now);
-  bool turns_late(const StallHost::OpenCall& call, TimePoint now) const;
-  void send(int rank, const StallLetter& letter, TimePoint now);
-  void obey(int rank, const StallLetter& letter, TimePoint now);
+  void ask(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now);
+  bool turns_late(const StallDelegate::OpenCall& call, TimePoint now) const;
+  void send(int rank, const StallMessage& letter, TimePoint now);
+  void obey(int rank, const StallMessage& letter, TimePoint now);
   void inquire(TimePoint now);
-  StallLetter answer_to(const StallLetter& inquiry) const;
-  bool answer_at_once(int rank, const StallLetter& letter, TimePoint now);
+  StallMessage answer_to(const StallMessage& inquiry) const;
+  bool answer_at_once(int rank, const StallMessage& letter, TimePoint now);
   void conclude(TimePoint now);
   void warn_of(const std::vector<StallFinding>& found, TimePoint now);
-  void give_up(const std::vector<StallHost::OpenCall>& calls, TimePoint now);
+  void give_up(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now);
 
-  StallHost& host_;
+  StallDelegate& host_;
   const int rank_;
   const int size_;
   const Duration warn_after_;
@@ -83,7 +83,7 @@ class StallWatch {
   TimePoint asked_at_;
 
   // As rank 0.
-  Inquiry inquiry_;
+  StallQuery inquiry_;
   TimePoint closed_ = TimePoint::min();    // the last inquiry
   std::vector<StallFinding> last_found_;   // by it
   std::map<std::string, TimePoint> said_;  // of what people have heard, and when

@@ -25,7 +25,7 @@ std::string temporary_path() {
 
 }  // namespace
 
-Timeline::Timeline(TimelineHost& host, Topology topology, int rank, std::string who)
+Timeline::Timeline(TimelineDelegate& host, Topology topology, int rank, std::string who)
     : host_(host), topology_(std::move(topology)), rank_(rank), who_(std::move(who)) {}
 
 Timeline::~Timeline() = default;
@@ -35,8 +35,8 @@ Error Timeline::start(const std::string& path, bool marks_cycles, TimePoint now)
     return {ErrorKind::kInvalidArgument,
             "ringdist: timeline: it is written to " + path_ + " already; stop that one first"};
   if (Error error = open(part_of(path, rank_))) return error;
-  TimelineLetter letter;
-  letter.kind = TimelineLetter::Kind::kStart;
+  TimelineMessage letter;
+  letter.kind = TimelineMessage::Kind::kStart;
   letter.path = path;
   letter.marks_cycles = marks_cycles;
   if (!begin(letter, now))
@@ -54,7 +54,7 @@ Error Timeline::open(const std::string& path) {
   return {};
 }
 
-bool Timeline::begin(const TimelineLetter& start, TimePoint now) {
+bool Timeline::begin(const TimelineMessage& start, TimePoint now) {
   path_ = start.path;
   stops_ = false;
   if (!host_.record(file_)) {
@@ -68,18 +68,18 @@ bool Timeline::begin(const TimelineLetter& start, TimePoint now) {
   return true;
 }
 
-void Timeline::send(int rank, const TimelineLetter& letter) {
+void Timeline::send(int rank, const TimelineMessage& letter) {
   host_.send_timeline(rank, letter.encode());
 }
 
-void Timeline::send_all(const TimelineLetter& letter) {
+void Timeline::send_all(const TimelineMessage& letter) {
   for (int rank = 1; rank < size(); ++rank) send(rank, letter);
 }
 
 Error Timeline::receive(int rank, ConstBytes bytes, TimePoint now) {
-  auto letter = TimelineLetter::decode(bytes);
+  auto letter = TimelineMessage::decode(bytes);
   if (!letter.ok()) return letter.error();
-  using Kind = TimelineLetter::Kind;
+  using Kind = TimelineMessage::Kind;
   const Kind kind = letter.value().kind;
   const bool goes_up = kind == Kind::kPing || kind == Kind::kStopped || kind == Kind::kPart;
   if (goes_up != is_root() || (!goes_up && rank != kTimelineRoot))
@@ -89,36 +89,36 @@ Error Timeline::receive(int rank, ConstBytes bytes, TimePoint now) {
   return {};
 }
 
-void Timeline::obey(int rank, const TimelineLetter& letter, TimePoint now) {
+void Timeline::obey(int rank, const TimelineMessage& letter, TimePoint now) {
   switch (letter.kind) {
-    case TimelineLetter::Kind::kStart: {
+    case TimelineMessage::Kind::kStart: {
       if (is_on()) return;
       // Another host may have no such folder. A rank that cannot write has no part in it.
       if (open(part_of(letter.path, rank_)) && open(part_of(temporary_path(), rank_))) return;
       (void)begin(letter, now);
       return;
     }
-    case TimelineLetter::Kind::kPing: {
-      TimelineLetter pong = letter;
-      pong.kind = TimelineLetter::Kind::kPong;
+    case TimelineMessage::Kind::kPing: {
+      TimelineMessage pong = letter;
+      pong.kind = TimelineMessage::Kind::kPong;
       pong.root_time = nanoseconds(now);
       return send(rank, pong);
     }
-    case TimelineLetter::Kind::kPong:
+    case TimelineMessage::Kind::kPong:
       return on_pong(letter, now);
-    case TimelineLetter::Kind::kStop:
+    case TimelineMessage::Kind::kStop:
       stops_ = true;
       compared_ = TimePoint::min();
       compare_clocks(now);
       if (exchanges_left_ == 0) finish();
       return;
-    case TimelineLetter::Kind::kStopped:
+    case TimelineMessage::Kind::kStopped:
       return on_stopped(rank, letter);
-    case TimelineLetter::Kind::kRead:
+    case TimelineMessage::Kind::kRead:
       return send_part(letter.offset);
-    case TimelineLetter::Kind::kPart:
+    case TimelineMessage::Kind::kPart:
       return on_part(rank, letter);
-    case TimelineLetter::Kind::kDone:
+    case TimelineMessage::Kind::kDone:
       if (is_awaited_ && letter.is_copied) (void)std::remove(own_.c_str());
       is_awaited_ = false;
       return;
@@ -135,13 +135,13 @@ void Timeline::compare_clocks(TimePoint now) {
 }
 
 void Timeline::ping(TimePoint now) {
-  TimelineLetter letter;
-  letter.kind = TimelineLetter::Kind::kPing;
+  TimelineMessage letter;
+  letter.kind = TimelineMessage::Kind::kPing;
   letter.time = nanoseconds(now);
   send(kTimelineRoot, letter);
 }
 
-void Timeline::on_pong(const TimelineLetter& pong, TimePoint now) {
+void Timeline::on_pong(const TimelineMessage& pong, TimePoint now) {
   if (exchanges_left_ == 0) return;
   const Duration took = std::chrono::nanoseconds(nanoseconds(now) - pong.time);
   if (took < shortest_) {
@@ -156,8 +156,8 @@ void Timeline::on_pong(const TimelineLetter& pong, TimePoint now) {
 // Rank 0 hears of it, also of a rank that has recorded nothing.
 void Timeline::finish() {
   stops_ = false;
-  TimelineLetter letter;
-  letter.kind = TimelineLetter::Kind::kStopped;
+  TimelineMessage letter;
+  letter.kind = TimelineMessage::Kind::kStopped;
   letter.path = is_on() ? own_ : "";
   const bool awaited = is_on() && !is_root();
   if (is_on()) file_->flush();
@@ -180,13 +180,13 @@ void Timeline::stop() {
   to_read_.clear();
   part_.reset();
   for (int rank = 1; rank < size(); ++rank) awaited_.insert(rank);
-  TimelineLetter letter;
-  letter.kind = TimelineLetter::Kind::kStop;
+  TimelineMessage letter;
+  letter.kind = TimelineMessage::Kind::kStop;
   send_all(letter);
   if (awaited_.empty()) host_.gathered({});
 }
 
-void Timeline::on_stopped(int rank, const TimelineLetter& letter) {
+void Timeline::on_stopped(int rank, const TimelineMessage& letter) {
   if (!awaited_.contains(rank)) return;
   const bool is_here = !is_far(rank) && letter.path == part_of(path_, rank);
   if (letter.path.empty() || is_here) return has_come(rank, /*is_copied=*/false);
@@ -201,14 +201,14 @@ void Timeline::read_next() {
   part_ = File(std::fopen(part_of(path_, rank).c_str(), "wxe"), std::fclose);
   if (!part_ && errno == EEXIST) return has_come(rank, /*is_copied=*/false);
   if (!part_) return fail_part(rank);
-  TimelineLetter read;
-  read.kind = TimelineLetter::Kind::kRead;
+  TimelineMessage read;
+  read.kind = TimelineMessage::Kind::kRead;
   send(rank, read);
 }
 
 void Timeline::send_part(int64_t offset) {
-  TimelineLetter part;
-  part.kind = TimelineLetter::Kind::kPart;
+  TimelineMessage part;
+  part.kind = TimelineMessage::Kind::kPart;
   part.offset = offset;
   if (const File file(std::fopen(own_.c_str(), "r"), std::fclose);
       file && std::fseek(file.get(), offset, SEEK_SET) == 0) {
@@ -218,14 +218,14 @@ void Timeline::send_part(int64_t offset) {
   send(kTimelineRoot, part);
 }
 
-void Timeline::on_part(int rank, const TimelineLetter& part) {
+void Timeline::on_part(int rank, const TimelineMessage& part) {
   if (to_read_.empty() || to_read_.front() != rank || !part_) return;
   if (part.bytes.empty())
     return std::fflush(part_.get()) == 0 ? has_come(rank, /*is_copied=*/true) : fail_part(rank);
   if (std::fwrite(part.bytes.data(), 1, part.bytes.size(), part_.get()) < part.bytes.size())
     return fail_part(rank);
-  TimelineLetter read;
-  read.kind = TimelineLetter::Kind::kRead;
+  TimelineMessage read;
+  read.kind = TimelineMessage::Kind::kRead;
   read.offset = part.offset + static_cast<int64_t>(part.bytes.size());
   send(rank, read);
 }
@@ -240,8 +240,8 @@ void Timeline::fail_part(int rank) {
 
 void Timeline::has_come(int rank, bool is_copied) {
   awaited_.erase(rank);
-  TimelineLetter done;
-  done.kind = TimelineLetter::Kind::kDone;
+  TimelineMessage done;
+  done.kind = TimelineMessage::Kind::kDone;
   done.is_copied = is_copied;
   send(rank, done);
   if (!to_read_.empty() && to_read_.front() == rank) {

@@ -24,13 +24,13 @@
 namespace ringdist {
 
 // What a Timeline needs of who runs it; called in its functions.
-class TimelineHost {
+class TimelineDelegate {
  public:
-  virtual ~TimelineHost() = default;
+  virtual ~TimelineDelegate() = default;
 
   virtual void send_timeline(int rank, std::vector<std::byte> letter) = 0;
   // Of all that this process does from now on; null: no more. False: it is recorded otherwise.
-  virtual bool record(std::shared_ptr<Recorder> recorder) = 0;
+  virtual bool record(std::shared_ptr<TraceRecorder> recorder) = 0;
   // What rank 0 has asked for is there, or not all of it, and why.
   virtual void gathered(const Error& error) = 0;
   // Elsewhere: to end it may take long.
@@ -40,7 +40,7 @@ class TimelineHost {
 class Timeline {
  public:
   // `host` outlives it; `who`: this process, for people.
-  Timeline(TimelineHost& host, Topology topology, int rank, std::string who);
+  Timeline(TimelineDelegate& host, Topology topology, int rank, std::string who);
   ~Timeline();
 
   // Where a rank writes that has that folder.
@@ -74,22 +74,22 @@ class Timeline {
   int size() const { return static_cast<int>(topology_.host_of.size()); }
   bool is_root() const { return rank_ == 0; }
   bool is_far(int rank) const { return topology_.host_of[rank] != topology_.host_of[0]; }
-  void obey(int rank, const TimelineLetter& letter, TimePoint now);
-  void send(int rank, const TimelineLetter& letter);
-  void send_all(const TimelineLetter& letter);
+  void obey(int rank, const TimelineMessage& letter, TimePoint now);
+  void send(int rank, const TimelineMessage& letter);
+  void send_all(const TimelineMessage& letter);
   Error open(const std::string& path);
-  bool begin(const TimelineLetter& start, TimePoint now);
+  bool begin(const TimelineMessage& start, TimePoint now);
   void ping(TimePoint now);
-  void on_pong(const TimelineLetter& pong, TimePoint now);
+  void on_pong(const TimelineMessage& pong, TimePoint now);
   void finish();
-  void on_stopped(int rank, const TimelineLetter& letter);
+  void on_stopped(int rank, const TimelineMessage& letter);
   void send_part(int64_t offset);
-  void on_part(int rank, const TimelineLetter& part);
+  void on_part(int rank, const TimelineMessage& part);
   void read_next();
   void has_come(int rank, bool is_copied);
   void fail_part(int rank);
 
-  TimelineHost& host_;
+  TimelineDelegate& host_;
   const Topology topology_;
   const int rank_;
   const std::string who_;

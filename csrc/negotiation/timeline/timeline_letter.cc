@@ -4,7 +4,7 @@
 
 namespace ringdist {
 
-std::vector<std::byte> TimelineLetter::encode() const {
+std::vector<std::byte> TimelineMessage::encode() const {
   Writer out;
   out.put(kind).put_string(path).put(static_cast<uint8_t>(marks_cycles));
   out.put(static_cast<uint8_t>(is_copied));
@@ -12,9 +12,9 @@ std::vector<std::byte> TimelineLetter::encode() const {
   return out.take();
 }
 
-Result<TimelineLetter> TimelineLetter::decode(ConstBytes in_bytes) {
+Result<TimelineMessage> TimelineMessage::decode(ConstBytes in_bytes) {
   Reader in(in_bytes);
-  TimelineLetter out;
+  TimelineMessage out;
   out.kind = in.get<Kind>();
   out.path = in.get_string();
   out.marks_cycles = in.get<uint8_t>() != 0;

@@ -10,7 +10,7 @@
 
 namespace ringdist {
 
-struct TimelineLetter {
+struct TimelineMessage {
   enum class Kind : uint8_t {
     kStart,    // record                                      rank 0 -> all
     kPing,     // what is your time?                          of other hosts -> rank 0
@@ -32,7 +32,7 @@ struct TimelineLetter {
   std::vector<std::byte> bytes;  // kPart
 
   std::vector<std::byte> encode() const;
-  static Result<TimelineLetter> decode(ConstBytes bytes);
+  static Result<TimelineMessage> decode(ConstBytes bytes);
 };
 
 }  // namespace ringdist

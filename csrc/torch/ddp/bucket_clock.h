@@ -15,9 +15,9 @@ class BucketClock {
   void begin(c10::Device device) {
     if (!device_) device_ = device;
   }
-  MomentPtr now() const {
+  TimeMarkerPtr now() const {
     if (!device_ || device_->is_cpu()) return host_now();
-    return std::make_shared<DeviceMoment>(*device_);
+    return std::make_shared<DeviceTimeMarker>(*device_);
   }
 
  private:

@@ -14,13 +14,13 @@
 namespace ringdist {
 
 // One thread at a time.
-class BucketWork {
+class BucketReducer {
  public:
   // `probe` outlives it.
-  BucketWork(c10::intrusive_ptr<ProcessGroupRing> group, CostProbe& probe)
+  BucketReducer(c10::intrusive_ptr<ProcessGroupRing> group, CostProbe& probe)
       : group_(std::move(group)), probe_(probe) {}
 
-  using Running = StreamedLowRank::Running;
+  using Running = DeviceLowRank::Running;
   // Averages the bucket in place. The same order of calls on all ranks.
   Running run(const at::Tensor& buffer, PlannedBucket planned);
 
@@ -31,12 +31,12 @@ class BucketWork {
   void check_not_forked() const;
   // Each is made when first needed, at the same step everywhere.
   LowRankReducer& reducer();
-  StreamedLowRank& streamed(c10::Device device);
+  DeviceLowRank& streamed(c10::Device device);
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   CostProbe& probe_;
   std::unique_ptr<LowRankReducer> reducer_;
-  std::unique_ptr<StreamedLowRank> streamed_;
+  std::unique_ptr<DeviceLowRank> streamed_;
 };
 
 }  // namespace ringdist

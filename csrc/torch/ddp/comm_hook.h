@@ -8,7 +8,7 @@
 
 namespace ringdist {
 
-class CompressHook final : public c10d::CppCommHookInterface<std::shared_ptr<Compression>> {
+class CompressHook final : public c10d::CppCommHookInterface<std::shared_ptr<DdpCompressor>> {
  public:
   using CppCommHookInterface::CppCommHookInterface;
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
@@ -17,7 +17,7 @@ class CompressHook final : public c10d::CppCommHookInterface<std::shared_ptr<Com
 };
 
 // Raises c10::Error if the reducer has a hook already.
-inline void register_comm_hook(c10d::Reducer& reducer, std::shared_ptr<Compression> compression) {
+inline void register_comm_hook(c10d::Reducer& reducer, std::shared_ptr<DdpCompressor> compression) {
   reducer.register_comm_hook(std::make_unique<CompressHook>(std::move(compression)));
 }
 

@@ -32,8 +32,8 @@ Now now_of(std::shared_ptr<BucketClock> clock) {
 }
 
 // Of `probe` itself. Its waits hear of Ctrl-C.
-LinkProbe::Tools tools_of(std::shared_ptr<Communicator> group, std::shared_ptr<BucketClock> clock,
-                          CostProbe& probe) {
+LinkProbe::Delegate tools_of(std::shared_ptr<Communicator> group,
+                             std::shared_ptr<BucketClock> clock, CostProbe& probe) {
   using Run = Result<std::function<void()>>;
   return {[group = std::move(group)](const Op& op) {
             wait_in_slices(std::nullopt, [&](auto slice) { return group->wait(op, slice); });
@@ -70,29 +70,30 @@ CompressionGroup group_of(const ProcessGroupRing& group) {
           group.communicator()->config().deterministic == "layout", kMinCompressed};
 }
 
-SessionOwner owner_of(AtStep at_step, Compression::Buckets buckets,
-                      std::shared_ptr<BucketClock> clock) {
-  const bool watches = buckets == Compression::Buckets::kOfDdp;
+GradientCompressorDelegate owner_of(AtStep at_step, DdpCompressor::Buckets buckets,
+                                    std::shared_ptr<BucketClock> clock) {
+  const bool watches = buckets == DdpCompressor::Buckets::kOfDdp;
   return {std::move(at_step), watches ? watch_backward : [](std::shared_ptr<std::atomic<bool>>) {},
           [](const std::string& text) { TORCH_WARN_ONCE(text); }, now_of(std::move(clock))};
 }
 
 }  // namespace
 
-Compression::Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
-                         AtStep at_step, Buckets buckets)
+DdpCompressor::DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
+                             AtStep at_step, Buckets buckets)
     : group_(std::move(group)),
       made_for_(group_->communicator()),
       probe_(made_for_, tools_of(made_for_, clock_, probe_)),
       work_(group_, probe_),
-      session_(value_of(Session::create(probe_, group_of(*group_), std::move(options),
-                                        owner_of(std::move(at_step), buckets, clock_)))) {}
+      session_(
+          value_of(GradientCompressor::create(probe_, group_of(*group_), std::move(options),
+                                              owner_of(std::move(at_step), buckets, clock_)))) {}
 
-void Compression::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+void DdpCompressor::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
   throw_if(session_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));
 }
 
-FuturePtr Compression::run(c10d::GradBucket& bucket) {
+FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
   if (made_for_->succeeded() || group_->communicator() != made_for_)
     throw_error({ErrorKind::kAborted, "ringdist: this hook compresses for group '" +
                                           made_for_->name() +
@@ -115,7 +116,7 @@ FuturePtr Compression::run(c10d::GradBucket& bucket) {
   }
 }
 
-Bucket Compression::describe(c10d::GradBucket& bucket) {
+Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {
   const at::Tensor& buffer = bucket.getBufferRef();
   const auto parameters = bucket.getParameters();
   const auto describe_one = [parameters](size_t i) { return info_of(parameters[i]); };
@@ -139,7 +140,7 @@ Bucket Compression::describe(c10d::GradBucket& bucket) {
   return out;
 }
 
-Compression::State Compression::state(bool adopted) {
+DdpCompressor::State DdpCompressor::state(bool adopted) {
   const CompressionState state = adopted ? session_->state_if_adopted() : session_->state();
   State out{state.steps, state.scale, {}};
   for (const auto& [name, values] : state.residuals) {
@@ -151,7 +152,7 @@ Compression::State Compression::state(bool adopted) {
   return out;
 }
 
-void Compression::load(const State& state) {
+void DdpCompressor::load(const State& state) {
   CompressionState plain{state.steps, state.scale, {}};
   for (const auto& [name, tensor] : state.residuals) {
     const float* values = tensor.const_data_ptr<float>();

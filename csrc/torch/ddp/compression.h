@@ -1,5 +1,5 @@
-// Compresses the gradients of one DistributedDataParallel model: a Session (compress/session.h)
-// that is handed DDP's buckets. Behind both forms of the hook.
+// Compresses the gradients of one DistributedDataParallel model: a GradientCompressor
+// (compress/session.h) that is handed DDP's buckets. Behind both forms of the hook.
 //
 // Any thread, without the GIL; DDP calls run() bucket by bucket, the same on all ranks.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace ringdist {
 
-class Compression {
+class DdpCompressor {
  public:
   using Residuals = std::vector<std::pair<std::string, at::Tensor>>;
   // As CompressionState; residuals are fp32, of one dimension, row-major.
@@ -34,20 +34,20 @@ class Compression {
   };
 
   // Raises ValueError for an option.
-  Compression(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
-              AtStep at_step, Buckets buckets = Buckets::kOfDdp);
+  DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
+                AtStep at_step, Buckets buckets = Buckets::kOfDdp);
 
   // Before the first step. Raises ValueError for the rule.
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
   // bucket's buffer. float64 and complex gradients go uncompressed; sparse ones raise TypeError.
-  // What is owed, and failures: as of Session::run.
+  // What is owed, and failures: as of GradientCompressor::run.
   FuturePtr run(c10d::GradBucket& bucket);
 
   CompressionReport report() { return session_->report(); }
   double residual_norm() { return session_->residual_norm(); }
-  // `adopted`: as Session::state_if_adopted().
+  // `adopted`: as GradientCompressor::state_if_adopted().
   State state(bool adopted = false);
   // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
   void load(const State& state);
@@ -58,9 +58,9 @@ class Compression {
   const c10::intrusive_ptr<ProcessGroupRing> group_;
   const std::shared_ptr<Communicator> made_for_;
   const std::shared_ptr<BucketClock> clock_ = std::make_shared<BucketClock>();
-  LinkProbe probe_;  // as work_
-  BucketWork work_;  // under the Session's lock
-  const std::unique_ptr<Session> session_;
+  LinkProbe probe_;     // as work_
+  BucketReducer work_;  // under the GradientCompressor's lock
+  const std::unique_ptr<GradientCompressor> session_;
 };
 
 }  // namespace ringdist

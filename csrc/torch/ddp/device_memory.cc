@@ -18,7 +18,7 @@ class DeviceMemory final : public GradientMemory {
   explicit DeviceMemory(c10::Device device) : device_(device) {}
 
   c10::Device device() const { return device_; }
-  std::optional<DevicePlace> place() const override { return place_on(device_); }
+  std::optional<DeviceStream> place() const override { return place_on(device_); }
 
   std::shared_ptr<float> zeros(int64_t count) override {
     const auto held = std::make_shared<at::Tensor>(

@@ -10,16 +10,16 @@
 namespace ringdist {
 
 // Of a device's clock: passed when the device has done what this thread's current stream holds now.
-class DeviceMoment final : public Moment {
+class DeviceTimeMarker final : public TimeMarker {
  public:
-  explicit DeviceMoment(c10::Device device)
+  explicit DeviceTimeMarker(c10::Device device)
       : event_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {  // one that tells the time
     event_.record(current_stream(device));
   }
 
   bool passed() const override { return event_.query(); }
-  double since(const Moment& earlier) const override {
-    return 1e-3 * static_cast<const DeviceMoment&>(earlier).event_.elapsedTime(event_);
+  double since(const TimeMarker& earlier) const override {
+    return 1e-3 * static_cast<const DeviceTimeMarker&>(earlier).event_.elapsedTime(event_);
   }
 
  private:

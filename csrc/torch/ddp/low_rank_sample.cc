@@ -39,7 +39,7 @@ LowRankSample::LowRankSample(const std::vector<MatrixShape>& shapes, c10::Device
     owed_.emplace_back(memory, size);
     float* const residual = owed_.back().data();
     owed_.emplace_back(memory, size);
-    const Slice slice{offset, shape.count(), shape.rows, residual, owed_.back().data()};
+    const ParameterSlice slice{offset, shape.count(), shape.rows, residual, owed_.back().data()};
     const auto right = static_cast<size_t>(shape.right());
     inputs_.push_back({{slice, shape}, FloatBuffer(memory, right), FloatBuffer(memory, right)});
     inputs_.back().right.assign(first_right(shape));

@@ -26,7 +26,7 @@ class LowRankSample {
   std::vector<LowRankInput> inputs_;
 };
 
-// As LinkProbe::Tools has it.
+// As LinkProbe::Delegate has it.
 std::function<void()> rehearse_low_rank(const MatrixShape& shape, c10::Device device);
 
 // Whether the devices of all ranks give the same bits, without which models would drift apart. All

@@ -62,7 +62,7 @@ LowRankTensors::LowRankTensors(const at::Tensor& bucket, const std::vector<LowRa
   rights_ = at::empty({right}, float_options(bucket));
   left = right = 0;
   for (const LowRankInput& input : inputs) {
-    const Slice& slice = input.matrix.slice;
+    const ParameterSlice& slice = input.matrix.slice;
     Matrix one;
     one.shape = input.matrix.shape;
     const auto& [rows, columns, rank] = one.shape;

@@ -10,9 +10,9 @@
 
 namespace ringdist {
 
-class PendingFuture final : public PendingBucket {
+class PendingFutureBucket final : public PendingBucket {
  public:
-  explicit PendingFuture(FuturePtr future) : future_(std::move(future)) {}
+  explicit PendingFutureBucket(FuturePtr future) : future_(std::move(future)) {}
 
   bool ended() const override { return future_->completed(); }
   bool failed() const override { return future_->hasError(); }

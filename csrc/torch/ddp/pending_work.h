@@ -19,12 +19,12 @@
 
 namespace ringdist {
 
-class PendingWork final : public PendingBucket {
+class PendingWorkBucket final : public PendingBucket {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // It has ended when all Works have and, unless null, `done` has passed.
-  PendingWork(Works works, std::shared_ptr<const c10::Event> done, FuturePtr future)
+  PendingWorkBucket(Works works, std::shared_ptr<const c10::Event> done, FuturePtr future)
       : works_(std::move(works)), done_(std::move(done)), future_(std::move(future)) {}
 
   bool ended() const override {

@@ -42,25 +42,25 @@ FuturePtr future_of(const at::Tensor& bucket) {
 
 }  // namespace
 
-StreamedLowRank::~StreamedLowRank() {
+DeviceLowRank::~DeviceLowRank() {
   for (const Flight& flight : flights_) try {
       flight.done->synchronize();
     } catch (...) {  // a forked child, or the end of the process: there is no device any more
     }
 }
 
-c10::Stream StreamedLowRank::stream_of(c10::Device device) {
+c10::Stream DeviceLowRank::stream_of(c10::Device device) {
   const auto known = streams_.find(device.index());
   if (known != streams_.end()) return known->second;
   return streams_.emplace(device.index(), side_stream(device)).first->second;
 }
 
-void StreamedLowRank::forget_landed() {
+void DeviceLowRank::forget_landed() {
   while (!flights_.empty() && flights_.front().done->query()) flights_.pop_front();
 }
 
-StreamedLowRank::Running StreamedLowRank::run(const at::Tensor& bucket, PlannedBucket planned,
-                                              const StartRest& rest) {
+DeviceLowRank::Running DeviceLowRank::run(const at::Tensor& bucket, PlannedBucket planned,
+                                          const StartRest& rest) {
   const c10::Device device = bucket.device();
   const c10::Stream caller = current_stream(device);
   const c10::Stream stream = stream_of(device);
@@ -75,7 +75,7 @@ StreamedLowRank::Running StreamedLowRank::run(const at::Tensor& bucket, PlannedB
   use_on(bucket, stream);
   const c10::StreamGuard guard(stream);
   const auto stages = make_(bucket, flight.planned.low_rank);
-  PendingWork::Works works{average_(stages->lefts())};
+  PendingWorkBucket::Works works{average_(stages->lefts())};
   if (rest) {  // while the device is about to turn to the right factors
     const c10::StreamGuard back(caller);
     works.push_back(rest(flight.planned));
@@ -87,7 +87,7 @@ StreamedLowRank::Running StreamedLowRank::run(const at::Tensor& bucket, PlannedB
   if (rest) works[1]->wait();
   flight.done->record(stream);
   auto future = future_of(bucket);
-  return {future, std::make_shared<PendingWork>(std::move(works), flight.done, future)};
+  return {future, std::make_shared<PendingWorkBucket>(std::move(works), flight.done, future)};
 }
 
 }  // namespace ringdist

@@ -19,7 +19,7 @@
 namespace ringdist {
 
 // One thread at a time; the same order of calls on all ranks.
-class StreamedLowRank {
+class DeviceLowRank {
  public:
   using WorkRef = c10::intrusive_ptr<c10d::Work>;
   // An average over the group, in place, on the current stream.
@@ -27,10 +27,10 @@ class StreamedLowRank {
   using MakeStages = std::function<std::unique_ptr<LowRankStages>(
       const at::Tensor& bucket, const std::vector<LowRankInput>& inputs)>;
 
-  StreamedLowRank(Average average, MakeStages make)
+  DeviceLowRank(Average average, MakeStages make)
       : average_(std::move(average)), make_(std::move(make)) {}
   // Waits for what is in flight.
-  ~StreamedLowRank();
+  ~DeviceLowRank();
 
   // The op on all of a bucket that is in no matrix.
   using StartRest = std::function<WorkRef(const PlannedBucket& planned)>;

@@ -18,7 +18,7 @@
 namespace ringdist {
 namespace {
 
-constexpr Call::Manner kManner{c10d::kUnsetTimeout, /*async=*/true};
+constexpr Call::WaitOptions kManner{c10d::kUnsetTimeout, /*async=*/true};
 
 using Requests = std::vector<OpRequest>;
 
@@ -54,7 +54,8 @@ CallContent content_of(Collective kind, const at::Tensor& first) {
   return out;
 }
 
-CallContent content_of(Collective kind, const at::Tensor& first, const NamedGroup::Reducing& how) {
+CallContent content_of(Collective kind, const at::Tensor& first,
+                       const NamedGroup::ReduceOptions& how) {
   CallContent out = content_of(kind, first);
   out.reduce_op = how.op;
   out.prescale = how.prescale;
@@ -101,7 +102,7 @@ NamedGroup::NamedGroup(std::shared_ptr<Communicator> group, NegotiationOptions o
       device_(devices) {}
 
 NamedGroup::Handle NamedGroup::start(NamedCall call, const Side& side,
-                                     std::shared_ptr<Tensors> outputs, NamedWork::After after,
+                                     std::shared_ptr<Tensors> outputs, NamedWork::OnSuccess after,
                                      bool will_wait) {
   if (side) {
     after.device = side->device();
@@ -117,7 +118,7 @@ NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string&
                                          const CallContent& content, const Side& side,
                                          std::vector<Call> calls, Tensors outputs, double factor,
                                          bool will_wait) {
-  NamedWork::After after{{}, factor, {}};
+  NamedWork::OnSuccess after{{}, factor, {}};
   auto kept = std::make_shared<Requests>();
   for (Call& call : calls) {
     after.staging.add(std::move(call.staging));
@@ -132,7 +133,7 @@ NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string&
 }
 
 NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors& inputs,
-                                         const Tensors& outputs, const Reducing& how) {
+                                         const Tensors& outputs, const ReduceOptions& how) {
   constexpr std::string_view kOp = "allreduce";
   const at::AutoGradMode no_grad(false);
   throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
@@ -260,7 +261,7 @@ NamedGroup::Handle NamedGroup::alltoall(const std::string& name, const at::Tenso
 }
 
 NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tensors& inputs,
-                                             const Reducing& how) {
+                                             const ReduceOptions& how) {
   constexpr std::string_view kOp = "reducescatter";
   throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
   const Side side = device_.stream_of(kOp, inputs);

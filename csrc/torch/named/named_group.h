@@ -31,7 +31,7 @@ class NamedGroup {
 
   using Handle = std::shared_ptr<NamedWork>;
 
-  struct Reducing {
+  struct ReduceOptions {
     ReduceOp op = ReduceOp::kSum;
     double prescale = 1;
     double postscale = 1;
@@ -41,7 +41,7 @@ class NamedGroup {
   // Of a list, as one operation; at least one tensor. Input i goes to output i, which may be the
   // same. Outside autograd.
   Handle allreduce(const std::string& name, const Tensors& inputs, const Tensors& outputs,
-                   const Reducing& how);
+                   const ReduceOptions& how);
   // Of a list, as one operation: rows, of dimension 0, of all ranks, which may have different
   // numbers of them. `manner`: what else they must have alike, in words.
   Handle allgather(const std::string& name, const Tensors& inputs, const std::string& manner = "");
@@ -52,7 +52,7 @@ class NamedGroup {
   // received, and (int64) how many rows of each rank.
   Handle alltoall(const std::string& name, const at::Tensor& input, std::vector<int64_t> splits);
   // Of a list, as one operation. The first (rows modulo size) ranks get one row more.
-  Handle reducescatter(const std::string& name, const Tensors& inputs, const Reducing& how);
+  Handle reducescatter(const std::string& name, const Tensors& inputs, const ReduceOptions& how);
   // Ends when all ranks have called it; waits for no other operation.
   Handle barrier(const std::string& name);
 
@@ -76,9 +76,9 @@ class NamedGroup {
                    const Side& side, std::vector<Call> calls, Tensors outputs, double factor = 1,
                    bool will_wait = false);
   Handle start(NamedCall call, const Side& side, std::shared_ptr<Tensors> outputs,
-               NamedWork::After after, bool will_wait = false);
+               NamedWork::OnSuccess after, bool will_wait = false);
 
-  const Place place_;
+  const RankAndSize place_;
   const std::shared_ptr<Negotiation> negotiation_;
   NamedDevice device_;
 };

@@ -11,7 +11,7 @@
 namespace ringdist {
 
 NamedWork::NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
-                     std::shared_ptr<Tensors> outputs, After after)
+                     std::shared_ptr<Tensors> outputs, OnSuccess after)
     : negotiation_(std::move(negotiation)),
       name_(std::move(name)),
       outputs_(std::move(outputs)),

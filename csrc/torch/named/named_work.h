@@ -19,7 +19,7 @@ namespace ringdist {
 class NamedWork {
  public:
   // What is done once it has succeeded, on the thread that asks first.
-  struct After {
+  struct OnSuccess {
     Staging staging;
     double factor = 1;                  // of the outputs
     std::optional<c10::Device> device;  // none: the CPU
@@ -27,7 +27,7 @@ class NamedWork {
   // `outputs`: results; those of calls whose sizes ranks tell each other are there when it has
   // ended.
   NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
-            std::shared_ptr<Tensors> outputs, After after);
+            std::shared_ptr<Tensors> outputs, OnSuccess after);
 
   // Its name is free when it has ended.
   ~NamedWork();
@@ -52,7 +52,7 @@ class NamedWork {
   const std::shared_ptr<Negotiation> negotiation_;
   const std::string name_;
   const std::shared_ptr<Tensors> outputs_;
-  const After after_;
+  const OnSuccess after_;
   std::shared_ptr<Op> end_;
   std::once_flag settled_once_;
   bool settled_ = false;

@@ -61,7 +61,7 @@ void set_parts(OpRequest& request, std::vector<int64_t> input, std::vector<int64
 
 }  // namespace
 
-Call alltoall_call(Place place, const at::Tensor& output, const at::Tensor& input,
+Call alltoall_call(RankAndSize place, const at::Tensor& output, const at::Tensor& input,
                    const std::vector<int64_t>& output_splits,
                    const std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
   throw_if(check_tensor(kSingle, "input", input, /*written=*/false));
@@ -81,7 +81,7 @@ Call alltoall_call(Place place, const at::Tensor& output, const at::Tensor& inpu
   return call;
 }
 
-Call alltoall_list_call(Place place, const Tensors& outputs, const Tensors& inputs,
+Call alltoall_list_call(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                         const c10d::AllToAllOptions& opts) {
   throw_if(check_list(kList, "input", inputs, /*written=*/false));
   throw_if(check_rank_list(kList, "input", inputs, inputs[0], place.size, /*written=*/false));

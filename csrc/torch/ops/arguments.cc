@@ -90,9 +90,9 @@ Result<ReduceOp> to_reduce_op(std::string_view op, const c10d::ReduceOp& given) 
   }
 }
 
-Result<Factor> Factor::of(std::string_view op, const c10d::ReduceOp& given,
-                          const at::Tensor& tensor) {
-  Factor out;
+Result<PremulFactor> PremulFactor::of(std::string_view op, const c10d::ReduceOp& given,
+                                      const at::Tensor& tensor) {
+  PremulFactor out;
   if (given.op_ != c10d::ReduceOp::PREMUL_SUM) return out;
   const auto* supplement =
       static_cast<const c10d::NCCLPreMulSumSupplement*>(given.supplement_.get());
@@ -117,7 +117,7 @@ Result<Factor> Factor::of(std::string_view op, const c10d::ReduceOp& given,
   return out;
 }
 
-void Factor::multiply(const at::Tensor& tensor) const {
+void PremulFactor::multiply(const at::Tensor& tensor) const {
   // What ATen cannot multiply by itself.
   if (at::isFloat8Type(tensor.scalar_type()))
     tensor.copy_(tensor.to(at::kFloat).mul_(*scalar_));

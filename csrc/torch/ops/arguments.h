@@ -34,11 +34,11 @@ Error check_same_length(std::string_view op, const std::string& argument, size_t
 Result<ReduceOp> to_reduce_op(std::string_view op, const c10d::ReduceOp& given);
 
 // What PREMUL_SUM multiplies by, known to fit the tensors of a call; of other reductions nothing.
-class Factor {
+class PremulFactor {
  public:
   // Integers take whole factors only; a factor that is a tensor has the dtype of `tensor`.
-  static Result<Factor> of(std::string_view op, const c10d::ReduceOp& given,
-                           const at::Tensor& tensor);
+  static Result<PremulFactor> of(std::string_view op, const c10d::ReduceOp& given,
+                                 const at::Tensor& tensor);
 
   explicit operator bool() const { return scalar_.has_value(); }
   // In place, rounded once.

@@ -19,7 +19,7 @@ using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 
 // The caller's, in its group.
-struct Place {
+struct RankAndSize {
   int rank;
   int size;
 };
@@ -51,16 +51,16 @@ inline void append_by_rank(Buffer& buffer, const Tensors& contiguous, int size) 
 
 struct Call {
   // What the caller said about waiting: an unset timeout is the group's.
-  struct Manner {
+  struct WaitOptions {
     std::chrono::milliseconds timeout;
     bool async;
   };
   template <typename Options>
-  static Manner manner(const Options& options) {
+  static WaitOptions manner(const Options& options) {
     return {options.timeout, options.asyncOp};
   }
 
-  Call(Collective kind, DType dtype, c10d::OpType type, const char* title, Manner manner)
+  Call(Collective kind, DType dtype, c10d::OpType type, const char* title, WaitOptions manner)
       : type(type), title(title), async(manner.async) {
     request.kind = kind;
     request.dtype = dtype;

@@ -12,11 +12,11 @@
 namespace ringdist {
 
 // Compresses the calls of a group: gives them their block maps. Any thread.
-class CallCoder {
+class CallCompressor {
  public:
   // `codecs` compress float SUMs and AVGs of at least kMinCompressed elements, without error
   // feedback.
-  CallCoder(int size, CodecPair codecs) : size_(size), codecs_(std::move(codecs)) {}
+  CallCompressor(int size, CodecPair codecs) : size_(size), codecs_(std::move(codecs)) {}
 
   // An allreduce, or a reduce-scatter whose inputs are each cut into one part per rank, as the
   // group's own codecs say.
@@ -24,7 +24,8 @@ class CallCoder {
 
   // A call to which `given` contributes, as the caller of the call says. `memory` and what is
   // thrown: as of make_blocks().
-  void apply(Call& call, const at::Tensor& given, Coding coding, const Tensors& memory) const;
+  void apply(Call& call, const at::Tensor& given, CompressionSpec coding,
+             const Tensors& memory) const;
 
  private:
   // A tensor of a call, for its block map.

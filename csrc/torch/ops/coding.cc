@@ -31,7 +31,7 @@ Error check_values(const Contribution& c, const CodecPair& codecs) {
                     std::string(reduce_op_name(c.reduce_op)));
 }
 
-Error check_residual(const Contribution& c, const Coding& coding,
+Error check_residual(const Contribution& c, const CompressionSpec& coding,
                      const std::vector<at::Tensor>& memory) {
   const at::Tensor& residual = coding.residual;
   if (!may_use_feedback(coding.codecs))
@@ -63,18 +63,18 @@ Error check_residual(const Contribution& c, const Coding& coding,
 
 }  // namespace
 
-Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
-                                                    const Coding& coding,
+Result<std::shared_ptr<const CodecMap>> make_blocks(const Contribution& contribution,
+                                                    const CompressionSpec& coding,
                                                     const std::vector<at::Tensor>& memory) {
   const bool feedback = coding.residual.defined();
   const int64_t count = contribution.tensor.numel();
   const int64_t part = count / contribution.parts;
-  std::vector<CodedPiece> pieces = coding.pieces;
+  std::vector<CompressedPiece> pieces = coding.pieces;
   if (pieces.empty()) pieces.push_back({part, coding.codecs});
-  const auto is_plain = [](const CodedPiece& piece) { return piece.codecs.plain(); };
-  if (std::ranges::all_of(pieces, is_plain) && !feedback) return std::shared_ptr<const BlockMap>();
+  const auto is_plain = [](const CompressedPiece& piece) { return piece.codecs.plain(); };
+  if (std::ranges::all_of(pieces, is_plain) && !feedback) return std::shared_ptr<const CodecMap>();
   int64_t covered = 0;
-  for (const CodedPiece& piece : pieces) {
+  for (const CompressedPiece& piece : pieces) {
     if (Error error = check_values(contribution, piece.codecs)) return error;
     covered += piece.count;
   }
@@ -84,12 +84,12 @@ Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribu
         "pieces have " + std::to_string(covered) + " elements, a part has " + std::to_string(part));
   if (feedback)
     if (Error error = check_residual(contribution, coding, memory)) return error;
-  if (count == 0) return std::shared_ptr<const BlockMap>();
-  auto blocks = std::make_shared<BlockMap>();
+  if (count == 0) return std::shared_ptr<const CodecMap>();
+  auto blocks = std::make_shared<CodecMap>();
   auto* residual = feedback ? coding.residual.data_ptr<float>() : nullptr;
   auto* next = coding.next.defined() ? coding.next.data_ptr<float>() : residual;
   for (int i = 0; i < contribution.parts; ++i)
-    for (const CodedPiece& piece : pieces) {
+    for (const CompressedPiece& piece : pieces) {
       const int64_t offset = blocks->count();
       blocks->parts.push_back({offset, piece.count, piece.codecs});
       if (!feedback) continue;
@@ -99,7 +99,7 @@ Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribu
   if (feedback)
     blocks->keep_alive = std::make_shared<std::vector<at::Tensor>>(
         std::vector{coding.residual.detach(), coding.next});
-  return std::shared_ptr<const BlockMap>(std::move(blocks));
+  return std::shared_ptr<const CodecMap>(std::move(blocks));
 }
 
 }  // namespace ringdist

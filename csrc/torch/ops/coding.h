@@ -19,16 +19,17 @@ namespace ringdist {
 inline constexpr int64_t kMinCompressed = 1024;
 
 // A stretch of a contribution that has codecs of its own.
-struct CodedPiece {
+struct CompressedPiece {
   int64_t count = 0;
   CodecPair codecs;
 };
 
-struct Coding {
+struct CompressionSpec {
   CodecPair codecs;
-  at::Tensor residual;   // undefined: no error feedback
-  at::Tensor next = {};  // as of BlockPart: as many elements as the residual; undefined: in place
-  std::vector<CodedPiece> pieces = {};  // of each part, all of it; empty: `codecs` for all
+  at::Tensor residual;  // undefined: no error feedback
+  at::Tensor next =
+      {};  // as of CodecMapPart: as many elements as the residual; undefined: in place
+  std::vector<CompressedPiece> pieces = {};  // of each part, all of it; empty: `codecs` for all
 };
 
 // What a call gives to the others.
@@ -46,8 +47,8 @@ struct Contribution {
 // SUM and AVG, for error feedback with a codec that is no contraction, and for a residual that is
 // not one fp32 CPU element per element of the contribution, contiguous and of memory of its own,
 // and for pieces that are not as many elements as a part.
-Result<std::shared_ptr<const BlockMap>> make_blocks(const Contribution& contribution,
-                                                    const Coding& coding,
+Result<std::shared_ptr<const CodecMap>> make_blocks(const Contribution& contribution,
+                                                    const CompressionSpec& coding,
                                                     const std::vector<at::Tensor>& memory);
 
 }  // namespace ringdist

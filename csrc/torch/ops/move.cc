@@ -18,7 +18,7 @@ Error check_whole(std::string_view op, const std::string& suffix, const at::Tens
                                   std::to_string(input.numel() * size) + " elements");
 }
 
-void check_allgather_into(Place place, const std::string& suffix, const at::Tensor& output,
+void check_allgather_into(RankAndSize place, const std::string& suffix, const at::Tensor& output,
                           const at::Tensor& input) {
   constexpr std::string_view kOp = "all_gather_into_tensor";
   throw_if(check_tensor(kOp, "input" + suffix, input, /*written=*/false));
@@ -29,7 +29,7 @@ void check_allgather_into(Place place, const std::string& suffix, const at::Tens
 
 // Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list. Rank r's
 // part of the output is what all tensors have of r, one after the other.
-Call allgather_into_pairs(Place place, const Tensors& outputs, const Tensors& inputs,
+Call allgather_into_pairs(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                           c10d::OpType type, const c10d::AllgatherOptions& opts) {
   const DType dtype = value_of(to_dtype("all_gather_into_tensor", "input", inputs[0]));
   Call call(Collective::kAllgather, dtype, type, "ringdist:all_gather_into_tensor",
@@ -54,7 +54,7 @@ Call allgather_into_pairs(Place place, const Tensors& outputs, const Tensors& in
   return call;
 }
 
-void check_allgather_lists(Place place, const TensorLists& outputs, const Tensors& inputs) {
+void check_allgather_lists(RankAndSize place, const TensorLists& outputs, const Tensors& inputs) {
   constexpr std::string_view kOp = "all_gather_coalesced";
   throw_if(check_list(kOp, "inputs", inputs, /*written=*/false));
   throw_if(check_same_length(kOp, "output lists", outputs.size(), "ranks in the group",
@@ -73,7 +73,7 @@ void check_allgather_lists(Place place, const TensorLists& outputs, const Tensor
 }
 
 // Checked, but without input and output.
-Call start_gather(Place place, const at::Tensor& input, const c10d::GatherOptions& opts) {
+Call start_gather(RankAndSize place, const at::Tensor& input, const c10d::GatherOptions& opts) {
   const DType dtype = value_of(to_dtype("gather", "input", input));
   throw_if(check_root("gather", opts.rootRank, place.size));
   Call call(Collective::kGather, dtype, c10d::OpType::GATHER, "ringdist:gather",
@@ -93,7 +93,7 @@ struct RootLists {
 };
 
 // The root gives one list: for each rank a tensor like `own`. The others give none.
-void check_root_lists(Place place, const RootLists& what, const TensorLists& lists,
+void check_root_lists(RankAndSize place, const RootLists& what, const TensorLists& lists,
                       const at::Tensor& own, bool is_root) {
   const auto& [op, argument, other, written] = what;
   if (!is_root) {
@@ -109,7 +109,7 @@ void check_root_lists(Place place, const RootLists& what, const TensorLists& lis
 
 }  // namespace
 
-Call broadcast_call(Place place, const Tensors& tensors, const c10d::BroadcastOptions& opts) {
+Call broadcast_call(RankAndSize place, const Tensors& tensors, const c10d::BroadcastOptions& opts) {
   throw_if(check_single("broadcast", "tensor", tensors, /*written=*/true));
   const DType dtype = value_of(to_dtype("broadcast", "tensor", tensors[0]));
   throw_if(check_root("broadcast", opts.rootRank, place.size));
@@ -124,7 +124,7 @@ Call broadcast_call(Place place, const Tensors& tensors, const c10d::BroadcastOp
   return call;
 }
 
-Call allgather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
+Call allgather_call(RankAndSize place, const TensorLists& outputs, const Tensors& inputs,
                     const c10d::AllgatherOptions& opts) {
   constexpr std::string_view kOp = "all_gather";
   throw_if(check_single(kOp, "input", inputs, /*written=*/false));
@@ -146,8 +146,8 @@ Call allgather_call(Place place, const TensorLists& outputs, const Tensors& inpu
   return call;
 }
 
-std::vector<Call> allgather_calls(Place place, const TensorLists& outputs, const Tensors& inputs,
-                                  const c10d::AllgatherOptions& opts) {
+std::vector<Call> allgather_calls(RankAndSize place, const TensorLists& outputs,
+                                  const Tensors& inputs, const c10d::AllgatherOptions& opts) {
   constexpr std::string_view kOp = "all_gather_coalesced";
   check_allgather_lists(place, outputs, inputs);
   std::vector<Call> calls;
@@ -167,13 +167,13 @@ std::vector<Call> allgather_calls(Place place, const TensorLists& outputs, const
   return calls;
 }
 
-Call allgather_into_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
-                                const c10d::AllgatherOptions& opts) {
+Call allgather_into_tensor_call(RankAndSize place, const at::Tensor& output,
+                                const at::Tensor& input, const c10d::AllgatherOptions& opts) {
   check_allgather_into(place, "", output, input);
   return allgather_into_pairs(place, {output}, {input}, c10d::OpType::_ALLGATHER_BASE, opts);
 }
 
-std::vector<Call> allgather_into_tensor_calls(Place place, const Tensors& outputs,
+std::vector<Call> allgather_into_tensor_calls(RankAndSize place, const Tensors& outputs,
                                               const Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
   constexpr std::string_view kOp = "all_gather_into_tensor";
@@ -188,7 +188,7 @@ std::vector<Call> allgather_into_tensor_calls(Place place, const Tensors& output
   return calls;
 }
 
-Call gather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
+Call gather_call(RankAndSize place, const TensorLists& outputs, const Tensors& inputs,
                  const c10d::GatherOptions& opts) {
   throw_if(check_single("gather", "input", inputs, /*written=*/false));
   const at::Tensor& input = inputs[0];
@@ -204,7 +204,7 @@ Call gather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
   return call;
 }
 
-Call gather_into_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
+Call gather_into_tensor_call(RankAndSize place, const at::Tensor& output, const at::Tensor& input,
                              const c10d::GatherOptions& opts) {
   throw_if(check_tensor("gather", "input", input, /*written=*/false));
   Call call = start_gather(place, input, opts);
@@ -219,7 +219,7 @@ Call gather_into_tensor_call(Place place, const at::Tensor& output, const at::Te
   return call;
 }
 
-Call scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs,
+Call scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                   const c10d::ScatterOptions& opts) {
   throw_if(check_single("scatter", "output", outputs, /*written=*/true));
   const at::Tensor& output = outputs[0];

@@ -8,27 +8,27 @@
 
 namespace ringdist {
 
-Call broadcast_call(Place place, const Tensors& tensors, const c10d::BroadcastOptions& opts);
+Call broadcast_call(RankAndSize place, const Tensors& tensors, const c10d::BroadcastOptions& opts);
 
 // The outputs may differ in size: the input is as large as this rank's output.
-Call allgather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
+Call allgather_call(RankAndSize place, const TensorLists& outputs, const Tensors& inputs,
                     const c10d::AllgatherOptions& opts);
 // Of any dtypes; a list of outputs for each rank.
-std::vector<Call> allgather_calls(Place place, const TensorLists& outputs, const Tensors& inputs,
-                                  const c10d::AllgatherOptions& opts);
-Call allgather_into_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
-                                const c10d::AllgatherOptions& opts);
+std::vector<Call> allgather_calls(RankAndSize place, const TensorLists& outputs,
+                                  const Tensors& inputs, const c10d::AllgatherOptions& opts);
+Call allgather_into_tensor_call(RankAndSize place, const at::Tensor& output,
+                                const at::Tensor& input, const c10d::AllgatherOptions& opts);
 // Of any dtypes.
-std::vector<Call> allgather_into_tensor_calls(Place place, const Tensors& outputs,
+std::vector<Call> allgather_into_tensor_calls(RankAndSize place, const Tensors& outputs,
                                               const Tensors& inputs,
                                               const c10d::AllgatherOptions& opts);
 
-Call gather_call(Place place, const TensorLists& outputs, const Tensors& inputs,
+Call gather_call(RankAndSize place, const TensorLists& outputs, const Tensors& inputs,
                  const c10d::GatherOptions& opts);
-Call gather_into_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
+Call gather_into_tensor_call(RankAndSize place, const at::Tensor& output, const at::Tensor& input,
                              const c10d::GatherOptions& opts);
 
-Call scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs,
+Call scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                   const c10d::ScatterOptions& opts);
 
 }  // namespace ringdist

@@ -9,7 +9,7 @@ namespace ringdist {
 namespace {
 
 Call message(std::string_view op, c10d::OpType type, const char* title, const Tensors& tensors,
-             Endpoint endpoint) {
+             Envelope endpoint) {
   throw_if(check_single(op, "tensor", tensors, /*written=*/!endpoint.sends));
   const DType dtype = value_of(to_dtype(op, "tensor", tensors[0]));
   if (endpoint.tag < 0)
@@ -27,7 +27,7 @@ Call message(std::string_view op, c10d::OpType type, const char* title, const Te
   return call;
 }
 
-Error check_peer(Place place, std::string_view op, std::string_view what, int peer) {
+Error check_peer(RankAndSize place, std::string_view op, std::string_view what, int peer) {
   if (peer >= 0 && peer < place.size) return {};
   return invalid_argument(op, "invalid " + std::string(what) + " rank: " + std::to_string(peer) +
                                   "; it must be in [0, " + std::to_string(place.size) + ")");
@@ -35,12 +35,12 @@ Error check_peer(Place place, std::string_view op, std::string_view what, int pe
 
 }  // namespace
 
-Call send_call(Place place, const Tensors& tensors, int to, int tag) {
+Call send_call(RankAndSize place, const Tensors& tensors, int to, int tag) {
   throw_if(check_peer(place, "send", "destination", to));
   return message("send", c10d::OpType::SEND, "ringdist:send", tensors, {to, tag, /*sends=*/true});
 }
 
-Call recv_call(Place place, const Tensors& tensors, int from, int tag) {
+Call recv_call(RankAndSize place, const Tensors& tensors, int from, int tag) {
   throw_if(check_peer(place, "recv", "source", from));
   return message("recv", c10d::OpType::RECV, "ringdist:recv", tensors,
                  {from, tag, /*sends=*/false});
@@ -48,7 +48,7 @@ Call recv_call(Place place, const Tensors& tensors, int from, int tag) {
 
 Call recv_any_call(const Tensors& tensors, int tag) {
   return message("recv", c10d::OpType::RECVANYSOURCE, "ringdist:recvAnySource", tensors,
-                 {Endpoint::kAnySource, tag, /*sends=*/false});
+                 {Envelope::kAnySource, tag, /*sends=*/false});
 }
 
 }  // namespace ringdist

@@ -6,8 +6,8 @@
 
 namespace ringdist {
 
-Call send_call(Place place, const Tensors& tensors, int to, int tag);
-Call recv_call(Place place, const Tensors& tensors, int from, int tag);
+Call send_call(RankAndSize place, const Tensors& tensors, int to, int tag);
+Call recv_call(RankAndSize place, const Tensors& tensors, int from, int tag);
 // From whoever sends first.
 Call recv_any_call(const Tensors& tensors, int tag);
 

@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-void check_reduce_scatter(Place place, const std::string& suffix, const at::Tensor& output,
+void check_reduce_scatter(RankAndSize place, const std::string& suffix, const at::Tensor& output,
                           const at::Tensor& input) {
   constexpr std::string_view kOp = "reduce_scatter_tensor";
   throw_if(check_tensor(kOp, "input" + suffix, input, /*written=*/false));
@@ -23,7 +23,7 @@ void check_reduce_scatter(Place place, const std::string& suffix, const at::Tens
 
 // Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list. Rank r's
 // part of the input is what all tensors have for r, one after the other.
-Call reduce_scatter_pairs(Place place, const Tensors& outputs, const Tensors& inputs,
+Call reduce_scatter_pairs(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                           const std::string& argument, c10d::OpType type,
                           const c10d::ReduceScatterOptions& opts) {
   const Reduction how = Reduction::of("reduce_scatter_tensor", argument, inputs[0], opts.reduceOp);
@@ -79,7 +79,7 @@ Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptio
   return allreduce_list_call(tensors, "tensors[0]", opts);
 }
 
-Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions& opts) {
+Call reduce_call(RankAndSize place, const Tensors& tensors, const c10d::ReduceOptions& opts) {
   throw_if(check_single("reduce", "tensor", tensors, /*written=*/true));
   throw_if(check_root("reduce", opts.rootRank, place.size));
   throw_if(check_root_tensor("reduce", opts.rootTensor));
@@ -97,7 +97,7 @@ Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions&
   return call;
 }
 
-Call reduce_scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs,
+Call reduce_scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                          const c10d::ReduceScatterOptions& opts) {
   constexpr std::string_view kOp = "reduce_scatter";
   throw_if(check_single(kOp, "output", outputs, /*written=*/true));
@@ -120,14 +120,14 @@ Call reduce_scatter_call(Place place, const Tensors& outputs, const TensorLists&
   return call;
 }
 
-Call reduce_scatter_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
-                                const c10d::ReduceScatterOptions& opts) {
+Call reduce_scatter_tensor_call(RankAndSize place, const at::Tensor& output,
+                                const at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
   check_reduce_scatter(place, "", output, input);
   return reduce_scatter_pairs(place, {output}, {input}, "input", c10d::OpType::_REDUCE_SCATTER_BASE,
                               opts);
 }
 
-std::vector<Call> reduce_scatter_tensor_calls(Place place, const Tensors& outputs,
+std::vector<Call> reduce_scatter_tensor_calls(RankAndSize place, const Tensors& outputs,
                                               const Tensors& inputs,
                                               const c10d::ReduceScatterOptions& opts) {
   constexpr std::string_view kOp = "reduce_scatter_tensor";

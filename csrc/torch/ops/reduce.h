@@ -25,15 +25,15 @@ Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
 // Of any dtypes.
 Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 
-Call reduce_call(Place place, const Tensors& tensors, const c10d::ReduceOptions& opts);
+Call reduce_call(RankAndSize place, const Tensors& tensors, const c10d::ReduceOptions& opts);
 
 // The inputs may differ in size: the output is as large as this rank's input.
-Call reduce_scatter_call(Place place, const Tensors& outputs, const TensorLists& inputs,
+Call reduce_scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                          const c10d::ReduceScatterOptions& opts);
-Call reduce_scatter_tensor_call(Place place, const at::Tensor& output, const at::Tensor& input,
-                                const c10d::ReduceScatterOptions& opts);
+Call reduce_scatter_tensor_call(RankAndSize place, const at::Tensor& output,
+                                const at::Tensor& input, const c10d::ReduceScatterOptions& opts);
 // Of any dtypes.
-std::vector<Call> reduce_scatter_tensor_calls(Place place, const Tensors& outputs,
+std::vector<Call> reduce_scatter_tensor_calls(RankAndSize place, const Tensors& outputs,
                                               const Tensors& inputs,
                                               const c10d::ReduceScatterOptions& opts);
 

@@ -9,7 +9,7 @@ Reduction Reduction::of(std::string_view op, const std::string& argument, const 
                         const c10d::ReduceOp& given) {
   const ReduceOp reduce_op = value_of(to_reduce_op(op, given));
   const DType dtype = value_of(to_dtype(op, argument, tensor, reduce_op));
-  return {reduce_op, dtype, value_of(Factor::of(op, given, tensor))};
+  return {reduce_op, dtype, value_of(PremulFactor::of(op, given, tensor))};
 }
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@ struct Reduction {
 
   ReduceOp op;
   DType dtype;
-  Factor factor;
+  PremulFactor factor;
 };
 
 }  // namespace ringdist

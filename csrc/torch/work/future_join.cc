@@ -4,12 +4,12 @@
 
 namespace ringdist {
 
-FutureJoin::FutureJoin(std::vector<at::Tensor> value, size_t parts)
+CombinedFuture::CombinedFuture(std::vector<at::Tensor> value, size_t parts)
     : value_(std::move(value)), left_(parts) {
   if (parts == 0) mark(*future_, nullptr, value_);
 }
 
-void FutureJoin::arrive(const std::exception_ptr& error) {
+void CombinedFuture::arrive(const std::exception_ptr& error) {
   {
     std::lock_guard lock(mutex_);
     --left_;

@@ -7,11 +7,11 @@
 
 namespace ringdist {
 
-JoinedWork::JoinedWork(CompletionPtr completion, int rank, c10d::OpType type,
-                       std::function<Parts()> make)
+CombinedWork::CombinedWork(CompletionPtr completion, int rank, c10d::OpType type,
+                           std::function<Parts()> make)
     : BaseWork(std::move(completion), rank, type), make_(std::move(make)) {}
 
-const JoinedWork::Parts& JoinedWork::parts() {
+const CombinedWork::Parts& CombinedWork::parts() {
   std::lock_guard lock(parts_mutex_);
   if (const auto make = std::exchange(make_, nullptr)) {
     try {
@@ -23,17 +23,17 @@ const JoinedWork::Parts& JoinedWork::parts() {
   return parts_;  // never changes again
 }
 
-std::exception_ptr JoinedWork::failure() const {
+std::exception_ptr CombinedWork::failure() const {
   std::lock_guard lock(parts_mutex_);
   return failure_;
 }
 
-void JoinedWork::start() {
+void CombinedWork::start() {
   parts();
   if (const auto error = failure()) std::rethrow_exception(error);
 }
 
-bool JoinedWork::isCompleted() {
+bool CombinedWork::isCompleted() {
   if (!asked_.exchange(true)) {
     std::lock_guard lock(parts_mutex_);
     if (make_) return false;
@@ -41,13 +41,13 @@ bool JoinedWork::isCompleted() {
   return std::ranges::all_of(parts(), [](const auto& part) { return part->isCompleted(); });
 }
 
-bool JoinedWork::isSuccess() const {
+bool CombinedWork::isSuccess() const {
   std::lock_guard lock(parts_mutex_);
   return !make_ && !failure_ &&
          std::ranges::all_of(parts_, [](const auto& part) { return part->isSuccess(); });
 }
 
-std::exception_ptr JoinedWork::exception() const {
+std::exception_ptr CombinedWork::exception() const {
   std::lock_guard lock(parts_mutex_);
   if (failure_) return failure_;
   for (const auto& part : parts_)
@@ -55,7 +55,7 @@ std::exception_ptr JoinedWork::exception() const {
   return nullptr;
 }
 
-int JoinedWork::sourceRank() const {
+int CombinedWork::sourceRank() const {
   std::lock_guard lock(parts_mutex_);
   TORCH_CHECK(parts_.size() == 1,
               "ringdist: only the work of one recv has a source rank; this is that of ",
@@ -63,7 +63,7 @@ int JoinedWork::sourceRank() const {
   return parts_[0]->sourceRank();
 }
 
-std::vector<at::Tensor> JoinedWork::result() {
+std::vector<at::Tensor> CombinedWork::result() {
   std::vector<at::Tensor> out;
   for (const auto& part : parts()) {
     const auto some = part->result();
@@ -72,7 +72,7 @@ std::vector<at::Tensor> JoinedWork::result() {
   return out;
 }
 
-void JoinedWork::await(std::optional<Milliseconds> limit) {
+void CombinedWork::await(std::optional<Milliseconds> limit) {
   const TimePoint deadline = deadline_after(limit);
   start();
   for (const auto& part : parts()) {
@@ -83,28 +83,28 @@ void JoinedWork::await(std::optional<Milliseconds> limit) {
   }
 }
 
-void JoinedWork::abort() {
+void CombinedWork::abort() {
   for (const auto& part : parts()) part->abort();
 }
 
-FuturePtr JoinedWork::make_future() {
+FuturePtr CombinedWork::make_future() {
   const Parts& all = parts();
   const auto error = failure();
-  auto join = std::make_shared<FutureJoin>(result(), error ? 1 : all.size());
+  auto join = std::make_shared<CombinedFuture>(result(), error ? 1 : all.size());
   if (error) join->arrive(error);
-  for (const auto& part : all) FutureJoin::follow(join, *part->getFuture());
+  for (const auto& part : all) CombinedFuture::follow(join, *part->getFuture());
   return join->future();
 }
 
-uint64_t JoinedWork::getSequencenumber() const {
+uint64_t CombinedWork::getSequencenumber() const {
   std::lock_guard lock(parts_mutex_);
   return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
 }
 
 c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
-                                          JoinedWork::Parts parts) {
+                                          CombinedWork::Parts parts) {
   if (parts.size() == 1) return parts[0];
-  auto work = c10::make_intrusive<JoinedWork>(
+  auto work = c10::make_intrusive<CombinedWork>(
       std::move(completion), rank, type,
       [parts = std::move(parts)]() mutable { return std::move(parts); });
   work->start();

@@ -12,13 +12,13 @@ namespace ringdist {
 
 // Several operations as one: one Work, one Future. As of one, the timeout of a wait() is that of
 // all parts together.
-class JoinedWork final : public BaseWork {
+class CombinedWork final : public BaseWork {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
   // `make` starts the operations; what it throws is the outcome. It runs once, in start() or when
   // somebody first asks for the outcome.
-  JoinedWork(CompletionPtr completion, int rank, c10d::OpType type, std::function<Parts()> make);
+  CombinedWork(CompletionPtr completion, int rank, c10d::OpType type, std::function<Parts()> make);
 
   // Starts the operations; throws what hindered that.
   void start();
@@ -51,6 +51,6 @@ class JoinedWork final : public BaseWork {
 
 // One Work for all: itself if it is the only one.
 c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
-                                          JoinedWork::Parts parts);
+                                          CombinedWork::Parts parts);
 
 }  // namespace ringdist

@@ -26,7 +26,7 @@ int OpWork::sourceRank() const {
   const auto& endpoint = op_->request.endpoint;
   TORCH_CHECK(endpoint && !endpoint->sends, "ringdist: only the work of a recv has a source rank");
   // That of an endpoint is known from the start.
-  return endpoint->peer == Endpoint::kAnySource ? op_->source() : endpoint->peer;
+  return endpoint->peer == Envelope::kAnySource ? op_->source() : endpoint->peer;
 }
 
 bool OpWork::wait_until_ended(std::optional<Milliseconds> limit) {

@@ -2,32 +2,32 @@
 
 namespace ringdist {
 
-c10::intrusive_ptr<RingWork> RingWork::create(std::shared_ptr<Communicator> communicator,
-                                              std::shared_ptr<Op> op, c10d::OpType type,
-                                              const char* title, std::vector<at::Tensor> inputs,
-                                              std::vector<at::Tensor> outputs, Staging staging,
-                                              std::vector<CompletionPtr> completions) {
-  auto work = c10::make_intrusive<RingWork>(std::move(communicator), std::move(op), type, title,
-                                            std::move(inputs), std::move(outputs),
-                                            std::move(staging), std::move(completions));
+c10::intrusive_ptr<HostOpWork> HostOpWork::create(std::shared_ptr<Communicator> communicator,
+                                                  std::shared_ptr<Op> op, c10d::OpType type,
+                                                  const char* title, std::vector<at::Tensor> inputs,
+                                                  std::vector<at::Tensor> outputs, Staging staging,
+                                                  std::vector<CompletionPtr> completions) {
+  auto work = c10::make_intrusive<HostOpWork>(std::move(communicator), std::move(op), type, title,
+                                              std::move(inputs), std::move(outputs),
+                                              std::move(staging), std::move(completions));
   // Also if nobody waits.
   if (work->must_settle()) work->op_->when_finished([work] { work->settle(); });
   return work;
 }
 
-RingWork::RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
-                   c10d::OpType type, const char* title,
-                   const std::optional<std::vector<at::Tensor>>& inputs,
-                   std::vector<at::Tensor> outputs, Staging staging,
-                   std::vector<CompletionPtr> completions)
+HostOpWork::HostOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+                       c10d::OpType type, const char* title,
+                       const std::optional<std::vector<at::Tensor>>& inputs,
+                       std::vector<at::Tensor> outputs, Staging staging,
+                       std::vector<CompletionPtr> completions)
     : OpWork(std::move(communicator), std::move(op), completions.front(), type, title, inputs,
              std::move(outputs)),
       staging_(std::move(staging)),
       completions_(std::move(completions)) {}
 
-RingWork::~RingWork() { drive(); }  // others wait for what this one drops
+HostOpWork::~HostOpWork() { drive(); }  // others wait for what this one drops
 
-void RingWork::settle() {
+void HostOpWork::settle() {
   if (!must_settle()) return;  // call_once makes a system call
   std::call_once(settled_once_, [this] {
     // No exception may leave: this may be a thread of ours.
@@ -46,12 +46,12 @@ void RingWork::settle() {
 }
 
 // An op whose caller said that it would wait, but asks otherwise.
-void RingWork::drive() {
+void HostOpWork::drive() {
   if (op_->finished() || driven_.exchange(true) || group().context().forked()) return;
   group().context().lane().post([] {});
 }
 
-bool RingWork::isCompleted() {
+bool HostOpWork::isCompleted() {
   // PyTorch's flight recorder asks each Work once, also of a call that is about to wait; it must
   // hear of a success that it was told of before.
   const bool first = !asked_.exchange(true);
@@ -62,29 +62,29 @@ bool RingWork::isCompleted() {
   return settled_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
 }
 
-std::exception_ptr RingWork::exception() const {
+std::exception_ptr HostOpWork::exception() const {
   if (auto cause = OpWork::exception()) return cause;
   return settled_ ? unwritten_ : nullptr;
 }
 
-void RingWork::await(std::optional<Milliseconds> limit) {
+void HostOpWork::await(std::optional<Milliseconds> limit) {
   GroupWork::await(limit);
   settle();
 }
 
-FuturePtr RingWork::make_future() {
+FuturePtr HostOpWork::make_future() {
   auto future = make_future_of_tensors();
   drive();
   if (op_->finished())
     settle_and_mark(*future);
   else
-    op_->when_finished([self = c10::intrusive_ptr<RingWork>::reclaim_copy(this), future] {
+    op_->when_finished([self = c10::intrusive_ptr<HostOpWork>::reclaim_copy(this), future] {
       self->settle_and_mark(*future);
     });
   return future;
 }
 
-void RingWork::settle_and_mark(c10::ivalue::Future& future) {
+void HostOpWork::settle_and_mark(c10::ivalue::Future& future) {
   settle();
   mark(future, exception(), outputs_);
 }

@@ -11,22 +11,22 @@
 namespace ringdist {
 
 // The Work of an op.
-class RingWork final : public OpWork {
+class HostOpWork final : public OpWork {
  public:
   // `completions`: at least one; those are told of success here if results have to be copied back,
   // else by the op.
-  static c10::intrusive_ptr<RingWork> create(std::shared_ptr<Communicator> communicator,
-                                             std::shared_ptr<Op> op, c10d::OpType type,
-                                             const char* title, std::vector<at::Tensor> inputs,
-                                             std::vector<at::Tensor> outputs, Staging staging,
-                                             std::vector<CompletionPtr> completions);
+  static c10::intrusive_ptr<HostOpWork> create(std::shared_ptr<Communicator> communicator,
+                                               std::shared_ptr<Op> op, c10d::OpType type,
+                                               const char* title, std::vector<at::Tensor> inputs,
+                                               std::vector<at::Tensor> outputs, Staging staging,
+                                               std::vector<CompletionPtr> completions);
 
   // Public for make_intrusive; use create().
-  RingWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
-           const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
-           std::vector<at::Tensor> outputs, Staging staging,
-           std::vector<CompletionPtr> completions);
-  ~RingWork() override;
+  HostOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10d::OpType type,
+             const char* title, const std::optional<std::vector<at::Tensor>>& inputs,
+             std::vector<at::Tensor> outputs, Staging staging,
+             std::vector<CompletionPtr> completions);
+  ~HostOpWork() override;
 
   bool isCompleted() override;
   std::exception_ptr exception() const override;

@@ -9,11 +9,11 @@
 
 namespace ringdist {
 
-c10::intrusive_ptr<StreamedWork> StreamedWork::create(
+c10::intrusive_ptr<DeviceOpWork> DeviceOpWork::create(
     std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10::Device device,
     c10d::OpType type, const char* title, std::vector<at::Tensor> inputs,
     std::vector<at::Tensor> outputs, const Staging& staging, CompletionPtr completion) {
-  auto work = c10::make_intrusive<StreamedWork>(std::move(communicator), std::move(op), device,
+  auto work = c10::make_intrusive<DeviceOpWork>(std::move(communicator), std::move(op), device,
                                                 type, title, std::move(inputs), std::move(outputs),
                                                 std::move(completion));
   if (staging.must_finish()) work->give_back(staging);
@@ -21,7 +21,7 @@ c10::intrusive_ptr<StreamedWork> StreamedWork::create(
   return work;
 }
 
-StreamedWork::StreamedWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+DeviceOpWork::DeviceOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
                            c10::Device device, c10d::OpType type, const char* title,
                            const std::optional<std::vector<at::Tensor>>& inputs,
                            std::vector<at::Tensor> outputs, CompletionPtr completion)
@@ -29,13 +29,13 @@ StreamedWork::StreamedWork(std::shared_ptr<Communicator> communicator, std::shar
              std::move(outputs)),
       device_(device) {}
 
-c10::Stream StreamedWork::stream_after() const {
+c10::Stream DeviceOpWork::stream_after() const {
   const c10::Stream out = side_stream(device_);
   throw_if(op_->device_work->order(out.native_handle()));
   return out;
 }
 
-void StreamedWork::give_back(const Staging& staging) {
+void DeviceOpWork::give_back(const Staging& staging) {
   const c10::Stream after = stream_after();
   const c10::StreamGuard guard(after);
   staging.finish();
@@ -46,7 +46,7 @@ void StreamedWork::give_back(const Staging& staging) {
   back_.emplace(device_.type()).record(after);
 }
 
-void StreamedWork::synchronize() {
+void DeviceOpWork::synchronize() {
   const c10::Stream current = current_stream(device_);
   if (back_)
     back_->block(current);
@@ -54,12 +54,12 @@ void StreamedWork::synchronize() {
     throw_if(op_->device_work->order(current.native_handle()));
 }
 
-void StreamedWork::await(std::optional<Milliseconds>) {
+void DeviceOpWork::await(std::optional<Milliseconds>) {
   check_future();  // in a forked child nothing ever comes
   synchronize();
 }
 
-FuturePtr StreamedWork::make_future() {
+FuturePtr DeviceOpWork::make_future() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device_});
   const c10::Stream after = stream_after();

@@ -14,11 +14,11 @@ namespace ringdist {
 
 // The Work of an op on a device. It does not block the host: wait() orders the current stream after
 // the op, as of PyTorch's other backends for devices, and throws what has ended the op by then.
-class StreamedWork final : public OpWork {
+class DeviceOpWork final : public OpWork {
  public:
   // Of an op that was started. Results that have to go back to the caller's tensors do so on a
   // stream beside the caller's, after the op.
-  static c10::intrusive_ptr<StreamedWork> create(std::shared_ptr<Communicator> communicator,
+  static c10::intrusive_ptr<DeviceOpWork> create(std::shared_ptr<Communicator> communicator,
                                                  std::shared_ptr<Op> op, c10::Device device,
                                                  c10d::OpType type, const char* title,
                                                  std::vector<at::Tensor> inputs,
@@ -26,7 +26,7 @@ class StreamedWork final : public OpWork {
                                                  const Staging& staging, CompletionPtr completion);
 
   // Public for make_intrusive; use create().
-  StreamedWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+  DeviceOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
                c10::Device device, c10d::OpType type, const char* title,
                const std::optional<std::vector<at::Tensor>>& inputs,
                std::vector<at::Tensor> outputs, CompletionPtr completion);

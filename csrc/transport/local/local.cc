@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kStagingBuffers = 16;
 
-struct Parcel {
+struct QueuedMessage {
   uint64_t place;  // in the order of all sends to this inbox
   TimePoint due;
   std::vector<std::byte> header;
@@ -28,7 +28,7 @@ struct Parcel {
 // One Context's inbox: a queue per sender, so that pairs stay in order whatever their delays.
 struct Inbox {
   std::mutex mutex;
-  std::map<ContextId, std::deque<Parcel>> queues RINGDIST_GUARDED_BY(mutex);
+  std::map<ContextId, std::deque<QueuedMessage>> queues RINGDIST_GUARDED_BY(mutex);
   uint64_t sent RINGDIST_GUARDED_BY(mutex) = 0;
   std::mt19937_64 random RINGDIST_GUARDED_BY(mutex);
   bool closed RINGDIST_GUARDED_BY(mutex) = false;
@@ -81,7 +81,8 @@ namespace {
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(const TransportConfig& config, std::shared_ptr<Inbox> inbox, Receiver& receiver)
+  LocalTransport(const TransportConfig& config, std::shared_ptr<Inbox> inbox,
+                 TransportDelegate& receiver)
       : id_(config.context_id),
         max_payload_(config.max_payload),
         network_(config.local_network),
@@ -96,13 +97,13 @@ class LocalTransport final : public Transport {
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return network_->find(peer) != nullptr; }
 
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override {
     receiver_.end_send(ticket, post(peer, header, payload));
   }
 
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
 
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override {
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override {
     for (const auto& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
     staging_.release(reserved.data());
   }
@@ -154,10 +155,10 @@ class LocalTransport final : public Transport {
     std::lock_guard lock(inbox->mutex);
     if (inbox->closed) return lost(peer);
     auto& queue = inbox->queues[id_];
-    Parcel parcel{inbox->sent++,
-                  options.held ? TimePoint::max() : Clock::now(),
-                  {header.begin(), header.end()},
-                  {payload.begin(), payload.end()}};
+    QueuedMessage parcel{inbox->sent++,
+                         options.held ? TimePoint::max() : Clock::now(),
+                         {header.begin(), header.end()},
+                         {payload.begin(), payload.end()}};
     const auto limit = options.held ? 0 : options.max_delay.count();
     if (limit > 0) parcel.due += Duration(inbox->random() % static_cast<uint64_t>(limit));
     if (!queue.empty()) parcel.due = std::max(parcel.due, queue.back().due);
@@ -179,17 +180,17 @@ class LocalTransport final : public Transport {
 
   // The next parcel: of a random one of the senders whose first parcel is due, or, where nothing is
   // to be random, the oldest.
-  std::optional<Parcel> take_one() {
+  std::optional<QueuedMessage> take_one() {
     std::lock_guard lock(inbox_->mutex);
     const TimePoint now = Clock::now();
-    std::vector<std::deque<Parcel>*> ready;
+    std::vector<std::deque<QueuedMessage>*> ready;
     for (auto& [from, queue] : inbox_->queues)
       if (!queue.empty() && queue.front().due <= now) ready.push_back(&queue);
     if (ready.empty()) return std::nullopt;
     const auto place = [](const auto* queue) { return queue->front().place; };
     auto& queue = network_->options().held ? **std::ranges::min_element(ready, {}, place)
                                            : *ready[inbox_->random() % ready.size()];
-    Parcel parcel = std::move(queue.front());
+    QueuedMessage parcel = std::move(queue.front());
     queue.pop_front();
     return parcel;
   }
@@ -198,7 +199,7 @@ class LocalTransport final : public Transport {
   const size_t max_payload_;
   const std::shared_ptr<LocalNetwork> network_;
   const std::shared_ptr<Inbox> inbox_;
-  Receiver& receiver_;
+  TransportDelegate& receiver_;
   StagingPool staging_;
   std::set<ContextId> dropped_;
   std::set<ContextId> newly_lost_;
@@ -216,7 +217,7 @@ size_t let_through(LocalNetwork& network, ContextId to) {
   std::lock_guard lock(inbox->mutex);
   size_t out = 0;
   for (auto& [from, queue] : inbox->queues)
-    for (Parcel& parcel : queue) {
+    for (QueuedMessage& parcel : queue) {
       if (parcel.due != TimePoint::max()) continue;
       parcel.due = Clock::now();
       ++out;
@@ -230,7 +231,8 @@ Error local_viable(const TransportConfig& config) {
   return Error(ErrorKind::kNotSupported, "connects threads of one process only: for tests");
 }
 
-Result<std::unique_ptr<Transport>> local_create(const TransportConfig& config, Receiver& receiver) {
+Result<std::unique_ptr<Transport>> local_create(const TransportConfig& config,
+                                                TransportDelegate& receiver) {
   if (Error error = local_viable(config)) return error;
   auto inbox = config.local_network->open(config.context_id);
   if (!inbox.ok()) return inbox.error();

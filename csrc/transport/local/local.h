@@ -28,6 +28,7 @@ std::shared_ptr<LocalNetwork> make_local_network(LocalOptions options = {});
 size_t let_through(LocalNetwork& network, ContextId to);
 
 Error local_viable(const TransportConfig& config);
-Result<std::unique_ptr<Transport>> local_create(const TransportConfig& config, Receiver& receiver);
+Result<std::unique_ptr<Transport>> local_create(const TransportConfig& config,
+                                                TransportDelegate& receiver);
 
 }  // namespace ringdist

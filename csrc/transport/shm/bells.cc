@@ -2,19 +2,19 @@
 
 namespace ringdist::shm {
 
-Result<std::shared_ptr<PeerBell>> Bells::keep(ContextId peer, Fd button) {
+Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::keep(ContextId peer, Fd button) {
   if (const auto found = keys_.find(peer); found != keys_.end())
     return known_.at(found->second).bell;
   const uint64_t key = next_key_++;
   // That it is gone is all there is to hear.
   if (Error error = epoll_.add(button.get(), 0, key)) return error;
-  auto bell = std::make_shared<PeerBell>(std::move(button));
+  auto bell = std::make_shared<PeerDoorbell>(std::move(button));
   known_[key] = {peer, bell};
   keys_[peer] = key;
   return bell;
 }
 
-std::optional<ContextId> Bells::on_event(uint64_t key) {
+std::optional<ContextId> PeerDoorbells::on_event(uint64_t key) {
   const auto found = known_.find(key);
   if (found == known_.end()) return std::nullopt;
   const ContextId peer = found->second.peer;
@@ -22,7 +22,7 @@ std::optional<ContextId> Bells::on_event(uint64_t key) {
   return peer;
 }
 
-void Bells::forget(std::map<uint64_t, Known>::iterator known) {
+void PeerDoorbells::forget(std::map<uint64_t, Known>::iterator known) {
   auto& [peer, bell] = known->second;
   epoll_.remove(bell->ringer_->get());
   bell->ringer_.reset();
@@ -30,7 +30,7 @@ void Bells::forget(std::map<uint64_t, Known>::iterator known) {
   known_.erase(known);
 }
 
-void Bells::close() {
+void PeerDoorbells::close() {
   while (!known_.empty()) forget(known_.begin());
 }
 

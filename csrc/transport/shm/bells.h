@@ -12,9 +12,9 @@
 
 namespace ringdist::shm {
 
-class PeerBell {
+class PeerDoorbell {
  public:
-  explicit PeerBell(Fd button) : ringer_(Ringer(std::move(button))) {}
+  explicit PeerDoorbell(Fd button) : ringer_(RemoteDoorbell(std::move(button))) {}
 
   void ring() const {
     if (ringer_) ringer_->ring();
@@ -23,18 +23,18 @@ class PeerBell {
   bool gone() const { return !ringer_; }
 
  private:
-  friend class Bells;
+  friend class PeerDoorbells;
 
-  std::optional<Ringer> ringer_;
+  std::optional<RemoteDoorbell> ringer_;
 };
 
-class Bells {
+class PeerDoorbells {
  public:
   // Their keys in the epoll set begin at `first_key`.
-  Bells(const Epoll& epoll, uint64_t first_key) : epoll_(epoll), next_key_(first_key) {}
+  PeerDoorbells(const Epoll& epoll, uint64_t first_key) : epoll_(epoll), next_key_(first_key) {}
 
   // The peer's, which came with a greeting; one that is known already stays. Error: kSystem.
-  Result<std::shared_ptr<PeerBell>> keep(ContextId peer, Fd button);
+  Result<std::shared_ptr<PeerDoorbell>> keep(ContextId peer, Fd button);
   // Whose end that event is, if it is one; told once.
   std::optional<ContextId> on_event(uint64_t key);
   void close();
@@ -45,7 +45,7 @@ class Bells {
  private:
   struct Known {
     ContextId peer;
-    std::shared_ptr<PeerBell> bell;
+    std::shared_ptr<PeerDoorbell> bell;
   };
   void forget(std::map<uint64_t, Known>::iterator known);
 

@@ -4,22 +4,22 @@
 
 namespace ringdist::shm {
 
-void Borrowed::begin(uint64_t last) {
+void BlockImports::begin(uint64_t last) {
   former_.merge(blocks_);
   blocks_.clear();
   former_until_ = last;
 }
 
-void Borrowed::read_until(uint64_t consumed) {
+void BlockImports::read_until(uint64_t consumed) {
   if (!former_.empty() && consumed >= former_until_) former_.clear();
 }
 
-void Borrowed::clear() {
+void BlockImports::clear() {
   blocks_.clear();
   former_.clear();
 }
 
-Error Borrowed::on_event(const Fd& socket) {
+Error BlockImports::on_event(const Fd& socket) {
   while (true) {
     auto heard = receive_note(socket);
     if (!heard.ok()) return heard.error();
@@ -28,21 +28,23 @@ Error Borrowed::on_event(const Fd& socket) {
   }
 }
 
-Error Borrowed::on_note(const Fd& socket, const NoteHeard& heard) {
-  const LoanNote& note = heard.note;
-  if (note.word == LoanWord::kReturn) {
+Error BlockImports::on_note(const Fd& socket, const ReceivedExportMessage& heard) {
+  const ExportMessage& note = heard.note;
+  if (note.word == ExportMessageType::kReturn) {
     blocks_.erase(note.loan);  // also one that was refused
     return {};
   }
-  if (note.word != LoanWord::kLend || note.loan >= kLoanNumbers || blocks_.contains(note.loan))
+  if (note.word != ExportMessageType::kLend || note.loan >= kLoanNumbers ||
+      blocks_.contains(note.loan))
     return Error(ErrorKind::kProtocol, "a loan that makes no sense");
-  const LoanWord answer = take(heard) ? LoanWord::kTaken : LoanWord::kRefused;
+  const ExportMessageType answer =
+      take(heard) ? ExportMessageType::kTaken : ExportMessageType::kRefused;
   // Where it cannot be said the peer goes on to copy.
   (void)send_note(socket, {.word = answer, .loan = note.loan});
   return {};
 }
 
-bool Borrowed::take(const NoteHeard& heard) {
+bool BlockImports::take(const ReceivedExportMessage& heard) {
   if (!heard.file || blocks_.size() >= kMaxLoans) return false;
   auto mapping = map_memory(heard.file, heard.note.bytes, /*writable=*/false);
   if (!mapping.ok()) return false;
@@ -50,7 +52,7 @@ bool Borrowed::take(const NoteHeard& heard) {
   return true;
 }
 
-std::optional<ConstBytes> Borrowed::find(uint64_t place, size_t bytes) const {
+std::optional<ConstBytes> BlockImports::find(uint64_t place, size_t bytes) const {
   const auto& from = blocks_.contains(loan_of(place)) ? blocks_ : former_;
   const auto it = from.find(loan_of(place));
   if (it == from.end()) return std::nullopt;

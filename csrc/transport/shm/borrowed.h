@@ -12,7 +12,7 @@
 
 namespace ringdist::shm {
 
-class Borrowed {
+class BlockImports {
  public:
   // There is a new connection. What came over the former is kept for messages up to `last`, which
   // alone may name it.
@@ -27,8 +27,8 @@ class Borrowed {
   std::optional<ConstBytes> find(uint64_t place, size_t bytes) const;
 
  private:
-  Error on_note(const Fd& socket, const NoteHeard& heard);
-  bool take(const NoteHeard& heard);
+  Error on_note(const Fd& socket, const ReceivedExportMessage& heard);
+  bool take(const ReceivedExportMessage& heard);
 
   std::map<uint32_t, Mapping> blocks_;
   std::map<uint32_t, Mapping> former_;  // of a connection that broke

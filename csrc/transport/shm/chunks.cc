@@ -5,7 +5,7 @@
 
 namespace ringdist::shm {
 
-std::optional<Chunks::Id> Chunks::take(size_t bytes, bool reserved) {
+std::optional<ChunkPool::Id> ChunkPool::take(size_t bytes, bool reserved) {
   check(bytes <= kLargeChunk, "payload above the size of a chunk");
   error_ = {};
   const bool is_small = bytes <= kSmallChunk && small_.in_use < small_.usual;
@@ -24,7 +24,7 @@ std::optional<Chunks::Id> Chunks::take(size_t bytes, bool reserved) {
   return is_small ? kFirstSmall + taken : taken;
 }
 
-void Chunks::release(Id chunk) {
+void ChunkPool::release(Id chunk) {
   Class& its_class = class_of(chunk);
   check(its_class.holders[index(chunk)] > 0, "a chunk was released twice");
   if (--its_class.holders[index(chunk)] > 0) return;
@@ -32,12 +32,12 @@ void Chunks::release(Id chunk) {
   --its_class.in_use;
 }
 
-uint64_t Chunks::offset(Id chunk) const {
+uint64_t ChunkPool::offset(Id chunk) const {
   const Class& its_class = class_of(chunk);
   return its_class.at + index(chunk) * its_class.bytes;
 }
 
-Chunks::Id Chunks::find(const std::byte* data) const {
+ChunkPool::Id ChunkPool::find(const std::byte* data) const {
   const auto at = static_cast<size_t>(data - memory_.data());
   check(data >= memory_.data() && at >= kChunksAt && at < kSegmentBytes, "memory of no chunk");
   if (at < kLargeAt) return kFirstSmall + static_cast<Id>((at - kChunksAt) / kSmallChunk);

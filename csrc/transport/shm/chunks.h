@@ -14,12 +14,12 @@
 
 namespace ringdist::shm {
 
-class Chunks {
+class ChunkPool {
  public:
   using Id = uint32_t;
 
   // `memory` is the whole segment, `file` what it is mapped from.
-  Chunks(const Fd& file, Bytes memory) : file_(file), memory_(memory) {}
+  ChunkPool(const Fd& file, Bytes memory) : file_(file), memory_(memory) {}
 
   // A chunk for `bytes`, held once; nothing while all are in use, or where the system has no
   // memory: then error() says so. `reserved`: the caller's link holds none, and gets one all the

@@ -19,8 +19,8 @@ Error no_hello(const std::string& why) {
 
 }  // namespace
 
-Connecting connect_to_own_user(const std::string& address) {
-  Connecting out = connect_unix(address);
+ConnectAttempt connect_to_own_user(const std::string& address) {
+  ConnectAttempt out = connect_unix(address);
   if (out.failure) return out;
   const auto who = peer_credentials(out.fd);
   if (!who.ok())
@@ -32,28 +32,28 @@ Connecting connect_to_own_user(const std::string& address) {
 
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
                  const Fd& button, bool* later) {
-  const Hello hello{kMagic, kLayoutVersion, index, from, to};
+  const ShmHello hello{kMagic, kLayoutVersion, index, from, to};
   const std::array<int, 2> fds{segment.get(), button.get()};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), fds, later);
 }
 
 Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
-  const Hello hello{kMagic, kLayoutVersion, index | kForLoans, from, to};
+  const ShmHello hello{kMagic, kLayoutVersion, index | kForLoans, from, to};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
 void refuse_hello(const Fd& socket, ContextId from) {
-  const Hello hello{kMagic, kLayoutVersion, kNoRoom, from, 0};
+  const ShmHello hello{kMagic, kLayoutVersion, kNoRoom, from, 0};
   (void)send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
-Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, bool reads) {
-  Hello hello{};
+Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId me, bool reads) {
+  ShmHello hello{};
   bool empty = false;
   auto received = receive_with_fds(socket, std::as_writable_bytes(std::span(&hello, 1)), empty);
   if (!received.ok()) return received.error();
-  if (empty) return std::optional<Greeted>();
-  Received& got = received.value();
+  if (empty) return std::optional<ReceivedHello>();
+  ReceivedFds& got = received.value();
   if (got.bytes == 0) return Error(ErrorKind::kPeerLost, "the peer closed its connection");
   if (got.bytes == sizeof hello && hello.magic == kMagic && hello.index == kNoRoom)
     return Error(ErrorKind::kSystem,
@@ -67,18 +67,18 @@ Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, boo
     return no_hello("its version is " + std::to_string(hello.layout_version));
   if (hello.to != me) return no_hello("it is meant for another process");
   if (hello.index >= kMaxLinks) return no_hello("its index is too large");
-  if (for_loans) return std::optional<Greeted>(Greeted{hello, for_loans});
-  auto segment = map_memory(got.fds[0], reads ? end_of_ring(hello.index) : sizeof(Front),
+  if (for_loans) return std::optional<ReceivedHello>(ReceivedHello{hello, for_loans});
+  auto segment = map_memory(got.fds[0], reads ? end_of_ring(hello.index) : sizeof(ControlBlock),
                             /*writable=*/false);
   if (!segment.ok()) return segment.error();
-  Greeted out{hello, for_loans, std::move(segment.value()), {}, std::move(got.fds[1])};
+  ReceivedHello out{hello, for_loans, std::move(segment.value()), {}, std::move(got.fds[1])};
   if (reads) {
     auto chunks = map_memory(got.fds[0], kSmallChunk, /*writable=*/false, kChunksAt,
                              kSegmentBytes - kChunksAt);
     if (!chunks.ok()) return chunks.error();
     out.chunks = std::move(chunks.value());
   }
-  return std::optional<Greeted>(std::move(out));
+  return std::optional<ReceivedHello>(std::move(out));
 }
 
 }  // namespace ringdist::shm

@@ -15,7 +15,7 @@
 namespace ringdist::shm {
 
 // The same for both directions, little-endian.
-struct Hello {
+struct ShmHello {
   uint64_t magic;
   uint32_t layout_version;
   uint32_t index;  // the dialer's ring; in the answer the counter of what was consumed
@@ -24,8 +24,8 @@ struct Hello {
 };
 
 // What a hello brings.
-struct Greeted {
-  Hello hello;
+struct ReceivedHello {
+  ShmHello hello;
   bool for_loans = false;  // `index` is the ring of a link that is there, and there is no more
   Mapping segment = {};
   Mapping chunks = {};  // where the hello names a ring; it may grow
@@ -33,7 +33,7 @@ struct Greeted {
 };
 
 // As connect_unix(); refuses another user's socket.
-Connecting connect_to_own_user(const std::string& address);
+ConnectAttempt connect_to_own_user(const std::string& address);
 
 // `later` as of send_with_fds().
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
@@ -46,6 +46,6 @@ void refuse_hello(const Fd& socket, ContextId from);
 // the beginning of the chunks. Nothing if it has not come yet. Errors: kPeerLost
 // where the connection has ended; kProtocol where it is no hello of this version to `me`; kSystem
 // where this process, or the other, has no descriptor or address space left for it.
-Result<std::optional<Greeted>> receive_hello(const Fd& socket, ContextId me, bool reads);
+Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId me, bool reads);
 
 }  // namespace ringdist::shm

@@ -18,7 +18,7 @@ constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Error Inbound::listen(uint64_t first_key) {
+Error RecvChannelTable::listen(uint64_t first_key) {
   listener_key_ = first_key;
   next_key_ = first_key + 1;
   address_ = "@ringdist-shm-" + std::to_string(random_id());
@@ -28,7 +28,7 @@ Error Inbound::listen(uint64_t first_key) {
   return epoll_.add(listener_.get(), EPOLLIN, listener_key_);
 }
 
-bool Inbound::on_event(uint64_t key) {
+bool RecvChannelTable::on_event(uint64_t key) {
   if (key == listener_key_) {
     accept_all();
     return true;
@@ -48,9 +48,10 @@ bool Inbound::on_event(uint64_t key) {
 }
 
 // Its connection is that of another link from here on, which has its events.
-void Inbound::hand_over(std::map<uint64_t, std::unique_ptr<Inlink>>::iterator caller) {
-  Inlink& from = *caller->second;
-  const Hello hello = *from.for_loans();
+void RecvChannelTable::hand_over(
+    std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller) {
+  RecvChannel& from = *caller->second;
+  const ShmHello hello = *from.for_loans();
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
     return entry.second->is_of(hello.from, hello.index);
   });
@@ -68,17 +69,17 @@ void Inbound::hand_over(std::map<uint64_t, std::unique_ptr<Inlink>>::iterator ca
   close_unneeded_socket(*link);
 }
 
-void Inbound::close_unneeded_socket(Inlink& link) const {
+void RecvChannelTable::close_unneeded_socket(RecvChannel& link) const {
   if (!link.needs_socket()) close_socket(link);
 }
 
 // Events of a socket whose copy another process holds would go on.
-void Inbound::close_socket(Inlink& link) const {
+void RecvChannelTable::close_socket(RecvChannel& link) const {
   if (link.socket()) epoll_.remove(link.socket().get());
   link.close_socket();
 }
 
-void Inbound::accept_all() {
+void RecvChannelTable::accept_all() {
   for (int n = 0; n < kMostAccepts; ++n) {
     Fd fd = accept_connection(listener_);
     if (!fd) {
@@ -93,41 +94,42 @@ void Inbound::accept_all() {
     if (!who.ok() || who.value().uid != geteuid()) continue;  // closes it
     const uint64_t key = next_key_++;
     if (epoll_.add(fd.get(), EPOLLIN, key)) continue;
-    links_[key] = std::make_unique<Inlink>(own_, bells_, me_, std::move(fd));
+    links_[key] = std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd));
   }
 }
 
-bool Inbound::deliver(Receiver& receiver) {
+bool RecvChannelTable::deliver(TransportDelegate& receiver) {
   bool any = false;
   for (const auto& [key, link] : links_) any |= link->deliver(receiver, kMostMessages);
   return any;
 }
 
-bool Inbound::has_messages() const {
+bool RecvChannelTable::has_messages() const {
   return std::any_of(links_.begin(), links_.end(),
                      [](const auto& entry) { return entry.second->has_messages(); });
 }
 
-bool Inbound::has_messages_of(ContextId peer) const {
+bool RecvChannelTable::has_messages_of(ContextId peer) const {
   return std::any_of(links_.begin(), links_.end(), [peer](const auto& entry) {
     return entry.second->peer() == peer && entry.second->has_messages();
   });
 }
 
-bool Inbound::has_finished() const {
+bool RecvChannelTable::has_finished() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
     return entry.second->finished() && !entry.second->was_let_go();
   });
 }
 
-bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost) {
+bool RecvChannelTable::reap(TimePoint now,
+                            const std::function<void(ContextId, const Error&)>& lost) {
   if (accept_again_ && now >= *accept_again_) {
     accept_again_.reset();
     if (epoll_.add(listener_.get(), EPOLLIN, listener_key_)) accept_again_ = now + kAcceptAgain;
   }
   bool any = false;
   for (auto it = links_.begin(); it != links_.end();) {
-    Inlink& link = *it->second;
+    RecvChannel& link = *it->second;
     if (link.is_stranger(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
     if (const auto due = link.due(); due && now >= *due) link.answer();
     link.look_for_end();
@@ -145,19 +147,19 @@ bool Inbound::reap(TimePoint now, const std::function<void(ContextId, const Erro
   return any;
 }
 
-std::optional<TimePoint> Inbound::due() const {
+std::optional<TimePoint> RecvChannelTable::due() const {
   std::optional<TimePoint> first = accept_again_;
   for (const auto& [key, link] : links_)
     if (const auto due = link->due(); due && (!first || *due < *first)) first = due;
   return first;
 }
 
-void Inbound::drop(ContextId peer, const Error& cause) {
+void RecvChannelTable::drop(ContextId peer, const Error& cause) {
   for (const auto& [key, link] : links_)
     if (link->peer() == peer) link->end(cause);
 }
 
-void Inbound::close() {
+void RecvChannelTable::close() {
   for (const auto& [key, link] : links_) close_socket(*link);
   links_.clear();
   epoll_.remove(listener_.get());

@@ -13,9 +13,9 @@
 
 namespace ringdist::shm {
 
-class Inbound {
+class RecvChannelTable {
  public:
-  Inbound(OwnSegment& own, Bells& bells, ContextId me, const Epoll& epoll)
+  RecvChannelTable(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, const Epoll& epoll)
       : own_(own), bells_(bells), me_(me), epoll_(epoll) {}
 
   // Keys of the epoll set below `first_key` are others'.
@@ -25,7 +25,7 @@ class Inbound {
   // False if the key is none of ours.
   bool on_event(uint64_t key);
   // A few messages of every link. True if there were any.
-  bool deliver(Receiver& receiver);
+  bool deliver(TransportDelegate& receiver);
   bool has_messages() const;
   bool has_messages_of(ContextId peer) const;
   // Something for reap() without an event.
@@ -40,12 +40,12 @@ class Inbound {
 
  private:
   void accept_all();
-  void close_unneeded_socket(Inlink& link) const;
-  void close_socket(Inlink& link) const;
-  void hand_over(std::map<uint64_t, std::unique_ptr<Inlink>>::iterator caller);
+  void close_unneeded_socket(RecvChannel& link) const;
+  void close_socket(RecvChannel& link) const;
+  void hand_over(std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller);
 
-  OwnSegment& own_;
-  Bells& bells_;
+  OwnShmSegment& own_;
+  PeerDoorbells& bells_;
   const ContextId me_;
   const Epoll& epoll_;
   std::string address_;
@@ -54,7 +54,7 @@ class Inbound {
   bool told_ = false;                      // so in the log
   uint64_t listener_key_ = 0;
   uint64_t next_key_ = 0;
-  std::map<uint64_t, std::unique_ptr<Inlink>> links_;
+  std::map<uint64_t, std::unique_ptr<RecvChannel>> links_;
 };
 
 }  // namespace ringdist::shm

@@ -12,7 +12,7 @@ constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
 
 }  // namespace
 
-void Inlink::on_event() {
+void RecvChannel::on_event() {
   if (ended()) return;
   if (bell_) return hear_loans();
   auto greeted = receive_hello(socket_, me_, /*reads=*/true);
@@ -35,11 +35,11 @@ void Inlink::on_event() {
   bell_ = std::move(bell.value());
   peer_ = greeted.value()->hello.from;
   ring_index_ = greeted.value()->hello.index;
-  ring_ = &reinterpret_cast<const Segment*>(memory_.data())->rings[ring_index_];
+  ring_ = &reinterpret_cast<const ShmSegment*>(memory_.data())->rings[ring_index_];
   answer();
 }
 
-void Inlink::answer() {
+void RecvChannel::answer() {
   const TimePoint now = Clock::now();
   bool later = false;
   const Error error =
@@ -51,29 +51,29 @@ void Inlink::answer() {
     end(error);
 }
 
-bool Inlink::is_of(ContextId peer, uint32_t ring) const {
+bool RecvChannel::is_of(ContextId peer, uint32_t ring) const {
   return !ended() && peer_ == peer && ring_index_ == ring;
 }
 
-void Inlink::begin_loans(Fd socket) {
+void RecvChannel::begin_loans(Fd socket) {
   borrowed_.begin(published());
   socket_ = std::move(socket);
   lends_ = true;
 }
 
 // That this connection ends is no end of the link: messages may still name what came over it.
-void Inlink::hear_loans() {
+void RecvChannel::hear_loans() {
   const Error error = lends_ ? borrowed_.on_event(socket_) : Error();
   if (!error) return;
   lends_ = false;
   if (error.kind() != ErrorKind::kPeerLost) end(error);
 }
 
-uint64_t Inlink::published() const {
+uint64_t RecvChannel::published() const {
   return ended() ? last_ : slots_.published(ring_->published.value);
 }
 
-bool Inlink::deliver(Receiver& receiver, int most) {
+bool RecvChannel::deliver(TransportDelegate& receiver, int most) {
   bool any = false;
   for (; most > 0 && has_messages() && receiver.takes_more(); --most) {
     consume_one(receiver);
@@ -82,7 +82,7 @@ bool Inlink::deliver(Receiver& receiver, int most) {
   return any;
 }
 
-void Inlink::consume_one(Receiver& receiver) {
+void RecvChannel::consume_one(TransportDelegate& receiver) {
   // Another process's memory: read once, believed within bounds only.
   const Slot& slot = ring_->slots[slots_.slot()];
   const uint32_t header = slot.header.load(std::memory_order_relaxed);
@@ -96,12 +96,12 @@ void Inlink::consume_one(Receiver& receiver) {
     return;
   }
   receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
-  const auto& writer = reinterpret_cast<const Segment*>(memory_.data())->front;
+  const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) bell_->ring();
   borrowed_.read_until(slots_.consumed());
 }
 
-std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, size_t bytes) {
+std::optional<ConstBytes> RecvChannel::payload(const Slot& slot, uint32_t header, size_t bytes) {
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
   if ((header & kLent) != 0) return borrowed_.find(at, bytes);
   const size_t header_size = header & kHeaderSize;
@@ -120,17 +120,18 @@ std::optional<ConstBytes> Inlink::payload(const Slot& slot, uint32_t header, siz
   return ConstBytes{chunks_.data() + from, bytes};
 }
 
-void Inlink::end(const Error& cause) {
+void RecvChannel::end(const Error& cause) {
   if (ended()) return;
   last_ = ring_ ? published() : 0;
   error_ = cause;
 }
 
-void Inlink::look_for_end() {
-  if (ring_ && !ended() && slots_.writer_has_ended(ring_->published.value)) end(Bells::closed());
+void RecvChannel::look_for_end() {
+  if (ring_ && !ended() && slots_.writer_has_ended(ring_->published.value))
+    end(PeerDoorbells::closed());
 }
 
-void Inlink::let_go() {
+void RecvChannel::let_go() {
   let_go_ = true;
   ring_ = nullptr;
   memory_.reset();
@@ -141,9 +142,9 @@ void Inlink::let_go() {
   if (bell_) bell_->ring();
 }
 
-bool Inlink::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
+bool RecvChannel::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
 
-Inlink::~Inlink() {
+RecvChannel::~RecvChannel() {
   if (counter_) own_.give_back_counter(*counter_);
 }
 

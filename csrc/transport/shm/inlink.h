@@ -14,12 +14,12 @@
 
 namespace ringdist::shm {
 
-class Inlink {
+class RecvChannel {
  public:
-  Inlink(OwnSegment& own, Bells& bells, ContextId me, Fd socket)
+  RecvChannel(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, Fd socket)
       : own_(own), bells_(bells), me_(me), socket_(std::move(socket)), since_(Clock::now()) {}
-  ~Inlink();
-  Inlink(const Inlink&) = delete;
+  ~RecvChannel();
+  RecvChannel(const RecvChannel&) = delete;
 
   const Fd& socket() const { return socket_; }
   // Else nothing more is to be read from the socket: nobody watches it any more.
@@ -30,7 +30,7 @@ class Inlink {
   // Its socket has something to say: the hello, a loan, or that it is closed.
   void on_event();
   // Its hello was no link's, but of a connection for the loans of one that is there.
-  const std::optional<Hello>& for_loans() const { return for_loans_; }
+  const std::optional<ShmHello>& for_loans() const { return for_loans_; }
   Fd take_socket() { return std::move(socket_); }
   // It reads that ring of that peer.
   bool is_of(ContextId peer, uint32_t ring) const;
@@ -40,7 +40,7 @@ class Inlink {
   // This is the connection for its loans from here on; it has no other.
   void begin_loans(Fd socket);
   // Gives messages to the receiver, as many as are there and at most `most`.
-  bool deliver(Receiver& receiver, int most);
+  bool deliver(TransportDelegate& receiver, int most);
   bool has_messages() const { return ring_ && slots_.has_message(published()); }
   // What the peer has published so far is all there will be. The first cause stays.
   void end(const Error& cause);
@@ -62,24 +62,24 @@ class Inlink {
 
  private:
   uint64_t published() const;  // without kLast
-  void consume_one(Receiver& receiver);
+  void consume_one(TransportDelegate& receiver);
   void hear_loans();
   std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes);
 
-  OwnSegment& own_;
-  Bells& bells_;
+  OwnShmSegment& own_;
+  PeerDoorbells& bells_;
   const ContextId me_;
   Fd socket_;
   const TimePoint since_;
   std::optional<ContextId> peer_;
-  std::optional<Hello> for_loans_;
+  std::optional<ShmHello> for_loans_;
   std::optional<uint32_t> counter_;
   uint32_t ring_index_ = 0;
   const Ring* ring_ = nullptr;
-  Mapping memory_;  // the Front and the ring
+  Mapping memory_;  // the ControlBlock and the ring
   Mapping chunks_;  // as far as messages have come
-  std::shared_ptr<PeerBell> bell_;
-  Borrowed borrowed_;
+  std::shared_ptr<PeerDoorbell> bell_;
+  BlockImports borrowed_;
   bool lends_ = false;  // the socket is the one for loans
   RingReader<kSlots> slots_;
   uint64_t last_ = 0;  // once it has ended

@@ -45,7 +45,7 @@ inline constexpr uint64_t kLast = uint64_t{1} << 63;  // in a counter
 
 template <typename Orders>
 struct alignas(kCacheLine) Counter {
-  Sign<uint64_t, Orders> value;
+  DekkerWord<uint64_t, Orders> value;
 };
 
 // Of a message, beside the size of its header.
@@ -68,33 +68,36 @@ struct Ring {
   std::array<Slot, kSlots> slots;
 };
 
-enum class Sleep : uint32_t {
+enum class SleepState : uint32_t {
   kAwake = 0,
   kForMessages,
   kForRoom,  // and for messages
 };
 
-struct Front {
-  alignas(kCacheLine) Sign<Sleep, SleepOrders> sleep;
+struct ControlBlock {
+  alignas(kCacheLine) DekkerWord<SleepState, SleepOrders> sleep;
   std::array<Counter<ConsumedOrders>, kMaxLinks> consumed;
 };
 
-struct Segment {
-  Front front;
+struct ShmSegment {
+  ControlBlock front;
   std::array<Ring, kMaxLinks> rings;
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<Sleep>::is_always_lock_free,
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+                  std::atomic<SleepState>::is_always_lock_free,
               "processes cannot share a lock");
 
 constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 // The small chunks first: a reader maps the chunks up to the last that was used.
-inline constexpr size_t kChunksAt = round_up(sizeof(Segment), kLargeChunk);
+inline constexpr size_t kChunksAt = round_up(sizeof(ShmSegment), kLargeChunk);
 inline constexpr size_t kLargeAt = kChunksAt + kSmallChunks * kSmallChunk;
 inline constexpr size_t kSegmentBytes = kLargeAt + (kLargeChunks + kReservedChunks) * kLargeChunk;
 
-constexpr size_t end_of_ring(uint32_t index) { return sizeof(Front) + (index + 1) * sizeof(Ring); }
-static_assert(end_of_ring(kMaxLinks - 1) == sizeof(Segment));
+constexpr size_t end_of_ring(uint32_t index) {
+  return sizeof(ControlBlock) + (index + 1) * sizeof(Ring);
+}
+static_assert(end_of_ring(kMaxLinks - 1) == sizeof(ShmSegment));
 
 // Of a payload in a loan.
 constexpr uint64_t place_in_loan(uint32_t loan, uint64_t offset) {

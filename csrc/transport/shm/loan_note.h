@@ -11,7 +11,7 @@
 
 namespace ringdist::shm {
 
-enum class LoanWord : uint32_t {
+enum class ExportMessageType : uint32_t {
   kLend = 1,  // with the block's file
   kTaken,
   kRefused,
@@ -19,9 +19,9 @@ enum class LoanWord : uint32_t {
 };
 
 // Little-endian.
-struct LoanNote {
+struct ExportMessage {
   uint64_t magic = kMagic;
-  LoanWord word;
+  ExportMessageType word;
   uint32_t loan;
   uint64_t bytes = 0;  // of a block that is lent
 
@@ -29,14 +29,14 @@ struct LoanNote {
 };
 
 // False if it cannot be sent now.
-bool send_note(const Fd& socket, const LoanNote& note, const Fd* file = nullptr);
+bool send_note(const Fd& socket, const ExportMessage& note, const Fd* file = nullptr);
 
-struct NoteHeard {
-  LoanNote note;
+struct ReceivedExportMessage {
+  ExportMessage note;
   Fd file;  // none where this process had no descriptor left for it
 };
 // Nothing if none is there. Errors: kPeerLost where the connection has ended; kProtocol for other
 // bytes.
-Result<std::optional<NoteHeard>> receive_note(const Fd& socket);
+Result<std::optional<ReceivedExportMessage>> receive_note(const Fd& socket);
 
 }  // namespace ringdist::shm

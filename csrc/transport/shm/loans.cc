@@ -11,53 +11,54 @@ constexpr auto kAnswerTime = std::chrono::milliseconds(10);  // of a peer that i
 
 }  // namespace
 
-Loans::Loan* Loans::find(const SharedBlock& block) {
+BlockExports::Export* BlockExports::find(const SharedBlock& block) {
   const auto it =
-      std::ranges::find_if(all_, [&](const Loan& loan) { return loan.block.get() == &block; });
+      std::ranges::find_if(all_, [&](const Export& loan) { return loan.block.get() == &block; });
   return it == all_.end() ? nullptr : &*it;
 }
 
-std::optional<uint64_t> Loans::place(uint32_t ring, ConstBytes payload) {
+std::optional<uint64_t> BlockExports::place(uint32_t ring, ConstBytes payload) {
   if (payload.size() <= kMostCopied) return std::nullopt;
-  auto block = SharedBlocks::of_process().find(payload);
+  auto block = SharedBlockRegistry::of_process().find(payload);
   if (!block) return std::nullopt;
   const auto offset = static_cast<uint64_t>(payload.data() - block->data());
-  const Loan* loan = find(*block);
+  const Export* loan = find(*block);
   if (!loan) offer(ring, std::move(block));
   if (!loan || loan->state != State::kTaken) return std::nullopt;
-  SharedBlocks::of_process().count_read(payload.size());
+  SharedBlockRegistry::of_process().count_read(payload.size());
   return place_in_loan(loan->number, offset);
 }
 
-void Loans::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
+void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
   return_freed();
   if (all_.size() == kMaxLoans || !line_.open(ring)) return;
-  if (all_.empty()) frees_seen_ = SharedBlocks::of_process().frees();
+  if (all_.empty()) frees_seen_ = SharedBlockRegistry::of_process().frees();
   block->lend();
   const uint32_t number = free_number();
   all_.push_back({number, State::kOffered, block});
-  hint_ =
-      line_.say({.word = LoanWord::kLend, .loan = number, .bytes = block->size()}, &block->file());
+  hint_ = line_.say({.word = ExportMessageType::kLend, .loan = number, .bytes = block->size()},
+                    &block->file());
   if (!hint_) all_.pop_back();
   offered_ = Clock::now();
 }
 
-bool Loans::awaits_answer(TimePoint now) const {
+bool BlockExports::awaits_answer(TimePoint now) const {
   if (all_.empty() || now - offered_ > kAnswerTime) return false;
-  return std::ranges::any_of(all_, [](const Loan& loan) { return loan.state == State::kOffered; });
+  return std::ranges::any_of(all_,
+                             [](const Export& loan) { return loan.state == State::kOffered; });
 }
 
 // One that names no loan: the last that was given back comes last.
-uint32_t Loans::free_number() {
+uint32_t BlockExports::free_number() {
   const auto taken = [this](uint32_t number) {
-    return std::ranges::any_of(all_, [&](const Loan& loan) { return loan.number == number; });
+    return std::ranges::any_of(all_, [&](const Export& loan) { return loan.number == number; });
   };
   do last_ = (last_ + 1) % kLoanNumbers;
   while (taken(last_));
   return last_;
 }
 
-Error Loans::on_event() {
+Error BlockExports::on_event() {
   while (true) {
     auto heard = line_.hear();
     if (!heard.ok()) {
@@ -70,33 +71,35 @@ Error Loans::on_event() {
 }
 
 // What messages name is the peer's until it has read them, and is offered again later.
-void Loans::lose_socket() {
+void BlockExports::lose_socket() {
   line_.lose();
   clear();
 }
 
-Error Loans::on_note(const LoanNote& note) {
+Error BlockExports::on_note(const ExportMessage& note) {
   const auto it =
-      std::ranges::find_if(all_, [&](const Loan& loan) { return loan.number == note.loan; });
-  const bool answers = note.word == LoanWord::kTaken || note.word == LoanWord::kRefused;
+      std::ranges::find_if(all_, [&](const Export& loan) { return loan.number == note.loan; });
+  const bool answers =
+      note.word == ExportMessageType::kTaken || note.word == ExportMessageType::kRefused;
   if (!answers || note.loan >= kLoanNumbers || (it != all_.end() && it->state != State::kOffered))
     return Error(ErrorKind::kProtocol, "an answer that nobody asked for");
   if (it == all_.end()) return {};  // freed meanwhile
-  it->state = note.word == LoanWord::kTaken ? State::kTaken : State::kRefused;
+  it->state = note.word == ExportMessageType::kTaken ? State::kTaken : State::kRefused;
   if (it->state == State::kRefused)
     log(LogLevel::kWarn,
         "a process of this host has no room for a shared tensor of this one: it is copied");
   return {};
 }
 
-void Loans::return_freed() {
-  const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlocks::of_process().frees();
+void BlockExports::return_freed() {
+  const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlockRegistry::of_process().frees();
   if (frees == frees_seen_) return;
-  const auto told = [&](const Loan& loan) {
-    return loan.block->freed() && line_.say({.word = LoanWord::kReturn, .loan = loan.number});
+  const auto told = [&](const Export& loan) {
+    return loan.block->freed() &&
+           line_.say({.word = ExportMessageType::kReturn, .loan = loan.number});
   };
   std::erase_if(all_, told);
-  if (std::ranges::none_of(all_, [](const Loan& loan) { return loan.block->freed(); }))
+  if (std::ranges::none_of(all_, [](const Export& loan) { return loan.block->freed(); }))
     frees_seen_ = frees;
 }
 

@@ -15,9 +15,10 @@
 
 namespace ringdist::shm {
 
-class Loans {
+class BlockExports {
  public:
-  Loans(std::string address, ContextId me, ContextId peer) : line_(std::move(address), me, peer) {}
+  BlockExports(std::string address, ContextId me, ContextId peer)
+      : line_(std::move(address), me, peer) {}
 
   // Where the peer finds these bytes (layout.h); nothing where it cannot, or not yet: a block is
   // offered when it is first asked for. `ring` is that of the link.
@@ -43,20 +44,20 @@ class Loans {
 
  private:
   enum class State : uint8_t { kOffered, kTaken, kRefused };
-  struct Loan {
+  struct Export {
     uint32_t number;
     State state;
     std::shared_ptr<SharedBlock> block;
   };
 
-  Loan* find(const SharedBlock& block);
+  Export* find(const SharedBlock& block);
   void offer(uint32_t ring, std::shared_ptr<SharedBlock> block);
-  Error on_note(const LoanNote& note);
+  Error on_note(const ExportMessage& note);
   uint32_t free_number();
 
-  LoansLine line_;
-  std::vector<Loan> all_;  // at most kMaxLoans
-  uint32_t last_ = 0;      // number; that of another connection comes last, too
+  ExportConnection line_;
+  std::vector<Export> all_;  // at most kMaxLoans
+  uint32_t last_ = 0;        // number; that of another connection comes last, too
   uint64_t frees_seen_ = 0;
   TimePoint offered_;
   bool hint_ = false;

@@ -11,13 +11,13 @@ constexpr auto kDialAgainAfter = std::chrono::seconds(1);
 
 }  // namespace
 
-bool LoansLine::open(uint32_t ring) {
+bool ExportConnection::open(uint32_t ring) {
   if (state_ != State::kClosed) return is_open();
   return Clock::now() >= dial_again_ && dial(ring);
 }
 
-bool LoansLine::dial(uint32_t ring) {
-  Connecting attempt = connect_to_own_user(address_);
+bool ExportConnection::dial(uint32_t ring) {
+  ConnectAttempt attempt = connect_to_own_user(address_);
   Error error;
   if (attempt.failure)
     error = attempt.failure->error;
@@ -35,23 +35,23 @@ bool LoansLine::dial(uint32_t ring) {
   return true;
 }
 
-bool LoansLine::say(const LoanNote& note, const Fd* file) {
+bool ExportConnection::say(const ExportMessage& note, const Fd* file) {
   return is_open() && send_note(socket_, note, file);
 }
 
-Result<std::optional<NoteHeard>> LoansLine::hear() {
-  if (!is_open()) return std::optional<NoteHeard>();
+Result<std::optional<ReceivedExportMessage>> ExportConnection::hear() {
+  if (!is_open()) return std::optional<ReceivedExportMessage>();
   return receive_note(socket_);
 }
 
-void LoansLine::lose() {
+void ExportConnection::lose() {
   state_ = State::kLost;
   dial_again_ = Clock::now() + kDialAgainAfter;
 }
 
 // A child that was just forked holds the socket as well. The reader must see the end of this
 // connection before the next begins.
-void LoansLine::close() {
+void ExportConnection::close() {
   hang_up(socket_);
   socket_.reset();
   state_ = State::kClosed;

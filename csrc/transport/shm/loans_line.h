@@ -12,19 +12,19 @@
 
 namespace ringdist::shm {
 
-class LoansLine {
+class ExportConnection {
  public:
   // To the peer that listens at `address`.
-  LoansLine(std::string address, ContextId me, ContextId peer)
+  ExportConnection(std::string address, ContextId me, ContextId peer)
       : address_(std::move(address)), me_(me), peer_(peer) {}
 
   // True if something can be said; dials if there is no connection. `ring` is that of the link.
   // What has failed is tried again after a while only.
   bool open(uint32_t ring);
   bool is_open() const { return state_ == State::kOpen; }
-  bool say(const LoanNote& note, const Fd* file = nullptr);
+  bool say(const ExportMessage& note, const Fd* file = nullptr);
   // What the peer has said, if anything. Errors as of receive_note(): it is to be lost.
-  Result<std::optional<NoteHeard>> hear();
+  Result<std::optional<ReceivedExportMessage>> hear();
   // It is of no more use; the socket stays until close().
   void lose();
   const Fd& socket() const { return socket_; }

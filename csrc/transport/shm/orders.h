@@ -6,8 +6,8 @@
 
 namespace ringdist::shm {
 
-using PublishedOrders = InOneOrder;
-using ConsumedOrders = InOneOrder;
-using SleepOrders = InOneOrder;
+using PublishedOrders = SeqCstOrders;
+using ConsumedOrders = SeqCstOrders;
+using SleepOrders = SeqCstOrders;
 
 }  // namespace ringdist::shm

@@ -17,11 +17,11 @@ constexpr auto kGreetingTime = std::chrono::seconds(1);  // a stopped peer must 
 
 }  // namespace
 
-void Outlink::dial() {
+void SendChannel::dial() {
   if (!own_.may_greet()) return;
   const TimePoint now = Clock::now();
   if (now < dial_again_) return;
-  Connecting attempt = connect_to_own_user(address_);
+  ConnectAttempt attempt = connect_to_own_user(address_);
   if (attempt.failure && passes(attempt.failure->errno_value))
     return dial_later(now, attempt.failure->error);
   if (attempt.failure) return break_off(attempt.failure->error);
@@ -40,20 +40,20 @@ void Outlink::dial() {
   own_.begin_greeting();
 }
 
-void Outlink::dial_later(TimePoint now, const Error& cause) {
+void SendChannel::dial_later(TimePoint now, const Error& cause) {
   if (dial_pause_ == Duration(0)) dialing_since_ = now;
   if (now - dialing_since_ > kDialTime) return break_off(cause);
   dial_pause_ = std::clamp(2 * dial_pause_, kFirstPause, kLastPause);
   dial_again_ = now + dial_pause_;
 }
 
-void Outlink::end_greeting() {
+void SendChannel::end_greeting() {
   if (!greeting_since_) return;
   greeting_since_.reset();
   own_.end_greeting();
 }
 
-void Outlink::on_event() {
+void SendChannel::on_event() {
   if (bell_) return hear();
   auto greeted = receive_hello(socket_, me_, /*reads=*/false);
   if (!greeted.ok()) {
@@ -75,7 +75,7 @@ void Outlink::on_event() {
 }
 
 // Once it has answered: what it says of loans.
-void Outlink::hear() {
+void SendChannel::hear() {
   if (has_ended()) return;
   const Error error = loans_.on_event();
   if (!error) return;
@@ -83,14 +83,14 @@ void Outlink::hear() {
   break_off(error);
 }
 
-void Outlink::not_watched(const Error& cause) {
+void SendChannel::not_watched(const Error& cause) {
   if (!socket_) return loans_.lose_socket();
   break_off(cause);
   ring_.reset();  // nobody will see when the peer has read it, so no other link may have it
   end();
 }
 
-void Outlink::break_off(const Error& cause) {
+void SendChannel::break_off(const Error& cause) {
   if (broken()) return;
   error_ = cause;
   if (!std::exchange(renewed_, false)) {
@@ -105,41 +105,41 @@ void Outlink::break_off(const Error& cause) {
       end();
     }
   }
-  for (Parcel& parcel : std::exchange(waiting_, {})) fail(parcel);
+  for (PendingSend& parcel : std::exchange(waiting_, {})) fail(parcel);
 }
 
-void Outlink::look_for_end() {
+void SendChannel::look_for_end() {
   if (state_ != State::kOpen && state_ != State::kBroken) return;
   if (!bell_ || !slots_.reader_has_ended(told())) return;
   if (state_ == State::kOpen) take_back(consumed());
-  end(Bells::closed());
+  end(PeerDoorbells::closed());
 }
 
-void Outlink::peer_is_gone() {
+void SendChannel::peer_is_gone() {
   if (state_ == State::kOpen) take_back(consumed());
-  break_off(Bells::closed());
+  break_off(PeerDoorbells::closed());
   end();
 }
 
-void Outlink::fail(Parcel& parcel) {
+void SendChannel::fail(PendingSend& parcel) {
   if (parcel.chunk != kNone) give_back(parcel.chunk);
   tell(parcel.ticket, error_);
 }
 
-void Outlink::tell(Ticket ticket, const Error& error) { receiver_.end_send(ticket, error); }
+void SendChannel::tell(SendId ticket, const Error& error) { receiver_.end_send(ticket, error); }
 
-void Outlink::give_back(Chunks::Id chunk) {
+void SendChannel::give_back(ChunkPool::Id chunk) {
   large_ -= own_.chunks().is_large(chunk);
   own_.chunks().release(chunk);
 }
 
-void Outlink::end(const Error& cause) {
+void SendChannel::end(const Error& cause) {
   if (!has_ended()) break_off(cause);
   end();
 }
 
 // The peer reads no more.
-void Outlink::end() {
+void SendChannel::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
   take_back(slots_.published());
@@ -148,7 +148,7 @@ void Outlink::end() {
 }
 
 // The former link is over. Messages that were sent since then wait for this one.
-void Outlink::begin_again() {
+void SendChannel::begin_again() {
   if (!renewed_ || state_ != State::kOver || socket()) return;
   renewed_ = false;
   error_ = {};
@@ -161,15 +161,15 @@ void Outlink::begin_again() {
   state_ = waiting_.empty() ? State::kIdle : State::kDialing;
 }
 
-void Outlink::send(ConstBytes header, ConstBytes payload, Ticket ticket, bool spare) {
-  Parcel parcel{{}, header.size(), payload, kNone, ticket};
+void SendChannel::send(ConstBytes header, ConstBytes payload, SendId ticket, bool spare) {
+  PendingSend parcel{{}, header.size(), payload, kNone, ticket};
   parcel.spare = spare;
   std::memcpy(parcel.header.data(), header.data(), header.size());
   enqueue(std::move(parcel));
 }
 
-void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Ticket ticket) {
-  Parcel parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, ticket};
+void SendChannel::send_chunk(ConstBytes header, ChunkPool::Id chunk, size_t bytes, SendId ticket) {
+  PendingSend parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, ticket};
   std::memcpy(parcel.header.data(), header.data(), header.size());
   const bool large = own_.chunks().is_large(chunk);
   if (large && large_ >= kMostLarge) {
@@ -184,7 +184,7 @@ void Outlink::send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Tick
   enqueue(std::move(parcel));
 }
 
-void Outlink::enqueue(Parcel parcel) {
+void SendChannel::enqueue(PendingSend parcel) {
   begin_again();
   if (state_ == State::kIdle) {
     state_ = State::kDialing;
@@ -199,21 +199,21 @@ void Outlink::enqueue(Parcel parcel) {
   waiting_.push_back(std::move(parcel));
 }
 
-const Front& Outlink::peer_front() const {
-  return *reinterpret_cast<const Front*>(peer_memory_.data());
+const ControlBlock& SendChannel::peer_front() const {
+  return *reinterpret_cast<const ControlBlock*>(peer_memory_.data());
 }
 
 // How far the peer has come.
-const Sign<uint64_t, ConsumedOrders>& Outlink::told() const {
+const DekkerWord<uint64_t, ConsumedOrders>& SendChannel::told() const {
   return peer_front().consumed[counter_].value;
 }
 
-uint64_t Outlink::consumed() const { return slots_.consumed(told()); }
+uint64_t SendChannel::consumed() const { return slots_.consumed(told()); }
 
-bool Outlink::take_back(uint64_t until) {
+bool SendChannel::take_back(uint64_t until) {
   const bool any = slots_.taken_back() < until;
   while (slots_.taken_back() < until) {  // who is told may send more
-    const Held held = std::exchange(held_[slots_.take_back()], {});
+    const SlotResources held = std::exchange(held_[slots_.take_back()], {});
     if (held.chunk != kNone) {
       --chunks_;
       give_back(held.chunk);
@@ -227,15 +227,15 @@ bool Outlink::take_back(uint64_t until) {
 }
 
 // Takes back as far as nobody has to be told: a send is no occasion for the ends of others.
-bool Outlink::make_room() {
+bool SendChannel::make_room() {
   uint64_t until = slots_.taken_back();
   for (const uint64_t end = consumed(); until < end; ++until)
     if (held_[until % kSlots].ticket != kNoTicket) break;
   return take_back(until);
 }
 
-void Outlink::withdraw(Ticket ticket) {
-  for (Parcel& parcel : waiting_)
+void SendChannel::withdraw(SendId ticket) {
+  for (PendingSend& parcel : waiting_)
     if (parcel.ticket == ticket && parcel.chunk == kNone && !parcel.copy) parcel.withdrawn = true;
   for (uint64_t i = slots_.taken_back(); i < slots_.published(); ++i)
     if (held_[i % kSlots].ticket == ticket)
@@ -243,9 +243,9 @@ void Outlink::withdraw(Ticket ticket) {
 }
 
 // The peer may read on, though we wait for it no longer.
-void Outlink::withdraw_all() {
+void SendChannel::withdraw_all() {
   for (uint64_t i = slots_.taken_back(); i < slots_.published() && lent_ > 0; ++i) {
-    const Ticket ticket = held_[i % kSlots].ticket;
+    const SendId ticket = held_[i % kSlots].ticket;
     if (ticket == kNoTicket) continue;
     withdraw(ticket);
     held_[i % kSlots].ticket = kNoTicket;
@@ -256,7 +256,7 @@ void Outlink::withdraw_all() {
 
 // What the peer reads where it lies costs us nothing. But where it has enough of that to read, and
 // we have nothing to do - a broadcast's root - the copy of every other one is made here.
-bool Outlink::is_lent(Parcel& parcel) {
+bool SendChannel::is_lent(PendingSend& parcel) {
   const bool shares = parcel.spare && lent_ > std::max<size_t>(1, chunks_);
   if (parcel.ticket != kNoTicket && !shares) parcel.lent = loans_.place(*ring_, parcel.payload);
   return parcel.lent.has_value();
@@ -264,7 +264,7 @@ bool Outlink::is_lent(Parcel& parcel) {
 
 // Finds a place for the payload: in the slot, where it lies if the peer can read it there, or in a
 // chunk, into which it is copied.
-bool Outlink::place(Parcel& parcel) {
+bool SendChannel::place(PendingSend& parcel) {
   if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
   if (is_lent(parcel)) return true;
   // With none in the ring, those that wait behind this one must not hold it up.
@@ -281,7 +281,7 @@ bool Outlink::place(Parcel& parcel) {
   return true;
 }
 
-bool Outlink::publish(Parcel& parcel) {
+bool SendChannel::publish(PendingSend& parcel) {
   if (slots_.full() && !make_room()) return false;
   if (!place(parcel) && !(state_ == State::kOpen && make_room() && place(parcel))) return false;
   Ring& ring = own_.ring(*ring_);
@@ -303,18 +303,18 @@ bool Outlink::publish(Parcel& parcel) {
   return true;
 }
 
-void Outlink::ask_delivery() {
+void SendChannel::ask_delivery() {
   asked_ = slots_.published() + waiting_.size();
   silent_since_ = Clock::now();
 }
 
-std::optional<TimePoint> Outlink::due() const {
+std::optional<TimePoint> SendChannel::due() const {
   if (renewed_ && state_ == State::kOver) return Clock::now();
   if (state_ != State::kDialing) return std::nullopt;
   return own_.may_greet() ? dial_again_ : Clock::now() + kLastPause;
 }
 
-bool Outlink::advance() {
+bool SendChannel::advance() {
   begin_again();
   if (state_ == State::kDialing) dial();
   if (greeting_since_ && Clock::now() - *greeting_since_ > kGreetingTime) end_greeting();
@@ -326,9 +326,9 @@ bool Outlink::advance() {
   return any;
 }
 
-bool Outlink::send_next() {
+bool SendChannel::send_next() {
   if (!waiting_.front().withdrawn && !publish(waiting_.front())) return false;
-  const Parcel gone = std::move(waiting_.front());
+  const PendingSend gone = std::move(waiting_.front());
   waiting_.pop_front();
   if (gone.withdrawn)
     tell(gone.ticket, Error(ErrorKind::kAborted, "the operation has ended"));

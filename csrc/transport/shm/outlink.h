@@ -16,13 +16,13 @@
 
 namespace ringdist::shm {
 
-class Outlink {
+class SendChannel {
  public:
   enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
   // `receiver` hears of the ends of sends.
-  Outlink(OwnSegment& own, Bells& bells, Receiver& receiver, ContextId me, ContextId peer,
-          std::string address)
+  SendChannel(OwnShmSegment& own, PeerDoorbells& bells, TransportDelegate& receiver, ContextId me,
+              ContextId peer, std::string address)
       : own_(own),
         bells_(bells),
         receiver_(receiver),
@@ -30,7 +30,7 @@ class Outlink {
         peer_(peer),
         address_(std::move(address)),
         loans_(address_, me, peer) {}
-  Outlink(const Outlink&) = delete;
+  SendChannel(const SendChannel&) = delete;
 
   ContextId peer() const { return peer_; }
   State state() const { return state_; }
@@ -66,13 +66,13 @@ class Outlink {
 
   // From the caller's memory, which is free when the ticket comes back: at once, but for what the
   // peer reads where it lies. `spare`: this process has nothing else to do than to copy.
-  void send(ConstBytes header, ConstBytes payload, Ticket ticket, bool spare);
+  void send(ConstBytes header, ConstBytes payload, SendId ticket, bool spare);
   // From a chunk, of which this message gets a hold of its own; or a copy, where the link has its
   // share of chunks already.
-  void send_chunk(ConstBytes header, Chunks::Id chunk, size_t bytes, Ticket ticket);
+  void send_chunk(ConstBytes header, ChunkPool::Id chunk, size_t bytes, SendId ticket);
 
   // As of Transport.
-  void withdraw(Ticket ticket);
+  void withdraw(SendId ticket);
 
   // Takes back what the peer has consumed and publishes what waits. True if anything happened.
   bool advance();
@@ -91,24 +91,24 @@ class Outlink {
   }
 
  private:
-  static constexpr Chunks::Id kNone = UINT32_MAX;
+  static constexpr ChunkPool::Id kNone = UINT32_MAX;
   static constexpr size_t kMostLarge = 16;  // of one link: a slow peer must not hold them all
 
-  struct Parcel {
+  struct PendingSend {
     std::array<std::byte, kMaxHeaderBytes> header;
     size_t header_size;
     ConstBytes payload;
-    Chunks::Id chunk = kNone;
-    Ticket ticket = kNoTicket;
+    ChunkPool::Id chunk = kNone;
+    SendId ticket = kNoTicket;
     std::unique_ptr<std::byte[]> copy = nullptr;  // of the payload, if it is nobody else's
     std::optional<uint64_t> lent = {};            // where the peer finds the payload
     bool spare = false;
     bool withdrawn = false;
   };
   // What a message in the ring holds.
-  struct Held {
-    Chunks::Id chunk = kNone;
-    Ticket ticket = kNoTicket;  // of one whose payload is lent
+  struct SlotResources {
+    ChunkPool::Id chunk = kNone;
+    SendId ticket = kNoTicket;  // of one whose payload is lent
   };
 
   bool has_ended() const { return state_ == State::kBroken || state_ == State::kOver; }
@@ -118,15 +118,15 @@ class Outlink {
   void end();
   void end(const Error& cause);
   void begin_again();
-  void enqueue(Parcel parcel);
-  void fail(Parcel& parcel);
-  void tell(Ticket ticket, const Error& error);
-  void give_back(Chunks::Id chunk);
-  bool publish(Parcel& parcel);
-  bool place(Parcel& parcel);
-  const Front& peer_front() const;
-  const Sign<uint64_t, ConsumedOrders>& told() const;
-  bool is_lent(Parcel& parcel);
+  void enqueue(PendingSend parcel);
+  void fail(PendingSend& parcel);
+  void tell(SendId ticket, const Error& error);
+  void give_back(ChunkPool::Id chunk);
+  bool publish(PendingSend& parcel);
+  bool place(PendingSend& parcel);
+  const ControlBlock& peer_front() const;
+  const DekkerWord<uint64_t, ConsumedOrders>& told() const;
+  bool is_lent(PendingSend& parcel);
   uint64_t consumed() const;
   void hear();
   bool take_back(uint64_t until);
@@ -134,9 +134,9 @@ class Outlink {
   void withdraw_all();
   bool send_next();
 
-  OwnSegment& own_;
-  Bells& bells_;
-  Receiver& receiver_;
+  OwnShmSegment& own_;
+  PeerDoorbells& bells_;
+  TransportDelegate& receiver_;
   const ContextId me_;
   const ContextId peer_;
   const std::string address_;
@@ -146,21 +146,21 @@ class Outlink {
   std::optional<uint32_t> ring_;
   uint32_t counter_ = 0;  // of the peer, where it counts what it consumed
   Mapping peer_memory_;
-  std::shared_ptr<PeerBell> bell_;
+  std::shared_ptr<PeerDoorbell> bell_;
   RingWriter<kSlots> slots_;
-  std::array<Held, kSlots> held_{};
-  Loans loans_;
+  std::array<SlotResources, kSlots> held_{};
+  BlockExports loans_;
   size_t lent_ = 0;    // in the ring
   size_t chunks_ = 0;  // in the ring
   size_t large_ = 0;   // large ones, in the ring or waiting
   bool renewed_ = false;
-  std::optional<TimePoint> greeting_since_;  // while it counts as one of OwnSegment's greetings
+  std::optional<TimePoint> greeting_since_;  // while it counts as one of OwnShmSegment's greetings
   TimePoint dialing_since_;
   TimePoint dial_again_;
   Duration dial_pause_{0};
   uint64_t asked_ = 0;
   TimePoint silent_since_;
-  std::deque<Parcel> waiting_;
+  std::deque<PendingSend> waiting_;
 };
 
 }  // namespace ringdist::shm

@@ -4,7 +4,7 @@
 
 namespace ringdist::shm {
 
-Result<std::unique_ptr<OwnSegment>> OwnSegment::create() {
+Result<std::unique_ptr<OwnShmSegment>> OwnShmSegment::create() {
   auto doorbell = Doorbell::create();
   if (!doorbell.ok()) return doorbell.error();
   auto file = create_memory("ringdist", kSegmentBytes);
@@ -12,16 +12,17 @@ Result<std::unique_ptr<OwnSegment>> OwnSegment::create() {
   auto mapping = map_memory(file.value(), kSegmentBytes, /*writable=*/true);
   if (!mapping.ok()) return mapping.error();
   seal_against_writing(file.value());
-  if (Error error = allocate(file.value(), 0, sizeof(Front))) return error;
-  return std::unique_ptr<OwnSegment>(new OwnSegment(
+  if (Error error = allocate(file.value(), 0, sizeof(ControlBlock))) return error;
+  return std::unique_ptr<OwnShmSegment>(new OwnShmSegment(
       std::move(file.value()), std::move(doorbell.value()), std::move(mapping.value())));
 }
 
-OwnSegment::OwnSegment(Fd file, Doorbell doorbell, Mapping mapping)
+OwnShmSegment::OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping)
     : file_(std::move(file)),
       doorbell_(std::move(doorbell)),
       mapping_(std::move(mapping)),
-      segment_(reinterpret_cast<Segment*>(mapping_.data())),  // fresh memory is zero, as are these
+      segment_(
+          reinterpret_cast<ShmSegment*>(mapping_.data())),  // fresh memory is zero, as are these
       chunks_(file_, {mapping_.data(), mapping_.size()}) {
   for (uint32_t i = kMaxLinks; i > 0; --i) {
     free_rings_.push_back(i - 1);
@@ -29,7 +30,7 @@ OwnSegment::OwnSegment(Fd file, Doorbell doorbell, Mapping mapping)
   }
 }
 
-Result<uint32_t> OwnSegment::take_ring() {
+Result<uint32_t> OwnShmSegment::take_ring() {
   if (free_rings_.empty())
     return Error(ErrorKind::kSystem, "more than " + std::to_string(kMaxLinks) +
                                          " processes of this host are too many for shared "
@@ -42,7 +43,7 @@ Result<uint32_t> OwnSegment::take_ring() {
   return index;
 }
 
-std::optional<uint32_t> OwnSegment::take_counter() {
+std::optional<uint32_t> OwnShmSegment::take_counter() {
   if (free_counters_.empty()) return std::nullopt;
   const uint32_t index = free_counters_.back();
   free_counters_.pop_back();

@@ -12,18 +12,18 @@
 
 namespace ringdist::shm {
 
-class OwnSegment {
+class OwnShmSegment {
  public:
-  static Result<std::unique_ptr<OwnSegment>> create();
+  static Result<std::unique_ptr<OwnShmSegment>> create();
 
   const Fd& file() const { return file_; }
   Doorbell& doorbell() { return doorbell_; }  // wakes this Context
-  Front& front() { return segment_->front; }
+  ControlBlock& front() { return segment_->front; }
   Ring& ring(uint32_t index) { return segment_->rings[index]; }
-  Chunks& chunks() { return chunks_; }
+  ChunkPool& chunks() { return chunks_; }
 
-  // Indices of a ring and of a counter in Front::consumed, at zero. When all are in use: kSystem,
-  // or nothing.
+  // Indices of a ring and of a counter in ControlBlock::consumed, at zero. When all are in use:
+  // kSystem, or nothing.
   Result<uint32_t> take_ring();
   std::optional<uint32_t> take_counter();
   void give_back_ring(uint32_t index) { free_rings_.push_back(index); }
@@ -38,13 +38,13 @@ class OwnSegment {
  private:
   static constexpr int kMostGreetings = 4;  // so 128 processes stay below 1024 descriptors
 
-  OwnSegment(Fd file, Doorbell doorbell, Mapping mapping);
+  OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping);
 
   Fd file_;
   Doorbell doorbell_;
   Mapping mapping_;
-  Segment* segment_;
-  Chunks chunks_;
+  ShmSegment* segment_;
+  ChunkPool chunks_;
   std::vector<uint32_t> free_rings_;
   std::vector<uint32_t> free_counters_;
   int greetings_ = 0;

@@ -31,7 +31,7 @@ class RingReader {
   template <typename Consumed, typename Asleep>
   bool consume(Consumed& consumed, const Asleep& writer) {
     consumed.show(++consumed_);
-    return writer.look() == Sleep::kForRoom;
+    return writer.look() == SleepState::kForRoom;
   }
   // Nothing more is read: all slots are the writer's. It is to be woken in any case.
   template <typename Consumed>

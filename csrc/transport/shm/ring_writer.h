@@ -25,7 +25,7 @@ class RingWriter {
   template <typename Published, typename Asleep>
   bool publish(Published& published, const Asleep& reader) {
     published.show(++published_);
-    return reader.look() != Sleep::kAwake;
+    return reader.look() != SleepState::kAwake;
   }
 
   // Nothing follows. The reader is to be woken in any case.

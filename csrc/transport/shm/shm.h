@@ -8,6 +8,7 @@
 namespace ringdist {
 
 Error shm_viable(const TransportConfig& config);
-Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config, Receiver& receiver);
+Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config,
+                                              TransportDelegate& receiver);
 
 }  // namespace ringdist

@@ -9,9 +9,9 @@
 namespace ringdist {
 namespace {
 
-using shm::Chunks;
-using shm::Outlink;
-using shm::Sleep;
+using shm::ChunkPool;
+using shm::SendChannel;
+using shm::SleepState;
 
 constexpr uint64_t kDoorbellKey = 0;
 constexpr uint64_t kFirstOutKey = 1;  // and the index in used_
@@ -26,13 +26,14 @@ Error process_is_gone() { return Error(ErrorKind::kPeerLost, "the peer's process
 
 Error shm_viable(const TransportConfig&) { return create_memory("ringdist", 4096).error(); }
 
-Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config, Receiver& receiver) {
+Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config,
+                                              TransportDelegate& receiver) {
   return ShmTransport::create(config, receiver);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportConfig& config,
-                                                        Receiver& receiver) {
-  auto own = shm::OwnSegment::create();
+                                                        TransportDelegate& receiver) {
+  auto own = shm::OwnShmSegment::create();
   if (!own.ok()) return own.error();
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
@@ -41,12 +42,12 @@ Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportConfig& c
   if (Error error = out->epoll_.add(out->own_->doorbell().get(), EPOLLIN, kDoorbellKey))
     return error;
   if (Error error = out->inbound_.listen(kFirstInKey)) return error;
-  SharedBlocks::of_process().watch(out->own_->doorbell());
+  SharedBlockRegistry::of_process().watch(out->own_->doorbell());
   return std::unique_ptr<Transport>(std::move(out));
 }
 
-ShmTransport::ShmTransport(const TransportConfig& config, Receiver& receiver,
-                           std::unique_ptr<shm::OwnSegment> own, Epoll epoll)
+ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& receiver,
+                           std::unique_ptr<shm::OwnShmSegment> own, Epoll epoll)
     : me_(config.context_id),
       max_payload_(std::min(config.max_payload, shm::kLargeChunk)),
       receiver_(receiver),
@@ -101,7 +102,7 @@ ShmTransport::Peer* ShmTransport::to_send_to(ContextId id) const {
   return peer;
 }
 
-void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, Ticket ticket) {
+void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendId ticket) {
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
   Peer* peer = to_send_to(id);
   if (!peer) return refuse(ticket);
@@ -110,25 +111,25 @@ void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, Tic
   settle(*peer);
 }
 
-void ShmTransport::withdraw(ContextId id, Ticket ticket) {
+void ShmTransport::withdraw(ContextId id, SendId ticket) {
   if (Peer* peer = find(id)) peer->link.withdraw(ticket);
 }
 
 bool ShmTransport::stages(ConstBytes payload) const {
-  return payload.size() > shm::kSlotRoom && !SharedBlocks::of_process().find(payload);
+  return payload.size() > shm::kSlotRoom && !SharedBlockRegistry::of_process().find(payload);
 }
 
 std::optional<Bytes> ShmTransport::reserve(size_t bytes) {
   check(bytes <= max_payload_, "reservation above the transport's largest message");
-  Chunks& chunks = own_->chunks();
+  ChunkPool& chunks = own_->chunks();
   const auto chunk = chunks.take(bytes, /*reserved=*/false);
   if (!chunk) return std::nullopt;
   return chunks.bytes(*chunk).first(bytes);
 }
 
-void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
-  const Chunks::Id chunk = own_->chunks().find(reserved.data());
-  for (const Outgoing& out : to) {
+void ShmTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
+  const ChunkPool::Id chunk = own_->chunks().find(reserved.data());
+  for (const OutgoingMessage& out : to) {
     Peer* peer = to_send_to(out.peer);
     if (!peer) {
       refuse(out.ticket);
@@ -140,7 +141,7 @@ void ShmTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing>
   own_->chunks().release(chunk);
 }
 
-void ShmTransport::refuse(Ticket ticket) {
+void ShmTransport::refuse(SendId ticket) {
   receiver_.end_send(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
@@ -171,7 +172,7 @@ void ShmTransport::settle(Peer& peer) {
 bool ShmTransport::progress() {
   const TimePoint now = Clock::now();
   const bool was_asleep = std::exchange(asleep_, false);
-  if (was_asleep) own_->front().sleep.show_late(Sleep::kAwake);
+  if (was_asleep) own_->front().sleep.show_late(SleepState::kAwake);
   // First, because a link that opens has something to send.
   const bool look = was_asleep || in_need_of_a_look(now);
   if (look) look_at_sockets(now);
@@ -229,7 +230,7 @@ void ShmTransport::look_at_sockets(TimePoint now) {
 }
 
 void ShmTransport::peer_is_gone(ContextId id) {
-  inbound_.drop(id, shm::Bells::closed());
+  inbound_.drop(id, shm::PeerDoorbells::closed());
   Peer* peer = find(id);
   if (!peer) return;
   peer->gone = true;
@@ -244,13 +245,14 @@ bool ShmTransport::arm() {
   const bool waits =
       std::any_of(used_.begin(), used_.end(), [](const Peer* peer) { return peer->link.waits(); });
   asleep_ = true;
-  return own_->front().sleep.may_sleep(waits ? Sleep::kForRoom : Sleep::kForMessages, [&] {
-    // What one link gives back may be what another waits for.
-    const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
-                        return peer->link.has_room_again();
-                      });
-    return !newly_broken_.empty() || inbound_.has_messages() || inbound_.has_finished() || room;
-  });
+  return own_->front().sleep.may_sleep(
+      waits ? SleepState::kForRoom : SleepState::kForMessages, [&] {
+        // What one link gives back may be what another waits for.
+        const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
+                            return peer->link.has_room_again();
+                          });
+        return !newly_broken_.empty() || inbound_.has_messages() || inbound_.has_finished() || room;
+      });
 }
 
 std::optional<TimePoint> ShmTransport::due() const {
@@ -290,7 +292,7 @@ bool ShmTransport::delivered() const {
 
 void ShmTransport::close() {
   if (mark_.forked() || std::exchange(closed_, true)) return;
-  SharedBlocks::of_process().unwatch(own_->doorbell());
+  SharedBlockRegistry::of_process().unwatch(own_->doorbell());
   for (size_t i = 0; i < used_.size(); ++i) {
     used_[i]->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
     epoll_.remove(used_[i]->link.socket().get());

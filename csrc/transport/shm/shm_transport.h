@@ -24,7 +24,7 @@ namespace ringdist {
 class ShmTransport final : public Transport {
  public:
   static Result<std::unique_ptr<Transport>> create(const TransportConfig& config,
-                                                   Receiver& receiver);
+                                                   TransportDelegate& receiver);
   ~ShmTransport() override { close(); }
 
   std::string_view name() const override { return "shm"; }
@@ -33,11 +33,11 @@ class ShmTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void renew(ContextId peer) override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
-  void withdraw(ContextId peer, Ticket ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
+  void withdraw(ContextId peer, SendId ticket) override;
   bool stages(ConstBytes payload) const override;
   std::optional<Bytes> reserve(size_t bytes) override;
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
   int event_fd() const override { return epoll_.get(); }
   bool arm() override;
@@ -50,10 +50,10 @@ class ShmTransport final : public Transport {
 
  private:
   struct Peer {
-    Peer(shm::OwnSegment& own, shm::Bells& bells, Receiver& receiver, ContextId me, ContextId peer,
-         std::string address)
+    Peer(shm::OwnShmSegment& own, shm::PeerDoorbells& bells, TransportDelegate& receiver,
+         ContextId me, ContextId peer, std::string address)
         : link(own, bells, receiver, me, peer, std::move(address)) {}
-    shm::Outlink link;
+    shm::SendChannel link;
     bool used = false;
     bool watched = false;  // its socket is in the epoll set
     bool noticed = false;  // the link is broken
@@ -64,12 +64,12 @@ class ShmTransport final : public Transport {
     std::atomic<bool> renewed = false;
   };
 
-  ShmTransport(const TransportConfig& config, Receiver& receiver,
-               std::unique_ptr<shm::OwnSegment> own, Epoll epoll);
+  ShmTransport(const TransportConfig& config, TransportDelegate& receiver,
+               std::unique_ptr<shm::OwnShmSegment> own, Epoll epoll);
   Peer* find(ContextId peer) const;
   Peer* to_send_to(ContextId peer) const;
   void settle(Peer& peer);
-  void refuse(Ticket ticket);
+  void refuse(SendId ticket);
   void look_at_sockets(TimePoint now);
   void peer_is_gone(ContextId peer);
   bool report_broken();
@@ -77,11 +77,11 @@ class ShmTransport final : public Transport {
 
   const ContextId me_;
   const size_t max_payload_;
-  Receiver& receiver_;
-  std::unique_ptr<shm::OwnSegment> own_;
+  TransportDelegate& receiver_;
+  std::unique_ptr<shm::OwnShmSegment> own_;
   Epoll epoll_;  // the doorbell, the listener, connections that greet, peers' doorbells
-  shm::Bells bells_;
-  shm::Inbound inbound_;
+  shm::PeerDoorbells bells_;
+  shm::RecvChannelTable inbound_;
   mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
   std::vector<Peer*> used_;  // that were sent to: the lane's own list

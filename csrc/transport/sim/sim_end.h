@@ -17,22 +17,22 @@
 
 namespace ringdist {
 
-// What a transport tells its Receiver of.
-struct SimNews {
+// What a transport tells its TransportDelegate of.
+struct SimEvent {
   enum class Kind : uint8_t { kMessage, kSent, kLost };
   Kind kind = Kind::kMessage;
   ContextId peer = 0;
   std::vector<std::byte> header;
   std::vector<std::byte> payload;
-  Ticket ticket = kNoTicket;
+  SendId ticket = kNoTicket;
   Error error;
 
-  static SimNews sent(ContextId to, Ticket ticket, Error error) {
+  static SimEvent sent(ContextId to, SendId ticket, Error error) {
     return {Kind::kSent, to, {}, {}, ticket, std::move(error)};
   }
 };
 
-struct SimEnd {
+struct SimEndpoint {
   enum class State : uint8_t {
     kRuns,
     kStopped,  // its process takes nothing and sends nothing, as after SIGSTOP
@@ -42,7 +42,7 @@ struct SimEnd {
   ContextId id = 0;
   int core = 0;  // of the Wire
   State state = State::kRuns;
-  std::deque<SimNews> news;
+  std::deque<SimEvent> news;
   std::set<ContextId> met;       // has sent to or been sent to by
   std::set<ContextId> lost;      // has been told so, or has dropped it
   std::set<ContextId> losing;    // is to be told, when the last of theirs is here

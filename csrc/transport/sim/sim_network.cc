@@ -49,27 +49,27 @@ std::vector<ContextId> SimNetwork::take_woken() {
   std::lock_guard lock(mutex_);
   std::vector<ContextId> out;
   for (const ContextId id : std::exchange(woken_, {})) {
-    SimEnd& end = ends_.at(id);
+    SimEndpoint& end = ends_.at(id);
     end.woken = false;
-    if (end.state == SimEnd::State::kRuns) out.push_back(id);
+    if (end.state == SimEndpoint::State::kRuns) out.push_back(id);
   }
   return out;
 }
 
-// ---- what the Wire tells
+// ---- what the NetworkModel tells
 
 void SimNetwork::on_left(int id) {
   Message& message = messages_[id];
-  const Ticket ticket = std::exchange(message.ticket, kNoTicket);
-  if (ticket != kNoTicket) tell(*find(message.from), SimNews::sent(message.to, ticket, {}));
+  const SendId ticket = std::exchange(message.ticket, kNoTicket);
+  if (ticket != kNoTicket) tell(*find(message.from), SimEvent::sent(message.to, ticket, {}));
 }
 
 void SimNetwork::on_arrived(int id) {
   Message message = std::exchange(messages_[id], {});
-  SimEnd& to = *find(message.to);
-  SimNews news{SimNews::Kind::kMessage,    message.from, std::move(message.header),
-               std::move(message.payload), kNoTicket,    {}};
-  if (to.state == SimEnd::State::kEnded) return taken(news, to);
+  SimEndpoint& to = *find(message.to);
+  SimEvent news{SimEvent::Kind::kMessage,   message.from, std::move(message.header),
+                std::move(message.payload), kNoTicket,    {}};
+  if (to.state == SimEndpoint::State::kEnded) return taken(news, to);
   tell(to, std::move(news));
   if (to.losing.contains(message.from)) tell_of_loss(to, message.from);
 }
@@ -80,23 +80,23 @@ void SimNetwork::on_time(int id) {
 }
 
 // Once the last that it had sent is there.
-void SimNetwork::tell_of_loss(SimEnd& end, ContextId peer) {
+void SimNetwork::tell_of_loss(SimEndpoint& end, ContextId peer) {
   if (end.lost.contains(peer)) return;
   end.losing.insert(peer);
   if (is_under_way(peer, end.id)) return;
   end.lost.insert(peer);
   end_sends(end, peer);
-  tell(end, {SimNews::Kind::kLost, peer, {}, {}, kNoTicket, peer_lost()});
+  tell(end, {SimEvent::Kind::kLost, peer, {}, {}, kNoTicket, peer_lost()});
 }
 
-void SimNetwork::end_sends(SimEnd& end, ContextId peer) {
+void SimNetwork::end_sends(SimEndpoint& end, ContextId peer) {
   for (Message& message : messages_) {
     if (message.from != end.id || message.to != peer || message.ticket == kNoTicket) continue;
-    tell(end, SimNews::sent(peer, std::exchange(message.ticket, kNoTicket), peer_lost()));
+    tell(end, SimEvent::sent(peer, std::exchange(message.ticket, kNoTicket), peer_lost()));
   }
 }
 
-// On the Wire, not only waiting to be taken.
+// On the NetworkModel, not only waiting to be taken.
 bool SimNetwork::is_under_way(ContextId from, ContextId to) const {
   return std::ranges::any_of(messages_, [from, to](const Message& message) {
     return message.from == from && message.to == to;
@@ -105,30 +105,30 @@ bool SimNetwork::is_under_way(ContextId from, ContextId to) const {
 
 // ---- ends
 
-SimEnd* SimNetwork::find(ContextId context) {
+SimEndpoint* SimNetwork::find(ContextId context) {
   const auto it = ends_.find(context);
   return it == ends_.end() ? nullptr : &it->second;
 }
 
-const SimEnd* SimNetwork::find(ContextId context) const {
+const SimEndpoint* SimNetwork::find(ContextId context) const {
   const auto it = ends_.find(context);
   return it == ends_.end() ? nullptr : &it->second;
 }
 
-void SimNetwork::wake(SimEnd& end) {
+void SimNetwork::wake(SimEndpoint& end) {
   if (end.event) end.event->signal();
   if (std::exchange(end.woken, true)) return;
   woken_.push_back(end.id);
 }
 
 // Of one that was killed, its sends' ends are kept for close().
-void SimNetwork::tell(SimEnd& end, SimNews news) {
-  if (end.state == SimEnd::State::kEnded && news.kind != SimNews::Kind::kSent) return;
+void SimNetwork::tell(SimEndpoint& end, SimEvent news) {
+  if (end.state == SimEndpoint::State::kEnded && news.kind != SimEvent::Kind::kSent) return;
   end.news.push_back(std::move(news));
   wake(end);
 }
 
-void SimNetwork::taken(const SimNews& message, SimEnd& by) {
+void SimNetwork::taken(const SimEvent& message, SimEndpoint& by) {
   --by.due[message.peer];
   --find(message.peer)->undelivered;
 }
@@ -138,20 +138,20 @@ Error SimNetwork::open(ContextId context, std::optional<EventFd> event) {
   if (find(context) != nullptr)
     return {ErrorKind::kInvalidArgument, "this Context is on the simulated network already"};
   const auto host = hosts_.find(context);
-  SimEnd& end = ends_[context];
+  SimEndpoint& end = ends_[context];
   end.id = context;
   end.core = wire_.add_core(host == hosts_.end() ? 0 : host->second);
   end.event = std::move(event);
   return {};
 }
 
-void SimNetwork::send(ContextId from, const Outgoing& to, ConstBytes payload, bool written) {
+void SimNetwork::send(ContextId from, const OutgoingMessage& to, ConstBytes payload, bool written) {
   std::lock_guard lock(mutex_);
-  SimEnd& sender = *find(from);
-  SimEnd* const receiver = find(to.peer);
-  if (sender.state == SimEnd::State::kEnded || receiver == nullptr ||
+  SimEndpoint& sender = *find(from);
+  SimEndpoint* const receiver = find(to.peer);
+  if (sender.state == SimEndpoint::State::kEnded || receiver == nullptr ||
       sender.lost.contains(to.peer)) {
-    if (to.ticket != kNoTicket) tell(sender, SimNews::sent(to.peer, to.ticket, peer_lost()));
+    if (to.ticket != kNoTicket) tell(sender, SimEvent::sent(to.peer, to.ticket, peer_lost()));
     return;
   }
   Transfer transfer;
@@ -172,37 +172,37 @@ void SimNetwork::send(ContextId from, const Outgoing& to, ConstBytes payload, bo
   ++sender.undelivered;
   sender.met.insert(to.peer);
   receiver->met.insert(from);
-  if (receiver->state == SimEnd::State::kEnded) {  // it is found to be gone
+  if (receiver->state == SimEndpoint::State::kEnded) {  // it is found to be gone
     losses_.emplace_back(from, to.peer);
     wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
   }
   if (options_.moves_by_progress && receiver->event) receiver->event->signal();
 }
 
-std::optional<SimNews> SimNetwork::take(ContextId context, bool moves) {
+std::optional<SimEvent> SimNetwork::take(ContextId context, bool moves) {
   std::lock_guard lock(mutex_);
-  SimEnd& end = *find(context);
+  SimEndpoint& end = *find(context);
   if (end.event) end.event->drain();
-  if (end.state != SimEnd::State::kRuns) return std::nullopt;
+  if (end.state != SimEndpoint::State::kRuns) return std::nullopt;
   if (options_.moves_by_progress && moves)
     while (end.news.empty() && wire_.next()) wire_.move_to(*wire_.next());
   if (end.news.empty()) return std::nullopt;
-  SimNews out = std::move(end.news.front());
+  SimEvent out = std::move(end.news.front());
   end.news.pop_front();
-  if (out.kind == SimNews::Kind::kMessage) taken(out, end);
+  if (out.kind == SimEvent::Kind::kMessage) taken(out, end);
   return out;
 }
 
 bool SimNetwork::quiet(ContextId context) const {
   std::lock_guard lock(mutex_);
-  const SimEnd& end = *find(context);
-  if (end.state != SimEnd::State::kRuns) return true;
+  const SimEndpoint& end = *find(context);
+  if (end.state != SimEndpoint::State::kRuns) return true;
   return end.news.empty() && !(options_.moves_by_progress && wire_.next());
 }
 
 bool SimNetwork::reaches(ContextId from, ContextId to) const {
   std::lock_guard lock(mutex_);
-  const SimEnd* end = find(from);
+  const SimEndpoint* end = find(from);
   return end != nullptr && find(to) != nullptr && !end->lost.contains(to);
 }
 
@@ -220,35 +220,35 @@ bool SimNetwork::all_taken(ContextId from) const {
 
 void SimNetwork::drop(ContextId context, ContextId peer) {
   std::lock_guard lock(mutex_);
-  SimEnd& end = *find(context);
+  SimEndpoint& end = *find(context);
   if (end.lost.insert(peer).second) end_sends(end, peer);
 }
 
 // Whoever has met it hears so later.
-void SimNetwork::end(SimEnd& end) {
-  end.state = SimEnd::State::kEnded;
+void SimNetwork::end(SimEndpoint& end) {
+  end.state = SimEndpoint::State::kEnded;
   wire_.hold(end.core, false);
   for (const ContextId peer : end.met) {
     losses_.emplace_back(peer, end.id);
     wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
   }
   // Its owner must be told of its sends all the same.
-  std::erase_if(end.news, [&](const SimNews& news) {
-    if (news.kind == SimNews::Kind::kMessage) taken(news, end);
-    return news.kind != SimNews::Kind::kSent;
+  std::erase_if(end.news, [&](const SimEvent& news) {
+    if (news.kind == SimEvent::Kind::kMessage) taken(news, end);
+    return news.kind != SimEvent::Kind::kSent;
   });
 }
 
-std::vector<SimNews> SimNetwork::close(ContextId context) {
+std::vector<SimEvent> SimNetwork::close(ContextId context) {
   std::lock_guard lock(mutex_);
-  SimEnd& closed = *find(context);
-  if (closed.state != SimEnd::State::kEnded) end(closed);
-  std::vector<SimNews> out;
-  for (SimNews& news : std::exchange(closed.news, {})) out.push_back(std::move(news));
+  SimEndpoint& closed = *find(context);
+  if (closed.state != SimEndpoint::State::kEnded) end(closed);
+  std::vector<SimEvent> out;
+  for (SimEvent& news : std::exchange(closed.news, {})) out.push_back(std::move(news));
   const Error closes(ErrorKind::kAborted, "the transport closed");
   for (Message& message : messages_)
     if (message.from == context && message.ticket != kNoTicket)
-      out.push_back(SimNews::sent(message.to, std::exchange(message.ticket, kNoTicket), closes));
+      out.push_back(SimEvent::sent(message.to, std::exchange(message.ticket, kNoTicket), closes));
   return out;
 }
 
@@ -256,31 +256,31 @@ std::vector<SimNews> SimNetwork::close(ContextId context) {
 
 void SimNetwork::kill(ContextId context) {
   std::lock_guard lock(mutex_);
-  SimEnd& end = *find(context);
-  if (end.state != SimEnd::State::kEnded) this->end(end);
+  SimEndpoint& end = *find(context);
+  if (end.state != SimEndpoint::State::kEnded) this->end(end);
 }
 
 void SimNetwork::stop(ContextId context) {
   std::lock_guard lock(mutex_);
-  SimEnd& end = *find(context);
-  if (end.state != SimEnd::State::kRuns) return;
-  end.state = SimEnd::State::kStopped;
+  SimEndpoint& end = *find(context);
+  if (end.state != SimEndpoint::State::kRuns) return;
+  end.state = SimEndpoint::State::kStopped;
   wire_.hold(end.core, true);
 }
 
 void SimNetwork::resume(ContextId context) {
   std::lock_guard lock(mutex_);
-  SimEnd& end = *find(context);
-  if (end.state != SimEnd::State::kStopped) return;
-  end.state = SimEnd::State::kRuns;
+  SimEndpoint& end = *find(context);
+  if (end.state != SimEndpoint::State::kStopped) return;
+  end.state = SimEndpoint::State::kRuns;
   wire_.hold(end.core, false);
   if (!end.news.empty()) wake(end);
 }
 
 bool SimNetwork::runs(ContextId context) const {
   std::lock_guard lock(mutex_);
-  const SimEnd* end = find(context);
-  return end != nullptr && end->state == SimEnd::State::kRuns;
+  const SimEndpoint* end = find(context);
+  return end != nullptr && end->state == SimEndpoint::State::kRuns;
 }
 
 void SimNetwork::cut(int host, int other) {

@@ -1,6 +1,6 @@
-// What connects the Contexts of a simulation: a Wire, with the messages that are on it, and who
-// lives. Time is virtual. By default it stands still until the driver moves it, so that one thread
-// can drive any number of ranks:
+// What connects the Contexts of a simulation: a NetworkModel, with the messages that are on it, and
+// who lives. Time is virtual. By default it stands still until the driver moves it, so that one
+// thread can drive any number of ranks:
 //
 //   while (auto at = network.next()) {
 //     network.move_to(*at);
@@ -35,13 +35,13 @@ struct SimOptions {
   bool moves_by_progress = false;
 };
 
-class SimNetwork final : private WireEvents {
+class SimNetwork final : private NetworkModelDelegate {
  public:
   explicit SimNetwork(const SimOptions& options);
 
   // Before the Context's transport opens: on which host it is. 0 for those that are not named.
   void place(ContextId context, int host);
-  // As of Wire.
+  // As of NetworkModel.
   void link(int from_host, int to_host, Duration latency, double bytes_per_second);
 
   TimePoint now() const;
@@ -69,9 +69,9 @@ class SimNetwork final : private WireEvents {
   // Error: kInvalidArgument, a second of that id while the first is open.
   Error open(ContextId context, std::optional<EventFd> event);
   // `written`: the payload lies where it leaves from.
-  void send(ContextId from, const Outgoing& to, ConstBytes payload, bool written);
+  void send(ContextId from, const OutgoingMessage& to, ConstBytes payload, bool written);
   // The next for it; where time moves by progress, and `moves`, that which comes next.
-  std::optional<SimNews> take(ContextId context, bool moves);
+  std::optional<SimEvent> take(ContextId context, bool moves);
   // Nothing to take, and time would bring nothing.
   bool quiet(ContextId context) const;
   bool reaches(ContextId from, ContextId to) const;
@@ -79,13 +79,13 @@ class SimNetwork final : private WireEvents {
   bool all_taken(ContextId from) const;
   void drop(ContextId context, ContextId peer);
   // What its owner must still be told of its sends.
-  std::vector<SimNews> close(ContextId context);
+  std::vector<SimEvent> close(ContextId context);
 
  private:
   struct Message {
     ContextId from = 0;
     ContextId to = 0;
-    Ticket ticket = kNoTicket;  // until it has been told of
+    SendId ticket = kNoTicket;  // until it has been told of
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
   };
@@ -94,24 +94,24 @@ class SimNetwork final : private WireEvents {
   void on_arrived(int id) override RINGDIST_REQUIRES(mutex_);
   void on_time(int id) override RINGDIST_REQUIRES(mutex_);
 
-  SimEnd* find(ContextId context) RINGDIST_REQUIRES(mutex_);
-  const SimEnd* find(ContextId context) const RINGDIST_REQUIRES(mutex_);
-  void tell(SimEnd& end, SimNews news) RINGDIST_REQUIRES(mutex_);
-  void wake(SimEnd& end) RINGDIST_REQUIRES(mutex_);
-  void taken(const SimNews& message, SimEnd& by) RINGDIST_REQUIRES(mutex_);
-  void end(SimEnd& end) RINGDIST_REQUIRES(mutex_);
+  SimEndpoint* find(ContextId context) RINGDIST_REQUIRES(mutex_);
+  const SimEndpoint* find(ContextId context) const RINGDIST_REQUIRES(mutex_);
+  void tell(SimEndpoint& end, SimEvent news) RINGDIST_REQUIRES(mutex_);
+  void wake(SimEndpoint& end) RINGDIST_REQUIRES(mutex_);
+  void taken(const SimEvent& message, SimEndpoint& by) RINGDIST_REQUIRES(mutex_);
+  void end(SimEndpoint& end) RINGDIST_REQUIRES(mutex_);
   bool is_under_way(ContextId from, ContextId to) const RINGDIST_REQUIRES(mutex_);
-  void tell_of_loss(SimEnd& end, ContextId peer) RINGDIST_REQUIRES(mutex_);
-  void end_sends(SimEnd& end, ContextId peer) RINGDIST_REQUIRES(mutex_);
+  void tell_of_loss(SimEndpoint& end, ContextId peer) RINGDIST_REQUIRES(mutex_);
+  void end_sends(SimEndpoint& end, ContextId peer) RINGDIST_REQUIRES(mutex_);
 
   const SimOptions options_;
   mutable std::mutex mutex_;
-  Wire wire_ RINGDIST_GUARDED_BY(mutex_);
+  NetworkModel wire_ RINGDIST_GUARDED_BY(mutex_);
   std::map<ContextId, int> hosts_ RINGDIST_GUARDED_BY(mutex_);
-  std::map<ContextId, SimEnd> ends_ RINGDIST_GUARDED_BY(mutex_);
-  std::vector<Message> messages_ RINGDIST_GUARDED_BY(mutex_);  // by the Wire's ids
+  std::map<ContextId, SimEndpoint> ends_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<Message> messages_ RINGDIST_GUARDED_BY(mutex_);  // by the NetworkModel's ids
   std::vector<ContextId> woken_ RINGDIST_GUARDED_BY(mutex_);
-  // Who is to hear of whose end: by the id of Wire::at().
+  // Who is to hear of whose end: by the id of NetworkModel::at().
   std::vector<std::pair<ContextId, ContextId>> losses_ RINGDIST_GUARDED_BY(mutex_);
 };
 

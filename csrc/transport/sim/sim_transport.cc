@@ -13,7 +13,7 @@ constexpr int kNoEvent = -1;
 
 }  // namespace
 
-SimTransport::SimTransport(const TransportConfig& config, Receiver& receiver, int event_fd)
+SimTransport::SimTransport(const TransportConfig& config, TransportDelegate& receiver, int event_fd)
     : id_(config.context_id),
       max_payload_(config.max_payload),
       network_(config.sim_network),
@@ -22,7 +22,8 @@ SimTransport::SimTransport(const TransportConfig& config, Receiver& receiver, in
       staging_(max_payload_, kStagingBuffers) {}
 
 Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig& config,
-                                                           Receiver& receiver, bool event_fd) {
+                                                           TransportDelegate& receiver,
+                                                           bool event_fd) {
   std::optional<EventFd> event;
   if (event_fd) {
     auto made = EventFd::create();
@@ -34,14 +35,14 @@ Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig
   return std::unique_ptr<SimTransport>(new SimTransport(config, receiver, descriptor));
 }
 
-void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
+void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
   check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
   network_->send(id_, {peer, header, ticket}, payload, /*written=*/false);
 }
 
 // It was written once, for all; a socket's copies are made for each.
-void SimTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
-  for (const Outgoing& out : to)
+void SimTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
+  for (const OutgoingMessage& out : to)
     network_->send(id_, out, reserved.first(used), /*written=*/&out != to.data());
   staging_.release(reserved.data());
 }
@@ -51,13 +52,13 @@ bool SimTransport::progress() {
   while (auto news = network_->take(id_, /*moves=*/!any)) {
     any = true;
     switch (news->kind) {
-      case SimNews::Kind::kMessage:
+      case SimEvent::Kind::kMessage:
         receiver_.on_message(news->header, news->payload);
         break;
-      case SimNews::Kind::kSent:
+      case SimEvent::Kind::kSent:
         receiver_.on_sent(news->ticket, news->error);
         break;
-      case SimNews::Kind::kLost:
+      case SimEvent::Kind::kLost:
         receiver_.on_peer_lost(name(), news->peer, news->error);
         break;
     }
@@ -67,7 +68,7 @@ bool SimTransport::progress() {
 }
 
 void SimTransport::close() {
-  for (const SimNews& news : network_->close(id_)) receiver_.on_sent(news.ticket, news.error);
+  for (const SimEvent& news : network_->close(id_)) receiver_.on_sent(news.ticket, news.error);
 }
 
 Error sim_viable(const TransportConfig& config) {
@@ -75,7 +76,8 @@ Error sim_viable(const TransportConfig& config) {
   return {ErrorKind::kNotSupported, "a simulation of threads of one process: for tests"};
 }
 
-Result<std::unique_ptr<Transport>> sim_create(const TransportConfig& config, Receiver& receiver) {
+Result<std::unique_ptr<Transport>> sim_create(const TransportConfig& config,
+                                              TransportDelegate& receiver) {
   if (Error error = sim_viable(config)) return error;
   auto made = SimTransport::create(config, receiver, /*event_fd=*/true);
   if (!made.ok()) return made.error();

@@ -14,7 +14,7 @@ class SimTransport final : public Transport {
   // `event_fd`: it can be slept on; costs a descriptor. Errors: kSystem, none left; those of
   // SimNetwork::open().
   static Result<std::unique_ptr<SimTransport>> create(const TransportConfig& config,
-                                                      Receiver& receiver, bool event_fd);
+                                                      TransportDelegate& receiver, bool event_fd);
   ~SimTransport() override { close(); }
   SimTransport(const SimTransport&) = delete;
   SimTransport& operator=(const SimTransport&) = delete;
@@ -24,9 +24,9 @@ class SimTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return network_->reaches(id_, peer); }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
   int event_fd() const override { return event_fd_; }
   bool arm() override { return network_->quiet(id_); }
@@ -37,12 +37,12 @@ class SimTransport final : public Transport {
   void close() override;
 
  private:
-  SimTransport(const TransportConfig& config, Receiver& receiver, int event_fd);
+  SimTransport(const TransportConfig& config, TransportDelegate& receiver, int event_fd);
 
   const ContextId id_;
   const size_t max_payload_;
   const std::shared_ptr<SimNetwork> network_;
-  Receiver& receiver_;
+  TransportDelegate& receiver_;
   const int event_fd_;
   StagingPool staging_;
 };

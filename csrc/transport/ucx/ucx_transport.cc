@@ -21,13 +21,13 @@ constexpr auto kSilence =
 
 }  // namespace
 
-UcxTransport::UcxTransport(const TransportConfig& config, Receiver& receiver)
+UcxTransport::UcxTransport(const TransportConfig& config, TransportDelegate& receiver)
     : max_payload_(config.max_payload),
       receiver_(receiver),
       staging_(config.max_payload, kStagingBuffers) {}
 
 Result<std::unique_ptr<Transport>> UcxTransport::create(const TransportConfig& config,
-                                                        Receiver& receiver) {
+                                                        TransportDelegate& receiver) {
   std::unique_ptr<UcxTransport> out(new UcxTransport(config, receiver));
   auto worker = UcxWorker::open(config);
   if (!worker.ok()) return worker.error();
@@ -124,24 +124,25 @@ void UcxTransport::finish(Request* request, const Error& error) {
   end(request->ticket, request->staged, error);
 }
 
-void UcxTransport::end(Ticket ticket, const std::byte* staged, const Error& error) {
+void UcxTransport::end(SendId ticket, const std::byte* staged, const Error& error) {
   if (staged != nullptr) staging_.release(staged);
   receiver_.end_send(ticket, error);
 }
 
-void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) {
+void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
   check(payload.size() <= max_payload_, "message payload too large");
   send_from({peer, header, ticket}, payload, nullptr);
 }
 
-void UcxTransport::send_from(const Outgoing& to, ConstBytes payload, const std::byte* staged) {
+void UcxTransport::send_from(const OutgoingMessage& to, ConstBytes payload,
+                             const std::byte* staged) {
   auto ep = endpoint(to.peer);
   if (!ep.ok()) return end(to.ticket, staged, ep.error());
   post(ep.value(), kMessageId, 0, to.header, payload, to.ticket, staged);
 }
 
 void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header,
-                        ConstBytes payload, Ticket ticket, const std::byte* staged) {
+                        ConstBytes payload, SendId ticket, const std::byte* staged) {
   Request* request = take_request(header);
   request->ticket = ticket;
   request->staged = staged;
@@ -163,8 +164,8 @@ void UcxTransport::on_sent(void* ucx_request, ucs_status_t status, void* user_da
   request->transport->finish(request, ucx_error("sending", status));
 }
 
-void UcxTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing> to) {
-  for (const Outgoing& out : to) {
+void UcxTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
+  for (const OutgoingMessage& out : to) {
     staging_.hold(reserved.data());
     send_from(out, reserved.first(used), reserved.data());
   }

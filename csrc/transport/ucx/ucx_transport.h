@@ -21,7 +21,7 @@ namespace ringdist {
 class UcxTransport final : public Transport {
  public:
   static Result<std::unique_ptr<Transport>> create(const TransportConfig& config,
-                                                   Receiver& receiver);
+                                                   TransportDelegate& receiver);
   ~UcxTransport() override;
 
   std::string_view name() const override { return "ucx"; }
@@ -30,9 +30,9 @@ class UcxTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void renew(ContextId peer) override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override;
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
   int event_fd() const override { return worker_->event_fd(); }
   bool arm() override;
@@ -63,22 +63,22 @@ class UcxTransport final : public Transport {
   struct Request {
     UcxTransport* transport;
     bool in_use = false;
-    Ticket ticket = kNoTicket;
+    SendId ticket = kNoTicket;
     const std::byte* staged = nullptr;              // a reservation's memory
     std::array<std::byte, kMaxHeaderBytes> header;  // UCX reads it until completion
   };
 
-  UcxTransport(const TransportConfig& config, Receiver& receiver);
+  UcxTransport(const TransportConfig& config, TransportDelegate& receiver);
   Error install_handler(unsigned id, ucp_am_recv_callback_t callback);
   Result<ucp_ep_h> endpoint(ContextId id);
   Error connect(Peer& peer);
   void close_endpoint(Peer& peer);
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
-            Ticket ticket, const std::byte* staged);
-  void send_from(const Outgoing& to, ConstBytes payload, const std::byte* staged);
+            SendId ticket, const std::byte* staged);
+  void send_from(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
   Request* take_request(ConstBytes header);
   void finish(Request* request, const Error& error);
-  void end(Ticket ticket, const std::byte* staged, const Error& error);
+  void end(SendId ticket, const std::byte* staged, const Error& error);
   bool handle_broken();
   void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
 
@@ -92,7 +92,7 @@ class UcxTransport final : public Transport {
                                  size_t length, const ucp_am_recv_param_t* param);
 
   const size_t max_payload_;
-  Receiver& receiver_;
+  TransportDelegate& receiver_;
   std::unique_ptr<UcxWorker> worker_;
   StagingPool staging_;
   mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads; never held in UCX calls

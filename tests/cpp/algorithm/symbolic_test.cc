@@ -86,7 +86,7 @@ TEST(Symbolic, SeesRanksThatReduceOnTheirOwn) {
   const Range all{BufferId::kOutput, 0, 1};
   for (int rank : {0, 1}) {
     Schedule& schedule = subject.schedules.emplace_back();
-    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeMark::kContribution));
+    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeKind::kContribution));
     schedule.steps.push_back(Step::reduce(all, {Source{-1, all}, Source{1 - rank, all}}, true));
   }
   expect_problem(subject, "rank 1 element 0: came about otherwise than on rank 0");
@@ -112,7 +112,7 @@ TEST(Symbolic, SeesTurnsAfterNoMessage) {
 
 TEST(Symbolic, SeesWrongMarksCountsAndRanges) {
   Subject mark = good("ring", Collective::kAllgather);
-  mark.step(0, 1).mark = EdgeMark::kContribution;
+  mark.step(0, 1).mark = EdgeKind::kContribution;
   expect_problem(mark, "another mark");
   Subject count = good("tree", Collective::kBroadcast);
   --count.step(3, 0).range.count;
@@ -193,8 +193,8 @@ TEST(Symbolic, SeesADeadlockAndWhoWaits) {
   const Range all{BufferId::kOutput, 0, 1};
   for (int rank : {0, 1}) {
     Schedule& schedule = subject.schedules.emplace_back();
-    schedule.steps.push_back(Step::recv(all, 1 - rank, EdgeMark::kResult));
-    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeMark::kResult));
+    schedule.steps.push_back(Step::recv(all, 1 - rank, EdgeKind::kResult));
+    schedule.steps.push_back(Step::send(all, {1 - rank}, EdgeKind::kResult));
   }
   expect_problem(subject, "deadlock:\n  rank 0 step 0 waits for message 0 of rank 1");
   EXPECT_NE(Checker(subject.what, subject.schedules).run_in_random_order(1).find("deadlock"),
@@ -206,13 +206,13 @@ TEST(Symbolic, SeesWhatWouldNeedRoomForTwoMessages) {
   const Range halves[] = {{BufferId::kOutput, 0, 1}, {BufferId::kOutput, 1, 1}};
   subject.schedules.resize(2);
   for (const Range& half : halves)
-    subject.schedules[0].steps.push_back(Step::send(half, {1}, EdgeMark::kResult));
-  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeMark::kResult));
-  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeMark::kResult));
+    subject.schedules[0].steps.push_back(Step::send(half, {1}, EdgeKind::kResult));
+  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeKind::kResult));
+  subject.schedules[1].steps.push_back(Step::send({}, {0}, EdgeKind::kResult));
   for (const Range& half : halves)
-    subject.schedules[1].steps.push_back(Step::recv(half, 0, EdgeMark::kResult));
-  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeMark::kResult));
-  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeMark::kResult));
+    subject.schedules[1].steps.push_back(Step::recv(half, 0, EdgeKind::kResult));
+  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeKind::kResult));
+  subject.schedules[0].steps.push_back(Step::recv({}, 1, EdgeKind::kResult));
   expect_problem(subject, "in program order: deadlock");
   expect_problem(subject, "rank 1 step 1 waits to send message 1 to rank 0");
 }

@@ -12,11 +12,11 @@
 namespace ringdist {
 namespace {
 
-TEST(Recycler, GivesTheSameMemoryAgain) {
+TEST(FreeListResource, GivesTheSameMemoryAgain) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "under sanitizers nothing is kept";
 #endif
-  Recycler memory;
+  FreeListResource memory;
   void* const first = memory.allocate(100, 8);
   void* const second = memory.allocate(100, 8);
   EXPECT_NE(first, second);
@@ -28,7 +28,7 @@ TEST(Recycler, GivesTheSameMemoryAgain) {
   memory.deallocate(second, 65, 1);
 }
 
-TEST(Recycler, BlocksDoNotOverlapAndAreAligned) {
+TEST(FreeListResource, BlocksDoNotOverlapAndAreAligned) {
   const auto seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -38,7 +38,7 @@ TEST(Recycler, BlocksDoNotOverlapAndAreAligned) {
     size_t alignment;
     std::byte mark;
   };
-  Recycler memory;
+  FreeListResource memory;
   std::vector<Block> blocks;
   for (int round = 0; round < 5000; ++round) {
     if (blocks.size() < 50 && random() % 3 > 0) {

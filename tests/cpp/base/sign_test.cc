@@ -29,8 +29,8 @@ using Relaxed = Weaker<std::memory_order_relaxed, std::memory_order_relaxed>;
 // One waits for the other's work, asleep if it must.
 template <typename WorkOrders, typename SleepOrders>
 Outcome sleeper_and_bringer(std::unique_ptr<checked::Model> (*model)(int)) {
-  Sign<bool, WorkOrders, Atomic> work;
-  Sign<bool, SleepOrders, Atomic> asleep;
+  DekkerWord<bool, WorkOrders, Atomic> work;
+  DekkerWord<bool, SleepOrders, Atomic> asleep;
   Bell bell;
   const auto sleeper = [&] {
     if (asleep.may_sleep(true, [&] { return work.look(); })) bell.wait();
@@ -46,9 +46,9 @@ Outcome sleeper_and_bringer(std::unique_ptr<checked::Model> (*model)(int)) {
 
 bool is_lost(const Outcome& outcome) { return outcome.wrong.starts_with("all wait"); }
 
-TEST(Sign, LosesNoWakeUp) {
+TEST(DekkerWord, LosesNoWakeUp) {
   for (const auto model : {tso_model, cpp_model}) {
-    const Outcome outcome = sleeper_and_bringer<InOneOrder, InOneOrder>(model);
+    const Outcome outcome = sleeper_and_bringer<SeqCstOrders, SeqCstOrders>(model);
     EXPECT_EQ(outcome.wrong, "");
     EXPECT_GE(outcome.executions, 10);
     std::printf("%s: %zu states, %g executions\n", model == tso_model ? "x86" : "C++",
@@ -56,24 +56,24 @@ TEST(Sign, LosesNoWakeUp) {
   }
 }
 
-TEST(Sign, LosesOneIfEitherShowsTooLate) {
+TEST(DekkerWord, LosesOneIfEitherShowsTooLate) {
   for (const auto model : {tso_model, cpp_model}) {
-    EXPECT_TRUE(is_lost(sleeper_and_bringer<ReleaseOnly, InOneOrder>(model)));
-    EXPECT_TRUE(is_lost(sleeper_and_bringer<InOneOrder, ReleaseOnly>(model)));
+    EXPECT_TRUE(is_lost(sleeper_and_bringer<ReleaseOnly, SeqCstOrders>(model)));
+    EXPECT_TRUE(is_lost(sleeper_and_bringer<SeqCstOrders, ReleaseOnly>(model)));
   }
 }
 
 // What only other processors than x86 do.
-TEST(Sign, LosesOneIfEitherLooksTooEarly) {
-  EXPECT_TRUE(is_lost(sleeper_and_bringer<AcquireOnly, InOneOrder>(cpp_model)));
-  EXPECT_TRUE(is_lost(sleeper_and_bringer<InOneOrder, AcquireOnly>(cpp_model)));
+TEST(DekkerWord, LosesOneIfEitherLooksTooEarly) {
+  EXPECT_TRUE(is_lost(sleeper_and_bringer<AcquireOnly, SeqCstOrders>(cpp_model)));
+  EXPECT_TRUE(is_lost(sleeper_and_bringer<SeqCstOrders, AcquireOnly>(cpp_model)));
   EXPECT_EQ((sleeper_and_bringer<AcquireOnly, AcquireOnly>(tso_model).wrong), "");
 }
 
 template <typename Orders>
 Outcome hand_over() {
   Plain data;
-  Sign<bool, Orders, Atomic> there;
+  DekkerWord<bool, Orders, Atomic> there;
   return explore({{[&] {
                      data.write(7);
                      there.show(true);
@@ -85,8 +85,8 @@ Outcome hand_over() {
                  cpp_model);
 }
 
-TEST(Sign, BringsWhatWasWrittenBefore) {
-  EXPECT_EQ(hand_over<InOneOrder>().wrong, "");
+TEST(DekkerWord, BringsWhatWasWrittenBefore) {
+  EXPECT_EQ(hand_over<SeqCstOrders>().wrong, "");
   using ReleaseAcquire = Weaker<std::memory_order_release, std::memory_order_acquire>;
   EXPECT_EQ(hand_over<ReleaseAcquire>().wrong, "");
   EXPECT_TRUE(hand_over<Relaxed>().wrong.starts_with("a race"));

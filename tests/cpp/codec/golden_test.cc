@@ -18,7 +18,7 @@
 namespace ringdist {
 namespace {
 
-constexpr CodingSeed kGoldenSeed{0x0123456789abcdef, 0xfedcba9876543210};
+constexpr CodecSeed kGoldenSeed{0x0123456789abcdef, 0xfedcba9876543210};
 // Two blocks of 128 and a tail, one of 256 and a tail, a tail of 1024.
 constexpr int kCount = 300;
 

@@ -129,15 +129,15 @@ TEST(ParseCodecPair, BothSidesAreNamed) {
   EXPECT_EQ(pair_of("int4>int8>int8").find("unknown codec 'int8>int8'"), 0u);
 }
 
-BlockMap map_of(std::initializer_list<std::pair<const char*, int64_t>> parts) {
-  BlockMap out;
+CodecMap map_of(std::initializer_list<std::pair<const char*, int64_t>> parts) {
+  CodecMap out;
   for (const auto& [spec, count] : parts)
     out.parts.push_back({out.count(), count, parse_codec_pair(spec, 4).value(), nullptr});
   return out;
 }
 
-TEST(BlockMap, HashTellsWhatMustBeAlike) {
-  const BlockMap map = map_of({{"int4", 100}, {"none", 24}});
+TEST(CodecMap, HashTellsWhatMustBeAlike) {
+  const CodecMap map = map_of({{"int4", 100}, {"none", 24}});
   EXPECT_EQ(map.count(), 124);
   EXPECT_EQ(map.hash(), map_of({{"int4", 100}, {"none", 24}}).hash());
   std::vector<uint64_t> others{map_of({{"int4", 101}, {"none", 24}}).hash(),
@@ -146,14 +146,14 @@ TEST(BlockMap, HashTellsWhatMustBeAlike) {
                                map_of({{"int4>int8", 100}, {"none", 24}}).hash(),
                                map_of({{"int4", 100}, {"int8", 24}}).hash(),
                                map_of({{"int4", 100}}).hash()};
-  BlockMap with_feedback = map_of({{"int4", 100}, {"none", 24}});
+  CodecMap with_feedback = map_of({{"int4", 100}, {"none", 24}});
   float residual = 0;
   with_feedback.parts[0].residual = &residual;
   others.push_back(with_feedback.hash());
   for (size_t i = 0; i < others.size(); ++i) EXPECT_NE(others[i], map.hash()) << i;
 }
 
-TEST(BlockMap, DescribesItself) {
+TEST(CodecMap, DescribesItself) {
   EXPECT_EQ(map_of({{"int4", 100}}).describe(), "int4, 1 part");
   EXPECT_EQ(map_of({{"int4", 100}, {"none", 24}, {"int4", 3}}).describe(), "int4,none, 3 parts");
 }

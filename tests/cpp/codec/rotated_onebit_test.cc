@@ -17,7 +17,7 @@ namespace ringdist {
 namespace {
 
 constexpr uint64_t kRotatedSeed = 19;
-constexpr CodingSeed kCoding{5, 6};
+constexpr CodecSeed kCoding{5, 6};
 
 // Blocks of every kind side by side, and a tail.
 Floats mixed_blocks(std::mt19937& random) {

@@ -18,7 +18,7 @@ using test::encode;
 using test::Floats;
 using test::Memory;
 
-constexpr CodingSeed kSeed{5, 6};
+constexpr CodecSeed kSeed{5, 6};
 constexpr auto kType = DType::kFloat32;
 constexpr uint64_t kRandomSeed = 21;
 
@@ -30,7 +30,7 @@ Floats normal_values(size_t count) {
   return out;
 }
 
-Floats through(std::string_view spec, const Floats& in, CodingSeed seed = kSeed) {
+Floats through(std::string_view spec, const Floats& in, CodecSeed seed = kSeed) {
   const CodecPtr codec = codec_of(spec);
   return decode(*codec, encode(*codec, in, kType, {}, seed), kType, seed, in.size());
 }
@@ -43,7 +43,7 @@ size_t sent(const Floats& decoded) {
 // The bytes, written as hex digits with spaces as one likes.
 void check_example(std::string_view spec, const Floats& in, std::string_view hex,
                    const Floats& expected) {
-  constexpr CodingSeed kZero{0, 0};
+  constexpr CodecSeed kZero{0, 0};
   const CodecPtr codec = codec_of(spec);
   const Memory bytes = encode(*codec, in, kType, {}, kZero);
   std::string got;

@@ -54,8 +54,8 @@ class Training {
   AutoCodec auto_;
 
  private:
-  MomentPtr at(double later) const {
-    return std::make_shared<HostMoment>(
+  TimeMarkerPtr at(double later) const {
+    return std::make_shared<HostTimeMarker>(
         TimePoint() +
         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(1 + now_ + later)));
   }
@@ -132,13 +132,13 @@ TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {
 }
 
 // As of a device, which the host is ahead of.
-class LateMoment final : public Moment {
+class LateTimeMarker final : public TimeMarker {
  public:
-  LateMoment(const bool& passed, double at) : passed_(passed), at_(at) {}
+  LateTimeMarker(const bool& passed, double at) : passed_(passed), at_(at) {}
   bool passed() const override { return passed_; }
-  double since(const Moment& earlier) const override {
+  double since(const TimeMarker& earlier) const override {
     EXPECT_TRUE(passed_);
-    return at_ - static_cast<const LateMoment&>(earlier).at_;
+    return at_ - static_cast<const LateTimeMarker&>(earlier).at_;
   }
 
  private:
@@ -151,7 +151,7 @@ TEST(AutoCodec, CountsAStepOnceAllOfItHasComeToPass) {
   bool begun = false;
   bool ended = false;
   const auto at = [](const bool& passed, double time) {
-    return std::make_shared<LateMoment>(passed, time);
+    return std::make_shared<LateTimeMarker>(passed, time);
   };
   for (int step = 0; step < 4; ++step) codec.begin_step(at(begun, step));
   codec.begin_step(at(begun, 4));
@@ -176,7 +176,7 @@ TEST(AutoCodec, ChoosesOfTheStepThatRanksHaveAgreedOn) {
   const bool passed = true;
   bool late = false;
   const auto at = [](const bool& when, double time) {
-    return std::make_shared<LateMoment>(when, time);
+    return std::make_shared<LateTimeMarker>(when, time);
   };
   for (int step = 0; step < 4; ++step) codec.begin_step(at(passed, step));
   const auto bucket = [&](size_t index, const bool& when) {

@@ -32,10 +32,10 @@ class Planning : public ::testing::Test {
   }
   // The step succeeds: every element of what was lent owes `owed`.
   void succeed(const PlannedBucket& planned, float owed) {
-    for (const BlockPart& part : planned.plan.blocks->parts)
+    for (const CodecMapPart& part : planned.plan.blocks->parts)
       if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
     *changes.all_in() = true;
-    EXPECT_EQ(changes.settle(), StepChanges::Outcome::kSucceeded);
+    EXPECT_EQ(changes.settle(), StepTransaction::Outcome::kSucceeded);
     record.succeed();
   }
   PlannedBucket begin_and_plan(int64_t step, DType dtype = DType::kFloat32) {
@@ -50,8 +50,8 @@ class Planning : public ::testing::Test {
   std::vector<double> values = std::vector<double>(2 * kAll, 0.25);
   CompressionOptions options;
   ParameterTable table{2, std::nullopt, 1024, [](const std::string&) {}};
-  StepChanges changes;
-  StepRecord record{"int4"};
+  StepTransaction changes;
+  StepStatistics record{"int4"};
   BucketPlanner planner{options, 2, table, changes, record};
 };
 
@@ -133,7 +133,7 @@ TEST_F(Planning, MatricesGoOnFromTheLastApproximationThatSucceeded) {
   const std::pair turned(next, right);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
   changes.fail();
-  EXPECT_EQ(changes.settle(), StepChanges::Outcome::kFailed);
+  EXPECT_EQ(changes.settle(), StepTransaction::Outcome::kFailed);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
 }
 

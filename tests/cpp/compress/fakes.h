@@ -71,7 +71,7 @@ class FakeProbe final : public CostProbe {
 // A device's, whose memory is the host's.
 class FakeMemory final : public GradientMemory {
  public:
-  std::optional<DevicePlace> place() const override { return DevicePlace{0, stream}; }
+  std::optional<DeviceStream> place() const override { return DeviceStream{0, stream}; }
   std::shared_ptr<float> zeros(int64_t count) override { return host_memory().zeros(count); }
   void read(const float* from, std::span<float> to) override { host_memory().read(from, to); }
   void write(std::span<const float> from, float* to) override { host_memory().write(from, to); }

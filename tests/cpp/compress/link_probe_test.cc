@@ -21,7 +21,7 @@ RanksOptions of_size(int size) {
 }
 
 LinkProbe probe_of(Communicator& group, std::atomic<int>* waits = nullptr) {
-  LinkProbe::Tools tools;
+  LinkProbe::Delegate tools;
   tools.wait = [&group, waits](const Op& op) {
     if (waits) ++*waits;
     group.wait(op, std::nullopt);

@@ -1,4 +1,4 @@
-// Steps of a Session, every way they may go, with ops that end when the test says so.
+// Steps of a GradientCompressor, every way they may go, with ops that end when the test says so.
 #include "compress/session.h"
 
 #include <gtest/gtest.h>
@@ -20,20 +20,21 @@ CompressionOptions options_of(std::string codec, std::map<int64_t, std::string> 
   return out;
 }
 
-class Sessions : public ::testing::Test {
+class GradientCompressors : public ::testing::Test {
  protected:
   using Flag = std::shared_ptr<std::atomic<bool>>;
 
   void open(CompressionOptions options) {
-    SessionOwner owner{[this](int64_t step) {
-                         asked.push_back(step);
-                         return at_step;
-                       },
-                       [this](Flag flag) { passes.push_back(std::move(flag)); },
-                       [](const std::string&) {},
-                       [this] { return std::make_shared<HostMoment>(now); }};
+    GradientCompressorDelegate owner{[this](int64_t step) {
+                                       asked.push_back(step);
+                                       return at_step;
+                                     },
+                                     [this](Flag flag) { passes.push_back(std::move(flag)); },
+                                     [](const std::string&) {},
+                                     [this] { return std::make_shared<HostTimeMarker>(now); }};
     session = std::move(
-        Session::create(probe, {4, 0, false, 1024}, std::move(options), std::move(owner)).value());
+        GradientCompressor::create(probe, {4, 0, false, 1024}, std::move(options), std::move(owner))
+            .value());
     for (size_t i = 0; i < keys.size(); ++i) {
       ParameterInfo info = parameter_of(&keys[i], {32, kCount / 32});
       info.memory = parameter_memory;
@@ -57,7 +58,7 @@ class Sessions : public ::testing::Test {
   Error bring(size_t index, float owed = 1) {
     if (Error error = session->begin(index)) return error;
     return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
-      for (const BlockPart& part : planned.plan.blocks->parts)
+      for (const CodecMapPart& part : planned.plan.blocks->parts)
         if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
       plans.push_back(std::move(planned));
       pending.push_back(std::make_shared<FakePending>());
@@ -83,10 +84,10 @@ class Sessions : public ::testing::Test {
   std::array<std::vector<float>, 2> gradients;
   std::vector<PlannedBucket> plans;
   std::vector<std::shared_ptr<FakePending>> pending;
-  std::unique_ptr<Session> session;
+  std::unique_ptr<GradientCompressor> session;
 };
 
-TEST_F(Sessions, AStepTakesEffectWhenAllBucketsSucceeded) {
+TEST_F(GradientCompressors, AStepTakesEffectWhenAllBucketsSucceeded) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
@@ -101,7 +102,7 @@ TEST_F(Sessions, AStepTakesEffectWhenAllBucketsSucceeded) {
   EXPECT_EQ(asked, (std::vector<int64_t>{0}));
 }
 
-TEST_F(Sessions, OneBucketThatFailedLeavesAllAsItWasAndTheStepIsRepeated) {
+TEST_F(GradientCompressors, OneBucketThatFailedLeavesAllAsItWasAndTheStepIsRepeated) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
@@ -117,7 +118,7 @@ TEST_F(Sessions, OneBucketThatFailedLeavesAllAsItWasAndTheStepIsRepeated) {
   EXPECT_EQ(session->state().steps, 1);
 }
 
-TEST_F(Sessions, AStepThatFailedHereAloneIsAdopted) {
+TEST_F(GradientCompressors, AStepThatFailedHereAloneIsAdopted) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
@@ -129,7 +130,7 @@ TEST_F(Sessions, AStepThatFailedHereAloneIsAdopted) {
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
 }
 
-TEST_F(Sessions, AStepOfWhichABucketIsMissingIsNotAdopted) {
+TEST_F(GradientCompressors, AStepOfWhichABucketIsMissingIsNotAdopted) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end(/*failed=*/true);
@@ -139,7 +140,7 @@ TEST_F(Sessions, AStepOfWhichABucketIsMissingIsNotAdopted) {
   EXPECT_EQ(session->residual_norm(), 0);
 }
 
-TEST_F(Sessions, APassThatIsCutShortDoesNotCount) {
+TEST_F(GradientCompressors, APassThatIsCutShortDoesNotCount) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end();
@@ -151,7 +152,7 @@ TEST_F(Sessions, APassThatIsCutShortDoesNotCount) {
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(2));
 }
 
-TEST_F(Sessions, ABucketThatDoesNotStartFailsTheStep) {
+TEST_F(GradientCompressors, ABucketThatDoesNotStartFailsTheStep) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   session->fail();
@@ -166,7 +167,7 @@ TEST_F(Sessions, ABucketThatDoesNotStartFailsTheStep) {
   EXPECT_EQ(session->state().steps, 1);
 }
 
-TEST_F(Sessions, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
+TEST_F(GradientCompressors, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end();
@@ -177,7 +178,7 @@ TEST_F(Sessions, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 1}));
 }
 
-TEST_F(Sessions, TheNextStepWaitsForWhatIsOnItsWay) {
+TEST_F(GradientCompressors, TheNextStepWaitsForWhatIsOnItsWay) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
@@ -193,7 +194,7 @@ TEST_F(Sessions, TheNextStepWaitsForWhatIsOnItsWay) {
   for (const auto& one : pending) one->on_wait = nullptr;
 }
 
-TEST_F(Sessions, ACodecThatIsRefusedLeavesTheSessionBetweenSteps) {
+TEST_F(GradientCompressors, ACodecThatIsRefusedLeavesTheSessionBetweenSteps) {
   open(options_of("int4"));
   at_step.first = "int7";
   EXPECT_TRUE(bring(0));
@@ -206,7 +207,7 @@ TEST_F(Sessions, ACodecThatIsRefusedLeavesTheSessionBetweenSteps) {
   EXPECT_EQ(session->state().steps, 1);
 }
 
-TEST_F(Sessions, TheScheduleAndWarmUpSayTheCodec) {
+TEST_F(GradientCompressors, TheScheduleAndWarmUpSayTheCodec) {
   CompressionOptions options = options_of("int8", {{2, "int4"}});
   options.warmup_steps = 1;
   open(options);
@@ -222,7 +223,7 @@ TEST_F(Sessions, TheScheduleAndWarmUpSayTheCodec) {
   EXPECT_TRUE(plans[2].plan.coded);
 }
 
-TEST_F(Sessions, OnlyASessionOfAutoMayBeToldAuto) {
+TEST_F(GradientCompressors, OnlyASessionOfAutoMayBeToldAuto) {
   open(options_of("int8"));
   at_step.first = kAuto;
   const Error error = bring(0);
@@ -231,7 +232,7 @@ TEST_F(Sessions, OnlyASessionOfAutoMayBeToldAuto) {
             "ringdist: compress: schedule(step) may say 'auto' only if codec is 'auto'");
 }
 
-TEST_F(Sessions, AutoLeavesGradientsAloneUntilItHasChosen) {
+TEST_F(GradientCompressors, AutoLeavesGradientsAloneUntilItHasChosen) {
   open(options_of(kAuto));
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
@@ -252,7 +253,7 @@ TEST_F(Sessions, AutoLeavesGradientsAloneUntilItHasChosen) {
   EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&host_memory()});
 }
 
-TEST_F(Sessions, AutoAsksWhatOpsCostWhereTheGradientsAre) {
+TEST_F(GradientCompressors, AutoAsksWhatOpsCostWhereTheGradientsAre) {
   parameter_memory = &of_device;
   open(options_of(kAuto));
   for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
@@ -267,7 +268,7 @@ TEST_F(Sessions, AutoAsksWhatOpsCostWhereTheGradientsAre) {
 }
 
 // The group has failed, say: whoever handed the bucket in is told, and nothing has changed.
-TEST_F(Sessions, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
+TEST_F(GradientCompressors, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
   open(options_of(kAuto));
   probe.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
   const auto step = [this] {
@@ -292,7 +293,7 @@ TEST_F(Sessions, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
   EXPECT_GT(session->state().steps, steps);
 }
 
-TEST_F(Sessions, BytesAndErrorsAreReported) {
+TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
   CompressionOptions options = options_of("int4");
   options.measure_every = 1;
   open(options);
@@ -310,7 +311,7 @@ TEST_F(Sessions, BytesAndErrorsAreReported) {
   EXPECT_DOUBLE_EQ(session->report().total_sent, 2 * first.bytes_sent);
 }
 
-TEST_F(Sessions, ANewLossScaleScalesWhatIsOwed) {
+TEST_F(GradientCompressors, ANewLossScaleScalesWhatIsOwed) {
   open(options_of("int4"));
   at_step.second = 2;
   ASSERT_FALSE(bring(0));
@@ -326,7 +327,7 @@ TEST_F(Sessions, ANewLossScaleScalesWhatIsOwed) {
   EXPECT_TRUE(bring(0));
 }
 
-TEST_F(Sessions, ResidualsAreSavedAndLoaded) {
+TEST_F(GradientCompressors, ResidualsAreSavedAndLoaded) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0, 3));
   ASSERT_FALSE(bring(1, 3));
@@ -346,11 +347,11 @@ TEST_F(Sessions, ResidualsAreSavedAndLoaded) {
   end_all();
 }
 
-TEST_F(Sessions, SpikesAreCutBeforeTheyAreEncoded) {
+TEST_F(GradientCompressors, SpikesAreCutBeforeTheyAreEncoded) {
   CompressionOptions options = options_of("none");
   options.guard = 2;
   open(options);
-  for (int step = 0; step < GradientGuard::kWarmup; ++step) {
+  for (int step = 0; step < GradientClipper::kWarmup; ++step) {
     ASSERT_FALSE(bring(0));
     ASSERT_FALSE(bring(1));
     end_all();
@@ -364,7 +365,7 @@ TEST_F(Sessions, SpikesAreCutBeforeTheyAreEncoded) {
   end_all();
 }
 
-TEST_F(Sessions, WhatTheOwnerThrowsComesBack) {
+TEST_F(GradientCompressors, WhatTheOwnerThrowsComesBack) {
   open(options_of("int4"));
   ASSERT_FALSE(session->begin(0));
   const Bucket bucket = bucket_of(0, 1.0F);

@@ -8,13 +8,13 @@
 namespace ringdist {
 namespace {
 
-class StepChangesTest : public ::testing::Test {
+class StepTransactionTest : public ::testing::Test {
  protected:
-  using State = StepChanges::State;
-  using Outcome = StepChanges::Outcome;
+  using State = StepTransaction::State;
+  using Outcome = StepTransaction::Outcome;
   using Values = std::vector<float>;
 
-  StepChangesTest() {
+  StepTransactionTest() {
     residual.replace(FloatBuffer(host_memory(), 2));
     residual.values.assign(Values{1, 2});
     residual.owed = true;
@@ -48,10 +48,10 @@ class StepChangesTest : public ::testing::Test {
 
   Residual residual;
   Parameter parameter{parameter_of(nullptr, {2}), {}, {}, {}, {}, {}, {}, {}};
-  StepChanges changes;
+  StepTransaction changes;
 };
 
-TEST_F(StepChangesTest, TakeEffectWhenAllBucketsSucceeded) {
+TEST_F(StepTransactionTest, TakeEffectWhenAllBucketsSucceeded) {
   changes.begin();
   const auto bucket = bring(0, true, {5, 6});
   EXPECT_EQ(changes.settle(), Outcome::kOpen);  // it is on its way
@@ -62,7 +62,7 @@ TEST_F(StepChangesTest, TakeEffectWhenAllBucketsSucceeded) {
   EXPECT_EQ(changes.state(), State::kIdle);
 }
 
-TEST_F(StepChangesTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
+TEST_F(StepTransactionTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
   changes.begin();
   const auto first = bring(0, false, {5, 6});
   int waits = 0;
@@ -77,14 +77,14 @@ TEST_F(StepChangesTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
   EXPECT_TRUE(first->ended());
 }
 
-TEST_F(StepChangesTest, WhatIsPaidIsNoLongerOwed) {
+TEST_F(StepTransactionTest, WhatIsPaidIsNoLongerOwed) {
   changes.begin();
   bring(0, true, {0, 0})->end();
   EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
   EXPECT_FALSE(residual.owed);
 }
 
-TEST_F(StepChangesTest, AFailureLeavesAllAsItWas) {
+TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
   const std::vector<std::function<void()>> ways{
       [&] { arrive(1, true); },  // the first bucket fails
       [&] { changes.fail(); },   // the second does not start
@@ -103,7 +103,7 @@ TEST_F(StepChangesTest, AFailureLeavesAllAsItWas) {
   }
 }
 
-TEST_F(StepChangesTest, TheEndOfThePassStandsForTheLastBucket) {
+TEST_F(StepTransactionTest, TheEndOfThePassStandsForTheLastBucket) {
   changes.begin();
   bring(0, false, {5, 6})->end();
   EXPECT_EQ(changes.settle(), Outcome::kOpen);
@@ -112,7 +112,7 @@ TEST_F(StepChangesTest, TheEndOfThePassStandsForTheLastBucket) {
   expect({5, 6}, 4);
 }
 
-TEST_F(StepChangesTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
+TEST_F(StepTransactionTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
   changes.begin();
   const auto left = bring(0, false, {5, 6});
   const auto flag = changes.all_in();
@@ -125,7 +125,7 @@ TEST_F(StepChangesTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
   expect({1, 2}, 3);
 }
 
-TEST_F(StepChangesTest, TheEndWaitsForWhatIsOnItsWay) {
+TEST_F(StepTransactionTest, TheEndWaitsForWhatIsOnItsWay) {
   changes.begin();
   const auto bucket = bring(0, true, {5, 6});
   bucket->on_wait = [&] { bucket->end(); };
@@ -133,7 +133,7 @@ TEST_F(StepChangesTest, TheEndWaitsForWhatIsOnItsWay) {
   EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
 }
 
-TEST_F(StepChangesTest, BetweenStepsNothingFails) {
+TEST_F(StepTransactionTest, BetweenStepsNothingFails) {
   changes.fail();
   changes.end();
   EXPECT_EQ(changes.state(), State::kIdle);
@@ -141,7 +141,7 @@ TEST_F(StepChangesTest, BetweenStepsNothingFails) {
 }
 
 // Buckets come in order of their index, and some may be missing.
-TEST_F(StepChangesTest, ABucketThatIsNotBehindTheLastBeginsAStep) {
+TEST_F(StepTransactionTest, ABucketThatIsNotBehindTheLastBeginsAStep) {
   EXPECT_TRUE(changes.begins_with(0));
   changes.begin();
   arrive(1);

@@ -23,7 +23,7 @@ struct Owing {
 };
 
 TEST(StepRecords, CountsStepsAndTheSumOfThem) {
-  StepRecord record("int4");
+  StepStatistics record("int4");
   EXPECT_EQ(record.now().step, -1);
   EXPECT_EQ(record.now().codec, "int4");
   for (int step = 0; step < 2; ++step) {
@@ -41,7 +41,7 @@ TEST(StepRecords, CountsStepsAndTheSumOfThem) {
 }
 
 TEST(StepRecords, OfAStepThatFailsNothingCounts) {
-  StepRecord record("int4");
+  StepStatistics record("int4");
   record.begin(0, "int4");
   record.add_bytes(100, 10);
   record.succeed();
@@ -62,7 +62,7 @@ TEST(StepRecords, OfAStepThatFailsNothingCounts) {
 }
 
 TEST(StepRecords, AChoiceIsKeptAsLongAsAutoIsAsked) {
-  StepRecord record(kAuto);
+  StepStatistics record(kAuto);
   record.begin(0, kAuto);
   record.choose({"int8"}, "because");
   record.begin(1, kAuto);
@@ -73,7 +73,7 @@ TEST(StepRecords, AChoiceIsKeptAsLongAsAutoIsAsked) {
 }
 
 TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
-  StepRecord record("int4");
+  StepStatistics record("int4");
   Owing a(9), b(9);  // replaced by what will be owed
   record.begin(5, "int4");
   record.measure(a.parameter, 60);
@@ -94,7 +94,7 @@ TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
 }
 
 TEST(StepRecords, NothingIsMeasuredOfZerosOrInfinity) {
-  StepRecord record("int4");
+  StepStatistics record("int4");
   const Owing owing(1);
   for (const double given : {0.0, static_cast<double>(INFINITY)}) {
     record.begin(0, "int4");

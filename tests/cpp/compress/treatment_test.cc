@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSize = 4;
 
-TreatmentPtr made(const std::string& spec, std::optional<bool> feedback = std::nullopt,
-                  int size = kSize) {
+CompressionMethodPtr made(const std::string& spec, std::optional<bool> feedback = std::nullopt,
+                          int size = kSize) {
   auto treatment = make_treatment("codec", spec, size, feedback);
   EXPECT_TRUE(treatment.ok()) << spec << ": " << treatment.error().what();
   return treatment.ok() ? treatment.value() : nullptr;
@@ -27,22 +27,22 @@ std::string refusal(const std::string& spec, std::optional<bool> feedback = std:
 // Calls body(treatment) for each example of each kind, in a group of `size`.
 template <typename Body>
 void for_each_example(int size, const Body& body) {
-  for (const TreatmentRow& row : treatments())
+  for (const CompressionMethodRow& row : treatments())
     for (const std::string_view example : row.examples) {
       SCOPED_TRACE(std::string(row.name) + ": " + std::string(example));
-      if (const TreatmentPtr treatment = made(std::string(example), std::nullopt, size))
+      if (const CompressionMethodPtr treatment = made(std::string(example), std::nullopt, size))
         body(*treatment);
     }
 }
 
 TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
   std::set<std::string_view> names;
-  for (const TreatmentRow& row : treatments()) {
+  for (const CompressionMethodRow& row : treatments()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     ASSERT_FALSE(row.examples.empty()) << row.name;
     for (const std::string_view example : row.examples) {
       const auto first = std::ranges::find_if(
-          treatments(), [&](const TreatmentRow& one) { return one.takes(example); });
+          treatments(), [&](const CompressionMethodRow& one) { return one.takes(example); });
       EXPECT_EQ(first->name, row.name) << example;
     }
   }
@@ -50,8 +50,8 @@ TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
 }
 
 TEST(Treatments, NameThemselvesAsTheyAreMade) {
-  for_each_example(kSize, [](const Treatment& treatment) {
-    const TreatmentPtr again = made(treatment.name());
+  for_each_example(kSize, [](const CompressionMethod& treatment) {
+    const CompressionMethodPtr again = made(treatment.name());
     ASSERT_TRUE(again);
     EXPECT_EQ(again->name(), treatment.name());
     EXPECT_EQ(again->bits(), treatment.bits());
@@ -60,8 +60,8 @@ TEST(Treatments, NameThemselvesAsTheyAreMade) {
 }
 
 TEST(Treatments, PlanWhatTheyAreGiven) {
-  for_each_example(kSize, [](const Treatment& treatment) {
-    const Slice slice{100, 64 * 256, 64};
+  for_each_example(kSize, [](const CompressionMethod& treatment) {
+    const ParameterSlice slice{100, 64 * 256, 64};
     BucketPlan plan;
     treatment.add(slice, plan);
     int64_t planned = plan.blocks->count();
@@ -72,7 +72,7 @@ TEST(Treatments, PlanWhatTheyAreGiven) {
 }
 
 TEST(Treatments, OweNothingAlone) {
-  for_each_example(1, [](const Treatment& alone) { EXPECT_FALSE(alone.feedback()); });
+  for_each_example(1, [](const CompressionMethod& alone) { EXPECT_FALSE(alone.feedback()); });
 }
 
 TEST(Treatments, RefuseWithTheArgumentsName) {
@@ -84,8 +84,9 @@ TEST(Treatments, RefuseWithTheArgumentsName) {
 }
 
 TEST(LowRankTreatment, LeavesVectorsAndNarrowMatricesAlone) {
-  const TreatmentPtr treatment = made("powersgd:4");
-  for (const Slice& slice : {Slice{0, 1000, 1}, Slice{0, 1000, 1000}, Slice{0, 64, 8}}) {
+  const CompressionMethodPtr treatment = made("powersgd:4");
+  for (const ParameterSlice& slice :
+       {ParameterSlice{0, 1000, 1}, ParameterSlice{0, 1000, 1000}, ParameterSlice{0, 64, 8}}) {
     BucketPlan plan;
     treatment->add(slice, plan);
     EXPECT_TRUE(plan.low_rank.empty());
@@ -101,8 +102,8 @@ TEST(LowRankTreatment, LeavesVectorsAndNarrowMatricesAlone) {
 // What follows another without a gap, and needs no codec, is one piece.
 TEST(BucketPlan, JoinsNeighbours) {
   BucketPlan plan;
-  const TreatmentPtr none = made("none");
-  const TreatmentPtr int8 = made("int8");
+  const CompressionMethodPtr none = made("none");
+  const CompressionMethodPtr int8 = made("int8");
   none->add({0, 10}, plan);
   none->add({10, 10}, plan);
   int8->add({20, 2000}, plan);

@@ -20,7 +20,7 @@ using test::Memory;
 
 constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 constexpr size_t kCounts[] = {0, 1, 2, 7, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 5000};
-constexpr CodingSeed kSeed{0x1234567, 0x89abcdef};
+constexpr CodecSeed kSeed{0x1234567, 0x89abcdef};
 constexpr uint64_t kRandomSeed = 20;
 
 class CodecConformance : public testing::TestWithParam<std::string> {

@@ -36,7 +36,7 @@ struct Parameter {
   size_t at;
   size_t count;
   bool feedback;
-  CodingSeed seed;
+  CodecSeed seed;
   size_t bytes_at;
   size_t bytes;
 };
@@ -58,7 +58,7 @@ class CudaBatch : public testing::TestWithParam<std::string> {
   }
 
   static gpu::Seed seed_of(const Parameter& one) { return {one.seed.shared, one.seed.own}; }
-  gpu::Coding coding() const { return *gpu::coding_of(*codec_); }
+  gpu::KernelCodec coding() const { return *gpu::coding_of(*codec_); }
 
   const CodecPtr codec_ = parse_codec(GetParam()).value();
   const uint32_t seed_ = std::random_device()();
@@ -80,8 +80,9 @@ TEST_P(CudaBatch, GivesEachCallWhatItGetsAlone) {
     if (one.count > 0)
       codec_->encode(std::span(in_).subspan(one.at, one.count), DType::kFloat32, residual, one.seed,
                      std::as_writable_bytes(std::span(expected).subspan(one.bytes_at, one.bytes)));
-    const gpu::Owed owed =
-        one.feedback ? gpu::Owed{owed_.data() + one.at, lost_there.data() + one.at} : gpu::Owed{};
+    const gpu::ResidualPointers owed =
+        one.feedback ? gpu::ResidualPointers{owed_.data() + one.at, lost_there.data() + one.at}
+                     : gpu::ResidualPointers{};
     encodes.push_back({in_.data() + one.at, owed, static_cast<int64_t>(one.count), seed_of(one),
                        bytes.data() + one.bytes_at});
   }

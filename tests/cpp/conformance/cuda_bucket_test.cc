@@ -18,9 +18,9 @@ constexpr int kBucketRanks = 3;
 constexpr int64_t kBucketSteps = 2;
 
 // Parameters of other sizes, in turns of these codecs, with and without residuals.
-std::shared_ptr<BlockMap> bucket_map(const std::vector<std::string>& specs, int parameters,
+std::shared_ptr<CodecMap> bucket_map(const std::vector<std::string>& specs, int parameters,
                                      Floats& owed) {
-  auto map = std::make_shared<BlockMap>();
+  auto map = std::make_shared<CodecMap>();
   for (int i = 0; i < parameters; ++i) {
     const CodecPair codecs =
         parse_codec_pair(specs[static_cast<size_t>(i) % specs.size()], kBucketRanks).value();

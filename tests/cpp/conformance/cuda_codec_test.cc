@@ -31,14 +31,14 @@ namespace {
 
 // A codec's two kernels as calls on memory of the host.
 struct Kernels {
-  std::function<Coded(const Floats& in, gpu::Owed, gpu::Seed)> encode;
+  std::function<Coded(const Floats& in, gpu::ResidualPointers, gpu::Seed)> encode;
   // False for bytes that no encoder writes.
   std::function<bool(const Coded& in, bool accumulate, Floats& out, gpu::Seed)> decode;
 };
 
 template <bool kRotated, typename Coder>
 Kernels kernels_of(Coder coder) {
-  return {[=](const Floats& in, gpu::Owed owed, gpu::Seed seed) {
+  return {[=](const Floats& in, gpu::ResidualPointers owed, gpu::Seed seed) {
             return encode_on_host<Coder, kRotated>(coder, in, owed, seed);
           },
           [=](const Coded& in, bool accumulate, Floats& out, gpu::Seed seed) {
@@ -47,7 +47,7 @@ Kernels kernels_of(Coder coder) {
 }
 
 Kernels lossless_kernels() {
-  return {[](const Floats& in, gpu::Owed owed, gpu::Seed seed) {
+  return {[](const Floats& in, gpu::ResidualPointers owed, gpu::Seed seed) {
             const auto count = static_cast<int64_t>(in.size());
             Coded out(static_cast<size_t>(gpu::lossless_head(count)) + in.size() * sizeof(float));
             HostLauncher launcher;
@@ -123,7 +123,7 @@ class CudaCodec : public testing::TestWithParam<std::string> {
 
   void expect_alike(const Floats& in, const Floats& owed) {
     const size_t count = in.size();
-    const CodingSeed coding{random(), random()};
+    const CodecSeed coding{random(), random()};
     for (const bool feedback : {false, true}) {
       SCOPED_TRACE(std::to_string(count) + " elements" + (feedback ? ", residual" : ""));
       Coded expected = memory(count);
@@ -132,7 +132,9 @@ class CudaCodec : public testing::TestWithParam<std::string> {
           feedback ? ResidualSpan(owed.data(), owed_here.data(), count) : ResidualSpan();
       codec->encode(in, DType::kFloat32, residual, coding,
                     std::as_writable_bytes(std::span(expected)));
-      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owed_there.data()} : gpu::Owed{};
+      const gpu::ResidualPointers device =
+          feedback ? gpu::ResidualPointers{owed.data(), owed_there.data()}
+                   : gpu::ResidualPointers{};
       ASSERT_EQ(kernel.encode(in, device, {coding.shared, coding.own}), expected);
       ASSERT_TRUE(same_but_for_nans(owed_there, owed_here));
       for (const bool accumulate : {false, true})
@@ -141,7 +143,7 @@ class CudaCodec : public testing::TestWithParam<std::string> {
   }
 
   void expect_decoded_alike(const Coded& bytes, const Floats& onto, bool accumulate,
-                            CodingSeed coding) const {
+                            CodecSeed coding) const {
     Floats here = onto, there = onto;
     const bool good =
         codec->decode(std::as_bytes(std::span(bytes)), DType::kFloat32, coding, accumulate, here)
@@ -192,7 +194,7 @@ TEST_P(CudaCodec, DecodesDamagedBytesAlike) {
   for (int round = 0; round < 100; ++round) {
     const size_t count = 1 + random() % (2 * block() + 1000);
     const Floats in = values(count);
-    const CodingSeed coding{random(), random()};
+    const CodecSeed coding{random(), random()};
     Coded bytes = memory(count);
     codec->encode(in, DType::kFloat32, {}, coding, std::as_writable_bytes(std::span(bytes)));
     for (size_t left = 1 + random() % 3; left > 0; --left)

@@ -61,7 +61,7 @@ class CudaFault : public testing::Test {
       const auto told = values({rank + 7});
       OpRequest one =
           request(Collective::kPointToPoint, 1, sends ? told : nullptr, sends ? nullptr : told);
-      one.endpoint = Endpoint{1 - rank, 0, sends};
+      one.endpoint = Envelope{1 - rank, 0, sends};
       if (Error error = run_op(communicator, devices.on_device(std::move(one)))) return error;
       EXPECT_EQ(*told, (Values{sends ? rank + 7 : 1 - rank + 7})) << "rank " << rank;
     }
@@ -71,7 +71,7 @@ class CudaFault : public testing::Test {
   // Also a part of all ranks, in another order.
   static Error run_split(FakeDevices& devices, Ranks& ranks, Communicator& whole, int rank) {
     const std::string name = whole.name() + " split";
-    const auto store = std::make_shared<PrefixedStore>(ranks.store(), name);
+    const auto store = std::make_shared<PrefixStore>(ranks.store(), name);
     const auto made = whole.subgroup({1, 0}, store, name, Milliseconds(20000));
     if (!made.ok()) return made.error();
     const auto values = std::make_shared<Values>(1, rank);

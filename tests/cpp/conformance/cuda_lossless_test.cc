@@ -82,7 +82,8 @@ class LosslessKernels : public testing::TestWithParam<DType> {
       Bytes8 got(expected.size());
       HostLauncher launcher;
       // In place, as error feedback is by default.
-      const gpu::Owed device = feedback ? gpu::Owed{there.data(), there.data()} : gpu::Owed{};
+      const gpu::ResidualPointers device =
+          feedback ? gpu::ResidualPointers{there.data(), there.data()} : gpu::ResidualPointers{};
       gpu::launch_lossless(
           launcher, dtype,
           gpu::EncodeCall{in.data(), device, static_cast<int64_t>(in.size()), {}, got.data()});

@@ -39,7 +39,8 @@ TEST(CudaNone, WriteIsTheCodec) {
       const ResidualSpan residual =
           feedback ? ResidualSpan(owed.data(), expected_owes.data(), kValues) : ResidualSpan();
       no_codec().encode(in, dtype, residual, {}, expected);
-      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owes.data()} : gpu::Owed{};
+      const gpu::ResidualPointers device =
+          feedback ? gpu::ResidualPointers{owed.data(), owes.data()} : gpu::ResidualPointers{};
       host_kernels::run(
           gpu::Write{dtype, in.data(), device, out.data(), static_cast<int64_t>(kValues)});
       Floats a(kValues), b(kValues);

@@ -45,7 +45,7 @@ class CudaSplit : public testing::TestWithParam<FakeDevices::By> {
   }
   static Group split(Ranks& ranks, int rank, const std::vector<int>& part) {
     const std::string name = "part of " + std::to_string(part[0]);
-    const auto store = std::make_shared<PrefixedStore>(ranks.store(), name);
+    const auto store = std::make_shared<PrefixStore>(ranks.store(), name);
     auto made = ranks[rank].subgroup(part, store, name, Milliseconds(20000));
     EXPECT_TRUE(made.ok()) << made.error().what();
     return made.value();

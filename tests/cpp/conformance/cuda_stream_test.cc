@@ -24,14 +24,14 @@ namespace {
 constexpr size_t kElements = 5003;
 constexpr uint64_t kGradients = 20261125;
 
-bool takes_feedback(const CodedCase& c) {
+bool takes_feedback(const CompressedCase& c) {
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   return pair.contribution->contraction() && pair.result->contraction();
 }
 
 // What a rank has before and after an op.
 struct RankState {
-  RankState(const CodedCase& c, int rank, int step) : tensor(c.dtype, kElements) {
+  RankState(const CompressedCase& c, int rank, int step) : tensor(c.dtype, kElements) {
     std::vector<float> in = gradient(kGradients, rank, step, kElements);
     if (step == 1 && rank == 0) std::fill(in.begin(), in.begin() + kElements / 2, 0.0f);
     if (step == 2 && rank == c.size - 1) in[77] = std::numeric_limits<float>::quiet_NaN();
@@ -39,7 +39,7 @@ struct RankState {
     if (takes_feedback(c)) owed = gradient(kGradients + 1, rank, step, kElements);
     next.assign(kElements, 7.0f);
   }
-  OpRequest request(const CodedCase& c) {
+  OpRequest request(const CompressedCase& c) {
     OpRequest out = tensor.request(c.op);
     const bool feedback = !owed.empty();
     out.blocks = make_map(c.codec, c.size, kElements, feedback ? &owed : nullptr,
@@ -53,19 +53,19 @@ struct RankState {
 
 using States = std::vector<std::unique_ptr<RankState>>;
 
-States make_states(const CodedCase& c, int step) {
+States make_states(const CompressedCase& c, int step) {
   States out;
   for (int rank = 0; rank < c.size; ++rank)
     out.push_back(std::make_unique<RankState>(c, rank, step));
   return out;
 }
 
-class CodedStream : public testing::TestWithParam<CodedCase> {
+class CodedStream : public testing::TestWithParam<CompressedCase> {
  protected:
   void run_on_streams(const States& states, uint64_t number) {
     FakeStreams streams;
     FakeCuda cuda(streams);
-    FakeWire wire;
+    FakeNetworkModel wire;
     std::vector<std::unique_ptr<FakeLink>> links;
     int malformed = 0;
     for (int rank = 0; rank < c_.size; ++rank) {
@@ -90,10 +90,10 @@ class CodedStream : public testing::TestWithParam<CodedCase> {
     EXPECT_EQ(malformed, 0);
   }
 
-  const CodedCase& c_ = GetParam();
+  const CompressedCase& c_ = GetParam();
 
  private:
-  std::vector<std::shared_ptr<const BlockMap>> maps_;
+  std::vector<std::shared_ptr<const CodecMap>> maps_;
 };
 
 TEST_P(CodedStream, GivesTheBitsOfTheCpu) {
@@ -121,8 +121,8 @@ TEST_P(CodedStream, GivesTheBitsOfTheCpu) {
 }
 
 // Of those with kernels, each example; then what else can differ.
-std::vector<CodedCase> cases() {
-  std::vector<CodedCase> out;
+std::vector<CompressedCase> cases() {
+  std::vector<CompressedCase> out;
   for (const CodecRow& row : codecs())
     for (const std::string_view example : row.examples)
       if (row.name != "none" && coding_of(*parse_codec(example).value())) {

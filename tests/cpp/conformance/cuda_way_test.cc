@@ -20,7 +20,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-class CudaWay : public testing::TestWithParam<FakeDevices::By> {
+class CudaPath : public testing::TestWithParam<FakeDevices::By> {
  protected:
   RanksOptions options(int size) {
     RanksOptions out;
@@ -51,7 +51,7 @@ class CudaWay : public testing::TestWithParam<FakeDevices::By> {
 };
 
 // Of parts of so many elements: few, and so many that they go by boxes.
-class CudaWayOfSizes : public CudaWay {
+class CudaPathOfSizes : public CudaPath {
  protected:
   static constexpr int kSize = 3;
   using Parts = std::vector<int32_t>;  // the value of each part
@@ -96,7 +96,7 @@ class CudaWayOfSizes : public CudaWay {
   size_t count_ = 0;
 };
 
-TEST_P(CudaWayOfSizes, HasEveryCollective) {
+TEST_P(CudaPathOfSizes, HasEveryCollective) {
   for (const size_t count : {2, 70'000}) {
     SCOPED_TRACE(count);
     count_ = count;
@@ -106,7 +106,7 @@ TEST_P(CudaWayOfSizes, HasEveryCollective) {
 }
 
 // By NCCL it is noticed when the time is over.
-TEST_P(CudaWayOfSizes, NamesWhatRanksCallInDifferentWays) {
+TEST_P(CudaPathOfSizes, NamesWhatRanksCallInDifferentWays) {
   if (GetParam() == FakeDevices::By::kNccl) GTEST_SKIP() << "NCCL compares nothing";
   for (const size_t count : {2, 70'000}) {
     SCOPED_TRACE(count);
@@ -126,14 +126,14 @@ TEST_P(CudaWayOfSizes, NamesWhatRanksCallInDifferentWays) {
   }
 }
 
-TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
+TEST_P(CudaPath, SendsAndReceivesBesideCollectives) {
   Ranks ranks(options(2));
   ranks.run([&](int rank) {
     Ints out{7 + rank, 8}, in(2), sum{1, 1};
     OpRequest send = request(Collective::kPointToPoint, 2, &out, nullptr);
-    send.endpoint = Endpoint{1 - rank, 0, true};
+    send.endpoint = Envelope{1 - rank, 0, true};
     OpRequest receive = request(Collective::kPointToPoint, 2, nullptr, &in);
-    receive.endpoint = Endpoint{1 - rank, 0, false};
+    receive.endpoint = Envelope{1 - rank, 0, false};
     // The ranks in different orders.
     std::vector<OpRequest> order{send, request(Collective::kAllreduce, 2, nullptr, &sum), receive};
     if (rank == 1) std::swap(order[0], order[2]);
@@ -144,7 +144,7 @@ TEST_P(CudaWay, SendsAndReceivesBesideCollectives) {
 }
 
 // Both send before they receive, more than anybody keeps for a receiver.
-TEST_P(CudaWay, SendsDoNotWaitForWhatComesTheOtherWay) {
+TEST_P(CudaPath, SendsDoNotWaitForWhatComesTheOtherWay) {
   constexpr size_t kLarge = 1 << 18;
   Ranks ranks(options(2));
   ranks.run([&](int rank) {
@@ -153,7 +153,7 @@ TEST_P(CudaWay, SendsDoNotWaitForWhatComesTheOtherWay) {
     for (const bool sends : {true, false}) {
       both.push_back(request(Collective::kPointToPoint, kLarge, sends ? &out : nullptr,
                              sends ? nullptr : &in));
-      both.back().endpoint = Endpoint{1 - rank, 0, sends};
+      both.back().endpoint = Envelope{1 - rank, 0, sends};
     }
     run_together(ranks[rank], std::move(both));
     EXPECT_EQ(in, Ints(kLarge, 2 - rank));
@@ -161,16 +161,16 @@ TEST_P(CudaWay, SendsDoNotWaitForWhatComesTheOtherWay) {
 }
 
 // Each rank's first send goes to the next, its first receive comes from the one before: as a
-// coalescing region does it (CallRunner::prepare).
-TEST_P(CudaWay, RanksInARingDoNotWaitForEachOther) {
+// coalescing region does it (CallSubmitter::prepare).
+TEST_P(CudaPath, RanksInARingDoNotWaitForEachOther) {
   constexpr int kSize = 3;
   Ranks ranks(options(kSize));
   ranks.run([&](int rank) {
     Ints out{rank}, in{-1};
     OpRequest send = request(Collective::kPointToPoint, 1, &out, nullptr);
-    send.endpoint = Endpoint{(rank + 1) % kSize, 0, true};
+    send.endpoint = Envelope{(rank + 1) % kSize, 0, true};
     OpRequest receive = request(Collective::kPointToPoint, 1, nullptr, &in);
-    receive.endpoint = Endpoint{(rank + 2) % kSize, 0, false};
+    receive.endpoint = Envelope{(rank + 2) % kSize, 0, false};
     send = on_device(std::move(send));
     receive = on_device(std::move(receive));
     // Rank 2's pairs are with 0 and 1, in this order; the others' lower pair is with the next.
@@ -190,7 +190,7 @@ TEST_P(CudaWay, RanksInARingDoNotWaitForEachOther) {
 }
 
 // Ops of the host and of devices in one order; a barrier waits for both.
-TEST_P(CudaWay, ServesTheHostsTensorsBeside) {
+TEST_P(CudaPath, ServesTheHostsTensorsBeside) {
   Ranks ranks(options(3));
   ranks.run([&](int rank) {
     for (int round = 0; round < 20; ++round) {
@@ -210,7 +210,7 @@ TEST_P(CudaWay, ServesTheHostsTensorsBeside) {
   });
 }
 
-TEST_P(CudaWay, GivesCompressedOpsTheBitsOfTheCpu) {
+TEST_P(CudaPath, GivesCompressedOpsTheBitsOfTheCpu) {
   constexpr int kSize = 3;
   constexpr size_t kCount = 3001;
   RanksOptions with = options(kSize);
@@ -250,7 +250,7 @@ TEST_P(CudaWay, GivesCompressedOpsTheBitsOfTheCpu) {
 }
 
 // Lists of tensors, and parts of different sizes.
-TEST_P(CudaWay, TakesPartsOfAnySizeAndPlace) {
+TEST_P(CudaPath, TakesPartsOfAnySizeAndPlace) {
   constexpr int kSize = 3;
   Ranks ranks(options(kSize));
   ranks.run([&](int rank) {
@@ -295,7 +295,7 @@ TEST_P(CudaWay, TakesPartsOfAnySizeAndPlace) {
 }
 
 // With the bits of the CPU, whether NCCL has them or not.
-TEST_P(CudaWay, HasEveryReduction) {
+TEST_P(CudaPath, HasEveryReduction) {
   Ranks ranks(options(3));
   ranks.run([&](int rank) {
     const auto reduced = [&](DType dtype, ReduceOp op, auto values) {
@@ -328,7 +328,7 @@ TEST_P(CudaWay, HasEveryReduction) {
   });
 }
 
-TEST_P(CudaWay, AnAbortEndsWhatIsOnTheDevices) {
+TEST_P(CudaPath, AnAbortEndsWhatIsOnTheDevices) {
   Ranks ranks(options(2));
   ranks.run([&](int rank) {
     Ints warm{1, 1};
@@ -361,8 +361,8 @@ std::string way_name(const testing::TestParamInfo<FakeDevices::By>& by) {
 const auto kDeviceWays = testing::Values(FakeDevices::By::kNccl, FakeDevices::By::kHost,
                                          FakeDevices::By::kApart, FakeDevices::By::kOneQueue);
 
-INSTANTIATE_TEST_SUITE_P(All, CudaWay, kDeviceWays, way_name);
-INSTANTIATE_TEST_SUITE_P(All, CudaWayOfSizes, kDeviceWays, way_name);
+INSTANTIATE_TEST_SUITE_P(All, CudaPath, kDeviceWays, way_name);
+INSTANTIATE_TEST_SUITE_P(All, CudaPathOfSizes, kDeviceWays, way_name);
 
 }  // namespace
 }  // namespace ringdist

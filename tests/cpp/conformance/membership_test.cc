@@ -53,7 +53,7 @@ TEST(MembershipWorld, TheSameScenarioTakesTheSameCourse) {
 // In the time of two answers and three ways, after the death is known: nobody waits for a silence.
 TEST(MembershipWorld, ADeathOfManyIsDecidedSoon) {
   for (const int victim : {0, 100, 255}) {
-    const Outcome outcome = World(one_death(256, victim), Pace{}).run();
+    const Outcome outcome = World(one_death(256, victim), PaxosTimeouts{}).run();
     EXPECT_EQ(outcome.violation, "");
     EXPECT_LT(outcome.last_begun, Milliseconds(50));
     EXPECT_GT(outcome.last_begun, Duration(0));

@@ -42,7 +42,7 @@ class NamedOnDevice : public testing::TestWithParam<FakeDevices::By> {
       auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(count) * width);
       for (size_t at = 0; at < memory->size(); at += width)
         std::memcpy(memory->data() + at, value.data(), width);
-      return FilledMemory{memory->data(), memory, DevicePlace{0, devices_.streams.make()}};
+      return FilledMemory{memory->data(), memory, DeviceStream{0, devices_.streams.make()}};
     };
   }
 
@@ -145,7 +145,7 @@ TEST(NamedWithoutDevices, ACallIsRefusedAndTheGroupGoesOn) {
     NamedCall call = sum_of("x", data);
     call.requests = [&](const ExtrasByRank&) {
       OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-      request.place = DevicePlace{};
+      request.place = DeviceStream{};
       return only(std::move(request));
     };
     const Error error = ranks.call(rank, call);

@@ -31,7 +31,7 @@ inline std::vector<std::byte> pattern(size_t size, int salt) {
   return out;
 }
 
-struct Inbox final : Receiver {
+struct Inbox final : TransportDelegate {
   struct Got {
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
@@ -39,7 +39,7 @@ struct Inbox final : Receiver {
   std::vector<Got> got;
   std::vector<ContextId> lost;
   SendEnds sends;
-  void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
+  void on_sent(SendId ticket, const Error& error) override { sends.end(ticket, error); }
   void on_message(ConstBytes header, const Payload& payload) override {
     got.push_back(
         {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});

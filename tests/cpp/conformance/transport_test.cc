@@ -70,7 +70,7 @@ TEST_P(TransportConformance, ReservedMemoryGoesToAllPeersAndComesBack) {
     ASSERT_EQ(space->size(), 1000u);
     const auto bytes = pattern(1000, round);
     std::copy(bytes.begin(), bytes.end(), space->begin());
-    std::vector<Outgoing> to;
+    std::vector<OutgoingMessage> to;
     for (int copy = 0; copy < 2; ++copy)
       to.push_back({b_.config.context_id, header, a_.inbox.sends.begin([&](const Error& error) {
                       EXPECT_FALSE(error);

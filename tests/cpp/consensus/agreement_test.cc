@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-class FakeAgreementHost final : public AgreementHost {
+class FakePaxosDelegate final : public PaxosDelegate {
  public:
   struct Sent {
     int rank;
@@ -19,7 +19,7 @@ class FakeAgreementHost final : public AgreementHost {
   void send(int rank, ConsensusMessage message) override {
     sent.push_back({rank, std::move(message)});
   }
-  Standing freeze() override {
+  PromiseInfo freeze() override {
     ++freezes;
     return standing;
   }
@@ -29,7 +29,7 @@ class FakeAgreementHost final : public AgreementHost {
   }
 
   // The ranks that were sent this since the last call, in order.
-  std::vector<int> take(MessageKind kind) {
+  std::vector<int> take(ConsensusMessageKind kind) {
     std::vector<int> out;
     for (const Sent& one : sent)
       if (one.message.kind == kind) out.push_back(one.rank);
@@ -38,18 +38,18 @@ class FakeAgreementHost final : public AgreementHost {
   }
 
   std::vector<Sent> sent;
-  Standing standing{5, "old", true, "new", {}};
+  PromiseInfo standing{5, "old", true, "new", {}};
   int freezes = 0;
   std::vector<Ballot> reads;
   std::vector<std::pair<std::optional<Accepted>, Accepted>> casts;
 };
 
-class AgreementTest : public testing::Test {
+class PaxosInstanceTest : public testing::Test {
  protected:
   static constexpr uint64_t kNonce = 77;
 
   void make(int size, int rank) {
-    Electors electors{{3, kNonce}, {}};
+    Voters electors{{3, kNonce}, {}};
     for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
     agreement_.emplace(std::move(electors), rank, pace_, host_);
   }
@@ -67,11 +67,11 @@ class AgreementTest : public testing::Test {
     now_ = end;
   }
   void hear(int from, ConsensusMessage message) { agreement_->on_message(from, message, now_); }
-  ConsensusMessage message(MessageKind kind, const Ballot& ballot) {
+  ConsensusMessage message(ConsensusMessageKind kind, const Ballot& ballot) {
     ConsensusMessage out;
     out.kind = kind;
     out.ballot = ballot;
-    if (kind == MessageKind::kPromise) out.standing = host_.standing;
+    if (kind == ConsensusMessageKind::kPromise) out.standing = host_.standing;
     return out;
   }
   Decision value(const Ballot& proposed, std::vector<ProcessId> members) {
@@ -85,26 +85,27 @@ class AgreementTest : public testing::Test {
   }
   const Decision& decided() { return agreement_->decided()->value; }
 
-  const Pace pace_;
+  const PaxosTimeouts pace_;
   TimePoint now_{std::chrono::hours(1)};
-  FakeAgreementHost host_;
-  std::optional<Agreement> agreement_;
+  FakePaxosDelegate host_;
+  std::optional<PaxosInstance> agreement_;
 };
 
 constexpr Ballot kFirst{1, 0};
 using Ranks = std::vector<int>;
 using Members = std::vector<ProcessId>;
 
-TEST_F(AgreementTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
+TEST_F(PaxosInstanceTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
   make(3, 0);
   begin();
-  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{1, 2}));
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 2}));
   host_.standing.first_unfinished = 4;
-  hear(1, message(MessageKind::kPromise, kFirst));
-  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty()) << "a quorum, but rank 2 may answer";
-  hear(2, message(MessageKind::kPromise, kFirst));
-  EXPECT_EQ(host_.take(MessageKind::kAccept), (Ranks{1, 2}));
-  hear(2, message(MessageKind::kAccepted, kFirst));
+  hear(1, message(ConsensusMessageKind::kPromise, kFirst));
+  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty())
+      << "a quorum, but rank 2 may answer";
+  hear(2, message(ConsensusMessageKind::kPromise, kFirst));
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kAccept), (Ranks{1, 2}));
+  hear(2, message(ConsensusMessageKind::kAccepted, kFirst));
   ASSERT_TRUE(agreement_->decided());
   EXPECT_TRUE(agreement_->decided()->mine);
   EXPECT_EQ(decided().members, (Members{100, 101, 102}));
@@ -113,71 +114,71 @@ TEST_F(AgreementTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
   EXPECT_TRUE(decided().follows({3, kNonce}));
 }
 
-TEST_F(AgreementTest, OthersLeaveItTheirTurn) {
+TEST_F(PaxosInstanceTest, OthersLeaveItTheirTurn) {
   make(4, 2);
   begin();
   EXPECT_TRUE(host_.sent.empty());
   pass(2 * pace_.step);
-  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{0, 1, 3}));
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{0, 1, 3}));
 }
 
-TEST_F(AgreementTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
+TEST_F(PaxosInstanceTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
   make(3, 0);
   begin();
-  hear(1, message(MessageKind::kPromise, kFirst));
+  hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   pass(pace_.silence - Milliseconds(1));
-  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty());
+  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty());
   pass(pace_.resend + Milliseconds(1));
-  EXPECT_FALSE(host_.take(MessageKind::kAccept).empty());
-  hear(1, message(MessageKind::kAccepted, kFirst));
+  EXPECT_FALSE(host_.take(ConsensusMessageKind::kAccept).empty());
+  hear(1, message(ConsensusMessageKind::kAccepted, kFirst));
   ASSERT_TRUE(agreement_->decided());
   EXPECT_EQ(decided().members, (Members{100, 101}));
-  EXPECT_EQ(decided().lost, (std::vector<Lost>{{2, Lost::Cause::kSilent}}));
+  EXPECT_EQ(decided().lost, (std::vector<LostMember>{{2, LostMember::Cause::kSilent}}));
 }
 
-TEST_F(AgreementTest, WhoIsSuspectedSooner) {
+TEST_F(PaxosInstanceTest, WhoIsSuspectedSooner) {
   make(3, 0);
   agreement_->suspect(2);
   begin();
-  hear(1, message(MessageKind::kPromise, kFirst));
+  hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   pass(pace_.grace + pace_.resend);
-  EXPECT_FALSE(host_.take(MessageKind::kAccept).empty());
+  EXPECT_FALSE(host_.take(ConsensusMessageKind::kAccept).empty());
 }
 
-TEST_F(AgreementTest, WhatAnotherHadAcceptedIsProposed) {
+TEST_F(PaxosInstanceTest, WhatAnotherHadAcceptedIsProposed) {
   make(3, 0);
   begin();
   for (const int rank : {1, 2}) {
-    auto promise = message(MessageKind::kPromise, kFirst);
+    auto promise = message(ConsensusMessageKind::kPromise, kFirst);
     const Ballot ballot{0, rank};
     promise.accepted = Accepted{ballot, value(ballot, {100, 101, 102 + ProcessId(rank)})};
     hear(rank, promise);
   }
   const auto& sent = host_.sent.back().message;
-  ASSERT_EQ(sent.kind, MessageKind::kAccept);
+  ASSERT_EQ(sent.kind, ConsensusMessageKind::kAccept);
   EXPECT_EQ(sent.decision->members, (Members{100, 101, 104})) << "of the later ballot";
 }
 
-TEST_F(AgreementTest, ADeathAfterTheBallotBeganAsksForAnother) {
+TEST_F(PaxosInstanceTest, ADeathAfterTheBallotBeganAsksForAnother) {
   make(5, 0);
   for (const int rank : {2, 3}) agreement_->on_death(rank, now_);
   begin();
-  EXPECT_EQ(host_.take(MessageKind::kPrepare), (Ranks{1, 4}));
-  hear(1, message(MessageKind::kPromise, kFirst));
-  hear(4, message(MessageKind::kPromise, kFirst));
-  hear(1, message(MessageKind::kAccepted, kFirst));
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 4}));
+  hear(1, message(ConsensusMessageKind::kPromise, kFirst));
+  hear(4, message(ConsensusMessageKind::kPromise, kFirst));
+  hear(1, message(ConsensusMessageKind::kAccepted, kFirst));
   EXPECT_FALSE(agreement_->decided());
   host_.sent.clear();
   agreement_->on_death(4, now_);
   EXPECT_FALSE(agreement_->decided()) << "two of five, and rank 4 lived when the ballot began";
-  EXPECT_EQ(host_.take(MessageKind::kPrepare), Ranks{1});
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), Ranks{1});
   const Ballot second{2, 0};
-  hear(1, message(MessageKind::kPromise, second));
-  hear(1, message(MessageKind::kAccepted, second));
+  hear(1, message(ConsensusMessageKind::kPromise, second));
+  hear(1, message(ConsensusMessageKind::kAccepted, second));
   EXPECT_TRUE(agreement_->decided());
 }
 
-TEST_F(AgreementTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
+TEST_F(PaxosInstanceTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
@@ -187,13 +188,13 @@ TEST_F(AgreementTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
   ASSERT_EQ(host_.casts.size(), 1U);
   EXPECT_FALSE(host_.casts[0].first) << "nothing was there";
   EXPECT_EQ(host_.casts[0].second.value.members, Members{100});
-  EXPECT_TRUE(host_.take(MessageKind::kAccept).empty());
+  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty());
   agreement_->on_vote_cast(kFirst, true, now_);
   ASSERT_TRUE(agreement_->decided());
   EXPECT_EQ(decided().members, Members{100});
 }
 
-TEST_F(AgreementTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
+TEST_F(PaxosInstanceTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
@@ -213,7 +214,7 @@ TEST_F(AgreementTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
   EXPECT_EQ(decided().members, Members{101}) << "without this one";
 }
 
-TEST_F(AgreementTest, AStoreThatDoesNotAnswerIsAskedAgain) {
+TEST_F(PaxosInstanceTest, AStoreThatDoesNotAnswerIsAskedAgain) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
@@ -223,57 +224,57 @@ TEST_F(AgreementTest, AStoreThatDoesNotAnswerIsAskedAgain) {
   EXPECT_EQ(host_.reads.size(), 2U);
 }
 
-TEST_F(AgreementTest, AVoterKeepsToTheLaterBallot) {
+TEST_F(PaxosInstanceTest, AVoterKeepsToTheLaterBallot) {
   make(3, 1);
-  hear(2, message(MessageKind::kPrepare, {2, 2}));
-  EXPECT_EQ(host_.take(MessageKind::kPromise), Ranks{2});
+  hear(2, message(ConsensusMessageKind::kPrepare, {2, 2}));
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kPromise), Ranks{2});
   EXPECT_EQ(host_.freezes, 1) << "its ops have ended";
-  hear(0, message(MessageKind::kPrepare, {1, 0}));
+  hear(0, message(ConsensusMessageKind::kPrepare, {1, 0}));
   ASSERT_EQ(host_.sent.size(), 1U);
-  EXPECT_EQ(host_.sent[0].message.kind, MessageKind::kRefuse);
+  EXPECT_EQ(host_.sent[0].message.kind, ConsensusMessageKind::kRefuse);
   EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{2, 2}));
   host_.sent.clear();
-  auto accept = message(MessageKind::kAccept, {1, 0});
+  auto accept = message(ConsensusMessageKind::kAccept, {1, 0});
   accept.decision = value({1, 0}, {100, 101, 102});
   hear(0, accept);
-  EXPECT_EQ(host_.take(MessageKind::kRefuse), Ranks{0});
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kRefuse), Ranks{0});
 }
 
-TEST_F(AgreementTest, WhoIsOvertakenTriesLater) {
+TEST_F(PaxosInstanceTest, WhoIsOvertakenTriesLater) {
   make(3, 0);
   begin();
   host_.sent.clear();
-  hear(1, message(MessageKind::kRefuse, {4, 2}));
+  hear(1, message(ConsensusMessageKind::kRefuse, {4, 2}));
   pass(Milliseconds(100));
   ASSERT_FALSE(host_.sent.empty());
   EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{5, 0}));
 }
 
 // What rank 2 asks reaches this one, and no answer reaches rank 2.
-TEST_F(AgreementTest, WhoHearsNothingIsNotWaitedFor) {
+TEST_F(PaxosInstanceTest, WhoHearsNothingIsNotWaitedFor) {
   make(3, 0);
   const Ballot theirs{3, 2};
-  hear(2, message(MessageKind::kPrepare, theirs));
+  hear(2, message(ConsensusMessageKind::kPrepare, theirs));
   for (int i = 0; i < 20; ++i) {
     pass(pace_.resend);
-    hear(2, message(MessageKind::kPrepare, theirs));
+    hear(2, message(ConsensusMessageKind::kPrepare, theirs));
   }
-  const auto asked = host_.take(MessageKind::kPrepare);
+  const auto asked = host_.take(ConsensusMessageKind::kPrepare);
   EXPECT_FALSE(asked.empty()) << "long before the silence has passed";
 }
 
-TEST_F(AgreementTest, DeathsTravelWithTheAnswers) {
+TEST_F(PaxosInstanceTest, DeathsTravelWithTheAnswers) {
   make(4, 1);
   agreement_->on_death(3, now_);
-  hear(0, message(MessageKind::kPrepare, kFirst));
+  hear(0, message(ConsensusMessageKind::kPrepare, kFirst));
   ASSERT_EQ(host_.sent.size(), 1U);
   EXPECT_EQ(host_.sent[0].message.dead, Ranks{3});
   host_.sent.clear();
   agreement_->on_death(2, now_);
-  EXPECT_EQ(host_.take(MessageKind::kReport), Ranks{0}) << "whoever waits for it";
+  EXPECT_EQ(host_.take(ConsensusMessageKind::kReport), Ranks{0}) << "whoever waits for it";
 }
 
-TEST_F(AgreementTest, SaysWhoIsMissing) {
+TEST_F(PaxosInstanceTest, SaysWhoIsMissing) {
   make(4, 0);
   begin();
   agreement_->on_death(3, now_);

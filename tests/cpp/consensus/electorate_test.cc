@@ -13,24 +13,24 @@ RankSet set_of(int size, const std::vector<int>& ranks) {
   return out;
 }
 
-TEST(Electorate, AMajorityOfAllIsAQuorum) {
-  const Electorate five(5);
+TEST(QuorumRule, AMajorityOfAllIsAQuorum) {
+  const QuorumRule five(5);
   const RankSet nobody(5);
   EXPECT_FALSE(five.is_quorum(set_of(5, {0, 4}), false, nobody));
   EXPECT_TRUE(five.is_quorum(set_of(5, {0, 3, 4}), false, nobody));
   EXPECT_FALSE(five.is_quorum(set_of(5, {0, 4}), true, nobody)) << "of odd numbers nothing is half";
 }
 
-TEST(Electorate, HalfIsOneWithTheStore) {
-  const Electorate four(4);
+TEST(QuorumRule, HalfIsOneWithTheStore) {
+  const QuorumRule four(4);
   const RankSet nobody(4);
   EXPECT_FALSE(four.is_quorum(set_of(4, {0, 1}), false, nobody));
   EXPECT_TRUE(four.is_quorum(set_of(4, {0, 1}), true, nobody));
   EXPECT_FALSE(four.is_quorum(set_of(4, {0}), true, nobody));
 }
 
-TEST(Electorate, AllTheLivingAreOneWhereTheRestIsReportedDead) {
-  const Electorate five(5);
+TEST(QuorumRule, AllTheLivingAreOneWhereTheRestIsReportedDead) {
+  const QuorumRule five(5);
   EXPECT_TRUE(five.is_quorum(set_of(5, {2}), false, set_of(5, {0, 1, 3, 4})));
   EXPECT_FALSE(five.is_quorum(set_of(5, {2}), false, set_of(5, {0, 1, 3}))) << "rank 4 may live";
   EXPECT_FALSE(five.is_quorum(set_of(5, {2, 3}), false, set_of(5, {0})))
@@ -38,9 +38,9 @@ TEST(Electorate, AllTheLivingAreOneWhereTheRestIsReportedDead) {
 }
 
 // Any two sets that may decide by votes have a voter in common, the store being one.
-TEST(Electorate, MajoritiesMeet) {
+TEST(QuorumRule, MajoritiesMeet) {
   for (int size = 1; size <= 8; ++size) {
-    const Electorate all(size);
+    const QuorumRule all(size);
     const RankSet nobody(size);
     const int voters = size + 1;
     const auto decides = [&](unsigned votes) {

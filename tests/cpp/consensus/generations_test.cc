@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-class FakeGenerationsHost final : public GenerationsHost {
+class FakeGenerationLogDelegate final : public GenerationLogDelegate {
  public:
   void send(ProcessId to, const ConsensusMessage& message) override {
     sent.emplace_back(to, message);
@@ -22,7 +22,7 @@ class FakeGenerationsHost final : public GenerationsHost {
     if (!fails) send(to, message);
     return !fails;
   }
-  Standing freeze() override { return {1, "store", true, "", newcomers, formed, most}; }
+  PromiseInfo freeze() override { return {1, "store", true, "", newcomers, formed, most}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { installed.push_back(decision); }
@@ -40,17 +40,17 @@ class FakeGenerationsHost final : public GenerationsHost {
 };
 
 // Members whose messages arrive at once, in order, but those of who is cut off.
-class GenerationsTest : public testing::Test {
+class GenerationLogTest : public testing::Test {
  protected:
   void make(int size) {
     for (int i = 0; i < size; ++i) ids_.push_back(id(i));
     for (int i = 0; i < size; ++i)
       members_[id(i)] =
-          std::make_unique<Generations>(id(i), GenerationId{0, 1}, ids_, pace_, host(i));
+          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, ids_, pace_, host(i));
   }
   static ProcessId id(int rank) { return static_cast<ProcessId>(10 + rank); }
-  FakeGenerationsHost& host(int rank) { return hosts_[id(rank)]; }
-  Generations& member(int rank) { return *members_.at(id(rank)); }
+  FakeGenerationLogDelegate& host(int rank) { return hosts_[id(rank)]; }
+  GenerationLog& member(int rank) { return *members_.at(id(rank)); }
 
   void deliver() {
     for (bool any = true; any;) {
@@ -69,7 +69,7 @@ class GenerationsTest : public testing::Test {
   void receive(ProcessId from, ProcessId to, const ConsensusMessage& message) {
     auto& one = members_[to];
     if (!one) {
-      one = Generations::admitted(to, message, pace_, hosts_[to], now_);
+      one = GenerationLog::admitted(to, message, pace_, hosts_[to], now_);
       for (const ProcessId dead : dead_)
         if (one) one->on_death(dead, now_);
     }
@@ -90,18 +90,18 @@ class GenerationsTest : public testing::Test {
       if (one) one->on_death(id(rank), now_);
   }
 
-  const Pace pace_;
+  const PaxosTimeouts pace_;
   TimePoint now_{std::chrono::hours(1)};
   std::vector<ProcessId> ids_;
-  std::map<ProcessId, FakeGenerationsHost> hosts_;
-  std::map<ProcessId, std::unique_ptr<Generations>> members_;
+  std::map<ProcessId, FakeGenerationLogDelegate> hosts_;
+  std::map<ProcessId, std::unique_ptr<GenerationLog>> members_;
   std::map<ProcessId, bool> cut_;
   std::vector<ProcessId> dead_;
 };
 
-using State = Generations::State;
+using State = GenerationLog::State;
 
-TEST_F(GenerationsTest, SurvivorsInstallTheSameAndBegin) {
+TEST_F(GenerationLogTest, SurvivorsInstallTheSameAndBegin) {
   make(4);
   die(1);
   member(2).begin(now_);
@@ -117,7 +117,7 @@ TEST_F(GenerationsTest, SurvivorsInstallTheSameAndBegin) {
 }
 
 // Who dies when it was decided, and is near, need not be told any more.
-TEST_F(GenerationsTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
+TEST_F(GenerationLogTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
   make(3);
   host(1).is_full = true;
   member(0).begin(now_);
@@ -133,7 +133,7 @@ TEST_F(GenerationsTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
 
 // It has voted, and destroys the group before it installs what was decided: the others need not
 // wait until it has been silent for long enough.
-TEST_F(GenerationsTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
+TEST_F(GenerationLogTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
   make(3);
   host(2).is_full = true;
   member(0).begin(now_);
@@ -152,7 +152,7 @@ TEST_F(GenerationsTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
   }
 }
 
-TEST_F(GenerationsTest, WhoWasCutOffHearsThatOthersWentOn) {
+TEST_F(GenerationLogTest, WhoWasCutOffHearsThatOthersWentOn) {
   make(3);
   cut_.emplace(id(2), true);
   member(0).begin(now_);
@@ -170,7 +170,7 @@ TEST_F(GenerationsTest, WhoWasCutOffHearsThatOthersWentOn) {
   EXPECT_TRUE(host(2).sent.empty()) << "it does nothing more";
 }
 
-TEST_F(GenerationsTest, AnExcludedOneStillTellsWhatWasDecided) {
+TEST_F(GenerationLogTest, AnExcludedOneStillTellsWhatWasDecided) {
   make(3);
   cut_.emplace(id(2), true);
   cut_.emplace(id(1), true);
@@ -182,14 +182,14 @@ TEST_F(GenerationsTest, AnExcludedOneStillTellsWhatWasDecided) {
   pass(Milliseconds(200));
   ASSERT_EQ(member(2).state(), State::kExcluded);
   ConsensusMessage ask;
-  ask.kind = MessageKind::kAsk;
+  ask.kind = ConsensusMessageKind::kAsk;
   ask.generation = {0, 1};
   member(2).on_message(id(1), ask, now_);
   ASSERT_EQ(host(2).sent.size(), 1U);
-  EXPECT_EQ(host(2).sent[0].second.kind, MessageKind::kDecided);
+  EXPECT_EQ(host(2).sent[0].second.kind, ConsensusMessageKind::kDecided);
 }
 
-TEST_F(GenerationsTest, ANewcomerComesLastAndBeginsWithTheOthers) {
+TEST_F(GenerationLogTest, ANewcomerComesLastAndBeginsWithTheOthers) {
   make(2);
   host(1).newcomers = {{id(7), "entry of 7"}, {id(5), "entry of 5"}};
   member(0).begin(now_);
@@ -204,7 +204,7 @@ TEST_F(GenerationsTest, ANewcomerComesLastAndBeginsWithTheOthers) {
   EXPECT_TRUE(host(0).installed[0].anew);
 }
 
-TEST_F(GenerationsTest, NewcomersComeWhileThereIsRoom) {
+TEST_F(GenerationLogTest, NewcomersComeWhileThereIsRoom) {
   make(2);
   host(0).newcomers = {{id(6), ""}};
   host(1).newcomers = {{id(7), ""}, {id(5), ""}};
@@ -215,14 +215,14 @@ TEST_F(GenerationsTest, NewcomersComeWhileThereIsRoom) {
   EXPECT_EQ(host(0).installed.at(0).newcomers.size(), 1U);
 }
 
-TEST_F(GenerationsTest, WhoseMembersKnowHowAllAreReachedNeedNotLookForThem) {
+TEST_F(GenerationLogTest, WhoseMembersKnowHowAllAreReachedNeedNotLookForThem) {
   make(3);
   member(0).begin(now_);
   pass(Milliseconds(100));
   for (const int rank : {0, 1, 2}) EXPECT_FALSE(host(rank).installed.at(0).anew) << rank;
 }
 
-TEST_F(GenerationsTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
+TEST_F(GenerationLogTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
   make(3);
   host(1).formed = false;
   member(0).begin(now_);
@@ -231,7 +231,7 @@ TEST_F(GenerationsTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
 }
 
 // Nobody who stays has begun, as one of them died in between: the newcomers vote all the same.
-TEST_F(GenerationsTest, NewcomersVoteBeforeTheyHaveBegun) {
+TEST_F(GenerationLogTest, NewcomersVoteBeforeTheyHaveBegun) {
   make(2);
   host(0).newcomers = {{id(5), ""}, {id(6), ""}};
   member(0).begin(now_);
@@ -244,7 +244,8 @@ TEST_F(GenerationsTest, NewcomersVoteBeforeTheyHaveBegun) {
         const auto [to, message] = its.sent.front();
         its.sent.pop_front();
         any = true;
-        if (message.kind != MessageKind::kBegun && message.kind != MessageKind::kInstalled)
+        if (message.kind != ConsensusMessageKind::kBegun &&
+            message.kind != ConsensusMessageKind::kInstalled)
           receive(from, to, message);
       }
   }
@@ -259,7 +260,7 @@ TEST_F(GenerationsTest, NewcomersVoteBeforeTheyHaveBegun) {
 }
 
 // The one that was given up must be able to read it when who decided has died.
-TEST_F(GenerationsTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
+TEST_F(GenerationLogTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
   make(3);
   cut_.emplace(id(2), true);
   host(0).is_full = true;
@@ -273,7 +274,7 @@ TEST_F(GenerationsTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
   EXPECT_EQ(member(0).state(), State::kBegun);
 }
 
-TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
+TEST_F(GenerationLogTest, MessagesOfAnotherDecisionAreDropped) {
   make(2);
   die(1);
   member(0).begin(now_);
@@ -281,7 +282,7 @@ TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
   ASSERT_EQ(member(0).generation().number, 1U);
   host(0).sent.clear();
   ConsensusMessage stale;
-  stale.kind = MessageKind::kPrepare;
+  stale.kind = ConsensusMessageKind::kPrepare;
   stale.generation = {1, member(0).generation().nonce + 1};
   stale.ballot = {9, 1};
   member(0).on_message(id(1), stale, now_);
@@ -289,7 +290,7 @@ TEST_F(GenerationsTest, MessagesOfAnotherDecisionAreDropped) {
   stale.generation.number = 2;
   member(0).on_message(id(1), stale, now_);
   ASSERT_EQ(host(0).sent.size(), 1U) << "of a later generation: what came of mine?";
-  EXPECT_EQ(host(0).sent[0].second.kind, MessageKind::kAsk);
+  EXPECT_EQ(host(0).sent[0].second.kind, ConsensusMessageKind::kAsk);
 }
 
 }  // namespace

@@ -18,25 +18,26 @@ Decision some_decision() {
   out.stay = 2;
   out.newcomers = {{13, "an entry"}};
   out.anew = true;
-  out.lost = {{2, Lost::Cause::kDied}, {3, Lost::Cause::kSilent}};
+  out.lost = {{2, LostMember::Cause::kDied}, {3, LostMember::Cause::kSilent}};
   out.first_unfinished = 1234;
   out.store = "host:29500";
   return out;
 }
 
-ConsensusMessage some_message(MessageKind kind) {
+ConsensusMessage some_message(ConsensusMessageKind kind) {
   ConsensusMessage out;
   out.kind = kind;
   out.generation = {3, 99};
   out.ballot = {8, 2};
   out.dead = {2};
-  if (kind == MessageKind::kPromise) {
+  if (kind == ConsensusMessageKind::kPromise) {
     out.accepted = Accepted{{7, 1}, some_decision()};
-    out.standing = Standing{1234, "host:29500", true, "host:29501", {{13, "an entry"}}};
+    out.standing = PromiseInfo{1234, "host:29500", true, "host:29501", {{13, "an entry"}}};
     out.standing->most = 5;
   }
-  if (kind == MessageKind::kAccept || kind == MessageKind::kDecided) out.decision = some_decision();
-  if (kind == MessageKind::kBegun) {
+  if (kind == ConsensusMessageKind::kAccept || kind == ConsensusMessageKind::kDecided)
+    out.decision = some_decision();
+  if (kind == ConsensusMessageKind::kBegun) {
     out.made_by = some_decision();
     out.generation = out.made_by->id();
   }
@@ -44,8 +45,8 @@ ConsensusMessage some_message(MessageKind kind) {
 }
 
 TEST(ConsensusMessage, ComesOutAsItWentIn) {
-  for (int kind = 0; kind <= static_cast<int>(MessageKind::kBegun); ++kind) {
-    const auto message = some_message(static_cast<MessageKind>(kind));
+  for (int kind = 0; kind <= static_cast<int>(ConsensusMessageKind::kBegun); ++kind) {
+    const auto message = some_message(static_cast<ConsensusMessageKind>(kind));
     SCOPED_TRACE(message_name(message.kind));
     const auto bytes = encode(message);
     const auto back = decode_consensus(bytes);
@@ -57,8 +58,8 @@ TEST(ConsensusMessage, ComesOutAsItWentIn) {
 }
 
 TEST(ConsensusMessage, OneThatIsCutOffIsRefused) {
-  for (int kind = 0; kind <= static_cast<int>(MessageKind::kBegun); ++kind) {
-    const auto bytes = encode(some_message(static_cast<MessageKind>(kind)));
+  for (int kind = 0; kind <= static_cast<int>(ConsensusMessageKind::kBegun); ++kind) {
+    const auto bytes = encode(some_message(static_cast<ConsensusMessageKind>(kind)));
     for (size_t length = 0; length < bytes.size(); ++length)
       EXPECT_FALSE(decode_consensus(ConstBytes(bytes).first(length)).ok()) << length;
   }
@@ -67,7 +68,7 @@ TEST(ConsensusMessage, OneThatIsCutOffIsRefused) {
 TEST(ConsensusMessage, AnyBytesAreAMessageOrAnError) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 20000; ++i) {
-    auto bytes = encode(some_message(static_cast<MessageKind>(random() % 11)));
+    auto bytes = encode(some_message(static_cast<ConsensusMessageKind>(random() % 11)));
     for (int flips = 0; flips < 4; ++flips)
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     const auto back = decode_consensus(bytes);
@@ -85,11 +86,11 @@ TEST(ConsensusMessage, WhatDoesNotFitTogetherIsRefused) {
       [](auto& message) { message.decision->stay = 9; },
       [](auto& message) { message.decision->newcomers.clear(); },
       [](auto& message) { message.decision->members[1] = 11; },
-      [](auto& message) { message.standing = Standing{}; },
+      [](auto& message) { message.standing = PromiseInfo{}; },
       [](auto& message) { message.made_by = some_decision(); },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
-    auto message = some_message(MessageKind::kAccept);
+    auto message = some_message(ConsensusMessageKind::kAccept);
     ASSERT_TRUE(decode_consensus(encode(message)).ok());
     changes[i](message);
     EXPECT_FALSE(decode_consensus(encode(message)).ok()) << "change " << i;

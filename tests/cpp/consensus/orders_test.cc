@@ -21,7 +21,7 @@ using Pairs = std::function<bool(int from, int to)>;
 
 class Orders;
 
-class OrderedProcess final : public GenerationsHost {
+class OrderedProcess final : public GenerationLogDelegate {
  public:
   OrderedProcess(Orders& orders, int index, int host)
       : orders_(orders), index_(index), host_(host) {}
@@ -32,7 +32,7 @@ class OrderedProcess final : public GenerationsHost {
     send(to, message);
     return true;
   }
-  Standing freeze() override { return {1, "store", true, "", newcomers}; }
+  PromiseInfo freeze() override { return {1, "store", true, "", newcomers}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { go_on(decision); }
@@ -45,7 +45,7 @@ class OrderedProcess final : public GenerationsHost {
   TimePoint now{std::chrono::hours(1)};
   std::vector<Newcomer> newcomers;
   std::set<int> dead;  // as its kernel told
-  std::unique_ptr<Generations> generations;
+  std::unique_ptr<GenerationLog> generations;
   uint64_t lineage = 1;
 
  private:
@@ -70,7 +70,7 @@ class Orders : public testing::Test {
     }
     for (int i = 0; i < size(); ++i)
       at(i).generations =
-          std::make_unique<Generations>(id(i), GenerationId{0, 1}, members, pace_, at(i));
+          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, members, pace_, at(i));
   }
   // Of that host, whom those who promise from now on know.
   int add_newcomer(int host, int knows_it) {
@@ -134,7 +134,7 @@ class Orders : public testing::Test {
       return;
     }
     if (!one.generations) {
-      one.generations = Generations::admitted(id(to), *message, pace_, one, one.now);
+      one.generations = GenerationLog::admitted(id(to), *message, pace_, one, one.now);
       if (!one.generations) return;
       one.lineage = message->generation.nonce;
       for (const int dead : one.dead) one.generations->on_death(id(dead), one.now);
@@ -142,8 +142,8 @@ class Orders : public testing::Test {
     one.generations->on_message(id(from), *message, one.now);
   }
 
-  const Pace pace_{std::chrono::seconds(1), Milliseconds(100), Milliseconds(50), Milliseconds(10),
-                   Milliseconds(200)};
+  const PaxosTimeouts pace_{std::chrono::seconds(1), Milliseconds(100), Milliseconds(50),
+                            Milliseconds(10), Milliseconds(200)};
   std::vector<int> hosts_;
   std::vector<std::unique_ptr<OrderedProcess>> all_;
   std::map<std::pair<int, int>, std::deque<std::optional<ConsensusMessage>>> lines_;

@@ -12,20 +12,20 @@
 namespace ringdist::test {
 namespace {
 
-using Link = FakeReach::Link;
+using Link = FakeConnectionView::Link;
 
-class AnswersTest : public testing::Test {
+class RequestEvaluatorTest : public testing::Test {
  protected:
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
-  ControlGroups groups_;
-  ControlLedger ledger_;
-  ControlArrivals arrivals_;
-  FakeReach reach_;
-  ControlAnswers answers_{kMe, processes_, ledger_, arrivals_, reach_};
+  ControlPeerTable processes_{epoll_.value()};
+  ControlGroupTable groups_;
+  ControlHistory ledger_;
+  FormationBarrier arrivals_;
+  FakeConnectionView reach_;
+  RequestEvaluator answers_{kMe, processes_, ledger_, arrivals_, reach_};
 };
 
-TEST_F(AnswersTest, AProofIsAnOpenConnection) {
+TEST_F(RequestEvaluatorTest, AProofIsAnOpenConnection) {
   const auto ask = [this](bool expired) { return answers_.proof(2, "it", expired); };
   EXPECT_FALSE(ask(false).has_value()) << "no answer yet";
   reach_.links[{2, LinkKind::kLocal}] = Link::kHeld;
@@ -37,8 +37,8 @@ TEST_F(AnswersTest, AProofIsAnOpenConnection) {
   EXPECT_FALSE(*ask(false));
 }
 
-TEST_F(AnswersTest, AProofFailsWhereNobodyListensOrItIsRefused) {
-  ControlLine& line = processes_[2].line(LinkKind::kLocal);
+TEST_F(RequestEvaluatorTest, AProofFailsWhereNobodyListensOrItIsRefused) {
+  PeerLink& line = processes_[2].line(LinkKind::kLocal);
   line.failed(ECONNREFUSED, "refused");
   EXPECT_EQ(answers_.proof(2, "it", false)->message(), "it does not share this host: refused");
   line.failed(EACCES, "another user");
@@ -47,7 +47,7 @@ TEST_F(AnswersTest, AProofFailsWhereNobodyListensOrItIsRefused) {
   EXPECT_EQ(answers_.proof(3, "it", false)->message(), "it is gone");
 }
 
-TEST_F(AnswersTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
+TEST_F(RequestEvaluatorTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 1}));
   const auto ask = [&](bool expired) { return answers_.links(kNonce, group, expired); };
   EXPECT_FALSE(ask(false).has_value());
@@ -64,7 +64,7 @@ TEST_F(AnswersTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
   EXPECT_FALSE(*ask(false));
 }
 
-TEST_F(AnswersTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
+TEST_F(RequestEvaluatorTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0}));
   ledger_.record_lost(2, "killed");
   const auto answer = answers_.links(kNonce, group, false);
@@ -75,7 +75,7 @@ TEST_F(AnswersTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
 }
 
 // Those who gave it up do not link to it: nobody else would tell it.
-TEST_F(AnswersTest, OneThatOthersGaveUpFormsNoGroup) {
+TEST_F(RequestEvaluatorTest, OneThatOthersGaveUpFormsNoGroup) {
   const ControlGroup& group = groups_.join(kNonce, kMe, 0, processes_on({0, 0}));
   (void)arrivals_.learn(kNonce, {kMe}, [](uint64_t) { return true; });
   ledger_.record_lost(kMe, "it was silent");
@@ -84,7 +84,7 @@ TEST_F(AnswersTest, OneThatOthersGaveUpFormsNoGroup) {
   EXPECT_EQ(answer->ranks(), std::vector{0});
 }
 
-TEST_F(AnswersTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {
+TEST_F(RequestEvaluatorTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 0}));
   const auto ours = [](uint64_t) { return true; };
   EXPECT_EQ(arrivals_.learn(kNonce, {1, 2}, ours), (std::vector<uint64_t>{1, 2}));
@@ -95,8 +95,8 @@ TEST_F(AnswersTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {
   EXPECT_FALSE(*answers_.formed(kNonce, group, false));
 }
 
-TEST(ControlArrivals, ForgetStrangersGroupsFirst) {
-  ControlArrivals arrivals;
+TEST(FormationBarrier, ForgetStrangersGroupsFirst) {
+  FormationBarrier arrivals;
   const auto ours = [](uint64_t nonce) { return nonce == 1; };
   for (uint64_t nonce = 1; nonce <= 5000; ++nonce) (void)arrivals.learn(nonce, {9}, ours);
   EXPECT_TRUE(arrivals.has(1, 9));
@@ -106,9 +106,9 @@ TEST(ControlArrivals, ForgetStrangersGroupsFirst) {
   EXPECT_TRUE(arrivals.of(5000).empty());
 }
 
-TEST(ControlGroups, StayUntilAllHaveHeardThatTheyWereLeft) {
+TEST(ControlGroupTable, StayUntilAllHaveHeardThatTheyWereLeft) {
   using State = ControlGroup::State;
-  ControlGroups groups;
+  ControlGroupTable groups;
   const auto members = processes_on({0, 0});
   EXPECT_EQ(groups.join(kNonce, 1, 0, members).state(), State::kConnecting);
   groups.find(kNonce)->connect(kStart);
@@ -124,8 +124,8 @@ TEST(ControlGroups, StayUntilAllHaveHeardThatTheyWereLeft) {
   EXPECT_EQ(groups.member(2), nullptr);
 }
 
-TEST(ControlGroups, NameALiveGroupWhereTheyDialOtherHosts) {
-  ControlGroups groups;
+TEST(ControlGroupTable, NameALiveGroupWhereTheyDialOtherHosts) {
+  ControlGroupTable groups;
   (void)groups.join(5, 1, 0, processes_on({0, 1}));
   (void)groups.join(6, 1, 0, processes_on({0, 1}));
   (void)groups.leave(5, 0, kStart);
@@ -135,16 +135,16 @@ TEST(ControlGroups, NameALiveGroupWhereTheyDialOtherHosts) {
   EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
 }
 
-TEST(ControlGuard, LetsNothingThrough) {
-  ControlGuard guard;
+TEST(ExceptionGuard, LetsNothingThrough) {
+  ExceptionGuard guard;
   EXPECT_TRUE(guard("nothing", [] {}));
   EXPECT_FALSE(guard("no memory", [] { throw std::bad_alloc(); }));
   EXPECT_FALSE(guard("a number", [] { throw 7; }));
 }
 
 // A line for each turn would say no more.
-TEST(ControlGuard, LogsOnceUntilATurnGoesWell) {
-  ControlGuard guard;
+TEST(ExceptionGuard, LogsOnceUntilATurnGoesWell) {
+  ExceptionGuard guard;
   const auto lines_of_a_turn = [&guard](int failures) {
     testing::internal::CaptureStderr();
     guard.begin_turn();

@@ -322,17 +322,17 @@ TEST(Control, AForkedChildLeavesItAlone) {
 }
 
 // Its owner has no memory, say. It ended the process once.
-class ThrowingOwner final : public ControlEvents {
+class ThrowingDelegate final : public ControlDelegate {
  public:
   void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
   void on_process_left(uint64_t) override { throw std::bad_alloc(); }
   void on_flood(std::span<const std::byte>) override { throw std::bad_alloc(); }
-  void on_letters(FrameStream, const Hello&, LinkKind) override {}
+  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { throw std::bad_alloc(); }
 };
 
 TEST(Control, GoesOnWhereItsOwnerThrows) {
-  ThrowingOwner owner;
+  ThrowingDelegate owner;
   const uint64_t id = random_id();
   auto started = Control::start(id, config_with_timeout(10), "127.0.0.1", owner);
   ASSERT_TRUE(started.ok());

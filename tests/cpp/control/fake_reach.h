@@ -15,7 +15,7 @@ inline constexpr uint64_t kMe = 1;  // the process under test
 inline constexpr uint64_t kNonce = 77;
 inline const TimePoint kStart = TimePoint() + std::chrono::hours(1);
 
-class FakeReach final : public ControlReach {
+class FakeConnectionView final : public ConnectionView {
  public:
   enum class Link { kNone, kTried, kHeld, kOpen };
   struct Dial {

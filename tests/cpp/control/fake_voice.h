@@ -13,7 +13,7 @@
 
 namespace ringdist::test {
 
-class FakeVoice final : public ControlVoice {
+class FakeConnectionSender final : public ConnectionSender {
  public:
   using State = ControlConnection::State;
   struct Said {
@@ -39,7 +39,7 @@ class FakeVoice final : public ControlVoice {
     return out;
   }
 
-  // ControlVoice
+  // ConnectionSender
   void for_each(const std::function<void(ControlConnection&)>& fn) override {
     for (auto& connection : connections)
       if (!connection->closed()) fn(*connection);

@@ -71,7 +71,7 @@ pid_t spawn_silent_child() {
 }  // namespace
 
 std::string request_dump(const std::string& unix_name) {
-  Connecting attempt = connect_unix(unix_name);
+  ConnectAttempt attempt = connect_unix(unix_name);
   if (attempt.failure) return "";
   auto request = make_frame(FrameType::kDumpRequest);
   send(attempt.fd.get(), request.data(), request.size(), MSG_NOSIGNAL);

@@ -37,7 +37,7 @@ inline Config config_with_timeout(double peer_timeout) {
 }
 
 // Keeps what a control plane reports.
-class Recorder : public ControlEvents {
+class Recorder : public ControlDelegate {
  public:
   void on_process_lost(uint64_t id, const Error& cause) override {
     change([&] { lost_.emplace(id, cause.message()); });
@@ -50,7 +50,7 @@ class Recorder : public ControlEvents {
       floods_.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
     });
   }
-  void on_letters(FrameStream, const Hello&, LinkKind) override {}
+  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return "dump of the owner"; }
 
   bool waits_for_lost(uint64_t id, milliseconds limit) {

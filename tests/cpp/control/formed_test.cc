@@ -82,7 +82,7 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
 TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   Nodes nodes = make_nodes(3);
   const auto members = members_of(nodes, {0, 0, 1});
-  Patience gone(Clock::now() + kSoon);
+  CancellableDeadline gone(Clock::now() + kSoon);
   gone.cancelled = true;
   nodes[0]->control->disconnect_group(1, 0);
   EXPECT_TRUE(nodes[0]->control->connect_group(1, 0, members, gone));
@@ -95,7 +95,7 @@ TEST(ControlFormed, PatienceMayEndMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});
   for (const bool cancels : {false, true}) {
-    Patience patience(in(milliseconds(60000)));
+    CancellableDeadline patience(in(milliseconds(60000)));
     auto waiting = std::async(std::launch::async, [&] {
       return nodes[0]->control->connect_group(cancels, 0, members, patience);
     });

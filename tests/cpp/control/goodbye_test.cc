@@ -10,12 +10,12 @@
 namespace ringdist::test {
 namespace {
 
-using State = ControlGoodbye::State;
+using State = GracefulShutdown::State;
 using Connection = ControlConnection::State;
 using Ids = std::vector<uint64_t>;
 const TimePoint kOver = kStart + Milliseconds(200);
 
-class GoodbyeTest : public testing::Test {
+class GracefulShutdownTest : public testing::Test {
  protected:
   void begin(bool process_ends) {
     auto answer = std::make_shared<std::promise<Error>>();
@@ -25,13 +25,13 @@ class GoodbyeTest : public testing::Test {
   bool said() const { return said_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
-  FakeVoice voice_;
-  ControlGoodbye goodbye_{kMe, processes_, voice_};
+  ControlPeerTable processes_{epoll_.value()};
+  FakeConnectionSender voice_;
+  GracefulShutdown goodbye_{kMe, processes_, voice_};
   std::future<Error> said_;
 };
 
-TEST_F(GoodbyeTest, ItsConnectionsAreClosedByTheOthers) {
+TEST_F(GracefulShutdownTest, ItsConnectionsAreClosedByTheOthers) {
   ControlConnection& open = voice_.add(2);
   ControlConnection& greeting = voice_.add(3, LinkKind::kLocal, Connection::kGreeting);
   EXPECT_EQ(goodbye_.state(), State::kHere);
@@ -42,7 +42,7 @@ TEST_F(GoodbyeTest, ItsConnectionsAreClosedByTheOthers) {
   goodbye_.say(kStart);
   EXPECT_EQ(goodbye_.state(), State::kWaiting);
   ASSERT_EQ(voice_.said.size(), 1u);
-  EXPECT_EQ(Fate::decode(voice_.said[0].body)->context_id, kMe);
+  EXPECT_EQ(PeerDeparture::decode(voice_.said[0].body)->context_id, kMe);
   EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{2});
   EXPECT_TRUE(greeting.closed()) << "nothing can be said there";
   goodbye_.say(kStart + Milliseconds(5));
@@ -56,7 +56,7 @@ TEST_F(GoodbyeTest, ItsConnectionsAreClosedByTheOthers) {
 }
 
 // To another host, by one whose host-mates end.
-TEST_F(GoodbyeTest, ItWaitsForLinksThatItHasDialed) {
+TEST_F(GracefulShutdownTest, ItWaitsForLinksThatItHasDialed) {
   ControlConnection& dialed = voice_.add(2, LinkKind::kTcp, Connection::kConnecting);
   ControlConnection& never = voice_.add(3, LinkKind::kTcp, Connection::kGreeting);
   begin(/*process_ends=*/true);
@@ -69,7 +69,7 @@ TEST_F(GoodbyeTest, ItWaitsForLinksThatItHasDialed) {
   EXPECT_TRUE(never.closed() && !said()) << "there is time to hear it";
 }
 
-TEST_F(GoodbyeTest, WhoDoesNotCloseIsNotAwaitedForLong) {
+TEST_F(GracefulShutdownTest, WhoDoesNotCloseIsNotAwaitedForLong) {
   ControlConnection& open = voice_.add(2);
   begin(/*process_ends=*/false);
   goodbye_.say(kStart);
@@ -79,14 +79,14 @@ TEST_F(GoodbyeTest, WhoDoesNotCloseIsNotAwaitedForLong) {
   EXPECT_TRUE(said() && open.closed());
 }
 
-TEST_F(GoodbyeTest, WithNobodyThereItIsSaidAtOnce) {
+TEST_F(GracefulShutdownTest, WithNobodyThereItIsSaidAtOnce) {
   begin(/*process_ends=*/false);
   goodbye_.say(kStart);
   EXPECT_TRUE(said());
 }
 
 // They answer, or exit as well; the connections tell them when it has ended.
-TEST_F(GoodbyeTest, OfAProcessThatEndsTheConnectionsStay) {
+TEST_F(GracefulShutdownTest, OfAProcessThatEndsTheConnectionsStay) {
   ControlConnection& answers = voice_.add(2);
   ControlConnection& exits = voice_.add(3);
   processes_[3].exits(kStart);
@@ -102,7 +102,7 @@ TEST_F(GoodbyeTest, OfAProcessThatEndsTheConnectionsStay) {
   EXPECT_TRUE(answers.open() && exits.open());
 }
 
-TEST_F(GoodbyeTest, WhatCouldNotBeSaidIsSaidNextTime) {
+TEST_F(GracefulShutdownTest, WhatCouldNotBeSaidIsSaidNextTime) {
   (void)voice_.add(2);
   voice_.no_memory_for.insert(2);
   begin(/*process_ends=*/false);
@@ -113,7 +113,7 @@ TEST_F(GoodbyeTest, WhatCouldNotBeSaidIsSaidNextTime) {
   EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{2});
 }
 
-TEST_F(GoodbyeTest, AnEndCutsItShort) {
+TEST_F(GracefulShutdownTest, AnEndCutsItShort) {
   ControlConnection& open = voice_.add(2);
   begin(/*process_ends=*/false);
   goodbye_.end();
@@ -122,7 +122,7 @@ TEST_F(GoodbyeTest, AnEndCutsItShort) {
   EXPECT_EQ(goodbye_.state(), State::kGone);
 }
 
-TEST_F(GoodbyeTest, WhoEndsWithoutAWordClosesAll) {
+TEST_F(GracefulShutdownTest, WhoEndsWithoutAWordClosesAll) {
   ControlConnection& open = voice_.add(2);
   goodbye_.end();
   EXPECT_TRUE(open.closed());

@@ -17,7 +17,7 @@ namespace {
 using Ids = std::vector<uint64_t>;
 
 // This is rank 0, process 1, of a group on three hosts.
-class GossipTest : public testing::Test, protected ControlEvents {
+class GossipTest : public testing::Test, protected ControlDelegate {
  protected:
   ControlGroup& join() { return groups_.join(kNonce, kMe, 0, processes_on({0, 0, 0, 1, 2})); }
   static std::vector<std::byte> bytes(size_t count) { return std::vector<std::byte>(count); }
@@ -33,11 +33,11 @@ class GossipTest : public testing::Test, protected ControlEvents {
     return flood_of(9, sequence, payload);
   }
   Frame formed(const Ids& processes) {
-    frame_ = Formed{kNonce, processes}.frame();
+    frame_ = GroupFormed{kNonce, processes}.frame();
     return {FrameType::kFormed, ConstBytes(frame_).subspan(5)};
   }
 
-  // ControlEvents
+  // ControlDelegate
   void on_process_lost(uint64_t id, const Error& cause) override {
     remember();
     lost_[id] = cause.message();
@@ -50,24 +50,24 @@ class GossipTest : public testing::Test, protected ControlEvents {
     remember();
     ++floods_;
   }
-  void on_letters(FrameStream, const Hello&, LinkKind) override {}
+  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return ""; }
   void remember() const {
     if (owner_has_no_memory_) throw std::bad_alloc();
   }
 
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
-  ControlGroups groups_;
-  ControlLedger ledger_;
-  ControlArrivals arrivals_;
-  FakeReach reach_;
-  FakeVoice voice_;
-  ControlGuard guard_;
-  ControlPace pace_{kStart};
+  ControlPeerTable processes_{epoll_.value()};
+  ControlGroupTable groups_;
+  ControlHistory ledger_;
+  FormationBarrier arrivals_;
+  FakeConnectionView reach_;
+  FakeConnectionSender voice_;
+  ExceptionGuard guard_;
+  TickTimer pace_{kStart};
   ControlGossip gossip_{kMe, voice_, ledger_, arrivals_, groups_, *this, guard_};
-  ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
-  ControlFates fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
+  ConnectionDemand needs_{kMe, processes_, groups_, reach_, voice_};
+  DepartureHandler fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
   const std::vector<std::byte> payload_ = bytes(3);
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
@@ -188,7 +188,7 @@ TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
   EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{4, 5}));
   gossip_.on_formed(tcp, formed({4, 2}));
   ASSERT_FALSE(voice_.said.empty());
-  EXPECT_EQ(Formed::decode(voice_.said[0].body)->processes, Ids{4}) << "2 is known";
+  EXPECT_EQ(GroupFormed::decode(voice_.said[0].body)->processes, Ids{4}) << "2 is known";
   EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{2, 3, 5}));
 }
 
@@ -343,13 +343,13 @@ TEST_F(GossipTest, WhoIsNeitherTriedNorNeededIsForgotten) {
   (void)join();
   for (const uint64_t id : {2, 8, 9, 10}) (void)processes_[id];
   processes_[9].proven = true;
-  reach_.links[{10, LinkKind::kTcp}] = FakeReach::Link::kTried;
+  reach_.links[{10, LinkKind::kTcp}] = FakeConnectionView::Link::kTried;
   needs_.settle();
   EXPECT_EQ(processes_.ids(), (Ids{2, 9, 10}));
 }
 
-TEST(ControlPace, TicksAtEachHeartbeatOrSooner) {
-  ControlPace pace(kStart);
+TEST(TickTimer, TicksAtEachHeartbeatOrSooner) {
+  TickTimer pace(kStart);
   EXPECT_TRUE(pace.due()) << "at once";
   EXPECT_EQ(pace.sleep(), Duration(0));
   pace.set(Milliseconds(200));

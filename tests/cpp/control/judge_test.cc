@@ -13,10 +13,10 @@
 namespace ringdist::test {
 namespace {
 
-using Link = FakeReach::Link;
+using Link = FakeConnectionView::Link;
 constexpr Duration kTimeout = std::chrono::seconds(10);
 
-class JudgeTest : public testing::Test, protected ControlJudge::Court {
+class FailureDetectorTest : public testing::Test, protected FailureDetector::Delegate {
  protected:
   // This is rank 0.
   ControlGroup& join(const std::vector<int>& host, uint64_t nonce = kNonce) {
@@ -50,21 +50,21 @@ class JudgeTest : public testing::Test, protected ControlJudge::Court {
 
   TimePoint now_ = kStart;
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
-  ControlGroups groups_;
-  ControlLedger ledger_;
-  FakeReach reach_;
+  ControlPeerTable processes_{epoll_.value()};
+  ControlGroupTable groups_;
+  ControlHistory ledger_;
+  FakeConnectionView reach_;
   ControlDialer dialer_{processes_, groups_, ledger_, reach_};
-  FakeVoice voice_;
-  ControlNeeds needs_{kMe, processes_, groups_, reach_, voice_};
-  ControlArrivals arrivals_;
-  ControlJudge judge_{kTimeout, processes_, groups_, ledger_, arrivals_,
-                      reach_,   needs_,     dialer_, *this};
+  FakeConnectionSender voice_;
+  ConnectionDemand needs_{kMe, processes_, groups_, reach_, voice_};
+  FormationBarrier arrivals_;
+  FailureDetector judge_{kTimeout, processes_, groups_, ledger_, arrivals_,
+                         reach_,   needs_,     dialer_, *this};
   std::map<uint64_t, std::string> lost_;
   std::vector<uint64_t> left_;
 };
 
-TEST_F(JudgeTest, ASilentProcessIsLostWhenItsTimeIsOver) {
+TEST_F(FailureDetectorTest, ASilentProcessIsLostWhenItsTimeIsOver) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   judge(kTimeout);
@@ -76,7 +76,7 @@ TEST_F(JudgeTest, ASilentProcessIsLostWhenItsTimeIsOver) {
             "unreachable)");
 }
 
-TEST_F(JudgeTest, WhoIsHeardOfIsThere) {
+TEST_F(FailureDetectorTest, WhoIsHeardOfIsThere) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   for (int i = 0; i < 5; ++i) {
@@ -86,7 +86,7 @@ TEST_F(JudgeTest, WhoIsHeardOfIsThere) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(JudgeTest, OfAGroupThatWasLeftNobodyIsMissed) {
+TEST_F(FailureDetectorTest, OfAGroupThatWasLeftNobodyIsMissed) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   ASSERT_TRUE(groups_.leave(kNonce, 0, now_));
@@ -96,7 +96,7 @@ TEST_F(JudgeTest, OfAGroupThatWasLeftNobodyIsMissed) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(JudgeTest, WhoSaidThatItExitsIsNotLost) {
+TEST_F(FailureDetectorTest, WhoSaidThatItExitsIsNotLost) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   processes_[2].exits(now_);
@@ -108,7 +108,7 @@ TEST_F(JudgeTest, WhoSaidThatItExitsIsNotLost) {
 }
 
 // Its connection ended, nobody listens there, and the kernel cannot be asked.
-TEST_F(JudgeTest, ADesertedSocketIsADeath) {
+TEST_F(FailureDetectorTest, ADesertedSocketIsADeath) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   unlink(2, LinkKind::kLocal);
@@ -121,7 +121,7 @@ TEST_F(JudgeTest, ADesertedSocketIsADeath) {
   EXPECT_NE(lost_[2].find("nothing listens on its control socket"), std::string::npos);
 }
 
-TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
+TEST_F(FailureDetectorTest, AHostFallsSilentAsAWhole) {
   ControlGroup& group = join({0, 1, 1});
   EXPECT_EQ(group.state(), ControlGroup::State::kConnected);
   judge(Duration(0));
@@ -138,7 +138,7 @@ TEST_F(JudgeTest, AHostFallsSilentAsAWhole) {
             "(pid 103 on host h1 among them)");
 }
 
-TEST_F(JudgeTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
+TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
   std::vector<int> hosts(21, 1);
   hosts[0] = 0;
   (void)join(hosts);
@@ -152,12 +152,12 @@ TEST_F(JudgeTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
 }
 
 // Those of a host that end together leave nobody who tells; most had no link to us.
-TEST_F(JudgeTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
+TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
   (void)join({0, 1, 1, 1});
   judge(Duration(0));
   (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
   for (const uint64_t id : {3, 4}) {
-    ControlLine& line = processes_[id].line(LinkKind::kTcp);
+    PeerLink& line = processes_[id].line(LinkKind::kTcp);
     line.want(now_);
     for (int i = 0; i < 2; ++i) line.failed(ECONNREFUSED, "refused");
   }
@@ -171,12 +171,12 @@ TEST_F(JudgeTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
             "its process (pid 103 on host h1) died: nothing listens on its control socket");
 }
 
-TEST_F(JudgeTest, WhoseHostLeavesHasLeftToo) {
+TEST_F(FailureDetectorTest, WhoseHostLeavesHasLeftToo) {
   (void)join({0, 1, 1});
   judge(Duration(0));
   (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
   learn_left(2);
-  ControlLine& line = processes_[3].line(LinkKind::kTcp);
+  PeerLink& line = processes_[3].line(LinkKind::kTcp);
   line.want(now_);
   for (int i = 0; i < 3; ++i) line.failed(ECONNREFUSED, "refused");
   judge(Milliseconds(60));
@@ -184,7 +184,7 @@ TEST_F(JudgeTest, WhoseHostLeavesHasLeftToo) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
+TEST_F(FailureDetectorTest, OneProcessOfAHostSpeaksForIt) {
   (void)join({0, 1, 1});
   judge(Duration(0));
   link(3, LinkKind::kTcp);
@@ -196,7 +196,7 @@ TEST_F(JudgeTest, OneProcessOfAHostSpeaksForIt) {
 
 // The one that we heard of its host speaks no more. The others have had no link to us, and so no
 // chance to.
-TEST_F(JudgeTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
+TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
   for (const bool exits : {false, true}) {
     lost_.clear();
     const uint64_t nonce = kNonce + (exits ? 1 : 0);
@@ -226,11 +226,11 @@ TEST_F(JudgeTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
 }
 
 // Only the two lowest live processes of a host listen to others; the next steps in.
-TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
+TEST_F(FailureDetectorTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
-  ControlGroups groups;
-  ControlJudge judge{kTimeout, processes_, groups,  ledger_, arrivals_,
-                     reach_,   needs_,     dialer_, *this};
+  ControlGroupTable groups;
+  FailureDetector judge{kTimeout, processes_, groups,  ledger_, arrivals_,
+                        reach_,   needs_,     dialer_, *this};
   ControlGroup& group = groups.join(kNonce, 3, 2, members);
   group.connect(now_);
   judge.judge_hosts(group, now_);
@@ -245,7 +245,7 @@ TEST_F(JudgeTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   EXPECT_TRUE(lost_.contains(4));
 }
 
-TEST_F(JudgeTest, ItsOwnPauseIsNobodysSilence) {
+TEST_F(FailureDetectorTest, ItsOwnPauseIsNobodysSilence) {
   (void)join({0, 0, 1});
   judge(Duration(0));
   link(2, LinkKind::kLocal);
@@ -259,7 +259,7 @@ TEST_F(JudgeTest, ItsOwnPauseIsNobodysSilence) {
   EXPECT_EQ(lost_.size(), 2u);
 }
 
-TEST_F(JudgeTest, DialsWhenItIsItsTurn) {
+TEST_F(FailureDetectorTest, DialsWhenItIsItsTurn) {
   const ControlGroup& group = join({0, 0, 1});
   EXPECT_TRUE(group.roster.dials_first(2));
   dialer_.keep_linked(group, now_);
@@ -272,8 +272,8 @@ TEST_F(JudgeTest, DialsWhenItIsItsTurn) {
   EXPECT_EQ(reach_.dials[2].peer, 3u);
 }
 
-TEST_F(JudgeTest, TheSideThatShouldAcceptDialsAfterAWhile) {
-  ControlGroups groups;
+TEST_F(FailureDetectorTest, TheSideThatShouldAcceptDialsAfterAWhile) {
+  ControlGroupTable groups;
   ControlDialer dialer{processes_, groups, ledger_, reach_};
   const ControlGroup& group = groups.join(kNonce, 2, 1, processes_on({0, 0}));
   dialer.keep_linked(group, now_);

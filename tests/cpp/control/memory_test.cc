@@ -28,8 +28,8 @@ constexpr uint64_t kChild = 9;  // of two connections that of the lower id stays
 // A process that connects, says who it is and that it has found its group, and waits to be killed.
 // It uses none of our code.
 pid_t start_child(const SteppedPlane& plane) {
-  auto words = Hello{kChild, plane.id, 0}.frame();
-  const auto formed = Formed{kChildsGroup, {kChild}}.frame();
+  auto words = ControlHello{kChild, plane.id, 0}.frame();
+  const auto formed = GroupFormed{kChildsGroup, {kChild}}.frame();
   words.insert(words.end(), formed.begin(), formed.end());
   const std::string name = plane.plane.unix_name();
   const pid_t child = fork();
@@ -87,7 +87,7 @@ class World {
   bool succeeds(ControlRequest request, const Begin& begin) {
     std::string why;
     for (size_t attempts = 0; attempts <= planned_.count; ++attempts) {
-      Patience patience(now_ + std::chrono::seconds(15));
+      CancellableDeadline patience(now_ + std::chrono::seconds(15));
       request.patience = &patience;
       request.answer = std::make_shared<std::promise<Error>>();
       auto answer = request.answer->get_future();
@@ -132,7 +132,7 @@ class World {
   void connects() {
     const std::vector<ControlMember> members{watched().member(0, 1), other(2).member(1, 1),
                                              other(3).member(2, 0)};
-    Patience patience(now_ + std::chrono::seconds(1000));
+    CancellableDeadline patience(now_ + std::chrono::seconds(1000));
     for (int rank : {1, 2}) {
       SteppedPlane& plane = *planes_[static_cast<size_t>(rank)];
       others_answers_.push_back(std::make_shared<std::promise<Error>>());
@@ -213,7 +213,7 @@ class World {
   std::array<std::unique_ptr<SteppedPlane>, 4> planes_{
       std::make_unique<SteppedPlane>(kWatched), std::make_unique<SteppedPlane>(2),
       std::make_unique<SteppedPlane>(3), std::make_unique<SteppedPlane>(4)};
-  Patience forever_{now_ + std::chrono::hours(1)};
+  CancellableDeadline forever_{now_ + std::chrono::hours(1)};
   std::vector<std::shared_ptr<std::promise<Error>>> others_answers_;
   // Where the child would listen: it dials, but may be slow to do it again.
   const std::string deaf_name_ = "@ringdist-deaf-" + std::to_string(getpid());

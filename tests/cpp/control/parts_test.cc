@@ -62,14 +62,15 @@ TEST(ControlWire, TruncatedBodiesAreNothing) {
     EXPECT_TRUE(decode(body));
     for (size_t n = 0; n < body.size(); ++n) EXPECT_FALSE(decode(body.first(n))) << n;
   };
-  check(Hello{1, 2, 3}.frame(), [](ConstBytes b) { return Hello::decode(b).has_value(); });
-  check(Fate{1, "why"}.frame(FrameType::kLost),
-        [](ConstBytes b) { return Fate::decode(b).has_value(); });
+  check(ControlHello{1, 2, 3}.frame(),
+        [](ConstBytes b) { return ControlHello::decode(b).has_value(); });
+  check(PeerDeparture{1, "why"}.frame(FrameType::kLost),
+        [](ConstBytes b) { return PeerDeparture::decode(b).has_value(); });
   check(flood.frame(), [](ConstBytes b) { return FloodRecord::decode(b).has_value(); });
 }
 
-TEST(ControlLedger, FirstFateStays) {
-  ControlLedger ledger;
+TEST(ControlHistory, FirstFateStays) {
+  ControlHistory ledger;
   EXPECT_TRUE(ledger.record_left(1));
   EXPECT_FALSE(ledger.record_lost(1, "died"));
   EXPECT_TRUE(ledger.left(1));
@@ -78,8 +79,8 @@ TEST(ControlLedger, FirstFateStays) {
   EXPECT_FALSE(ledger.gone(3));
 }
 
-TEST(ControlLedger, FloodsCountOnceInAnyOrder) {
-  ControlLedger ledger;
+TEST(ControlHistory, FloodsCountOnceInAnyOrder) {
+  ControlHistory ledger;
   TimePoint now = Clock::now();
   std::string text = "x";
   int fresh = 0;
@@ -89,8 +90,8 @@ TEST(ControlLedger, FloodsCountOnceInAnyOrder) {
   EXPECT_EQ(fresh, 5000);
 }
 
-TEST(ControlLedger, TellsNewConnectionsWhatIsRecent) {
-  ControlLedger ledger;
+TEST(ControlHistory, TellsNewConnectionsWhatIsRecent) {
+  ControlHistory ledger;
   TimePoint now = Clock::now();
   std::string text = "x";
   ledger.record_lost(1, "died");
@@ -107,8 +108,8 @@ size_t bytes_of(const std::vector<std::vector<std::byte>>& frames) {
   return out;
 }
 
-TEST(ControlLedger, ForgetsOldFatesThatNobodyNeeds) {
-  ControlLedger ledger;
+TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
+  ControlHistory ledger;
   const auto needed = [](uint64_t id) { return id == 3; };
   for (uint64_t id = 1; id <= 5000; ++id) {
     ledger.record_lost(id, "died");
@@ -125,8 +126,8 @@ TEST(ControlLedger, ForgetsOldFatesThatNobodyNeeds) {
 }
 
 // Whom the owner has not heard of is kept for it, however many there are.
-TEST(ControlLedger, KnowsWhoIsUntold) {
-  ControlLedger ledger;
+TEST(ControlHistory, KnowsWhoIsUntold) {
+  ControlHistory ledger;
   EXPECT_FALSE(ledger.untold());
   for (uint64_t id = 1; id <= 2000; ++id) ledger.record_lost(id, "died");
   ledger.forget_old([](uint64_t) { return false; });
@@ -142,12 +143,12 @@ TEST(ControlLedger, KnowsWhoIsUntold) {
   EXPECT_FALSE(ledger.untold());
 }
 
-TEST(ControlLedger, TellsNoMoreThanAConnectionTakes) {
-  ControlLedger ledger;
+TEST(ControlHistory, TellsNoMoreThanAConnectionTakes) {
+  ControlHistory ledger;
   for (uint64_t id = 1; id <= 3000; ++id) ledger.record_lost(id, std::string(4000, 'x'));
   const auto frames = ledger.frames(Clock::now());
   EXPECT_LT(bytes_of(frames), size_t{2} << 20);
-  const auto newest = Fate::decode(ConstBytes(frames.front()).subspan(5));
+  const auto newest = PeerDeparture::decode(ConstBytes(frames.front()).subspan(5));
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->context_id, 3000u);
 }
@@ -167,7 +168,7 @@ Edges edges(const std::vector<ControlMember>& members, const std::set<uint64_t>&
   Edges out;
   for (const ControlMember& m : members) {
     if (gone(m.context_id)) continue;
-    ControlRoster roster(m.context_id, m.rank, members);
+    LinkTopology roster(m.context_id, m.rank, members);
     for (uint64_t peer : roster.local_peers())
       if (!gone(peer)) out.emplace(m.context_id, peer);
     for (int host : roster.neighbours())
@@ -191,7 +192,7 @@ bool connected(const Edges& edges, const std::vector<ControlMember>& members,
   return reached.size() == members.size() - dead.size();
 }
 
-TEST(ControlRoster, LinksAreMutualAndReachEverybody) {
+TEST(LinkTopology, LinksAreMutualAndReachEverybody) {
   for (int hosts = 1; hosts <= 9; ++hosts) {
     for (int per_host = 1; per_host <= 4; ++per_host) {
       auto members = grid(hosts, per_host);
@@ -208,9 +209,9 @@ TEST(ControlRoster, LinksAreMutualAndReachEverybody) {
   }
 }
 
-TEST(ControlRoster, TwoLinksPerPairOfHosts) {
+TEST(LinkTopology, TwoLinksPerPairOfHosts) {
   auto members = grid(2, 4);
-  ControlRoster first(1, 0, members), second(2, 1, members), third(3, 2, members);
+  LinkTopology first(1, 0, members), second(2, 1, members), third(3, 2, members);
   auto none = [](uint64_t) { return false; };
   EXPECT_EQ(first.links_to(1, none), std::vector<uint64_t>{5});
   EXPECT_EQ(second.links_to(1, none), std::vector<uint64_t>{6});
@@ -220,10 +221,10 @@ TEST(ControlRoster, TwoLinksPerPairOfHosts) {
   EXPECT_TRUE(first.dials_first(5));
 }
 
-TEST(ControlRoster, RanksOfOneContextCountOnce) {
+TEST(LinkTopology, RanksOfOneContextCountOnce) {
   auto members = grid(2, 2);
   members[1].context_id = members[0].context_id;
-  ControlRoster roster(1, 1, members);
+  LinkTopology roster(1, 1, members);
   EXPECT_TRUE(roster.local_peers().empty());
   EXPECT_EQ(roster.processes().size(), 3u);
 }

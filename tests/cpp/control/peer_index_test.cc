@@ -5,14 +5,14 @@
 namespace ringdist {
 namespace {
 
-TEST(ControlPeerIndex, KnowsTheConnectionsOfAPeer) {
+TEST(ConnectionIndex, KnowsTheConnectionsOfAPeer) {
   const auto make = [](uint64_t key) {
     return ControlConnection(Fd(), LinkKind::kLocal, /*dialed=*/true, key, TimePoint());
   };
   auto first = make(1);
   auto second = make(2);
   auto other = make(3);
-  ControlPeerIndex index;
+  ConnectionIndex index;
   EXPECT_TRUE(index.to(7).empty());
   index.lead_to(7, first);
   index.lead_to(8, other);

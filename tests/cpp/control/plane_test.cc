@@ -51,7 +51,7 @@ class PlaneTest : public testing::Test {
   }
 
   TimePoint now_ = Clock::now();
-  Patience patience_{now_ + std::chrono::hours(1)};
+  CancellableDeadline patience_{now_ + std::chrono::hours(1)};
   SteppedPlane first_{1};
   SteppedPlane second_{2};
 };
@@ -146,7 +146,7 @@ class EndOfAHostTest : public testing::Test {
   }
 
   TimePoint now_ = Clock::now();
-  Patience patience_{now_ + std::chrono::hours(1)};
+  CancellableDeadline patience_{now_ + std::chrono::hours(1)};
   std::vector<std::unique_ptr<SteppedPlane>> planes_;
 };
 

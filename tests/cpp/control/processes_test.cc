@@ -14,10 +14,10 @@
 namespace ringdist::test {
 namespace {
 
-using Line = ControlLine::State;
+using Line = PeerLink::State;
 
-TEST(ControlLine, IsMissingOnceItIsAskedFor) {
-  ControlLine line;
+TEST(PeerLink, IsMissingOnceItIsAskedFor) {
+  PeerLink line;
   EXPECT_EQ(line.state(), Line::kIdle);
   EXPECT_FALSE(line.last_heard());
   line.want(kStart);
@@ -28,8 +28,8 @@ TEST(ControlLine, IsMissingOnceItIsAskedFor) {
   EXPECT_TRUE(line.may_dial(/*first=*/false, kStart + Milliseconds(300)));
 }
 
-TEST(ControlLine, IsNotDialedAllTheTime) {
-  ControlLine line;
+TEST(PeerLink, IsNotDialedAllTheTime) {
+  PeerLink line;
   line.want(kStart);
   line.dialed(kStart);
   EXPECT_FALSE(line.may_dial(true, kStart + Milliseconds(49)));
@@ -39,8 +39,8 @@ TEST(ControlLine, IsNotDialedAllTheTime) {
   EXPECT_EQ(line.failure(), "no answer");
 }
 
-TEST(ControlLine, ThatIsThereForgetsWhatFailed) {
-  ControlLine line;
+TEST(PeerLink, ThatIsThereForgetsWhatFailed) {
+  PeerLink line;
   line.want(kStart);
   line.failed(ECONNREFUSED, "refused");
   line.failed(EACCES, "another user");
@@ -56,8 +56,8 @@ TEST(ControlLine, ThatIsThereForgetsWhatFailed) {
 }
 
 // Somebody asks for it still: either side dials at once.
-TEST(ControlLine, ThatEndedIsLookedInto) {
-  ControlLine line;
+TEST(PeerLink, ThatEndedIsLookedInto) {
+  PeerLink line;
   line.connected(kStart);
   line.ended(/*given_up=*/false, 0, "closed", kStart + Milliseconds(1));
   EXPECT_TRUE(line.joined());
@@ -72,8 +72,8 @@ TEST(ControlLine, ThatEndedIsLookedInto) {
   EXPECT_FALSE(line.deserted());
 }
 
-TEST(ControlLine, ThatWasGivenUpIsIdle) {
-  ControlLine line;
+TEST(PeerLink, ThatWasGivenUpIsIdle) {
+  PeerLink line;
   line.connected(kStart);
   line.ended(/*given_up=*/true, 0, "closed", kStart);
   EXPECT_EQ(line.state(), Line::kIdle);
@@ -84,8 +84,8 @@ TEST(ControlLine, ThatWasGivenUpIsIdle) {
 }
 
 // A connection that was held may be refused in the end.
-TEST(ControlLine, ThatWasTurnedAwayKnowsWhy) {
-  ControlLine line;
+TEST(PeerLink, ThatWasTurnedAwayKnowsWhy) {
+  PeerLink line;
   line.connected(kStart);
   line.ended(/*given_up=*/false, EACCES, "it gave this process up", kStart);
   EXPECT_EQ(line.rejection(), "it gave this process up");
@@ -93,14 +93,14 @@ TEST(ControlLine, ThatWasTurnedAwayKnowsWhy) {
   EXPECT_EQ(line.rejection(), "");
 }
 
-TEST(ControlLine, ForgetsItsFailuresUnlessItIsThere) {
-  ControlLine missing;
+TEST(PeerLink, ForgetsItsFailuresUnlessItIsThere) {
+  PeerLink missing;
   missing.want(kStart);
   missing.failed(EACCES, "no");
   missing.forget_failures();
   EXPECT_EQ(missing.state(), Line::kIdle);
   EXPECT_EQ(missing.rejection(), "");
-  ControlLine joined;
+  PeerLink joined;
   joined.connected(kStart);
   joined.ended(false, 0, "closed", kStart);
   joined.forget_failures();
@@ -108,8 +108,8 @@ TEST(ControlLine, ForgetsItsFailuresUnlessItIsThere) {
   EXPECT_EQ(joined.failure(), "closed");
 }
 
-TEST(ControlLine, IsForgivenOurOwnPauseUpToNow) {
-  ControlLine line;
+TEST(PeerLink, IsForgivenOurOwnPauseUpToNow) {
+  PeerLink line;
   line.forgive(std::chrono::seconds(5), kStart);
   EXPECT_FALSE(line.last_heard());
   line.connected(kStart);
@@ -120,7 +120,7 @@ TEST(ControlLine, IsForgivenOurOwnPauseUpToNow) {
 }
 
 TEST(ControlLineDeathTest, WhatItIsNotAskedForItDoesNotDo) {
-  ControlLine line;
+  PeerLink line;
   EXPECT_DEATH((void)line.may_dial(true, kStart), "nobody asks");
   EXPECT_DEATH(line.dialed(kStart), "nobody asks");
   line.want(kStart);
@@ -131,7 +131,7 @@ TEST(ControlLineDeathTest, WhatItIsNotAskedForItDoesNotDo) {
 class ProcessesTest : public testing::Test {
  protected:
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
+  ControlPeerTable processes_{epoll_.value()};
 };
 
 TEST_F(ProcessesTest, AreKnownUntilForgotten) {

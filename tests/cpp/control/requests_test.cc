@@ -12,11 +12,11 @@
 namespace ringdist::test {
 namespace {
 
-using Link = FakeReach::Link;
+using Link = FakeConnectionView::Link;
 using Kind = ControlRequest::Kind;
 const TimePoint kLate = kStart + std::chrono::seconds(5);
 
-class RequestsTest : public testing::Test, protected ControlRequests::Host {
+class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
  protected:
   // Of rank 0, which is process 1, in a group with rank 1, process 2, on the same host.
   std::future<Error> connect() {
@@ -50,14 +50,14 @@ class RequestsTest : public testing::Test, protected ControlRequests::Host {
     arrive(1);
   }
 
-  Patience patience_{kLate};
+  CancellableDeadline patience_{kLate};
   Result<Epoll> epoll_ = Epoll::create();
-  ControlProcesses processes_{epoll_.value()};
-  ControlGroups groups_;
-  ControlLedger ledger_;
-  ControlArrivals arrivals_;
-  FakeReach reach_;
-  ControlAnswers answers_{kMe, processes_, ledger_, arrivals_, reach_};
+  ControlPeerTable processes_{epoll_.value()};
+  ControlGroupTable groups_;
+  ControlHistory ledger_;
+  FormationBarrier arrivals_;
+  FakeConnectionView reach_;
+  RequestEvaluator answers_{kMe, processes_, ledger_, arrivals_, reach_};
   ControlRequests requests_{groups_, processes_, answers_, *this};
   std::vector<uint64_t> linked_;
   bool no_memory_ = false;

@@ -15,7 +15,7 @@
 namespace ringdist::test {
 
 // What it is told costs no memory.
-struct Told final : ControlEvents {
+struct Told final : ControlDelegate {
   static constexpr size_t kRoom = 64;
   Told() {
     for (auto* ids : {&lost, &left}) ids->reserve(kRoom);
@@ -26,7 +26,7 @@ struct Told final : ControlEvents {
   void on_flood(std::span<const std::byte> payload) override {
     floods.push_back(static_cast<int>(payload[0]));
   }
-  void on_letters(FrameStream, const Hello&, LinkKind) override {}
+  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return ""; }
   auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
   auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
@@ -48,11 +48,11 @@ struct SteppedPlane {
   const uint64_t id;
   Result<Epoll> epoll = Epoll::create();
   Told told;
-  ControlGuard guard;
+  ExceptionGuard guard;
   ControlPlane plane{id, config_with_timeout(10), told, epoll.value(), guard};
 };
 
-// As ControlLoop's turn.
+// As ControlThread's turn.
 inline void turn(SteppedPlane& one, TimePoint now, const std::function<void()>& command = nullptr) {
   const auto events = one.epoll.value().wait(Duration(0));
   one.plane.begin_turn(now);

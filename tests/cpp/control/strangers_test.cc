@@ -15,7 +15,7 @@ namespace ringdist::test {
 namespace {
 
 // Sends bytes to a listener and tells whether it hangs up.
-bool hangs_up(Connecting attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
+bool hangs_up(ConnectAttempt attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
   pollfd ready{attempt.fd.get(), POLLOUT, 0};
   poll(&ready, 1, 1000);
   send(attempt.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -35,11 +35,11 @@ TEST(ControlStrangers, AreTurnedAway) {
   auto tcp = [&](const std::vector<std::byte>& bytes) {
     return hangs_up(connect_tcp(node.control->tcp_address()), bytes, milliseconds(1500));
   };
-  EXPECT_TRUE(tcp(Hello{99, node.id, 5}.frame()));   // the right nonce, but not a member
-  EXPECT_FALSE(tcp(Hello{99, node.id, 6}.frame()));  // may be a group to come: held
+  EXPECT_TRUE(tcp(ControlHello{99, node.id, 5}.frame()));   // the right nonce, but not a member
+  EXPECT_FALSE(tcp(ControlHello{99, node.id, 6}.frame()));  // may be a group to come: held
   EXPECT_TRUE(tcp(to_bytes("GET / HTTP/1.1\r\n\r\n")));
   EXPECT_TRUE(tcp(make_frame(FrameType::kFlood, std::string(1000, 'x'))));
-  EXPECT_TRUE(tcp(Fate{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
+  EXPECT_TRUE(tcp(PeerDeparture{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
   EXPECT_TRUE(tcp(make_frame(FrameType::kDumpRequest)));
   std::vector<std::byte> huge(8, std::byte{0xff});
   EXPECT_TRUE(hangs_up(connect_unix(node.control->unix_name()), huge, milliseconds(1500)));
@@ -50,8 +50,8 @@ TEST(ControlStrangers, AreTurnedAway) {
 std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
   std::vector<Fd> out;
   while (out.size() < count) {
-    Connecting attempt = kind == LinkKind::kLocal ? connect_unix(node.control->unix_name())
-                                                  : connect_tcp(node.control->tcp_address());
+    ConnectAttempt attempt = kind == LinkKind::kLocal ? connect_unix(node.control->unix_name())
+                                                      : connect_tcp(node.control->tcp_address());
     if (attempt.failure) {
       EXPECT_EQ(attempt.failure->errno_value, EAGAIN) << attempt.failure->error.what();
       std::this_thread::sleep_for(milliseconds(1));  // its queue is full
@@ -89,7 +89,7 @@ TEST(ControlStrangers, HeldOnesKeepNobodyOut) {
   Nodes nodes = make_nodes(2);
   const auto held = stay_silent(*nodes[0], LinkKind::kTcp, 300);
   for (size_t i = 0; i < held.size(); ++i) {
-    const auto hello = Hello{1000 + i, nodes[0]->id, 77}.frame();
+    const auto hello = ControlHello{1000 + i, nodes[0]->id, 77}.frame();
     send(held[i].get(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
   connect_all(nodes, 1, members_of(nodes, {0, 1}));
@@ -108,7 +108,7 @@ TEST(ControlStrangers, OfOtherUsersAreHungUpOn) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   Node node;
   EXPECT_EQ(as_nobody([&] {
-              const Connecting attempt = connect_unix(node.control->unix_name());
+              const ConnectAttempt attempt = connect_unix(node.control->unix_name());
               return has_ended(attempt.fd, 2000) ? 0 : 1;  // before it is taken for silent
             }),
             0);
@@ -120,9 +120,9 @@ TEST(ControlStrangers, OfOtherUsersAreHungUpOn) {
 TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
   Node node;
   const auto dial = [&](uint64_t id) {
-    Connecting attempt = connect_unix(node.control->unix_name());
+    ConnectAttempt attempt = connect_unix(node.control->unix_name());
     EXPECT_FALSE(attempt.failure);
-    return std::pair(std::move(attempt.fd), Hello{id, node.id, 0}.frame());
+    return std::pair(std::move(attempt.fd), ControlHello{id, node.id, 0}.frame());
   };
   const auto say = [](const Fd& fd, const std::vector<std::byte>& frame) {
     for (size_t done = 0; done < frame.size();) {
@@ -134,7 +134,7 @@ TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
   const auto [teller, hello] = dial(98);
   say(teller, hello);
   for (uint64_t id = 1000; id < 3000; ++id)
-    say(teller, Fate{id, std::string(4000, 'x')}.frame(FrameType::kLost));
+    say(teller, PeerDeparture{id, std::string(4000, 'x')}.frame(FrameType::kLost));
   ASSERT_TRUE(node.events.waits_for_lost(2999, milliseconds(10'000)));
   const auto [late, its_hello] = dial(99);
   say(late, its_hello);

@@ -21,7 +21,7 @@ class InvertingCodec final : public Codec {
   size_t max_bytes(int64_t count, DType) const override {
     return sizeof(uint32_t) + static_cast<size_t>(count) * sizeof(float);
   }
-  size_t encode(std::span<const float> in, DType, ResidualSpan residual, CodingSeed,
+  size_t encode(std::span<const float> in, DType, ResidualSpan residual, CodecSeed,
                 Bytes out) const override {
     const auto size = static_cast<uint32_t>(in.size());
     std::memcpy(out.data(), &size, sizeof size);
@@ -33,7 +33,7 @@ class InvertingCodec final : public Codec {
     }
     return sizeof size + in.size() * sizeof(float);
   }
-  Result<size_t> decode(ConstBytes in, DType, CodingSeed, bool accumulate,
+  Result<size_t> decode(ConstBytes in, DType, CodecSeed, bool accumulate,
                         std::span<float> out) const override {
     uint32_t size = 0;
     if (in.size() >= sizeof size) std::memcpy(&size, in.data(), sizeof size);
@@ -56,8 +56,8 @@ CodecPtr inverting() {
 CodecPtr none() { return parse_codec("none").value(); }
 
 // Parts of odd lengths, among them an empty one; every other one is sent as it is.
-std::shared_ptr<BlockMap> mixed_map(int64_t count, bool results_too) {
-  auto map = std::make_shared<BlockMap>();
+std::shared_ptr<CodecMap> mixed_map(int64_t count, bool results_too) {
+  auto map = std::make_shared<CodecMap>();
   bool plain = false;
   for (const int64_t part : {int64_t{1}, int64_t{0}, int64_t{7001}, count - 7002}) {
     const CodecPtr codec = plain ? none() : inverting();
@@ -97,7 +97,7 @@ TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
   constexpr int64_t kCount = 5003;
   Ranks ranks(options(size, algorithm));
   ranks.run([&](int rank) {
-    auto map = std::make_shared<BlockMap>();
+    auto map = std::make_shared<CodecMap>();
     map->parts.push_back({0, kCount * ranks.size(), {inverting(), inverting()}, nullptr});
     std::vector<float> all(static_cast<size_t>(kCount * ranks.size()));
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i % 1000 + rank);
@@ -113,7 +113,7 @@ TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
     for (int64_t i = 0; i < kCount; ++i)
       ASSERT_EQ(mine[i], static_cast<float>((rank * kCount + i) % 1000 * n + n * (n - 1) / 2));
 
-    auto part = std::make_shared<BlockMap>();
+    auto part = std::make_shared<CodecMap>();
     part->parts.push_back({0, kCount, {inverting(), inverting()}, nullptr});
     std::vector<float> gathered(all.size());
     OpRequest gather = allreduce_request(gathered, DType::kFloat32, ReduceOp::kNone);
@@ -152,7 +152,7 @@ TEST(ExactCodecs, GiveTheBitsOfAnUncompressedOp) {
         request.output = Buffer(dtype_size(dtype));
         request.output.append(data.data(), kCount);
         if (codec) {
-          auto map = std::make_shared<BlockMap>();
+          auto map = std::make_shared<CodecMap>();
           map->parts.push_back({0, 5, {none(), none()}, nullptr});
           map->parts.push_back({5, kCount - 5, {codec, codec}, nullptr});
           request.blocks = map;

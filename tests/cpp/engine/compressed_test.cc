@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kCount = 20011;
 constexpr uint64_t kSeed = 20261121;
 
-RanksOptions options(const CodedCase& c) {
+RanksOptions options(const CompressedCase& c) {
   RanksOptions out;
   out.size = c.size;
   out.config = {{"algorithm", c.algorithm}, {"segment_bytes", "16384"}};
@@ -25,10 +25,10 @@ RanksOptions options(const CodedCase& c) {
   return out;
 }
 
-class Compressed : public testing::TestWithParam<CodedCase> {};
+class Compressed : public testing::TestWithParam<CompressedCase> {};
 
 TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
-  const CodedCase& c = GetParam();
+  const CompressedCase& c = GetParam();
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   if (!pair.contribution->contraction() || !pair.result->contraction())
     GTEST_SKIP() << c.codec << " is no contraction: it may not have error feedback";
@@ -78,7 +78,7 @@ TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
 }
 
 TEST_P(Compressed, RepeatsBitByBit) {
-  const CodedCase& c = GetParam();
+  const CompressedCase& c = GetParam();
   std::vector<std::vector<std::byte>> first;
   for (int run = 0; run < 2; ++run) {
     Ranks ranks(options(c));
@@ -101,7 +101,7 @@ TEST_P(Compressed, RepeatsBitByBit) {
 }
 
 TEST_P(Compressed, PoisonReachesEveryRankAndNoResidual) {
-  const CodedCase& c = GetParam();
+  const CompressedCase& c = GetParam();
   const CodecPair pair = parse_codec_pair(c.codec, c.size).value();
   const bool feedback = pair.contribution->contraction() && pair.result->contraction();
   Ranks ranks(options(c));
@@ -124,8 +124,8 @@ TEST_P(Compressed, PoisonReachesEveryRankAndNoResidual) {
   for (int rank = 1; rank < c.size; ++rank) ASSERT_TRUE(out[rank] == out[0]) << rank;
 }
 
-std::vector<CodedCase> cases() {
-  std::vector<CodedCase> out;
+std::vector<CompressedCase> cases() {
+  std::vector<CompressedCase> out;
   for (const CodecRow& row : codecs())
     for (std::string_view example : row.examples) out.push_back({std::string(example)});
   for (const char* codec : {"int4", "onebit", "topk:0.01", "int2>int8"}) {
@@ -145,7 +145,7 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
     std::vector<float> residual(kCount, 0.5f);
     std::vector<float> in(kCount, rank == 0 ? 1.0f : 0.0f);
     OpRequest request = allreduce_request(in, DType::kFloat32, ReduceOp::kSum);
-    auto map = std::make_shared<BlockMap>();
+    auto map = std::make_shared<CodecMap>();
     map->parts.push_back({0, kCount, parse_codec_pair("int4", 3).value(), residual.data()});
     request.blocks = map;
     const Error error = run_op(ranks[rank], std::move(request));
@@ -155,8 +155,8 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
   });
 }
 
-Error submit_error(OpRequest request, BlockMap map) {
-  request.blocks = std::make_shared<BlockMap>(std::move(map));
+Error submit_error(OpRequest request, CodecMap map) {
+  request.blocks = std::make_shared<CodecMap>(std::move(map));
   return check_blocks(request, 3);
 }
 
@@ -164,11 +164,11 @@ TEST(CompressedRequests, AreCheckedBeforeAnythingIsSent) {
   std::vector<float> data(4096);
   std::vector<float> residual(4096);
   const auto map = [&](const char* codec, float* keep = nullptr) {
-    BlockMap out;
+    CodecMap out;
     out.parts.push_back({0, 4096, parse_codec_pair(codec, 3).value(), keep});
     return out;
   };
-  const auto message = [&](OpRequest request, BlockMap blocks) {
+  const auto message = [&](OpRequest request, CodecMap blocks) {
     const Error error = submit_error(std::move(request), std::move(blocks));
     return error ? error.message() : std::string();
   };
@@ -188,7 +188,7 @@ TEST(CompressedRequests, AreCheckedBeforeAnythingIsSent) {
 }
 
 TEST(CodedShards, AreCutAtBlocksNearEqualBytes) {
-  BlockMap map;
+  CodecMap map;
   const CodecPair none = parse_codec_pair("none", 2).value();
   const CodecPair int4 = parse_codec_pair("int4", 2).value();
   map.parts.push_back({0, 1024, none, nullptr});

@@ -99,7 +99,7 @@ double simulated_seconds(const Walkable& one, const WalkedLayout& layout, FlowCo
 
 double walked_seconds(const Walkable& one, const WalkedLayout& layout, FlowControl flow,
                       const Plan& plan) {
-  WalkRequest request;
+  SimulationRequest request;
   request.algorithm = plan.algorithm;
   request.kind = one.kind;
   request.shape.size = layout.size;
@@ -126,7 +126,7 @@ void compare(const WalkedLayout& layout, FlowControl flow, double tolerance) {
   }
 }
 
-TEST(Walk, HasTheEnginesWindow) { EXPECT_EQ(WalkRequest().window, EdgeWindow::kMost); }
+TEST(Simulation, HasTheEnginesWindow) { EXPECT_EQ(SimulationRequest().window, EdgeWindow::kMost); }
 
 class WalkAndEngine : public testing::TestWithParam<WalkedLayout> {};
 

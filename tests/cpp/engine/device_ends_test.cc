@@ -50,7 +50,7 @@ TEST(DeviceEnds, OneThatIsBeingPreparedHoldsUpNothing) {
   DeviceRanks ranks(ranks_of(2));
   ranks.ranks().run([&](int rank) {
     FakeDevice& device = ranks.device(rank);
-    device.prepare = [&](RunnerGroup&, const Request&, TimePoint deadline) {
+    device.prepare = [&](RunnerDelegate&, const OpSpec&, TimePoint deadline) {
       return device.await_abort(deadline) ? Error(ErrorKind::kAborted, "told to stop") : Error();
     };
     std::vector<float> data(16, 1.0f);
@@ -76,7 +76,7 @@ TEST(DeviceEnds, OneThatCannotBePreparedEndsTheGroup) {
   DeviceRanks ranks(ranks_of(3));
   ranks.ranks().run([&](int rank) {
     FakeDevice& device = ranks.device(rank);
-    device.prepare = [&, rank](RunnerGroup& group, const Request&, TimePoint deadline) {
+    device.prepare = [&, rank](RunnerDelegate& group, const OpSpec&, TimePoint deadline) {
       if (rank == 1) return Error(ErrorKind::kSystem, "the driver is out of memory");
       const std::vector<std::byte> mine(4);
       return group.exchange({0, 1, 2}, mine, deadline).error();

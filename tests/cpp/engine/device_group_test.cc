@@ -26,7 +26,7 @@ HostOps ops_of(std::shared_ptr<Communicator> one) {
           [one](const Op& op) { one->wait(op, std::nullopt); }};
 }
 
-std::unique_ptr<RunnerGroup> group_of(Communicator& one) {
+std::unique_ptr<RunnerDelegate> group_of(Communicator& one) {
   return std::make_unique<DeviceGroup>(
       one.rank(), one.size(), ops_of(one.shared_from_this()),
       [&one](const std::string& suffix) -> Result<HostOps> {
@@ -37,7 +37,7 @@ std::unique_ptr<RunnerGroup> group_of(Communicator& one) {
       [](const CpuSet&) {});
 }
 
-void expect_exchanged(RunnerGroup& group, const std::vector<int>& ranks, size_t count = 128) {
+void expect_exchanged(RunnerDelegate& group, const std::vector<int>& ranks, size_t count = 128) {
   const auto mine = bytes_of(group.rank(), count);
   const auto all = group.exchange(ranks, mine, Clock::now() + kHang);
   ASSERT_TRUE(all.ok()) << all.error().what();
@@ -83,7 +83,7 @@ TEST(DeviceGroup, ExchangesMeetNoOtherOps) {
     std::vector<float> data(16, 1.0f);
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Endpoint{(rank + 2) % 3, 0, /*sends=*/false};
+    request.endpoint = Envelope{(rank + 2) % 3, 0, /*sends=*/false};
     const auto received = ranks[rank].submit(request, false).value();
     with(0, 1);
     EXPECT_FALSE(host_op(ranks[rank]));
@@ -95,7 +95,7 @@ TEST(DeviceGroup, ExchangesMeetNoOtherOps) {
     with(0, 1);
     beside.join();
     std::swap(request.input, request.output);
-    request.endpoint = Endpoint{(rank + 1) % 3, 0, /*sends=*/true};
+    request.endpoint = Envelope{(rank + 1) % 3, 0, /*sends=*/true};
     EXPECT_FALSE(run_op(ranks[rank], request));
     EXPECT_FALSE(wait_op(ranks[rank], *received));
   });
@@ -108,7 +108,7 @@ TEST(DeviceGroup, ExchangesWhileOpsArePrepared) {
     FakeDevice& device = ranks.device(rank);
     device.captures = true;
     int prepared = 0;
-    device.prepare = [&](RunnerGroup& group, const Request& request, TimePoint) {
+    device.prepare = [&](RunnerDelegate& group, const OpSpec& request, TimePoint) {
       ++prepared;
       if (const auto& endpoint = request.endpoint)
         expect_exchanged(group, {std::min(rank, endpoint->peer), std::max(rank, endpoint->peer)});
@@ -203,7 +203,7 @@ struct Asked {
   HostOp message(int peer, bool sends, int tag = 0) {
     HostOp out = op(Collective::kPointToPoint);
     out.request.reduce_op = ReduceOp::kNone;
-    out.request.endpoint = Endpoint{peer, tag, sends, Endpoint::Origin::kDeviceCaller};
+    out.request.endpoint = Envelope{peer, tag, sends, Envelope::TagSpace::kDeviceCaller};
     if (sends) std::swap(out.input, out.output);
     return out;
   }
@@ -241,8 +241,8 @@ TEST(DeviceGroup, MessagesOnTheHostMeetNoCallers) {
     std::ranges::fill(devices.data, static_cast<float>(10 + rank));
     const HostOp message = callers.message(1 - rank, /*sends=*/rank == 0);
     OpRequest request;
-    static_cast<Request&>(request) = message.request;
-    request.endpoint->origin = Endpoint::Origin::kCaller;
+    static_cast<OpSpec&>(request) = message.request;
+    request.endpoint->origin = Envelope::TagSpace::kCaller;
     request.input = message.input;
     request.output = message.output;
     std::shared_ptr<Op> received;
@@ -277,10 +277,10 @@ TEST(DeviceGroup, AnOpOnTheHostEndsWithTheGroup) {
 // A device op that needs the host is still in flight when its group is closed, or dropped.
 TEST(DeviceGroup, OpsOnTheHostAreServedUntilTheEnd) {
   DeviceRanks ranks(ranks_of(2));
-  std::vector<RunnerGroup*> groups(2);
+  std::vector<RunnerDelegate*> groups(2);
   ranks.ranks().run([&](int rank) {
     FakeDevice& device = ranks.device(rank);
-    device.prepare = [&](RunnerGroup& group, const Request&, TimePoint) {
+    device.prepare = [&](RunnerDelegate& group, const OpSpec&, TimePoint) {
       groups[static_cast<size_t>(rank)] = &group;
       return Error();
     };

@@ -106,7 +106,7 @@ TEST(DeviceOps, WhatCannotBePreparedTakesNoNumber) {
   ranks.ranks().run([&](int rank) {
     FakeDevice& device = ranks.device(rank);
     device.captures = true;
-    device.prepare = [](RunnerGroup&, const Request& request, TimePoint) {
+    device.prepare = [](RunnerDelegate&, const OpSpec& request, TimePoint) {
       EXPECT_TRUE(request.on_device);
       return request.kind == Collective::kAllreduce
                  ? Error()
@@ -133,13 +133,13 @@ TEST(DeviceOps, ASplitHasWhatTheRunnerMakesOfIt) {
     const auto of_part = std::make_shared<FakeDevice>();
     of_part->captures = true;
     int splits = 0;
-    device.split = [&](const std::vector<int>& named) -> Result<MakeRunner> {
+    device.split = [&](const std::vector<int>& named) -> Result<MakeDeviceRunner> {
       EXPECT_EQ(named, part);
       ++splits;
-      return rank == 1 ? MakeRunner() : FakeDevice::maker(of_part);
+      return rank == 1 ? MakeDeviceRunner() : FakeDevice::maker(of_part);
     };
     const auto split = [&](const std::string& name) {
-      const auto store = std::make_shared<PrefixedStore>(ranks.ranks().store(), name);
+      const auto store = std::make_shared<PrefixStore>(ranks.ranks().store(), name);
       auto made = ranks[rank].subgroup(part, store, name, Milliseconds(20000));
       EXPECT_TRUE(made.ok()) << text_of(made.error());
       return made.value();
@@ -169,7 +169,7 @@ TEST(DeviceOps, ASplitThatFailsEndsTheGroup) {
     FakeDevice& device = ranks.device(rank);
     device.captures = true;
     ErrorKind kind = ErrorKind::kInvalidArgument;
-    device.split = [&](const std::vector<int>&) -> Result<MakeRunner> {
+    device.split = [&](const std::vector<int>&) -> Result<MakeDeviceRunner> {
       return Error(kind, "the split went wrong");
     };
     std::vector<float> data(16, 1.0f);
@@ -244,7 +244,7 @@ TEST(DeviceOps, ADeathEndsThem) {
   ranks.ranks().run([&](int rank) { EXPECT_FALSE(host_op(ranks[rank])); });
   std::vector<float> data(16, 1.0f);
   const auto ops = in_flight(ranks, 2, data);
-  Lane& lane = ranks.ranks().context(0).lane();
+  ProgressEngine& lane = ranks.ranks().context(0).lane();
   lane.post([&lane, dead = ranks.ranks().context(2).id()] {
     lane.executor().process_lost(dead, Error(ErrorKind::kPeerLost, "killed"));
   });

@@ -13,9 +13,9 @@ TEST(Devices, AreFoundOrItIsSaidWhyNot) {
     return;
   }
   EXPECT_STREQ(library.value()->built_for, "80, 90, 100");
-  const DevicesFound found = library.value()->devices();
+  const DeviceList found = library.value()->devices();
   EXPECT_EQ(found.devices.empty(), !found.problem.empty()) << found.problem;
-  for (const DeviceFound& device : found.devices) EXPECT_GT(device.bytes, 0) << device.name;
+  for (const DeviceInfo& device : found.devices) EXPECT_GT(device.bytes, 0) << device.name;
   EXPECT_EQ(load_cuda().value(), library.value());
 }
 

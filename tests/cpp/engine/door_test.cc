@@ -7,7 +7,7 @@ namespace {
 
 constexpr Duration kMoment = Milliseconds(10);
 
-class DoorTest : public testing::Test {
+class JoinQueueTest : public testing::Test {
  protected:
   bool knock(ProcessId process, bool reached = true) {
     return door_.knock({process, "an entry"}, reached, now_);
@@ -19,11 +19,11 @@ class DoorTest : public testing::Test {
     return out;
   }
 
-  Door door_;
+  JoinQueue door_;
   TimePoint now_ = TimePoint(std::chrono::hours(1));
 };
 
-TEST_F(DoorTest, OneIsLookedAtOnceAndThenWaits) {
+TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
   EXPECT_TRUE(knock(7));
   EXPECT_FALSE(knock(7));
   EXPECT_TRUE(waiting().empty()) << "nobody has seen it";
@@ -34,7 +34,7 @@ TEST_F(DoorTest, OneIsLookedAtOnceAndThenWaits) {
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
-TEST_F(DoorTest, ThoseWhoWereStartedTogetherComeTogether) {
+TEST_F(JoinQueueTest, ThoseWhoWereStartedTogetherComeTogether) {
   knock(7);
   accept(7);
   EXPECT_FALSE(door_.is_due(now_));
@@ -48,7 +48,7 @@ TEST_F(DoorTest, ThoseWhoWereStartedTogetherComeTogether) {
   EXPECT_EQ(waiting(), (std::vector<ProcessId>{7, 9}));
 }
 
-TEST_F(DoorTest, OneThatKnocksNoMoreIsNotWaitedFor) {
+TEST_F(JoinQueueTest, OneThatKnocksNoMoreIsNotWaitedFor) {
   knock(7);
   accept(7);
   now_ += std::chrono::seconds(1);
@@ -61,7 +61,7 @@ TEST_F(DoorTest, OneThatKnocksNoMoreIsNotWaitedFor) {
   EXPECT_TRUE(knock(7)) << "it was forgotten";
 }
 
-TEST_F(DoorTest, WhoIsAMemberWaitsNoMore) {
+TEST_F(JoinQueueTest, WhoIsAMemberWaitsNoMore) {
   for (const ProcessId one : {7, 8}) {
     knock(one);
     accept(one);
@@ -73,7 +73,7 @@ TEST_F(DoorTest, WhoIsAMemberWaitsNoMore) {
 }
 
 // Its own word does not count: members have to reach it, and it them.
-TEST_F(DoorTest, OneThatIsNotReachedWaits) {
+TEST_F(JoinQueueTest, OneThatIsNotReachedWaits) {
   knock(7, /*reached=*/false);
   accept(7);
   now_ += Milliseconds(200);
@@ -89,7 +89,7 @@ TEST_F(DoorTest, OneThatIsNotReachedWaits) {
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
-TEST_F(DoorTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
+TEST_F(JoinQueueTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
   ProcessId process = 7;
   const auto waits_for = [&](Duration pause) {
     ++process;
@@ -111,7 +111,7 @@ TEST_F(DoorTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
 }
 
 // A decision has the entries of all.
-TEST_F(DoorTest, ManyComeByAndBy) {
+TEST_F(JoinQueueTest, ManyComeByAndBy) {
   for (ProcessId one = 1; one <= 1000; ++one) {
     knock(one);
     accept(one);

@@ -25,14 +25,15 @@ class FakeWork final : public DeviceWork {
 // What one rank's runner does, and what became of it, which the test sees longer than it lives.
 class FakeDevice {
  public:
-  using Prepare = std::function<Error(RunnerGroup&, const Request&, TimePoint deadline)>;
+  using Prepare = std::function<Error(RunnerDelegate&, const OpSpec&, TimePoint deadline)>;
 
   // The test's, before the op that it is for.
   Prepare prepare;  // null: nothing to be done
-  std::function<Result<MakeRunner>(const std::vector<int>& ranks)> split;  // null: nothing helps
-  Error start_error;                                                       // of the next op
-  Error make_error;                                                        // of the next runner
-  bool captures = false;                                                   // ops end within start()
+  std::function<Result<MakeDeviceRunner>(const std::vector<int>& ranks)>
+      split;              // null: nothing helps
+  Error start_error;      // of the next op
+  Error make_error;       // of the next runner
+  bool captures = false;  // ops end within start()
 
   // Ops in the order in which they were started. False: they did not come.
   bool await_started(size_t count) {
@@ -70,11 +71,11 @@ class FakeDevice {
     return changed_.wait_for(lock, kHang, [&] { return destroyed_ == made_; });
   }
 
-  static MakeRunner maker(const std::shared_ptr<FakeDevice>& device) {
-    return [device](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
+  static MakeDeviceRunner maker(const std::shared_ptr<FakeDevice>& device) {
+    return [device](RunnerDelegate& group) -> Result<std::unique_ptr<DeviceRunner>> {
       if (Error error = std::exchange(device->make_error, {})) return error;
       device->change([&] { ++device->made_; });
-      return std::unique_ptr<Runner>(new FakeRunner(device, group));
+      return std::unique_ptr<DeviceRunner>(new FakeDeviceRunner(device, group));
     };
   }
 
@@ -84,16 +85,16 @@ class FakeDevice {
     std::function<void(Error)> ended;
   };
 
-  class FakeRunner final : public Runner {
+  class FakeDeviceRunner final : public DeviceRunner {
    public:
-    FakeRunner(std::shared_ptr<FakeDevice> device, RunnerGroup& group)
+    FakeDeviceRunner(std::shared_ptr<FakeDevice> device, RunnerDelegate& group)
         : device_(std::move(device)), group_(group) {}
-    ~FakeRunner() override {
+    ~FakeDeviceRunner() override {
       end_all();
       device_->change([&] { ++device_->destroyed_; });
     }
 
-    Error prepare(const DevicePlace&, const Request& request, TimePoint deadline) override {
+    Error prepare(const DeviceStream&, const OpSpec& request, TimePoint deadline) override {
       if (device_->aborts() > 0) return aborted();
       return device_->prepare ? device_->prepare(group_, request, deadline) : Error();
     }
@@ -109,8 +110,8 @@ class FakeDevice {
       if (device_->captures) device_->end(which);
       return std::shared_ptr<DeviceWork>(std::make_shared<FakeWork>());
     }
-    Result<MakeRunner> split(const std::vector<int>& ranks, TimePoint) override {
-      return device_->split ? device_->split(ranks) : MakeRunner();
+    Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint) override {
+      return device_->split ? device_->split(ranks) : MakeDeviceRunner();
     }
     void abort() override {
       device_->change([&] { ++device_->aborts_; });
@@ -124,7 +125,7 @@ class FakeDevice {
     }
 
     const std::shared_ptr<FakeDevice> device_;
-    RunnerGroup& group_;
+    RunnerDelegate& group_;
   };
 
   template <typename Change>
@@ -187,7 +188,7 @@ inline OpRequest message_on_device(std::vector<float>& data, int peer, bool send
   OpRequest out = on_device(data);
   out.kind = Collective::kPointToPoint;
   out.reduce_op = ReduceOp::kNone;
-  out.endpoint = Endpoint{peer, 0, sends};
+  out.endpoint = Envelope{peer, 0, sends};
   if (sends) std::swap(out.input, out.output);
   return out;
 }

@@ -1,4 +1,4 @@
-// A Formation by itself: what its run() comes to.
+// A GroupBootstrap by itself: what its run() comes to.
 #include "engine/formation.h"
 
 #include <gtest/gtest.h>
@@ -9,35 +9,35 @@ namespace ringdist::test {
 namespace {
 
 // Of a group of one, which needs no Context.
-class FakeFormation final : public Formation {
+class FakeBootstrap final : public GroupBootstrap {
  public:
-  explicit FakeFormation(std::function<Result<FoundGroup>()> find)
-      : Formation(nullptr, "alone", 0, 1, TimePoint::max()), find_(std::move(find)) {}
+  explicit FakeBootstrap(std::function<Result<ResolvedGroup>()> find)
+      : GroupBootstrap(nullptr, "alone", 0, 1, TimePoint::max()), find_(std::move(find)) {}
 
  private:
-  Result<FoundGroup> find() override { return find_(); }
-  Error reach(FoundGroup&) override { return {}; }
+  Result<ResolvedGroup> find() override { return find_(); }
+  Error reach(ResolvedGroup&) override { return {}; }
 
-  const std::function<Result<FoundGroup>()> find_;
+  const std::function<Result<ResolvedGroup>()> find_;
 };
 
 // Of a group whose name is found, and whose others wait to be met: it keeps what it would say.
-class LeftFormation final : public Formation {
+class LeftBootstrap final : public GroupBootstrap {
  public:
-  explicit LeftFormation(NoticeKind how)
-      : Formation(nullptr, "left", 1, 2, TimePoint::max()), how_(how) {}
+  explicit LeftBootstrap(NoticeKind how)
+      : GroupBootstrap(nullptr, "left", 1, 2, TimePoint::max()), how_(how) {}
 
   std::vector<Notice> said;
   std::vector<std::string> words;  // in the store
 
  private:
-  Result<FoundGroup> find() override {
-    FoundGroup out;
+  Result<ResolvedGroup> find() override {
+    ResolvedGroup out;
     out.membership.nonce = 7;
     return out;
   }
-  Error reach(FoundGroup&) override { return {}; }
-  Error connect(const FoundGroup&) override {
+  Error reach(ResolvedGroup&) override { return {}; }
+  Error connect(const ResolvedGroup&) override {
     cancel(how_);
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   }
@@ -49,14 +49,14 @@ class LeftFormation final : public Formation {
 
 void nobody_named(uint64_t) { ADD_FAILURE() << "a group of one is named to nobody"; }
 
-bool ended(const Formation& formation) {
+bool ended(const GroupBootstrap& formation) {
   return formation.outcome().wait_for(Duration(0)) == std::future_status::ready;
 }
 
-TEST(Formation, TellsWhatItHasFoundBeforeOthersSeeIt) {
-  FakeFormation formation([] { return FoundGroup(); });
+TEST(GroupBootstrap, TellsWhatItHasFoundBeforeOthersSeeIt) {
+  FakeBootstrap formation([] { return ResolvedGroup(); });
   int told = 0;
-  formation.run(nobody_named, [&](const Result<FoundGroup>& outcome) {
+  formation.run(nobody_named, [&](const Result<ResolvedGroup>& outcome) {
     EXPECT_TRUE(outcome.ok());
     EXPECT_FALSE(ended(formation)) << "a sibling may be faster than its parent";
     ++told;
@@ -66,21 +66,21 @@ TEST(Formation, TellsWhatItHasFoundBeforeOthersSeeIt) {
   EXPECT_TRUE(formation.outcome().get().ok());
 }
 
-TEST(Formation, WhatFindThrowsIsItsOutcome) {
-  FakeFormation formation([]() -> Result<FoundGroup> { throw std::bad_alloc(); });
+TEST(GroupBootstrap, WhatFindThrowsIsItsOutcome) {
+  FakeBootstrap formation([]() -> Result<ResolvedGroup> { throw std::bad_alloc(); });
   formation.run(nobody_named,
-                [&](const Result<FoundGroup>& outcome) { EXPECT_FALSE(outcome.ok()); });
+                [&](const Result<ResolvedGroup>& outcome) { EXPECT_FALSE(outcome.ok()); });
   ASSERT_TRUE(ended(formation));
   EXPECT_FALSE(formation.outcome().get().ok());
 }
 
 // The others have met it by name, so that they wait for it no longer, but must know that it is
 // gone.
-TEST(Formation, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
+TEST(GroupBootstrap, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
   for (const NoticeKind how : {NoticeKind::kLeave, NoticeKind::kExit}) {
-    LeftFormation formation(how);
+    LeftBootstrap formation(how);
     formation.run([](uint64_t) {},
-                  [&](const Result<FoundGroup>& outcome) {
+                  [&](const Result<ResolvedGroup>& outcome) {
                     ASSERT_FALSE(outcome.ok());
                     formation.tell_failed(outcome.error());
                   });
@@ -93,9 +93,9 @@ TEST(Formation, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
   }
 }
 
-TEST(Formation, SiblingsDoNotWaitForOneWhoseEndWasNotTaken) {
-  FakeFormation formation([] { return FoundGroup(); });
-  const auto throws = [](const Result<FoundGroup>&) { throw std::bad_alloc(); };
+TEST(GroupBootstrap, SiblingsDoNotWaitForOneWhoseEndWasNotTaken) {
+  FakeBootstrap formation([] { return ResolvedGroup(); });
+  const auto throws = [](const Result<ResolvedGroup>&) { throw std::bad_alloc(); };
   EXPECT_THROW(formation.run(nobody_named, throws), std::bad_alloc);
   ASSERT_TRUE(ended(formation));
   EXPECT_FALSE(formation.outcome().get().ok());

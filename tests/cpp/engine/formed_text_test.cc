@@ -12,12 +12,12 @@ TEST(Ranks, AreNamedInRanges) {
 }
 
 TEST(Formed, NamesHostsAndSettingsThatAreNotTheDefaults) {
-  std::vector<Entry> entries(3);
-  for (Entry& entry : entries) entry.host_name = "a";
+  std::vector<RankInfo> entries(3);
+  for (RankInfo& entry : entries) entry.host_name = "a";
   entries[1].host_name = "b";
   entries[2].tcp_address = "192.0.2.7:4000";
   const auto config = Config::parse({{"RINGDIST_MEMORY", "1MiB"}, {"RINGDIST_UCX", "wheel"}}, {});
-  Membership membership;
+  GroupDescriptor membership;
   membership.rank = 2;
   membership.topology = Topology::from_hosts({{0, 2}, {1}}, 3);
   const std::string text = describe_formed("g", config.value(), entries, membership);

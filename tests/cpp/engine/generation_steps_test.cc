@@ -6,8 +6,8 @@ namespace ringdist {
 namespace {
 
 // The processes of the first generation are 10, 11, 12, 13.
-GenerationSteps::Step first_step() {
-  GenerationSteps::Step out;
+GenerationHistory::Change first_step() {
+  GenerationHistory::Change out;
   out.before = {10, 11, 12, 13};
   out.where = {"at 10", "at 11", "at 12", "at 13"};
   out.store = "old";
@@ -15,14 +15,14 @@ GenerationSteps::Step first_step() {
   out.decision.members = {10, 12, 13, 20};
   out.decision.stay = 3;
   out.decision.newcomers = {{20, ""}};
-  out.decision.lost = {{1, Lost::Cause::kDied}};
+  out.decision.lost = {{1, LostMember::Cause::kDied}};
   out.decision.first_unfinished = 7;
   return out;
 }
 
 // A newcomer of the first step is lost again, and so is a member; another one comes.
-GenerationSteps::Step second_step() {
-  GenerationSteps::Step out;
+GenerationHistory::Change second_step() {
+  GenerationHistory::Change out;
   out.before = first_step().decision.members;
   out.where = {"at 10", "at 12", "at 13", "at 20"};
   out.store = "old";
@@ -30,15 +30,15 @@ GenerationSteps::Step second_step() {
   out.decision.members = {10, 13, 21};
   out.decision.stay = 2;
   out.decision.newcomers = {{21, ""}};
-  out.decision.lost = {{1, Lost::Cause::kSilent}, {3, Lost::Cause::kDied}};
+  out.decision.lost = {{1, LostMember::Cause::kSilent}, {3, LostMember::Cause::kDied}};
   out.decision.first_unfinished = 1;
   return out;
 }
 
-TEST(GenerationSteps, OneStep) {
-  GenerationSteps steps;
+TEST(GenerationHistory, OneStep) {
+  GenerationHistory steps;
   steps.add(first_step());
-  const Shrunk out = steps.report(0, {10, 12, 13, 20}, "old");
+  const ShrinkResult out = steps.report(0, {10, 12, 13, 20}, "old");
   EXPECT_EQ(out.generation, 1u);
   EXPECT_EQ(out.stayed, (std::vector<int>{0, 2, 3}));
   EXPECT_EQ(out.joined, (std::vector<int>{3}));
@@ -53,11 +53,11 @@ TEST(GenerationSteps, OneStep) {
 }
 
 // Of all that has changed since the group that the caller has.
-TEST(GenerationSteps, SeveralStepsAreOneReport) {
-  GenerationSteps steps;
+TEST(GenerationHistory, SeveralStepsAreOneReport) {
+  GenerationHistory steps;
   steps.add(first_step());
   steps.add(second_step());
-  const Shrunk out = steps.report(0, {10, 13, 21}, "new");
+  const ShrinkResult out = steps.report(0, {10, 13, 21}, "new");
   EXPECT_EQ(out.generation, 2u);
   EXPECT_EQ(out.stayed, (std::vector<int>{0, 3}));
   EXPECT_EQ(out.joined, (std::vector<int>{2}));
@@ -69,7 +69,7 @@ TEST(GenerationSteps, SeveralStepsAreOneReport) {
   EXPECT_FALSE(out.lost[1].died);
   EXPECT_EQ(out.lost[1].where, "at 12");
 
-  const Shrunk later = steps.report(1, {10, 13, 21}, "new");
+  const ShrinkResult later = steps.report(1, {10, 13, 21}, "new");
   EXPECT_EQ(later.stayed, (std::vector<int>{0, 2}));
   ASSERT_EQ(later.lost.size(), 2u);
   EXPECT_EQ(later.lost[1].rank, 3);

@@ -7,16 +7,16 @@ namespace {
 
 constexpr uint16_t kVersion = 8;
 
-Entry entry_of_first() {
-  Entry out;
+RankInfo entry_of_first() {
+  RankInfo out;
   out.wire_version = kVersion;
   out.options_hash = 5;
   out.options = "codec=int8";
   return out;
 }
 
-Invitation invitation() {
-  Invitation out;
+GroupAdvertisement invitation() {
+  GroupAdvertisement out;
   out.first = entry_of_first();
   out.lineage = 77;
   out.generation = 3;
@@ -29,9 +29,9 @@ Invitation invitation() {
   return out;
 }
 
-TEST(Invitation, IsReadAsItWasWritten) {
-  const Invitation given = invitation();
-  const auto read = Invitation::decode(given.encode(), kVersion);
+TEST(GroupAdvertisement, IsReadAsItWasWritten) {
+  const GroupAdvertisement given = invitation();
+  const auto read = GroupAdvertisement::decode(given.encode(), kVersion);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->lineage, given.lineage);
   EXPECT_EQ(read->generation, given.generation);
@@ -48,25 +48,25 @@ TEST(Invitation, IsReadAsItWasWritten) {
   EXPECT_EQ(read->members[0].where, "pid 1 on host a");
 }
 
-TEST(Invitation, WhatIsNoneIsNotRead) {
+TEST(GroupAdvertisement, WhatIsNoneIsNotRead) {
   const auto bytes = invitation().encode();
   for (size_t n = 0; n < bytes.size(); ++n)
-    EXPECT_FALSE(Invitation::decode({bytes.data(), n}, kVersion)) << n << " of its bytes";
+    EXPECT_FALSE(GroupAdvertisement::decode({bytes.data(), n}, kVersion)) << n << " of its bytes";
   auto more = bytes;
   more.push_back(std::byte{0});
-  EXPECT_FALSE(Invitation::decode(more, kVersion));
-  Invitation nobody = invitation();
+  EXPECT_FALSE(GroupAdvertisement::decode(more, kVersion));
+  GroupAdvertisement nobody = invitation();
   nobody.members.clear();
-  EXPECT_FALSE(Invitation::decode(nobody.encode(), kVersion));
+  EXPECT_FALSE(GroupAdvertisement::decode(nobody.encode(), kVersion));
 }
 
-TEST(Invitation, WhoDiffersIsRefusedByName) {
-  const Invitation group = invitation();
+TEST(GroupAdvertisement, WhoDiffersIsRefusedByName) {
+  const GroupAdvertisement group = invitation();
   EXPECT_FALSE(group.refusal(entry_of_first()));
 
-  Entry other = entry_of_first();
+  RankInfo other = entry_of_first();
   other.wire_version = kVersion + 1;
-  const auto read = Invitation::decode(group.encode(), other.wire_version);
+  const auto read = GroupAdvertisement::decode(group.encode(), other.wire_version);
   ASSERT_TRUE(read) << "of another version";
   EXPECT_EQ(read->refusal(other).kind(), ErrorKind::kMismatch);
   EXPECT_EQ(read->refusal(other).message(),

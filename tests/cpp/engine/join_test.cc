@@ -26,9 +26,9 @@ class Guest {
   }
   ~Guest() { context_->shutdown(); }
 
-  Result<Shrunk> join(Milliseconds timeout = std::chrono::seconds(20)) {
+  Result<ShrinkResult> join(Milliseconds timeout = std::chrono::seconds(20)) {
     options_.store = ranks_.store();
-    Admission admission(context_, options_, "a job");
+    JoinClient admission(context_, options_, "a job");
     auto out = admission.wait(Clock::now() + timeout);
     return out ? *out : admission.none_yet();
   }
@@ -41,7 +41,7 @@ class Guest {
 };
 
 // Sums until one fails; then shrinks. What became of the group.
-Shrunk sum_until_the_next_generation(Communicator& group) {
+ShrinkResult sum_until_the_next_generation(Communicator& group) {
   for (;;) {
     const auto sum = sum_of_ones(group);
     if (sum.ok()) {
@@ -51,7 +51,7 @@ Shrunk sum_until_the_next_generation(Communicator& group) {
     }
     auto out = group.shrink(Milliseconds(20000));
     EXPECT_TRUE(out.ok()) << out.error().what();
-    return out.ok() ? out.value() : Shrunk{};
+    return out.ok() ? out.value() : ShrinkResult{};
   }
 }
 
@@ -78,7 +78,7 @@ TEST(Join, OneComesToTwo) {
   Guest guest(ranks);
   run_with(ranks,
            [&](int rank) {
-             const Shrunk out = sum_until_the_next_generation(ranks[rank]);
+             const ShrinkResult out = sum_until_the_next_generation(ranks[rank]);
              ASSERT_NE(out.group, nullptr);
              EXPECT_EQ(out.generation, 1u);
              EXPECT_EQ(out.stayed, (std::vector<int>{0, 1}));
@@ -171,7 +171,7 @@ TEST(Join, OneThatEndsOnceItWasLetIn) {
   auto guest = std::make_unique<Guest>(ranks);
   run_with(ranks,
            [&](int rank) {
-             Shrunk out = sum_until_the_next_generation(ranks[rank]);
+             ShrinkResult out = sum_until_the_next_generation(ranks[rank]);
              ASSERT_NE(out.group, nullptr);
              EXPECT_EQ(out.joined, (std::vector<int>{2}));
              auto group = out.group;

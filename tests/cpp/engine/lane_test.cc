@@ -58,12 +58,14 @@ void throw_in_a_task(bool somebody_waits) {
   expect_sum_works(ranks, again);
 }
 
-TEST(Lane, AnExceptionOnItsThreadEndsTheGroups) { throw_in_a_task(/*somebody_waits=*/false); }
-TEST(Lane, AnExceptionInAWaitEndsTheGroups) { throw_in_a_task(/*somebody_waits=*/true); }
+TEST(ProgressEngine, AnExceptionOnItsThreadEndsTheGroups) {
+  throw_in_a_task(/*somebody_waits=*/false);
+}
+TEST(ProgressEngine, AnExceptionInAWaitEndsTheGroups) { throw_in_a_task(/*somebody_waits=*/true); }
 
-TEST(Lane, AnExceptionOfATaskKeepsNoOtherFromRunning) {
+TEST(ProgressEngine, AnExceptionOfATaskKeepsNoOtherFromRunning) {
   Ranks ranks({});
-  Lane& lane = ranks.context(0).lane();
+  ProgressEngine& lane = ranks.context(0).lane();
   std::latch begun(1);
   std::latch go_on(1);
   std::latch ran(1);
@@ -78,9 +80,9 @@ TEST(Lane, AnExceptionOfATaskKeepsNoOtherFromRunning) {
   ran.wait();
 }
 
-TEST(Lane, ItsThreadStaysWhereItIsTold) {
+TEST(ProgressEngine, ItsThreadStaysWhereItIsTold) {
   Ranks ranks({});
-  Lane& lane = ranks.context(0).lane();
+  ProgressEngine& lane = ranks.context(0).lane();
   const CpuSet one = CpuSet::parse(std::to_string(sched_getcpu())).value();
   const auto expect_there = [&] {
     CpuSet seen;
@@ -106,7 +108,7 @@ struct TensorOfOp {
 };
 
 // More ops than the lane looks at in one round fail at once, and nobody else holds them.
-TEST(Lane, LetsGoOfNoTensorAfterAFailure) {
+TEST(ProgressEngine, LetsGoOfNoTensorAfterAFailure) {
   constexpr int kOps = 100;
   std::atomic<int> by_pool{0};
   std::atomic<int> by_others{0};

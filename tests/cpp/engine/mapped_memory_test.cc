@@ -37,8 +37,8 @@ class Table {
   std::barrier<> met_;
 };
 
-std::vector<std::shared_ptr<CommonMemory>> make(Table& table, int size, size_t bytes) {
-  std::vector<std::shared_ptr<CommonMemory>> out(static_cast<size_t>(size));
+std::vector<std::shared_ptr<GroupSharedMemory>> make(Table& table, int size, size_t bytes) {
+  std::vector<std::shared_ptr<GroupSharedMemory>> out(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {

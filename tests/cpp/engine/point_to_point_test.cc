@@ -26,7 +26,7 @@ OpRequest message(Data& data, int peer, int32_t tag, bool sends) {
   out.dtype = DType::kInt32;
   out.reduce_op = ReduceOp::kNone;
   out.count = static_cast<int64_t>(data.size());
-  out.endpoint = Endpoint{peer, tag, sends};
+  out.endpoint = Envelope{peer, tag, sends};
   Buffer& buffer = sends ? out.input : out.output;
   buffer = Buffer(sizeof(int32_t));
   buffer.append(data.data(), out.count);
@@ -104,7 +104,7 @@ TEST(PointToPoint, AnySourceTakesWhatComesAndSaysFromWhom) {
     std::vector<int> seen;
     for (int i = 1; i < 4; ++i) {
       Data data(2000);
-      const auto op = begin(ranks[0], recv(data, Endpoint::kAnySource, 7));
+      const auto op = begin(ranks[0], recv(data, Envelope::kAnySource, 7));
       ASSERT_FALSE(wait_op(ranks[0], *op));
       EXPECT_EQ(data, numbers(2000, 100 * op->source()));
       seen.push_back(op->source());
@@ -120,7 +120,7 @@ TEST(PointToPoint, ReceivesAreServedInTheOrderOfTheirCalls) {
   ranks.run([&](int rank) {
     Data first = numbers(5, 1);
     Data second = numbers(5, 2);
-    const int peer = rank == 0 ? Endpoint::kAnySource : 0;
+    const int peer = rank == 0 ? Envelope::kAnySource : 0;
     const auto one = begin(ranks[rank], message(first, peer, 0, rank == 1));
     const auto two = begin(ranks[rank], message(second, 1 - rank, 0, rank == 1));
     ASSERT_FALSE(wait_op(ranks[rank], *one));

@@ -10,9 +10,9 @@ using Names = std::vector<std::string>;
 // `transports`: of each rank.
 bool needs(const std::vector<Names>& transports, const std::vector<std::vector<int>>& hosts,
            const std::string& wanted = "") {
-  std::vector<Entry> entries;
+  std::vector<RankInfo> entries;
   for (const Names& names : transports) {
-    Entry& entry = entries.emplace_back();
+    RankInfo& entry = entries.emplace_back();
     for (const std::string& name : names)
       entry.transports.emplace_back(name, std::vector<std::byte>());
   }

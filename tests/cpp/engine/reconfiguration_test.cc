@@ -122,9 +122,9 @@ TEST_F(Reconfigured, BadRequestsAreRefusedBeforeAnythingIsSent) {
 }
 
 TEST_F(Reconfigured, AHandleOfAnotherVersionIsNamed) {
-  auto other = Handle::decode(handles_[1]).value();
+  auto other = ProcessHandle::decode(handles_[1]).value();
   other.entry.wire_version += 1;
-  const auto read = Handle::decode(other.encode());
+  const auto read = ProcessHandle::decode(other.encode());
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().kind(), ErrorKind::kMismatch);
   EXPECT_NE(read.error().message().find("wire version"), std::string::npos);
@@ -168,7 +168,7 @@ TEST_F(Reconfigured, AfterALoss) {
   ASSERT_FALSE(form(2, {0, 2, 3}));
   expect_sums({0, 2, 3});
   contexts_.context(3).shutdown();
-  std::vector<Shrunk> outcomes(3);
+  std::vector<ShrinkResult> outcomes(3);
   std::thread other([&] { outcomes[2] = groups_[2]->shrink(Milliseconds(20000)).value(); });
   outcomes[0] = groups_[0]->shrink(Milliseconds(20000)).value();
   other.join();

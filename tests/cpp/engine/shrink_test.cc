@@ -15,17 +15,17 @@
 namespace ringdist {
 namespace {
 
-Shrunk must_shrink(Communicator& group) {
+ShrinkResult must_shrink(Communicator& group) {
   auto out = group.shrink(Milliseconds(20000));
   EXPECT_TRUE(out.ok()) << out.error().what();
-  return out.ok() ? out.value() : Shrunk{};
+  return out.ok() ? out.value() : ShrinkResult{};
 }
 
 TEST(Shrink, OneOfFourIsLostAndTheOthersGoOn) {
   Ranks ranks(of_size(4));
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 4.0f); });
   ranks.context(2).shutdown();
-  std::vector<Shrunk> outcomes(4);
+  std::vector<ShrinkResult> outcomes(4);
   ranks.run([&](int rank) {
     if (rank == 2) return;
     outcomes[rank] = must_shrink(ranks[rank]);
@@ -35,7 +35,7 @@ TEST(Shrink, OneOfFourIsLostAndTheOthersGoOn) {
     EXPECT_EQ(result.value(), 3.0f);
   });
   for (const int rank : {0, 1, 3}) {
-    const Shrunk& one = outcomes[rank];
+    const ShrinkResult& one = outcomes[rank];
     EXPECT_EQ(one.generation, 1u);
     EXPECT_EQ(one.stayed, (std::vector<int>{0, 1, 3}));
     ASSERT_EQ(one.lost.size(), 1u);
@@ -77,7 +77,7 @@ TEST(Shrink, NobodyNeedBeLost) {
   ranks.run([&](int rank) {
     EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f);
     all_have_it.arrive_and_wait();
-    Shrunk out = must_shrink(ranks[rank]);
+    ShrinkResult out = must_shrink(ranks[rank]);
     for (uint32_t generation = 1; generation <= 5; ++generation) {
       ASSERT_NE(out.group, nullptr);
       EXPECT_EQ(out.generation, generation);
@@ -139,7 +139,7 @@ TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
       EXPECT_NE(error.error().message().find("torch_ringdist.shrink()"), std::string::npos)
           << error.error().what();
     }
-    const Shrunk out = must_shrink(ranks[rank]);
+    const ShrinkResult out = must_shrink(ranks[rank]);
     if (rank == 0) shrunk.set_value();
     ASSERT_NE(out.group, nullptr);
     EXPECT_EQ(sum_of_ones(*out.group).value(), 3.0f);
@@ -155,7 +155,7 @@ TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
   ranks[2].close();
   ranks.run([&](int rank) {
     if (rank == 2) return;
-    const Shrunk out = must_shrink(ranks[rank]);
+    const ShrinkResult out = must_shrink(ranks[rank]);
     ASSERT_NE(out.group, nullptr);
     ASSERT_EQ(out.lost.size(), 1u);
     EXPECT_EQ(out.lost[0].rank, 2);
@@ -176,7 +176,7 @@ TEST(Shrink, WhoStaysAndDoesNotComeIsLostInTheNextGeneration) {
       decided.get_future().wait();
       return ranks[2].close();
     }
-    std::vector<Shrunk> found{must_shrink(ranks[rank])};
+    std::vector<ShrinkResult> found{must_shrink(ranks[rank])};
     if (rank == 0) decided.set_value();
     // Who comes late finds the second one at once.
     while (found.back().group != nullptr && !sum_of_ones(*found.back().group).ok())
@@ -207,7 +207,7 @@ TEST(Shrink, WithoutSomeNobodyIsAsked) {
   for (const int rank : {0, 2}) groups[rank]->freeze({ErrorKind::kAborted, "a test"});
   ranks.run([&](int rank) {
     if (rank % 2 == 1) return;
-    const Shrunk out = must_shrink(*groups[rank]);
+    const ShrinkResult out = must_shrink(*groups[rank]);
     ASSERT_NE(out.group, nullptr);
     EXPECT_EQ(out.group->members(), (std::vector<int>{0, 2}));
     EXPECT_EQ(sum_of_ones(*out.group).value(), 2.0f);
@@ -240,7 +240,7 @@ void lose_one(uint64_t seed) {
     ranks.context(victim).shutdown();
   });
   const auto value_of = [](int rank, size_t i) { return static_cast<int32_t>(rank + i % 1000); };
-  std::vector<Shrunk> outcomes(size);
+  std::vector<ShrinkResult> outcomes(size);
   ranks.run([&](int rank) {
     Communicator* group = &ranks[rank];
     uint64_t done = 0;
@@ -269,7 +269,7 @@ void lose_one(uint64_t seed) {
     }
   });
   killer.join();
-  const Shrunk& first = outcomes[victim == 0 ? 1 : 0];
+  const ShrinkResult& first = outcomes[victim == 0 ? 1 : 0];
   for (int rank = 0; rank < size; ++rank) {
     if (rank == victim) continue;
     EXPECT_EQ(outcomes[rank].generation, 1u);

@@ -133,7 +133,7 @@ TEST(Simulated, CompressedAllreduces) {
   const auto run = [](const char* codec) {
     SimRanks ranks(simulated(kSize, 2, "direct"));
     SimOp op(Collective::kAllreduce, kSize, kCount);
-    auto blocks = std::make_shared<BlockMap>();
+    auto blocks = std::make_shared<CodecMap>();
     blocks->parts.push_back({0, kCount, parse_codec_pair(codec, kSize).value(), nullptr});
     const Duration time = ranks.time_of([&](int rank) {
       OpRequest request = op.request(rank);

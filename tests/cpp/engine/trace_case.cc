@@ -38,7 +38,7 @@ bool takes_codecs(Collective kind) {
   OpRequest request;
   request.kind = kind;
   request.reduce_op = ReduceOp::kSum;
-  request.blocks = std::make_shared<BlockMap>();
+  request.blocks = std::make_shared<CodecMap>();
   return !check_blocks(request, 1);
 }
 
@@ -164,7 +164,7 @@ std::vector<OpRequest> TraceRank::requests() {
   if (case_.what.kind != Collective::kPointToPoint) {
     out.push_back(collective());
   } else {  // around a circle; rank 0 takes it from whoever sends
-    const int before = rank_ == 0 ? Endpoint::kAnySource : rank_ - 1;
+    const int before = rank_ == 0 ? Envelope::kAnySource : rank_ - 1;
     out.push_back(message(before, /*sends=*/false, output_));
     out.push_back(message((rank_ + 1) % case_.what.size, /*sends=*/true, input_));
   }
@@ -192,13 +192,13 @@ OpRequest TraceRank::message(int peer, bool sends, std::vector<std::byte>& data)
   out.kind = Collective::kPointToPoint;
   out.dtype = case_.dtype;
   out.count = case_.what.count;
-  out.endpoint = Endpoint{peer, tag_, sends};
+  out.endpoint = Envelope{peer, tag_, sends};
   (sends ? out.input : out.output) = over(data);
   return out;
 }
 
 // Of long buffers, the elements in the middle are not compressed.
-std::shared_ptr<const BlockMap> TraceRank::block_map() {
+std::shared_ptr<const CodecMap> TraceRank::block_map() {
   const auto bytes = case_.what.kind == Collective::kAllreduce ? output_.size() : input_.size();
   const auto count = static_cast<int64_t>(bytes / dtype_size(case_.dtype));
   const int64_t first = count / 3;
@@ -208,7 +208,7 @@ std::shared_ptr<const BlockMap> TraceRank::block_map() {
     residual_[i] = std::ldexp(value(rank_ + 7, static_cast<int64_t>(i)), -3);
   const CodecPair coded = parse_codec_pair(case_.codec, case_.what.size).value();
   const CodecPair none = parse_codec_pair("none", case_.what.size).value();
-  auto out = std::make_shared<BlockMap>();
+  auto out = std::make_shared<CodecMap>();
   for (const auto& [length, codecs] :
        {std::pair{first, coded}, {plain, none}, {count - first - plain, coded}}) {
     float* residual = case_.residual ? residual_.data() + out->count() : nullptr;

@@ -45,7 +45,7 @@ class TraceRank {
  private:
   OpRequest collective();
   OpRequest message(int peer, bool sends, std::vector<std::byte>& data) const;
-  std::shared_ptr<const BlockMap> block_map();
+  std::shared_ptr<const CodecMap> block_map();
   Buffer over(std::vector<std::byte>& data) const;
 
   const TraceCase case_;

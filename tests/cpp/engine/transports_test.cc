@@ -37,7 +37,7 @@ void expect_sums(const RanksOptions& options, const std::string& codec) {
       for (int64_t i = 0; i < kLongCount; ++i) data[rank][i] = static_cast<float>((i + rank) % 7);
       OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
       if (!codec.empty()) {
-        auto map = std::make_shared<BlockMap>();
+        auto map = std::make_shared<CodecMap>();
         map->parts.push_back(
             {0, kLongCount, parse_codec_pair(codec, options.size).value(), nullptr});
         request.blocks = map;
@@ -87,7 +87,7 @@ TEST(Transports, ALateRankOverSharedMemory) {
 
 // Rank 2 is told that its link to rank 3 broke.
 void break_link(Ranks& ranks, const char* transport) {
-  Lane& lane = ranks.context(2).lane();
+  ProgressEngine& lane = ranks.context(2).lane();
   ASSERT_TRUE(lane.call(
       [&] {
         lane.executor().on_peer_lost(transport, ranks.context(3).id(),

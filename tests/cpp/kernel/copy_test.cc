@@ -14,7 +14,7 @@ TEST(Copy, TakesAllBytesAndNoOthers) {
   std::mt19937 random(1);
   std::vector<std::byte> from(5000);
   for (std::byte& b : from) b = static_cast<std::byte>(random());
-  for (const Stores stores : {Stores::kCached, Stores::kStreaming})
+  for (const StoreMode stores : {StoreMode::kCached, StoreMode::kStreaming})
     for (const size_t bytes : {0, 1, 63, 64, 65, 127, 128, 200, 1000, 4096})
       for (size_t to_at = 0; to_at < 64; to_at += 7)
         for (size_t from_at = 0; from_at < 64; from_at += 13) {

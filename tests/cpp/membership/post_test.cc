@@ -30,7 +30,7 @@ std::vector<std::byte> letter_of(const std::string& text) {
 }
 
 // One process' post, and a socket that stands for the control plane of another.
-class PostTest : public testing::Test, protected Post::Owner {
+class MembershipTransportTest : public testing::Test, protected MembershipTransport::Delegate {
  protected:
   void SetUp() override {
     auto listener = listen_unix(other_.address);
@@ -53,16 +53,16 @@ class PostTest : public testing::Test, protected Post::Owner {
   // What the other side accepts; its hello and all letters.
   std::vector<std::string> read_accepted() {
     std::vector<std::string> out;
-    FrameStream stream(accept_connection(listener_));
+    FramedSocket stream(accept_connection(listener_));
     EXPECT_TRUE(stream.fd()) << "nobody has dialed";
     if (!stream.fd()) return out;
-    while (stream.receive() == FrameStream::Input::kData) {
+    while (stream.receive() == FramedSocket::Input::kData) {
       for (;;) {
         const auto frame = stream.next();
         EXPECT_TRUE(frame.ok());
         if (!frame.ok() || !frame.value()) break;
         if (frame.value()->type == FrameType::kLetters) {
-          const auto hello = Hello::decode(frame.value()->body);
+          const auto hello = ControlHello::decode(frame.value()->body);
           EXPECT_TRUE(hello && hello->from == kSelf && hello->to == kOther &&
                       hello->nonce == kLineage);
           continue;
@@ -87,21 +87,21 @@ class PostTest : public testing::Test, protected Post::Owner {
   }
 
   Epoll epoll_ = must_create_epoll();
-  Post post_{kSelf, epoll_, 16, static_cast<Post::Owner&>(*this)};
-  const Recipient other_{kOther, LinkKind::kLocal,
-                         "@ringdist-post-test-" + std::to_string(random_id())};
+  MembershipTransport post_{kSelf, epoll_, 16, static_cast<MembershipTransport::Delegate&>(*this)};
+  const PeerAddress other_{kOther, LinkKind::kLocal,
+                           "@ringdist-post-test-" + std::to_string(random_id())};
   Fd listener_;
   std::vector<std::string> received_;
   int deserted_ = 0;
 };
 
-TEST_F(PostTest, TheKernelHasALetterBeforeTheOtherSideRuns) {
+TEST_F(MembershipTransportTest, TheKernelHasALetterBeforeTheOtherSideRuns) {
   EXPECT_TRUE(send("a"));
   EXPECT_TRUE(send("b", /*certain=*/true));
   EXPECT_EQ(read_accepted(), (std::vector<std::string>{"a", "b"}));
 }
 
-TEST_F(PostTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain) {
+TEST_F(MembershipTransportTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain) {
   const std::string big(20000, 'x');
   int taken = 0;
   while (send(big) && taken < 1000) ++taken;
@@ -113,7 +113,7 @@ TEST_F(PostTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain) {
   EXPECT_EQ(read.back(), "certain");
 }
 
-TEST_F(PostTest, WhereNobodyListensTheProcessIsGone) {
+TEST_F(MembershipTransportTest, WhereNobodyListensTheProcessIsGone) {
   EXPECT_TRUE(send("a"));
   listener_.reset();  // the kernel ends what was dialed, too
   EXPECT_TRUE(turn_until([&] { return deserted_ == 1; }));
@@ -121,7 +121,7 @@ TEST_F(PostTest, WhereNobodyListensTheProcessIsGone) {
   EXPECT_TRUE(turn_until([&] { return deserted_ == 1; })) << "told once";
 }
 
-TEST_F(PostTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime) {
+TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime) {
   int accepted = 0;
   const TimePoint until = Clock::now() + Milliseconds(600);
   turn_until([&] {
@@ -134,10 +134,10 @@ TEST_F(PostTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime) {
   EXPECT_LT(accepted, 50);
 }
 
-TEST_F(PostTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
-  Connecting dialed = connect_unix(other_.address);
-  FrameStream theirs(std::move(dialed.fd));
-  FrameStream ours(accept_connection(listener_));
+TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
+  ConnectAttempt dialed = connect_unix(other_.address);
+  FramedSocket theirs(std::move(dialed.fd));
+  FramedSocket ours(accept_connection(listener_));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kLetter, letter_of("last words"))));
   theirs.close();
   EXPECT_TRUE(post_.adopt(std::move(ours), kOther, Clock::now()));
@@ -145,29 +145,29 @@ TEST_F(PostTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
   EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
 }
 
-TEST_F(PostTest, WhatIsNoLetterEndsTheLine) {
-  Connecting dialed = connect_unix(other_.address);
-  FrameStream theirs(std::move(dialed.fd));
-  FrameStream ours(accept_connection(listener_));
+TEST_F(MembershipTransportTest, WhatIsNoLetterEndsTheLine) {
+  ConnectAttempt dialed = connect_unix(other_.address);
+  FramedSocket theirs(std::move(dialed.fd));
+  FramedSocket ours(accept_connection(listener_));
   EXPECT_TRUE(post_.adopt(std::move(ours), kOther, Clock::now()));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kHeartbeat)));
-  EXPECT_TRUE(turn_until([&] { return theirs.receive() == FrameStream::Input::kEnd; }));
+  EXPECT_TRUE(turn_until([&] { return theirs.receive() == FramedSocket::Input::kEnd; }));
   EXPECT_TRUE(received_.empty());
 }
 
 // Between hosts: what is said while it connects is not lost.
-TEST_F(PostTest, AnotherHostIsDialedByItsAddress) {
+TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   auto listener = listen_tcp("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   listener_ = std::move(listener.value());
-  const Recipient far{kOther, LinkKind::kTcp, local_address(listener_).value()};
+  const PeerAddress far{kOther, LinkKind::kTcp, local_address(listener_).value()};
   EXPECT_FALSE(post_.send(far, kLineage, letter_of("a"), /*certain=*/false, Clock::now()));
   Fd accepted;
   EXPECT_TRUE(turn_until([&] {
     if (!accepted) accepted = accept_connection(listener_);
     return static_cast<bool>(accepted);
   }));
-  FrameStream stream(std::move(accepted));
+  FramedSocket stream(std::move(accepted));
   std::vector<std::string> read;
   EXPECT_TRUE(turn_until([&] {
     (void)stream.receive();

@@ -30,9 +30,9 @@ std::vector<std::byte> value_of(DType dtype, ReduceOp op) {
   return {bytes.begin(), bytes.end()};
 }
 
-class StandIn : public testing::TestWithParam<std::tuple<int, ReduceOp>> {};
+class JoinedContribution : public testing::TestWithParam<std::tuple<int, ReduceOp>> {};
 
-TEST_P(StandIn, LeavesTheOthersResult) {
+TEST_P(JoinedContribution, LeavesTheOthersResult) {
   const auto dtype = static_cast<DType>(std::get<0>(GetParam()));
   const ReduceOp op = std::get<1>(GetParam());
   if (!is_reducible(dtype, op)) return;
@@ -54,7 +54,7 @@ TEST_P(StandIn, LeavesTheOthersResult) {
   EXPECT_EQ(alone, together) << dtype_name(dtype) << " " << reduce_op_name(op);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StandIn,
+INSTANTIATE_TEST_SUITE_P(All, JoinedContribution,
                          testing::Combine(testing::Range(0, 19),
                                           testing::Values(ReduceOp::kSum, ReduceOp::kAvg,
                                                           ReduceOp::kMin, ReduceOp::kMax,
@@ -90,7 +90,7 @@ TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
                         const ElementBytes& value) -> Result<FilledMemory> {
     EXPECT_EQ(width, 1u);
     memory.assign(static_cast<size_t>(count), value[0]);
-    return FilledMemory{memory.data(), nullptr, DevicePlace{3, &memory}};
+    return FilledMemory{memory.data(), nullptr, DeviceStream{3, &memory}};
   };
   const auto made = stand_in_for(content.describe(), fill);
   ASSERT_TRUE(made.ok()) << made.error().what();

@@ -13,8 +13,8 @@ namespace {
 
 TimePoint moment(int64_t nanoseconds) { return TimePoint(std::chrono::nanoseconds(nanoseconds)); }
 
-TEST(Turns, ServesEachFlowOnceBeforeAnyAgain) {
-  Turns turns;
+TEST(FairQueue, ServesEachFlowOnceBeforeAnyAgain) {
+  FairQueue turns;
   for (const int id : {10, 11, 12}) turns.add(1, {id, Duration(5)});
   for (const int id : {20, 21}) turns.add(2, {id, Duration(5)});
   std::vector<int> order;
@@ -27,8 +27,8 @@ TEST(Turns, ServesEachFlowOnceBeforeAnyAgain) {
   EXPECT_EQ(order, (std::vector<int>{10, 20, 11, 21, 12, 30}));
 }
 
-TEST(Turns, BeginsNothingWhileHeld) {
-  Turns turns;
+TEST(FairQueue, BeginsNothingWhileHeld) {
+  FairQueue turns;
   turns.hold(true);
   turns.add(1, {1, Duration(1)});
   EXPECT_FALSE(turns.begin());
@@ -36,8 +36,8 @@ TEST(Turns, BeginsNothingWhileHeld) {
   EXPECT_TRUE(turns.begin());
 }
 
-TEST(Line, WhatComesSlowlyPassesAsItComes) {
-  Line line;
+TEST(SerialLink, WhatComesSlowlyPassesAsItComes) {
+  SerialLink line;
   const auto slow = line.pass(moment(0), moment(100), Duration(10));
   EXPECT_EQ(slow.last, moment(100));
   const auto next = line.pass(moment(50), moment(60), Duration(10));

@@ -1,4 +1,4 @@
-// When what is sent over a Wire has left and arrives.
+// When what is sent over a NetworkModel has left and arrives.
 #include "network/wire.h"
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ NetworkCosts plain_costs() {
                       .framing = 100}};
 }
 
-struct WireRecorder final : WireEvents {
-  explicit WireRecorder(const NetworkCosts& costs, uint64_t seed = 1, Duration jitter = {})
+struct NetworkModelRecorder final : NetworkModelDelegate {
+  explicit NetworkModelRecorder(const NetworkCosts& costs, uint64_t seed = 1, Duration jitter = {})
       : wire(costs, *this, seed, jitter) {}
 
-  void on_left(int id) override { left[id] = wire.now() - Wire::kStart; }
+  void on_left(int id) override { left[id] = wire.now() - NetworkModel::kStart; }
   void on_arrived(int id) override {
-    arrived[id] = wire.now() - Wire::kStart;
+    arrived[id] = wire.now() - NetworkModel::kStart;
     order.push_back(id);
     if (answer) answer(id);
   }
@@ -55,7 +55,7 @@ struct WireRecorder final : WireEvents {
     while (wire.next()) wire.move_to(*wire.next());
   }
 
-  Wire wire;
+  NetworkModel wire;
   std::map<int, Duration> left;
   std::map<int, Duration> arrived;
   std::vector<int> order;
@@ -63,14 +63,14 @@ struct WireRecorder final : WireEvents {
   std::function<void(int)> answer;
 };
 
-TEST(Wire, AMessageTakesLatencyAndItsBytesOnTheLineAndAtBothEnds) {
-  WireRecorder net(plain_costs());
+TEST(NetworkModel, AMessageTakesLatencyAndItsBytesOnTheLineAndAtBothEnds) {
+  NetworkModelRecorder net(plain_costs());
   for (const int host : {0, 0, 1}) net.wire.add_core(host);
   const int near = net.send(0, 1, 10000);
   net.run();
   EXPECT_EQ(net.left[near], nanoseconds(50 + 1000 + 1000));
   EXPECT_EQ(net.arrived[near], nanoseconds(50 + 1000 + 1000 + 100 + 50 + 1000));
-  WireRecorder far_net(plain_costs());
+  NetworkModelRecorder far_net(plain_costs());
   for (const int host : {0, 0, 1}) far_net.wire.add_core(host);
   const int far = far_net.send(0, 2, 10000);
   far_net.run();
@@ -78,16 +78,16 @@ TEST(Wire, AMessageTakesLatencyAndItsBytesOnTheLineAndAtBothEnds) {
   EXPECT_EQ(far_net.arrived[far], nanoseconds(1500 + 10100 + 5000 + 1500));
 }
 
-TEST(Wire, WhatIsWrittenWhereItLeavesFromIsNotCopiedFirst) {
-  WireRecorder net(plain_costs());
+TEST(NetworkModel, WhatIsWrittenWhereItLeavesFromIsNotCopiedFirst) {
+  NetworkModelRecorder net(plain_costs());
   for (const int host : {0, 0}) net.wire.add_core(host);
   const int id = net.send(0, 1, 10000, /*written=*/true);
   net.run();
   EXPECT_EQ(net.left[id], nanoseconds(50 + 1000));
 }
 
-TEST(Wire, RatesOfZeroTakeNoTime) {
-  WireRecorder net({});
+TEST(NetworkModel, RatesOfZeroTakeNoTime) {
+  NetworkModelRecorder net({});
   for (const int host : {0, 0}) net.wire.add_core(host);
   const int id = net.send(0, 1, 1 << 20);
   net.run();
@@ -95,10 +95,10 @@ TEST(Wire, RatesOfZeroTakeNoTime) {
 }
 
 // Two ranks of a host, each with more than the line carries; the second began with much less.
-TEST(Wire, RanksOfAHostShareItsLineInTurn) {
+TEST(NetworkModel, RanksOfAHostShareItsLineInTurn) {
   NetworkCosts costs;
   costs.between.bytes_per_second = 1e9;
-  WireRecorder net(costs);
+  NetworkModelRecorder net(costs);
   for (const int host : {0, 0, 1, 2}) net.wire.add_core(host);
   std::vector<int> many;
   std::vector<int> few;
@@ -109,10 +109,10 @@ TEST(Wire, RanksOfAHostShareItsLineInTurn) {
   EXPECT_EQ(net.arrived[many.back()], nanoseconds(25000));
 }
 
-TEST(Wire, SendersToAHostShareTheLineIntoIt) {
+TEST(NetworkModel, SendersToAHostShareTheLineIntoIt) {
   NetworkCosts costs;
   costs.between.bytes_per_second = 1e9;
-  WireRecorder net(costs);
+  NetworkModelRecorder net(costs);
   for (const int host : {0, 1, 2}) net.wire.add_core(host);
   const int first = net.send(0, 2, 1000);
   const int second = net.send(1, 2, 1000);
@@ -122,10 +122,10 @@ TEST(Wire, SendersToAHostShareTheLineIntoIt) {
   EXPECT_EQ(net.arrived[second], nanoseconds(2000));
 }
 
-TEST(Wire, APairOfHostsMayHaveASlowLineOfItsOwn) {
+TEST(NetworkModel, APairOfHostsMayHaveASlowLineOfItsOwn) {
   NetworkCosts costs;
   costs.between.bytes_per_second = 1e9;
-  WireRecorder net(costs);
+  NetworkModelRecorder net(costs);
   for (const int host : {0, 1, 2}) net.wire.add_core(host);
   net.wire.link(0, 1, microseconds(20), 0.1e9);
   const int slow = net.send(0, 1, 1000);
@@ -136,10 +136,10 @@ TEST(Wire, APairOfHostsMayHaveASlowLineOfItsOwn) {
 }
 
 // As a lane does, which looks at the wire between two pieces of work.
-TEST(Wire, ACoreSendsAndReceivesInTurn) {
+TEST(NetworkModel, ACoreSendsAndReceivesInTurn) {
   NetworkCosts costs;
   costs.inside.per_message = nanoseconds(100);
-  WireRecorder net(costs);
+  NetworkModelRecorder net(costs);
   for (const int host : {0, 0}) net.wire.add_core(host);
   int last = 0;
   for (int i = 0; i < 10; ++i) last = net.send(1, 0, 0);
@@ -149,9 +149,9 @@ TEST(Wire, ACoreSendsAndReceivesInTurn) {
   EXPECT_LE(net.left[last], nanoseconds(1100));
 }
 
-TEST(Wire, JitterIsOfTheSeedAndKeepsTheOrderOfAFlow) {
+TEST(NetworkModel, JitterIsOfTheSeedAndKeepsTheOrderOfAFlow) {
   const auto run = [](uint64_t seed) {
-    WireRecorder net(plain_costs(), seed, microseconds(50));
+    NetworkModelRecorder net(plain_costs(), seed, microseconds(50));
     for (const int host : {0, 0, 1}) net.wire.add_core(host);
     for (int i = 0; i < 30; ++i) net.send(0, i % 3 == 0 ? 1 : 2, i * 100);
     std::vector<int> out;
@@ -168,8 +168,8 @@ TEST(Wire, JitterIsOfTheSeedAndKeepsTheOrderOfAFlow) {
   EXPECT_TRUE(std::ranges::is_sorted(far));
 }
 
-TEST(Wire, WhatIsSentOverACutLinkArrivesWhenItIsHealed) {
-  WireRecorder net(plain_costs());
+TEST(NetworkModel, WhatIsSentOverACutLinkArrivesWhenItIsHealed) {
+  NetworkModelRecorder net(plain_costs());
   for (const int host : {0, 1}) net.wire.add_core(host);
   net.wire.cut(0, 1);
   const int there = net.send(0, 1, 10);
@@ -178,7 +178,7 @@ TEST(Wire, WhatIsSentOverACutLinkArrivesWhenItIsHealed) {
   EXPECT_FALSE(net.left.contains(there));
   EXPECT_FALSE(net.arrived.contains(there));
   EXPECT_TRUE(net.arrived.contains(back)) << "only one direction is cut";
-  net.wire.move_to(Wire::kStart + microseconds(500));
+  net.wire.move_to(NetworkModel::kStart + microseconds(500));
   net.wire.heal(0, 1);
   net.run();
   EXPECT_GE(net.left[there], microseconds(500));
@@ -186,12 +186,12 @@ TEST(Wire, WhatIsSentOverACutLinkArrivesWhenItIsHealed) {
 }
 
 // Cut and healed while a message is on its way, at any moment: it leaves once, and then arrives.
-TEST(Wire, ACutAtAnyMomentLosesNothing) {
+TEST(NetworkModel, ACutAtAnyMomentLosesNothing) {
   for (int moment = 0; moment < 40; ++moment) {
-    WireRecorder net(plain_costs());
+    NetworkModelRecorder net(plain_costs());
     for (const int host : {0, 1}) net.wire.add_core(host);
     for (int i = 0; i < 3; ++i) net.send(0, 1, 2000);
-    net.wire.move_to(Wire::kStart + moment * nanoseconds(400));
+    net.wire.move_to(NetworkModel::kStart + moment * nanoseconds(400));
     net.wire.cut(0, 1);
     net.wire.move_to(net.wire.now() + nanoseconds(700));
     net.wire.heal(0, 1);
@@ -202,8 +202,8 @@ TEST(Wire, ACutAtAnyMomentLosesNothing) {
   }
 }
 
-TEST(Wire, ACoreThatIsHeldTakesNothing) {
-  WireRecorder net(plain_costs());
+TEST(NetworkModel, ACoreThatIsHeldTakesNothing) {
+  NetworkModelRecorder net(plain_costs());
   for (const int host : {0, 1}) net.wire.add_core(host);
   net.wire.hold(1, true);
   const int id = net.send(0, 1, 10);
@@ -215,8 +215,8 @@ TEST(Wire, ACoreThatIsHeldTakesNothing) {
   EXPECT_TRUE(net.arrived.contains(id));
 }
 
-TEST(Wire, IdsAreUsedAgainAndTimesCome) {
-  WireRecorder net(plain_costs());
+TEST(NetworkModel, IdsAreUsedAgainAndTimesCome) {
+  NetworkModelRecorder net(plain_costs());
   for (const int host : {0, 1}) net.wire.add_core(host);
   int left = 100;
   int highest = 0;
@@ -224,8 +224,8 @@ TEST(Wire, IdsAreUsedAgainAndTimesCome) {
     if (--left > 0) highest = std::max(highest, net.send(0, 1, 8));
   };
   net.send(0, 1, 8);
-  net.wire.at(Wire::kStart + microseconds(3), 7);
-  net.wire.at(Wire::kStart + microseconds(1), 8);
+  net.wire.at(NetworkModel::kStart + microseconds(3), 7);
+  net.wire.at(NetworkModel::kStart + microseconds(1), 8);
   net.run();
   EXPECT_LE(highest, 1);
   EXPECT_EQ(net.order.size(), 100u);

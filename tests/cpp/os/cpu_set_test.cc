@@ -69,12 +69,12 @@ CpuSet here() { return CpuSet::of(pthread_self()); }
 // One that the thread may run on.
 CpuSet one_here() { return parsed(std::to_string(sched_getcpu())); }
 
-TEST(RunsNear, NarrowsAThreadAndLetsItGo) {
+TEST(ScopedAffinity, NarrowsAThreadAndLetsItGo) {
   std::thread([] {
     const CpuSet before = here();
     const CpuSet one = one_here();
     {
-      const RunsNear near(one);
+      const ScopedAffinity near(one);
       EXPECT_EQ(here(), one);
     }
     EXPECT_EQ(here(), before);
@@ -82,12 +82,12 @@ TEST(RunsNear, NarrowsAThreadAndLetsItGo) {
 }
 
 // Whoever has pinned the process has the last word.
-TEST(RunsNear, StaysWhereTheThreadMayBe) {
+TEST(ScopedAffinity, StaysWhereTheThreadMayBe) {
   std::thread([] {
     const CpuSet one = one_here();
     ASSERT_TRUE(one.bind(pthread_self()));
     for (const CpuSet& cpus : {CpuSet(), parsed("0-1023")}) {
-      const RunsNear near(cpus);
+      const ScopedAffinity near(cpus);
       EXPECT_EQ(here(), one);
       EXPECT_FALSE(cpus.narrow(pthread_self()));
     }

@@ -16,8 +16,8 @@ bool readable(const Doorbell& bell, int milliseconds) {
   return poll(&entry, 1, milliseconds) == 1;
 }
 
-Ringer ringer_of(const Doorbell& bell) {
-  return Ringer(Fd::open([&] { return dup(bell.button().get()); }));
+RemoteDoorbell ringer_of(const Doorbell& bell) {
+  return RemoteDoorbell(Fd::open([&] { return dup(bell.button().get()); }));
 }
 
 TEST(Doorbell, RingsUntilItIsHeard) {
@@ -25,7 +25,7 @@ TEST(Doorbell, RingsUntilItIsHeard) {
   ASSERT_TRUE(made.ok()) << made.error().what();
   const Doorbell& bell = made.value();
   EXPECT_FALSE(readable(bell, 0));
-  const Ringer ringer = ringer_of(bell);
+  const RemoteDoorbell ringer = ringer_of(bell);
   for (int n = 0; n < 100'000; ++n) ringer.ring();  // far more than the pipe holds: nobody waits
   EXPECT_TRUE(readable(bell, 0));
   bell.drain();
@@ -39,7 +39,7 @@ TEST(Doorbell, RingsUntilItIsHeard) {
 
 TEST(Doorbell, SaysThatItsOwnerHasClosedIt) {
   Doorbell bell = std::move(Doorbell::create().value());
-  const Ringer ringer = ringer_of(bell);
+  const RemoteDoorbell ringer = ringer_of(bell);
   auto epoll = Epoll::create();
   ASSERT_FALSE(epoll.value().add(ringer.get(), 0, 5));
   ringer.ring();
@@ -62,7 +62,7 @@ TEST(Doorbell, SaysThatItsOwnerWasKilled) {
     _exit(0);
   }
   close(to_parent[0]);
-  const Ringer ringer(Fd::open([&] { return to_parent[1]; }));
+  const RemoteDoorbell ringer(Fd::open([&] { return to_parent[1]; }));
   auto epoll = Epoll::create();
   ASSERT_FALSE(epoll.value().add(ringer.get(), 0, 5));
   EXPECT_TRUE(epoll.value().wait(Duration(0)).empty());
@@ -79,7 +79,7 @@ TEST(Doorbell, WhoIsGoneCostsNobodyASignal) {
       {
         signal(SIGPIPE, SIG_DFL);
         Doorbell bell = std::move(Doorbell::create().value());
-        const Ringer ringer = ringer_of(bell);
+        const RemoteDoorbell ringer = ringer_of(bell);
         bell.close();
         ringer.ring();
         ringer.ring();
@@ -100,7 +100,7 @@ TEST(Doorbell, LeavesASignalThatWasPendingBefore) {
     return sigismember(&now, SIGPIPE) == 1;
   };
   Doorbell bell = std::move(Doorbell::create().value());
-  const Ringer ringer = ringer_of(bell);
+  const RemoteDoorbell ringer = ringer_of(bell);
   bell.close();
   ringer.ring();
   EXPECT_FALSE(pending());

@@ -38,7 +38,7 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   EXPECT_EQ(room[2], std::byte{3});
   ASSERT_EQ(got.value().fds.size(), 1u);
   EXPECT_TRUE(fcntl(got.value().fds[0].get(), F_GETFD) & FD_CLOEXEC);
-  const Ringer theirs(std::move(got.value().fds[0]));
+  const RemoteDoorbell theirs(std::move(got.value().fds[0]));
   theirs.ring();
   pollfd rung{bell.value().get(), POLLIN, 0};
   EXPECT_EQ(poll(&rung, 1, 0), 1);

@@ -55,7 +55,7 @@ TEST(Fd, WithoutMemoryPassedOnesAreNotLost) {
   const Fd right = Fd::open([&] { return ends[1]; });
   std::array<int, kMaxPassedFds> passed{};
   passed.fill(STDERR_FILENO);
-  std::vector<Received> kept;
+  std::vector<ReceivedFds> kept;
   kept.reserve(kPassed);
   size_t failures = 0;
   while (kept.size() < kPassed / kMaxPassedFds) {

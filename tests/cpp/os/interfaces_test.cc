@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-const std::vector<Interface> kCandidates = {
+const std::vector<NetworkInterface> kCandidates = {
     {"lo", "127.0.0.1", 8, false, true, true},
     {"eth0", "10.1.2.3", 16, false, true, false},
     {"eth1", "192.168.7.9", 24, false, true, false},
@@ -19,7 +19,7 @@ std::string select(const std::string& spec) {
   auto found = select_interfaces(spec, kCandidates);
   if (!found.ok()) return found.error().message();
   std::string out;
-  for (const Interface& i : found.value()) out += (out.empty() ? "" : " ") + i.address;
+  for (const NetworkInterface& i : found.value()) out += (out.empty() ? "" : " ") + i.address;
   return out;
 }
 
@@ -55,7 +55,7 @@ TEST(Interfaces, FollowsTheRouteToTheStore) {
   }
   auto all = list_interfaces();
   ASSERT_TRUE(all.ok());
-  for (const Interface& i : all.value()) {
+  for (const NetworkInterface& i : all.value()) {
     if (i.loopback || i.ipv6 || !i.up) continue;
     auto chosen = choose_interface("", i.address);
     ASSERT_TRUE(chosen.ok()) << chosen.error().what();

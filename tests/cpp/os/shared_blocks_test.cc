@@ -22,19 +22,19 @@ namespace {
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
 std::byte* made_block(size_t bytes = kBlockBytes) {
-  auto data = SharedBlocks::of_process().allocate(bytes);
+  auto data = SharedBlockRegistry::of_process().allocate(bytes);
   EXPECT_TRUE(data.ok()) << data.error().what();
   EXPECT_NE(data.value(), nullptr);
   return data.value();
 }
 
-bool release(std::byte* data) { return SharedBlocks::of_process().free(data); }
+bool release(std::byte* data) { return SharedBlockRegistry::of_process().free(data); }
 
 std::shared_ptr<SharedBlock> find(const std::byte* data, size_t bytes) {
-  return SharedBlocks::of_process().find({data, bytes});
+  return SharedBlockRegistry::of_process().find({data, bytes});
 }
 
-TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
+TEST(SharedBlockRegistry, AreFoundByWhatLiesInThem) {
   std::byte* const data = made_block();
   EXPECT_EQ(find(data, kBlockBytes)->data(), data);
   EXPECT_EQ(find(data + 1000, 10)->data(), data);
@@ -49,7 +49,7 @@ TEST(SharedBlocks, AreFoundByWhatLiesInThem) {
   EXPECT_EQ(find(data, 1), nullptr);
 }
 
-TEST(SharedBlocks, AreZeroWhenNewAndOfAnySize) {
+TEST(SharedBlockRegistry, AreZeroWhenNewAndOfAnySize) {
   for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kBlockBytes + 3}) {
     std::byte* const data = made_block(bytes);
     EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
@@ -60,7 +60,7 @@ TEST(SharedBlocks, AreZeroWhenNewAndOfAnySize) {
 }
 
 // Readers have the memory for as long as they map it, and cannot write it.
-TEST(SharedBlocks, AreReadThroughTheirFile) {
+TEST(SharedBlockRegistry, AreReadThroughTheirFile) {
   std::byte* const data = made_block();
   data[5] = std::byte{7};
   const auto block = find(data, kBlockBytes);
@@ -76,22 +76,22 @@ TEST(SharedBlocks, AreReadThroughTheirFile) {
 
 // Enters on construction.
 struct Region {
-  Region() { SharedBlocks::of_process().enter_region(); }
-  ~Region() { SharedBlocks::of_process().leave_region(); }
+  Region() { SharedBlockRegistry::of_process().enter_region(); }
+  ~Region() { SharedBlockRegistry::of_process().leave_region(); }
 };
 
-TEST(SharedBlocks, AreKeptForTheNextOfTheirSizeWithinARegion) {
+TEST(SharedBlockRegistry, AreKeptForTheNextOfTheirSizeWithinARegion) {
   std::byte* data = nullptr;
   std::shared_ptr<SharedBlock> block;
   {
     const Region region;
     data = made_block();
     block = find(data, 1);
-    const auto before = SharedBlocks::of_process().figures();
+    const auto before = SharedBlockRegistry::of_process().figures();
     EXPECT_TRUE(release(data));
     EXPECT_FALSE(release(data)) << "it is free";
-    EXPECT_EQ(SharedBlocks::of_process().figures().blocks, before.blocks - 1);
-    EXPECT_EQ(SharedBlocks::of_process().figures().bytes, before.bytes - kBlockBytes);
+    EXPECT_EQ(SharedBlockRegistry::of_process().figures().blocks, before.blocks - 1);
+    EXPECT_EQ(SharedBlockRegistry::of_process().figures().bytes, before.bytes - kBlockBytes);
     std::byte* const larger = made_block(kBlockBytes + 1);
     std::byte* const small = made_block(kBlockBytes / 2);
     EXPECT_NE(larger, data);
@@ -110,9 +110,9 @@ TEST(SharedBlocks, AreKeptForTheNextOfTheirSizeWithinARegion) {
   EXPECT_EQ(find(data, 1), nullptr);
 }
 
-TEST(SharedBlocks, AreKeptUpToALimit) {
-  constexpr size_t kLarge = SharedBlocks::kMostIdle / 2 - 4096;
-  if (available_memory().value_or(0) < 3 * SharedBlocks::kMostIdle)
+TEST(SharedBlockRegistry, AreKeptUpToALimit) {
+  constexpr size_t kLarge = SharedBlockRegistry::kMostIdle / 2 - 4096;
+  if (available_memory().value_or(0) < 3 * SharedBlockRegistry::kMostIdle)
     GTEST_SKIP() << "the machine has too little memory for this";
   const Region region;
   std::byte* const first = made_block(kLarge);
@@ -128,7 +128,7 @@ TEST(SharedBlocks, AreKeptUpToALimit) {
 }
 
 // What a child has mapped must not become another tensor of its parent's, nor one of its own.
-TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
+TEST(SharedBlockRegistry, ThatAChildHasAreNotUsedAgain) {
   const Region region;
   std::byte* const idle = made_block();
   std::byte* const used = made_block();
@@ -140,7 +140,7 @@ TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
     alarm(10);
     char word = 0;
     if (read(go[0], &word, 1) != 1) _exit(1);
-    std::byte* const own = SharedBlocks::of_process().allocate(kBlockBytes).value();
+    std::byte* const own = SharedBlockRegistry::of_process().allocate(kBlockBytes).value();
     *own = std::byte{1};  // were it the parent's, it would be seen there
     *used = std::byte{1};
     _exit(0);
@@ -159,12 +159,12 @@ TEST(SharedBlocks, ThatAChildHasAreNotUsedAgain) {
   for (std::byte* each : {idle, other}) release(each);
 }
 
-TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
+TEST(SharedBlockRegistry, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
   const Doorbell doorbell = std::move(Doorbell::create().value());
   Epoll epoll = std::move(Epoll::create().value());
   ASSERT_FALSE(epoll.add(doorbell.get(), EPOLLIN, 1));
   const auto rung = [&] { return !epoll.wait(Duration(0)).empty(); };
-  SharedBlocks& blocks = SharedBlocks::of_process();
+  SharedBlockRegistry& blocks = SharedBlockRegistry::of_process();
   blocks.watch(doorbell);
   const uint64_t before = blocks.frees();
   release(made_block());
@@ -182,8 +182,8 @@ TEST(SharedBlocks, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
   EXPECT_FALSE(rung());
 }
 
-TEST(SharedBlocks, FiguresSayWhatThereIs) {
-  SharedBlocks& blocks = SharedBlocks::of_process();
+TEST(SharedBlockRegistry, FiguresSayWhatThereIs) {
+  SharedBlockRegistry& blocks = SharedBlockRegistry::of_process();
   const auto before = blocks.figures();
   std::byte* const data = made_block();
   blocks.count_read(100);
@@ -195,11 +195,11 @@ TEST(SharedBlocks, FiguresSayWhatThereIs) {
   EXPECT_EQ(blocks.figures().bytes, before.bytes);
 }
 
-TEST(SharedBlocks, MoreThanTheMachineHasIsRefused) {
+TEST(SharedBlockRegistry, MoreThanTheMachineHasIsRefused) {
   const auto available = available_memory();
   if (!available) GTEST_SKIP() << "no /proc/meminfo here";
   for (const size_t bytes : {*available, size_t{1} << 50}) {
-    const auto refused = SharedBlocks::of_process().allocate(bytes);
+    const auto refused = SharedBlockRegistry::of_process().allocate(bytes);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().kind(), ErrorKind::kSystem);
     EXPECT_NE(refused.error().message().find(std::to_string(bytes)), std::string::npos)
@@ -207,23 +207,23 @@ TEST(SharedBlocks, MoreThanTheMachineHasIsRefused) {
   }
 }
 
-TEST(SharedBlocks, BeyondTheLimitThereAreNone) {
-  SharedBlocks& blocks = SharedBlocks::of_process();
+TEST(SharedBlockRegistry, BeyondTheLimitThereAreNone) {
+  SharedBlockRegistry& blocks = SharedBlockRegistry::of_process();
   std::vector<std::byte*> all;
-  while (all.size() <= SharedBlocks::kMost) {
+  while (all.size() <= SharedBlockRegistry::kMost) {
     const auto one = blocks.allocate(1);
     ASSERT_TRUE(one.ok()) << one.error().what();
     if (one.value() == nullptr) break;
     all.push_back(one.value());
   }
-  EXPECT_LE(all.size(), SharedBlocks::kMost);
+  EXPECT_LE(all.size(), SharedBlockRegistry::kMost);
   EXPECT_GT(all.size(), 10u);
   release(all.back());
   all.back() = made_block(1);  // there is room for one again
   for (std::byte* one : all) EXPECT_TRUE(release(one));
 }
 
-TEST(SharedBlocks, WithoutDescriptorsThereAreNone) {
+TEST(SharedBlockRegistry, WithoutDescriptorsThereAreNone) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";
 #endif
@@ -231,7 +231,7 @@ TEST(SharedBlocks, WithoutDescriptorsThereAreNone) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit few{3, limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  const auto none = SharedBlocks::of_process().allocate(kBlockBytes);
+  const auto none = SharedBlockRegistry::of_process().allocate(kBlockBytes);
   setrlimit(RLIMIT_NOFILE, &limit);
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none.value(), nullptr);
@@ -248,7 +248,7 @@ bool holds_in_a_child(const Body& body) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST(SharedBlocks, AForkedChildWritesWhatItsParentSees) {
+TEST(SharedBlockRegistry, AForkedChildWritesWhatItsParentSees) {
   std::byte* const data = made_block();
   data[1] = std::byte{1};
   EXPECT_TRUE(holds_in_a_child([&] {
@@ -256,7 +256,7 @@ TEST(SharedBlocks, AForkedChildWritesWhatItsParentSees) {
     data[2] = std::byte{2};
     const bool inherits = find(data, 1) == nullptr;  // nothing to lend: its file is closed
     const bool frees = release(data);
-    std::byte* const own = SharedBlocks::of_process().allocate(kBlockBytes).value();
+    std::byte* const own = SharedBlockRegistry::of_process().allocate(kBlockBytes).value();
     return reads && inherits && frees && own != nullptr && find(own, 1) != nullptr && release(own);
   }));
   EXPECT_EQ(data[2], std::byte{2});
@@ -264,14 +264,14 @@ TEST(SharedBlocks, AForkedChildWritesWhatItsParentSees) {
 }
 
 // Whatever other threads do at the time, a child finds all in order.
-TEST(SharedBlocks, AreInOrderInAChildOfAnyMoment) {
+TEST(SharedBlockRegistry, AreInOrderInAChildOfAnyMoment) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer's malloc does not outlive a fork while another thread is in it";
 #endif
   std::atomic<bool> stop = false;
   std::thread busy([&] {
     while (!stop) {
-      std::byte* const data = SharedBlocks::of_process().allocate(4096).value();
+      std::byte* const data = SharedBlockRegistry::of_process().allocate(4096).value();
       (void)find(data, 1);
       release(data);
     }
@@ -279,7 +279,7 @@ TEST(SharedBlocks, AreInOrderInAChildOfAnyMoment) {
   for (int i = 0; i < 50; ++i)
     EXPECT_TRUE(holds_in_a_child([] {
       alarm(10);
-      std::byte* const own = SharedBlocks::of_process().allocate(4096).value();
+      std::byte* const own = SharedBlockRegistry::of_process().allocate(4096).value();
       return own != nullptr && release(own);
     }));
   stop = true;

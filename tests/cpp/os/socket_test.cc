@@ -27,7 +27,7 @@ TEST(Socket, UnixTellsWhoIsThere) {
   auto listener = listen_unix(unique_name());
   ASSERT_TRUE(listener.ok()) << listener.error().what();
   EXPECT_FALSE(listen_unix(unique_name()).ok());
-  Connecting attempt = connect_unix(unique_name());
+  ConnectAttempt attempt = connect_unix(unique_name());
   ASSERT_FALSE(attempt.failure);
   Fd accepted = accept_connection(listener.value());
   ASSERT_TRUE(accepted);
@@ -40,7 +40,7 @@ TEST(Socket, UnixTellsWhoIsThere) {
 }
 
 TEST(Socket, UnixFailuresTellErrno) {
-  Connecting nobody = connect_unix(unique_name() + "x");
+  ConnectAttempt nobody = connect_unix(unique_name() + "x");
   ASSERT_TRUE(nobody.failure);
   EXPECT_EQ(nobody.failure->errno_value, ECONNREFUSED);
   EXPECT_EQ(connect_unix("no-at-sign").failure->errno_value, EINVAL);
@@ -54,7 +54,7 @@ TEST(Socket, TcpOnAGivenAddress) {
     ASSERT_TRUE(listener.ok()) << listener.error().what();
     auto address = local_address(listener.value());
     ASSERT_TRUE(address.ok());
-    Connecting attempt = connect_tcp(address.value());
+    ConnectAttempt attempt = connect_tcp(address.value());
     ASSERT_FALSE(attempt.failure) << attempt.failure->error.message();
     wait_for(attempt.fd, POLLOUT);
     EXPECT_EQ(connect_result(attempt.fd), 0);

@@ -9,10 +9,10 @@ Range output(int64_t offset, int64_t count) { return {BufferId::kOutput, offset,
 
 TEST(CompiledSchedule, NumbersTheEdgesOfEachPair) {
   Schedule schedule;
-  schedule.steps = {Step::send(output(0, 4), {1, 2}, EdgeMark::kContribution),
-                    Step::send(output(4, 4), {1}, EdgeMark::kContribution),
-                    Step::recv(output(8, 4), 1, EdgeMark::kResult),
-                    Step::recv(output(12, 4), 1, EdgeMark::kResult)};
+  schedule.steps = {Step::send(output(0, 4), {1, 2}, EdgeKind::kContribution),
+                    Step::send(output(4, 4), {1}, EdgeKind::kContribution),
+                    Step::recv(output(8, 4), 1, EdgeKind::kResult),
+                    Step::recv(output(12, 4), 1, EdgeKind::kResult)};
   const auto compiled = compile(schedule, 100);
   EXPECT_EQ(compiled->steps[0].out[0].edge, 0u);
   EXPECT_EQ(compiled->steps[0].out[1].edge, 0u);
@@ -24,8 +24,8 @@ TEST(CompiledSchedule, NumbersTheEdgesOfEachPair) {
 
 TEST(CompiledSchedule, CutsSegmentsAndKeepsOneForNothing) {
   Schedule schedule;
-  schedule.steps = {Step::recv(output(0, 250), 1, EdgeMark::kResult),
-                    Step::recv(output(250, 0), 1, EdgeMark::kResult)};
+  schedule.steps = {Step::recv(output(0, 250), 1, EdgeKind::kResult),
+                    Step::recv(output(250, 0), 1, EdgeKind::kResult)};
   const auto compiled = compile(schedule, 100);
   EXPECT_EQ(compiled->steps[0].segments, 3);
   EXPECT_EQ(compiled->segment_end(compiled->steps[0], 2), 250);
@@ -34,10 +34,10 @@ TEST(CompiledSchedule, CutsSegmentsAndKeepsOneForNothing) {
 
 TEST(CompiledSchedule, OverwritingWaitsForTheSendToBeOver) {
   Schedule schedule;
-  schedule.steps = {Step::send(output(0, 10), {1}, EdgeMark::kContribution),
-                    Step::recv(output(0, 10), 1, EdgeMark::kResult),
-                    Step::send(output(5, 5), {2}, EdgeMark::kRelay),
-                    Step::recv(output(20, 5), 2, EdgeMark::kRelay)};
+  schedule.steps = {Step::send(output(0, 10), {1}, EdgeKind::kContribution),
+                    Step::recv(output(0, 10), 1, EdgeKind::kResult),
+                    Step::send(output(5, 5), {2}, EdgeKind::kRelay),
+                    Step::recv(output(20, 5), 2, EdgeKind::kRelay)};
   const auto compiled = compile(schedule, 100);
   ASSERT_EQ(compiled->steps[1].after.size(), 1u);
   EXPECT_TRUE(compiled->steps[1].after[0].finished);
@@ -49,10 +49,10 @@ TEST(CompiledSchedule, OverwritingWaitsForTheSendToBeOver) {
 
 TEST(CompiledSchedule, WhatWasOverwrittenWholeNeedNotBeWaitedFor) {
   Schedule schedule;
-  schedule.steps = {Step::send(output(0, 10), {1}, EdgeMark::kContribution),
-                    Step::send(output(8, 10), {2}, EdgeMark::kContribution),
-                    Step::recv(output(0, 10), 1, EdgeMark::kResult),
-                    Step::recv(output(0, 18), 2, EdgeMark::kResult)};
+  schedule.steps = {Step::send(output(0, 10), {1}, EdgeKind::kContribution),
+                    Step::send(output(8, 10), {2}, EdgeKind::kContribution),
+                    Step::recv(output(0, 10), 1, EdgeKind::kResult),
+                    Step::recv(output(0, 18), 2, EdgeKind::kResult)};
   const auto compiled = compile(schedule, 100);
   std::vector<int> on;
   for (const Dependency& one : compiled->steps[3].after) on.push_back(one.on);

@@ -42,7 +42,7 @@ Compared compare(const Algorithm& algorithm, Collective kind, const Topology& to
   wanted.topology = topology.hosts.size() > 1 ? topology : Topology();
   wanted.forced_algorithm = algorithm.name;
   wanted.segment_bytes = kSegmentBytes;
-  WalkRequest request;
+  SimulationRequest request;
   request.algorithm = &algorithm;
   request.kind = kind;
   request.shape.size = size;
@@ -52,9 +52,8 @@ Compared compare(const Algorithm& algorithm, Collective kind, const Topology& to
   request.topology = topology;
   request.costs = usual_costs(rate, std::chrono::microseconds(30));
   request.most_messages = 20000;
-  const CostQuestion question{kind, static_cast<double>(4 * wanted.count),
-                              CostLayout(size, wanted.topology, root), request.costs,
-                              kSegmentBytes};
+  const CostQuery question{kind, static_cast<double>(4 * wanted.count),
+                           CostLayout(size, wanted.topology, root), request.costs, kSegmentBytes};
   return {seconds(walk(request).value().time), seconds(algorithm.cost(question))};
 }
 

@@ -17,8 +17,8 @@ using std::chrono::microseconds;
 constexpr int64_t kWalkSegment = 252 * 1024;
 
 // Of float32, with the segments that the planner takes.
-WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
-                    int64_t count) {
+SimulationRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
+                          int64_t count) {
   PlanRequest wanted;
   wanted.kind = kind;
   wanted.reduce_op = ReduceOp::kSum;
@@ -27,7 +27,7 @@ WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int
   wanted.forced_algorithm = algorithm;
   wanted.segment_bytes = kWalkSegment;
   const Plan plan = make_plan(wanted).value();
-  WalkRequest out;
+  SimulationRequest out;
   out.algorithm = find_algorithm(algorithm);
   out.kind = kind;
   out.shape.size = size;
@@ -39,9 +39,9 @@ WalkRequest walk_of(const std::string& algorithm, Collective kind, int size, int
 }
 
 TEST(CostWalk, ABroadcastToOneTakesAMessage) {
-  WalkRequest request = walk_of("tree", Collective::kBroadcast, 2, 1, 1000);
+  SimulationRequest request = walk_of("tree", Collective::kBroadcast, 2, 1, 1000);
   const LinkCosts& link = request.costs.between;
-  const Walked walked = walk(request).value();
+  const SimulationResult walked = walk(request).value();
   EXPECT_EQ(walked.time, 2 * end_time(link, 4000) + link.latency + line_time(link, 4000));
   EXPECT_EQ(walked.messages, 1);
   EXPECT_EQ(walked.bytes_between, 4000);
@@ -50,8 +50,8 @@ TEST(CostWalk, ABroadcastToOneTakesAMessage) {
 
 TEST(CostWalk, ARingIsBoundByItsLines) {
   constexpr int64_t kCount = int64_t{1} << 24;
-  WalkRequest request = walk_of("ring", Collective::kAllreduce, 16, 4, kCount);
-  const Walked walked = walk(request).value();
+  SimulationRequest request = walk_of("ring", Collective::kAllreduce, 16, 4, kCount);
+  const SimulationResult walked = walk(request).value();
   const double line = 2.0 * 15 / 16 * kCount * 4 / request.costs.between.bytes_per_second;
   EXPECT_GT(seconds(walked.time), line);
   EXPECT_LT(seconds(walked.time), 1.03 * line);
@@ -62,7 +62,7 @@ TEST(CostWalk, ARingIsBoundByItsLines) {
 }
 
 TEST(CostWalk, OneRankNeedsNothing) {
-  const Walked walked = walk(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
+  const SimulationResult walked = walk(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
   EXPECT_EQ(walked.time, Duration(0));
   EXPECT_EQ(walked.messages, 0);
 }
@@ -72,8 +72,8 @@ TEST(CostWalk, EverySchedulesEnds) {
     for (const Collective kind : algorithm.collectives())
       for (const int size : {1, 2, 3, 5, 8, 13})
         for (const int64_t count : {0, 7, 400000}) {
-          WalkRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
-          const Walked walked = walk(request).value();
+          SimulationRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
+          const SimulationResult walked = walk(request).value();
           EXPECT_EQ(walked.time > Duration(0), size > 1)
               << algorithm.name << " " << collective_name(kind) << " of " << size;
         }
@@ -85,10 +85,11 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
     for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(8, 2), {12, 4}, {16, 1}, {24, 8}})
         for (const int64_t count : {48, 48000, 480003}) {
-          WalkRequest request = walk_of(std::string(algorithm.name), kind, size, per_host, count);
-          const Walked few = walk(request).value();
+          SimulationRequest request =
+              walk_of(std::string(algorithm.name), kind, size, per_host, count);
+          const SimulationResult few = walk(request).value();
           request.every_rank = true;
-          const Walked all = walk(request).value();
+          const SimulationResult all = walk(request).value();
           const std::string what =
               std::string(algorithm.name) + " " + std::string(collective_name(kind)) + " of " +
               std::to_string(size) + " by " + std::to_string(per_host) + " x " +
@@ -103,13 +104,13 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
 // those of its host as well, whose line they share.
 TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
   constexpr int kSize = 4096;
-  WalkRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
-  const Walked together = walk(request).value();
+  SimulationRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
+  const SimulationResult together = walk(request).value();
   std::vector<std::vector<int>> dealt(kSize / 8);
   for (int rank = 0; rank < kSize; ++rank)
     dealt[static_cast<size_t>(rank) % dealt.size()].push_back(rank);
   request.topology = Topology::from_hosts(dealt, kSize);
-  const Walked apart = walk(request).value();
+  const SimulationResult apart = walk(request).value();
   EXPECT_EQ(apart.ranks, 1);
   EXPECT_EQ(apart.messages, together.messages);
   EXPECT_EQ(apart.bytes_between, 8 * together.bytes_between);
@@ -120,7 +121,8 @@ TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
 }
 
 TEST(CostWalk, ManyThousandSteps) {
-  const Walked ring = walk(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
+  const SimulationResult ring =
+      walk(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
   EXPECT_EQ(ring.ranks, 8);
   EXPECT_EQ(ring.messages, int64_t{4096} * 8190);
 #ifndef RINGDIST_SANITIZED
@@ -133,7 +135,7 @@ TEST(CostWalk, ManyThousandSteps) {
         std::tuple("recursive_doubling", Collective::kAllreduce, 1000),
         std::tuple("dissemination", Collective::kBarrier, 0)}) {
     const auto one = Clock::now();
-    const Walked walked = walk(walk_of(algorithm, kind, 4096, 8, count)).value();
+    const SimulationResult walked = walk(walk_of(algorithm, kind, 4096, 8, count)).value();
     EXPECT_GT(walked.time, Duration(0));
     RecordProperty(std::string(algorithm) + "_" + std::string(collective_name(kind)) + "_ms",
                    static_cast<int>(seconds(Clock::now() - one) * 1000));
@@ -148,11 +150,11 @@ TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
                                         {"one_shot", Collective::kAllreduce},
                                         {"hierarchical", Collective::kAllreduce},
                                         {"tree", Collective::kBroadcast}}) {
-    WalkRequest request = walk_of(algorithm, kind, 8, 4, int64_t{1} << 24);
-    const Walked all = walk(request).value();
+    SimulationRequest request = walk_of(algorithm, kind, 8, 4, int64_t{1} << 24);
+    const SimulationResult all = walk(request).value();
     EXPECT_EQ(all.joined, 1);
     request.most_messages = all.messages / 4;
-    const Walked few = walk(request).value();
+    const SimulationResult few = walk(request).value();
     EXPECT_GT(few.joined, 1) << algorithm;
     EXPECT_EQ(few.messages, all.messages) << algorithm;
     EXPECT_EQ(few.bytes_between, all.bytes_between) << algorithm;
@@ -163,7 +165,7 @@ TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
 }
 
 TEST(CostWalk, WhatIsTooMuchIsRefused) {
-  WalkRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
+  SimulationRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
   request.every_rank = true;
   const auto walked = walk(request);
   ASSERT_FALSE(walked.ok());

@@ -57,14 +57,14 @@ TEST(Likeness, LooksAtPeersCountsAndKinds) {
     out.steps.push_back(std::move(step));
     return out;
   };
-  const Schedule one = with(Step::send(ten, {3}, EdgeMark::kResult));
+  const Schedule one = with(Step::send(ten, {3}, EdgeKind::kResult));
   const auto send = [&](int64_t offset, int64_t count, int to) {
-    return with(Step::send({BufferId::kOutput, offset, count}, {to}, EdgeMark::kResult));
+    return with(Step::send({BufferId::kOutput, offset, count}, {to}, EdgeKind::kResult));
   };
   EXPECT_TRUE(are_alike(one, send(70, 11, 1), 2, 4));
   EXPECT_FALSE(are_alike(one, send(0, 12, 1), 2, 4));
   EXPECT_FALSE(are_alike(one, send(0, 10, 2), 2, 4));
-  EXPECT_FALSE(are_alike(one, with(Step::recv(ten, 1, EdgeMark::kResult)), 2, 4));
+  EXPECT_FALSE(are_alike(one, with(Step::recv(ten, 1, EdgeKind::kResult)), 2, 4));
   EXPECT_FALSE(are_alike(one, Schedule(), 2, 4));
 }
 

@@ -76,7 +76,7 @@ TEST(Plan, HierarchicalBetweenHosts) {
   wanted.layout_deterministic = true;
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.layout_deterministic = false;
-  wanted.coding_loss = CodingLoss::kElements;
+  wanted.coding_loss = CompressionLoss::kElements;
   EXPECT_EQ(chosen(wanted), "hierarchical_direct");
 }
 
@@ -173,11 +173,12 @@ TEST(Plan, FewStepsForSmallAllreduces) {
   wanted.reduce_op = ReduceOp::kAvg;
   EXPECT_EQ(chosen(wanted), "one_shot");
   wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 16);
-  for (const auto& [coding, forced, algorithm] : {std::tuple{CodingLoss::kNothing, "", "direct"},
-                                                  {CodingLoss::kElements, "", "direct"},
-                                                  {CodingLoss::kBlocks, "", "direct"},
-                                                  {CodingLoss::kNothing, "one_shot", "direct"},
-                                                  {CodingLoss::kNothing, "ring", "ring"}}) {
+  for (const auto& [coding, forced, algorithm] :
+       {std::tuple{CompressionLoss::kNothing, "", "direct"},
+        {CompressionLoss::kElements, "", "direct"},
+        {CompressionLoss::kBlocks, "", "direct"},
+        {CompressionLoss::kNothing, "one_shot", "direct"},
+        {CompressionLoss::kNothing, "ring", "ring"}}) {
     wanted.coding_loss = coding;
     wanted.forced_algorithm = forced;
     EXPECT_EQ(chosen(wanted), algorithm);
@@ -267,14 +268,14 @@ TEST(Plan, AveragesOfIntegersAreAddedUpByOneRank) {
 // shares a block's loss is encoded twice, however many ranks there are.
 TEST(Plan, CodecsThatRoundElementsGoRound) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
-  for (const auto& [coding, algorithm] : {std::pair{CodingLoss::kNothing, "ring"},
-                                          {CodingLoss::kElements, "ring"},
-                                          {CodingLoss::kBlocks, "direct"}}) {
+  for (const auto& [coding, algorithm] : {std::pair{CompressionLoss::kNothing, "ring"},
+                                          {CompressionLoss::kElements, "ring"},
+                                          {CompressionLoss::kBlocks, "direct"}}) {
     wanted.coding_loss = coding;
     EXPECT_EQ(chosen(wanted), algorithm);
   }
   wanted.count = 1000;
-  wanted.coding_loss = CodingLoss::kElements;
+  wanted.coding_loss = CompressionLoss::kElements;
   EXPECT_EQ(chosen(wanted), "direct");
 }
 

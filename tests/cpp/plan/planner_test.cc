@@ -9,8 +9,8 @@ namespace {
 
 PlannerOptions options() { return {1, 4, "", false, 258048}; }
 
-Request allreduce(int64_t count) {
-  Request out;
+OpSpec allreduce(int64_t count) {
+  OpSpec out;
   out.kind = Collective::kAllreduce;
   out.dtype = DType::kFloat32;
   out.reduce_op = ReduceOp::kSum;
@@ -18,20 +18,20 @@ Request allreduce(int64_t count) {
   return out;
 }
 
-std::shared_ptr<const BlockMap> one_part_of(int64_t count, const char* codec) {
-  auto out = std::make_shared<BlockMap>();
+std::shared_ptr<const CodecMap> one_part_of(int64_t count, const char* codec) {
+  auto out = std::make_shared<CodecMap>();
   out->parts.push_back({0, count, parse_codec_pair(codec, 4).value(), nullptr});
   return out;
 }
 
 TEST(Planner, CompilesOncePerShapeAndPlan) {
   Planner planner(options());
-  const Request request = allreduce(1000);
+  const OpSpec request = allreduce(1000);
   const Plan plan = planner.plan(request).value();
   const auto schedule = planner.schedule(request, plan);
   EXPECT_EQ(planner.schedule(request, plan), schedule);
   EXPECT_NE(planner.schedule(allreduce(1001), plan), schedule);
-  Request coded = allreduce(1000);
+  OpSpec coded = allreduce(1000);
   coded.blocks = one_part_of(1000, "int8");
   EXPECT_NE(planner.schedule(coded, planner.plan(coded).value()), schedule);
 }
@@ -39,7 +39,7 @@ TEST(Planner, CompilesOncePerShapeAndPlan) {
 // What is found by its hash is what would have been planned.
 TEST(Planner, PreparesAsItPlans) {
   Planner planner(options());
-  std::vector<Request> requests(6, allreduce(1000));
+  std::vector<OpSpec> requests(6, allreduce(1000));
   requests[1].dtype = DType::kInt64;
   requests[2].reduce_op = ReduceOp::kMax;
   requests[3].count = 1001;
@@ -48,7 +48,7 @@ TEST(Planner, PreparesAsItPlans) {
   requests.push_back(requests[5]);
   requests[6].root = 2;
   for (int round = 0; round < 2; ++round)
-    for (const Request& request : requests) {
+    for (const OpSpec& request : requests) {
       const PreparedPlan prepared = planner.prepare(request).value();
       const Plan plan = planner.plan(request).value();
       EXPECT_EQ(prepared.plan.hash(), plan.hash());
@@ -60,7 +60,7 @@ TEST(Planner, PreparesAsItPlans) {
 // An op of a device is planned alike, told from the host's, and has no schedule here.
 TEST(Planner, TellsDevicesFromTheHost) {
   Planner planner(options());
-  Request request = allreduce(1000);
+  OpSpec request = allreduce(1000);
   const PreparedPlan host = planner.prepare(request).value();
   request.on_device = true;
   for (int round = 0; round < 2; ++round) {
@@ -77,13 +77,13 @@ TEST(Planner, TellsDevicesFromTheHost) {
 
 TEST(Planner, PreparesWhatItKeepsNothingOf) {
   Planner planner(options());
-  Request coded = allreduce(1000);
+  OpSpec coded = allreduce(1000);
   EXPECT_EQ(planner.prepare(coded).value().fingerprint.codec_id(), 0);
   coded.blocks = one_part_of(1000, "int8");
   EXPECT_NE(planner.prepare(coded).value().fingerprint.codec_id(), 0);
-  Request message;
+  OpSpec message;
   message.kind = Collective::kPointToPoint;
-  message.endpoint = Endpoint{0, 7, true};
+  message.endpoint = Envelope{0, 7, true};
   message.count = 5;
   EXPECT_EQ(planner.prepare(message).value().schedule, nullptr);
   Planner tiny({1, 4, "", false, 1});
@@ -92,7 +92,7 @@ TEST(Planner, PreparesWhatItKeepsNothingOf) {
 
 TEST(Planner, KeepsNoScheduleOfPartsThatDiffer) {
   Planner planner(options());
-  Request request;
+  OpSpec request;
   request.kind = Collective::kAllgather;
   request.count = 3;
   request.output_parts = {1, 2, 3, 4};
@@ -102,21 +102,21 @@ TEST(Planner, KeepsNoScheduleOfPartsThatDiffer) {
 
 TEST(Planner, AFingerprintTellsWhatRanksMustShare) {
   const Planner planner(options());
-  const auto print = [&](const Request& request) {
+  const auto print = [&](const OpSpec& request) {
     return fingerprint_of(request, planner.plan(request).value());
   };
   const Fingerprint plain = print(allreduce(1000));
   EXPECT_EQ(plain, print(allreduce(1000)));
   EXPECT_NE(plain, print(allreduce(1001)));
-  Request request = allreduce(1000);
+  OpSpec request = allreduce(1000);
   request.blocks = one_part_of(1000, "int8");
   const Fingerprint coded = print(request);
   EXPECT_NE(coded.plan, plain.plan);
   EXPECT_EQ(coded.codec_id(), parse_codec("int8").value()->wire_id());
-  Request state = allreduce(1000);
+  OpSpec state = allreduce(1000);
   state.of_state = true;
   EXPECT_EQ(print(state).root, Fingerprint::kOfState);
-  Request parts;
+  OpSpec parts;
   parts.kind = Collective::kAlltoall;
   parts.count = 7;
   EXPECT_EQ(print(parts).count, Fingerprint::kPerEdge);
@@ -128,13 +128,13 @@ TEST(Planner, RefusesWhatCannotBePlanned) {
   const auto refused = Planner(wanted).plan(allreduce(10));
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message().find("2 bytes holds no element"), std::string::npos);
-  Request message = allreduce(10);
+  OpSpec message = allreduce(10);
   message.kind = Collective::kPointToPoint;
-  message.endpoint = Endpoint{0, 5, true};
+  message.endpoint = Envelope{0, 5, true};
   const auto too_long = Planner(wanted).plan(message);
   ASSERT_FALSE(too_long.ok());
   EXPECT_NE(too_long.error().message().find("segment_bytes: 2"), std::string::npos);
-  Request integers = allreduce(10);
+  OpSpec integers = allreduce(10);
   integers.dtype = DType::kInt32;
   integers.blocks = one_part_of(10, "int8");
   const auto uncoded = Planner(options()).plan(integers);
@@ -144,10 +144,10 @@ TEST(Planner, RefusesWhatCannotBePlanned) {
 
 TEST(Planner, AMessageIsOneStep) {
   const Planner planner(options());
-  Request request = allreduce(200'000);
+  OpSpec request = allreduce(200'000);
   request.kind = Collective::kPointToPoint;
   for (const bool sends : {true, false}) {
-    request.endpoint = Endpoint{sends ? 3 : Endpoint::kAnySource, 5, sends};
+    request.endpoint = Envelope{sends ? 3 : Envelope::kAnySource, 5, sends};
     const Plan plan = planner.plan(request).value();
     const auto schedule = message_schedule(request, plan, 3);
     ASSERT_EQ(schedule->steps.size(), 1u);

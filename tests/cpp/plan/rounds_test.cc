@@ -42,8 +42,8 @@ TEST(Rounds, ATree) {
   EXPECT_EQ(arrows(found[0]), (Arrows{{0, 4}, {0, 2}, {0, 1}}));
   EXPECT_EQ(arrows(found[1]), (Arrows{{2, 3}, {4, 6}, {4, 5}}));
   EXPECT_EQ(arrows(found[2]), (Arrows{{6, 7}}));
-  EXPECT_EQ(found[0].messages[0].mark, EdgeMark::kResult);
-  EXPECT_EQ(found[1].messages[0].mark, EdgeMark::kRelay);
+  EXPECT_EQ(found[0].messages[0].mark, EdgeKind::kResult);
+  EXPECT_EQ(found[1].messages[0].mark, EdgeKind::kRelay);
   EXPECT_EQ(found[0].messages_between, 1);
   EXPECT_EQ(found[0].messages_inside, 2);
   EXPECT_EQ(found[0].elements_inside, 200);
@@ -74,8 +74,8 @@ TEST(Rounds, DirectAnswersInTheSecond) {
   const auto found = rounds("direct", Collective::kAllreduce, shape(3, 3), 3);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].messages.size(), 6u);
-  EXPECT_EQ(found[0].messages[0].mark, EdgeMark::kContribution);
-  EXPECT_EQ(found[1].messages[0].mark, EdgeMark::kResult);
+  EXPECT_EQ(found[0].messages[0].mark, EdgeKind::kContribution);
+  EXPECT_EQ(found[1].messages[0].mark, EdgeKind::kResult);
 }
 
 TEST(Rounds, OneRankSendsNothing) {
@@ -90,14 +90,14 @@ TEST(Rounds, HoldWhatAWalkSends) {
         const std::string what = std::string(algorithm.name) + " " +
                                  std::string(collective_name(kind)) + " of " + std::to_string(size);
         const Topology topology = test::runs_of_ranks(size, per_host);
-        WalkRequest request;
+        SimulationRequest request;
         request.algorithm = &algorithm;
         request.kind = kind;
         request.shape = shape(size, 4800);
         request.segment_count = 1 << 20;
         request.topology = topology;
         request.costs = usual_costs(1e9, std::chrono::microseconds(50));
-        const Walked walked = walk(request).value();
+        const SimulationResult walked = walk(request).value();
         for (const int shown : {0, 64}) {
           const auto found = rounds_of(algorithm, kind, shape(size, 4800), topology, shown).value();
           Round sum;

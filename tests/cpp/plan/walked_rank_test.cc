@@ -11,8 +11,8 @@ namespace {
 Range walked_range(int64_t offset, int64_t count) { return {BufferId::kOutput, offset, count}; }
 
 // What it sends and consumes, as "out" * 100 + segment, and its negative.
-std::vector<int64_t> work_of(WalkedRank& rank) {
-  std::vector<WalkedRank::Done> done;
+std::vector<int64_t> work_of(SimulatedRank& rank) {
+  std::vector<SimulatedRank::Done> done;
   while (rank.work(done)) continue;
   std::vector<int64_t> out;
   for (const auto& one : done)
@@ -20,10 +20,10 @@ std::vector<int64_t> work_of(WalkedRank& rank) {
   return out;
 }
 
-TEST(WalkedRank, RelaysWhatHasCome) {
+TEST(SimulatedRank, RelaysWhatHasCome) {
   Schedule schedule;
   schedule.steps = {Step::relay(walked_range(0, 25), 1, {2, 3})};
-  WalkedRank rank(*compile(schedule, 10), 8);
+  SimulatedRank rank(*compile(schedule, 10), 8);
   EXPECT_TRUE(work_of(rank).empty());
   rank.arrived(rank.find_in(1, 0));
   EXPECT_EQ(work_of(rank), (std::vector<int64_t>{-100, 100, 200}));
@@ -41,11 +41,11 @@ TEST(WalkedRank, RelaysWhatHasCome) {
   EXPECT_EQ(rank.find_in(1, 1), -1);
 }
 
-TEST(WalkedRank, OverwritesWhatHasLeft) {
+TEST(SimulatedRank, OverwritesWhatHasLeft) {
   Schedule schedule;
-  schedule.steps = {Step::send(walked_range(0, 10), {1}, EdgeMark::kContribution),
-                    Step::recv(walked_range(0, 10), 1, EdgeMark::kResult)};
-  WalkedRank rank(*compile(schedule, 10), 8);
+  schedule.steps = {Step::send(walked_range(0, 10), {1}, EdgeKind::kContribution),
+                    Step::recv(walked_range(0, 10), 1, EdgeKind::kResult)};
+  SimulatedRank rank(*compile(schedule, 10), 8);
   EXPECT_EQ(work_of(rank), (std::vector<int64_t>{100}));
   rank.arrived(0);
   EXPECT_TRUE(work_of(rank).empty());
@@ -54,11 +54,11 @@ TEST(WalkedRank, OverwritesWhatHasLeft) {
   EXPECT_TRUE(rank.ended());
 }
 
-TEST(WalkedRank, SendsNoMoreThanItsWindow) {
+TEST(SimulatedRank, SendsNoMoreThanItsWindow) {
   Schedule schedule;
-  schedule.steps = {Step::send(walked_range(0, 50), {1}, EdgeMark::kResult),
-                    Step::recv(walked_range(50, 10), 2, EdgeMark::kResult)};
-  WalkedRank rank(*compile(schedule, 10), 2);
+  schedule.steps = {Step::send(walked_range(0, 50), {1}, EdgeKind::kResult),
+                    Step::recv(walked_range(50, 10), 2, EdgeKind::kResult)};
+  SimulatedRank rank(*compile(schedule, 10), 2);
   EXPECT_EQ(work_of(rank), (std::vector<int64_t>{100, 101}));
   rank.consumed(0);
   EXPECT_EQ(work_of(rank), (std::vector<int64_t>{102}));

@@ -54,16 +54,16 @@ class Bypassing : public testing::Test {
       done.insert(std::string(what));
     });
   }
-  BypassingStore store_{connection(shared_, true),
-                        [this]() -> Result<std::shared_ptr<Store>> {
-                          ++opened_;
-                          if (refuses_) return Error(ErrorKind::kSystem, "no connection");
-                          return connection(own_, false);
-                        },
-                        [this](std::function<void()> task) {
-                          if (!drops_) threads_.emplace_back(std::move(task));
-                        },
-                        kHeldAfter};
+  FallbackStore store_{connection(shared_, true),
+                       [this]() -> Result<std::shared_ptr<Store>> {
+                         ++opened_;
+                         if (refuses_) return Error(ErrorKind::kSystem, "no connection");
+                         return connection(own_, false);
+                       },
+                       [this](std::function<void()> task) {
+                         if (!drops_) threads_.emplace_back(std::move(task));
+                       },
+                       kHeldAfter};
 };
 
 std::vector<std::byte> word(char letter) { return {std::byte(letter)}; }

@@ -10,12 +10,12 @@
 namespace ringdist {
 namespace {
 
-Patience soon(int milliseconds = 5000) {
-  return Patience(Clock::now() + std::chrono::milliseconds(milliseconds));
+CancellableDeadline soon(int milliseconds = 5000) {
+  return CancellableDeadline(Clock::now() + std::chrono::milliseconds(milliseconds));
 }
 
-Entry entry_of(int rank) {
-  Entry out;
+RankInfo entry_of(int rank) {
+  RankInfo out;
   out.wire_version = 1;
   out.context_id = 100 + rank;
   out.nonce = rank == 0 ? 77 : 0;
@@ -36,22 +36,22 @@ std::vector<std::unique_ptr<Rendezvous>> three(std::shared_ptr<Store> store) {
   return out;
 }
 
-TEST(Entry, RoundTripsAndRefusesTruncation) {
+TEST(RankInfo, RoundTripsAndRefusesTruncation) {
   const auto bytes = entry_of(1).encode();
-  const auto back = Entry::decode(bytes, 1);
+  const auto back = RankInfo::decode(bytes, 1);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->context_id, 101u);
   EXPECT_EQ(back->transports, entry_of(1).transports);
   EXPECT_EQ(back->costs.constants, entry_of(1).costs.constants);
   EXPECT_EQ(back->costs.file, "/etc/costs.json");
   for (size_t n = 0; n < bytes.size(); ++n)
-    EXPECT_FALSE(Entry::decode(ConstBytes(bytes).first(n), 1)) << n;
+    EXPECT_FALSE(RankInfo::decode(ConstBytes(bytes).first(n), 1)) << n;
 }
 
 // An older one may be shorter, a newer one anything.
-TEST(Entry, OfAnotherVersionHasThatAlone) {
+TEST(RankInfo, OfAnotherVersionHasThatAlone) {
   const auto bytes = entry_of(1).encode();
-  const auto other = Entry::decode(ConstBytes(bytes).first(40), 2);
+  const auto other = RankInfo::decode(ConstBytes(bytes).first(40), 2);
   ASSERT_TRUE(other);
   EXPECT_EQ(other->wire_version, 1);
   EXPECT_EQ(other->context_id, 0u);
@@ -62,7 +62,7 @@ TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {
   for (int incarnation = 0; incarnation < 3; ++incarnation) {
     auto ranks = three(store);
     for (int rank = 0; rank < 3; ++rank) {
-      Entry mine = entry_of(rank);
+      RankInfo mine = entry_of(rank);
       mine.nonce += static_cast<uint64_t>(rank == 0 ? incarnation : 0);
       ASSERT_FALSE(ranks[rank]->publish(mine));
     }
@@ -85,7 +85,7 @@ TEST(Rendezvous, NamesWhoDidNotCome) {
 TEST(Rendezvous, NamesWhatDiffers) {
   auto ranks = three(std::make_shared<MapStore>());
   for (int rank = 0; rank < 3; ++rank) {
-    Entry mine = entry_of(rank);
+    RankInfo mine = entry_of(rank);
     if (rank == 2) mine.options_hash = 5;
     mine.options = rank == 2 ? "algorithm=direct" : "algorithm=ring";
     ASSERT_FALSE(ranks[rank]->publish(mine));
@@ -101,7 +101,7 @@ TEST(Rendezvous, NamesWhatDiffers) {
 TEST(Rendezvous, NamesFilesOfOtherCosts) {
   auto ranks = three(std::make_shared<MapStore>());
   for (int rank = 0; rank < 3; ++rank) {
-    Entry mine = entry_of(rank);
+    RankInfo mine = entry_of(rank);
     if (rank == 1) mine.costs = {};  // takes rank 0's
     if (rank == 2) {
       mine.costs.file = "/home/other.json";
@@ -125,7 +125,7 @@ TEST(Rendezvous, NamesFilesOfOtherCosts) {
 TEST(Rendezvous, FilesOfTheSameCostsAreAlike) {
   auto ranks = three(std::make_shared<MapStore>());
   for (int rank = 0; rank < 3; ++rank) {
-    Entry mine = entry_of(rank);
+    RankInfo mine = entry_of(rank);
     mine.costs.file += std::to_string(rank);
     ASSERT_FALSE(ranks[rank]->publish(mine));
   }
@@ -164,7 +164,7 @@ TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
 TEST(Rendezvous, HostsAreProven) {
   for (bool answers : {true, false}) {
     auto ranks = three(std::make_shared<MapStore>());
-    std::vector<Entry> entries;
+    std::vector<RankInfo> entries;
     for (int rank = 0; rank < 3; ++rank) {
       entries.push_back(entry_of(rank));
       ASSERT_FALSE(ranks[rank]->publish(entries.back()));
@@ -172,11 +172,11 @@ TEST(Rendezvous, HostsAreProven) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 3; ++rank)
       threads.emplace_back([&, rank] {
-        const auto prove = [&](const Entry&) {
+        const auto prove = [&](const RankInfo&) {
           return answers ? Error() : Error(ErrorKind::kPeerLost, "no answer");
         };
         auto topology = ranks[rank]->agree_on_hosts(
-            entries, prove, [](const Entry&) { return Error(); }, soon());
+            entries, prove, [](const RankInfo&) { return Error(); }, soon());
         ASSERT_TRUE(topology.ok()) << topology.error().what();
         EXPECT_EQ(topology.value().hosts.size(), answers ? 2u : 3u);
         EXPECT_EQ(topology.value().same_host(0, 1), answers);
@@ -188,29 +188,31 @@ TEST(Rendezvous, HostsAreProven) {
 // The list of a dead process never comes: who waits for it must learn of the death.
 TEST(Rendezvous, ALostAskerEndsTheWait) {
   auto ranks = three(std::make_shared<MapStore>());
-  std::vector<Entry> entries;
+  std::vector<RankInfo> entries;
   for (int rank = 0; rank < 3; ++rank) {
     entries.push_back(entry_of(rank));
     ASSERT_FALSE(ranks[rank]->publish(entries.back()));
   }
-  const auto lost = [](const Entry& entry) {
+  const auto lost = [](const RankInfo& entry) {
     return entry.context_id == 100 ? Error(ErrorKind::kPeerLost, "it died") : Error();
   };
-  const Error error =
-      ranks[1]->agree_on_hosts(entries, [](const Entry&) { return Error(); }, lost, soon()).error();
+  const Error error = ranks[1]
+                          ->agree_on_hosts(
+                              entries, [](const RankInfo&) { return Error(); }, lost, soon())
+                          .error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 
-Entry reached_at(int rank) {
-  Entry out = entry_of(rank);
+RankInfo reached_at(int rank) {
+  RankInfo out = entry_of(rank);
   out.tcp_address = "10.0.0." + std::to_string(rank) + ":9";
   out.transports = {{"shm", {std::byte(rank)}}, {"ucx", {std::byte(rank), std::byte{9}}}};
   return out;
 }
 
-Error nobody_is_lost(const Entry&) { return {}; }
+Error nobody_is_lost(const RankInfo&) { return {}; }
 
 TEST(Rendezvous, AddressesAreExchanged) {
   const auto ranks = three(std::make_shared<MapStore>());
@@ -235,13 +237,13 @@ TEST(Rendezvous, WhoWaitsForAddressesHearsThatTheyDoNotCome) {
   const auto ranks = three(std::make_shared<MapStore>());
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank]->publish(entry_of(rank)));
   auto entries = ranks[0]->collect(soon()).value();
-  const auto error_of = [&](const std::function<Error(const Entry&)>& lost, int milliseconds) {
+  const auto error_of = [&](const std::function<Error(const RankInfo&)>& lost, int milliseconds) {
     return ranks[0]->exchange(reached_at(0), entries, lost, soon(milliseconds));
   };
   const Error late = error_of(nobody_is_lost, 50);
   EXPECT_EQ(late.kind(), ErrorKind::kTimeout);
   EXPECT_EQ(late.ranks(), (std::vector<int>{1, 2}));
-  const auto second_died = [](const Entry& entry) {
+  const auto second_died = [](const RankInfo& entry) {
     return entry.context_id == 102 ? Error(ErrorKind::kPeerLost, "it died") : Error();
   };
   EXPECT_EQ(error_of(second_died, 5000).ranks(), std::vector<int>{2});

@@ -32,7 +32,7 @@ CodecPtr codec_of(std::string_view spec) {
 }
 
 Memory encode(const Codec& codec, std::span<const float> in, DType dtype, ResidualSpan residual,
-              CodingSeed seed) {
+              CodecSeed seed) {
   constexpr std::byte kGuard{0x5a};
   constexpr size_t kGuards = 16;
   const size_t most = codec.max_bytes(static_cast<int64_t>(in.size()), dtype);
@@ -44,7 +44,7 @@ Memory encode(const Codec& codec, std::span<const float> in, DType dtype, Residu
   return {out.begin(), out.end()};
 }
 
-Floats decode(const Codec& codec, const Memory& bytes, DType dtype, CodingSeed seed, size_t count) {
+Floats decode(const Codec& codec, const Memory& bytes, DType dtype, CodecSeed seed, size_t count) {
   Floats out(count, -7.0f);
   const Result<size_t> used = codec.decode(bytes, dtype, seed, false, out);
   EXPECT_EQ(used.ok() ? used.value() : 0, bytes.size());

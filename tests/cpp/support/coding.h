@@ -26,10 +26,10 @@ CodecPtr codec_of(std::string_view spec);
 
 // The bytes that encode() used, after checks that it stayed within max_bytes() and its buffers.
 Memory encode(const Codec& codec, std::span<const float> in, DType dtype, ResidualSpan residual,
-              CodingSeed seed);
+              CodecSeed seed);
 
 // What `bytes` decode to, after checks that all of them were used.
-Floats decode(const Codec& codec, const Memory& bytes, DType dtype, CodingSeed seed, size_t count);
+Floats decode(const Codec& codec, const Memory& bytes, DType dtype, CodecSeed seed, size_t count);
 
 // Elements as gradients are: normal, of another size in each run of 64, one in eight of these zero;
 // rounded to `dtype`.

@@ -18,7 +18,7 @@
 namespace ringdist {
 
 // What a compressed allreduce may differ in.
-struct CodedCase {
+struct CompressedCase {
   std::string codec;
   const char* algorithm = "direct";
   int size = 3;
@@ -26,8 +26,8 @@ struct CodedCase {
   ReduceOp op = ReduceOp::kSum;
 };
 
-inline std::string coded_case_name(const testing::TestParamInfo<CodedCase>& info) {
-  const CodedCase& c = info.param;
+inline std::string coded_case_name(const testing::TestParamInfo<CompressedCase>& info) {
+  const CompressedCase& c = info.param;
   std::string out = c.codec + "_" + c.algorithm + "_" + std::to_string(c.size) + "_" +
                     std::string(dtype_name(c.dtype)) + "_" + std::string(reduce_op_name(c.op));
   for (char& letter : out)
@@ -60,10 +60,10 @@ class Tensor {
 };
 
 // Three parameters: the codec under test, one uncompressed, the codec again.
-inline std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, int64_t count,
+inline std::shared_ptr<CodecMap> make_map(const std::string& codec, int size, int64_t count,
                                           std::vector<float>* residual,
                                           std::vector<float>* next = nullptr) {
-  auto map = std::make_shared<BlockMap>();
+  auto map = std::make_shared<CodecMap>();
   const CodecPair pair = parse_codec_pair(codec, size).value();
   const CodecPair plain = parse_codec_pair("none", size).value();
   for (const auto& [length, codecs] :
@@ -76,9 +76,9 @@ inline std::shared_ptr<BlockMap> make_map(const std::string& codec, int size, in
 }
 
 // One parameter.
-inline std::shared_ptr<BlockMap> whole_map(const std::string& codec, int size, int64_t count,
+inline std::shared_ptr<CodecMap> whole_map(const std::string& codec, int size, int64_t count,
                                            float* residual = nullptr) {
-  auto map = std::make_shared<BlockMap>();
+  auto map = std::make_shared<CodecMap>();
   map->parts.push_back({0, count, parse_codec_pair(codec, size).value(), residual});
   return map;
 }

@@ -12,7 +12,7 @@ namespace ringdist::test {
 namespace {
 
 constexpr size_t kHeader = 5;
-constexpr CodingSeed kSeed{1, 2};
+constexpr CodecSeed kSeed{1, 2};
 
 CodecPtr find(uint8_t wire_id, size_t example, bool rotated) {
   for (const CodecRow& row : codecs()) {

@@ -134,14 +134,14 @@ static std::vector<Call> copy_of(gpu::CallSpan<Call> calls) {
   return {calls.begin(), calls.end()};
 }
 
-Error FakeCuda::encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls,
+Error FakeCuda::encode(gpu::KernelCodec coding, gpu::CallSpan<gpu::EncodeCall> calls,
                        gpu::Stream stream) {
   ++launches_;
   return push("encode", stream,
               {{}, [coding, all = copy_of(calls)] { host_kernels::encode(coding, all); }});
 }
 
-Error FakeCuda::decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls,
+Error FakeCuda::decode(gpu::KernelCodec coding, gpu::CallSpan<gpu::DecodeCall> calls,
                        gpu::Stream stream) {
   ++launches_;
   return push("decode", stream,

@@ -70,9 +70,9 @@ class FakeCuda final : public gpu::CudaApi {
   Error call(gpu::Stream stream, std::function<void()> fn) override;
   Error hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) override;
   Error tell(gpu::Stream stream, uint32_t* flag, uint32_t value) override;
-  Error encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls,
+  Error encode(gpu::KernelCodec coding, gpu::CallSpan<gpu::EncodeCall> calls,
                gpu::Stream stream) override;
-  Error decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls,
+  Error decode(gpu::KernelCodec coding, gpu::CallSpan<gpu::DecodeCall> calls,
                gpu::Stream stream) override;
   Error reduce(const gpu::ReduceCall& call, gpu::Stream stream) override;
   Error run(gpu::CallSpan<gpu::Elements> calls, gpu::Stream stream) override;

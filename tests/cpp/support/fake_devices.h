@@ -32,20 +32,20 @@ class FakeDevices {
   }
   // On a stream of its own.
   OpRequest on_device(OpRequest request) {
-    request.place = DevicePlace{0, streams.make()};
+    request.place = DeviceStream{0, streams.make()};
     return request;
   }
-  MakeRunner maker(By by) {
+  MakeDeviceRunner maker(By by) {
     // One that cannot be pinned is enough: then no rank has boxes.
     if (by == By::kApart) cuda.fail_next("pin");
     if (by == By::kOneQueue) streams.share_queues();
-    return [this, by](RunnerGroup& group) -> Result<std::unique_ptr<Runner>> {
-      std::shared_ptr<gpu::Way> way;
+    return [this, by](RunnerDelegate& group) -> Result<std::unique_ptr<DeviceRunner>> {
+      std::shared_ptr<gpu::DevicePath> way;
       if (by == By::kNccl)
-        way = std::make_shared<gpu::NcclWay>(cuda, nccl, group);
+        way = std::make_shared<gpu::NcclPath>(cuda, nccl, group);
       else
-        way = std::make_shared<gpu::HostWay>(cuda, group);
-      return std::unique_ptr<Runner>(
+        way = std::make_shared<gpu::HostPath>(cuda, group);
+      return std::unique_ptr<DeviceRunner>(
           std::make_unique<gpu::StreamRunner>(cuda, watch_, std::move(way)));
     };
   }
@@ -62,7 +62,7 @@ class FakeDevices {
     }
   }
 
-  const std::shared_ptr<gpu::EventWatch> watch_ = std::make_shared<gpu::EventWatch>(cuda);
+  const std::shared_ptr<gpu::EventWatcher> watch_ = std::make_shared<gpu::EventWatcher>(cuda);
   std::atomic<bool> stops_{false};
   std::thread thread_;
 };

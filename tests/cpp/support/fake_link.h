@@ -1,6 +1,6 @@
 // The way between the devices of a test's ranks, by streams that are not there
 // (support/fake_streams.h): a stream goes on when all messages of an exchange have met, and checks
-// that they are alike. One FakeWire for all ranks, a FakeLink for each.
+// that they are alike. One FakeNetworkModel for all ranks, a FakeLink for each.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace ringdist {
 
-class FakeWire {
+class FakeNetworkModel {
  public:
   struct Part {
     int peer;
@@ -45,7 +45,7 @@ class FakeWire {
     ASSERT_EQ(from.size, to.size);
     ASSERT_EQ(from.varying.size(), to.varying.size());
     std::memcpy(to.data, from.data, from.size);
-    for (const gpu::Varying& one : to.varying) spoil(to.data + one.at, one.room);
+    for (const gpu::VariablePart& one : to.varying) spoil(to.data + one.at, one.room);
     part->moved = other->moved = true;
   }
   bool empty() const {
@@ -69,9 +69,9 @@ class FakeWire {
   Waiting receives_;
 };
 
-class FakeLink final : public gpu::Link {
+class FakeLink final : public gpu::DeviceLink {
  public:
-  FakeLink(FakeWire& wire, FakeStreams& streams, int rank)
+  FakeLink(FakeNetworkModel& wire, FakeStreams& streams, int rank)
       : wire_(wire), streams_(streams), rank_(rank) {}
 
   Error begin() override {
@@ -99,16 +99,17 @@ class FakeLink final : public gpu::Link {
   }
 
  private:
-  using Parts = std::vector<std::shared_ptr<FakeWire::Part>>;
+  using Parts = std::vector<std::shared_ptr<FakeNetworkModel::Part>>;
 
   Error add(int peer, bool sends, const gpu::DeviceBytes& message, gpu::Stream stream) {
     EXPECT_GT(message.size, 0u);
     stream_ = stream;
-    parts_.push_back(std::make_shared<FakeWire::Part>(FakeWire::Part{peer, sends, message}));
+    parts_.push_back(
+        std::make_shared<FakeNetworkModel::Part>(FakeNetworkModel::Part{peer, sends, message}));
     return {};
   }
 
-  FakeWire& wire_;
+  FakeNetworkModel& wire_;
   FakeStreams& streams_;
   const int rank_;
   gpu::Stream stream_ = nullptr;

@@ -1,5 +1,5 @@
-// The group of a Runner (engine/runner.h), by itself: host ops are kept for the test to end, and
-// what others give in an exchange is made up.
+// The group of a DeviceRunner (engine/runner.h), by itself: host ops are kept for the test to end,
+// and what others give in an exchange is made up.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace ringdist {
 
-class FakeRunnerGroup final : public RunnerGroup {
+class FakeRunnerDelegate final : public RunnerDelegate {
  public:
   using Exchanged = std::vector<std::vector<std::byte>>;
   struct Started {
@@ -19,7 +19,7 @@ class FakeRunnerGroup final : public RunnerGroup {
     std::function<void(Error)> ended;
   };
 
-  FakeRunnerGroup(int rank, int size) : rank_(rank), size_(size) {}
+  FakeRunnerDelegate(int rank, int size) : rank_(rank), size_(size) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -30,7 +30,7 @@ class FakeRunnerGroup final : public RunnerGroup {
     if (others) others(out);
     return out;
   }
-  Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override { return memory; }
+  Result<std::shared_ptr<GroupSharedMemory>> share(size_t, TimePoint) override { return memory; }
   void stay_near(const std::string& address) override { near.push_back(address); }
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override {
     if (fails) return fails;
@@ -42,7 +42,7 @@ class FakeRunnerGroup final : public RunnerGroup {
   Error fails;                             // all calls
   std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
   std::vector<Started> started;
-  std::shared_ptr<CommonMemory> memory;
+  std::shared_ptr<GroupSharedMemory> memory;
   std::vector<std::string> near;  // what stay_near() was called with
 
  private:

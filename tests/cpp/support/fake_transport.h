@@ -20,7 +20,7 @@ class FakeTransport final : public Transport {
   };
 
   // `on_sent` is told of each send's end.
-  explicit FakeTransport(std::function<void(Ticket)> on_sent) : on_sent_(std::move(on_sent)) {}
+  explicit FakeTransport(std::function<void(SendId)> on_sent) : on_sent_(std::move(on_sent)) {}
 
   std::map<ContextId, std::deque<Message>> sent;
   bool ends_sends = true;
@@ -29,7 +29,7 @@ class FakeTransport final : public Transport {
 
   // Of all sends so far, as a transport does whose receiver has got them.
   void end_sends() {
-    for (const Ticket ticket : std::exchange(held_, {})) on_sent_(ticket);
+    for (const SendId ticket : std::exchange(held_, {})) on_sent_(ticket);
   }
   size_t held() const { return held_.size(); }
   int reserved() const { return reserved_; }  // and not committed
@@ -39,7 +39,7 @@ class FakeTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId) const override { return reaches_all; }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, Ticket ticket) override {
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override {
     if (takes_no_memory) return;
     sent[peer].push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
     if (ticket == kNoTicket) return;
@@ -50,9 +50,10 @@ class FakeTransport final : public Transport {
     ++reserved_;
     return Bytes(memory_).first(bytes);
   }
-  void commit(Bytes reserved, size_t used, std::span<const Outgoing> to) override {
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override {
     --reserved_;
-    for (const Outgoing& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
+    for (const OutgoingMessage& out : to)
+      send(out.peer, out.header, reserved.first(used), out.ticket);
   }
   bool progress() override { return false; }
   int event_fd() const override { return -1; }
@@ -63,9 +64,9 @@ class FakeTransport final : public Transport {
   void close() override { end_sends(); }
 
  private:
-  const std::function<void(Ticket)> on_sent_;
+  const std::function<void(SendId)> on_sent_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(size_t{1} << 18);
-  std::vector<Ticket> held_;
+  std::vector<SendId> held_;
   int reserved_ = 0;
 };
 

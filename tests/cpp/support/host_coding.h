@@ -14,7 +14,8 @@ namespace ringdist {
 using Coded = std::vector<uint8_t>;
 
 template <typename Coder, bool kRotated = false>
-Coded encode_on_host(Coder coder, const Floats& in, gpu::Owed owed = {}, gpu::Seed seed = {}) {
+Coded encode_on_host(Coder coder, const Floats& in, gpu::ResidualPointers owed = {},
+                     gpu::Seed seed = {}) {
   const auto count = static_cast<int64_t>(in.size());
   const auto tail = static_cast<int>(count % Coder::kCount);
   const int64_t bytes =

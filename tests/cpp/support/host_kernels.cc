@@ -18,8 +18,8 @@ namespace ringdist::host_kernels {
 namespace {
 
 // Calls run(coder) with the Coder of a code.
-template <typename Run>
-void with_coder(gpu::Coding coding, Run run) {
+template <typename RotationRun>
+void with_coder(gpu::KernelCodec coding, RotationRun run) {
   switch (coding.code) {
     case gpu::Code::kHalf:
       return run(gpu::Round16Coder<rounding16::Half>());
@@ -57,7 +57,7 @@ void launch(Coder coder, gpu::CallSpan<Call> calls) {
 }
 
 template <typename Call>
-void launch_any(gpu::Coding coding, gpu::CallSpan<Call> calls) {
+void launch_any(gpu::KernelCodec coding, gpu::CallSpan<Call> calls) {
   if (coding.code == gpu::Code::kLossless) {
     HostLauncher launcher;
     for (const Call& call : calls) gpu::launch_lossless(launcher, coding.dtype, call);
@@ -78,9 +78,13 @@ void for_each_element(const Body& body) {
 
 }  // namespace
 
-void encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls) { launch_any(coding, calls); }
+void encode(gpu::KernelCodec coding, gpu::CallSpan<gpu::EncodeCall> calls) {
+  launch_any(coding, calls);
+}
 
-void decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls) { launch_any(coding, calls); }
+void decode(gpu::KernelCodec coding, gpu::CallSpan<gpu::DecodeCall> calls) {
+  launch_any(coding, calls);
+}
 
 void reduce(const gpu::ReduceCall& call) {
   const ReduceLoop loop = reduce_loop(call.dtype, call.op, static_cast<size_t>(call.count));

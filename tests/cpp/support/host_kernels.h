@@ -6,8 +6,8 @@
 
 namespace ringdist::host_kernels {
 
-void encode(gpu::Coding coding, gpu::CallSpan<gpu::EncodeCall> calls);
-void decode(gpu::Coding coding, gpu::CallSpan<gpu::DecodeCall> calls);
+void encode(gpu::KernelCodec coding, gpu::CallSpan<gpu::EncodeCall> calls);
+void decode(gpu::KernelCodec coding, gpu::CallSpan<gpu::DecodeCall> calls);
 void reduce(const gpu::ReduceCall& call);
 void run(gpu::CallSpan<gpu::Elements> calls);
 inline void run(const gpu::Elements& call) { run(gpu::CallSpan<gpu::Elements>(&call, 1)); }

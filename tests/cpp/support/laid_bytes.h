@@ -13,13 +13,13 @@ namespace ringdist {
 class LaidBytes {
  public:
   LaidBytes(const std::vector<std::byte>& bytes, bool shared) {
-    if (shared) block_ = SharedBlocks::of_process().allocate(bytes.size() + 1).value();
+    if (shared) block_ = SharedBlockRegistry::of_process().allocate(bytes.size() + 1).value();
     if (!block_) kept_ = bytes;
     if (block_) std::ranges::copy(bytes, block_);
     bytes_ = {block_ ? block_ : kept_.data(), bytes.size()};
   }
   ~LaidBytes() {
-    if (block_) SharedBlocks::of_process().free(block_);
+    if (block_) SharedBlockRegistry::of_process().free(block_);
   }
   LaidBytes(const LaidBytes&) = delete;
   ConstBytes bytes() const { return bytes_; }

@@ -21,7 +21,7 @@
 
 namespace ringdist {
 
-class NegotiatorRank final : public NegotiatorHost {
+class NegotiatorRank final : public NegotiatorDelegate {
  public:
   struct Letter {
     int to;
@@ -34,7 +34,7 @@ class NegotiatorRank final : public NegotiatorHost {
   void send(int rank, std::vector<std::byte> letter) override {
     outbox.push_back({rank, std::move(letter)});
   }
-  void run(const std::vector<CallTable::Agreed>& batch) override {
+  void run(const std::vector<ResponseCache::AgreedCall>& batch) override {
     std::string line = "run";
     for (const auto& [entry, last] : batch) {
       line += " " + entry->name + "=" + entry->description.words;

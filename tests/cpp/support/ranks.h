@@ -26,7 +26,7 @@ struct RanksOptions {
   Milliseconds timeout{20000};
   // A rank's way to the store that all share.
   std::function<std::shared_ptr<Store>(int rank, std::shared_ptr<Store>)> store;
-  std::function<MakeRunner(int rank)> make_runner;  // null: no rank has devices
+  std::function<MakeDeviceRunner(int rank)> make_runner;  // null: no rank has devices
 };
 
 inline RanksOptions of_size(int size) {

@@ -16,19 +16,19 @@ class SendEnds {
   using Done = std::function<void(const Error&)>;
 
   // To be given to the transport; `done` is called once.
-  Ticket begin(Done done) {
+  SendId begin(Done done) {
     open_.emplace(++last_, std::move(done));
     return last_;
   }
-  void end(Ticket ticket, const Error& error) {
+  void end(SendId ticket, const Error& error) {
     const auto entry = open_.extract(ticket);
     ASSERT_FALSE(entry.empty()) << "a send that was not begun, or that had ended";
     entry.mapped()(error);
   }
 
  private:
-  std::map<Ticket, Done> open_;
-  Ticket last_ = kNoTicket;
+  std::map<SendId, Done> open_;
+  SendId last_ = kNoTicket;
 };
 
 }  // namespace ringdist

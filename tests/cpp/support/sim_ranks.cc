@@ -15,7 +15,7 @@ constexpr auto kSimTick = Milliseconds(50);
 
 }  // namespace
 
-struct SimRanks::Rank final : LaneHost {
+struct SimRanks::Rank final : DispatcherDelegate {
   Rank(SimRanks& of, int rank) : group(of), rank(rank) {
     EXPECT_TRUE(token.take());
     const SimRanksOptions& options = of.options_;
@@ -31,7 +31,7 @@ struct SimRanks::Rank final : LaneHost {
   }
 
   void form(const Topology& topology) {
-    Membership members;
+    GroupDescriptor members;
     members.nonce = kSimNonce;
     members.rank = rank;
     members.topology = topology;
@@ -41,7 +41,7 @@ struct SimRanks::Rank final : LaneHost {
     GroupConfig config;
     config.name = "simulated";
     config.early_window = group.options_.early_segments * group.options_.segment_bytes;
-    seat = std::make_shared<Seat>(executor, rank, members.size(), config);
+    seat = std::make_shared<GroupSlot>(executor, rank, members.size(), config);
     executor.add(seat);
     executor.form(seat, members);
   }
@@ -55,12 +55,12 @@ struct SimRanks::Rank final : LaneHost {
   SimRanks& group;
   const int rank;
   Statistics statistics;
-  Token token;
-  Executor executor{statistics, group.options_.memory, token, *this};
+  ProgressLock token;
+  Dispatcher executor{statistics, group.options_.memory, token, *this};
   std::unique_ptr<SimTransport> transport;
   Planner planner{{rank, static_cast<int>(group.options_.hosts.size()), group.options_.algorithm,
                    false, group.options_.segment_bytes}};
-  std::shared_ptr<Seat> seat;
+  std::shared_ptr<GroupSlot> seat;
   std::shared_ptr<Op> op;
   Outcome outcome;
 };

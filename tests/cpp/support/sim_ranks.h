@@ -1,4 +1,4 @@
-// A group whose ranks are Executors over a simulated network: no threads, no Contexts, no control
+// A group whose ranks are Dispatchers over a simulated network: no threads, no Contexts, no control
 // plane, and a virtual clock, so that one thread runs hundreds of them, alike every time.
 //
 // An op's work on a rank takes no virtual time but that of its messages (network/costs.h). What
@@ -22,7 +22,7 @@ struct SimRanksOptions {
   SimOptions network;
   std::string algorithm;  // "": the planner's choice
   int64_t segment_bytes = 252 * 1024;
-  int64_t early_segments = EarlyCredit::kSegments;  // of each pair's credit
+  int64_t early_segments = EagerCredit::kSegments;  // of each pair's credit
   int64_t memory = int64_t{64} << 20;               // of promises, each rank
   Duration timeout = std::chrono::minutes(5);       // of ops, in virtual time
 };

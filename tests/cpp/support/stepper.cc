@@ -29,7 +29,7 @@ void Stepper::on_lane(int rank, const std::function<void()>& task) {
 bool Stepper::turn(int rank) {
   bool any = false;
   on_lane(rank, [&] {
-    Lane& lane = ranks_.context(rank).lane();
+    ProgressEngine& lane = ranks_.context(rank).lane();
     lane.executor().set_now(now_);
     any = let_through(ranks_.network(), ranks_.context(rank).id()) > 0;
     lane.find_transport("local")->progress();

@@ -96,7 +96,7 @@ struct End {
   int rank;
   size_t step;
   int64_t count;
-  EdgeMark mark;
+  EdgeKind mark;
   bool any_final = false;  // a relay takes final values from the owner and from another relay
 };
 
@@ -125,7 +125,7 @@ Pairs collect(const std::vector<Schedule>& schedules) {
 
 std::string edge_problem(const End& send, const End& receive) {
   const bool fits = receive.any_final
-                        ? send.mark == EdgeMark::kResult || send.mark == EdgeMark::kRelay
+                        ? send.mark == EdgeKind::kResult || send.mark == EdgeKind::kRelay
                         : send.mark == receive.mark;
   if (send.count == receive.count && fits) return "";
   return "rank " + std::to_string(send.rank) + " step " + std::to_string(send.step) + " sends " +

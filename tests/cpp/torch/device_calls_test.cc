@@ -1,5 +1,5 @@
-// Calls with tensors of a device, from the CallRunner to its Works: order of streams, results that
-// go back, Futures, refusals. The device is torch/test_device.h; its runner doubles values.
+// Calls with tensors of a device, from the CallSubmitter to its Works: order of streams, results
+// that go back, Futures, refusals. The device is torch/test_device.h; its runner doubles values.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,13 +31,13 @@ class DeviceCalls : public testing::Test {
     communicator_.reset();
     context_->shutdown();
   }
-  void make(MakeRunner make_runner, c10::DeviceType devices = test::kTestDevice) {
+  void make(MakeDeviceRunner make_runner, c10::DeviceType devices = test::kTestDevice) {
     CommunicatorOptions options;
     options.name = "alone";
     options.members = {0};
     options.make_runner = std::move(make_runner);
     communicator_ = Communicator::create(context_, std::move(options)).value();
-    runner_ = std::make_shared<CallRunner>(communicator_, devices);
+    runner_ = std::make_shared<CallSubmitter>(communicator_, devices);
   }
   void make() { make(test::make_doubling_runner); }
   WorkPtr allreduce(const Tensors& tensors, const c10d::AllreduceOptions& opts = {}) {
@@ -57,7 +57,7 @@ class DeviceCalls : public testing::Test {
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Communicator> communicator_;
-  std::shared_ptr<CallRunner> runner_;
+  std::shared_ptr<CallSubmitter> runner_;
 };
 
 TEST_F(DeviceCalls, OrderStreamsAndBlockNobody) {

@@ -1,4 +1,4 @@
-// A Runner whose ops double what they are given, on a stream of the test's device.
+// A DeviceRunner whose ops double what they are given, on a stream of the test's device.
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,9 @@ class DoublingWork final : public DeviceWork {
   const Flag done_;
 };
 
-class DoublingRunner final : public Runner {
+class DoublingRunner final : public DeviceRunner {
  public:
-  Error prepare(const DevicePlace&, const Request&, TimePoint) override { return {}; }
+  Error prepare(const DeviceStream&, const OpSpec&, TimePoint) override { return {}; }
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
                                             std::function<void(Error)> ended) override {
     const Flag ready = make_flag(), done = make_flag();
@@ -47,15 +47,17 @@ class DoublingRunner final : public Runner {
                                  }});
     return std::shared_ptr<DeviceWork>(std::make_shared<DoublingWork>(done));
   }
-  Result<MakeRunner> split(const std::vector<int>&, TimePoint) override { return MakeRunner(); }
+  Result<MakeDeviceRunner> split(const std::vector<int>&, TimePoint) override {
+    return MakeDeviceRunner();
+  }
   void abort() override {}
 
  private:
   void* const own_ = device_streams().make();
 };
 
-inline Result<std::unique_ptr<Runner>> make_doubling_runner(RunnerGroup&) {
-  return std::unique_ptr<Runner>(std::make_unique<DoublingRunner>());
+inline Result<std::unique_ptr<DeviceRunner>> make_doubling_runner(RunnerDelegate&) {
+  return std::unique_ptr<DeviceRunner>(std::make_unique<DoublingRunner>());
 }
 
 }  // namespace ringdist::test

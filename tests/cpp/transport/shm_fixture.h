@@ -22,7 +22,7 @@ inline bool readable(const Transport& transport, int milliseconds) {
 
 inline constexpr auto kDeadline = std::chrono::seconds(20);
 
-struct End final : Receiver {
+struct End final : TransportDelegate {
   ContextId id = random_id();
   SendEnds sends;  // the transport tells it of ends until it is gone
   std::unique_ptr<Transport> transport;
@@ -44,7 +44,7 @@ struct End final : Receiver {
     if (reading) reading(payload);
     got.emplace_back(payload.bytes().begin(), payload.bytes().end());
   }
-  void on_sent(Ticket ticket, const Error& error) override { sends.end(ticket, error); }
+  void on_sent(SendId ticket, const Error& error) override { sends.end(ticket, error); }
   void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
     lost.emplace_back(peer, cause);
   }
@@ -52,9 +52,9 @@ struct End final : Receiver {
   void knows(End& other) {
     ASSERT_FALSE(transport->add_peer(other.id, other.transport->address()));
   }
-  Ticket send(End& to, ConstBytes payload) {
+  SendId send(End& to, ConstBytes payload) {
     static const int kHeader = 7;
-    const Ticket ticket = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
+    const SendId ticket = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
     transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload, ticket);
     return ticket;
   }

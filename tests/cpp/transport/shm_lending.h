@@ -20,10 +20,10 @@ inline constexpr size_t kPart = 100'000;
 class Tensor {
  public:
   explicit Tensor(int value = 0, size_t bytes = kBytes) : bytes_(bytes) {
-    data_ = SharedBlocks::of_process().allocate(bytes).value();
+    data_ = SharedBlockRegistry::of_process().allocate(bytes).value();
     fill(value);
   }
-  ~Tensor() { EXPECT_TRUE(SharedBlocks::of_process().free(data_)); }
+  ~Tensor() { EXPECT_TRUE(SharedBlockRegistry::of_process().free(data_)); }
   Tensor(const Tensor&) = delete;
 
   void fill(int value) { std::ranges::fill(all(), static_cast<std::byte>(value)); }
@@ -35,7 +35,7 @@ class Tensor {
   std::byte* data_;
 };
 
-inline uint64_t read_in_place() { return SharedBlocks::of_process().figures().bytes_read; }
+inline uint64_t read_in_place() { return SharedBlockRegistry::of_process().figures().bytes_read; }
 
 // Mappings of shared tensors in this process: one of its owner, one of each reader here.
 inline int mapped() {

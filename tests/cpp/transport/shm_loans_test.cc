@@ -131,7 +131,7 @@ TEST(ShmLoans, WithdrawnBeforeTheyAreReadDoNotCount) {
   connect(a, b);
   Tensor tensor(1);
   lend(a, b, tensor);
-  const Ticket ticket = a.send(b, tensor.part());
+  const SendId ticket = a.send(b, tensor.part());
   a.send(b, tensor.part());
   std::vector<bool> held;
   b.reading = [&](const Payload& payload) { held.push_back(payload.held()); };
@@ -147,7 +147,7 @@ TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
   connect(a, b);
   Tensor tensor(1);
   lend(a, b, tensor);
-  const Ticket ticket = a.send(b, tensor.part());
+  const SendId ticket = a.send(b, tensor.part());
   bool held_before = false;
   bool held_after = true;
   b.reading = [&](const Payload& payload) {
@@ -171,8 +171,8 @@ TEST(ShmLoans, WithdrawnWhileTheyWaitAreNotSent) {
   for (size_t i = 0; i < shm::kSlots; ++i) a.send(b, fill);
   a.sent = 0;
   const auto usual = numbered(kPart, 2);
-  const Ticket lent = a.send(b, tensor.part());
-  const Ticket copied = a.send(b, usual);
+  const SendId lent = a.send(b, tensor.part());
+  const SendId copied = a.send(b, usual);
   a.send(b, fill);
   a.transport->withdraw(b.id, lent);
   a.transport->withdraw(b.id, copied);
@@ -322,7 +322,7 @@ TEST(ShmLoans, AForkedChildTakesNothingBack) {
   if (child == 0) {
     tensor.fill(8);
     a.reset();
-    SharedBlocks::of_process().free(tensor.all().data());
+    SharedBlockRegistry::of_process().free(tensor.all().data());
     _exit(0);
   }
   int status = -1;

@@ -33,7 +33,7 @@ class Stranger {
     ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
   // Over the connection for loans of a link that was greeted.
-  bool lend(const shm::LoanNote& note, const Fd* file) {
+  bool lend(const shm::ExportMessage& note, const Fd* file) {
     return shm::send_note(loans_, note, file);
   }
   Error open_loans(ContextId from, uint32_t index) {
@@ -49,10 +49,10 @@ class Stranger {
   void hang_up_loans() { loans_.reset(); }
   bool loans_are_refused() { return is_closed(loans_); }
   const Fd& file() const { return file_; }
-  shm::Ring& ring() { return reinterpret_cast<shm::Segment*>(mapping_.data())->rings[0]; }
+  shm::Ring& ring() { return reinterpret_cast<shm::ShmSegment*>(mapping_.data())->rings[0]; }
   // What is answered to a loan.
-  std::optional<shm::LoanWord> answer() {
-    std::optional<shm::LoanWord> word;
+  std::optional<shm::ExportMessageType> answer() {
+    std::optional<shm::ExportMessageType> word;
     EXPECT_TRUE(together({&target_}, [&] {
       auto heard = shm::receive_note(loans_);
       if (heard.ok() && heard.value()) word = heard.value()->note.word;
@@ -63,14 +63,14 @@ class Stranger {
   bool is_refused() { return is_closed(socket_); }
   // Once its greeting was answered: whether what it sends is read.
   bool is_read() {
-    std::optional<shm::Greeted> answer;
+    std::optional<shm::ReceivedHello> answer;
     EXPECT_TRUE(together({&target_}, [&] {
       auto got = shm::receive_hello(socket_, id_, /*reads=*/false);
       if (got.ok() && got.value()) answer = std::move(got.value());
       return answer.has_value();
     }));
     if (!answer) return false;
-    const auto* front = reinterpret_cast<const shm::Front*>(answer->segment.data());
+    const auto* front = reinterpret_cast<const shm::ControlBlock*>(answer->segment.data());
     return (front->consumed[answer->hello.index].value.look() & shm::kLast) == 0;
   }
   ContextId id() const { return id_; }
@@ -120,7 +120,7 @@ TEST(ShmStrangers, KeepNobodyOut) {
     if (child == 0) {
       const bool other = setgid(65534) == 0 && setuid(65534) == 0;
       const auto address = a.transport->address();
-      const Connecting attempt =
+      const ConnectAttempt attempt =
           connect_unix({reinterpret_cast<const char*>(address.data()), address.size()});
       std::byte byte;
       pollfd entry{attempt.fd.get(), POLLIN, 0};
@@ -172,12 +172,12 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
 }
 
 TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
-  using shm::LoanWord;
-  for (const shm::LoanNote& wrong :
-       {shm::LoanNote{.word = LoanWord::kTaken, .loan = 1},
-        shm::LoanNote{.word = LoanWord{9}, .loan = 1},
-        shm::LoanNote{.word = LoanWord::kLend, .loan = 1 << 16},
-        shm::LoanNote{.magic = 1, .word = LoanWord::kLend, .loan = 1}}) {
+  using shm::ExportMessageType;
+  for (const shm::ExportMessage& wrong :
+       {shm::ExportMessage{.word = ExportMessageType::kTaken, .loan = 1},
+        shm::ExportMessage{.word = ExportMessageType{9}, .loan = 1},
+        shm::ExportMessage{.word = ExportMessageType::kLend, .loan = 1 << 16},
+        shm::ExportMessage{.magic = 1, .word = ExportMessageType::kLend, .loan = 1}}) {
     End a;
     Stranger stranger(a);
     stranger.become_lender();
@@ -194,8 +194,8 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
     End a;
     Stranger stranger(a);
     stranger.become_lender();
-    ASSERT_TRUE(
-        stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
+    ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+                              &stranger.file()));
     const auto say = [&](uint64_t at, int number) {
       shm::Slot& slot = stranger.ring().slots[number];
       slot.header = shm::kLent | sizeof(int);
@@ -203,7 +203,7 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
       slot.payload_at = shm::place_in_loan(7, at);
       stranger.ring().published.value.show(number + 1);
     };
-    ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+    ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
     say(0, 0);
     ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
     say(offset, 1);
@@ -219,8 +219,9 @@ TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
   stranger.become_lender();
   const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
-  ASSERT_TRUE(stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &file));
-  EXPECT_EQ(stranger.answer(), shm::LoanWord::kRefused);
+  ASSERT_TRUE(
+      stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096}, &file));
+  EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kRefused);
   EXPECT_TRUE(a.lost.empty());
 }
 
@@ -239,9 +240,9 @@ TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
   ASSERT_FALSE(another.open_loans(stranger.id(), 0));
   EXPECT_TRUE(another.loans_are_refused()) << "a second one";
   EXPECT_TRUE(a.lost.empty());
-  ASSERT_TRUE(
-      stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
-  EXPECT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+                            &stranger.file()));
+  EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
 }
 
 // What came over it is named by messages until they have been read.
@@ -249,9 +250,9 @@ TEST(ShmStrangers, LoansOutliveTheirConnection) {
   End a;
   Stranger stranger(a);
   stranger.become_lender();
-  ASSERT_TRUE(
-      stranger.lend({.word = shm::LoanWord::kLend, .loan = 7, .bytes = 4096}, &stranger.file()));
-  ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+                            &stranger.file()));
+  ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
   const auto say = [&](uint32_t loan, int number) {
     shm::Slot& slot = stranger.ring().slots[number];
     slot.header = shm::kLent | sizeof(int);
@@ -264,9 +265,9 @@ TEST(ShmStrangers, LoansOutliveTheirConnection) {
   say(7, 0);
   ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
   ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
-  ASSERT_TRUE(
-      stranger.lend({.word = shm::LoanWord::kLend, .loan = 8, .bytes = 4096}, &stranger.file()));
-  ASSERT_EQ(stranger.answer(), shm::LoanWord::kTaken);
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 8, .bytes = 4096},
+                            &stranger.file()));
+  ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
   say(8, 1);
   ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 2; }));
   EXPECT_TRUE(a.lost.empty());

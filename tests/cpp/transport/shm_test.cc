@@ -85,7 +85,7 @@ TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
                          }))
         << "after " << i;
     std::ranges::fill(*space, static_cast<std::byte>(i));
-    const Outgoing to[] = {
+    const OutgoingMessage to[] = {
         {stuck.id, bytes, a.sends.begin([&](const Error& error) { done += !error; })},
         {b.id, bytes}};
     a.transport->commit(*space, space->size(), to);
@@ -147,7 +147,7 @@ TEST(Shm, CommittedAndSentMessagesKeepTheirOrder) {
     auto space = a.transport->reserve(100'000);
     ASSERT_TRUE(space) << "after " << i;
     std::ranges::fill(*space, static_cast<std::byte>(i));
-    const Outgoing to[] = {
+    const OutgoingMessage to[] = {
         {b.id, bytes, a.sends.begin([&](const Error& error) { a.sent += !error; })}};
     a.transport->commit(*space, space->size(), to);
   }

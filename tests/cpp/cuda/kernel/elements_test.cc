@@ -66,7 +66,8 @@ TEST_F(CudaElements, ContributeAddsWhatIsOwed) {
       const Floats in = values();
       Floats owed = values(), expected = values(), sum = expected;
       add_contribution(expected, first, in, feedback ? std::span<float>(owed) : std::span<float>());
-      const gpu::Owed device = feedback ? gpu::Owed{owed.data(), owed.data()} : gpu::Owed{};
+      const gpu::ResidualPointers device =
+          feedback ? gpu::ResidualPointers{owed.data(), owed.data()} : gpu::ResidualPointers{};
       host_kernels::run(gpu::Contribute{in.data(), device, first, sum.data(), kWhole});
       EXPECT_TRUE(same_but_for_nans(sum, expected));
     }
@@ -79,8 +80,8 @@ TEST_F(CudaElements, KeepLossIsThatOfTheOwner) {
     const Floats left = expected;  // what encoding left
     const float* const before = raw ? owed.data() : left.data();
     add_loss({before, expected.data(), kCount}, /*keep=*/!raw, 3.0f, sum, stored);
-    host_kernels::run(
-        gpu::KeepLoss{{owed.data(), owes.data()}, raw, 3.0f, sum.data(), stored.data(), kWhole});
+    host_kernels::run(gpu::WriteResidual{
+        {owed.data(), owes.data()}, raw, 3.0f, sum.data(), stored.data(), kWhole});
     EXPECT_TRUE(same_but_for_nans(owes, expected)) << raw;
   }
 }
@@ -90,14 +91,14 @@ TEST_F(CudaElements, NothingIsPaidOfASilentPart) {
   const uint32_t awake = 0;
   const Floats zeros(kCount), owed = values();
   Floats owes(kCount, 7.0f), out(kCount, 7.0f);
-  const gpu::Owed residual{owed.data(), owes.data(), &awake};
+  const gpu::ResidualPointers residual{owed.data(), owes.data(), &awake};
   host_kernels::run(gpu::Write{DType::kFloat32, zeros.data(), residual, out.data(), kWhole});
   EXPECT_TRUE(same(out, zeros));
   EXPECT_TRUE(same(owes, owed));
   host_kernels::run(gpu::Contribute{zeros.data(), residual, true, out.data(), kWhole});
   EXPECT_TRUE(same(out, zeros));
   owes.assign(kCount, 7.0f);
-  host_kernels::run(gpu::KeepLoss{residual, true, 1.0f, zeros.data(), zeros.data(), kWhole});
+  host_kernels::run(gpu::WriteResidual{residual, true, 1.0f, zeros.data(), zeros.data(), kWhole});
   Floats expected(kCount);
   add_loss({owed.data(), expected.data(), kCount}, /*keep=*/true, 1.0f, zeros, zeros);
   EXPECT_TRUE(same_but_for_nans(owes, expected));

@@ -49,10 +49,10 @@ class SegmentsTest : public testing::Test {
 };
 
 TEST_F(SegmentsTest, DoEachBatchOfEachCallOnce) {
-  static_assert(sizeof(Segments<Noting>) <= kLaunchBytes);
-  for (size_t calls = 0; calls <= static_cast<size_t>(Segments<Noting>::kMost); ++calls) {
+  static_assert(sizeof(BatchedCalls<Noting>) <= kLaunchBytes);
+  for (size_t calls = 0; calls <= static_cast<size_t>(BatchedCalls<Noting>::kMost); ++calls) {
     make(calls);
-    Segments<Noting> all;
+    BatchedCalls<Noting> all;
     int64_t batches = 0;
     for (size_t call = 0; call < calls; ++call) {
       ASSERT_FALSE(all.full());
@@ -66,7 +66,7 @@ TEST_F(SegmentsTest, DoEachBatchOfEachCallOnce) {
 }
 
 TEST_F(SegmentsTest, AreGatheredByTypeAndAsFewAsTheyFit) {
-  constexpr size_t kMost = Segments<Noting>::kMost;
+  constexpr size_t kMost = BatchedCalls<Noting>::kMost;
   for (const size_t calls : {size_t{0}, size_t{1}, size_t{2}, kMost, kMost + 1, 3 * kMost}) {
     make(2 * calls);
     size_t launches = 0, alone = 0;
@@ -76,7 +76,7 @@ TEST_F(SegmentsTest, AreGatheredByTypeAndAsFewAsTheyFit) {
       run_all(body);
       return LaunchError{0};
     };
-    Gatherer gathered(BodyTypes<Noting, OtherNoting>(), launch);
+    CallGatherer gathered(BodyTypes<Noting, OtherNoting>(), launch);
     for (size_t call = 0; call < 2 * calls; call += 2) {
       gathered.add(body(call));
       gathered.add(OtherNoting{body(call + 1)});
@@ -89,10 +89,10 @@ TEST_F(SegmentsTest, AreGatheredByTypeAndAsFewAsTheyFit) {
 }
 
 TEST_F(SegmentsTest, GiveTheFirstErrorOfTheirLaunches) {
-  make(3 * Segments<Noting>::kMost);
+  make(3 * BatchedCalls<Noting>::kMost);
   LaunchError next = 1;
   const auto launch = [&](const auto&) { return next++; };
-  Gatherer gathered(BodyTypes<Noting>(), launch);
+  CallGatherer gathered(BodyTypes<Noting>(), launch);
   for (size_t call = 0; call < done_.size(); ++call) gathered.add(body(call));
   EXPECT_EQ(gathered.finish(), 1);
   EXPECT_EQ(next, 4);

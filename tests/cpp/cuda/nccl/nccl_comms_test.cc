@@ -47,7 +47,7 @@ class Table {
   std::map<std::pair<int, std::vector<int>>, std::map<int, std::vector<std::byte>>> given_;
 };
 
-class TableGroup final : public RunnerGroup {
+class TableGroup final : public RunnerDelegate {
  public:
   TableGroup(Table& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
@@ -56,8 +56,8 @@ class TableGroup final : public RunnerGroup {
                               TimePoint deadline) override {
     return table_.exchange(rank_, ranks, mine, deadline);
   }
-  Result<std::shared_ptr<CommonMemory>> share(size_t, TimePoint) override {
-    return std::shared_ptr<CommonMemory>();
+  Result<std::shared_ptr<GroupSharedMemory>> share(size_t, TimePoint) override {
+    return std::shared_ptr<GroupSharedMemory>();
   }
   void stay_near(const std::string&) override {}
   Error run_on_host(HostOp, std::function<void(Error)>) override {

@@ -17,7 +17,7 @@ namespace {
 
 using SentBytes = std::vector<std::byte>;
 
-class OneMemory final : public CommonMemory {
+class OneMemory final : public GroupSharedMemory {
  public:
   OneMemory(int ranks, size_t bytes) : memory_(static_cast<size_t>(ranks), SentBytes(bytes)) {}
   Bytes of_rank(int rank) const override { return memory_[static_cast<size_t>(rank)]; }
@@ -26,19 +26,19 @@ class OneMemory final : public CommonMemory {
   mutable std::vector<SentBytes> memory_;
 };
 
-class BoxLinkTest : public testing::Test {
+class MailboxLinkTest : public testing::Test {
  protected:
   struct Rank {
-    std::unique_ptr<FakeRunnerGroup> group;
-    std::shared_ptr<Boxes> boxes;
+    std::unique_ptr<FakeRunnerDelegate> group;
+    std::shared_ptr<HostMailboxes> boxes;
     void* stream;
   };
   void make(int size) {
     const auto memory = std::make_shared<OneMemory>(size, (size_t{32} << 20) + (size_t{1} << 16));
     for (int rank = 0; rank < size; ++rank) {
-      auto group = std::make_unique<FakeRunnerGroup>(rank, size);
+      auto group = std::make_unique<FakeRunnerDelegate>(rank, size);
       group->memory = memory;
-      auto boxes = Boxes::make(cuda_, *group, TimePoint::max());
+      auto boxes = HostMailboxes::make(cuda_, *group, TimePoint::max());
       ASSERT_TRUE(boxes.ok()) << boxes.error().what();
       ASSERT_NE(boxes.value(), nullptr);
       ranks_.push_back({std::move(group), boxes.value(), streams_.make()});
@@ -52,7 +52,7 @@ class BoxLinkTest : public testing::Test {
       for (auto& of_pair : of_rank)
         for (SentBytes& message : of_pair) message.assign(message.size(), std::byte{0xee});
     for (size_t rank = 0; rank < sent.size(); ++rank) {
-      BoxLink link(*ranks_[rank].boxes, ranks_[rank].stream);
+      MailboxLink link(*ranks_[rank].boxes, ranks_[rank].stream);
       ASSERT_FALSE(link.begin());
       for (size_t peer = 0; peer < sent.size(); ++peer) {
         for (SentBytes& message : sent[rank][peer])
@@ -73,7 +73,7 @@ class BoxLinkTest : public testing::Test {
   std::vector<Rank> ranks_;
 };
 
-TEST_F(BoxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
+TEST_F(MailboxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -96,23 +96,23 @@ TEST_F(BoxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
 }
 
 // So that a device copies both ways at once.
-TEST_F(BoxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
+TEST_F(MailboxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
   make(2);
   SentBytes sent(3 * at(0).boxes->most(), std::byte{5}), got(sent.size());
   SentBytes answer(100, std::byte{6}), answered(100);
-  BoxLink first(*at(0).boxes, at(0).stream);
+  MailboxLink first(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(first.begin());
   ASSERT_FALSE(first.send(1, {sent.data(), sent.size()}, nullptr));
   ASSERT_FALSE(first.receive(1, {answered.data(), answered.size()}, nullptr));
   ASSERT_FALSE(first.end());
-  BoxLink second(*at(1).boxes, at(1).stream);
+  MailboxLink second(*at(1).boxes, at(1).stream);
   ASSERT_FALSE(second.begin());
   ASSERT_FALSE(second.receive(0, {got.data(), got.size()}, nullptr));
   ASSERT_FALSE(second.end());
   EXPECT_TRUE(streams_.progress()) << "the answer is yet to come";
   EXPECT_TRUE(streams_.idle(at(1).stream));
   EXPECT_EQ(got, sent);
-  BoxLink third(*at(1).boxes, at(1).stream);
+  MailboxLink third(*at(1).boxes, at(1).stream);
   ASSERT_FALSE(third.begin());
   ASSERT_FALSE(third.send(0, {answer.data(), answer.size()}, nullptr));
   ASSERT_FALSE(third.end());
@@ -120,10 +120,10 @@ TEST_F(BoxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
   EXPECT_EQ(answered, answer);
 }
 
-TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
+TEST_F(MailboxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   make(2);
   SentBytes message(100);
-  BoxLink link(*at(0).boxes, at(0).stream);
+  MailboxLink link(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(link.begin());
   ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(link.end());
@@ -131,23 +131,23 @@ TEST_F(BoxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   at(0).boxes->abort();
   EXPECT_FALSE(streams_.progress());
   EXPECT_TRUE(at(0).boxes->ended());
-  BoxLink later(*at(0).boxes, at(0).stream);
+  MailboxLink later(*at(0).boxes, at(0).stream);
   ASSERT_FALSE(later.begin());
   ASSERT_FALSE(later.send(1, {message.data(), message.size()}, nullptr));
   EXPECT_EQ(later.end().kind(), ErrorKind::kAborted);
 }
 
-TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
+TEST_F(MailboxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   make(2);
   SentBytes message(100);
   for (int i = 0; i < 3; ++i) {
-    BoxLink link(*at(0).boxes, at(0).stream);
+    MailboxLink link(*at(0).boxes, at(0).stream);
     ASSERT_FALSE(link.begin());
     ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
   at(0).boxes->abort();
-  BoxLink other(*at(1).boxes, at(1).stream);  // leaves one, and says so over the abort's word
+  MailboxLink other(*at(1).boxes, at(1).stream);  // leaves one, and says so over the abort's word
   ASSERT_FALSE(other.begin());
   ASSERT_FALSE(other.send(0, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(other.end());
@@ -155,20 +155,20 @@ TEST_F(BoxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   EXPECT_TRUE(at(1).boxes->ended()) << "what the other has taken since may be anything";
 }
 
-TEST_F(BoxLinkTest, StreamsOfTwoDevicesTakeTurns) {
+TEST_F(MailboxLinkTest, StreamsOfTwoDevicesTakeTurns) {
   make(2);
   void* const second = streams_.make();
   SentBytes a(100, std::byte{1}), b(100, std::byte{2}), got(100);
   bool open = false;
   streams_.push(at(0).stream, {[&] { return open; }, {}});
   for (const auto& [stream, message] : {std::pair(at(0).stream, &a), std::pair(second, &b)}) {
-    BoxLink link(*at(0).boxes, stream);
+    MailboxLink link(*at(0).boxes, stream);
     ASSERT_FALSE(link.begin());
     ASSERT_FALSE(link.send(1, {message->data(), message->size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
   EXPECT_TRUE(streams_.progress());
-  BoxLink link(*at(1).boxes, at(1).stream);
+  MailboxLink link(*at(1).boxes, at(1).stream);
   ASSERT_FALSE(link.begin());
   ASSERT_FALSE(link.receive(0, {got.data(), got.size()}, nullptr));
   ASSERT_FALSE(link.end());
@@ -178,17 +178,17 @@ TEST_F(BoxLinkTest, StreamsOfTwoDevicesTakeTurns) {
   EXPECT_EQ(got, a);
 }
 
-TEST_F(BoxLinkTest, ThereAreNoneWhereARankCannotReachThem) {
-  FakeRunnerGroup group(0, 2);  // shares nothing
-  EXPECT_EQ(Boxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
+TEST_F(MailboxLinkTest, ThereAreNoneWhereARankCannotReachThem) {
+  FakeRunnerDelegate group(0, 2);  // shares nothing
+  EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.memory = std::make_shared<OneMemory>(2, (size_t{32} << 20) + (size_t{1} << 16));
   group.others = [](auto& said) { said[1][0] = std::byte{0}; };  // it could not pin its memory
-  EXPECT_EQ(Boxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
+  EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.others = nullptr;
   cuda_.fail_next("pin");
-  EXPECT_EQ(Boxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
-  FakeRunnerGroup alone(0, 1);
-  EXPECT_EQ(Boxes::make(cuda_, alone, TimePoint::max()).value(), nullptr);
+  EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
+  FakeRunnerDelegate alone(0, 1);
+  EXPECT_EQ(HostMailboxes::make(cuda_, alone, TimePoint::max()).value(), nullptr);
 }
 
 }  // namespace

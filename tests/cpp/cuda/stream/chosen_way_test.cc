@@ -11,46 +11,46 @@
 namespace ringdist::gpu {
 namespace {
 
-struct NoWay final : Way {
-  Error prepare(const DevicePlace&, const Request&, TimePoint) override {
+struct NoPath final : DevicePath {
+  Error prepare(const DeviceStream&, const OpSpec&, TimePoint) override {
     ++prepared;
     return {};
   }
-  Error enqueue(const DeviceOp&, Stream, Held&) override { return {}; }
+  Error enqueue(const DeviceOp&, Stream, KeptAlive&) override { return {}; }
   Error check() override { return {}; }
-  Result<MakeWay> split(const std::vector<int>&, TimePoint) override { return of_a_split; }
-  Error captured(const Request&) const override { return uncaptured; }
+  Result<MakeDevicePath> split(const std::vector<int>&, TimePoint) override { return of_a_split; }
+  Error captured(const OpSpec&) const override { return uncaptured; }
   void abort() override { aborted = true; }
 
-  MakeWay of_a_split;
+  MakeDevicePath of_a_split;
   Error uncaptured;
   int prepared = 0;
   bool aborted = false;
 };
 
-class ChosenWayTest : public testing::Test {
+class PathSelectorTest : public testing::Test {
  protected:
-  std::shared_ptr<ChosenWay> make(NcclFound found,
-                                  ChosenWay::Wanted wanted = ChosenWay::Wanted::kAny) {
-    return std::make_shared<ChosenWay>(cuda_, group_, std::move(found), ways(), wanted);
+  std::shared_ptr<PathSelector> make(NcclInfo found,
+                                     PathSelector::Wanted wanted = PathSelector::Wanted::kAny) {
+    return std::make_shared<PathSelector>(cuda_, group_, std::move(found), ways(), wanted);
   }
-  Ways ways() {
-    return {[this](RunnerGroup&) { return nccl_; }, [this](RunnerGroup&) { return host_; }};
+  PathFactories ways() {
+    return {[this](RunnerDelegate&) { return nccl_; }, [this](RunnerDelegate&) { return host_; }};
   }
-  static Error prepare(Way& way) { return way.prepare({}, {}, TimePoint::max()); }
+  static Error prepare(DevicePath& way) { return way.prepare({}, {}, TimePoint::max()); }
   // Rank 1 has another device, its number being the first byte of what it gives.
   void give_each_its_own() {
-    group_.others = [](FakeRunnerGroup::Exchanged& all) { all[1][0] = std::byte{1}; };
+    group_.others = [](FakeRunnerDelegate::Exchanged& all) { all[1][0] = std::byte{1}; };
   }
 
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
-  FakeRunnerGroup group_{0, 2};
-  const std::shared_ptr<NoWay> nccl_ = std::make_shared<NoWay>();
-  const std::shared_ptr<NoWay> host_ = std::make_shared<NoWay>();
+  FakeRunnerDelegate group_{0, 2};
+  const std::shared_ptr<NoPath> nccl_ = std::make_shared<NoPath>();
+  const std::shared_ptr<NoPath> host_ = std::make_shared<NoPath>();
 };
 
-TEST_F(ChosenWayTest, IsNcclWhereAllHaveItAndADeviceOfTheirOwn) {
+TEST_F(PathSelectorTest, IsNcclWhereAllHaveItAndADeviceOfTheirOwn) {
   give_each_its_own();
   const auto way = make({22907, "", false});
   ASSERT_FALSE(prepare(*way));
@@ -59,20 +59,20 @@ TEST_F(ChosenWayTest, IsNcclWhereAllHaveItAndADeviceOfTheirOwn) {
   EXPECT_EQ(group_.exchanges, 1);
 }
 
-TEST_F(ChosenWayTest, IsTheHostWhereRanksShareADevice) {
+TEST_F(PathSelectorTest, IsTheHostWhereRanksShareADevice) {
   const auto way = make({22907, "", false});
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 1);
 }
 
-TEST_F(ChosenWayTest, IsNcclWhereItLetsRanksShareADevice) {
+TEST_F(PathSelectorTest, IsNcclWhereItLetsRanksShareADevice) {
   const auto way = make({23003, "", true});
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(nccl_->prepared, 1);
 }
 
-TEST_F(ChosenWayTest, IsTheHostWhereOneHasNoNccl) {
-  group_.others = [](FakeRunnerGroup::Exchanged& all) {
+TEST_F(PathSelectorTest, IsTheHostWhereOneHasNoNccl) {
+  group_.others = [](FakeRunnerDelegate::Exchanged& all) {
     all[1][0] = std::byte{1};
     for (size_t i = 16; i < 20; ++i) all[1][i] = std::byte{0};  // its version
   };
@@ -81,9 +81,9 @@ TEST_F(ChosenWayTest, IsTheHostWhereOneHasNoNccl) {
   EXPECT_EQ(host_->prepared, 1);
 }
 
-TEST_F(ChosenWayTest, NamesWhatIsInTheWayOfNcclWhereThatIsWanted) {
+TEST_F(PathSelectorTest, NamesWhatIsInTheWayOfNcclWhereThatIsWanted) {
   const auto way = make({0, "libnccl.so.2 is not there" + std::string(300, 'x'), false},
-                        ChosenWay::Wanted::kNccl);
+                        PathSelector::Wanted::kNccl);
   const Error error = prepare(*way);
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
@@ -92,8 +92,8 @@ TEST_F(ChosenWayTest, NamesWhatIsInTheWayOfNcclWhereThatIsWanted) {
       << error.message();
 }
 
-TEST_F(ChosenWayTest, NamesADeviceThatRanksShare) {
-  const auto way = make({22907, "", false}, ChosenWay::Wanted::kNccl);
+TEST_F(PathSelectorTest, NamesADeviceThatRanksShare) {
+  const auto way = make({22907, "", false}, PathSelector::Wanted::kNccl);
   const Error error = prepare(*way);
   ASSERT_TRUE(error);
   EXPECT_NE(error.message().find("rank 0 and rank 1 use the same device, fake:0"),
@@ -101,22 +101,22 @@ TEST_F(ChosenWayTest, NamesADeviceThatRanksShare) {
       << error.message();
 }
 
-TEST_F(ChosenWayTest, IsTheHostWhereThatIsWanted) {
+TEST_F(PathSelectorTest, IsTheHostWhereThatIsWanted) {
   give_each_its_own();
-  const auto way = make({22907, "", false}, ChosenWay::Wanted::kHost);
+  const auto way = make({22907, "", false}, PathSelector::Wanted::kHost);
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 1);
 }
 
 // Two ranks that send to each other need not wait for the rest, nor go the way of the rest.
-TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
-  FakeRunnerGroup three(0, 3);
-  three.others = [](FakeRunnerGroup::Exchanged& all) { all[1][0] = std::byte{1}; };
-  const auto way = std::make_shared<ChosenWay>(cuda_, three, NcclFound{22907, "", false}, ways(),
-                                               ChosenWay::Wanted::kAny);
-  Request send;
+TEST_F(PathSelectorTest, IsChosenForEachPeerByItself) {
+  FakeRunnerDelegate three(0, 3);
+  three.others = [](FakeRunnerDelegate::Exchanged& all) { all[1][0] = std::byte{1}; };
+  const auto way = std::make_shared<PathSelector>(cuda_, three, NcclInfo{22907, "", false}, ways(),
+                                                  PathSelector::Wanted::kAny);
+  OpSpec send;
   send.kind = Collective::kPointToPoint;
-  send.endpoint = Endpoint{1, 0, true};
+  send.endpoint = Envelope{1, 0, true};
   ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
   EXPECT_EQ(nccl_->prepared, 1);
   three.others = nullptr;  // all on one device
@@ -128,22 +128,22 @@ TEST_F(ChosenWayTest, IsChosenForEachPeerByItself) {
   EXPECT_EQ(three.exchanges, 2);
 }
 
-TEST_F(ChosenWayTest, IsOneForAllOpsOfTwoRanks) {
+TEST_F(PathSelectorTest, IsOneForAllOpsOfTwoRanks) {
   const auto way = make({22907, "", false});
-  Request send;
-  send.endpoint = Endpoint{1, 0, true};
+  OpSpec send;
+  send.endpoint = Envelope{1, 0, true};
   ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 2);
   EXPECT_EQ(group_.exchanges, 1);
 }
 
-TEST_F(ChosenWayTest, IsChosenAgainByAGroupThatIsSplitOff) {
+TEST_F(PathSelectorTest, IsChosenAgainByAGroupThatIsSplitOff) {
   give_each_its_own();
   const auto way = make({22907, "", false});
   const auto split = [&] { return way->split({0, 1}, TimePoint::max()).value(); };
-  const auto theirs = std::make_shared<NoWay>();
-  nccl_->of_a_split = [theirs](RunnerGroup&) { return theirs; };
+  const auto theirs = std::make_shared<NoPath>();
+  nccl_->of_a_split = [theirs](RunnerDelegate&) { return theirs; };
   EXPECT_EQ(split(), nullptr) << "nothing was called yet";
   ASSERT_FALSE(prepare(*way));
   const auto other = split()(group_);
@@ -155,21 +155,21 @@ TEST_F(ChosenWayTest, IsChosenAgainByAGroupThatIsSplitOff) {
   EXPECT_EQ(host_->prepared, 1);
 }
 
-TEST_F(ChosenWayTest, HasNothingToSplitWhereItIsTheHost) {
+TEST_F(PathSelectorTest, HasNothingToSplitWhereItIsTheHost) {
   const auto way = make({22907, "", false});
-  host_->of_a_split = nccl_->of_a_split = [this](RunnerGroup&) { return host_; };
+  host_->of_a_split = nccl_->of_a_split = [this](RunnerDelegate&) { return host_; };
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(way->split({0, 1}, TimePoint::max()).value(), nullptr);
 }
 
-TEST_F(ChosenWayTest, NeedsASource) {
+TEST_F(PathSelectorTest, NeedsASource) {
   const auto way = make({22907, "", false});
-  Request receive;
-  receive.endpoint = Endpoint{Endpoint::kAnySource, 0, false};
+  OpSpec receive;
+  receive.endpoint = Envelope{Envelope::kAnySource, 0, false};
   EXPECT_EQ(way->prepare({}, receive, TimePoint::max()).kind(), ErrorKind::kNotSupported);
 }
 
-TEST_F(ChosenWayTest, IsChosenAgainAfterAFailedExchange) {
+TEST_F(PathSelectorTest, IsChosenAgainAfterAFailedExchange) {
   group_.fails = Error(ErrorKind::kTimeout, "made up");
   const auto way = make({22907, "", false});
   EXPECT_TRUE(prepare(*way));
@@ -177,7 +177,7 @@ TEST_F(ChosenWayTest, IsChosenAgainAfterAFailedExchange) {
   EXPECT_FALSE(prepare(*way));
 }
 
-TEST_F(ChosenWayTest, IsAbortedAlsoBeforeItIsChosen) {
+TEST_F(PathSelectorTest, IsAbortedAlsoBeforeItIsChosen) {
   const auto way = make({22907, "", false});
   way->abort();
   EXPECT_FALSE(prepare(*way));

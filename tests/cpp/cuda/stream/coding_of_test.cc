@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-gpu::Coding of(const std::string& codec) {
+gpu::KernelCodec of(const std::string& codec) {
   return gpu::coding_of(*parse_codec(codec).value()).value();
 }
 

@@ -46,8 +46,8 @@ class Events final : public CudaApi {
   Error call(Stream, std::function<void()>) override { return unused(); }
   Error hold(Stream, const uint32_t*, uint32_t) override { return unused(); }
   Error tell(Stream, uint32_t*, uint32_t) override { return unused(); }
-  Error encode(Coding, CallSpan<EncodeCall>, Stream) override { return unused(); }
-  Error decode(Coding, CallSpan<DecodeCall>, Stream) override { return unused(); }
+  Error encode(KernelCodec, CallSpan<EncodeCall>, Stream) override { return unused(); }
+  Error decode(KernelCodec, CallSpan<DecodeCall>, Stream) override { return unused(); }
   Error reduce(const ReduceCall&, Stream) override { return unused(); }
   Error run(CallSpan<Elements>, Stream) override { return unused(); }
 
@@ -55,8 +55,8 @@ class Events final : public CudaApi {
   static Error unused() { return Error(ErrorKind::kNotSupported, "not of this test"); }
 };
 
-Watched watched(std::promise<Error>& ended) {
-  Watched out;
+WatchedOp watched(std::promise<Error>& ended) {
+  WatchedOp out;
   out.event = std::make_shared<int>(0);
   out.check = [] { return Error(); };
   out.ended = [&ended](const Error& error) { ended.set_value(error); };
@@ -65,7 +65,7 @@ Watched watched(std::promise<Error>& ended) {
 
 TEST(EventWatchThread, TellsWhenAnEventIsReachedAndThenAsksNoMore) {
   Events events;
-  EventWatch watch(events);
+  EventWatcher watch(events);
   for (int round = 0; round < 2; ++round) {
     events.all = false;
     std::promise<Error> ended;
@@ -84,7 +84,7 @@ TEST(EventWatchThread, EndsWithWhatIsNotReached) {
   Events events;
   std::promise<Error> ended;
   {
-    EventWatch watch(events);
+    EventWatcher watch(events);
     watch.add(watched(ended));
     while (events.asked == 0) std::this_thread::yield();
   }
@@ -93,10 +93,10 @@ TEST(EventWatchThread, EndsWithWhatIsNotReached) {
 
 TEST(EventWatchThread, TellsWhatGoesWrongBeforeTheEventIsReached) {
   Events events;
-  EventWatch watch(events);
+  EventWatcher watch(events);
   std::promise<Error> ended;
   auto told = ended.get_future();
-  Watched what = watched(ended);
+  WatchedOp what = watched(ended);
   const auto held = std::make_shared<int>(0);
   what.held.push_back(held);
   what.check = [] { return Error(ErrorKind::kPeerLost, "made up"); };

@@ -29,7 +29,7 @@ class Meeting {
  public:
   explicit Meeting(const std::vector<Schedule>& schedules) {
     for (const Schedule& schedule : schedules) compiled_.push_back(compile(schedule, kWhole));
-    const RoundWalk walk(compiled_, size(), RoundWalk::Messages::kMet);
+    const RoundAssignment walk(compiled_, size(), RoundAssignment::SendMode::kMet);
     for (int rank = 0; rank < size(); ++rank) exchanges_.push_back(exchanges_of(walk, rank));
     at_.resize(exchanges_.size());
     posted_.resize(exchanges_.size());
@@ -65,28 +65,28 @@ class Meeting {
   static size_t index(int rank) { return static_cast<size_t>(rank); }
   int size() const { return static_cast<int>(compiled_.size()); }
   const Exchange& head(int rank) const { return exchanges_[index(rank)][at_[index(rank)]]; }
-  const EdgeName& sent(int rank, Message message) const {
+  const EdgeId& sent(int rank, ExchangeMessage message) const {
     return compiled_[index(rank)]->steps[index(message.step)].out[index(message.slot)];
   }
-  const EdgeName& received(int rank, Message message) const {
+  const EdgeId& received(int rank, ExchangeMessage message) const {
     return compiled_[index(rank)]->steps[index(message.step)].in[index(message.slot)];
   }
 
   void arrive(int rank) {
     if (at_[index(rank)] >= exchanges_[index(rank)].size()) return;
     if (std::exchange(posted_[index(rank)], at_[index(rank)] + 1) == at_[index(rank)] + 1) return;
-    for (const Message& message : head(rank).sends)
+    for (const ExchangeMessage& message : head(rank).sends)
       sends_[{rank, sent(rank, message).peer}].push_back(sent(rank, message).edge);
-    for (const Message& message : head(rank).receives)
+    for (const ExchangeMessage& message : head(rank).receives)
       receives_[{received(rank, message).peer, rank}].push_back(received(rank, message).edge);
   }
   // Those posted by it have their other halves.
   bool all_meet(int rank) {
-    for (const Message& message : head(rank).sends) {
+    for (const ExchangeMessage& message : head(rank).sends) {
       const Pair pair{rank, sent(rank, message).peer};
       if (receives_[pair].size() < sends_[pair].size()) return false;
     }
-    for (const Message& message : head(rank).receives) {
+    for (const ExchangeMessage& message : head(rank).receives) {
       const Pair pair{received(rank, message).peer, rank};
       if (sends_[pair].size() < receives_[pair].size()) return false;
     }

@@ -52,19 +52,19 @@ class HostLinkTest : public testing::Test {
     ASSERT_EQ(static_cast<size_t>(buffer.count()), bytes.size());
     buffer.copy_from(0, buffer.count(), bytes.data());
   }
-  FakeRunnerGroup::Started& started(size_t i) { return group_.started.at(i); }
+  FakeRunnerDelegate::Started& started(size_t i) { return group_.started.at(i); }
 
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
-  FakeRunnerGroup group_{0, 2};
-  const Staging staging_{cuda_,
-                         0,
-                         2,
-                         std::make_shared<GroupAccess>(group_),
-                         std::make_shared<PinnedPool>(cuda_),
-                         std::make_shared<FirstError>()};
+  FakeRunnerDelegate group_{0, 2};
+  const HostPathState staging_{cuda_,
+                               0,
+                               2,
+                               std::make_shared<RevocableGroup>(group_),
+                               std::make_shared<PinnedPool>(cuda_),
+                               std::make_shared<FirstError>()};
   void* const stream_ = streams_.make();
-  Held held_;
+  KeptAlive held_;
   HostLink link_{staging_, stream_, held_};
 };
 

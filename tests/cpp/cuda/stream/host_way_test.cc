@@ -19,7 +19,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-class HostWayTest : public testing::Test {
+class HostPathTest : public testing::Test {
  protected:
   DeviceOp op(Collective kind, Ints* input, Ints* output) {
     DeviceOp out;
@@ -52,13 +52,13 @@ class HostWayTest : public testing::Test {
 
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
-  FakeRunnerGroup group_{1, 2};
-  std::unique_ptr<HostWay> way_ = std::make_unique<HostWay>(cuda_, group_);
+  FakeRunnerDelegate group_{1, 2};
+  std::unique_ptr<HostPath> way_ = std::make_unique<HostPath>(cuda_, group_);
   void* const stream_ = streams_.make();
-  Held held_;
+  KeptAlive held_;
 };
 
-TEST_F(HostWayTest, AnAllreduceGoesToTheHostAndBack) {
+TEST_F(HostPathTest, AnAllreduceGoesToTheHostAndBack) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
   EXPECT_TRUE(group_.started.empty()) << "before the stream came to it";
@@ -75,14 +75,14 @@ TEST_F(HostWayTest, AnAllreduceGoesToTheHostAndBack) {
   EXPECT_FALSE(way_->check());
 }
 
-TEST_F(HostWayTest, TheHostIsToldOnceWhereTheDeviceIs) {
+TEST_F(HostPathTest, TheHostIsToldOnceWhereTheDeviceIs) {
   Ints values{1, 2, 3};
-  const Request request = op(Collective::kAllreduce, nullptr, &values).request;
+  const OpSpec request = op(Collective::kAllreduce, nullptr, &values).request;
   for (const int device : {1, 0}) ASSERT_FALSE(way_->prepare({device}, request, TimePoint::max()));
   EXPECT_EQ(group_.near, std::vector<std::string>{"fake:1"});
 }
 
-TEST_F(HostWayTest, WhatIsNotReadStaysWhereItIs) {
+TEST_F(HostPathTest, WhatIsNotReadStaysWhereItIs) {
   Ints from{1, 2, 3}, to{4, 5, 6, 7, 8, 9};
   enqueue(op(Collective::kAllgather, &from, &to));
   EXPECT_TRUE(streams_.progress());
@@ -96,7 +96,7 @@ TEST_F(HostWayTest, WhatIsNotReadStaysWhereItIs) {
 }
 
 // Rank 1 is not the root.
-TEST_F(HostWayTest, OutputsThatOthersGetStayAsTheyWere) {
+TEST_F(HostPathTest, OutputsThatOthersGetStayAsTheyWere) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kReduce, nullptr, &values));
   EXPECT_TRUE(streams_.progress());
@@ -106,21 +106,21 @@ TEST_F(HostWayTest, OutputsThatOthersGetStayAsTheyWere) {
   EXPECT_EQ(values, (Ints{1, 2, 3}));
 }
 
-TEST_F(HostWayTest, SendsOfCallersMeetTheirLikeWithAnyTag) {
+TEST_F(HostPathTest, SendsOfCallersMeetTheirLikeWithAnyTag) {
   Ints values{1, 2, 3};
   DeviceOp send = op(Collective::kPointToPoint, &values, nullptr);
   constexpr int32_t kTag = std::numeric_limits<int32_t>::max();
-  send.request.endpoint = Endpoint{0, kTag, true};
+  send.request.endpoint = Envelope{0, kTag, true};
   enqueue(send);
   EXPECT_FALSE(streams_.progress()) << "it waits for its receiver";
-  const Endpoint& asked = *group_.started.at(0).op.request.endpoint;
+  const Envelope& asked = *group_.started.at(0).op.request.endpoint;
   EXPECT_EQ(asked.tag, kTag);
-  EXPECT_EQ(asked.origin, Endpoint::Origin::kDeviceCaller);
+  EXPECT_EQ(asked.origin, Envelope::TagSpace::kDeviceCaller);
   group_.started[0].ended({});
   EXPECT_FALSE(streams_.progress());
 }
 
-TEST_F(HostWayTest, AnErrorOfTheHostLetsTheStreamGoAndIsTold) {
+TEST_F(HostPathTest, AnErrorOfTheHostLetsTheStreamGoAndIsTold) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
   EXPECT_TRUE(streams_.progress());
@@ -129,7 +129,7 @@ TEST_F(HostWayTest, AnErrorOfTheHostLetsTheStreamGoAndIsTold) {
   EXPECT_EQ(way_->check().kind(), ErrorKind::kPeerLost);
 }
 
-TEST_F(HostWayTest, AGroupThatRefusesLetsTheStreamGo) {
+TEST_F(HostPathTest, AGroupThatRefusesLetsTheStreamGo) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
   group_.fails = Error(ErrorKind::kAborted, "made up");
@@ -137,7 +137,7 @@ TEST_F(HostWayTest, AGroupThatRefusesLetsTheStreamGo) {
   EXPECT_EQ(way_->check().kind(), ErrorKind::kAborted);
 }
 
-TEST_F(HostWayTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
+TEST_F(HostPathTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
   way_->end();
@@ -145,10 +145,10 @@ TEST_F(HostWayTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
   EXPECT_TRUE(group_.started.empty());
 }
 
-TEST_F(HostWayTest, NamesWhatIsTooLongForALength) {
-  Request request;
+TEST_F(HostPathTest, NamesWhatIsTooLongForALength) {
+  OpSpec request;
   request.dtype = DType::kFloat32;
-  auto map = std::make_shared<BlockMap>();
+  auto map = std::make_shared<CodecMap>();
   constexpr int64_t kCount = int64_t{1} << 30;
   map->parts.push_back({0, kCount, parse_codec_pair("lossless", 2).value()});
   request.blocks = map;
@@ -160,7 +160,7 @@ TEST_F(HostWayTest, NamesWhatIsTooLongForALength) {
   EXPECT_FALSE(way_->prepare({}, request, TimePoint::max()));
 }
 
-TEST_F(HostWayTest, FailsWhereCudaDoes) {
+TEST_F(HostPathTest, FailsWhereCudaDoes) {
   Ints values{1, 2, 3};
   const DeviceOp asked = op(Collective::kAllreduce, nullptr, &values);
   ASSERT_FALSE(way_->prepare({}, asked.request, TimePoint::max()));

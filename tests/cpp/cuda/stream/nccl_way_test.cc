@@ -19,7 +19,7 @@
 namespace ringdist::gpu {
 namespace {
 
-class NcclWayTest : public testing::Test {
+class NcclPathTest : public testing::Test {
  protected:
   // The other rank comes to the communicator of all, whose id the group's exchange tells, and to
   // nothing else.
@@ -52,14 +52,14 @@ class NcclWayTest : public testing::Test {
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
   FakeNccl nccl_{streams_};
-  FakeRunnerGroup group_{0, 2};
-  const std::shared_ptr<EventWatch> watch_ =
-      std::make_shared<EventWatch>(cuda_, EventWatch::Polls::kByCaller);
+  FakeRunnerDelegate group_{0, 2};
+  const std::shared_ptr<EventWatcher> watch_ =
+      std::make_shared<EventWatcher>(cuda_, EventWatcher::Polls::kByCaller);
   int32_t value_ = 7;
 };
 
-TEST_F(NcclWayTest, WhatAnAbortCutsOffEndsWithAnError) {
-  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+TEST_F(NcclPathTest, WhatAnAbortCutsOffEndsWithAnError) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclPath>(cuda_, nccl_, group_));
   const DeviceOp op = allreduce();
   prepare(runner, op);
   std::optional<Error> ended;
@@ -74,18 +74,18 @@ TEST_F(NcclWayTest, WhatAnAbortCutsOffEndsWithAnError) {
   EXPECT_EQ(ended->kind(), ErrorKind::kAborted);
 }
 
-TEST_F(NcclWayTest, NamesTagsThatNcclHasNot) {
-  NcclWay way(cuda_, nccl_, group_);
-  Request send;
+TEST_F(NcclPathTest, NamesTagsThatNcclHasNot) {
+  NcclPath way(cuda_, nccl_, group_);
+  OpSpec send;
   send.kind = Collective::kPointToPoint;
-  send.endpoint = Endpoint{1, 3, true};
+  send.endpoint = Envelope{1, 3, true};
   const Error error = way.prepare({}, send, TimePoint::max());
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("tag 3"), std::string::npos) << error.message();
 }
 
-TEST_F(NcclWayTest, TellsWhatNcclRefuses) {
-  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+TEST_F(NcclPathTest, TellsWhatNcclRefuses) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclPath>(cuda_, nccl_, group_));
   const DeviceOp op = allreduce();
   prepare(runner, op);
   for (const char* call : {"all_reduce", "group_end"}) {
@@ -99,8 +99,8 @@ TEST_F(NcclWayTest, TellsWhatNcclRefuses) {
 }
 
 // The first call between two ranks takes until the other has made it.
-TEST_F(NcclWayTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
-  StreamRunner runner(cuda_, watch_, std::make_shared<NcclWay>(cuda_, nccl_, group_));
+TEST_F(NcclPathTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
+  StreamRunner runner(cuda_, watch_, std::make_shared<NcclPath>(cuda_, nccl_, group_));
   DeviceOp op = allreduce();
   prepare(runner, op);
   nccl_.set_lag(1 << 30);
@@ -117,11 +117,11 @@ TEST_F(NcclWayTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
   watch_->poll();
 }
 
-TEST_F(NcclWayTest, RefusesACaptureOfCompressedOps) {
-  const NcclWay way(cuda_, nccl_, group_);
-  Request request;
+TEST_F(NcclPathTest, RefusesACaptureOfCompressedOps) {
+  const NcclPath way(cuda_, nccl_, group_);
+  OpSpec request;
   EXPECT_FALSE(way.captured(request));
-  request.blocks = std::make_shared<BlockMap>();
+  request.blocks = std::make_shared<CodecMap>();
   const Error error = way.captured(request);
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("a compressed all_reduce cannot"), std::string::npos);

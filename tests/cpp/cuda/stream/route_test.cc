@@ -10,11 +10,11 @@
 namespace ringdist::gpu {
 namespace {
 
-const NcclFound kFound{22900, "", false};
+const NcclInfo kFound{22900, "", false};
 
 // Four ranks, all on one host, with a device each.
-DeviceQuestion question(Collective kind = Collective::kAllreduce, int64_t count = 1 << 20) {
-  DeviceQuestion out;
+DevicePathQuery question(Collective kind = Collective::kAllreduce, int64_t count = 1 << 20) {
+  DevicePathQuery out;
   out.request.kind = kind;
   out.request.count = count;
   out.request.reduce_op = ReduceOp::kSum;
@@ -23,19 +23,19 @@ DeviceQuestion question(Collective kind = Collective::kAllreduce, int64_t count 
   return out;
 }
 
-DeviceQuestion compressed(const std::string& codec, int64_t count = 1 << 20) {
-  DeviceQuestion out = question(Collective::kAllreduce, count);
+DevicePathQuery compressed(const std::string& codec, int64_t count = 1 << 20) {
+  DevicePathQuery out = question(Collective::kAllreduce, count);
   const CodecPtr made = parse_codec(codec).value();
-  BlockMap map;
+  CodecMap map;
   map.parts.push_back({0, out.request.count, {made, made}});
-  out.request.blocks = std::make_shared<const BlockMap>(std::move(map));
+  out.request.blocks = std::make_shared<const CodecMap>(std::move(map));
   return out;
 }
 
-DeviceRoute route(const DeviceQuestion& asked, const NcclFound& nccl = kFound) {
+DevicePathChoice route(const DevicePathQuery& asked, const NcclInfo& nccl = kFound) {
   const auto out = route_of(asked, nccl);
   EXPECT_TRUE(out.ok()) << (out.ok() ? "" : out.error().message());
-  return out.ok() ? out.value() : DeviceRoute();
+  return out.ok() ? out.value() : DevicePathChoice();
 }
 
 void expect_has(const std::string& text, const std::string& words) {
@@ -43,7 +43,7 @@ void expect_has(const std::string& text, const std::string& words) {
 }
 
 TEST(Route, IsNcclsOwnWhereThatIsAlike) {
-  const DeviceRoute out = route(question());
+  const DevicePathChoice out = route(question());
   EXPECT_TRUE(out.by_nccl);
   EXPECT_FALSE(out.host_op);
   EXPECT_EQ(out.why, "each rank has NCCL and a device of its own");
@@ -51,7 +51,7 @@ TEST(Route, IsNcclsOwnWhereThatIsAlike) {
 }
 
 TEST(Route, IsAScheduleOverNcclForTheRest) {
-  DeviceQuestion least = question();
+  DevicePathQuery least = question();
   least.request.reduce_op = ReduceOp::kMin;
   least.algorithm = "ring";
   expect_has(route(least).how, "algorithm 'ring' on a stream, with ncclSend");
@@ -63,7 +63,7 @@ TEST(Route, IsAScheduleOverNcclForTheRest) {
 
 // A stream sees no hosts.
 TEST(Route, IsNoScheduleByHosts) {
-  DeviceQuestion asked = compressed("int8");
+  DevicePathQuery asked = compressed("int8");
   asked.hosts = {{0, 1}, {2, 3}};
   asked.algorithm = "hierarchical";
   EXPECT_TRUE(find_algorithm(asked.algorithm)->by_hosts);
@@ -71,7 +71,7 @@ TEST(Route, IsNoScheduleByHosts) {
 }
 
 TEST(Route, IsByTheHostWhereRanksShareADevice) {
-  DeviceQuestion asked = question();
+  DevicePathQuery asked = question();
   asked.devices = 2;
   EXPECT_FALSE(route(asked).by_nccl);
   EXPECT_EQ(route(asked).why, "rank 0 and rank 2 use the same device, number 0 of its host");
@@ -81,13 +81,13 @@ TEST(Route, IsByTheHostWhereRanksShareADevice) {
 }
 
 TEST(Route, IsByTheHostWithoutNccl) {
-  const DeviceRoute out = route(question(), {0, "libnccl.so.2 is not there", false});
+  const DevicePathChoice out = route(question(), {0, "libnccl.so.2 is not there", false});
   EXPECT_FALSE(out.by_nccl);
   EXPECT_EQ(out.why, "rank 0 has no NCCL (libnccl.so.2 is not there)");
 }
 
 TEST(Route, IsWhatIsAskedFor) {
-  DeviceQuestion asked = question();
+  DevicePathQuery asked = question();
   asked.path = "host";
   EXPECT_FALSE(route(asked).by_nccl);
   EXPECT_EQ(route(asked).why, "it is asked for");
@@ -101,7 +101,7 @@ TEST(Route, IsWhatIsAskedFor) {
 }
 
 TEST(Route, OfTheHostIsByBoxesForWhatIsLargeOnOneHost) {
-  DeviceQuestion asked = question();
+  DevicePathQuery asked = question();
   asked.path = "host";
   EXPECT_FALSE(route(asked).host_op);
   expect_has(route(asked).how, "pinned memory that all ranks map");
@@ -117,7 +117,7 @@ TEST(Route, OfTheHostIsByBoxesForWhatIsLargeOnOneHost) {
 }
 
 TEST(Route, OfTheHostEncodesOnTheDevice) {
-  DeviceQuestion asked = compressed("int8");
+  DevicePathQuery asked = compressed("int8");
   asked.path = "host";
   expect_has(route(asked).because, "it is compressed, and all ranks are on one host");
   asked.hosts = {{0, 1}, {2, 3}};
@@ -127,7 +127,7 @@ TEST(Route, OfTheHostEncodesOnTheDevice) {
 
 TEST(Route, OfWhatNoKernelTakesIsRefused) {
   for (const char* const path : {"", "host"}) {
-    DeviceQuestion asked = compressed("lossless", int64_t{1} << 30);
+    DevicePathQuery asked = compressed("lossless", int64_t{1} << 30);
     asked.path = path;
     const auto refused = route_of(asked, kFound);
     ASSERT_FALSE(refused.ok());

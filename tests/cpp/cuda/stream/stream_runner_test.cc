@@ -1,5 +1,5 @@
-// Order of streams, ends of ops, captures: with a Way that copies on the stream, and a watch that
-// the test polls.
+// Order of streams, ends of ops, captures: with a DevicePath that copies on the stream, and a watch
+// that the test polls.
 #include "cuda/stream/stream_runner.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@ namespace ringdist::gpu {
 namespace {
 
 // Halves a float of the device.
-struct HalvingWay final : Way {
-  explicit HalvingWay(FakeCuda& cuda, FakeStreams& streams) : cuda(cuda), streams(streams) {}
-  Error prepare(const DevicePlace&, const Request&, TimePoint) override { return refuses; }
-  Error enqueue(const DeviceOp& op, Stream stream, Held& held) override {
+struct HalvingPath final : DevicePath {
+  explicit HalvingPath(FakeCuda& cuda, FakeStreams& streams) : cuda(cuda), streams(streams) {}
+  Error prepare(const DeviceStream&, const OpSpec&, TimePoint) override { return refuses; }
+  Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) override {
     if (fails) return fails;
     auto* const at = reinterpret_cast<float*>(op.output.contiguous(0, 1).data());
     held.push_back(std::make_shared<int>(0));
@@ -27,7 +27,7 @@ struct HalvingWay final : Way {
     return cuda.run({{Divide{at, 2.0f, 1}}}, stream);
   }
   Error check() override { return wrong; }
-  Error captured(const Request&) const override { return uncaptured; }
+  Error captured(const OpSpec&) const override { return uncaptured; }
   void abort() override { aborted = true; }
 
   FakeCuda& cuda;
@@ -43,7 +43,7 @@ class StreamRunnerTest : public testing::Test {
   DeviceOp op_on(void* stream, int peer = -1, bool sends = true) {
     DeviceOp out;
     out.request.kind = peer < 0 ? Collective::kAllreduce : Collective::kPointToPoint;
-    if (peer >= 0) out.request.endpoint = Endpoint{peer, 0, sends};
+    if (peer >= 0) out.request.endpoint = Envelope{peer, 0, sends};
     out.output = Buffer(sizeof(float));
     out.output.append(&value_, 1);
     out.text = "all_reduce #1";
@@ -59,9 +59,9 @@ class StreamRunnerTest : public testing::Test {
 
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
-  const std::shared_ptr<EventWatch> watch_ =
-      std::make_shared<EventWatch>(cuda_, EventWatch::Polls::kByCaller);
-  const std::shared_ptr<HalvingWay> way_ = std::make_shared<HalvingWay>(cuda_, streams_);
+  const std::shared_ptr<EventWatcher> watch_ =
+      std::make_shared<EventWatcher>(cuda_, EventWatcher::Polls::kByCaller);
+  const std::shared_ptr<HalvingPath> way_ = std::make_shared<HalvingPath>(cuda_, streams_);
   StreamRunner runner_{cuda_, watch_, way_};
   void* const caller_ = streams_.make();
   float value_ = 0;

@@ -70,7 +70,7 @@ class World {
     {
       FakeStreams streams;
       FakeCuda cuda(streams);
-      FakeWire wire;
+      FakeNetworkModel wire;
       std::vector<std::unique_ptr<FakeLink>> links;
       for (int rank = 0; rank < what_.size; ++rank) {
         links.push_back(std::make_unique<FakeLink>(wire, streams, rank));
@@ -85,7 +85,7 @@ class World {
   }
 
  private:
-  void enqueue_one(const Algorithm& algorithm, int rank, FakeCuda& cuda, Link& link,
+  void enqueue_one(const Algorithm& algorithm, int rank, FakeCuda& cuda, DeviceLink& link,
                    Stream stream) {
     const StreamSchedule schedule =
         make_stream_schedule(algorithm, what_.kind, symbolic::shape_of(what_, rank));

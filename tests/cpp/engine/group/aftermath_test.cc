@@ -14,7 +14,7 @@ namespace {
 
 const Error kCause(ErrorKind::kMismatch, "they differ");
 
-// Of a GroupHost what an Aftermath asks.
+// Of a GroupDelegate what an FailureNotifier asks.
 struct Others {
   void flood(const Notice& notice) {
     if (--throws >= 0) throw std::bad_alloc();
@@ -26,10 +26,10 @@ struct Others {
 
 Notice word(uint64_t op) { return abort_notice(7, 0, 0, op, kCause); }
 
-TEST(Aftermath, TellsEachOnce) {
+TEST(FailureNotifier, TellsEachOnce) {
   Others others;
   std::vector<std::string> owner;
-  Aftermath aftermath([&](const Error& cause) { owner.push_back(cause.message()); });
+  FailureNotifier aftermath([&](const Error& cause) { owner.push_back(cause.message()); });
   EXPECT_TRUE(aftermath.settled());
   aftermath.begin(3);
   EXPECT_FALSE(aftermath.settled());
@@ -39,11 +39,11 @@ TEST(Aftermath, TellsEachOnce) {
   EXPECT_EQ(owner, std::vector<std::string>{"they differ"});
 }
 
-TEST(Aftermath, WhatIsThrownStaysDue) {
+TEST(FailureNotifier, WhatIsThrownStaysDue) {
   Others others{1, {}};
   int owner_throws = 1;
   int owner = 0;
-  Aftermath aftermath([&](const Error&) {
+  FailureNotifier aftermath([&](const Error&) {
     if (--owner_throws >= 0) throw std::bad_alloc();
     ++owner;
   });
@@ -58,9 +58,9 @@ TEST(Aftermath, WhatIsThrownStaysDue) {
   EXPECT_EQ(owner, 1);
 }
 
-TEST(Aftermath, TheOthersMayBeToldLater) {
+TEST(FailureNotifier, TheOthersMayBeToldLater) {
   Others others;
-  Aftermath aftermath(nullptr);
+  FailureNotifier aftermath(nullptr);
   aftermath.begin(std::nullopt);
   EXPECT_TRUE(aftermath.settled());
   aftermath.tell(3);

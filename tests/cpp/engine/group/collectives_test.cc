@@ -38,12 +38,12 @@ class CollectivesTest : public testing::Test {
 
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
   Statistics statistics_;
-  LaneState lane_{statistics_, int64_t{1} << 24};
-  FakePort port_{lane_, 0, 2};
+  ProgressState lane_{statistics_, int64_t{1} << 24};
+  FakeExecutionDelegate port_{lane_, 0, 2};
   Planner planner_{{0, 2, "", false, kRunSegment}};
   uint64_t calls_ = 0;
-  std::vector<RunPtr> retired_;
-  Collectives collectives_{port_, [this](RunPtr&& run) {
+  std::vector<OpExecutionPtr> retired_;
+  Collectives collectives_{port_, [this](OpExecutionPtr&& run) {
                              run->stop();
                              retired_.push_back(std::move(run));
                            }};
@@ -128,7 +128,7 @@ TEST_F(CollectivesTest, StopTellsEachOfThem) {
   (void)park(9);
   std::vector<uint64_t> told;
   int begun = 0;
-  collectives_.stop([&](const std::shared_ptr<Op>& op, const ringdist::Run* run) {
+  collectives_.stop([&](const std::shared_ptr<Op>& op, const ringdist::OpExecution* run) {
     told.push_back(op->number);
     begun += run != nullptr ? 1 : 0;
   });
@@ -143,15 +143,16 @@ TEST_F(CollectivesTest, StopTellsEachOfThem) {
 TEST_F(CollectivesTest, StopGoesOnWhereItThrew) {
   (void)start();
   (void)start();
-  const auto throws = [](const std::shared_ptr<Op>& op, const ringdist::Run*) {
+  const auto throws = [](const std::shared_ptr<Op>& op, const ringdist::OpExecution*) {
     if (op->number == 2) throw std::bad_alloc();
   };
   ASSERT_FALSE(lane_.work.empty());
   EXPECT_THROW(collectives_.stop(throws), std::bad_alloc);
   EXPECT_TRUE(lane_.work.empty()) << "what was told, or about to be, runs on";
   std::vector<uint64_t> told;
-  collectives_.stop(
-      [&](const std::shared_ptr<Op>& op, const ringdist::Run*) { told.push_back(op->number); });
+  collectives_.stop([&](const std::shared_ptr<Op>& op, const ringdist::OpExecution*) {
+    told.push_back(op->number);
+  });
   EXPECT_EQ(told, std::vector<uint64_t>{2});
 }
 

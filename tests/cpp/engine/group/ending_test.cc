@@ -11,36 +11,36 @@ const Error kFirst(ErrorKind::kTimeout, "first");
 const Error kSecond(ErrorKind::kPeerLost, "second");
 constexpr Duration kGrace = Milliseconds(500);
 
-TEST(Ending, TheFirstCauseStays) {
-  Ending ending;
-  EXPECT_EQ(ending.state(), Ending::State::kOpen);
+TEST(FailureState, TheFirstCauseStays) {
+  FailureState ending;
+  EXPECT_EQ(ending.state(), FailureState::State::kOpen);
   EXPECT_FALSE(ending.cause());
   EXPECT_TRUE(ending.fail(kFirst));
   EXPECT_FALSE(ending.fail(kSecond));
-  EXPECT_EQ(ending.state(), Ending::State::kFailed);
+  EXPECT_EQ(ending.state(), FailureState::State::kFailed);
   EXPECT_EQ(ending.cause().message(), "first");
 }
 
-TEST(Ending, ADoomWaitsForWhatIsOlder) {
-  Ending ending;
+TEST(FailureState, ADoomWaitsForWhatIsOlder) {
+  FailureState ending;
   ending.doom(5, kFirst, /*tell_others=*/true, kNow);
-  EXPECT_EQ(ending.state(), Ending::State::kDoomed);
+  EXPECT_EQ(ending.state(), FailureState::State::kDoomed);
   EXPECT_FALSE(ending.cause());
-  const Ending::Oldest older{4, kNow - std::chrono::hours(1)};
+  const FailureState::Oldest older{4, kNow - std::chrono::hours(1)};
   EXPECT_FALSE(ending.due(older, kGrace, kNow + Milliseconds(499)));
   EXPECT_TRUE(ending.due(older, kGrace, kNow + Milliseconds(500))) << "it stands still";
   EXPECT_FALSE(
-      ending.due(Ending::Oldest{4, kNow + Milliseconds(1)}, kGrace, kNow + Milliseconds(500)))
+      ending.due(FailureState::Oldest{4, kNow + Milliseconds(1)}, kGrace, kNow + Milliseconds(500)))
       << "it has moved since";
-  EXPECT_TRUE(ending.due(Ending::Oldest{5, kNow}, kGrace, kNow));
+  EXPECT_TRUE(ending.due(FailureState::Oldest{5, kNow}, kGrace, kNow));
   const auto due = ending.due(std::nullopt, kGrace, kNow);
   ASSERT_TRUE(due);
   EXPECT_EQ(due->cause.message(), "first");
   EXPECT_TRUE(due->tell_others);
 }
 
-TEST(Ending, OfSeveralDoomsTheEarliestOpsHolds) {
-  Ending ending;
+TEST(FailureState, OfSeveralDoomsTheEarliestOpsHolds) {
+  FailureState ending;
   ending.doom(5, kFirst, false, kNow);
   ending.doom(7, kSecond, true, kNow);
   EXPECT_EQ(ending.due(std::nullopt, kGrace, kNow)->number, 5u);
@@ -48,8 +48,8 @@ TEST(Ending, OfSeveralDoomsTheEarliestOpsHolds) {
   EXPECT_EQ(ending.due(std::nullopt, kGrace, kNow)->number, 2u);
 }
 
-TEST(Ending, WhatHasFailedIsDoomedNoMore) {
-  Ending ending;
+TEST(FailureState, WhatHasFailedIsDoomedNoMore) {
+  FailureState ending;
   ending.doom(5, kFirst, false, kNow);
   EXPECT_TRUE(ending.fail(kSecond));
   EXPECT_FALSE(ending.due(std::nullopt, kGrace, kNow));

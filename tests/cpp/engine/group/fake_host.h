@@ -18,21 +18,21 @@ inline Notice leave_notice(uint64_t nonce, int rank, uint64_t last) {
   return make_notice(NoticeKind::kLeave, nonce, 0, rank, last);
 }
 
-class FakeHost final : public GroupHost {
+class FakeGroupDelegate final : public GroupDelegate {
  public:
   Statistics statistics;
-  LaneState state{statistics, int64_t{1} << 24};
+  ProgressState state{statistics, int64_t{1} << 24};
   std::vector<Notice> flooded;
 
-  LaneState& lane_state() override { return state; }
+  ProgressState& lane_state() override { return state; }
   void flood(const Notice& notice) override {
     if (--words < 0) throw std::bad_alloc();
     flooded.push_back(notice);
   }
   int words = 1 << 20;  // so many more can be flooded
   // For a transport of the lane's.
-  std::function<void(Ticket)> on_sent() {
-    return [this](Ticket ticket) { bring_home(state, ticket, {}); };
+  std::function<void(SendId)> on_sent() {
+    return [this](SendId ticket) { bring_home(state, ticket, {}); };
   }
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override {
     (void)op->finish(std::move(error));

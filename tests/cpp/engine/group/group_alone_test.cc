@@ -218,7 +218,7 @@ TEST(GroupAlone, AReceiveOfWhoHasLeftEnds) {
 
 TEST(GroupAlone, AReceiveOfAnyEndsWhenAllHaveLeft) {
   Members members(3);
-  const auto op = members[0].message(Endpoint::kAnySource, /*sends=*/false);
+  const auto op = members[0].message(Envelope::kAnySource, /*sends=*/false);
   members[1].group.announce_leave(NoticeKind::kLeave);
   members.deliver();
   members[0].pass(std::chrono::seconds(1));
@@ -231,7 +231,7 @@ TEST(GroupAlone, AReceiveOfAnyEndsWhenAllHaveLeft) {
 
 TEST(GroupAlone, SendsAndReceivesMeet) {
   Members members(2);
-  const auto receive = members[1].message(Endpoint::kAnySource, /*sends=*/false);
+  const auto receive = members[1].message(Envelope::kAnySource, /*sends=*/false);
   members[0].data = {1, 2, 3, 4};
   const auto send = members[0].message(1, /*sends=*/true);
   members.deliver();
@@ -251,12 +251,12 @@ TEST(GroupAlone, StallsAreToldOnceAndAnswered) {
   members.deliver();
   members[0].pass(std::chrono::seconds(1));
   EXPECT_EQ(members[0].host.count(NoticeKind::kStalled), 0);
-  const GroupVerdict verdict = members[0].group.verdict();
-  EXPECT_EQ(verdict.rank, GroupVerdict::kWaits);
+  const GroupStatus verdict = members[0].group.verdict();
+  EXPECT_EQ(verdict.rank, GroupStatus::kWaits);
   EXPECT_NE(verdict.text.find("for rank 2 (pid 102), which has not called it (it has called none)"),
             std::string::npos)
       << verdict.text;
-  EXPECT_EQ(members[2].group.verdict().rank, GroupVerdict::kIsAwaited);
+  EXPECT_EQ(members[2].group.verdict().rank, GroupStatus::kIsAwaited);
   EXPECT_FALSE(op->finished());
 }
 

@@ -16,9 +16,9 @@ std::vector<std::byte> letter_of(size_t bytes, int fill) {
   return std::vector<std::byte>(bytes, static_cast<std::byte>(fill));
 }
 
-class FakeCorrespondent final : public Correspondent {
+class FakeGroupService final : public GroupService {
  public:
-  void begin(LetterPost& now) override { post = &now; }
+  void begin(GroupServiceDelegate& now) override { post = &now; }
   Error on_letter(int rank, ConstBytes letter) override {
     letters.emplace_back(rank, std::vector<std::byte>(letter.begin(), letter.end()));
     return answer;
@@ -33,7 +33,7 @@ class FakeCorrespondent final : public Correspondent {
   std::pair<TimePoint, std::string> waits() const override { return {TimePoint::max(), ""}; }
   std::string dump() const override { return "\n   a word"; }
 
-  LetterPost* post = nullptr;
+  GroupServiceDelegate* post = nullptr;
   std::vector<std::pair<int, std::vector<std::byte>>> letters;
   Error answer;
   int ticks = 0;
@@ -55,8 +55,8 @@ struct Writer {
     group.tick();
   }
 
-  const std::shared_ptr<FakeCorrespondent> one = std::make_shared<FakeCorrespondent>();
-  FakeHost host;
+  const std::shared_ptr<FakeGroupService> one = std::make_shared<FakeGroupService>();
+  FakeGroupDelegate host;
   FakeTransport wire{host.on_sent()};
   Group group;
 };
@@ -73,7 +73,7 @@ void deliver(Writer& from, int to_rank, Writer& to, uint64_t seed) {
   }
 }
 
-TEST(Letters, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
+TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Writer a(0, 3), b(1, 3);
     std::vector<std::vector<std::byte>> sent;
@@ -90,7 +90,7 @@ TEST(Letters, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
   }
 }
 
-TEST(Letters, ThatMakeNoSenseEndTheGroup) {
+TEST(ServiceChannel, ThatMakeNoSenseEndTheGroup) {
   Writer a(0, 2), b(1, 2);
   b.one->answer = Error(ErrorKind::kProtocol, "gibberish");
   a.one->post->send_letter(1, letter_of(3, 1));
@@ -102,7 +102,7 @@ TEST(Letters, ThatMakeNoSenseEndTheGroup) {
   EXPECT_TRUE(b.wire.sent[Member::context(0)].empty()) << "it has ended";
 }
 
-TEST(Letters, ToAGroupThatHasNoneEndIt) {
+TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
   Writer a(0, 2);
   Member b(1, 2);
   a.one->post->send_letter(1, letter_of(3, 1));
@@ -112,11 +112,11 @@ TEST(Letters, ToAGroupThatHasNoneEndIt) {
   EXPECT_EQ(b.group.failure().kind(), ErrorKind::kProtocol);
 }
 
-TEST(Letters, NeedNobodyUnlessTheyAreAwaited) {
+TEST(ServiceChannel, NeedNobodyUnlessTheyAreAwaited) {
   Writer a(0, 3);
   EXPECT_TRUE(a.group.idle());
   a.group.process_lost(Member::context(2), kKilled);
-  a.pass(Losses::kGrace * 2);
+  a.pass(LostPeerCheck::kGrace * 2);
   EXPECT_FALSE(a.group.failure());
   EXPECT_EQ(a.one->ticks, 0);
   a.one->post->await_letters(true);
@@ -124,7 +124,7 @@ TEST(Letters, NeedNobodyUnlessTheyAreAwaited) {
   EXPECT_NE(a.one->cause.message().find("rank 2 (pid 102) is lost"), std::string::npos);
 }
 
-TEST(Letters, ThatAreAwaitedEndWithADeath) {
+TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
   Writer a(0, 3);
   a.one->post->await_letters(true);
   EXPECT_FALSE(a.group.idle());
@@ -135,28 +135,28 @@ TEST(Letters, ThatAreAwaitedEndWithADeath) {
 }
 
 // What it had said is on its way for a while.
-TEST(Letters, ThatAreAwaitedEndALittleAfterADeparture) {
+TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
   Writer a(0, 3), b(1, 3);
   a.one->post->await_letters(true);
   b.one->post->send_letter(0, letter_of(3, 1));
   a.group.on_notice(leave_notice(kNonce, 1, 0));
-  a.pass(Losses::kGrace / 2);
+  a.pass(LostPeerCheck::kGrace / 2);
   EXPECT_FALSE(a.group.failure());
   deliver(b, 0, a, 1);
   EXPECT_EQ(a.one->letters.size(), 1u);
-  a.pass(Losses::kGrace);
+  a.pass(LostPeerCheck::kGrace);
   EXPECT_EQ(a.one->cause.kind(), ErrorKind::kPeerLost);
   EXPECT_NE(a.one->cause.message().find("rank 1 (pid 101) has left"), std::string::npos);
 }
 
-TEST(Letters, OfAGroupThatNeverFormsEndWithIt) {
+TEST(ServiceChannel, OfAGroupThatNeverFormsEndWithIt) {
   Writer writer(0, 2);
-  Seat seat(writer.host, 0, 2, writer.config());
+  GroupSlot seat(writer.host, 0, 2, writer.config());
   seat.fail(kKilled, /*tell_others=*/false);
   EXPECT_EQ(writer.one->cause.message(), kKilled.message());
 }
 
-TEST(Letters, AreInTheDump) {
+TEST(ServiceChannel, AreInTheDump) {
   Writer a(0, 2);
   EXPECT_NE(a.group.dump().find("a word"), std::string::npos);
 }

@@ -11,15 +11,15 @@ namespace {
 
 const Error kDied(ErrorKind::kPeerLost, "killed");
 const Error kReset(ErrorKind::kPeerLost, "reset by peer");
-constexpr auto kPastGrace = Losses::kGrace + Milliseconds(1);
+constexpr auto kPastGrace = LostPeerCheck::kGrace + Milliseconds(1);
 
 // Rank 0 of three.
-class LossesTest : public testing::Test {
+class LostPeerCheckTest : public testing::Test {
  protected:
-  LossesTest() { lane_.now = kNow; }
+  LostPeerCheckTest() { lane_.now = kNow; }
 
-  static Membership three() {
-    Membership out;
+  static GroupDescriptor three() {
+    GroupDescriptor out;
     out.topology = Topology::one_host(3);
     for (int rank = 0; rank < 3; ++rank)
       out.members.push_back(
@@ -36,7 +36,7 @@ class LossesTest : public testing::Test {
   std::shared_ptr<Op> message(int peer, bool sends) {
     OpRequest request = allreduce_request(data_, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Endpoint{peer, 0, sends};
+    request.endpoint = Envelope{peer, 0, sends};
     request.input = request.output;
     auto op = planned_op(planner_, std::move(request), 0);
     point_to_point_.enqueue(op);
@@ -45,23 +45,23 @@ class LossesTest : public testing::Test {
 
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
   Statistics statistics_;
-  LaneState lane_{statistics_, int64_t{1} << 24};
-  FakePort port_{lane_, 0, 3};
+  ProgressState lane_{statistics_, int64_t{1} << 24};
+  FakeExecutionDelegate port_{lane_, 0, 3};
   Planner planner_{{0, 3, "direct", false, kRunSegment}};
   uint64_t calls_ = 0;
-  RetireRun retire_ = [this](RunPtr&& run) {
+  RetireExecution retire_ = [this](OpExecutionPtr&& run) {
     run->stop();
     retired_.push_back(std::move(run));
   };
-  std::vector<RunPtr> retired_;
-  Peers peers_{three()};
+  std::vector<OpExecutionPtr> retired_;
+  PeerTable peers_{three()};
   Collectives collectives_{port_, retire_};
   PointToPoint point_to_point_{port_, retire_};
-  Letters letters_{port_, nullptr};
-  const Losses losses_{peers_, collectives_, point_to_point_, letters_};
+  ServiceChannel letters_{port_, nullptr};
+  const LostPeerCheck losses_{peers_, collectives_, point_to_point_, letters_};
 };
 
-TEST_F(LossesTest, ADeathCountsWhileACollectiveLacksSomething) {
+TEST_F(LostPeerCheckTest, ADeathCountsWhileACollectiveLacksSomething) {
   (void)peers_[1].die(kDied, kNow);
   EXPECT_FALSE(losses_.death()) << "nothing is missing";
   const auto op = allreduce();
@@ -70,23 +70,23 @@ TEST_F(LossesTest, ADeathCountsWhileACollectiveLacksSomething) {
   EXPECT_FALSE(losses_.death());
 }
 
-TEST_F(LossesTest, ADeathCountsForMessagesWithThatRankOnly) {
+TEST_F(LostPeerCheckTest, ADeathCountsForMessagesWithThatRankOnly) {
   (void)peers_[1].die(kDied, kNow);
   (void)message(2, /*sends=*/false);
   (void)message(2, /*sends=*/true);
-  (void)message(Endpoint::kAnySource, /*sends=*/false);
+  (void)message(Envelope::kAnySource, /*sends=*/false);
   EXPECT_FALSE(losses_.death());
   (void)message(1, /*sends=*/false);
   EXPECT_TRUE(losses_.death());
 }
 
-TEST_F(LossesTest, ADeathCountsForWhatWasNotSentToIt) {
+TEST_F(LostPeerCheckTest, ADeathCountsForWhatWasNotSentToIt) {
   (void)peers_[1].die(kDied, kNow);
   (void)message(1, /*sends=*/true);
   EXPECT_TRUE(losses_.death());
 }
 
-TEST_F(LossesTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
+TEST_F(LostPeerCheckTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
   EXPECT_FALSE(losses_.departure_before(100));
   peers_[1].leave(5, kNow);
   peers_[2].leave(3, kNow);
@@ -98,17 +98,17 @@ TEST_F(LossesTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
       << departure->cause.message();
 }
 
-TEST_F(LossesTest, WhoIsAboutToEndHasNotLeft) {
+TEST_F(LostPeerCheckTest, WhoIsAboutToEndHasNotLeft) {
   peers_[1].announce_exit(3, kNow);
   EXPECT_FALSE(losses_.departure_before(4));
   EXPECT_TRUE(peers_[1].end(kNow));
   EXPECT_TRUE(losses_.departure_before(4));
 }
 
-TEST_F(LossesTest, ABrokenConnectionIsGivenTime) {
+TEST_F(LostPeerCheckTest, ABrokenConnectionIsGivenTime) {
   peers_[1].break_connection(kReset, kNow);
   EXPECT_FALSE(losses_.breakage(kNow));
-  EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace - Milliseconds(1)));
+  EXPECT_FALSE(losses_.breakage(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
   const Error error = losses_.breakage(kNow + kPastGrace);
   EXPECT_NE(error.message().find("the connection to rank 1 (pid 101) broke: reset by peer"),
             std::string::npos)
@@ -116,22 +116,22 @@ TEST_F(LossesTest, ABrokenConnectionIsGivenTime) {
   EXPECT_EQ(error.ranks(), std::vector{1});
 }
 
-TEST_F(LossesTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
+TEST_F(LostPeerCheckTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
   peers_[1].break_connection(kReset, kNow);
   (void)peers_[1].die(kDied, kNow);
   EXPECT_FALSE(losses_.breakage(kNow + kPastGrace));
 }
 
-TEST_F(LossesTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
+TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
   peers_[1].leave(1, kNow);
   peers_[1].break_connection(kReset, kNow);
   EXPECT_FALSE(losses_.breakage(kNow + kPastGrace)) << "it owes nothing";
   (void)allreduce();
-  EXPECT_FALSE(losses_.breakage(kNow + Losses::kGrace)) << "the op moved a moment ago";
+  EXPECT_FALSE(losses_.breakage(kNow + LostPeerCheck::kGrace)) << "the op moved a moment ago";
   EXPECT_TRUE(losses_.breakage(kNow + kPastGrace));
 }
 
-TEST_F(LossesTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
+TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
   peers_[1].leave(0, kNow);
   peers_[1].break_connection(kReset, kNow);
   (void)allreduce();  // it cannot end, and departure_before() says so
@@ -139,16 +139,16 @@ TEST_F(LossesTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
   EXPECT_TRUE(losses_.departure_before(1));
 }
 
-TEST_F(LossesTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
+TEST_F(LostPeerCheckTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
   (void)message(1, /*sends=*/false);
   EXPECT_FALSE(losses_.stranded(kNow + kPastGrace));
   peers_[1].leave(0, kNow);
-  EXPECT_FALSE(losses_.stranded(kNow + Losses::kGrace - Milliseconds(1)));
+  EXPECT_FALSE(losses_.stranded(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
   EXPECT_NE(losses_.stranded(kNow + kPastGrace).message().find("rank 1"), std::string::npos);
 }
 
-TEST_F(LossesTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
-  (void)message(Endpoint::kAnySource, /*sends=*/false);
+TEST_F(LostPeerCheckTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
+  (void)message(Envelope::kAnySource, /*sends=*/false);
   peers_[1].leave(0, kNow);
   EXPECT_FALSE(losses_.stranded(kNow + kPastGrace)) << "rank 2 is here";
   (void)peers_[2].die(kDied, kNow);
@@ -156,7 +156,7 @@ TEST_F(LossesTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
             std::string::npos);
 }
 
-TEST_F(LossesTest, ASendThatMovesIsNotStranded) {
+TEST_F(LostPeerCheckTest, ASendThatMovesIsNotStranded) {
   data_.resize(2 * kRunSegment / sizeof(float));
   (void)message(1, /*sends=*/true);
   peers_[1].leave(0, kNow);

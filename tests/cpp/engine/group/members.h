@@ -25,8 +25,8 @@ struct Member {
         group(host, membership(rank, size, wire), config()) {}
 
   static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
-  static Membership membership(int rank, int size, Transport& wire) {
-    Membership out;
+  static GroupDescriptor membership(int rank, int size, Transport& wire) {
+    GroupDescriptor out;
     out.nonce = kNonce;
     out.rank = rank;
     out.topology = Topology::one_host(size);
@@ -37,7 +37,7 @@ struct Member {
   static GroupConfig config() {
     GroupConfig out;
     out.name = "alone";
-    out.early_window = EarlyCredit::kSegments * kGroupSegment;
+    out.early_window = EagerCredit::kSegments * kGroupSegment;
     return out;
   }
 
@@ -64,7 +64,7 @@ struct Member {
   std::shared_ptr<Op> message(int peer, bool sends, bool hands_over = false) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Endpoint{peer, 0, sends};
+    request.endpoint = Envelope{peer, 0, sends};
     request.hands_over = hands_over;
     request.input = request.output;
     return call(std::move(request));
@@ -76,7 +76,7 @@ struct Member {
   }
 
   std::vector<float> data = std::vector<float>(4, 1.0f);
-  FakeHost host;
+  FakeGroupDelegate host;
   FakeTransport wire{host.on_sent()};
   Planner planner;
   Group group;

@@ -8,13 +8,13 @@ namespace ringdist {
 namespace {
 
 TEST(SiblingNonce, IsOfItsParentGenerationNameAndPlace) {
-  Membership parent;
+  GroupDescriptor parent;
   parent.nonce = 77;
-  Membership other = parent;
+  GroupDescriptor other = parent;
   other.nonce = 78;
-  Membership later = parent;
+  GroupDescriptor later = parent;
   later.generation = 1;
-  Membership rank = parent;
+  GroupDescriptor rank = parent;
   rank.rank = 3;
   const std::set<uint64_t> all{0,
                                parent.nonce,

@@ -8,8 +8,8 @@
 namespace ringdist {
 namespace {
 
-TEST(Parking, KeepsCopiesInOrderByPlace) {
-  Parking<int> parking(std::make_shared<ScratchPool>());
+TEST(UnexpectedQueue, KeepsCopiesInOrderByPlace) {
+  UnexpectedQueue<int> parking(std::make_shared<ScratchPool>());
   for (int i = 0; i < 3; ++i) {
     MessageHeader header{};
     header.segment = static_cast<uint32_t>(i);
@@ -32,8 +32,8 @@ TEST(Parking, KeepsCopiesInOrderByPlace) {
   EXPECT_EQ(parking.count(), 0u);
 }
 
-TEST(Parking, KeepsOfWhatWasTakenBackItsHeader) {
-  Parking<int> parking(std::make_shared<ScratchPool>());
+TEST(UnexpectedQueue, KeepsOfWhatWasTakenBackItsHeader) {
+  UnexpectedQueue<int> parking(std::make_shared<ScratchPool>());
   const std::vector<std::byte> payload(4);
   std::atomic<uint32_t> word = 2;
   MessageHeader header{};

@@ -8,12 +8,12 @@
 namespace ringdist {
 namespace {
 
-using Presence = Peer::Presence;
+using Presence = Peer::State;
 const Error kDeath(ErrorKind::kPeerLost, "it died");
 
 // Every transition from every state: what it is then, and whether that is news.
-Membership strangers(int size) {
-  Membership out;
+GroupDescriptor strangers(int size) {
+  GroupDescriptor out;
   out.members.resize(static_cast<size_t>(size));
   return out;
 }
@@ -90,10 +90,10 @@ TEST(Peer, TheFirstBreakageStays) {
   EXPECT_TRUE(peer.broken_for(Milliseconds(500), kNow + Milliseconds(500)));
 }
 
-TEST(Peers, NamesThemAndTheFirstWhoLeft) {
-  Membership membership = strangers(6);
+TEST(PeerTable, NamesThemAndTheFirstWhoLeft) {
+  GroupDescriptor membership = strangers(6);
   membership.members[2].where = "pid 7 on host b";
-  Peers peers(membership);
+  PeerTable peers(membership);
   EXPECT_EQ(peers.who(1), "rank 1");
   EXPECT_EQ(peers.who(2), "rank 2 (pid 7 on host b)");
   EXPECT_EQ(peers.who(-3), "rank -3");
@@ -108,8 +108,8 @@ TEST(Peers, NamesThemAndTheFirstWhoLeft) {
   EXPECT_EQ(peers.first_leaver(), 5);
 }
 
-TEST(Peers, SayWhyOneIsGone) {
-  Peers peers(strangers(4));
+TEST(PeerTable, SayWhyOneIsGone) {
+  PeerTable peers(strangers(4));
   peers[1].leave(3, kNow);
   peers[2].end(kNow);
   peers[3].die(kDeath, kNow);
@@ -123,8 +123,8 @@ TEST(Peers, SayWhyOneIsGone) {
   EXPECT_EQ(peers.departure(1).ranks(), std::vector{1});
 }
 
-TEST(Peers, DoubtABrokenConnectionUntilSomebodySaysWhy) {
-  Peers peers(strangers(2));
+TEST(PeerTable, DoubtABrokenConnectionUntilSomebodySaysWhy) {
+  PeerTable peers(strangers(2));
   peers[1].break_connection(kDeath, kNow);
   EXPECT_TRUE(peers.any_in_doubt());
   peers[1].announce_exit(1, kNow);

@@ -16,8 +16,8 @@ Fingerprint allreduce(int64_t count) {
   return out;
 }
 
-TEST(RollCall, RemembersTheLastOfOurCalls) {
-  RollCall roll(0, 2);
+TEST(DesyncDetector, RemembersTheLastOfOurCalls) {
+  DesyncDetector roll(0, 2);
   EXPECT_FALSE(roll.find(0));
   EXPECT_FALSE(roll.find(1));
   for (uint64_t number = 1; number <= 1500; ++number)
@@ -28,8 +28,8 @@ TEST(RollCall, RemembersTheLastOfOurCalls) {
   EXPECT_EQ(roll.find(1000)->count, 1000);
 }
 
-TEST(RollCall, NamesThoseOfWhomThereIsNoSign) {
-  RollCall roll(1, 4);
+TEST(DesyncDetector, NamesThoseOfWhomThereIsNoSign) {
+  DesyncDetector roll(1, 4);
   EXPECT_EQ(roll.missing(7), (std::vector{0, 2, 3}));
   roll.heard(7, 2, allreduce(1));
   EXPECT_EQ(roll.missing(7), (std::vector{0, 3}));
@@ -37,8 +37,8 @@ TEST(RollCall, NamesThoseOfWhomThereIsNoSign) {
   EXPECT_EQ(roll.heard_after(7), 0u);
 }
 
-TEST(RollCall, KnowsWhoHasSaidThatItHasNotCome) {
-  RollCall roll(0, 2);
+TEST(DesyncDetector, KnowsWhoHasSaidThatItHasNotCome) {
+  DesyncDetector roll(0, 2);
   const std::string silent = "which does not say whether it has called it";
   EXPECT_EQ(roll.absence(1, 5, kNow), silent);
   roll.absent(1, 0, kNow + Milliseconds(1));
@@ -49,8 +49,8 @@ TEST(RollCall, KnowsWhoHasSaidThatItHasNotCome) {
   EXPECT_EQ(roll.absence(1, 5, kNow + Milliseconds(3)), silent) << "it said so before our call";
 }
 
-TEST(RollCall, AnswersAndTellsOnce) {
-  RollCall roll(0, 2);
+TEST(DesyncDetector, AnswersAndTellsOnce) {
+  DesyncDetector roll(0, 2);
   EXPECT_TRUE(roll.answers_absence(5));
   EXPECT_FALSE(roll.answers_absence(5));
   EXPECT_FALSE(roll.answers_absence(4));
@@ -63,7 +63,7 @@ TEST(RollCall, AnswersAndTellsOnce) {
   EXPECT_TRUE(roll.tell_once(5 + 1024));
 }
 
-TEST(RollCall, SaysInWhatCallsDiffer) {
+TEST(DesyncDetector, SaysInWhatCallsDiffer) {
   const auto words = [](const Fingerprint& ours, const Fingerprint& theirs) {
     const Error error = disagreement(4, "rank 0", ours, "rank 1 (there)", theirs);
     EXPECT_EQ(error.kind(), ErrorKind::kMismatch);

@@ -9,15 +9,15 @@
 namespace ringdist::test {
 namespace {
 
-using State = Seat::State;
+using State = GroupSlot::State;
 
-class SeatTest : public testing::Test {
+class GroupSlotTest : public testing::Test {
  protected:
-  SeatTest() {
+  GroupSlotTest() {
     GroupConfig config = Member::config();
     config.on_failed = [this](const Error& cause) { failures_.push_back(cause); };
     config.warn_after = std::chrono::hours(1);
-    seat_ = std::make_unique<Seat>(host_, 0, 2, std::move(config));
+    seat_ = std::make_unique<GroupSlot>(host_, 0, 2, std::move(config));
   }
 
   std::shared_ptr<Op> call() {
@@ -35,21 +35,21 @@ class SeatTest : public testing::Test {
   void form() { seat_->form(Member::membership(0, 2, wire_)); }
 
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
-  FakeHost host_;
+  FakeGroupDelegate host_;
   FakeTransport wire_{host_.on_sent()};
   Planner planner_{{0, 2, "", false, kGroupSegment}};
   uint64_t calls_ = 0;
   std::vector<Error> failures_;
-  std::unique_ptr<Seat> seat_;
+  std::unique_ptr<GroupSlot> seat_;
 };
 
-using SeatDeathTest = SeatTest;
+using SeatDeathTest = GroupSlotTest;
 
 Notice aborts(uint64_t op) {
   return abort_notice(kNonce, 0, 1, op, Error(ErrorKind::kMismatch, "they differ"));
 }
 
-TEST_F(SeatTest, OpsWaitForTheMembersAndBeginInOrder) {
+TEST_F(GroupSlotTest, OpsWaitForTheMembersAndBeginInOrder) {
   const auto first = call();
   const auto second = call();
   EXPECT_EQ(seat_->state(), State::kSeeking);
@@ -69,7 +69,7 @@ TEST_F(SeatTest, OpsWaitForTheMembersAndBeginInOrder) {
   EXPECT_FALSE(first->finished() || second->finished());
 }
 
-TEST_F(SeatTest, SaysWhatItsOpsWaitFor) {
+TEST_F(GroupSlotTest, SaysWhatItsOpsWaitFor) {
   EXPECT_EQ(seat_->verdict().text, "looks for its members");
   (void)call();
   EXPECT_EQ(seat_->verdict().text, "all_reduce #1 (float32, 4 elements, SUM) runs since 0.0 s");
@@ -79,7 +79,7 @@ TEST_F(SeatTest, SaysWhatItsOpsWaitFor) {
             "members to be found");
 }
 
-TEST_F(SeatTest, ADeadlineEndsItAndTheOthersHearOfItOnceTheyCan) {
+TEST_F(GroupSlotTest, ADeadlineEndsItAndTheOthersHearOfItOnceTheyCan) {
   const auto op = call();
   pass(std::chrono::seconds(61));
   ASSERT_TRUE(op->finished());
@@ -100,7 +100,7 @@ TEST_F(SeatTest, ADeadlineEndsItAndTheOthersHearOfItOnceTheyCan) {
   EXPECT_EQ(failures_.size(), 1u);
 }
 
-TEST_F(SeatTest, OpsAfterItsFailureEndWithTheCause) {
+TEST_F(GroupSlotTest, OpsAfterItsFailureEndWithTheCause) {
   seat_->fail(Error(ErrorKind::kAborted, "enough"), /*tell_others=*/false);
   seat_->fail(Error(ErrorKind::kSystem, "later"), /*tell_others=*/true);
   const auto op = call();
@@ -115,7 +115,7 @@ TEST_F(SeatTest, OpsAfterItsFailureEndWithTheCause) {
   EXPECT_EQ(failures_[0].message(), "enough");
 }
 
-TEST_F(SeatTest, AnothersFailureIsOurs) {
+TEST_F(GroupSlotTest, AnothersFailureIsOurs) {
   const auto op = call();
   seat_->expect(kNonce);
   seat_->on_notice(leave_notice(kNonce, 1, 0));
@@ -130,7 +130,7 @@ TEST_F(SeatTest, AnothersFailureIsOurs) {
 }
 
 // No memory for a word, say: the lane comes back to it.
-TEST_F(SeatTest, WhoCouldNotBeToldIsToldLater) {
+TEST_F(GroupSlotTest, WhoCouldNotBeToldIsToldLater) {
   const auto op = call();
   seat_->expect(kNonce);
   EXPECT_EQ(seat_->state(), State::kNamed);
@@ -147,7 +147,7 @@ TEST_F(SeatTest, WhoCouldNotBeToldIsToldLater) {
   EXPECT_TRUE(seat_->idle());
 }
 
-TEST_F(SeatTest, LeavesByNameIfItHasOne) {
+TEST_F(GroupSlotTest, LeavesByNameIfItHasOne) {
   seat_->announce_leave(NoticeKind::kLeave);
   EXPECT_TRUE(host_.flooded.empty());
   seat_->expect(kNonce);
@@ -156,19 +156,19 @@ TEST_F(SeatTest, LeavesByNameIfItHasOne) {
   EXPECT_EQ(host_.flooded[0].op, 0u) << "it took part in none";
 }
 
-TEST_F(SeatTest, OnceFormedItIsTheGroups) {
+TEST_F(GroupSlotTest, OnceFormedItIsTheGroups) {
   form();
   const auto op = call();
   seat_->on_notice(leave_notice(kNonce, 1, 0));
   ASSERT_TRUE(op->finished());
   EXPECT_NE(op->error().message().find("has left the group"), std::string::npos);
   EXPECT_TRUE(seat_->failure());
-  EXPECT_EQ(seat_->verdict().rank, GroupVerdict::kFailed);
+  EXPECT_EQ(seat_->verdict().rank, GroupStatus::kFailed);
   EXPECT_EQ(failures_.size(), 1u);
 }
 
 // It had reached the member before the group was formed.
-TEST_F(SeatTest, AConnectionMayBreakBeforeItIsFormed) {
+TEST_F(GroupSlotTest, AConnectionMayBreakBeforeItIsFormed) {
   wire_.reaches_all = false;
   form();
   const auto op = call();

@@ -1,4 +1,4 @@
-// What an Executor does of its groups, ops, notices, deaths.
+// What an Dispatcher does of its groups, ops, notices, deaths.
 #include "engine/lane/executor.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 namespace ringdist::test {
 namespace {
 
-class ExecutorTest : public testing::Test, protected LaneAlone {};
+class DispatcherTest : public testing::Test, protected LoneProgressEngine {};
 
-using ExecutorDeathTest = ExecutorTest;
+using ExecutorDeathTest = DispatcherTest;
 
 TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
   token.release(nullptr);
@@ -23,7 +23,7 @@ TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
 }
 
 // After a failure the user destroys the group, while what it sent may still be on its way.
-TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
+TEST_F(DispatcherTest, ASendMayEndAfterItsGroup) {
   std::vector<float> data(10000, 1.0f);
   transport.ends_sends = false;
   auto group = make_group(7);
@@ -35,17 +35,17 @@ TEST_F(ExecutorTest, ASendMayEndAfterItsGroup) {
   executor.fail(group, Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
   EXPECT_TRUE(op->finished());
   executor.remove(group);
-  const std::weak_ptr<Seat> gone = group;
+  const std::weak_ptr<GroupSlot> gone = group;
   group.reset();
   ASSERT_TRUE(gone.expired());
   const std::weak_ptr<Op> held = op;
   op.reset();
   EXPECT_FALSE(held.expired()) << "the transport reads its tensors still";
-  transport.end_sends();  // to nobody: sanitizers see a Run that is gone
+  transport.end_sends();  // to nobody: sanitizers see a OpExecution that is gone
   EXPECT_TRUE(held.expired());
 }
 
-TEST_F(ExecutorTest, CallbacksThatFindNoThreadRunLater) {
+TEST_F(DispatcherTest, CallbacksThatFindNoThreadRunLater) {
   std::vector<float> data(4, 1.0f);
   auto group = make_group(7);
   auto op = make_op(data);
@@ -64,8 +64,8 @@ TEST_F(ExecutorTest, CallbacksThatFindNoThreadRunLater) {
   executor.remove(group);
 }
 
-TEST_F(ExecutorTest, AGroupWhoseWordsAreLostKeepsNoOtherFromEnding) {
-  std::vector<std::shared_ptr<Seat>> groups;
+TEST_F(DispatcherTest, AGroupWhoseWordsAreLostKeepsNoOtherFromEnding) {
+  std::vector<std::shared_ptr<GroupSlot>> groups;
   for (const uint64_t nonce : {7, 8, 9}) groups.push_back(make_group(nonce));
   host.words = 0;
   executor.fail_all(Error(ErrorKind::kSystem, "no memory"));
@@ -78,9 +78,9 @@ TEST_F(ExecutorTest, AGroupWhoseWordsAreLostKeepsNoOtherFromEnding) {
 }
 
 // Two ranks of a group live in one Context, and one of them has formed.
-TEST_F(ExecutorTest, ANoticeWaitsForTheRankThatStillForms) {
+TEST_F(DispatcherTest, ANoticeWaitsForTheRankThatStillForms) {
   auto first = make_group(9, {1, 1, 2});
-  const Membership members = membership(9, {1, 1, 2}, /*rank=*/1);
+  const GroupDescriptor members = membership(9, {1, 1, 2}, /*rank=*/1);
   auto second = add(members);
   executor.expect(second, 9);
   executor.on_notice(leave_notice(9, 2, 0));
@@ -95,9 +95,9 @@ TEST_F(ExecutorTest, ANoticeWaitsForTheRankThatStillForms) {
   }
 }
 
-TEST_F(ExecutorTest, NobodyStaysAwakeForAGroupThatForms) {
+TEST_F(DispatcherTest, NobodyStaysAwakeForAGroupThatForms) {
   EXPECT_EQ(executor.wait(), Backoff::Wait::kNothing);
-  const Membership members = membership(9, {1, 2});
+  const GroupDescriptor members = membership(9, {1, 2});
   const auto group = add(members);
   std::vector<float> data(4, 1.0f);
   executor.enqueue(group, make_op(data));
@@ -110,8 +110,8 @@ TEST_F(ExecutorTest, NobodyStaysAwakeForAGroupThatForms) {
 }
 
 // However many there are: a blocking op asks several times whether the lane is idle.
-TEST_F(ExecutorTest, GroupsWithoutOpsAreNotLookedAt) {
-  std::vector<std::shared_ptr<Seat>> groups;
+TEST_F(DispatcherTest, GroupsWithoutOpsAreNotLookedAt) {
+  std::vector<std::shared_ptr<GroupSlot>> groups;
   for (uint64_t nonce = 1; nonce <= 100; ++nonce) groups.push_back(make_group(nonce));
   EXPECT_TRUE(executor.idle());
   EXPECT_EQ(executor.watched(), 0u);
@@ -132,7 +132,7 @@ TEST_F(ExecutorTest, GroupsWithoutOpsAreNotLookedAt) {
   for (const auto& group : groups) executor.remove(group);
 }
 
-TEST_F(ExecutorTest, AMessageOfAnotherGenerationIsDropped) {
+TEST_F(DispatcherTest, AMessageOfAnotherGenerationIsDropped) {
   auto group = make_group(7);
   MessageHeader header{};
   header.type = MessageType::kData;
@@ -148,13 +148,13 @@ TEST_F(ExecutorTest, AMessageOfAnotherGenerationIsDropped) {
 }
 
 // Of two ranks of a process one leaves in good order; then the process dies.
-TEST_F(ExecutorTest, TheOtherRanksOfALeaversProcessMayDie) {
+TEST_F(DispatcherTest, TheOtherRanksOfALeaversProcessMayDie) {
   auto group = make_group(9, {1, 2, 2});
   executor.on_notice(leave_notice(9, 1, 5));
   executor.process_lost(2, Error(ErrorKind::kPeerLost, "its process died"));
   std::vector<float> data(4);
   OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
-  request.endpoint = Endpoint{2, 0, false};
+  request.endpoint = Envelope{2, 0, false};
   request.kind = Collective::kPointToPoint;
   auto op = make_op(std::move(request), 0, 3);
   executor.enqueue(group, op);

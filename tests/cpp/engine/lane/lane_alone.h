@@ -1,4 +1,4 @@
-// An Executor by itself, with Groups: the test is its lane, its host and its transport.
+// An Dispatcher by itself, with Groups: the test is its lane, its host and its transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace ringdist::test {
 
 inline constexpr int64_t kLaneSegment = 4096;
 
-class FakeLaneHost final : public LaneHost {
+class FakeDispatcherDelegate final : public DispatcherDelegate {
  public:
   bool run_elsewhere(std::function<void()> task) override {
     if (--threads < 0) throw std::bad_alloc();
@@ -37,21 +37,22 @@ class FakeLaneHost final : public LaneHost {
 };
 
 // Of one rank of each group; the others send nothing.
-struct LaneAlone {
-  LaneAlone() { EXPECT_TRUE(token.take()); }
+struct LoneProgressEngine {
+  LoneProgressEngine() { EXPECT_TRUE(token.take()); }
 
   // A rank's place in a group of those processes, which has not formed.
-  std::shared_ptr<Seat> add(const Membership& membership, Aftermath::Owner on_failed = nullptr) {
+  std::shared_ptr<GroupSlot> add(const GroupDescriptor& membership,
+                                 FailureNotifier::OnFailed on_failed = nullptr) {
     GroupConfig config;
     config.name = "test";
-    config.early_window = EarlyCredit::kSegments * kLaneSegment;
+    config.early_window = EagerCredit::kSegments * kLaneSegment;
     config.on_failed = std::move(on_failed);
-    auto seat = std::make_shared<Seat>(executor, membership.rank, membership.size(), config);
+    auto seat = std::make_shared<GroupSlot>(executor, membership.rank, membership.size(), config);
     executor.add(seat);
     return seat;
   }
-  Membership membership(uint64_t nonce, const std::vector<ContextId>& contexts, int rank = 0) {
-    Membership out;
+  GroupDescriptor membership(uint64_t nonce, const std::vector<ContextId>& contexts, int rank = 0) {
+    GroupDescriptor out;
     out.nonce = nonce;
     out.rank = rank;
     for (const ContextId context : contexts)
@@ -59,9 +60,10 @@ struct LaneAlone {
     return out;
   }
   // Rank 0 of it, and a process for each rank unless `contexts` says otherwise.
-  std::shared_ptr<Seat> make_group(uint64_t nonce, const std::vector<ContextId>& contexts = {1, 2},
-                                   Aftermath::Owner on_failed = nullptr) {
-    const Membership members = membership(nonce, contexts);
+  std::shared_ptr<GroupSlot> make_group(uint64_t nonce,
+                                        const std::vector<ContextId>& contexts = {1, 2},
+                                        FailureNotifier::OnFailed on_failed = nullptr) {
+    const GroupDescriptor members = membership(nonce, contexts);
     auto seat = add(members, std::move(on_failed));
     executor.form(seat, members);
     return seat;
@@ -87,10 +89,10 @@ struct LaneAlone {
   }
 
   Statistics statistics;
-  FakeLaneHost host;
-  Token token;
-  Executor executor{statistics, int64_t{1} << 24, token, host};
-  FakeTransport transport{[this](Ticket ticket) { executor.on_sent(ticket, {}); }};
+  FakeDispatcherDelegate host;
+  ProgressLock token;
+  Dispatcher executor{statistics, int64_t{1} << 24, token, host};
+  FakeTransport transport{[this](SendId ticket) { executor.on_sent(ticket, {}); }};
 };
 
 }  // namespace ringdist::test

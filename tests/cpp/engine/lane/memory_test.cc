@@ -14,7 +14,7 @@ namespace {
 OpRequest request(std::vector<float>& data, const char* codec) {
   OpRequest out = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
   if (*codec == '\0') return out;
-  auto blocks = std::make_shared<BlockMap>();
+  auto blocks = std::make_shared<CodecMap>();
   blocks->parts.push_back({0, out.count, parse_codec_pair(codec, 2).value(), nullptr});
   out.blocks = std::move(blocks);
   return out;
@@ -23,12 +23,12 @@ OpRequest request(std::vector<float>& data, const char* codec) {
 // True if there were fewer allocations. Without memory for the group's end either, its op ends by
 // its deadline.
 bool survives(const char* codec, size_t turn, size_t in_a_row) {
-  LaneAlone lane;
+  LoneProgressEngine lane;
   lane.transport.takes_no_memory = true;  // a transport's own is its own tests'
   int told = 0;
   const auto seat = lane.make_group(7, {1, 2}, [&](const Error&) { ++told; });
   std::vector<float> data(10000, 1.0f);
-  const auto op = LaneAlone::make_op(request(data, codec));
+  const auto op = LoneProgressEngine::make_op(request(data, codec));
   int called_back = 0;
   op->when_finished([&] { ++called_back; });
   Failures failing{turn, in_a_row};

@@ -8,19 +8,21 @@
 namespace ringdist {
 namespace {
 
-constexpr Strays::GroupKey kGroup{7, 1};
-constexpr Strays::GroupKey kOtherRank{7, 2};
+constexpr UnknownGroupMessages::GroupKey kGroup{7, 1};
+constexpr UnknownGroupMessages::GroupKey kOtherRank{7, 2};
 constexpr Duration kTooLong = std::chrono::seconds(61);
 
-MessageHeader message_to(const Strays::GroupKey& key) {
+MessageHeader message_to(const UnknownGroupMessages::GroupKey& key) {
   MessageHeader header{};
   header.nonce = key.first;
   header.destination = key.second;
   return header;
 }
 
-struct StraysTest : testing::Test {
-  void keep_one(const Strays::GroupKey& key) { strays.keep(message_to(key), {}, kNow); }
+struct UnknownGroupMessagesTest : testing::Test {
+  void keep_one(const UnknownGroupMessages::GroupKey& key) {
+    strays.keep(message_to(key), {}, kNow);
+  }
   void keep_word(bool any_forms) {
     strays.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forms);
   }
@@ -30,10 +32,10 @@ struct StraysTest : testing::Test {
     return count;
   }
 
-  Strays strays{std::make_shared<ScratchPool>()};
+  UnknownGroupMessages strays{std::make_shared<ScratchPool>()};
 };
 
-TEST_F(StraysTest, AreTakenOnceByTheGroupTheyName) {
+TEST_F(UnknownGroupMessagesTest, AreTakenOnceByTheGroupTheyName) {
   keep_one(kGroup);
   keep_one(kGroup);
   keep_one(kOtherRank);
@@ -42,14 +44,14 @@ TEST_F(StraysTest, AreTakenOnceByTheGroupTheyName) {
   EXPECT_EQ(strays.count(), 1u);
 }
 
-TEST_F(StraysTest, NoticesStayForTheGroupsOtherRanks) {
+TEST_F(UnknownGroupMessagesTest, NoticesStayForTheGroupsOtherRanks) {
   keep_word(false);
   EXPECT_EQ(words(), 1);
   EXPECT_EQ(words(), 1);
   EXPECT_EQ(words(8), 0);
 }
 
-TEST_F(StraysTest, WhatComesForAClosedGroupIsDropped) {
+TEST_F(UnknownGroupMessagesTest, WhatComesForAClosedGroupIsDropped) {
   strays.close(kGroup);
   keep_one(kGroup);
   EXPECT_EQ(strays.count(), 0u);
@@ -61,7 +63,7 @@ TEST_F(StraysTest, WhatComesForAClosedGroupIsDropped) {
   EXPECT_EQ(words(), 1) << "that may be another rank of it";
 }
 
-TEST_F(StraysTest, AreForgottenWhenNoGroupThatFormsMayWantThem) {
+TEST_F(UnknownGroupMessagesTest, AreForgottenWhenNoGroupThatFormsMayWantThem) {
   keep_one(kGroup);
   strays.forget_old(/*any_forms=*/false, kNow + kTooLong / 2);
   EXPECT_EQ(strays.count(), 1u);

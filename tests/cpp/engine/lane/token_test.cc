@@ -11,14 +11,14 @@ namespace {
 
 const TimePoint kNoWait = TimePoint::min();
 
-class TokenTest : public testing::Test {
+class ProgressLockTest : public testing::Test {
  protected:
   Op a_{OpRequest{}}, b_{OpRequest{}};
-  Token::Waiter first_{a_}, second_{b_};
-  Token token_;
+  ProgressLock::Waiter first_{a_}, second_{b_};
+  ProgressLock token_;
 };
 
-TEST_F(TokenTest, OneHasIt) {
+TEST_F(ProgressLockTest, OneHasIt) {
   EXPECT_FALSE(token_.held_here());
   EXPECT_TRUE(token_.take());
   EXPECT_FALSE(token_.take());
@@ -31,7 +31,7 @@ TEST_F(TokenTest, OneHasIt) {
   EXPECT_TRUE(token_.take());
 }
 
-TEST_F(TokenTest, GoesToTheFirstWhoWaits) {
+TEST_F(ProgressLockTest, GoesToTheFirstWhoWaits) {
   ASSERT_TRUE(token_.take());
   token_.enlist(first_);
   token_.enlist(second_);
@@ -45,7 +45,7 @@ TEST_F(TokenTest, GoesToTheFirstWhoWaits) {
   EXPECT_FALSE(token_.anybody_waits());
 }
 
-TEST_F(TokenTest, NotBackToWhoLeavesIt) {
+TEST_F(ProgressLockTest, NotBackToWhoLeavesIt) {
   token_.enlist(first_);
   ASSERT_TRUE(token_.take());
   EXPECT_FALSE(token_.release(&first_));
@@ -56,7 +56,7 @@ TEST_F(TokenTest, NotBackToWhoLeavesIt) {
   EXPECT_FALSE(token_.delist(first_));
 }
 
-TEST_F(TokenTest, NotToWhoseOpHasFinished) {
+TEST_F(ProgressLockTest, NotToWhoseOpHasFinished) {
   token_.enlist(first_);
   token_.enlist(second_);
   (void)a_.finish({});
@@ -68,7 +68,7 @@ TEST_F(TokenTest, NotToWhoseOpHasFinished) {
 }
 
 // Its wait has timed out in the moment of the offer: the next must get it.
-TEST_F(TokenTest, AnOfferThatIsNotTakenIsPassedOn) {
+TEST_F(ProgressLockTest, AnOfferThatIsNotTakenIsPassedOn) {
   token_.enlist(first_);
   token_.enlist(second_);
   ASSERT_TRUE(token_.take());
@@ -80,7 +80,7 @@ TEST_F(TokenTest, AnOfferThatIsNotTakenIsPassedOn) {
 }
 
 // Somebody else was faster: the offer is void, and the loser waits for the next one.
-TEST_F(TokenTest, AnOfferMayBeOvertaken) {
+TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
   token_.enlist(first_);
   ASSERT_TRUE(token_.take());
   EXPECT_TRUE(token_.release(nullptr));
@@ -93,7 +93,7 @@ TEST_F(TokenTest, AnOfferMayBeOvertaken) {
 }
 
 // An offer that comes between the attempt and the sleep is not lost.
-TEST_F(TokenTest, AnOfferAfterAFailedAttemptStays) {
+TEST_F(ProgressLockTest, AnOfferAfterAFailedAttemptStays) {
   ASSERT_TRUE(token_.take());
   token_.enlist(first_);
   token_.decline(first_);
@@ -103,7 +103,7 @@ TEST_F(TokenTest, AnOfferAfterAFailedAttemptStays) {
   EXPECT_TRUE(token_.delist(first_));
 }
 
-using TokenDeathTest = TokenTest;
+using TokenDeathTest = ProgressLockTest;
 TEST_F(TokenDeathTest, OnlyItsHolderGivesItBack) {
   EXPECT_DEATH((void)token_.release(nullptr), "does not hold it");
 }

@@ -10,7 +10,7 @@ namespace {
 
 struct Sent {
   bool from_scratch = false;
-  HeldBytes held;
+  PooledBuffer held;
 };
 
 // Of each step that sends, over `algorithm`, what view() says of its first segment.
@@ -20,7 +20,7 @@ std::vector<Sent> sends_of(OpRequest request, const std::string& algorithm, int 
   const auto pool = std::make_shared<ScratchPool>();
   std::vector<Sent> out;
   const auto arithmetic =
-      plain_arithmetic(*op, size, Stores::kCached, {*std::pmr::get_default_resource(), pool});
+      plain_arithmetic(*op, size, StoreMode::kCached, {*std::pmr::get_default_resource(), pool});
   for (size_t i = 0; i < op->schedule->steps.size(); ++i) {
     const Step& step = op->schedule->steps[i].step;
     if (step.kind != StepKind::kSend) continue;

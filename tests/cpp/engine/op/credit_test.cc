@@ -5,9 +5,9 @@
 namespace ringdist {
 namespace {
 
-TEST(EarlyCredit, HoldsTheWindowUntilTheReceiverHasConsumed) {
-  EarlyCredit sender(8192);
-  EarlyCredit receiver(8192);
+TEST(EagerCredit, HoldsTheWindowUntilTheReceiverHasConsumed) {
+  EagerCredit sender(8192);
+  EagerCredit receiver(8192);
   ASSERT_TRUE(sender.allows(4096));
   sender.sent(4096);
   ASSERT_TRUE(sender.allows(4096));
@@ -20,8 +20,8 @@ TEST(EarlyCredit, HoldsTheWindowUntilTheReceiverHasConsumed) {
   EXPECT_TRUE(sender.allows(4096));
 }
 
-TEST(EarlyCredit, SmallMessagesAreCountedToo) {
-  EarlyCredit sender(2048);
+TEST(EagerCredit, SmallMessagesAreCountedToo) {
+  EagerCredit sender(2048);
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(sender.allows(0));
     sender.sent(0);
@@ -29,21 +29,21 @@ TEST(EarlyCredit, SmallMessagesAreCountedToo) {
   EXPECT_FALSE(sender.allows(0));
 }
 
-TEST(EarlyCredit, OneMessageAlwaysFits) {
-  EarlyCredit sender(1024);
+TEST(EagerCredit, OneMessageAlwaysFits) {
+  EagerCredit sender(1024);
   EXPECT_TRUE(sender.allows(4096));
 }
 
-TEST(EarlyCredit, OldOrImpossibleReportsChangeNothing) {
-  EarlyCredit sender(8192);
+TEST(EagerCredit, OldOrImpossibleReportsChangeNothing) {
+  EagerCredit sender(8192);
   sender.sent(4096);
   EXPECT_FALSE(sender.returned(0));
   EXPECT_FALSE(sender.returned(1 << 20));  // more than was ever sent
   EXPECT_EQ(sender.outstanding(), 4096);
 }
 
-TEST(PromiseBudget, FitsUpToItsLimit) {
-  PromiseBudget budget(1000);
+TEST(GrantBudget, FitsUpToItsLimit) {
+  GrantBudget budget(1000);
   EXPECT_TRUE(budget.fits(1000));
   budget.change(600);
   EXPECT_FALSE(budget.fits(401));

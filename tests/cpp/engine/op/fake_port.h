@@ -1,5 +1,5 @@
-// Ranks of a group with no group, no lane, no transport and no time: what their Runs send lies in
-// queues until the test delivers it, and sends end when the test says so.
+// Ranks of a group with no group, no lane, no transport and no time: what their OpExecutions send
+// lies in queues until the test delivers it, and sends end when the test says so.
 #pragma once
 
 #include <algorithm>
@@ -20,44 +20,44 @@ namespace ringdist::test {
 
 inline constexpr int64_t kRunSegment = 1024;
 
-class FakePort final : public Port {
+class FakeExecutionDelegate final : public ExecutionDelegate {
  public:
   struct Message {
     MessageHeader header;
     std::vector<std::byte> payload;
   };
 
-  FakePort(LaneState& lane, int rank, int size,
-           int64_t window = EarlyCredit::kSegments * kRunSegment)
-      : Port(lane, GroupFlow(rank, size, window)) {}
+  FakeExecutionDelegate(ProgressState& lane, int rank, int size,
+                        int64_t window = EagerCredit::kSegments * kRunSegment)
+      : ExecutionDelegate(lane, GroupFlowState(rank, size, window)) {}
 
   std::map<int, std::deque<Message>> sent;  // by destination
-  std::deque<Ticket> tickets;               // of sends that have not ended
-  std::vector<std::pair<int, Ticket>> withdrawn;
-  std::vector<std::pair<Run*, int>> blocked;
-  std::vector<Run*> ended;
+  std::deque<SendId> tickets;               // of sends that have not ended
+  std::vector<std::pair<int, SendId>> withdrawn;
+  std::vector<std::pair<OpExecution*, int>> blocked;
+  std::vector<OpExecution*> ended;
   std::vector<Error> failures;
   std::map<int, Error> lost;
   std::vector<int> gone_ranks;
-  const Run* oldest = nullptr;
+  const OpExecution* oldest = nullptr;
   bool copies = false;  // as a transport that stages what it sends
   int reservations = 0;
 
-  void send(MessageHeader header, ConstBytes payload, Ticket ticket) override {
+  void send(MessageHeader header, ConstBytes payload, SendId ticket) override {
     if (header.early) flow.early[header.destination].sent(payload.size());
     tickets.push_back(ticket);
     push(header, payload);
   }
-  void withdraw(int peer, Ticket ticket) override { withdrawn.emplace_back(peer, ticket); }
+  void withdraw(int peer, SendId ticket) override { withdrawn.emplace_back(peer, ticket); }
   void send_control(MessageHeader header) override { push(header, {}); }
-  bool stages(std::span<const EdgeName>, ConstBytes) const override { return copies; }
-  Staged reserve(std::span<const EdgeName>, size_t bytes) override {
+  bool stages(std::span<const EdgeId>, ConstBytes) const override { return copies; }
+  StagedMessage reserve(std::span<const EdgeId>, size_t bytes) override {
     ++reservations;
-    const HeldBytes block(lane.scratch, bytes);
+    const PooledBuffer block(lane.scratch, bytes);
     return {block.bytes(), nullptr, block};
   }
-  void commit(const Staged& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const Ticket> of) override {
+  void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const SendId> of) override {
     for (size_t i = 0; i < headers.size(); ++i) send(headers[i], staged.bytes.first(used), of[i]);
   }
   void report_credit(int peer) override {
@@ -66,12 +66,14 @@ class FakePort final : public Port {
     header.destination = peer;
     push(header, {});
   }
-  void when_credit_returns(int, Run& run, int step) override { blocked.emplace_back(&run, step); }
-  bool is_oldest(const Run& run) const override { return &run == oldest; }
+  void when_credit_returns(int, OpExecution& run, int step) override {
+    blocked.emplace_back(&run, step);
+  }
+  bool is_oldest(const OpExecution& run) const override { return &run == oldest; }
   bool gone(int peer) const override { return std::ranges::count(gone_ranks, peer) > 0; }
   void fail(const Error& cause) override { failures.push_back(cause); }
   void send_failed(int peer, const Error& cause) override { lost[peer] = cause; }
-  void finished(Run& run) override {
+  void finished(OpExecution& run) override {
     ended.push_back(&run);
     run.stop();
   }
@@ -82,7 +84,7 @@ class FakePort final : public Port {
   }
   // The i-th of the sends that have not ended, ends.
   void end_send(size_t i, const Error& error = {}) {
-    const Ticket ticket = tickets[i];
+    const SendId ticket = tickets[i];
     tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
     bring_home(lane, ticket, error);
   }
@@ -111,22 +113,22 @@ struct OneRank {
         port(lane, rank, size),
         planner({rank, size, algorithm, false, kRunSegment}) {}
 
-  std::shared_ptr<Op> make_op(std::shared_ptr<const BlockMap> blocks = nullptr) {
+  std::shared_ptr<Op> make_op(std::shared_ptr<const CodecMap> blocks = nullptr) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
     request.blocks = std::move(blocks);
     return planned_op(planner, std::move(request), 1);
   }
-  void make_run(std::shared_ptr<const BlockMap> blocks = nullptr) {
+  void make_run(std::shared_ptr<const CodecMap> blocks = nullptr) {
     run = ringdist::make_run(port, make_op(std::move(blocks)), 1);
   }
-  Run& start(std::shared_ptr<const BlockMap> blocks = nullptr) {
+  OpExecution& start(std::shared_ptr<const CodecMap> blocks = nullptr) {
     make_run(std::move(blocks));
     port.oldest = run.get();
     run->start();
     port.work();
     return *run;
   }
-  void receive(const FakePort::Message& message) {
+  void receive(const FakeExecutionDelegate::Message& message) {
     const MessageHeader& header = message.header;
     if (port.flow.early[header.source].returned(header.credit))
       for (const auto& [waiting, step] : std::exchange(port.blocked, {})) waiting->queue(step);
@@ -152,10 +154,10 @@ struct OneRank {
 
   std::vector<float> data;
   Statistics statistics;
-  LaneState lane;
-  FakePort port;
+  ProgressState lane;
+  FakeExecutionDelegate port;
   Planner planner;
-  RunPtr run;
+  OpExecutionPtr run;
 };
 
 }  // namespace ringdist::test

@@ -5,23 +5,23 @@
 namespace ringdist {
 namespace {
 
-using InState = Inflow::State;
+using InState = RecvEdge::State;
 constexpr int64_t kBytes = 100;
 constexpr int64_t kWindow = 8;
 
-class InflowTest : public testing::Test {
+class RecvEdgeTest : public testing::Test {
  protected:
-  Inflow::Terms terms(bool oldest = false, bool unasked = false) const {
+  RecvEdge::GrantTerms terms(bool oldest = false, bool unasked = false) const {
     return {kWindow, kBytes, oldest, unasked, now_};
   }
-  void keep(Inflow& in, int64_t segment) { in.keep(segment, {{}, false}); }
+  void keep(RecvEdge& in, int64_t segment) { in.keep(segment, {{}, false}); }
 
   TimePoint now_;
-  PromiseBudget budget_{kWindow * kBytes};
-  Inflow in_{{2, 0}, 20, budget_};
+  GrantBudget budget_{kWindow * kBytes};
+  RecvEdge in_{{2, 0}, 20, budget_};
 };
 
-TEST_F(InflowTest, GrantsAWindowAndThenHalfAWindowAtATime) {
+TEST_F(RecvEdgeTest, GrantsAWindowAndThenHalfAWindowAtATime) {
   EXPECT_EQ(in_.state(), InState::kQuiet);
   EXPECT_EQ(in_.grant(terms()), kWindow);
   EXPECT_EQ(in_.state(), InState::kGranted);
@@ -39,7 +39,7 @@ TEST_F(InflowTest, GrantsAWindowAndThenHalfAWindowAtATime) {
   EXPECT_EQ(budget_.promised(), 0);
 }
 
-TEST_F(InflowTest, WhoAsksIsToldAtOnceOfWhatThereIs) {
+TEST_F(RecvEdgeTest, WhoAsksIsToldAtOnceOfWhatThereIs) {
   ASSERT_TRUE(in_.grant(terms()));
   in_.consume(kBytes);
   EXPECT_FALSE(in_.wants_grant(kWindow));
@@ -50,7 +50,7 @@ TEST_F(InflowTest, WhoAsksIsToldAtOnceOfWhatThereIs) {
   EXPECT_EQ(in_.state(), InState::kGranted);
 }
 
-TEST_F(InflowTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
+TEST_F(RecvEdgeTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
   budget_.change(kWindow * kBytes);  // another's
   in_.ask();
   EXPECT_FALSE(in_.grant(terms()));
@@ -65,14 +65,14 @@ TEST_F(InflowTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
   EXPECT_EQ(in_.grant(terms()), kWindow);
 }
 
-TEST_F(InflowTest, WhatCannotBeGrantedUnaskedIsNotAwaited) {
+TEST_F(RecvEdgeTest, WhatCannotBeGrantedUnaskedIsNotAwaited) {
   budget_.change(kWindow * kBytes);
   EXPECT_FALSE(in_.grant(terms(/*oldest=*/false, /*unasked=*/true)));
   EXPECT_EQ(in_.state(), InState::kQuiet);
 }
 
-TEST_F(InflowTest, WhatIsKeptCountsAsHere) {
-  Inflow in({2, 0}, 3, budget_);
+TEST_F(RecvEdgeTest, WhatIsKeptCountsAsHere) {
+  RecvEdge in({2, 0}, 3, budget_);
   for (int64_t segment : {2, 0, 1}) {
     EXPECT_TRUE(in.lacks_any());
     keep(in, segment);
@@ -85,7 +85,7 @@ TEST_F(InflowTest, WhatIsKeptCountsAsHere) {
 }
 
 // By it a slow link's answer is timed: the first segment that a grant allowed.
-TEST_F(InflowTest, KnowsWhichSegmentAnswersAGrant) {
+TEST_F(RecvEdgeTest, KnowsWhichSegmentAnswersAGrant) {
   EXPECT_FALSE(in_.answers_grant(0));
   keep(in_, 0);  // it came on early credit
   now_ += Milliseconds(5);
@@ -95,7 +95,7 @@ TEST_F(InflowTest, KnowsWhichSegmentAnswersAGrant) {
   EXPECT_EQ(in_.answers_grant(1), granted);
 }
 
-TEST_F(InflowTest, GivesBackWhatItPromisedWhenItStops) {
+TEST_F(RecvEdgeTest, GivesBackWhatItPromisedWhenItStops) {
   ASSERT_TRUE(in_.grant(terms()));
   keep(in_, 0);
   in_.stop();

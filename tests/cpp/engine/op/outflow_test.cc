@@ -5,10 +5,10 @@
 namespace ringdist {
 namespace {
 
-using OutState = Outflow::State;
+using OutState = SendEdge::State;
 
-TEST(Outflow, GoesFromOpenToDone) {
-  Outflow out({3, 7}, 2);
+TEST(SendEdge, GoesFromOpenToDone) {
+  SendEdge out({3, 7}, 2);
   EXPECT_EQ(out.peer(), 3);
   EXPECT_EQ(out.state(), OutState::kOpen);
   out.sent();
@@ -22,8 +22,8 @@ TEST(Outflow, GoesFromOpenToDone) {
   EXPECT_EQ(out.state(), OutState::kDone);
 }
 
-TEST(Outflow, AsksOnceForEachGrant) {
-  Outflow out({0, 0}, 8);
+TEST(SendEdge, AsksOnceForEachGrant) {
+  SendEdge out({0, 0}, 8);
   EXPECT_FALSE(out.granted());
   EXPECT_TRUE(out.ask());
   EXPECT_EQ(out.state(), OutState::kAsking);
@@ -40,8 +40,8 @@ TEST(Outflow, AsksOnceForEachGrant) {
 }
 
 // What was sent on early credit while the grant was on its way.
-TEST(Outflow, ARequestMayBeOvertakenByTheLastSegment) {
-  Outflow out({0, 0}, 1);
+TEST(SendEdge, ARequestMayBeOvertakenByTheLastSegment) {
+  SendEdge out({0, 0}, 1);
   EXPECT_TRUE(out.ask());
   out.sent();
   EXPECT_EQ(out.state(), OutState::kSent);
@@ -52,8 +52,8 @@ TEST(Outflow, ARequestMayBeOvertakenByTheLastSegment) {
   EXPECT_EQ(out.state(), OutState::kDone);
 }
 
-TEST(Outflow, SendsMayEndInAnyOrder) {
-  Outflow out({0, 0}, 4);
+TEST(SendEdge, SendsMayEndInAnyOrder) {
+  SendEdge out({0, 0}, 4);
   for (int i = 0; i < 4; ++i) out.sent();
   EXPECT_TRUE(out.complete(2));
   EXPECT_FALSE(out.complete(2));
@@ -66,8 +66,8 @@ TEST(Outflow, SendsMayEndInAnyOrder) {
   EXPECT_EQ(out.state(), OutState::kDone);
 }
 
-TEST(Outflow, ForgivesWhatWasSentAndNoMore) {
-  Outflow out({0, 0}, 3);
+TEST(SendEdge, ForgivesWhatWasSentAndNoMore) {
+  SendEdge out({0, 0}, 3);
   EXPECT_FALSE(out.forgive());
   out.sent();
   out.sent();

@@ -37,7 +37,7 @@ class Ranks {
       for (auto& [to, queue] : from->port.sent)
         if (!queue.empty())
           choices.emplace_back([this, to = to, &queue] {
-            const FakePort::Message message = std::move(queue.front());
+            const FakeExecutionDelegate::Message message = std::move(queue.front());
             queue.pop_front();
             (*this)[to].receive(message);
           });
@@ -56,15 +56,15 @@ class Ranks {
   std::vector<std::unique_ptr<OneRank>> ranks_;
 };
 
-std::shared_ptr<const BlockMap> one_part(const char* codec, int size) {
-  auto out = std::make_shared<BlockMap>();
+std::shared_ptr<const CodecMap> one_part(const char* codec, int size) {
+  auto out = std::make_shared<CodecMap>();
   out->parts.push_back(
       {0, static_cast<int64_t>(kElements), parse_codec_pair(codec, size).value(), nullptr});
   return out;
 }
 
 // Whatever comes first, messages or the ends of sends: pairs of ranks keep their order, no more.
-TEST(Run, EndsWellInAnyOrder) {
+TEST(OpExecution, EndsWellInAnyOrder) {
   const auto seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -108,7 +108,7 @@ void deliver_all(Ranks& ranks) {
     for (int from = 0; from < ranks.size(); ++from)
       for (int to = 0; to < ranks.size(); ++to)
         for (auto& queue = ranks[from].port.sent[to]; !queue.empty(); any = true) {
-          const FakePort::Message message = std::move(queue.front());
+          const FakeExecutionDelegate::Message message = std::move(queue.front());
           queue.pop_front();
           ranks[to].receive(message);
         }
@@ -117,7 +117,7 @@ void deliver_all(Ranks& ranks) {
 
 // To several: 7 segments of each rank's shard; and sums that their reduce has just stored, as far
 // as the send that follows keeps up.
-TEST(Run, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
+TEST(OpExecution, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
   for (const std::string algorithm : {"direct", "ring"}) {
     for (const bool copies : {false, true}) {
       SCOPED_TRACE(algorithm);
@@ -142,7 +142,7 @@ TEST(Run, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
   }
 }
 
-TEST(Run, IsNotDoneBeforeItsSendsHaveEnded) {
+TEST(OpExecution, IsNotDoneBeforeItsSendsHaveEnded) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
@@ -155,7 +155,7 @@ TEST(Run, IsNotDoneBeforeItsSendsHaveEnded) {
   EXPECT_TRUE(ranks[0].done());
 }
 
-TEST(Run, TicketsThatComeHomeLateAreNobodys) {
+TEST(OpExecution, TicketsThatComeHomeLateAreNobodys) {
   for (const bool coded : {false, true}) {
     SCOPED_TRACE(coded ? "coded" : "plain");
     Ranks ranks(2);
@@ -176,8 +176,9 @@ TEST(Run, TicketsThatComeHomeLateAreNobodys) {
   }
 }
 
-// A rank that has ended has got what it needs: its Run's end must not wait for it to confirm.
-TEST(Run, SendsToWhoIsGoneNeedNotEnd) {
+// A rank that has ended has got what it needs: its OpExecution's end must not wait for it to
+// confirm.
+TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
@@ -200,7 +201,7 @@ TEST(Run, SendsToWhoIsGoneNeedNotEnd) {
   EXPECT_TRUE(ranks[0].port.lost.empty());
 }
 
-TEST(Run, ASendThatFailsBreaksTheConnectionUnlessThePeerIsGone) {
+TEST(OpExecution, ASendThatFailsBreaksTheConnectionUnlessThePeerIsGone) {
   Ranks ranks(2);
   ranks[0].start();
   ASSERT_GE(ranks[0].port.tickets.size(), 2u);
@@ -212,7 +213,7 @@ TEST(Run, ASendThatFailsBreaksTheConnectionUnlessThePeerIsGone) {
   EXPECT_EQ(ranks[0].port.lost.at(1).message(), "broken");
 }
 
-FakePort::Message first_data(OneRank& from, int to) {
+FakeExecutionDelegate::Message first_data(OneRank& from, int to) {
   const auto& queue = from.port.sent[to];
   const auto data = std::ranges::find_if(
       queue, [](const auto& message) { return message.header.type == MessageType::kData; });
@@ -221,10 +222,10 @@ FakePort::Message first_data(OneRank& from, int to) {
 }
 
 // All that a peer may say wrongly of an edge.
-TEST(Run, RefusesWhatIsNotItsOwn) {
+TEST(OpExecution, RefusesWhatIsNotItsOwn) {
   struct Case {
     const char* what;
-    std::function<void(FakePort::Message&)> change;
+    std::function<void(FakeExecutionDelegate::Message&)> change;
     const char* text;
   };
   const std::vector<Case> cases{
@@ -254,7 +255,7 @@ TEST(Run, RefusesWhatIsNotItsOwn) {
     SCOPED_TRACE(one.what);
     Ranks ranks(2);
     for (int rank : {0, 1}) ranks[rank].start();
-    FakePort::Message message = first_data(ranks[1], 0);
+    FakeExecutionDelegate::Message message = first_data(ranks[1], 0);
     one.change(message);
     ranks[0].receive(message);
     ASSERT_EQ(ranks[0].port.failures.size(), 1u);
@@ -265,10 +266,10 @@ TEST(Run, RefusesWhatIsNotItsOwn) {
   }
 }
 
-TEST(Run, RefusesASegmentThatCameBefore) {
+TEST(OpExecution, RefusesASegmentThatCameBefore) {
   Ranks ranks(2);
   for (int rank : {0, 1}) ranks[rank].start();
-  const FakePort::Message message = first_data(ranks[1], 0);
+  const FakeExecutionDelegate::Message message = first_data(ranks[1], 0);
   ranks[0].receive(message);
   ASSERT_TRUE(ranks[0].port.failures.empty());
   ranks[0].receive(message);
@@ -277,11 +278,11 @@ TEST(Run, RefusesASegmentThatCameBefore) {
 }
 
 // Early credit bounds what an unasked sender sends; what it gives back wakes the step.
-TEST(Run, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
+TEST(OpExecution, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];
   rank.start();
-  EXPECT_EQ(rank.port.count(1, MessageType::kData), EarlyCredit::kSegments);
+  EXPECT_EQ(rank.port.count(1, MessageType::kData), EagerCredit::kSegments);
   EXPECT_EQ(rank.port.count(1, MessageType::kRequest), 1);
   ASSERT_FALSE(rank.port.blocked.empty());
   MessageHeader credit{};
@@ -289,11 +290,11 @@ TEST(Run, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
   credit.source = 1;
   credit.credit = kRunSegment;
   rank.receive({credit, {}});
-  EXPECT_EQ(rank.port.count(1, MessageType::kData), EarlyCredit::kSegments + 1);
+  EXPECT_EQ(rank.port.count(1, MessageType::kData), EagerCredit::kSegments + 1);
 }
 
 // Without memory for grants only the group's oldest op goes on; the next one when it is the oldest.
-TEST(Run, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
+TEST(OpExecution, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];
   rank.make_run();
@@ -310,7 +311,7 @@ TEST(Run, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
   EXPECT_EQ(rank.port.count(1, MessageType::kGrant), 1);
 }
 
-TEST(Run, SaysHowFarItHasCome) {
+TEST(OpExecution, SaysHowFarItHasCome) {
   Ranks ranks(2, 1 << 24, "one_shot");
   const std::string text = ranks[0].start().dump();
   EXPECT_TRUE(text.starts_with("all_reduce #1 (float32, 5000 elements, SUM)")) << text;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kLong = int64_t{64} << 20;
 
-class StoreChoiceTest : public testing::Test {
+class StoreModeTunerTest : public testing::Test {
  protected:
   // So many ops, of which those past the caches take `streaming`, the others `cached`. How many
   // went past the caches.
@@ -16,7 +16,7 @@ class StoreChoiceTest : public testing::Test {
     int count = 0;
     for (int i = 0; i < ops; ++i) {
       const auto trial = choice_.begin(kind, kLong, now_);
-      const bool streams = trial.stores == Stores::kStreaming;
+      const bool streams = trial.stores == StoreMode::kStreaming;
       count += streams ? 1 : 0;
       now_ += streams ? streaming : cached;
       choice_.ended(trial, now_);
@@ -24,29 +24,29 @@ class StoreChoiceTest : public testing::Test {
     return count;
   }
 
-  StoreChoice choice_;
+  StoreModeTuner choice_;
   TimePoint now_ = Clock::now();
 };
 
-TEST_F(StoreChoiceTest, ShortOpsStayInTheCaches) {
+TEST_F(StoreModeTunerTest, ShortOpsStayInTheCaches) {
   for (int i = 0; i < 100; ++i) {
-    const auto trial = choice_.begin(Collective::kAllreduce, StoreChoice::kLongBytes - 1, now_);
-    EXPECT_EQ(trial.stores, Stores::kCached);
+    const auto trial = choice_.begin(Collective::kAllreduce, StoreModeTuner::kLongBytes - 1, now_);
+    EXPECT_EQ(trial.stores, StoreMode::kCached);
     EXPECT_FALSE(trial.of);
   }
 }
 
-TEST_F(StoreChoiceTest, TheFasterIsTakenAndTheOtherTriedNowAndThen) {
+TEST_F(StoreModeTunerTest, TheFasterIsTakenAndTheOtherTriedNowAndThen) {
   EXPECT_GT(run(160, Milliseconds(10), Milliseconds(8)), 140);
   EXPECT_LT(run(160, Milliseconds(10), Milliseconds(8), Collective::kAllgather), 160);
 }
 
-TEST_F(StoreChoiceTest, EachKindHasItsOwn) {
+TEST_F(StoreModeTunerTest, EachKindHasItsOwn) {
   run(100, Milliseconds(10), Milliseconds(8));
   EXPECT_LT(run(160, Milliseconds(8), Milliseconds(10), Collective::kAlltoall), 20);
 }
 
-TEST_F(StoreChoiceTest, ItFollowsAChange) {
+TEST_F(StoreModeTunerTest, ItFollowsAChange) {
   run(1000, Milliseconds(10), Milliseconds(8));
   run(100, Milliseconds(10), Milliseconds(14));  // the cores have moved
   EXPECT_LT(run(160, Milliseconds(10), Milliseconds(14)), 20);
@@ -54,9 +54,9 @@ TEST_F(StoreChoiceTest, ItFollowsAChange) {
   EXPECT_GT(run(160, Milliseconds(10), Milliseconds(8)), 140);
 }
 
-TEST_F(StoreChoiceTest, OpsThatFailAreNotCounted) {
+TEST_F(StoreModeTunerTest, OpsThatFailAreNotCounted) {
   for (int i = 0; i < 6; ++i) choice_.begin(Collective::kAllreduce, kLong, now_);
-  EXPECT_EQ(choice_.begin(Collective::kAllreduce, kLong, now_).stores, Stores::kCached);
+  EXPECT_EQ(choice_.begin(Collective::kAllreduce, kLong, now_).stores, StoreMode::kCached);
 }
 
 }  // namespace

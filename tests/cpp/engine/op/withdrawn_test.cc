@@ -1,5 +1,5 @@
-// A Run that ends takes back what it has on its way; one that was sent such a thing does not count
-// it.
+// A OpExecution that ends takes back what it has on its way; one that was sent such a thing does
+// not count it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ OneRank make(int rank) {
 }
 
 // The first data that the rank has sent to the other.
-FakePort::Message first_data(OneRank& rank) {
+FakeExecutionDelegate::Message first_data(OneRank& rank) {
   auto& queue = rank.port.sent[1 - rank.port.flow.rank];
   const auto it = std::ranges::find_if(
       queue, [](const auto& message) { return message.header.type == MessageType::kData; });
@@ -30,8 +30,8 @@ TEST(Withdrawn, AreAllThatARunHasOnItsWayWhenItEnds) {
   rank.start();
   ASSERT_GT(rank.port.tickets.size(), 1u);
   rank.port.end_send(0);
-  std::vector<std::pair<int, Ticket>> expected;
-  for (const Ticket ticket : rank.port.tickets) expected.emplace_back(1, ticket);
+  std::vector<std::pair<int, SendId>> expected;
+  for (const SendId ticket : rank.port.tickets) expected.emplace_back(1, ticket);
   EXPECT_TRUE(rank.port.withdrawn.empty());
   rank.run->stop();
   EXPECT_EQ(rank.port.withdrawn, expected);
@@ -47,7 +47,7 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
     any = false;
     for (OneRank& rank : ranks) {
       for (auto& queue = rank.port.sent[1 - rank.port.flow.rank]; !queue.empty(); any = true) {
-        const FakePort::Message message = std::move(queue.front());
+        const FakeExecutionDelegate::Message message = std::move(queue.front());
         queue.pop_front();
         ranks[1 - rank.port.flow.rank].receive(message);
       }
@@ -68,7 +68,7 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
 TEST(Withdrawn, DoesNotCountWhereItArrives) {
   OneRank sender = make(0);
   sender.start();
-  const FakePort::Message message = first_data(sender);
+  const FakeExecutionDelegate::Message message = first_data(sender);
   for (const bool at_once : {true, false}) {
     OneRank receiver = make(1);
     receiver.start();

@@ -12,8 +12,8 @@ DecidedCall is_new(uint64_t id, const std::string& name, const std::string& word
 }
 DecidedCall again(uint64_t id) { return {{id, {}, {}}, false, {}}; }
 
-TEST(CallTable, KnowsANameWithItsDescription) {
-  CallTable table(3);
+TEST(ResponseCache, KnowsANameWithItsDescription) {
+  ResponseCache table(3);
   EXPECT_EQ(table.find("a", of_words("sum")), nullptr);
   const auto entry = table.decide(1, is_new(7, "a"));
   ASSERT_NE(entry, nullptr);
@@ -24,8 +24,8 @@ TEST(CallTable, KnowsANameWithItsDescription) {
   EXPECT_EQ(table.decide(3, again(8)), nullptr);
 }
 
-TEST(CallTable, ForgetsWhatWasDecidedOnLeastLately) {
-  CallTable table(2);
+TEST(ResponseCache, ForgetsWhatWasDecidedOnLeastLately) {
+  ResponseCache table(2);
   table.decide(1, is_new(1, "a"));
   table.decide(2, is_new(2, "b"));
   table.decide(3, again(1));
@@ -37,8 +37,8 @@ TEST(CallTable, ForgetsWhatWasDecidedOnLeastLately) {
   EXPECT_EQ(table.decide(5, again(2)), nullptr);
 }
 
-TEST(CallTable, AnIdIsKnownUntilNobodyCanNameItAnyMore) {
-  CallTable table(1);
+TEST(ResponseCache, AnIdIsKnownUntilNobodyCanNameItAnyMore) {
+  ResponseCache table(1);
   table.decide(1, is_new(1, "a"));
   table.decide(2, is_new(2, "b"));
   table.forget(1);
@@ -49,8 +49,8 @@ TEST(CallTable, AnIdIsKnownUntilNobodyCanNameItAnyMore) {
   EXPECT_NE(table.find(2), nullptr);
 }
 
-TEST(CallTable, AnotherDescriptionTakesThePlaceOfTheFirst) {
-  CallTable table(5);
+TEST(ResponseCache, AnotherDescriptionTakesThePlaceOfTheFirst) {
+  ResponseCache table(5);
   table.decide(1, is_new(1, "a", "sum"));
   table.decide(2, is_new(2, "a", "max"));
   EXPECT_EQ(table.size(), 2u);  // with the one that has gone
@@ -59,8 +59,8 @@ TEST(CallTable, AnotherDescriptionTakesThePlaceOfTheFirst) {
   EXPECT_EQ(table.find(1)->description.words, "sum");
 }
 
-TEST(CallTable, ExtrasStayUntilARankSaysOthers) {
-  CallTable table(1);
+TEST(ResponseCache, ExtrasStayUntilARankSaysOthers) {
+  ResponseCache table(1);
   DecidedCall call = is_new(1, "a");
   call.extras = {{0, {5}}, {1, {6}}};
   const auto before = table.decide(1, call);

@@ -27,8 +27,8 @@ void expect_same(const std::vector<RankExtra>& a, const std::vector<RankExtra>& 
   }
 }
 
-UpLetter up_letter() {
-  UpLetter out;
+ReadyMessage up_letter() {
+  ReadyMessage out;
   out.seen = 17;
   out.joined = 5;
   out.ready = {{{9, {}, {}}, 2, {{2, {1, -1}}, {3, {}}}, "", 4},
@@ -36,8 +36,8 @@ UpLetter up_letter() {
   return out;
 }
 
-CallDecision decision() {
-  CallDecision out;
+DecisionMessage decision() {
+  DecisionMessage out;
   out.position = 3;
   out.batches = {
       {{{9, {}, {}}, false, {{0, {7}}}}, {{10, "new", description("broadcast")}, true, {}}},
@@ -48,8 +48,8 @@ CallDecision decision() {
 }
 
 TEST(Letters, ComeAsTheyWereSent) {
-  const UpLetter sent = up_letter();
-  const auto come = UpLetter::decode(sent.encode());
+  const ReadyMessage sent = up_letter();
+  const auto come = ReadyMessage::decode(sent.encode());
   ASSERT_TRUE(come.ok());
   EXPECT_EQ(come.value().seen, sent.seen);
   EXPECT_EQ(come.value().joined, sent.joined);
@@ -62,12 +62,12 @@ TEST(Letters, ComeAsTheyWereSent) {
     EXPECT_EQ(one.conflict, sent.ready[i].conflict);
     EXPECT_EQ(one.absent, sent.ready[i].absent);
   }
-  EXPECT_FALSE(UpLetter::decode(UpLetter().encode()).value().joined);
+  EXPECT_FALSE(ReadyMessage::decode(ReadyMessage().encode()).value().joined);
 }
 
 TEST(Letters, OfDecisionsToo) {
-  const CallDecision sent = decision();
-  const auto come = CallDecision::decode(sent.encode(12));
+  const DecisionMessage sent = decision();
+  const auto come = DecisionMessage::decode(sent.encode(12));
   ASSERT_TRUE(come.ok());
   const auto& [made, received] = come.value();
   EXPECT_EQ(received, 12u);
@@ -91,12 +91,12 @@ TEST(Letters, ThatAreCutOffOrTooLongAreErrors) {
   const auto up = up_letter().encode();
   const auto down = decision().encode(1);
   for (size_t size = 0; size < up.size(); ++size)
-    EXPECT_FALSE(UpLetter::decode(ConstBytes(up).first(size)).ok()) << size;
+    EXPECT_FALSE(ReadyMessage::decode(ConstBytes(up).first(size)).ok()) << size;
   for (size_t size = 0; size < down.size(); ++size)
-    EXPECT_FALSE(CallDecision::decode(ConstBytes(down).first(size)).ok()) << size;
+    EXPECT_FALSE(DecisionMessage::decode(ConstBytes(down).first(size)).ok()) << size;
   auto longer = up;
   longer.push_back(std::byte{0});
-  EXPECT_FALSE(UpLetter::decode(longer).ok());
+  EXPECT_FALSE(ReadyMessage::decode(longer).ok());
 }
 
 }  // namespace

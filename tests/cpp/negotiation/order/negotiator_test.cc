@@ -159,10 +159,10 @@ TEST(Negotiator, ARankThatHasJoinedLetsOthersForget) {
 
 TEST(Negotiator, LettersThatMakeNoSenseAreErrors) {
   NegotiatorWorld ranks(Topology::one_host(2), 0);
-  UpLetter letter;
+  ReadyMessage letter;
   letter.ready = {{{99, {}, {}}, 1, {}, {}, {}}};
   EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
-  EXPECT_TRUE(ranks[0].negotiator().receive(7, UpLetter().encode()));
+  EXPECT_TRUE(ranks[0].negotiator().receive(7, ReadyMessage().encode()));
   EXPECT_TRUE(ranks[0].negotiator().receive(1, ConstBytes()));
   for (const int rank : {-1, 2}) {
     letter.ready = {{{0, "a", described("sum")}, rank, {}, {}, {}}};
@@ -175,10 +175,10 @@ TEST(Negotiator, LettersThatMakeNoSenseAreErrors) {
   const ReadyCall good{{0, "a", described("sum")}, 1, {}, {}, {}};
   letter.ready = {good, good};
   EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
-  CallDecision decision;
+  DecisionMessage decision;
   decision.position = 2;
   EXPECT_TRUE(ranks[1].negotiator().receive(0, decision.encode(0)));
-  EXPECT_TRUE(ranks[1].negotiator().receive(0, CallDecision().encode(1)));
+  EXPECT_TRUE(ranks[1].negotiator().receive(0, DecisionMessage().encode(1)));
   decision.position = 1;
   decision.batches = {{{{5, {}, {}}, false, {}}}};
   EXPECT_TRUE(ranks[1].negotiator().receive(0, decision.encode(0)));

@@ -16,8 +16,8 @@ std::string difference(const CallDescription& one, const CallDescription& other)
   return one.content + " is not " + other.content;
 }
 
-TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
-  Tally tally(3, difference);
+TEST(ReadyCount, IsCompleteWhenAllAreReadyOrExcused) {
+  ReadyCount tally(3, difference);
   EXPECT_TRUE(tally.add(1, call_of(5)));
   EXPECT_FALSE(tally.is_complete({false, false, false}));
   EXPECT_FALSE(tally.is_complete({true, false, false}));
@@ -27,8 +27,8 @@ TEST(Tally, IsCompleteWhenAllAreReadyOrExcused) {
   EXPECT_TRUE(tally.is_complete({false, false, false}));
 }
 
-TEST(Tally, KnowsWhoIsMissing) {
-  Tally tally(3, difference);
+TEST(ReadyCount, KnowsWhoIsMissing) {
+  ReadyCount tally(3, difference);
   tally.add(0, call_of(5));
   EXPECT_EQ(tally.missing(), 1u);
   tally.add(1, call_of(6));
@@ -36,14 +36,14 @@ TEST(Tally, KnowsWhoIsMissing) {
   EXPECT_EQ(tally.missing(), std::nullopt);
 }
 
-TEST(Tally, TakesEachOnce) {
-  Tally tally(2, difference);
+TEST(ReadyCount, TakesEachOnce) {
+  ReadyCount tally(2, difference);
   EXPECT_TRUE(tally.add(1, call_of(5)));
   EXPECT_FALSE(tally.add(1, call_of(5)));
 }
 
-TEST(Tally, NamesTheTwoThatDiffer) {
-  Tally tally(4, difference);
+TEST(ReadyCount, NamesTheTwoThatDiffer) {
+  ReadyCount tally(4, difference);
   tally.add(0, call_of(5, "sum"));
   tally.add(1, call_of(6, "sum"));
   tally.add(2, call_of(7, "max"));
@@ -51,8 +51,8 @@ TEST(Tally, NamesTheTwoThatDiffer) {
   EXPECT_EQ(tally.take().conflict, "rank 5 called sum, rank 7 called max");
 }
 
-TEST(Tally, HandsOnWhatWasFoundBelow) {
-  Tally tally(2, difference);
+TEST(ReadyCount, HandsOnWhatWasFoundBelow) {
+  ReadyCount tally(2, difference);
   tally.add(0, call_of(5));
   ReadyCall other = call_of(6);
   other.conflict = "rank 6 called max, rank 9 called sum";
@@ -60,8 +60,8 @@ TEST(Tally, HandsOnWhatWasFoundBelow) {
   EXPECT_EQ(tally.take().conflict, other.conflict);
 }
 
-TEST(Tally, KnowsWhoIsAbsentBelowAnyOfThem) {
-  Tally tally(2, difference);
+TEST(ReadyCount, KnowsWhoIsAbsentBelowAnyOfThem) {
+  ReadyCount tally(2, difference);
   tally.add(0, call_of(5));
   ReadyCall other = call_of(6);
   other.absent = 9;
@@ -69,8 +69,8 @@ TEST(Tally, KnowsWhoIsAbsentBelowAnyOfThem) {
   EXPECT_EQ(tally.take().absent, 9);
 }
 
-TEST(Tally, CollectsWhatRanksSayForThemselves) {
-  Tally tally(2, difference);
+TEST(ReadyCount, CollectsWhatRanksSayForThemselves) {
+  ReadyCount tally(2, difference);
   ReadyCall one = call_of(5);
   one.extras = {{5, {1}}};
   ReadyCall two = call_of(6);
@@ -80,8 +80,8 @@ TEST(Tally, CollectsWhatRanksSayForThemselves) {
   EXPECT_EQ(tally.take().extras.size(), 3u);
 }
 
-TEST(Tally, TellsApartWhatHasTheSameWords) {
-  Tally tally(2, difference);
+TEST(ReadyCount, TellsApartWhatHasTheSameWords) {
+  ReadyCount tally(2, difference);
   ReadyCall one = call_of(5, "sum"), two = call_of(6, "sum");
   two.call.description.content = "another";
   tally.add(0, one);

@@ -5,18 +5,18 @@
 namespace ringdist {
 namespace {
 
-TEST(StallLetter, IsReadAsItWasWritten) {
-  StallLetter letter;
-  letter.kind = StallLetter::Kind::kFound;
+TEST(StallMessage, IsReadAsItWasWritten) {
+  StallMessage letter;
+  letter.kind = StallMessage::Kind::kFound;
   letter.calls = {{"a", 1500, true}, {"b", 7, false}};
   letter.inquiry = 3;
   letter.names = {"a", ""};
   letter.lacks = 5;
   letter.instead = "waits";
   letter.found = {{"a", "rank 1"}};
-  const auto read = StallLetter::decode(letter.encode());
+  const auto read = StallMessage::decode(letter.encode());
   ASSERT_TRUE(read.ok());
-  const StallLetter& other = read.value();
+  const StallMessage& other = read.value();
   EXPECT_EQ(other.kind, letter.kind);
   ASSERT_EQ(other.calls.size(), 2u);
   EXPECT_EQ(other.calls[0].name, "a");

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::seconds;
 
 // Ranks whose letters arrive at once, but to and from those that are stopped.
-class StallRank final : public StallHost {
+class StallRank final : public StallDelegate {
  public:
   struct Letter {
     int to;
@@ -37,7 +37,7 @@ class StallRank final : public StallHost {
   std::string doing;
   std::vector<std::string> warnings;
   std::deque<Letter> outbox;
-  StallWatch watch;
+  StallInspector watch;
 };
 
 class StallWorld {
@@ -88,7 +88,7 @@ class StallWorld {
   int messages_ = 0;
 };
 
-TEST(StallWatch, FindsWhoHasNotCalledAndWhatTheyDoInstead) {
+TEST(StallInspector, FindsWhoHasNotCalledAndWhatTheyDoInstead) {
   StallWorld ranks(4);
   for (const int rank : {0, 1}) ranks.call(rank, "a");
   ranks.call(2, "b");
@@ -104,7 +104,7 @@ TEST(StallWatch, FindsWhoHasNotCalledAndWhatTheyDoInstead) {
   EXPECT_EQ(ranks.warnings(), 0u);
 }
 
-TEST(StallWatch, WarnsOnceOfAllForEachTimeThatPasses) {
+TEST(StallInspector, WarnsOnceOfAllForEachTimeThatPasses) {
   StallWorld ranks(5);
   for (const char* name : {"a", "b", "c", "d", "e", "f"})
     for (int rank = 1; rank < 5; ++rank) ranks.call(rank, name);
@@ -121,7 +121,7 @@ TEST(StallWatch, WarnsOnceOfAllForEachTimeThatPasses) {
   EXPECT_LT(ranks.messages(), 500);
 }
 
-TEST(StallWatch, NeverWarnsIfSoAsked) {
+TEST(StallInspector, NeverWarnsIfSoAsked) {
   StallWorld ranks(2, seconds(0));
   ranks.call(1, "a");
   ranks.pass(seconds(200));
@@ -129,7 +129,7 @@ TEST(StallWatch, NeverWarnsIfSoAsked) {
   EXPECT_EQ(ranks[1].watch.awaits("a"), "rank 0, which waits for nothing");
 }
 
-TEST(StallWatch, ARankThatDoesNotAnswerIsNamed) {
+TEST(StallInspector, ARankThatDoesNotAnswerIsNamed) {
   StallWorld ranks(3, seconds(10));
   for (const int rank : {0, 1}) ranks.call(rank, "a");
   ranks[2].is_stopped = true;
@@ -139,7 +139,7 @@ TEST(StallWatch, ARankThatDoesNotAnswerIsNamed) {
   EXPECT_EQ(ranks[0].warnings[0], "'a' (for 11 s) waits for rank 2, which does not answer");
 }
 
-TEST(StallWatch, WhereRankZeroDoesNotAnswerTheOthersSaySo) {
+TEST(StallInspector, WhereRankZeroDoesNotAnswerTheOthersSaySo) {
   StallWorld ranks(2, seconds(10));
   ranks.call(1, "a");
   ranks[0].is_stopped = true;
@@ -149,7 +149,7 @@ TEST(StallWatch, WhereRankZeroDoesNotAnswerTheOthersSaySo) {
   EXPECT_EQ(ranks[1].warnings[0], "'a' waits for rank 0, which does not answer");
 }
 
-TEST(StallWatch, SaysWhatARankDoesElsewhere) {
+TEST(StallInspector, SaysWhatARankDoesElsewhere) {
   StallWorld ranks(2);
   ranks.call(0, "a");
   ranks[1].doing = "group 'b': all_reduce #3 runs";
@@ -157,7 +157,7 @@ TEST(StallWatch, SaysWhatARankDoesElsewhere) {
   EXPECT_EQ(ranks[0].watch.awaits("a"), "rank 1, which is in group 'b': all_reduce #3 runs");
 }
 
-TEST(StallWatch, WarnsOfEachName) {
+TEST(StallInspector, WarnsOfEachName) {
   StallWorld ranks(3, seconds(10));
   ranks.call(1, "a");
   ranks.pass(seconds(2));
@@ -170,7 +170,7 @@ TEST(StallWatch, WarnsOfEachName) {
 }
 
 // However their clocks tick.
-TEST(StallWatch, ManyRanksAskLittle) {
+TEST(StallInspector, ManyRanksAskLittle) {
   constexpr int kRanks = 40;
   StallWorld ranks(kRanks);
   for (int rank = 1; rank < kRanks; ++rank) {
@@ -182,7 +182,7 @@ TEST(StallWatch, ManyRanksAskLittle) {
   EXPECT_EQ(ranks[kRanks - 1].watch.awaits("a"), "rank 0, which waits for nothing");
 }
 
-TEST(StallWatch, WhatHasBeenRunIsForgotten) {
+TEST(StallInspector, WhatHasBeenRunIsForgotten) {
   StallWorld ranks(2);
   ranks.call(0, "a");
   ranks.pass(seconds(1));
@@ -193,13 +193,13 @@ TEST(StallWatch, WhatHasBeenRunIsForgotten) {
   EXPECT_EQ(ranks[0].watch.awaits("a"), "");
 }
 
-TEST(StallWatch, LettersThatMakeNoSenseAreErrors) {
+TEST(StallInspector, LettersThatMakeNoSenseAreErrors) {
   StallWorld ranks(3);
   const TimePoint now = TimePoint() + std::chrono::hours(1);
-  StallLetter letter;
-  letter.kind = StallLetter::Kind::kAsk;
+  StallMessage letter;
+  letter.kind = StallMessage::Kind::kAsk;
   EXPECT_TRUE(ranks[1].watch.receive(0, letter.encode(), now));
-  letter.kind = StallLetter::Kind::kFound;
+  letter.kind = StallMessage::Kind::kFound;
   EXPECT_TRUE(ranks[0].watch.receive(1, letter.encode(), now));
   EXPECT_TRUE(ranks[1].watch.receive(2, letter.encode(), now));
   EXPECT_TRUE(ranks[0].watch.receive(1, ConstBytes(), now));

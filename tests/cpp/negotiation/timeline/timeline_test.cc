@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-class TimelineRank final : public TimelineHost {
+class TimelineRank final : public TimelineDelegate {
  public:
   TimelineRank(const Topology& topology, int rank)
       : timeline(*this, topology, rank, "rank " + std::to_string(rank)) {}
@@ -25,7 +25,7 @@ class TimelineRank final : public TimelineHost {
   void send_timeline(int rank, std::vector<std::byte> letter) override {
     outbox.emplace_back(rank, std::move(letter));
   }
-  bool record(std::shared_ptr<Recorder> recorder) override {
+  bool record(std::shared_ptr<TraceRecorder> recorder) override {
     if (is_recorded_otherwise) return false;
     recorded_by = std::move(recorder);
     return true;
@@ -37,7 +37,7 @@ class TimelineRank final : public TimelineHost {
   void discard(std::shared_ptr<void>) noexcept override {}
 
   bool is_recorded_otherwise = false;
-  std::shared_ptr<Recorder> recorded_by;
+  std::shared_ptr<TraceRecorder> recorded_by;
   int times_gathered = 0;
   Error problem;
   Duration ahead{0};  // its clock
@@ -169,13 +169,13 @@ TEST(Timeline, WhereItCannotBeWrittenItSaysSo) {
 
 TEST(Timeline, LettersThatMakeNoSenseAreErrors) {
   TimelineWorld ranks(Topology::one_host(3));
-  TimelineLetter letter;
+  TimelineMessage letter;
   EXPECT_TRUE(ranks[0].timeline.receive(1, letter.encode(), ranks.now_of(0)));
   EXPECT_TRUE(ranks[1].timeline.receive(2, letter.encode(), ranks.now_of(1)));
-  letter.kind = TimelineLetter::Kind::kPing;
+  letter.kind = TimelineMessage::Kind::kPing;
   EXPECT_TRUE(ranks[1].timeline.receive(0, letter.encode(), ranks.now_of(1)));
   EXPECT_TRUE(ranks[0].timeline.receive(1, ConstBytes(), ranks.now_of(0)));
-  letter.kind = TimelineLetter::Kind::kPong;
+  letter.kind = TimelineMessage::Kind::kPong;
   EXPECT_FALSE(ranks[1].timeline.receive(0, letter.encode(), ranks.now_of(1)));
   EXPECT_FALSE(ranks[1].timeline.is_busy());
 }

@@ -25,7 +25,7 @@ void Callers::detect(int index) {
     if (other == index) continue;
     // Its ops fail where another runs those of a later generation.
     Process& its = world_.process(other);
-    if (its.is_member() && its.generations().state() == Generations::State::kBegun &&
+    if (its.is_member() && its.generations().state() == GenerationLog::State::kBegun &&
         its.generations().generation().number > one.generations().generation().number)
       lacks_one = true;
     if (world_.reach().talk(index, other)) continue;

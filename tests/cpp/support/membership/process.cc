@@ -6,7 +6,7 @@
 
 namespace ringdist::membership {
 
-void Process::be_member(std::unique_ptr<Generations> generations, uint64_t lineage, int store) {
+void Process::be_member(std::unique_ptr<GenerationLog> generations, uint64_t lineage, int store) {
   generations_ = std::move(generations);
   store_ = store;
   lineage_ = lineage;
@@ -35,7 +35,7 @@ bool Process::is_near(ProcessId process) {
   return world_.process(index_of(process)).host() == host_;
 }
 
-Standing Process::freeze() {
+PromiseInfo Process::freeze() {
   if (!frozen_) {
     frozen_.emplace();
     frozen_->first_unfinished = ops_ + 1;

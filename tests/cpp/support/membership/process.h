@@ -1,4 +1,4 @@
-// A process of a world: Generations, and a caller that wants ops, with all that a real one would
+// A process of a world: GenerationLog, and a caller that wants ops, with all that a real one would
 // have around it.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace ringdist::membership {
 
 class World;
 
-class Process final : public GenerationsHost {
+class Process final : public GenerationLogDelegate {
  public:
   // Its number in the world names it.
   Process(World& world, int index, int host) : world_(world), index_(index), host_(host) {}
@@ -30,23 +30,23 @@ class Process final : public GenerationsHost {
   int store() const { return store_; }
 
   // Of the first generation, or as one who was admitted. `store`: the one that it uses.
-  void be_member(std::unique_ptr<Generations> generations, uint64_t lineage, int store);
+  void be_member(std::unique_ptr<GenerationLog> generations, uint64_t lineage, int store);
   bool is_member() const { return generations_ != nullptr; }
-  Generations& generations() { return *generations_; }
+  GenerationLog& generations() { return *generations_; }
   // The generation that it is in, or that goes on without it.
   uint64_t lineage() const { return lineage_; }
   bool excluded() const {
-    return is_member() && generations_->state() == Generations::State::kExcluded;
+    return is_member() && generations_->state() == GenerationLog::State::kExcluded;
   }
   std::optional<int64_t> frozen(uint64_t lineage) const;
   // What it has said of itself in the present generation.
-  const std::optional<Standing>& standing() const { return frozen_; }
+  const std::optional<PromiseInfo>& standing() const { return frozen_; }
 
   void add_candidate(ProcessId process) { candidates_.insert(process); }
   void drop_candidate(ProcessId process) { candidates_.erase(process); }
   // The caller runs another op if it may.
   void run_op() {
-    if (is_member() && generations_->state() == Generations::State::kBegun && !frozen_) ++ops_;
+    if (is_member() && generations_->state() == GenerationLog::State::kBegun && !frozen_) ++ops_;
   }
 
   bool alive = true;
@@ -58,7 +58,7 @@ class Process final : public GenerationsHost {
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool send_near(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
-  Standing freeze() override;
+  PromiseInfo freeze() override;
   void read_vote(const Ballot& ballot) override;
   void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                  const Accepted& vote) override;
@@ -71,10 +71,10 @@ class Process final : public GenerationsHost {
   const int index_;
   const int host_;
   int store_ = 0;
-  std::unique_ptr<Generations> generations_;
+  std::unique_ptr<GenerationLog> generations_;
   uint64_t lineage_ = 0;
   int64_t ops_ = 0;
-  std::optional<Standing> frozen_;
+  std::optional<PromiseInfo> frozen_;
   std::map<uint64_t, int64_t> frozen_at_;  // the first op that was unfinished, by generation
   std::set<ProcessId> candidates_;
 };

@@ -74,10 +74,10 @@ void Rules::on_begun(int index) {
 // Nobody is given up who ran and could be reached.
 void Rules::on_composed(int index, const Decision& decision) {
   const auto& members = world_.process(index).generations().members();
-  for (const Lost& lost : decision.lost) {
+  for (const LostMember& lost : decision.lost) {
     const int member = Process::index_of(members[static_cast<size_t>(lost.rank)]);
     const std::string name = "process " + std::to_string(member);
-    if (lost.cause == Lost::Cause::kDied) {
+    if (lost.cause == LostMember::Cause::kDied) {
       if (world_.process(member).alive) fail(name + " is said to have died");
     } else if (!gives_up(world_.scenario()) && world_.reach().talk(index, member) &&
                world_.now() - world_.reach().since(index, member) >= world_.pace().silence) {

@@ -83,7 +83,7 @@ std::string Settling::open_of(const std::vector<int>& together) {
     if (one.lineage() != newest->lineage() && !knows_who_went_on(one, together)) continue;
     if (one.lineage() != newest->lineage())
       return "process " + std::to_string(index) + " has not heard what was decided";
-    if (one.generations().state() != Generations::State::kBegun)
+    if (one.generations().state() != GenerationLog::State::kBegun)
       return "the generation of process " + std::to_string(index) + " does not begin";
     if (one.frozen(one.lineage()))
       return "process " + std::to_string(index) + " waits for a decision";

@@ -20,12 +20,12 @@ NetworkCosts costs_of(const Scenario& scenario) {
 
 }  // namespace
 
-Pace World::usual_pace() {
+PaxosTimeouts World::usual_pace() {
   return {std::chrono::seconds(1), Milliseconds(100), Milliseconds(50), Milliseconds(10),
           Milliseconds(200)};
 }
 
-World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
+World::World(const Scenario& scenario, const PaxosTimeouts& pace, std::ostream* trace)
     : scenario_(scenario),
       pace_(pace),
       trace_(trace),
@@ -36,8 +36,8 @@ World::World(const Scenario& scenario, const Pace& pace, std::ostream* trace)
   std::vector<ProcessId> members;
   for (const int host : scenario.hosts) members.push_back(Process::id_of(add_process(host)));
   for (const auto& one : processes_)
-    one->be_member(std::make_unique<Generations>(one->id(), GenerationId{0, kFirstNonce}, members,
-                                                 pace_, *one),
+    one->be_member(std::make_unique<GenerationLog>(one->id(), GenerationId{0, kFirstNonce}, members,
+                                                   pace_, *one),
                    kFirstNonce, 0);
   injector_.plan(scenario.faults);
 }
@@ -80,7 +80,7 @@ Outcome World::run() {
     callers_.detect_all_soon();
   }
   outcome_.violation = rules_.violation();
-  outcome_.took = now() - Wire::kStart;
+  outcome_.took = now() - NetworkModel::kStart;
   return outcome_;
 }
 
@@ -182,7 +182,7 @@ bool World::gets_through(int from, int to) const {
 // ---- messages
 
 void World::send(int from, int to, const ConsensusMessage& message) {
-  if (message.kind == MessageKind::kAccept && message.decision->proposed == message.ballot)
+  if (message.kind == ConsensusMessageKind::kAccept && message.decision->proposed == message.ballot)
     rules_.on_composed(from, *message.decision);
   if (trace_)
     note("  " + std::to_string(from) + " to " + std::to_string(to) + ": " +
@@ -258,7 +258,7 @@ void World::deliver(const OnItsWay& message) {
 }
 
 void World::deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message) {
-  auto admitted = Generations::admitted(one.id(), message, pace_, one, now());
+  auto admitted = GenerationLog::admitted(one.id(), message, pace_, one, now());
   if (!admitted) return;
   one.be_member(std::move(admitted), message.generation.nonce, store_named(message.made_by->store));
   note("process " + std::to_string(one.index()) + " is admitted to generation " +
@@ -325,12 +325,12 @@ void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accep
 // ---- what its processes do
 
 void World::on_installed(int index, uint64_t from, const Decision& decision) {
-  outcome_.last_installed = now() - Wire::kStart;
+  outcome_.last_installed = now() - NetworkModel::kStart;
   rules_.on_installed(index, from, decision);
 }
 
 void World::on_begun(int index) {
-  outcome_.last_begun = now() - Wire::kStart;
+  outcome_.last_begun = now() - NetworkModel::kStart;
   rules_.on_begun(index);
   process(index).run_op();
 }
@@ -341,7 +341,8 @@ void World::on_excluded(int index, uint64_t from, const Decision& decision) {
 
 void World::note(const std::string& what) {
   if (trace_)
-    *trace_ << std::chrono::duration_cast<std::chrono::microseconds>(now() - Wire::kStart).count()
+    *trace_ << std::chrono::duration_cast<std::chrono::microseconds>(now() - NetworkModel::kStart)
+                   .count()
             << " us, event " << outcome_.events << ": " << what << "\n";
 }
 

@@ -35,12 +35,12 @@ struct Outcome {
   Duration last_begun{0};      // when one began on a process
 };
 
-class World final : public WireEvents {
+class World final : public NetworkModelDelegate {
  public:
   // Real time limits are kept in proportion: silence is a second here.
-  static Pace usual_pace();
+  static PaxosTimeouts usual_pace();
 
-  explicit World(const Scenario& scenario, const Pace& pace = usual_pace(),
+  explicit World(const Scenario& scenario, const PaxosTimeouts& pace = usual_pace(),
                  std::ostream* trace = nullptr);
 
   // Until all is settled, or something is wrong.
@@ -63,10 +63,10 @@ class World final : public WireEvents {
   // For those who drive it.
   using Action = std::function<void()>;
   TimePoint now() const { return wire_.now(); }
-  const Pace& pace() const { return pace_; }
+  const PaxosTimeouts& pace() const { return pace_; }
   const Scenario& scenario() const { return scenario_; }
   const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
-  Wire& wire() { return wire_; }
+  NetworkModel& wire() { return wire_; }
   Stores& stores() { return stores_; }
   const Reach& reach() const { return reach_; }
   Callers& callers() { return callers_; }
@@ -117,10 +117,10 @@ class World final : public WireEvents {
   bool is_wrong() const { return !rules_.violation().empty(); }
 
   const Scenario scenario_;
-  const Pace pace_;
+  const PaxosTimeouts pace_;
   std::ostream* const trace_;
   const NetworkCosts costs_;
-  Wire wire_;
+  NetworkModel wire_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<int, OnItsWay> on_its_way_;         // by the wire's number

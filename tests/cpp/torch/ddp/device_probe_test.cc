@@ -18,19 +18,19 @@ namespace {
 using test::device_streams;
 
 // The device goes on while the host asks whether it has.
-class Driven final : public Moment {
+class Driven final : public TimeMarker {
  public:
-  explicit Driven(MomentPtr moment) : moment_(std::move(moment)) {}
+  explicit Driven(TimeMarkerPtr moment) : moment_(std::move(moment)) {}
   bool passed() const override {
     device_streams().progress();
     return moment_->passed();
   }
-  double since(const Moment& earlier) const override {
+  double since(const TimeMarker& earlier) const override {
     return moment_->since(*static_cast<const Driven&>(earlier).moment_);
   }
 
  private:
-  const MomentPtr moment_;
+  const TimeMarkerPtr moment_;
 };
 
 class DeviceProbe : public testing::Test {
@@ -45,7 +45,7 @@ class DeviceProbe : public testing::Test {
     communicator_ = Communicator::create(context_, std::move(options)).value();
     memory_.stream = test::current_device_stream();
     clock_.begin(c10::Device(test::kTestDevice, 0));
-    LinkProbe::Tools tools;
+    LinkProbe::Delegate tools;
     tools.wait = [this](const Op& op) {
       on_device_ += op.request.place ? 1 : 0;
       while (!op.finished()) {
@@ -110,7 +110,7 @@ TEST(BucketClock, IsTheHostsUnlessTheFirstBucketIsOnADevice) {
   EXPECT_TRUE(clock.now()->passed());
   clock.begin(at::kCPU);
   clock.begin(c10::Device(test::kTestDevice, 0));
-  const MomentPtr before = clock.now();
+  const TimeMarkerPtr before = clock.now();
   EXPECT_GE(clock.now()->since(*before), 0);
 }
 

@@ -47,7 +47,7 @@ struct RankOfStages {
   std::unique_ptr<LowRankTensors> begin() {
     std::vector<LowRankInput> inputs;
     for (size_t i = 0; i < shapes.size(); ++i) {
-      Slice slice = slices[i];
+      ParameterSlice slice = slices[i];
       if (!residuals.empty()) {
         slice.residual = residuals[i].data();
         slice.next = next_residuals[i].data();
@@ -66,7 +66,7 @@ struct RankOfStages {
   std::vector<MatrixShape> shapes;
   at::Tensor bucket;
   std::vector<FloatBuffer> residuals, next_residuals, rights, next_rights;
-  std::vector<Slice> slices;
+  std::vector<ParameterSlice> slices;
 };
 
 void average(const std::vector<at::Tensor>& of_ranks) {

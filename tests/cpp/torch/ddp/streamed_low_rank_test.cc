@@ -74,8 +74,8 @@ class Streamed : public testing::Test {
     options.members = {0};
     options.make_runner = test::make_doubling_runner;
     communicator_ = Communicator::create(context_, std::move(options)).value();
-    runner_ = std::make_shared<CallRunner>(communicator_, test::kTestDevice);
-    streamed_ = std::make_unique<StreamedLowRank>(
+    runner_ = std::make_shared<CallSubmitter>(communicator_, test::kTestDevice);
+    streamed_ = std::make_unique<DeviceLowRank>(
         [this](const at::Tensor& factors) {
           if (averages_++ == fails_at_) throw std::runtime_error("the group has failed");
           return allreduce(factors);
@@ -102,8 +102,8 @@ class Streamed : public testing::Test {
       return call;
     });
   }
-  StreamedLowRank::Running run(std::shared_ptr<void> held = nullptr,
-                               const StreamedLowRank::StartRest& rest = nullptr) {
+  DeviceLowRank::Running run(std::shared_ptr<void> held = nullptr,
+                             const DeviceLowRank::StartRest& rest = nullptr) {
     PlannedBucket planned;
     planned.keep_alive = std::move(held);
     return streamed_->run(test::on_device(values_, {2}), std::move(planned), rest);
@@ -118,13 +118,13 @@ class Streamed : public testing::Test {
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Communicator> communicator_;
-  std::shared_ptr<CallRunner> runner_;
+  std::shared_ptr<CallSubmitter> runner_;
   std::vector<float> values_{1, 5};
   Seen seen_;
   std::vector<std::unique_ptr<SeenStages>> made_;
   int averages_ = 0;
   int fails_at_ = -1;
-  std::unique_ptr<StreamedLowRank> streamed_;
+  std::unique_ptr<DeviceLowRank> streamed_;
 };
 
 TEST_F(Streamed, StagesComeInTheirOrderAndTheHostWaitsForNone) {
@@ -168,11 +168,11 @@ TEST_F(Streamed, TheRestIsAveragedBesideAndBelongsToIt) {
 }
 
 TEST_F(Streamed, TellsWhenTheDeviceHasDoneIt) {
-  MomentPtr ended;
-  const DeviceMoment before(c10::Device(test::kTestDevice, 0));
+  TimeMarkerPtr ended;
+  const DeviceTimeMarker before(c10::Device(test::kTestDevice, 0));
   const auto running = run();
   running.pending->on_end(
-      [&] { ended = std::make_shared<DeviceMoment>(c10::Device(test::kTestDevice, 0)); });
+      [&] { ended = std::make_shared<DeviceTimeMarker>(c10::Device(test::kTestDevice, 0)); });
   ASSERT_TRUE(ended) << "callbacks of the Future come at once, on a stream behind it";
   EXPECT_FALSE(ended->passed());
   EXPECT_FALSE(device_streams().progress());

@@ -79,7 +79,7 @@ TEST_F(NamedCallsOnDevice, ComeAfterWhatTheStreamHoldsWhenTheyAreMade) {
 TEST_F(NamedCallsOnDevice, PutResultsInPlaceOnTheStreamOfWhoWaits) {
   std::vector<float> values{1, 2, 3, 4};
   const at::Tensor columns = test::on_device(values, {2, 2}).t();
-  NamedGroup::Reducing how;
+  NamedGroup::ReduceOptions how;
   const auto work = group_->allreduce("x", {columns}, {columns}, how);
   (void)finish(work);
   std::vector<float> seen;

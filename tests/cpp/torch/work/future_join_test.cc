@@ -7,17 +7,17 @@
 namespace ringdist {
 namespace {
 
-TEST(FutureJoin, EndsWithItsLastPart) {
-  FutureJoin join({}, 2);
+TEST(CombinedFuture, EndsWithItsLastPart) {
+  CombinedFuture join({}, 2);
   join.arrive(nullptr);
   EXPECT_FALSE(join.future()->completed());
   join.arrive(nullptr);
   EXPECT_TRUE(join.future()->completed());
-  EXPECT_TRUE(FutureJoin({}, 0).future()->completed());
+  EXPECT_TRUE(CombinedFuture({}, 0).future()->completed());
 }
 
-TEST(FutureJoin, TheFirstErrorIsItsOwn) {
-  FutureJoin join({}, 3);
+TEST(CombinedFuture, TheFirstErrorIsItsOwn) {
+  CombinedFuture join({}, 3);
   join.arrive(failure_of("first"));
   EXPECT_TRUE(join.future()->hasError());
   join.arrive(failure_of("second"));

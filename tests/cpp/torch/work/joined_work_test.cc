@@ -12,14 +12,14 @@ namespace {
 struct Joined {
   std::vector<TestWorkPtr> parts{c10::make_intrusive<TestWork>(), c10::make_intrusive<TestWork>()};
   int made = 0;
-  c10::intrusive_ptr<JoinedWork> work = c10::make_intrusive<JoinedWork>(
-      completion(), 0, c10d::OpType::COALESCED, [this]() -> JoinedWork::Parts {
+  c10::intrusive_ptr<CombinedWork> work = c10::make_intrusive<CombinedWork>(
+      completion(), 0, c10d::OpType::COALESCED, [this]() -> CombinedWork::Parts {
         ++made;
         return {parts[0], parts[1]};
       });
 };
 
-TEST(JoinedWork, TheFirstQuestionStartsNothing) {
+TEST(CombinedWork, TheFirstQuestionStartsNothing) {
   Joined joined;
   EXPECT_FALSE(joined.work->isCompleted());
   EXPECT_EQ(joined.made, 0);
@@ -31,7 +31,7 @@ TEST(JoinedWork, TheFirstQuestionStartsNothing) {
   EXPECT_EQ(joined.made, 1);
 }
 
-TEST(JoinedWork, ItsFutureIsMarkedWithTheLastPart) {
+TEST(CombinedWork, ItsFutureIsMarkedWithTheLastPart) {
   Joined joined;
   const FuturePtr future = joined.work->getFuture();
   joined.parts[0]->end();
@@ -41,7 +41,7 @@ TEST(JoinedWork, ItsFutureIsMarkedWithTheLastPart) {
   EXPECT_TRUE(joined.work->wait());
 }
 
-TEST(JoinedWork, APartsFailureIsTheWholes) {
+TEST(CombinedWork, APartsFailureIsTheWholes) {
   Joined joined;
   joined.parts[0]->end();
   joined.parts[1]->end(failure_of("lost"));
@@ -55,17 +55,17 @@ TEST(JoinedWork, APartsFailureIsTheWholes) {
   EXPECT_LE(*joined.parts[1]->waits[0], Milliseconds(50));
 }
 
-TEST(JoinedWork, WhatHinderedTheStartIsTheOutcome) {
-  auto work = c10::make_intrusive<JoinedWork>(
+TEST(CombinedWork, WhatHinderedTheStartIsTheOutcome) {
+  auto work = c10::make_intrusive<CombinedWork>(
       completion(), 0, c10d::OpType::COALESCED,
-      []() -> JoinedWork::Parts { throw std::runtime_error("refused"); });
+      []() -> CombinedWork::Parts { throw std::runtime_error("refused"); });
   EXPECT_EQ(thrown_by([&] { work->wait(); }), "refused");
   EXPECT_EQ(thrown_by([&] { work->start(); }), "refused");
   EXPECT_FALSE(work->isSuccess());
   EXPECT_EQ(work->getFuture()->tryRetrieveErrorMessage(), "refused");
 }
 
-TEST(JoinedWork, OneWorkIsItself) {
+TEST(CombinedWork, OneWorkIsItself) {
   const auto only = c10::make_intrusive<TestWork>();
   EXPECT_EQ(join_works(completion(), 0, c10d::OpType::UNKNOWN, {only}), only);
 }

@@ -8,10 +8,10 @@ namespace {
 
 constexpr uint64_t kFirstKey = 100;
 
-class BellsTest : public testing::Test {
+class PeerDoorbellsTest : public testing::Test {
  protected:
   Epoll epoll_ = std::move(Epoll::create().value());
-  Bells bells_{epoll_, kFirstKey};
+  PeerDoorbells bells_{epoll_, kFirstKey};
   Doorbell doorbell_ = std::move(Doorbell::create().value());
 
   Fd button() {
@@ -23,7 +23,7 @@ class BellsTest : public testing::Test {
   }
 };
 
-TEST_F(BellsTest, OfOnePeerIsOneWhateverComesLater) {
+TEST_F(PeerDoorbellsTest, OfOnePeerIsOneWhateverComesLater) {
   auto first = bells_.keep(5, button());
   Doorbell another = std::move(Doorbell::create().value());
   auto second = bells_.keep(5, Fd::open([&] { return dup(another.button().get()); }));
@@ -34,7 +34,7 @@ TEST_F(BellsTest, OfOnePeerIsOneWhateverComesLater) {
   EXPECT_NE(bells_.keep(6, button()).value(), first.value());
 }
 
-TEST_F(BellsTest, TellWhoIsGoneOnce) {
+TEST_F(PeerDoorbellsTest, TellWhoIsGoneOnce) {
   const auto bell = bells_.keep(5, button()).value();
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
   EXPECT_FALSE(bells_.on_event(kFirstKey + 1));
@@ -50,7 +50,7 @@ TEST_F(BellsTest, TellWhoIsGoneOnce) {
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
 }
 
-TEST_F(BellsTest, AreClosedWithTheTransport) {
+TEST_F(PeerDoorbellsTest, AreClosedWithTheTransport) {
   const auto bell = bells_.keep(5, button()).value();
   bells_.close();
   EXPECT_TRUE(bell->gone());

@@ -27,15 +27,15 @@ struct Orders {
   static constexpr std::memory_order kShow = show;
   static constexpr std::memory_order kLook = look;
 };
-using Strong = InOneOrder;
+using Strong = SeqCstOrders;
 
 // An end of a link, as Outlink, Inlink and ShmTransport::arm() are: what it shows lies in memory of
 // its own.
 template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
 struct End {
-  Sign<uint64_t, Published, checked::Atomic> published;
-  Sign<uint64_t, Consumed, checked::Atomic> consumed;
-  Sign<Sleep, Asleep, checked::Atomic> sleep;
+  DekkerWord<uint64_t, Published, checked::Atomic> published;
+  DekkerWord<uint64_t, Consumed, checked::Atomic> consumed;
+  DekkerWord<SleepState, Asleep, checked::Atomic> sleep;
   std::array<checked::Plain, slots> data;
   Bell bell;
 
@@ -63,10 +63,10 @@ struct End {
       if (any) continue;
       if (!sleeps) return;
       const bool waits = out.published() < sends;
-      if (sleep.may_sleep(waits ? Sleep::kForRoom : Sleep::kForMessages,
+      if (sleep.may_sleep(waits ? SleepState::kForRoom : SleepState::kForMessages,
                           [&] { return has_message() || (waits && has_room()); }))
         bell.wait();
-      sleep.show_late(Sleep::kAwake);
+      sleep.show_late(SleepState::kAwake);
     }
   }
   static bool take_back(RingWriter<slots>& ring, const End& peer) {
@@ -93,8 +93,9 @@ struct EndingLink {
     out.end(writer.published);
     reader.bell.ring();
     while (!out.reader_has_ended(reader.consumed)) {
-      if (writer.sleep.may_sleep(Sleep::kForMessages, [] { return false; })) writer.bell.wait();
-      writer.sleep.show_late(Sleep::kAwake);
+      if (writer.sleep.may_sleep(SleepState::kForMessages, [] { return false; }))
+        writer.bell.wait();
+      writer.sleep.show_late(SleepState::kAwake);
     }
     checked::expect(out.consumed(reader.consumed) == sends, "not all was read");
     for (auto& slot : writer.data) slot.write(0);
@@ -109,8 +110,8 @@ struct EndingLink {
         if (in.consume(reader.consumed, writer.sleep)) writer.bell.ring();
       }
       if (ended) break;
-      if (reader.sleep.may_sleep(Sleep::kForMessages, has_message)) reader.bell.wait();
-      reader.sleep.show_late(Sleep::kAwake);
+      if (reader.sleep.may_sleep(SleepState::kForMessages, has_message)) reader.bell.wait();
+      reader.sleep.show_late(SleepState::kAwake);
     }
     in.end(reader.consumed);
     writer.bell.ring();

@@ -19,7 +19,7 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
 // A rank that keeps what it is told, with the times.
-struct SimRank final : Receiver {
+struct SimRank final : TransportDelegate {
   SimRank(std::shared_ptr<SimNetwork> of, ContextId id, int host) : network(std::move(of)), id(id) {
     network->place(id, host);
     TransportConfig config;
@@ -31,9 +31,9 @@ struct SimRank final : Receiver {
   }
   void on_message(ConstBytes header, const Payload& payload) override {
     got.push_back({static_cast<int>(header[0]), payload.size()});
-    arrivals.push_back(network->now() - Wire::kStart);
+    arrivals.push_back(network->now() - NetworkModel::kStart);
   }
-  void on_sent(Ticket ticket, const Error& error) override {
+  void on_sent(SendId ticket, const Error& error) override {
     EXPECT_FALSE(ended.contains(ticket)) << ticket;
     ended[ticket] = error;
   }
@@ -52,10 +52,10 @@ struct SimRank final : Receiver {
   std::unique_ptr<SimTransport> transport;
   std::vector<std::pair<int, size_t>> got;
   std::vector<Duration> arrivals;
-  std::map<Ticket, Error> ended;
+  std::map<SendId, Error> ended;
   std::vector<ContextId> lost;
   size_t got_before_loss = 0;
-  Ticket tickets = 0;
+  SendId tickets = 0;
 };
 
 SimOptions gigabyte() {
@@ -95,7 +95,7 @@ TEST(SimNetwork, AMessageTakesLatencyAndBytesOverBandwidth) {
   ASSERT_EQ(room[3].got, (std::vector<std::pair<int, size_t>>{{7, 100000}}));
   EXPECT_EQ(room[3].arrivals[0], microseconds(10 + 100));
   EXPECT_FALSE(room[1].ended.at(1));
-  const Duration before = room.network->now() - Wire::kStart;
+  const Duration before = room.network->now() - NetworkModel::kStart;
   room[1].send(2, 8, 100000);
   room.run();
   EXPECT_EQ(room[2].arrivals[0] - before, microseconds(1 + 10));

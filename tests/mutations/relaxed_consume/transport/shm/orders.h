@@ -9,7 +9,7 @@ struct ConsumedOrders {
   static constexpr std::memory_order kShow = std::memory_order_relaxed;
   static constexpr std::memory_order kLook = std::memory_order_seq_cst;
 };
-using PublishedOrders = InOneOrder;
-using SleepOrders = InOneOrder;
+using PublishedOrders = SeqCstOrders;
+using SleepOrders = SeqCstOrders;
 
 }  // namespace ringdist::shm

@@ -9,7 +9,7 @@ struct PublishedOrders {
   static constexpr std::memory_order kShow = std::memory_order_relaxed;
   static constexpr std::memory_order kLook = std::memory_order_seq_cst;
 };
-using ConsumedOrders = InOneOrder;
-using SleepOrders = InOneOrder;
+using ConsumedOrders = SeqCstOrders;
+using SleepOrders = SeqCstOrders;
 
 }  // namespace ringdist::shm
