@@ -216,7 +216,7 @@ int run(std::vector<std::string_view> names) {
         if (!wanted(codec.value()->name())) continue;
         for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
           if (dtype != DType::kFloat32 && !codec.value()->exact()) continue;  // it is ignored
-          const auto coding = gpu::coding_of(*codec.value(), dtype);
+          const auto coding = gpu::kernel_codec_of(*codec.value(), dtype);
           if (!coding) continue;
           std::string name(codec.value()->name());
           if (dtype != DType::kFloat32) name += " of " + std::string(dtype_name(dtype));

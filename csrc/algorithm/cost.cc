@@ -47,7 +47,7 @@ CostLayout::CostLayout(int ranks, const Topology& topology, int root)
   }
 }
 
-HierarchicalLoad by_hosts(const CostQuery& question, double ranks) {
+HierarchicalLoad hierarchical_load(const CostQuery& question, double ranks) {
   const CostLayout& at = question.layout;
   const double hosts = at.hosts;
   const bool whole = question.kind == Collective::kAllreduce;

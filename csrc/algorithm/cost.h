@@ -151,7 +151,7 @@ struct HierarchicalLoad {
   bool reduced;
   bool gathered;
 };
-HierarchicalLoad by_hosts(const CostQuery& question, double ranks);
+HierarchicalLoad hierarchical_load(const CostQuery& question, double ranks);
 
 // What a send inside a host copies of what a reduce or a relay has just stored.
 inline constexpr double kStoredCopy = 0.5;

@@ -24,7 +24,7 @@ namespace {
 class ColumnLeader {
  public:
   ColumnLeader(const HostGrid& hosts, int rank, int column)
-      : hosts_(hosts), rank_(rank), column_(column), here_(hosts.carrier(hosts.mine(), column)) {}
+      : hosts_(hosts), rank_(rank), column_(column), here_(hosts.leader(hosts.mine(), column)) {}
 
   bool is_me() const { return rank_ == here_; }
 
@@ -33,7 +33,7 @@ class ColumnLeader {
   // nothing to add, at `mine`.
   Range reduce(int round, Range mine, Range sum, Schedule& out) const {
     if (!is_me()) {
-      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
+      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
       return mine;
     }
     std::vector<Source> sources;
@@ -70,8 +70,8 @@ class ColumnLeader {
   }
 
  private:
-  int before() const { return hosts_.carrier(hosts_.mine() - 1, column_); }
-  int after() const { return hosts_.carrier(hosts_.mine() + 1, column_); }
+  int before() const { return hosts_.leader(hosts_.mine() - 1, column_); }
+  int after() const { return hosts_.leader(hosts_.mine() + 1, column_); }
 
   const HostGrid& hosts_;
   const int rank_;
@@ -164,8 +164,8 @@ Schedule reduce(const Shape& shape) {
   const Range all{BufferId::kOutput, 0, shape.count};
   const Range sum = shape.rank == shape.root ? all : Range{BufferId::kScratch, 0, shape.count};
   const int round = wrap(hosts.mine() - hosts.of(shape.root) - 1, hosts.count());
-  const ColumnLeader carrier(hosts, shape.rank, hosts.column_of(shape.root));
-  if (carrier.reduce(round, all, sum, out).buffer == BufferId::kScratch)
+  const ColumnLeader leader(hosts, shape.rank, hosts.column_of(shape.root));
+  if (leader.reduce(round, all, sum, out).buffer == BufferId::kScratch)
     out.scratch_count = sum.end();
   return out;
 }
@@ -184,7 +184,7 @@ Algorithm hierarchical_algorithm() {
           .description = "a ring of hosts, whose ranks share its line; a chain to or from a root",
           .rank_ordered = false,
           .serves = kServes,
-          .by_hosts = true,
+          .hierarchical = true,
           .cost = hierarchical_cost};
 }
 

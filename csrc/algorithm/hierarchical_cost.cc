@@ -11,7 +11,7 @@ namespace {
 // Of a host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
-              gathered] = by_hosts(question, ranks);
+              gathered] = hierarchical_load(question, ranks);
   TransferCost onward(question, range);
   onward.send(false, mine_elsewhere).receive(false, mine_elsewhere).cross(columns_elsewhere);
   OpCost sum(question);

@@ -18,7 +18,7 @@ namespace {
 class Column {
  public:
   Column(const HostGrid& hosts, int rank, int column)
-      : hosts_(hosts), rank_(rank), column_(column), here_(hosts.carrier(hosts.mine(), column)) {}
+      : hosts_(hosts), rank_(rank), column_(column), here_(hosts.leader(hosts.mine(), column)) {}
 
   bool is_carrier() const { return rank_ == here_; }
 
@@ -26,7 +26,7 @@ class Column {
   // carrier may add. Returns where the carrier has it.
   Range give(Range mine, Range sum, int owner, Schedule& out) const {
     if (!is_carrier()) {
-      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
+      out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
       return mine;
     }
     const bool alone = hosts_.local().size() == 1;
@@ -40,14 +40,14 @@ class Column {
   // The sum that this host's carrier owns: of all hosts, in their order.
   void take(Range mine, Range sum, Schedule& out) const {
     if (!is_carrier())
-      return out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_mark()));
+      return out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
     std::vector<Source> sources;
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host == hosts_.mine()) {
         const std::vector<Source> local = hosts_.local_sources(mine, sum);
         sources.insert(sources.end(), local.begin(), local.end());
       } else {
-        sources.push_back({hosts_.carrier(host, column_), sum, EdgeKind::kContribution});
+        sources.push_back({hosts_.leader(host, column_), sum, EdgeKind::kContribution});
       }
     }
     out.steps.push_back(Step::reduce(sum, std::move(sources), /*finish=*/true));
@@ -59,7 +59,7 @@ class Column {
     if (rank_ == owner) {
       std::vector<int> to;
       for (int k = 1; k < hosts_.count(); ++k)
-        to.push_back(hosts_.carrier(hosts_.mine() + k, column_));
+        to.push_back(hosts_.leader(hosts_.mine() + k, column_));
       for (const int rank : hosts_.targets(column_, /*onward=*/false)) to.push_back(rank);
       if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), EdgeKind::kResult));
     } else if (hosts_.of(owner) == hosts_.mine()) {
@@ -91,7 +91,7 @@ Schedule allreduce(const Shape& shape) {
       for (int k = 0; k < hosts.count(); ++k) {
         const int host = wrap(hosts.mine() + first + k, hosts.count());
         const Range shard = part(BufferId::kOutput, bounds, column * hosts.count() + host);
-        fn(Column(hosts, shape.rank, column), hosts.carrier(host, column), shard);
+        fn(Column(hosts, shape.rank, column), hosts.leader(host, column), shard);
       }
   };
   for_each(1, [&](const Column& column, int owner, Range shard) {
@@ -177,7 +177,7 @@ class Leader {
       : ranks_(hosts.ranks(host)),
         count_(shape.count),
         of_root_(host == hosts.of(shape.root)),
-        rank_(of_root_ ? shape.root : hosts.carrier(host, hosts.column_of(shape.root))) {}
+        rank_(of_root_ ? shape.root : hosts.leader(host, hosts.column_of(shape.root))) {}
 
   int rank() const { return rank_; }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -295,7 +295,7 @@ Algorithm hierarchical_direct_algorithm() {
           .description = "sums inside hosts, then all hosts to all; 2 steps between hosts",
           .rank_ordered = false,
           .serves = kServes,
-          .by_hosts = true,
+          .hierarchical = true,
           .cost = hierarchical_direct_cost};
 }
 

@@ -10,7 +10,7 @@ namespace {
 // Of a host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
-              gathered] = by_hosts(question, ranks);
+              gathered] = hierarchical_load(question, ranks);
   // A part has one owner, whatever else its host carries.
   const double to_owners = mine_elsewhere * (hosts - 1);
   const double own = reduced && gathered ? to_owners : hosts - 1;

@@ -34,28 +34,28 @@ class HostGrid {
     const std::vector<int>& all = ranks(of(rank));
     return static_cast<int>(std::ranges::find(all, rank) - all.begin());
   }
-  int carrier(int host, int column) const {
+  int leader(int host, int column) const {
     const std::vector<int>& all = ranks(host);
     return all[static_cast<size_t>(column) % all.size()];
   }
 
   // Of what a rank gives to a sum of its own host: only what a wire carries is encoded, but where
   // all share one host there is no wire, and a codec was asked for all the same.
-  EdgeKind contribution_mark() const {
-    return count() > 1 ? EdgeKind::kInside : EdgeKind::kContribution;
+  EdgeKind contribution_kind() const {
+    return count() > 1 ? EdgeKind::kIntraHost : EdgeKind::kContribution;
   }
   // Of such a sum, by rank: mine lies there, the others' come to where it is made.
   std::vector<Source> local_sources(Range mine, Range sum) const {
     std::vector<Source> out;
     for (const int rank : local())
-      out.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, contribution_mark()});
+      out.push_back(rank == rank_ ? Source{-1, mine} : Source{rank, sum, contribution_kind()});
     return out;
   }
 
   // All others of my host; and before them the carrier of the next host, if `onward`.
   std::vector<int> targets(int column, bool onward) const {
     std::vector<int> out;
-    if (onward) out.push_back(carrier(mine() + 1, column));
+    if (onward) out.push_back(leader(mine() + 1, column));
     for (const int rank : local())
       if (rank != rank_) out.push_back(rank);
     return out;

@@ -24,7 +24,7 @@ std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& p
 
 }  // namespace
 
-std::string_view edge_mark_name(EdgeKind mark) {
+std::string_view edge_kind_name(EdgeKind mark) {
   switch (mark) {
     case EdgeKind::kContribution:
       return "contribution";
@@ -32,7 +32,7 @@ std::string_view edge_mark_name(EdgeKind mark) {
       return "result";
     case EdgeKind::kRelay:
       return "relay";
-    case EdgeKind::kInside:
+    case EdgeKind::kIntraHost:
       return "host's own contribution";
   }
   check_failed("an edge mark that there is not", std::source_location::current());
@@ -143,7 +143,7 @@ const CollectiveImpl& Algorithm::served(Collective kind) const {
 }
 
 int Algorithm::shard_count(int size, const Topology& topology) const {
-  if (!by_hosts || topology.hosts.empty()) return size;
+  if (!hierarchical || topology.hosts.empty()) return size;
   return topology.columns() * static_cast<int>(topology.hosts.size());
 }
 

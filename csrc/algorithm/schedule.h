@@ -42,10 +42,10 @@ enum class EdgeKind : uint8_t {
   kContribution,  // one rank's input, or a partial sum of several
   kResult,        // final values, sent by the rank that owns them
   kRelay,         // final values that another rank encoded
-  kInside,        // a contribution to a sum of the own host, which leaves it in other words
+  kIntraHost,     // a contribution to a sum of the own host, which leaves it in other words
 };
 
-std::string_view edge_mark_name(EdgeKind mark);  // for people
+std::string_view edge_kind_name(EdgeKind mark);  // for people
 
 // One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
 struct Source {
@@ -162,7 +162,7 @@ struct Algorithm {
   std::span<const CollectiveImpl> serves;
   // By hosts (hosts.h), and meant for groups that span hosts: sums begin inside them, and an
   // allreduce has a shard for each column of each host. Else it has one for each rank.
-  bool by_hosts = false;
+  bool hierarchical = false;
   // Never by itself in large groups: all ranks' whole tensors come to each at once.
   bool only_for_few = false;
   // What such an op takes, about: algorithm/cost.h.
@@ -177,8 +177,8 @@ struct Algorithm {
   // Of an allreduce.
   int shard_count(int size, const Topology& topology) const;
   // It has edges that are not encoded, whatever codec is asked for (EdgeKind::kInside).
-  bool uncoded_inside(const Topology& topology) const {
-    return by_hosts && topology.hosts.size() > 1;
+  bool uncompressed_intra_host(const Topology& topology) const {
+    return hierarchical && topology.hosts.size() > 1;
   }
 };
 

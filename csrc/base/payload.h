@@ -19,7 +19,7 @@ class Payload {
     requires std::convertible_to<const Span&, ConstBytes>
   Payload(const Span& bytes) : bytes_(bytes) {}
   // Of which nothing is left but that it came.
-  static Payload taken_back() {
+  static Payload revoked() {
     static constexpr std::atomic<uint32_t> kWord = 1;
     return {ConstBytes(), kWord, 1};
   }

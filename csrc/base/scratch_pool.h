@@ -75,7 +75,7 @@ class PooledBuffer {
   size_t size_ = 0;
 };
 
-inline PooledBuffer held_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
+inline PooledBuffer pooled_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
   if (bytes.empty()) return {};
   PooledBuffer out(pool, bytes.size());
   std::memcpy(out.bytes().data(), bytes.data(), bytes.size());

@@ -12,22 +12,22 @@
 namespace ringdist {
 
 struct SeqCstOrders {
-  static constexpr std::memory_order kShow = std::memory_order_seq_cst;
-  static constexpr std::memory_order kLook = std::memory_order_seq_cst;
+  static constexpr std::memory_order kStore = std::memory_order_seq_cst;
+  static constexpr std::memory_order kLoad = std::memory_order_seq_cst;
 };
 
 template <typename T, typename Orders = SeqCstOrders,
           template <typename> typename Atomic = std::atomic>
 class DekkerWord {
  public:
-  void show(T value) { word_.store(value, Orders::kShow); }
-  T look() const { return word_.load(Orders::kLook); }
+  void store(T value) { word_.store(value, Orders::kStore); }
+  T load() const { return word_.load(Orders::kLoad); }
   // Where nobody who still sees the former is misled: after a sleep, before a beginning.
-  void show_late(T value) { word_.store(value, std::memory_order_relaxed); }
+  void store_relaxed(T value) { word_.store(value, std::memory_order_relaxed); }
   // Shows that we sleep, then asks whether there is work all the same. True: block.
   template <typename Work>
-  bool may_sleep(T asleep, Work&& there_is_work) {
-    show(asleep);
+  bool prepare_sleep(T asleep, Work&& there_is_work) {
+    store(asleep);
     return !there_is_work();
   }
 

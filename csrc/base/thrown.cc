@@ -12,7 +12,7 @@ const Error& made_at_start = *new Error(ErrorKind::kSystem, "an exception in the
 
 }  // namespace
 
-Error thrown_error() noexcept {
+Error current_exception_error() noexcept {
   try {
     throw;
   } catch (const std::exception& e) {

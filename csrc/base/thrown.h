@@ -7,6 +7,6 @@ namespace ringdist {
 
 // Within a catch block: what was caught, as an Error. Where there is no memory to say it, one that
 // was made while there was.
-Error thrown_error() noexcept;
+Error current_exception_error() noexcept;
 
 }  // namespace ringdist

@@ -6,6 +6,6 @@
 namespace ringdist {
 
 using SendId = uint64_t;
-inline constexpr SendId kNoTicket = 0;  // nobody wants to know
+inline constexpr SendId kNoSendId = 0;  // nobody wants to know
 
 }  // namespace ringdist

@@ -85,7 +85,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
   if (!config.ok()) return config.error();
   if (Error error = check_forced_algorithm(config.value())) return error;
   if (Error error = check_forced_transport(config.value())) return error;
-  auto codecs = parse_coding("option codec", config.value().codec, size);
+  auto codecs = parse_compression("option codec", config.value().codec, size);
   if (!codecs.ok()) return codecs.error();
   auto costs = read_costs(config.value().costs, read);
   if (!costs.ok()) return costs.error();
@@ -97,7 +97,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
   out.options.make_runner = [path = config.value().device_path](RunnerDelegate& group) {
     return make_cuda_runner(group, path);
   };
-  out.options.store_home = process_store_home();
+  out.options.store_server = process_store_server();
   out.options.store_host = host;
   return out;
 }
@@ -116,7 +116,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
                         : Result<OfProcess>(limit.error());
   // The others count this creation, and wait for us. But a forked child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
-    decline(store, rank, global_ranks, own.error());
+    publish_failure(store, rank, global_ranks, own.error());
   throw_if(own.error());
   auto& [context, wanted, codecs] = own.value();
   if (rank == 0) tell_of_codec(codecs, wanted.config, options.contains("codec"));
@@ -126,7 +126,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.members = std::move(global_ranks);
   wanted.timeout = limit.value();
   wanted.store = wrap_store(store, *context);
-  wanted.whole_store = wrap_store(whole_store(store), *context);
+  wanted.unprefixed_store = wrap_store(unprefixed_store(store), *context);
   auto communicator = Communicator::create(context, std::move(wanted));
   throw_if(communicator.error());
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
@@ -155,7 +155,7 @@ ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store
   auto own = of_process(store_host(store), /*size=*/2, options, read);
   throw_if(own.error());
   auto& [context, wanted, codecs] = own.value();
-  wanted.store = wrap_store(whole_store(store), *context);
+  wanted.store = wrap_store(unprefixed_store(store), *context);
   return ProcessGroupRing::join(context, std::move(wanted), job, timeout);
 }
 
@@ -209,7 +209,7 @@ void bind_backend(py::module_& module) {
       .def_readonly("backend", &Next::backend)
       .def_property_readonly("generation", [](const Next& it) { return it.shrunk.generation; })
       .def_property_readonly("id", [](const Next& it) { return it.shrunk.id; })
-      .def_property_readonly("stayed", [](const Next& it) { return it.shrunk.stayed; })
+      .def_property_readonly("stayed", [](const Next& it) { return it.shrunk.survivors; })
       .def_property_readonly("joined", [](const Next& it) { return it.shrunk.joined; })
       .def_property_readonly("lost", &lost_members)
       .def_property_readonly("first_unfinished",

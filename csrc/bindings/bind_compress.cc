@@ -15,7 +15,7 @@ namespace ringdist {
 namespace {
 
 CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
-  auto codecs = parse_coding("codec", spec, group.getSize());
+  auto codecs = parse_compression("codec", spec, group.getSize());
   throw_if(codecs.error());
   return codecs.value();
 }
@@ -35,8 +35,8 @@ WorkPtr all_reduce(ProcessGroupRing& group, const at::Tensor& tensor, const c10d
   c10d::AllreduceOptions options;
   options.reduceOp = op;
   options.asyncOp = async_op;
-  return group.allreduce_coded(tensor, options,
-                               {codecs_of(group, codec), residual.value_or(at::Tensor())});
+  return group.allreduce_compressed(tensor, options,
+                                    {codecs_of(group, codec), residual.value_or(at::Tensor())});
 }
 
 WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
@@ -46,9 +46,9 @@ WorkPtr reduce_scatter(ProcessGroupRing& group, const at::Tensor& output, const 
   c10d::ReduceScatterOptions options;
   options.reduceOp = op;
   options.asyncOp = async_op;
-  return group.reduce_scatter_coded(output, input, options,
-                                    {codecs_of(group, codec), residual.value_or(at::Tensor()),
-                                     at::Tensor(), pieces_of(group, pieces)});
+  return group.reduce_scatter_compressed(output, input, options,
+                                         {codecs_of(group, codec), residual.value_or(at::Tensor()),
+                                          at::Tensor(), pieces_of(group, pieces)});
 }
 
 WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::Tensor& input,
@@ -57,15 +57,15 @@ WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::
   c10d::AllgatherOptions options;
   options.asyncOp = async_op;
   const CodecPtr one = codecs_of(group, codec).contribution;
-  return group.allgather_coded(output, input, options,
-                               {{one, one}, at::Tensor(), at::Tensor(), pieces_of(group, pieces)});
+  return group.allgather_compressed(
+      output, input, options, {{one, one}, at::Tensor(), at::Tensor(), pieces_of(group, pieces)});
 }
 
 // What a single operation takes, before there is a group. `parameters`: what it moves is not
 // gradients, of which something may be lost.
 void check_coding(const std::string& codec, bool parameters) {
   if (parameters) throw_if(check_single_codec(codec));
-  const CodecPair codecs = value_of(parse_coding("codec", codec, 2));
+  const CodecPair codecs = value_of(parse_compression("codec", codec, 2));
   if (!parameters || codecs.contribution->keeps_values()) return;
   throw_error(Error(ErrorKind::kInvalidArgument,
                     "ringdist: codec='" + codec +
@@ -79,7 +79,7 @@ void sum_of_state(ProcessGroupRing& group, const at::Tensor& tensor) {
 
 std::string check_codec(const std::string& argument, const std::string& spec, int size,
                         std::optional<bool> error_feedback) {
-  auto treatment = make_treatment(argument, spec, size, error_feedback);
+  auto treatment = make_compression_method(argument, spec, size, error_feedback);
   throw_if(treatment.error());
   return treatment.value()->name();
 }

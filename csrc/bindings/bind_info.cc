@@ -76,7 +76,7 @@ py::list limit_rows(const Config& config) {
       "what peers may have on their way to this process (RINGDIST_MEMORY)");
   add("largest message", std::to_string(defaults.max_payload) + " bytes",
       "a segment is never longer");
-  add("early window", std::to_string(Communicator::early_window(config)) + " bytes",
+  add("early window", std::to_string(Communicator::eager_window(config)) + " bytes",
       "what a peer may send to this rank before it has called the operation");
   return out;
 }

@@ -138,7 +138,7 @@ void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
 const CompressionMethodPtr& LocalRanks::treatment(const std::string& spec, bool feedback) {
   CompressionMethodPtr& out = treatments_[{spec, feedback}];
   if (!out) {
-    auto made = make_treatment("parts", spec, size_, feedback);
+    auto made = make_compression_method("parts", spec, size_, feedback);
     throw_if(made.error());
     out = made.value();
   }
@@ -210,9 +210,9 @@ Error LocalRanks::reduce_low_rank(const std::vector<BucketPlan>& plans, const Te
   if (reducers_.empty()) {
     std::vector<std::unique_ptr<LowRankReducer>> reducers;
     for (const auto& communicator : group("direct")) {
-      auto sibling = communicator->sibling("/low_rank");
-      throw_if(sibling.error());
-      reducers.push_back(std::make_unique<LowRankReducer>(sibling.value()));
+      auto duplicate = communicator->duplicate("/low_rank");
+      throw_if(duplicate.error());
+      reducers.push_back(std::make_unique<LowRankReducer>(duplicate.value()));
     }
     reducers_ = std::move(reducers);
   }
@@ -261,7 +261,7 @@ uint64_t LocalRanks::bytes_sent() const {
 }
 
 py::tuple codec_traits(const std::string& spec, int size) {
-  auto treatment = make_treatment("spec", spec, size, std::nullopt);
+  auto treatment = make_compression_method("spec", spec, size, std::nullopt);
   throw_if(treatment.error());
   const CompressionMethod& found = *treatment.value();
   return py::make_tuple(found.name(), found.bits(), found.feedback());

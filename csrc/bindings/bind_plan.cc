@@ -61,7 +61,7 @@ std::vector<ReduceOp> reduce_ops() {
 // The whole of each input has the codecs of that spec.
 std::shared_ptr<const CodecMap> blocks_of(const std::string& spec, const OpSpec& request,
                                           int size) {
-  auto codecs = parse_coding("codec", spec, size);
+  auto codecs = parse_compression("codec", spec, size);
   throw_if(codecs.error());
   if (codecs.value().plain()) return nullptr;
   if (request.kind == Collective::kAllgather) {
@@ -120,14 +120,14 @@ py::dict as_dict(const PlanAlternative& one) {
   out["refusal"] = one.refusal;
   out["segment_count"] = one.plan.segment_count;
   if (one.refusal.empty()) out["formula_seconds"] = seconds(one.cost);
-  if (!one.walked) return out;
-  out["seconds"] = seconds(one.walked->time);
-  out["messages"] = one.walked->messages;
-  out["bytes_inside"] = one.walked->bytes_inside;
-  out["bytes_between"] = one.walked->bytes_between;
-  out["busiest_line"] = one.walked->busiest_line;
-  out["ranks_walked"] = one.walked->ranks;
-  out["joined"] = one.walked->joined;
+  if (!one.simulated) return out;
+  out["seconds"] = seconds(one.simulated->time);
+  out["messages"] = one.simulated->messages;
+  out["bytes_inside"] = one.simulated->bytes_inside;
+  out["bytes_between"] = one.simulated->bytes_between;
+  out["busiest_line"] = one.simulated->busiest_line;
+  out["ranks_walked"] = one.simulated->ranks;
+  out["joined"] = one.simulated->joined;
   return out;
 }
 
@@ -137,7 +137,7 @@ py::list as_list(const std::vector<Round>& rounds) {
     py::list messages;
     for (const RoundMessage& one : round.messages)
       messages.append(
-          py::make_tuple(one.from, one.to, one.count, std::string(edge_mark_name(one.mark))));
+          py::make_tuple(one.from, one.to, one.count, std::string(edge_kind_name(one.mark))));
     py::dict row;
     row["messages_inside"] = round.messages_inside;
     row["messages_between"] = round.messages_between;
@@ -161,7 +161,7 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
   std::optional<Result<std::vector<Round>>> rounds;
   {
     py::gil_scoped_release release;
-    found = forecast(wanted);
+    found = explain_plan(wanted);
     throw_if(found->error());
     Shape shape;
     shape.size = wanted.options.size;
@@ -208,7 +208,7 @@ py::dict device_route(const std::string& operation, int64_t count, const std::st
 }
 
 CostNumbers usual(double bits_per_second, int64_t latency_ns) {
-  return numbers_of(usual_costs(bits_per_second, Duration(latency_ns)));
+  return numbers_of(default_costs(bits_per_second, Duration(latency_ns)));
 }
 
 }  // namespace
@@ -223,8 +223,8 @@ void bind_plan(py::module_& module) {
              py::arg("dtype"), py::arg("reduce_op"), py::arg("root"), py::arg("hosts"),
              py::arg("algorithm"), py::arg("codec"), py::arg("devices"), py::arg("path"),
              py::arg("nccl"));
-  module.attr("USUAL_RATE") = kUsualRate;
-  module.attr("USUAL_LATENCY_NS") = kUsualLatency.count();
+  module.attr("USUAL_RATE") = kDefaultRate;
+  module.attr("USUAL_LATENCY_NS") = kDefaultLatency.count();
   module.def("usual_costs", &usual, py::arg("bits_per_second"), py::arg("latency_ns"));
 }
 

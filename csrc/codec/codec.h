@@ -116,7 +116,7 @@ struct CodecPair {
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size);
 
 // The same of what a user gave as `argument`, which the Error names.
-Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size);
+Result<CodecPair> parse_compression(std::string_view argument, const std::string& spec, int size);
 // What is encoded once, an allgather's parts, takes no pair.
 Error check_single_codec(const std::string& spec);
 

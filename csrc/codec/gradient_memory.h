@@ -36,7 +36,7 @@ class GradientMemory {
   virtual void scale(DType dtype, Bytes values, double factor) = 0;
   // Pays what is owed into a gradient that is to travel without error feedback: values += residual,
   // of which only the rounding to `dtype` stays owed.
-  virtual void pay(DType dtype, Bytes values, ResidualSpan residual) = 0;
+  virtual void apply_residual(DType dtype, Bytes values, ResidualSpan residual) = 0;
 };
 
 }  // namespace ringdist

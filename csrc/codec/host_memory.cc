@@ -89,7 +89,7 @@ class HostMemory final : public GradientMemory {
     });
   }
 
-  void pay(DType dtype, Bytes values, ResidualSpan residual) override {
+  void apply_residual(DType dtype, Bytes values, ResidualSpan residual) override {
     over_floats(dtype, values, [&](size_t at, std::span<float> chunk, Bytes stored) {
       no_codec().encode(chunk, dtype, residual.subspan(at, chunk.size()), {}, stored);
     });

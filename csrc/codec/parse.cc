@@ -71,7 +71,7 @@ Result<CodecPair> parse_codec_pair(std::string_view spec, int size) {
   return CodecPair{contribution.value(), result.value()};
 }
 
-Result<CodecPair> parse_coding(std::string_view argument, const std::string& spec, int size) {
+Result<CodecPair> parse_compression(std::string_view argument, const std::string& spec, int size) {
   auto codecs = parse_codec_pair(spec, size);
   if (codecs.ok()) return codecs;
   return codecs.error().prefixed("ringdist: " + std::string(argument) + "='" + spec + "': ");

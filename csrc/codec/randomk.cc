@@ -19,12 +19,12 @@ namespace ringdist {
 namespace {
 
 constexpr uint8_t kWireId = 9;
-using Indices = std::array<uint16_t, kShareBlock>;
+using Indices = std::array<uint16_t, kSparseBlock>;
 
 // k distinct of `count` indices, ascending (R. Floyd's method: Bentley, "A sample of brilliance",
 // 1987).
 void draw(uint64_t key, size_t count, size_t k, Indices& out) {
-  std::array<uint64_t, kShareBlock / 64> chosen{};
+  std::array<uint64_t, kSparseBlock / 64> chosen{};
   const auto bit = [](size_t i) { return uint64_t{1} << (i % 64); };
   for (size_t last = count - k; last < count; ++last) {
     const uint64_t random = random_at(key, last) >> 32;
@@ -41,23 +41,23 @@ void draw(uint64_t key, size_t count, size_t k, Indices& out) {
 class RandomkCodec final : public BlockCodec {
  public:
   explicit RandomkCodec(int k)
-      : BlockCodec("randomk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kShareBlock),
+      : BlockCodec("randomk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kSparseBlock),
         k_(static_cast<size_t>(k)) {}
   // Nothing is gained where all that was drawn is zero: a contraction on average only.
   bool contraction() const override { return false; }
 
  protected:
   size_t block_bytes(int64_t count) const override {
-    return share_of(static_cast<size_t>(count), k_) * sizeof(uint16_t);
+    return kept_count(static_cast<size_t>(count), k_) * sizeof(uint16_t);
   }
 
   void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                      Bytes out) const override {
     std::byte* to = out.data();
-    for (size_t at = 0; at < in.size(); at += kShareBlock) {
-      const size_t n = std::min<size_t>(kShareBlock, in.size() - at);
+    for (size_t at = 0; at < in.size(); at += kSparseBlock) {
+      const size_t n = std::min<size_t>(kSparseBlock, in.size() - at);
       encode_block(in.data() + at, n, residual.subspan(at, n),
-                   random_at(seed.shared, at / kShareBlock), to);
+                   random_at(seed.shared, at / kSparseBlock), to);
       to += block_bytes(static_cast<int64_t>(n));
     }
   }
@@ -65,9 +65,9 @@ class RandomkCodec final : public BlockCodec {
   Error decode_blocks(ConstBytes in, CodecSeed seed, bool accumulate,
                       std::span<float> out) const override {
     const std::byte* from = in.data();
-    for (size_t at = 0; at < out.size(); at += kShareBlock) {
-      const std::span<float> to = out.subspan(at, std::min<size_t>(kShareBlock, out.size() - at));
-      decode_block(from, random_at(seed.shared, at / kShareBlock), accumulate, to);
+    for (size_t at = 0; at < out.size(); at += kSparseBlock) {
+      const std::span<float> to = out.subspan(at, std::min<size_t>(kSparseBlock, out.size() - at));
+      decode_block(from, random_at(seed.shared, at / kSparseBlock), accumulate, to);
       from += block_bytes(static_cast<int64_t>(to.size()));
     }
     return {};
@@ -76,9 +76,9 @@ class RandomkCodec final : public BlockCodec {
  private:
   void encode_block(const float* in, size_t count, ResidualSpan residual, uint64_t key,
                     std::byte* out) const {
-    std::array<float, kShareBlock> sum;
+    std::array<float, kSparseBlock> sum;
     Indices indices;
-    const size_t k = share_of(count, k_);
+    const size_t k = kept_count(count, k_);
     const bool finite = sum_block(in, residual.from, count, sum.data()) < 0x7f800000;
     draw(key, count, k, indices);
     if (!finite)
@@ -96,7 +96,7 @@ class RandomkCodec final : public BlockCodec {
   void decode_block(const std::byte* in, uint64_t key, bool accumulate,
                     std::span<float> out) const {
     Indices indices;
-    const size_t k = share_of(out.size(), k_);
+    const size_t k = kept_count(out.size(), k_);
     draw(key, out.size(), k, indices);
     if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
     for (size_t j = 0; j < k; ++j) {
@@ -113,7 +113,7 @@ class RandomkCodec final : public BlockCodec {
 };
 
 Result<CodecPtr> make(std::string_view parameter) {
-  Result<int> k = parse_share("randomk", parameter);
+  Result<int> k = parse_fraction("randomk", parameter);
   if (!k.ok()) return k.error();
   return CodecPtr(std::make_shared<RandomkCodec>(k.value()));
 }
@@ -123,7 +123,7 @@ constexpr std::array<std::string_view, 2> kExamples{"randomk:10", "randomk:256"}
 }  // namespace
 
 CodecRow randomk_row() {
-  return {"randomk", kWireId, "k random ones of each 1024", kShareText, kExamples, make};
+  return {"randomk", kWireId, "k random ones of each 1024", kFractionText, kExamples, make};
 }
 
 }  // namespace ringdist

@@ -18,14 +18,14 @@ T number(std::string_view text, T otherwise) {
 
 }  // namespace
 
-Result<int> parse_share(std::string_view codec, std::string_view parameter) {
+Result<int> parse_fraction(std::string_view codec, std::string_view parameter) {
   if (parameter.find('.') == std::string_view::npos) {
     const int k = number(parameter, 0);
-    if (k >= 1 && k <= kShareBlock) return k;
+    if (k >= 1 && k <= kSparseBlock) return k;
   } else {
     const double share = number(parameter, 0.0);
     if (share > 0 && share <= 1)
-      return std::max(1, static_cast<int>(std::lround(share * kShareBlock)));
+      return std::max(1, static_cast<int>(std::lround(share * kSparseBlock)));
   }
   const std::string name(codec);
   return Error(ErrorKind::kInvalidArgument,

@@ -16,7 +16,7 @@ namespace ringdist {
 namespace {
 
 constexpr uint8_t kWireId = 8;
-static_assert(kSelectBlock == kShareBlock);
+static_assert(kSelectBlock == kSparseBlock);
 constexpr uint32_t kInfinity = 0x7f800000;
 
 using Entry = TopkEntry;
@@ -24,14 +24,14 @@ using Entry = TopkEntry;
 class TopkCodec final : public BlockCodec {
  public:
   explicit TopkCodec(int k)
-      : BlockCodec("topk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kShareBlock),
+      : BlockCodec("topk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kSparseBlock),
         k_(static_cast<size_t>(k)) {}
   bool contraction() const override { return true; }
   bool feedback_by_default() const override { return true; }
 
  protected:
   size_t block_bytes(int64_t count) const override {
-    return share_of(static_cast<size_t>(count), k_) * sizeof(Entry);
+    return kept_count(static_cast<size_t>(count), k_) * sizeof(Entry);
   }
 
   void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed,
@@ -59,7 +59,7 @@ class TopkCodec final : public BlockCodec {
   void encode_block(const float* in, size_t count, ResidualSpan residual, std::byte* out) const {
     std::array<float, kSelectBlock> sum;
     std::array<uint16_t, kSelectBlock + 1> indices;
-    const size_t k = share_of(count, k_);
+    const size_t k = kept_count(count, k_);
     const uint32_t largest = sum_block(in, residual.from, count, sum.data());
     if (largest >= kInfinity) {
       constexpr Entry kPoison = Entry::poison();
@@ -78,7 +78,7 @@ class TopkCodec final : public BlockCodec {
   }
 
   Error decode_block(const std::byte* in, bool accumulate, std::span<float> out) const {
-    const size_t k = share_of(out.size(), k_);
+    const size_t k = kept_count(out.size(), k_);
     if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
     int previous = -1;
     for (size_t j = 0; j < k; ++j) {
@@ -104,7 +104,7 @@ class TopkCodec final : public BlockCodec {
 };
 
 Result<CodecPtr> make(std::string_view parameter) {
-  Result<int> k = parse_share("topk", parameter);
+  Result<int> k = parse_fraction("topk", parameter);
   if (!k.ok()) return k.error();
   return CodecPtr(std::make_shared<TopkCodec>(k.value()));
 }
@@ -121,7 +121,7 @@ constexpr std::array<std::string_view, 3> kExamples{"topk:10", "topk:40", "topk:
 }  // namespace
 
 CodecRow topk_row() {
-  return {"topk", kWireId,  "the k largest of each 1024", kShareText, kExamples, make,
+  return {"topk", kWireId,  "the k largest of each 1024", kFractionText, kExamples, make,
           {},     result_of};
 }
 

@@ -82,11 +82,11 @@ Result<std::vector<double>> AutoCodecTuner::low_rank_seconds(ParameterTable& tab
     double seconds = 2 * latency;
     for (const Parameter* parameter : parameters) {
       const ParameterSlice slice{0, parameter->info.order.count(), parameter->info.order.rows()};
-      const auto treatment = table.treatment_for(*parameter, AutoCodec::low_rank());
-      check(treatment.ok(), "a candidate that is refused");
+      const auto method = table.method_for(*parameter, AutoCodec::low_rank());
+      check(method.ok(), "a candidate that is refused");
       BucketPlan plan;
-      treatment.value()->add(slice, plan);
-      const double sent = treatment.value()->bytes(slice, DType::kFloat32) / 2 / sizeof(float);
+      method.value()->add(slice, plan);
+      const double sent = method.value()->bytes(slice, DType::kFloat32) / 2 / sizeof(float);
       seconds += sent * plain;
       if (!plan.low_rank.empty()) seconds += arithmetic.value().of(slice.count);
     }

@@ -25,7 +25,7 @@ LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& mat
 bool takes_codecs(DType dtype) { return dtype == DType::kFloat32 || is_half(dtype); }
 
 CompressionMethodPtr no_treatment(int size) {
-  const auto none = make_treatment("codec", std::string(kNoCodec), size, false);
+  const auto none = make_compression_method("codec", std::string(kNoCodec), size, false);
   check(none.ok(), "codec none is gone");
   return none.value();
 }
@@ -38,7 +38,7 @@ BucketPlanner::BucketPlanner(const CompressionOptions& options, int size, Parame
       share_((size - 1.0) / size),
       none_(no_treatment(size)),
       table_(table),
-      changes_(changes),
+      transaction_(changes),
       record_(record) {}
 
 Result<Parameter*> BucketPlanner::find(const Bucket& bucket, size_t part) {
@@ -76,18 +76,18 @@ Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
 Result<double> BucketPlanner::plan_part(Parameter& parameter, ParameterSlice slice,
                                         const Gradient& gradient, PlannedBucket& out) {
   const bool warm = record_.now().step < options_.warmup_steps;
-  const CompressionMethod& treatment = warm ? *none_ : *parameter.treatment;
+  const CompressionMethod& method = warm ? *none_ : *parameter.method;
   cut_spike(parameter, gradient);
-  if (!treatment.feedback_of(slice))
-    pay_residual(parameter, gradient);
-  else if (Error error = lend_residual(parameter, gradient, slice))
+  if (!method.feedback_of(slice))
+    apply_residual(parameter, gradient);
+  else if (Error error = attach_residual(parameter, gradient, slice))
     return error;
-  treatment.add(slice, out.plan);
+  method.add(slice, out.plan);
   if (out.plan.low_rank.size() > out.low_rank.size()) {
     out.low_rank.push_back(low_rank_input(parameter, out.plan.low_rank.back()));
-    changes_.add_right(parameter);
+    transaction_.add_right(parameter);
   }
-  return treatment.bytes(slice, gradient.dtype);
+  return method.bytes(slice, gradient.dtype);
 }
 
 void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) const {
@@ -99,11 +99,11 @@ void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) co
 }
 
 // What is owed is added when the gradient is encoded, and what will be is left in another buffer.
-Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradient,
-                                   ParameterSlice& slice) {
+Error BucketPlanner::attach_residual(Parameter& parameter, const Gradient& gradient,
+                                     ParameterSlice& slice) {
   if (Error error = table_.provide_residual(parameter)) return error;
   Residual& residual = *parameter.residual;
-  changes_.add_residual(parameter, true);
+  transaction_.add_residual(parameter, true);
   const int64_t every = options_.measure_every;
   // A parameter without a gradient sends zeros: it loses nothing.
   GradientMemory& memory = *parameter.info.memory;
@@ -117,14 +117,14 @@ Error BucketPlanner::lend_residual(Parameter& parameter, const Gradient& gradien
 }
 
 // The gradient travels without error feedback, and takes along what is owed from before.
-void BucketPlanner::pay_residual(Parameter& parameter, const Gradient& gradient) {
+void BucketPlanner::apply_residual(Parameter& parameter, const Gradient& gradient) {
   Residual* const residual = parameter.residual;
   if (residual == nullptr || !residual->owed) return;
   GradientMemory& memory = *parameter.info.memory;
   if (memory.all_zero(gradient.dtype, gradient.values)) return;
   const ResidualSpan both = residual->begin();
-  memory.pay(gradient.dtype, gradient.values, both);
-  changes_.add_residual(
+  memory.apply_residual(gradient.dtype, gradient.values, both);
+  transaction_.add_residual(
       parameter, !memory.all_zero(DType::kFloat32, std::as_bytes(std::span(both.to, both.count))));
 }
 

@@ -30,14 +30,14 @@ class BucketPlanner {
   Result<double> plan_part(Parameter& parameter, ParameterSlice slice, const Gradient& gradient,
                            PlannedBucket& out);
   void cut_spike(Parameter& parameter, const Gradient& gradient) const;
-  Error lend_residual(Parameter& parameter, const Gradient& gradient, ParameterSlice& slice);
-  void pay_residual(Parameter& parameter, const Gradient& gradient);
+  Error attach_residual(Parameter& parameter, const Gradient& gradient, ParameterSlice& slice);
+  void apply_residual(Parameter& parameter, const Gradient& gradient);
 
   const CompressionOptions& options_;
   const double share_;  // of a sum that a rank sends to the others
   const CompressionMethodPtr none_;
   ParameterTable& table_;
-  StepTransaction& changes_;
+  StepTransaction& transaction_;
   StepStatistics& record_;
 };
 

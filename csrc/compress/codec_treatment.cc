@@ -43,7 +43,7 @@ std::string feedback_codecs() {
 
 Result<CompressionMethodPtr> make(std::string_view argument, const std::string& spec, int size,
                                   std::optional<bool> feedback) {
-  auto codecs = parse_coding(argument, spec, size);
+  auto codecs = parse_compression(argument, spec, size);
   if (!codecs.ok()) return codecs.error();
   const auto& [contribution, result] = codecs.value();
   if ((contribution->exact() && result->exact()) || size == 1) feedback = false;  // nothing is lost

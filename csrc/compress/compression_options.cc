@@ -28,10 +28,10 @@ Error refusal_to_compress(ErrorKind kind, const std::string& what) {
 
 // In blocks an element's bits depend on its place. As the op itself would say, but before training.
 Error check_deterministic(const CompressionGroup& group, const std::string& argument,
-                          const std::string& spec, const CompressionMethod& treatment) {
+                          const std::string& spec, const CompressionMethod& method) {
   if (!group.by_layout) return {};
   BucketPlan plan;
-  treatment.add({0, group.min_compressed, 1}, plan);
+  method.add({0, group.min_compressed, 1}, plan);
   if (!plan.coded) return {};
   return refusal_to_compress(
       ErrorKind::kInvalidArgument,
@@ -44,7 +44,7 @@ Error check_deterministic(const CompressionGroup& group, const std::string& argu
 Error check_options(const CompressionOptions& options, const CompressionGroup& group) {
   const auto check_one = [&](const std::string& argument, const std::string& codec) {
     const std::string& meant = codec == kAuto ? AutoCodec::candidates()[2] : codec;  // a lossy one
-    const auto made = make_treatment(argument, meant, group.size, options.error_feedback);
+    const auto made = make_compression_method(argument, meant, group.size, options.error_feedback);
     return made.ok() ? check_deterministic(group, argument, codec, *made.value()) : made.error();
   };
   if (Error error = check_one("codec", options.codec)) return error;

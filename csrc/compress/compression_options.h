@@ -42,6 +42,6 @@ Error refusal_to_compress(ErrorKind kind, const std::string& what);
 // deterministic="layout" does not take.
 Error check_options(const CompressionOptions& options, const CompressionGroup& group);
 Error check_deterministic(const CompressionGroup& group, const std::string& argument,
-                          const std::string& spec, const CompressionMethod& treatment);
+                          const std::string& spec, const CompressionMethod& method);
 
 }  // namespace ringdist

@@ -29,7 +29,7 @@ class CostProbe {
   // Seconds of a tiny average.
   virtual Result<double> latency(GradientMemory& memory) = 0;
   // Seconds per element of a large average, without the latency, by codec; feedback as
-  // make_treatment() takes it.
+  // make_compression_method() takes it.
   virtual Result<std::vector<double>> codec_seconds(std::span<const std::string> codecs,
                                                     double latency, std::optional<bool> feedback,
                                                     GradientMemory& memory) = 0;

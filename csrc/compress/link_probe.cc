@@ -59,7 +59,7 @@ Result<double> LinkProbe::average(OpRequest request) {
   if (op.ok()) tools_.wait(*op.value());
   if (!error) error = op.value()->error();
   if (error) {
-    group_->tell_failure();
+    group_->run_failure_hooks();
     return error;
   }
   if (!end) end = tools_.now();
@@ -93,16 +93,16 @@ Result<double> LinkProbe::shortest(const Body& body) {
 
 Result<double> LinkProbe::time(int64_t count, const std::string& codec,
                                std::optional<bool> feedback, GradientMemory& memory) {
-  const auto treatment = make_treatment("codec", codec, group_->size(), feedback);
-  if (!treatment.ok()) return treatment.error();
+  const auto method = make_compression_method("codec", codec, group_->size(), feedback);
+  if (!method.ok()) return method.error();
   const auto size = static_cast<size_t>(count);
   const auto values = std::make_shared<FloatBuffer>(memory, size);
   values->assign(std::vector<float>(size, 1.0F));
   // Keeping what is lost takes as long as the rest of the arithmetic.
-  const bool owes = treatment.value()->feedback();
+  const bool owes = method.value()->feedback();
   const auto residual = std::make_shared<FloatBuffer>(memory, owes ? size : 0);
   BucketPlan plan;
-  treatment.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
+  method.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
   plan.blocks->keep_alive = residual;
   return shortest([&] {
     OpRequest request = average_of(values->data(), count, DType::kFloat32, values);
@@ -130,7 +130,7 @@ Result<std::vector<double>> LinkProbe::codec_seconds(std::span<const std::string
 }
 
 Result<double> LinkProbe::arithmetic(const MatrixShape& shape, GradientMemory& memory) {
-  const auto run = tools_.rehearse(shape, memory);
+  const auto run = tools_.benchmark(shape, memory);
   if (!run.ok()) return run.error();
   return shortest([&]() -> Result<double> {
     const TimeMarkerPtr begin = tools_.now();

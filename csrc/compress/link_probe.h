@@ -30,8 +30,8 @@ class LinkProbe final : public CostProbe {
     Now now;
     // The arithmetic of PowerSGD, to be called several times: it has run when the next `now` has
     // passed. All ranks ask alike. Errors: kNotSupported, PowerSGD cannot be used there.
-    std::function<Result<std::function<void()>>(const MatrixShape&, GradientMemory&)> rehearse =
-        rehearse_on_host;
+    std::function<Result<std::function<void()>>(const MatrixShape&, GradientMemory&)> benchmark =
+        benchmark_on_host;
   };
 
   LinkProbe(std::shared_ptr<Communicator> group, Delegate tools)

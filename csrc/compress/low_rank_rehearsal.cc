@@ -21,7 +21,7 @@ void LowRankBenchmark::run() {
   reconstruct(shape_, left_, right_, right_, values_, residual_);
 }
 
-std::function<void()> rehearse_on_host(const MatrixShape& shape, GradientMemory&) {
+std::function<void()> benchmark_on_host(const MatrixShape& shape, GradientMemory&) {
   return [rehearsal = std::make_shared<LowRankBenchmark>(shape)] { rehearsal->run(); };
 }
 

@@ -22,6 +22,6 @@ class LowRankBenchmark {
 };
 
 // Of the host, whatever memory is meant.
-std::function<void()> rehearse_on_host(const MatrixShape& shape, GradientMemory&);
+std::function<void()> benchmark_on_host(const MatrixShape& shape, GradientMemory&);
 
 }  // namespace ringdist

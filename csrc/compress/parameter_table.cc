@@ -23,25 +23,25 @@ const Parameter* ParameterTable::named(const std::string& name) const {
   return it == parameters_.end() ? nullptr : &*it;
 }
 
-Result<CompressionMethodPtr> ParameterTable::treatment(std::string_view argument,
-                                                       const std::string& spec) {
+Result<CompressionMethodPtr> ParameterTable::method(std::string_view argument,
+                                                    const std::string& spec) {
   if (auto it = treatments_.find(spec); it != treatments_.end()) return it->second;
-  auto made = make_treatment(argument, spec, size_, feedback_);
+  auto made = make_compression_method(argument, spec, size_, feedback_);
   if (made.ok()) treatments_[spec] = made.value();
   return made;
 }
 
 Result<CompressionMethodPtr> ParameterTable::resolve(const ParameterRule& rule,
                                                      const CompressionMethodPtr& own) {
-  if (!rule.codec.empty()) return treatment("rules", rule.codec);
+  if (!rule.codec.empty()) return method("rules", rule.codec);
   if (rule.coarsest.empty()) return own;
-  auto coarsest = treatment("rules", rule.coarsest);
+  auto coarsest = method("rules", rule.coarsest);
   if (!coarsest.ok() || own->bits() < coarsest.value()->bits()) return coarsest;
   return own;
 }
 
 Error ParameterTable::use(const std::string& spec) {
-  auto own = treatment("codec", spec);
+  auto own = method("codec", spec);
   if (!own.ok()) return own.error();
   std::vector<CompressionMethodPtr> resolved;
   for (const Parameter& parameter : parameters_) {
@@ -50,20 +50,20 @@ Error ParameterTable::use(const std::string& spec) {
     resolved.push_back(one.value());
   }
   own_ = own.value();
-  for (size_t i = 0; i < resolved.size(); ++i) parameters_[i].treatment = resolved[i];
+  for (size_t i = 0; i < resolved.size(); ++i) parameters_[i].method = resolved[i];
   return {};
 }
 
-Result<CompressionMethodPtr> ParameterTable::treatment_for(const Parameter& parameter,
-                                                           const std::string& spec) {
-  auto own = treatment("codec", spec);
+Result<CompressionMethodPtr> ParameterTable::method_for(const Parameter& parameter,
+                                                        const std::string& spec) {
+  auto own = method("codec", spec);
   if (!own.ok()) return own.error();
   return resolve(parameter.rule, own.value());
 }
 
 Error ParameterTable::use_for(Parameter& parameter, const std::string& spec) {
-  auto resolved = treatment_for(parameter, spec);
-  if (resolved.ok()) parameter.treatment = resolved.value();
+  auto resolved = method_for(parameter, spec);
+  if (resolved.ok()) parameter.method = resolved.value();
   return resolved.error();
 }
 
@@ -76,8 +76,8 @@ Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
                                           ParameterRule rule) {
   check(own_ != nullptr, "a parameter before the first codec");
   if (info.complex) rule = {std::string(kNoCodec), ""};
-  auto treatment = resolve(rule, own_);
-  if (!treatment.ok()) return treatment.error();
+  auto method = resolve(rule, own_);
+  if (!method.ok()) return method.error();
   Residual* loaded = nullptr;  // before its parameter was known
   if (!info.complex && residuals_->all().contains(name)) {
     auto residual = residuals_->get(name, info.order.count(), *info.memory);
@@ -89,7 +89,7 @@ Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
   }
   const ParameterKey key = info.key;
   parameters_.push_back(
-      {std::move(info), std::move(name), std::move(rule), treatment.value(), loaded, {}, {}, {}});
+      {std::move(info), std::move(name), std::move(rule), method.value(), loaded, {}, {}, {}});
   return by_key_[key] = &parameters_.back();
 }
 

@@ -30,7 +30,7 @@ struct Parameter {
   ParameterInfo info;
   std::string name;
   ParameterRule rule;
-  CompressionMethodPtr treatment;
+  CompressionMethodPtr method;
   Residual* residual = nullptr;  // null until error feedback needs it
   // Of the last low-rank approximation, if any, and of the one under way.
   FloatBuffer right;
@@ -59,7 +59,7 @@ class ParameterTable {
   Error use(const std::string& spec);
 
   // What one parameter would have if `spec` were its codec: its rule holds. Errors as use().
-  Result<CompressionMethodPtr> treatment_for(const Parameter& parameter, const std::string& spec);
+  Result<CompressionMethodPtr> method_for(const Parameter& parameter, const std::string& spec);
   // The codec of one parameter in place of the hook's own; its rule still holds. Errors as use().
   Error use_for(Parameter& parameter, const std::string& spec);
 
@@ -79,7 +79,7 @@ class ParameterTable {
  private:
   Result<Parameter*> insert(ParameterInfo info, std::string name, ParameterRule rule);
   const Parameter* named(const std::string& name) const;
-  Result<CompressionMethodPtr> treatment(std::string_view argument, const std::string& spec);
+  Result<CompressionMethodPtr> method(std::string_view argument, const std::string& spec);
   Result<CompressionMethodPtr> resolve(const ParameterRule& rule, const CompressionMethodPtr& own);
 
   const int size_;

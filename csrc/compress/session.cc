@@ -28,20 +28,19 @@ GradientCompressor::GradientCompressor(CostProbe& probe, CompressionGroup group,
                                 : nullptr),
       table_(group.size, options_.error_feedback, group.min_compressed, owner_.warn),
       record_(options_.codec),
-      planner_(options_, group_.size, table_, changes_, record_) {}
+      planner_(options_, group_.size, table_, transaction_, record_) {}
 
 Error GradientCompressor::add_parameter(ParameterInfo info, std::string name, ParameterRule rule) {
   std::lock_guard lock(mutex_);
   const auto added = table_.add(std::move(info), std::move(name), std::move(rule));
   if (!added.ok()) return added.error();
-  const CompressionMethod& treatment = *added.value()->treatment;
-  return check_deterministic(group_, "rules: '" + added.value()->name + "'", treatment.name(),
-                             treatment);
+  const CompressionMethod& method = *added.value()->method;
+  return check_deterministic(group_, "rules: '" + added.value()->name + "'", method.name(), method);
 }
 
 void GradientCompressor::fail() {
   std::lock_guard lock(mutex_);
-  changes_.fail();
+  transaction_.fail();
 }
 
 Result<std::string> GradientCompressor::name_of(ParameterKey key,
@@ -56,9 +55,9 @@ Error GradientCompressor::begin(size_t index) {
   int64_t step = 0;
   {
     std::lock_guard lock(mutex_);
-    if (!changes_.begins_with(index)) return {};
-    changes_.end();
-    settle();
+    if (!transaction_.begins_with(index)) return {};
+    transaction_.end();
+    finish_step();
     step = steps_;
   }
   const auto [codec, scale] =
@@ -79,8 +78,8 @@ Error GradientCompressor::begin_step(int64_t step, const std::string& wanted, do
   current_ = wanted;
   record_.begin(step, step < options_.warmup_steps ? std::string(kNoCodec) : current_);
   ++steps_;
-  changes_.begin();
-  owner_.watch_pass(changes_.all_in());
+  transaction_.begin();
+  owner_.watch_pass(transaction_.all_in());
   return auto_ ? begin_auto(changed && current_ == kAuto) : Error();
 }
 
@@ -117,9 +116,9 @@ Error GradientCompressor::run(const Bucket& bucket, const StartBucket& start) {
   std::lock_guard lock(mutex_);
   auto planned = planner_.plan(bucket);
   if (!planned.ok()) return planned.error();
-  changes_.arrive(bucket);
+  transaction_.arrive(bucket);
   const PendingBucketPtr pending = start(std::move(planned.value()));
-  changes_.add_bucket(pending);
+  transaction_.add_bucket(pending);
   return record_.now().codec == kAuto ? watch(bucket, *pending) : Error();
 }
 
@@ -136,9 +135,9 @@ Error GradientCompressor::watch(const Bucket& bucket, PendingBucket& pending) {
 }
 
 // Once no bucket is on its way: the step has changed what it was to change, or nothing.
-void GradientCompressor::settle() {
-  changes_.await_devices();
-  switch (changes_.settle()) {
+void GradientCompressor::finish_step() {
+  transaction_.await_devices();
+  switch (transaction_.try_commit()) {
     case StepTransaction::Outcome::kOpen:
       return;
     case StepTransaction::Outcome::kSucceeded:
@@ -151,9 +150,9 @@ void GradientCompressor::settle() {
 
 CompressionReport GradientCompressor::report() {
   std::lock_guard lock(mutex_);
-  settle();
+  finish_step();
   CompressionReport out =
-      changes_.state() == StepTransaction::State::kIdle ? record_.now() : record_.before();
+      transaction_.state() == StepTransaction::State::kIdle ? record_.now() : record_.before();
   out.residual_norm = unscaled_norm();
   return out;
 }
@@ -164,21 +163,21 @@ double GradientCompressor::unscaled_norm() {
 
 double GradientCompressor::residual_norm() {
   std::lock_guard lock(mutex_);
-  settle();
+  finish_step();
   return unscaled_norm();
 }
 
 CompressionState GradientCompressor::state() {
   std::lock_guard lock(mutex_);
-  settle();
-  const bool open = changes_.state() != StepTransaction::State::kIdle;
+  finish_step();
+  const bool open = transaction_.state() != StepTransaction::State::kIdle;
   return {steps_ - (open ? 1 : 0), scale_, table_.saved()};
 }
 
 CompressionState GradientCompressor::state_if_adopted() {
   {
     std::lock_guard lock(mutex_);
-    if (changes_.adopt()) record_.succeed();
+    if (transaction_.adopt()) record_.succeed();
   }
   return state();
 }
@@ -193,7 +192,7 @@ Error GradientCompressor::load(const CompressionState& state) {
     return refusal_to_compress(ErrorKind::kInvalidArgument,
                                "state['scale'] is " + std::to_string(state.scale) + ", now it is " +
                                    std::to_string(scale_) + ": too far apart for the residuals");
-  changes_.drop();
+  transaction_.drop();
   table_.residuals()->clear();
   for (const auto& [name, values] : state.residuals)
     if (Error error = table_.load_residual(name, values)) return error;

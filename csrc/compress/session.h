@@ -86,7 +86,7 @@ class GradientCompressor {
   Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
   Error watch(const Bucket& bucket, PendingBucket& pending) RINGDIST_REQUIRES(mutex_);
-  void settle() RINGDIST_REQUIRES(mutex_);
+  void finish_step() RINGDIST_REQUIRES(mutex_);
   double unscaled_norm() RINGDIST_REQUIRES(mutex_);
 
   const CompressionGroup group_;
@@ -96,7 +96,7 @@ class GradientCompressor {
   std::mutex mutex_;
   std::unique_ptr<AutoCodecTuner> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
-  StepTransaction changes_ RINGDIST_GUARDED_BY(mutex_);
+  StepTransaction transaction_ RINGDIST_GUARDED_BY(mutex_);
   StepStatistics record_ RINGDIST_GUARDED_BY(mutex_);
   BucketPlanner planner_ RINGDIST_GUARDED_BY(mutex_);
   int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun

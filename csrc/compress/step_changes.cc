@@ -34,7 +34,7 @@ void StepTransaction::await_devices() const {
     if (bucket->ends_later()) bucket->wait();
 }
 
-StepTransaction::Outcome StepTransaction::settle() {
+StepTransaction::Outcome StepTransaction::try_commit() {
   if (state_ == State::kIdle || (state_ == State::kOpen && !*all_in_)) return Outcome::kOpen;
   if (!std::ranges::all_of(buckets_, [](const auto& bucket) { return bucket->ended(); }))
     return Outcome::kOpen;

@@ -46,7 +46,7 @@ class StepTransaction {
   void await_devices() const;
   // kOpen while a bucket is to come or on its way, or there is no step. Else what was added takes
   // effect, or nothing.
-  Outcome settle();
+  Outcome try_commit();
   // Of a step all of whose buckets have come: returns when none is on its way, and what was added
   // takes effect, also if some have failed. Else false, and nothing happens.
   bool adopt();

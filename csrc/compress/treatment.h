@@ -71,10 +71,11 @@ struct CompressionMethodRow {
 };
 
 // All kinds; the last one takes what no other does.
-std::span<const CompressionMethodRow> treatments();
+std::span<const CompressionMethodRow> compression_methods();
 
 // By the first kind that takes `spec`; as CompressionMethodRow::make.
-Result<CompressionMethodPtr> make_treatment(std::string_view argument, const std::string& spec,
-                                            int size, std::optional<bool> feedback);
+Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
+                                                     const std::string& spec, int size,
+                                                     std::optional<bool> feedback);
 
 }  // namespace ringdist

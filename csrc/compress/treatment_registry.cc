@@ -9,15 +9,16 @@ namespace ringdist {
 CompressionMethodRow low_rank_treatment();
 CompressionMethodRow codec_treatment();
 
-std::span<const CompressionMethodRow> treatments() {
+std::span<const CompressionMethodRow> compression_methods() {
   static const std::array rows{low_rank_treatment(), codec_treatment()};
   return rows;
 }
 
-Result<CompressionMethodPtr> make_treatment(std::string_view argument, const std::string& spec,
-                                            int size, std::optional<bool> feedback) {
+Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
+                                                     const std::string& spec, int size,
+                                                     std::optional<bool> feedback) {
   const auto row = std::ranges::find_if(
-      treatments(), [&](const CompressionMethodRow& one) { return one.takes(spec); });
+      compression_methods(), [&](const CompressionMethodRow& one) { return one.takes(spec); });
   return row->make(argument, spec, size, feedback);
 }
 

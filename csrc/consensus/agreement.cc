@@ -18,13 +18,13 @@ constexpr uint32_t kMostAhead = 1 << 20;
 }  // namespace
 
 PaxosInstance::PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace,
-                             PaxosDelegate& host)
-    : electors_(std::move(electors)),
+                             PaxosDelegate& delegate)
+    : voters_(std::move(electors)),
       rank_(rank),
-      electorate_(static_cast<int>(electors_.members.size())),
+      quorum_(static_cast<int>(voters_.members.size())),
       pace_(pace),
-      host_(host),
-      others_(electorate_.size(), pace) {
+      delegate_(delegate),
+      others_(quorum_.size(), pace) {
   check(self() >= 0 && self() < size(), "an agreement without oneself");
 }
 
@@ -58,7 +58,7 @@ void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePo
         round_->accepted.add(from);
       return reconsider(now);
     case ConsensusMessageKind::kWait:
-      others_.note_hearing(from);
+      others_.note_responsive(from);
       if (message.ballot == acceptor_.promised()) give_way(message.ballot, now);
       return;
     case ConsensusMessageKind::kReport:
@@ -96,7 +96,7 @@ void PaxosInstance::on_prepare(int from, const ConsensusMessage& message, TimePo
 }
 
 void PaxosInstance::on_accept(int from, const ConsensusMessage& message, TimePoint now) {
-  others_.note_hearing(from);
+  others_.note_responsive(from);
   const bool accepted = acceptor_.accept(message.ballot, *message.decision);
   if (!accepted) return answer(from, ConsensusMessageKind::kRefuse, acceptor_.promised());
   give_way(message.ballot, now);
@@ -146,7 +146,7 @@ void PaxosInstance::on_vote_read(const Ballot& ballot, const Result<std::optiona
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != BallotRound::Phase::kReading) return;
   const bool readable =
-      vote.ok() && (!vote.value() || vote.value()->value.follows(electors_.generation));
+      vote.ok() && (!vote.value() || vote.value()->value.follows(voters_.generation));
   if (!readable) return;  // asked again after a while
   if (vote.value() && vote.value()->ballot > ballot) return on_refused(vote.value()->ballot, now);
   round_->store_read = true;
@@ -178,18 +178,18 @@ void PaxosInstance::start_round(TimePoint now) {
   round_.emplace(seen_, dead(), now);
   const bool promised = acceptor_.promise(seen_);
   check(promised, "a ballot of one's own that comes too late");
-  round_->on_promise(self(), acceptor_.accepted(), host_.freeze());
+  round_->on_promise(self(), acceptor_.accepted(), delegate_.stop_and_report());
   ask(now);
   reconsider(now);
 }
 
 void PaxosInstance::propose(TimePoint now) {
   BallotRound& round = *round_;
-  round.value = round.latest ? round.latest->value : compose(electors_, round, dead());
+  round.value = round.latest ? round.latest->value : compose_decision(voters_, round, dead());
   // Without the store's vote it would not be a quorum.
-  if (electorate_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
+  if (quorum_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
   round.enter(BallotRound::Phase::kCasting, now);
-  host_.cast_vote(round.store_had, {round.ballot, *round.value});
+  delegate_.cast_vote(round.store_had, {round.ballot, *round.value});
 }
 
 void PaxosInstance::write(TimePoint now) {
@@ -218,7 +218,7 @@ void PaxosInstance::ask(TimePoint now) {
     if (rank == self() || dead().has(rank)) continue;
     const bool answered = round_->answered().has(rank);
     if (!answered) others_.note_asked(rank, now);
-    host_.send(rank, answered ? wait : question);
+    delegate_.send(rank, answered ? wait : question);
   }
 }
 
@@ -239,22 +239,22 @@ void PaxosInstance::reconsider_reading(TimePoint now) {
   BallotRound& round = *round_;
   // A quorum would do, but whoever may still answer is to stay a member.
   if (!others_.all_others_gone(round.promised, now)) return;
-  if (electorate_.is_quorum(round.promised, round.store_read, round.dead)) return propose(now);
-  if (electorate_.are_all_living(round.promised, dead())) return start_round(now);
+  if (quorum_.is_quorum(round.promised, round.store_read, round.dead)) return propose(now);
+  if (quorum_.are_all_living(round.promised, dead())) return start_round(now);
   // One that does not answer is asked again.
   if (round.store_read || now < read_store_at_ ||
-      !electorate_.is_majority(round.promised, /*store=*/true))
+      !quorum_.is_majority(round.promised, /*store=*/true))
     return;
   read_store_at_ = now + pace_.patience;
-  host_.read_vote(round.ballot);
+  delegate_.read_vote(round.ballot);
 }
 
 void PaxosInstance::reconsider_writing(TimePoint now) {
   BallotRound& round = *round_;
-  if (electorate_.is_quorum(round.accepted, round.store_cast, round.dead))
+  if (quorum_.is_quorum(round.accepted, round.store_cast, round.dead))
     return learn(round.ballot, *round.value, /*mine=*/true);
   if (!others_.all_others_gone(round.accepted, now)) return;
-  const bool by_all_living = electorate_.are_all_living(round.accepted, dead());
+  const bool by_all_living = quorum_.are_all_living(round.accepted, dead());
   if (by_all_living || now >= round.phase_began + pace_.patience) start_round(now);
 }
 
@@ -325,9 +325,9 @@ void PaxosInstance::answer(int to, ConsensusMessageKind kind, const Ballot& ball
   message.dead = others_.dead_ranks();
   if (kind == ConsensusMessageKind::kPromise) {
     message.accepted = acceptor_.accepted();
-    message.standing = host_.freeze();
+    message.standing = delegate_.stop_and_report();
   }
-  host_.send(to, std::move(message));
+  delegate_.send(to, std::move(message));
 }
 
 std::string PaxosInstance::describe(TimePoint now) const {
@@ -336,7 +336,7 @@ std::string PaxosInstance::describe(TimePoint now) const {
   if (!round_ && gave_way_to_.round > 0 && others_.is_of_use(gave_way_to_.rank))
     voters.add(gave_way_to_.rank);  // it asked us
   std::string out = "no quorum: " + std::to_string(voters.count()) + " of " +
-                    std::to_string(size()) + " voters, " + std::to_string(electorate_.needed()) +
+                    std::to_string(size()) + " voters, " + std::to_string(quorum_.needed()) +
                     " needed";
   for (int rank = 0; rank < size(); ++rank) {
     if (voters.has(rank)) continue;

@@ -27,7 +27,7 @@ class PaxosDelegate {
   // To another member. Generation and nonce are the host's to fill in.
   virtual void send(int rank, ConsensusMessage message) = 0;
   // Ends the ops of the generation on this member; from then on always the same.
-  virtual PromiseInfo freeze() = 0;
+  virtual PromiseInfo stop_and_report() = 0;
   // Has on_vote_read called with what the store's vote for this generation is: nothing so far, or
   // what was cast last. A store that has lost its votes is another one, and answers with an Error.
   virtual void read_vote(const Ballot& ballot) = 0;
@@ -38,7 +38,7 @@ class PaxosDelegate {
 class PaxosInstance {
  public:
   // `rank`: of this member.
-  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace, PaxosDelegate& host);
+  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace, PaxosDelegate& delegate);
 
   // Someone here wants a decision. Without that it takes part once it hears from others.
   void begin(TimePoint now);
@@ -100,14 +100,14 @@ class PaxosInstance {
   void take_turn(TimePoint now);
 
   int self() const { return rank_; }
-  int size() const { return electorate_.size(); }
+  int size() const { return quorum_.size(); }
   Duration delay() const;
 
-  const Voters electors_;
+  const Voters voters_;
   const int rank_;
-  const QuorumRule electorate_;
+  const QuorumRule quorum_;
   const PaxosTimeouts pace_;
-  PaxosDelegate& host_;
+  PaxosDelegate& delegate_;
   Acceptor acceptor_;
   VoterTracker others_;
   Ballot seen_;  // the latest

@@ -30,7 +30,7 @@ void VoterTracker::note_promise(int rank, const Ballot& ballot, TimePoint now) {
     member.promised = ballot;
     member.promised_at = now;
   } else if (now - member.promised_at >= pace_.grace) {
-    member.deaf = true;
+    member.unresponsive = true;
   }
 }
 

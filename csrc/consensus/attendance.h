@@ -43,9 +43,9 @@ class VoterTracker {
   // It was promised a ballot of its own. Who asks again for what it was answered long ago does not
   // hear the answers: nothing will come of its ballots.
   void note_promise(int rank, const Ballot& ballot, TimePoint now);
-  void note_hearing(int rank) { at(rank).deaf = false; }
+  void note_responsive(int rank) { at(rank).unresponsive = false; }
   // Somebody may expect something of a ballot of its.
-  bool is_of_use(int rank) const { return !is_gone(rank) && !at(rank).deaf; }
+  bool is_of_use(int rank) const { return !is_gone(rank) && !at(rank).unresponsive; }
 
   // Lower ranks that seem to live.
   int count_before(int rank) const;
@@ -56,7 +56,7 @@ class VoterTracker {
     bool suspected = false;
     Ballot promised;
     TimePoint promised_at;
-    bool deaf = false;
+    bool unresponsive = false;
   };
 
   bool is_gone(int rank) const { return dead_.has(rank) || given_up_.has(rank); }

@@ -21,7 +21,7 @@ std::string store_of(const std::map<int, const PromiseInfo*>& staying) {
 
 }  // namespace
 
-Decision compose(const Voters& electors, const BallotRound& round, const RankSet& dead) {
+Decision compose_decision(const Voters& electors, const BallotRound& round, const RankSet& dead) {
   const auto& members = electors.members;
   Decision out;
   out.generation = electors.generation.number + 1;
@@ -44,18 +44,18 @@ Decision compose(const Voters& electors, const BallotRound& round, const RankSet
     out.members.push_back(members[static_cast<size_t>(rank)]);
     staying.emplace(rank, &standing->second);
     out.first_unfinished = std::min(out.first_unfinished, standing->second.first_unfinished);
-    out.anew |= !standing->second.formed;
+    out.needs_rendezvous |= !standing->second.formed;
     if (standing->second.most > 0) most = std::min<size_t>(most, standing->second.most);
     for (const Newcomer& one : standing->second.newcomers)
       newcomers.emplace(one.process, one.entry);
   }
-  out.stay = static_cast<uint32_t>(out.members.size());
+  out.survivor_count = static_cast<uint32_t>(out.members.size());
   out.store = store_of(staying);
   for (const auto& [process, entry] : newcomers) {
     if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;
     out.members.push_back(process);
     out.newcomers.push_back({process, entry});
-    out.anew = true;
+    out.needs_rendezvous = true;
   }
   return out;
 }

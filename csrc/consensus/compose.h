@@ -15,6 +15,6 @@ struct Voters {
 
 // The next generation, of who promised in a round and lives, as far as that is known: `dead` have
 // died. Newcomers in the order of their numbers.
-Decision compose(const Voters& electors, const BallotRound& round, const RankSet& dead);
+Decision compose_decision(const Voters& electors, const BallotRound& round, const RankSet& dead);
 
 }  // namespace ringdist

@@ -14,10 +14,12 @@ int rank_of(ProcessId process, const std::vector<ProcessId>& members) {
 GenerationId Decision::id() const { return {generation, nonce_of(*this)}; }
 
 bool Decision::makes_sense() const {
-  if (stay == 0 || stay > members.size() || members.size() - stay != newcomers.size()) return false;
-  if (!newcomers.empty() && !anew) return false;
+  if (survivor_count == 0 || survivor_count > members.size() ||
+      members.size() - survivor_count != newcomers.size())
+    return false;
+  if (!newcomers.empty() && !needs_rendezvous) return false;
   for (size_t i = 0; i < newcomers.size(); ++i)
-    if (newcomers[i].process != members[stay + i]) return false;
+    if (newcomers[i].process != members[survivor_count + i]) return false;
   for (const LostMember& one : lost)
     if (one.rank < 0 || one.cause > LostMember::Cause::kSilent) return false;
   auto sorted = members;
@@ -51,11 +53,13 @@ void put(Writer& out, const Decision& decision) {
   put(out, decision.proposed);
   out.put(static_cast<uint32_t>(decision.members.size()));
   for (const ProcessId member : decision.members) out.put(member);
-  out.put(decision.stay);
+  out.put(decision.survivor_count);
   put(out, decision.newcomers);
   out.put(static_cast<uint32_t>(decision.lost.size()));
   for (const LostMember& one : decision.lost) out.put(one.rank).put(one.cause);
-  out.put(decision.first_unfinished).put_string(decision.store).put(uint8_t{decision.anew});
+  out.put(decision.first_unfinished)
+      .put_string(decision.store)
+      .put(uint8_t{decision.needs_rendezvous});
 }
 
 Decision get_decision(Reader& in) {
@@ -64,7 +68,7 @@ Decision get_decision(Reader& in) {
   out.after = in.get<uint64_t>();
   out.proposed = get_ballot(in);
   get_each(in, [&] { out.members.push_back(in.get<ProcessId>()); });
-  out.stay = in.get<uint32_t>();
+  out.survivor_count = in.get<uint32_t>();
   out.newcomers = get_newcomers(in);
   get_each(in, [&] {
     const auto rank = in.get<int32_t>();
@@ -72,7 +76,7 @@ Decision get_decision(Reader& in) {
   });
   out.first_unfinished = in.get<int64_t>();
   out.store = in.get_string();
-  out.anew = in.get<uint8_t>() != 0;
+  out.needs_rendezvous = in.get<uint8_t>() != 0;
   return out;
 }
 

@@ -49,13 +49,14 @@ struct Decision {
   Ballot proposed;          // two decisions of one generation differ here
   // In the order of their new ranks: those who stay, as they were, and newcomers.
   std::vector<ProcessId> members;
-  uint32_t stay = 0;  // the first so many of them
+  uint32_t survivor_count = 0;  // the first so many of them
   std::vector<Newcomer> newcomers;
   std::vector<LostMember> lost;
   int64_t first_unfinished =
       0;              // the first op of the old generation that not all who stay finished
   std::string store;  // the address of the one that the new generation uses
-  bool anew = false;  // not all know how all are reached: they find each other by the store
+  bool needs_rendezvous =
+      false;  // not all know how all are reached: they find each other by the store
 
   bool operator==(const Decision&) const = default;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members); }

@@ -15,18 +15,23 @@ constexpr size_t kMostParked = 4096;
 
 GenerationLog::GenerationLog(ProcessId self, const GenerationId& generation,
                              std::vector<ProcessId> members, const PaxosTimeouts& pace,
-                             GenerationLogDelegate& host)
-    : self_(self), pace_(pace), host_(host), generation_(generation), members_(std::move(members)) {
+                             GenerationLogDelegate& delegate)
+    : self_(self),
+      pace_(pace),
+      delegate_(delegate),
+      generation_(generation),
+      members_(std::move(members)) {
   make_agreement();
 }
 
 std::unique_ptr<GenerationLog> GenerationLog::admitted(ProcessId self,
                                                        const ConsensusMessage& message,
                                                        const PaxosTimeouts& pace,
-                                                       GenerationLogDelegate& host, TimePoint now) {
+                                                       GenerationLogDelegate& delegate,
+                                                       TimePoint now) {
   if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
   const Decision& made_by = *message.made_by;
-  auto out = std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, pace, host);
+  auto out = std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, pace, delegate);
   // Who tells it so has installed it, and it is what became of the one before.
   out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
   out->enter(made_by, now);
@@ -45,9 +50,9 @@ void GenerationLog::enter(const Decision& made_by, TimePoint now) {
 }
 
 void GenerationLog::make_agreement() {
-  PaxosDelegate& host = *this;  // a base that others do not see
-  agreement_ =
-      std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), pace_, host);
+  PaxosDelegate& delegate = *this;  // a base that others do not see
+  paxos_ = std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), pace_,
+                                           delegate);
 }
 
 const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& generation) const {
@@ -61,8 +66,8 @@ const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& gen
 
 void GenerationLog::begin(TimePoint now) {
   if (state_ == State::kExcluded) return;
-  agreement_->begin(now);
-  settle(now);
+  paxos_->begin(now);
+  apply_decision(now);
 }
 
 void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
@@ -75,26 +80,26 @@ void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, 
   ConsensusMessage ask;
   ask.kind = ConsensusMessageKind::kAsk;
   ask.generation = generation_;
-  ask.ballot = agreement_->promised();
-  host_.send(from, ask);
+  ask.ballot = paxos_->promised();
+  delegate_.send(from, ask);
 }
 
 void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   const int rank = rank_of(from);
   if (message.kind == ConsensusMessageKind::kDecided) {  // also by who has become a member since
     if (rank < 0 && message.decision->rank_of(from) < 0) return;
-    agreement_->on_decided(message.ballot, *message.decision);
-    return settle(now);
+    paxos_->on_decided(message.ballot, *message.decision);
+    return apply_decision(now);
   }
   if (rank < 0 || from == self_ || std::ranges::count(given_up_, from)) return;
   if (is_ahead_of_its_dead(message)) {
-    if (parked_.size() < kMostParked) parked_.emplace_back(from, message);
+    if (deferred_.size() < kMostParked) deferred_.emplace_back(from, message);
     return;
   }
   if (message.kind == ConsensusMessageKind::kInstalled) return on_installed(rank);
   if (message.kind == ConsensusMessageKind::kBegun) return on_begun_told(now);
-  agreement_->on_message(rank, message, now);
-  settle(now);
+  paxos_->on_message(rank, message, now);
+  apply_decision(now);
 }
 
 // It counts somebody of this host as dead of whom this process may still have something to read:
@@ -103,7 +108,7 @@ bool GenerationLog::is_ahead_of_its_dead(const ConsensusMessage& message) {
   return std::ranges::any_of(message.dead, [this](int32_t rank) {
     if (rank < 0 || rank >= static_cast<int32_t>(members_.size())) return false;
     const ProcessId process = members_[static_cast<size_t>(rank)];
-    return process != self_ && host_.is_near(process) && !std::ranges::count(dead_, process);
+    return process != self_ && delegate_.is_near(process) && !std::ranges::count(dead_, process);
   });
 }
 
@@ -121,7 +126,7 @@ void GenerationLog::on_past(ProcessId from, const PastGeneration& past,
   // It holds as of what it answers: this process lives and has installed it, or gone by it.
   out.ballot = std::max(past.ballot, message.ballot);
   out.decision = past.decision;
-  host_.send(from, out);
+  delegate_.send(from, out);
 }
 
 void GenerationLog::on_death(ProcessId process, TimePoint now) {
@@ -129,15 +134,15 @@ void GenerationLog::on_death(ProcessId process, TimePoint now) {
   dead_.push_back(process);
   const int rank = rank_of(process);
   if (state_ == State::kExcluded || rank < 0) return;
-  agreement_->on_death(rank, now);
+  paxos_->on_death(rank, now);
   begin_if_it_cannot(now);
-  settle(now);
-  for (auto& [from, message] : std::exchange(parked_, {})) on_message(from, message, now);
+  apply_decision(now);
+  for (auto& [from, message] : std::exchange(deferred_, {})) on_message(from, message, now);
 }
 
 void GenerationLog::suspect(ProcessId process) {
   const int rank = rank_of(process);
-  if (rank >= 0) agreement_->suspect(rank);
+  if (rank >= 0) paxos_->suspect(rank);
 }
 
 void GenerationLog::give_up(ProcessId process, TimePoint now) {
@@ -145,34 +150,34 @@ void GenerationLog::give_up(ProcessId process, TimePoint now) {
   given_up_.push_back(process);
   const int rank = rank_of(process);
   if (state_ == State::kExcluded || rank < 0) return;
-  agreement_->give_up(rank, now);
+  paxos_->give_up(rank, now);
   begin_if_it_cannot(now);
-  settle(now);
+  apply_decision(now);
 }
 
 // Without one of its members what has not begun never will: it may have left before it installed.
 void GenerationLog::begin_if_it_cannot(TimePoint now) {
-  if (state_ == State::kInstalled) agreement_->begin(now);
+  if (state_ == State::kInstalled) paxos_->begin(now);
 }
 
 void GenerationLog::on_vote_read(const GenerationId& generation, const Ballot& ballot,
                                  const Result<std::optional<Accepted>>& vote, TimePoint now) {
   if (generation != generation_ || state_ == State::kExcluded) return;
-  agreement_->on_vote_read(ballot, vote, now);
-  settle(now);
+  paxos_->on_vote_read(ballot, vote, now);
+  apply_decision(now);
 }
 
 void GenerationLog::on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast,
                                  TimePoint now) {
   if (generation != generation_ || state_ == State::kExcluded) return;
-  agreement_->on_vote_cast(ballot, cast, now);
-  settle(now);
+  paxos_->on_vote_cast(ballot, cast, now);
+  apply_decision(now);
 }
 
 std::optional<TimePoint> GenerationLog::next() const {
   if (state_ == State::kExcluded) return std::nullopt;
-  auto out = agreement_->next();
-  if (state_ == State::kInstalled || agreement_->decided() || lacks_newcomers())
+  auto out = paxos_->next();
+  if (state_ == State::kInstalled || paxos_->decided() || lacks_newcomers())
     out = out ? std::min(*out, resend_at_) : resend_at_;
   return out;
 }
@@ -181,16 +186,16 @@ void GenerationLog::tick(TimePoint now) {
   if (state_ == State::kExcluded) return;
   if (state_ == State::kInstalled && now >= resend_at_) {
     // Somebody who stays has not installed it, and is not known to be dead.
-    if (now - installed_at_ >= pace_.silence) agreement_->begin(now);
+    if (now - installed_at_ >= pace_.silence) paxos_->begin(now);
     tell_installed(now);
   }
   if (now >= resend_at_ && lacks_newcomers()) {
     resend_at_ = now + pace_.resend;
-    for (size_t rank = made_by_->stay; rank < members_.size(); ++rank)
+    for (size_t rank = made_by_->survivor_count; rank < members_.size(); ++rank)
       if (!installed_->has(static_cast<int>(rank))) send_begun(members_[rank]);
   }
-  agreement_->tick(now);
-  settle(now);
+  paxos_->tick(now);
+  apply_decision(now);
 }
 
 // ---- from one generation to the next
@@ -203,13 +208,13 @@ ConsensusMessage GenerationLog::addressed(int rank, ConsensusMessage message) co
 }
 
 void GenerationLog::send(int rank, ConsensusMessage message) {
-  host_.send(members_[static_cast<size_t>(rank)], addressed(rank, std::move(message)));
+  delegate_.send(members_[static_cast<size_t>(rank)], addressed(rank, std::move(message)));
 }
 
-void GenerationLog::settle(TimePoint now) {
+void GenerationLog::apply_decision(TimePoint now) {
   // More than once, where a member of the new generation is known to be dead.
-  while (state_ != State::kExcluded && agreement_->decided())
-    if (!install(PaxosInstance::Decided(*agreement_->decided()), now)) return;
+  while (state_ != State::kExcluded && paxos_->decided())
+    if (!install(PaxosInstance::Decided(*paxos_->decided()), now)) return;
 }
 
 bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now) {
@@ -220,26 +225,26 @@ bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now
   past_.push_back({generation_, decided.ballot, decided.value});
   if (decided.value.rank_of(self_) < 0) {
     state_ = State::kExcluded;
-    parked_.clear();
-    host_.on_excluded(decided.value);
+    deferred_.clear();
+    delegate_.on_excluded(decided.value);
     return true;
   }
   enter(decided.value, now);
-  host_.on_installed(decided.value);
+  delegate_.on_installed(decided.value);
   bool lacks_one = false;
   for (const ProcessId process : given_up_) {
     const int rank = rank_of(process);
     if (rank < 0) continue;
-    agreement_->give_up(rank, now);
+    paxos_->give_up(rank, now);
     lacks_one = true;
   }
   for (const ProcessId process : dead_) {
     const int rank = rank_of(process);
     if (rank < 0) continue;
-    agreement_->on_death(rank, now);
+    paxos_->on_death(rank, now);
     lacks_one = true;
   }
-  if (lacks_one) agreement_->begin(now);
+  if (lacks_one) paxos_->begin(now);
   tell_installed(now);
   return true;
 }
@@ -255,10 +260,10 @@ bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     const ProcessId process = members_[static_cast<size_t>(rank)];
     // Also of those whose death came to be known when it was decided.
-    if (process == self_ || agreement_->dead().has(rank) || std::ranges::count(dead_, process))
+    if (process == self_ || paxos_->dead().has(rank) || std::ranges::count(dead_, process))
       continue;
-    if (host_.is_near(process))
-      near_have_it &= host_.send_near(process, addressed(rank, message));
+    if (delegate_.is_near(process))
+      near_have_it &= delegate_.send_near(process, addressed(rank, message));
     else if (decided.mine)
       send(rank, message);
   }
@@ -276,7 +281,7 @@ void GenerationLog::tell_installed(TimePoint now) {
 // Its rank 0 has not heard from all of them, for as long as that may take.
 bool GenerationLog::lacks_newcomers() const {
   return state_ == State::kBegun && made_by_ && members_.front() == self_ && installed_ &&
-         installed_->count() < static_cast<int>(members_.size()) && !agreement_->is_active();
+         installed_->count() < static_cast<int>(members_.size()) && !paxos_->is_active();
 }
 
 void GenerationLog::on_installed(int rank) {
@@ -290,7 +295,7 @@ void GenerationLog::on_installed(int rank) {
 }
 
 void GenerationLog::begin_if_all_installed() {
-  for (uint32_t rank = 0; rank < made_by_->stay; ++rank)
+  for (uint32_t rank = 0; rank < made_by_->survivor_count; ++rank)
     if (!installed_->has(static_cast<int>(rank))) return;
   for (const ProcessId process : members_)
     if (process != self_) send_begun(process);
@@ -302,7 +307,7 @@ void GenerationLog::send_begun(ProcessId to) {
   message.kind = ConsensusMessageKind::kBegun;
   message.generation = generation_;
   message.made_by = made_by_;
-  host_.send(to, message);
+  delegate_.send(to, message);
 }
 
 void GenerationLog::on_begun_told(TimePoint now) {
@@ -313,7 +318,7 @@ void GenerationLog::on_begun_told(TimePoint now) {
 void GenerationLog::become_begun() {
   if (state_ != State::kInstalled) return;
   state_ = State::kBegun;
-  host_.on_begun();
+  delegate_.on_begun();
 }
 
 }  // namespace ringdist

@@ -33,14 +33,14 @@ class GenerationLogDelegate {
   // one has died. False: not now; it is tried again.
   virtual bool send_near(ProcessId to, const ConsensusMessage& message) = 0;
   // See PaxosDelegate. Of the present generation.
-  virtual PromiseInfo freeze() = 0;
+  virtual PromiseInfo stop_and_report() = 0;
   virtual void read_vote(const Ballot& ballot) = 0;
   virtual void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                          const Accepted& vote) = 0;
 
   // This process is a member of a new generation. No op of it yet.
   virtual void on_installed(const Decision& decision) = 0;
-  // Perhaps after freeze() for the generation that follows: then no op begins.
+  // Perhaps after stop_and_report() for the generation that follows: then no op begins.
   virtual void on_begun() = 0;
   // The others go on without this process; it does nothing more in the group.
   virtual void on_excluded(const Decision& decision) = 0;
@@ -51,12 +51,12 @@ class GenerationLog final : private PaxosDelegate {
   // Of a generation that has begun. `self` is one of `members`, which are in the order of their
   // ranks.
   GenerationLog(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
-                const PaxosTimeouts& pace, GenerationLogDelegate& host);
+                const PaxosTimeouts& pace, GenerationLogDelegate& delegate);
   // Of a newcomer, by the first message that names it as a member, which on_message() gets next;
   // nothing if this one does not.
   static std::unique_ptr<GenerationLog> admitted(ProcessId self, const ConsensusMessage& message,
                                                  const PaxosTimeouts& pace,
-                                                 GenerationLogDelegate& host, TimePoint now);
+                                                 GenerationLogDelegate& delegate, TimePoint now);
 
   enum class State : uint8_t { kInstalled, kBegun, kExcluded };
   State state() const { return state_; }
@@ -80,7 +80,7 @@ class GenerationLog final : private PaxosDelegate {
   void tick(TimePoint now);
 
   // Why there is no next generation yet.
-  std::string describe(TimePoint now) const { return agreement_->describe(now); }
+  std::string describe(TimePoint now) const { return paxos_->describe(now); }
 
  private:
   struct PastGeneration {
@@ -91,17 +91,17 @@ class GenerationLog final : private PaxosDelegate {
 
   ConsensusMessage addressed(int rank, ConsensusMessage message) const;
   void send(int rank, ConsensusMessage message) override;
-  PromiseInfo freeze() override { return host_.freeze(); }
-  void read_vote(const Ballot& ballot) override { host_.read_vote(ballot); }
+  PromiseInfo stop_and_report() override { return delegate_.stop_and_report(); }
+  void read_vote(const Ballot& ballot) override { delegate_.read_vote(ballot); }
   void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) override {
-    host_.cast_vote(vote.ballot, before, vote);
+    delegate_.cast_vote(vote.ballot, before, vote);
   }
 
   bool is_ahead_of_its_dead(const ConsensusMessage& message);
   void on_own(ProcessId from, const ConsensusMessage& message, TimePoint now);
   void on_past(ProcessId from, const PastGeneration& past, const ConsensusMessage& message);
   void on_installed(int rank);
-  void settle(TimePoint now);
+  void apply_decision(TimePoint now);
   // False: not yet.
   bool install(const PaxosInstance::Decided& decided, TimePoint now);
   void enter(const Decision& made_by, TimePoint now);
@@ -116,16 +116,18 @@ class GenerationLog final : private PaxosDelegate {
   const PastGeneration* find(const GenerationId& generation) const;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members_); }
   // Of the present generation.
-  bool is_newcomer(int rank) const { return made_by_ && rank >= static_cast<int>(made_by_->stay); }
+  bool is_newcomer(int rank) const {
+    return made_by_ && rank >= static_cast<int>(made_by_->survivor_count);
+  }
   void make_agreement();
 
   const ProcessId self_;
   const PaxosTimeouts pace_;
-  GenerationLogDelegate& host_;
+  GenerationLogDelegate& delegate_;
   GenerationId generation_;
   std::vector<ProcessId> members_;
   State state_ = State::kBegun;
-  std::unique_ptr<PaxosInstance> agreement_;
+  std::unique_ptr<PaxosInstance> paxos_;
   std::vector<PastGeneration> past_;
   std::vector<ProcessId> dead_;  // as the kernel of this host reported
   std::vector<ProcessId> given_up_;
@@ -134,7 +136,7 @@ class GenerationLog final : private PaxosDelegate {
   TimePoint installed_at_;
   TimePoint resend_at_;  // of kInstalled, kBegun to newcomers, kDecided to those near
   // What names deaths of this host that its kernel has yet to report here.
-  std::deque<std::pair<ProcessId, ConsensusMessage>> parked_;
+  std::deque<std::pair<ProcessId, ConsensusMessage>> deferred_;
 };
 
 }  // namespace ringdist

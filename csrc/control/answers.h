@@ -20,7 +20,11 @@ class RequestEvaluator {
   // `id`: this process.
   RequestEvaluator(uint64_t id, ControlPeerTable& processes, const ControlHistory& ledger,
                    const FormationBarrier& arrivals, const ConnectionView& reach)
-      : id_(id), processes_(processes), ledger_(ledger), arrivals_(arrivals), reach_(reach) {}
+      : id_(id),
+        processes_(processes),
+        history_(ledger),
+        formation_barrier_(arrivals),
+        connections_view_(reach) {}
 
   // Success once the process has answered on its abstract socket. `who`: its name.
   std::optional<Error> proof(uint64_t id, const std::string& who, bool expired);
@@ -35,9 +39,9 @@ class RequestEvaluator {
 
   const uint64_t id_;
   ControlPeerTable& processes_;
-  const ControlHistory& ledger_;
-  const FormationBarrier& arrivals_;
-  const ConnectionView& reach_;
+  const ControlHistory& history_;
+  const FormationBarrier& formation_barrier_;
+  const ConnectionView& connections_view_;
 };
 
 }  // namespace ringdist

@@ -61,8 +61,8 @@ void Control::give_up(uint64_t context_id, std::string cause) {
   if (!mark_.forked()) loop_->give_up(context_id, std::move(cause));
 }
 
-void Control::sweep(std::function<void(bool)> then) {
-  if (!mark_.forked()) loop_->sweep(std::move(then));
+void Control::drain_connections(std::function<void(bool)> then) {
+  if (!mark_.forked()) loop_->drain_connections(std::move(then));
 }
 
 void Control::leave(bool process_ends) {

@@ -75,7 +75,7 @@ class Control {
   // Takes in what the processes of this host have dialed, and said as the first thing, before this
   // call: what is for the owner it has when `then` is called, on the control thread. Its argument
   // is false where that could not all be done. Nothing once the thread has ended.
-  void sweep(std::function<void(bool)> then);
+  void drain_connections(std::function<void(bool)> then);
 
   // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
   // `process_ends`: connections stay open until the kernel closes them, which tells others when.

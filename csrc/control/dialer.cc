@@ -3,15 +3,15 @@
 namespace ringdist {
 
 void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) {
-  if (ledger_.gone(id) || reach_.tried(id, kind)) return;
+  if (history_.departed(id) || connections_view_.tried(id, kind)) return;
   ControlPeer& peer = processes_[id];
-  PeerLink& line = peer.line(kind);
-  line.want(now);
-  if (!line.may_dial(first, now)) return;
-  line.dialed(now);
+  PeerLink& link = peer.link(kind);
+  link.want(now);
+  if (!link.may_dial(first, now)) return;
+  link.dialed(now);
   auto [address, nonce] = groups_.address_of(id, kind);
   if (kind == LinkKind::kLocal && !groups_.has(id)) address = peer.unix_name;
-  reach_.dial(kind, id, address, nonce);
+  connections_view_.dial(kind, id, address, nonce);
 }
 
 void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool ends) {
@@ -19,9 +19,11 @@ void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool e
   for (const uint64_t peer : roster.local_peers())
     if (!ends) want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
   // A representative that is about to end forwards little: the next process takes its place.
-  const auto gone = [this](uint64_t id) { return ledger_.gone(id) || processes_.exiting(id); };
+  const auto departed = [this](uint64_t id) {
+    return history_.departed(id) || processes_.exiting(id);
+  };
   for (const int host : roster.neighbours())
-    for (const uint64_t peer : roster.links_to(host, gone))
+    for (const uint64_t peer : roster.links_to(host, departed))
       want(peer, LinkKind::kTcp, ends || roster.dials_first(peer), now);
 }
 

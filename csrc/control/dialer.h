@@ -15,7 +15,7 @@ class ControlDialer {
  public:
   ControlDialer(ControlPeerTable& processes, const ControlGroupTable& groups,
                 const ControlHistory& ledger, ConnectionView& reach)
-      : processes_(processes), groups_(groups), ledger_(ledger), reach_(reach) {}
+      : processes_(processes), groups_(groups), history_(ledger), connections_view_(reach) {}
 
   // Whether it dials now: as of PeerLink::may_dial().
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
@@ -26,8 +26,8 @@ class ControlDialer {
  private:
   ControlPeerTable& processes_;
   const ControlGroupTable& groups_;
-  const ControlHistory& ledger_;
-  ConnectionView& reach_;
+  const ControlHistory& history_;
+  ConnectionView& connections_view_;
 };
 
 }  // namespace ringdist

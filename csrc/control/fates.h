@@ -24,12 +24,12 @@ class DepartureHandler final : public FailureDetector::Delegate {
                    ControlGossip& gossip, TickTimer& pace, ControlDelegate& events,
                    ExceptionGuard& guard)
       : id_(id),
-        ledger_(ledger),
+        history_(ledger),
         groups_(groups),
         processes_(processes),
-        needs_(needs),
+        demand_(needs),
         gossip_(gossip),
-        pace_(pace),
+        timer_(pace),
         events_(events),
         guard_(guard) {}
 
@@ -43,18 +43,18 @@ class DepartureHandler final : public FailureDetector::Delegate {
   void learn_left(uint64_t id) override { learn_left(id, nullptr); }
 
   // Of all that it has not heard of yet: where it throws, again at the next tick.
-  void tell_owner();
+  void report_departures();
 
  private:
-  void settle(uint64_t id);
+  void process_departure(uint64_t id);
 
   const uint64_t id_;
-  ControlHistory& ledger_;
+  ControlHistory& history_;
   const ControlGroupTable& groups_;
   const ControlPeerTable& processes_;
-  ConnectionDemand& needs_;
+  ConnectionDemand& demand_;
   ControlGossip& gossip_;
-  TickTimer& pace_;
+  TickTimer& timer_;
   ControlDelegate& events_;
   ExceptionGuard& guard_;
 };

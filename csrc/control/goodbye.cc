@@ -15,22 +15,22 @@ constexpr Duration kGoodbyeTime = Milliseconds(200);
 void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
                              TimePoint now) {
   check(here(), "goodbye is said once");
-  state_ = State::kSpeaking;
+  state_ = State::kSending;
   process_ends_ = process_ends;
   answer_ = std::move(answer);
   until_ = now + kGoodbyeTime;
-  voice_.stop_listening();
+  sender_.stop_listening();
 }
 
 void GracefulShutdown::say(TimePoint now) {
-  check(saying(), "a goodbye that was not begun, or has ended");
-  if (state_ == State::kSpeaking) {
+  check(is_sending(), "a goodbye that was not begun, or has ended");
+  if (state_ == State::kSending) {
     if (now < until_ && waits_for_links()) return;
-    speak(now);
+    send_exit_notice(now);
   }
   bool waiting = false;
-  voice_.for_each([&](ControlConnection& connection) {
-    if (!process_ends_) voice_.end_output(connection);
+  sender_.for_each([&](ControlConnection& connection) {
+    if (!process_ends_) sender_.end_output(connection);
     waiting |= waits_for(connection);
   });
   if (!waiting || now >= until_) finish();
@@ -38,18 +38,18 @@ void GracefulShutdown::say(TimePoint now) {
 
 bool GracefulShutdown::waits_for_links() {
   bool out = false;
-  voice_.for_each([&](const ControlConnection& connection) {
+  sender_.for_each([&](const ControlConnection& connection) {
     out |= connection.dialed && connection.kind == LinkKind::kTcp && !connection.open() &&
            connection.state != ControlConnection::State::kClosing;
   });
   return out;
 }
 
-void GracefulShutdown::speak(TimePoint now) {
-  voice_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
-                                   : PeerDeparture{id_, ""}.frame(FrameType::kLeft));
-  voice_.for_each([this](ControlConnection& connection) {
-    if (!connection.open()) voice_.close(connection);
+void GracefulShutdown::send_exit_notice(TimePoint now) {
+  sender_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
+                                    : PeerDeparture{id_, ""}.frame(FrameType::kLeft));
+  sender_.for_each([this](ControlConnection& connection) {
+    if (!connection.open()) sender_.close(connection);
   });
   state_ = State::kWaiting;
   until_ = now + kGoodbyeTime;
@@ -65,19 +65,19 @@ bool GracefulShutdown::waits_for(ControlConnection& connection) const {
 
 void GracefulShutdown::finish() {
   if (!process_ends_)
-    voice_.for_each([this](ControlConnection& connection) { voice_.close(connection); });
+    sender_.for_each([this](ControlConnection& connection) { sender_.close(connection); });
   answer_->set_value({});
   state_ = State::kGone;
 }
 
 void GracefulShutdown::end() {
   if (state_ == State::kGone) return;
-  const bool asked = saying();
+  const bool asked = is_sending();
   state_ = State::kGone;
   if (asked) answer_->set_value({});
-  voice_.stop_listening();
+  sender_.stop_listening();
   if (!process_ends_)
-    voice_.for_each([this](ControlConnection& connection) { voice_.close(connection); });
+    sender_.for_each([this](ControlConnection& connection) { sender_.close(connection); });
 }
 
 }  // namespace ringdist

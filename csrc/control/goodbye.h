@@ -19,14 +19,14 @@ namespace ringdist {
 
 class GracefulShutdown {
  public:
-  enum class State : uint8_t { kHere, kSpeaking, kWaiting, kGone };
+  enum class State : uint8_t { kHere, kSending, kWaiting, kGone };
 
   GracefulShutdown(uint64_t id, const ControlPeerTable& processes, ConnectionSender& voice)
-      : id_(id), processes_(processes), voice_(voice) {}
+      : id_(id), processes_(processes), sender_(voice) {}
 
   State state() const { return state_; }
   bool here() const { return state_ == State::kHere; }
-  bool saying() const { return state_ == State::kSpeaking || state_ == State::kWaiting; }
+  bool is_sending() const { return state_ == State::kSending || state_ == State::kWaiting; }
 
   // From here on say() leads to the answer, soon. `process_ends`: connections stay open until the
   // kernel closes them, which tells others when. Once only.
@@ -38,13 +38,13 @@ class GracefulShutdown {
 
  private:
   bool waits_for_links();
-  void speak(TimePoint now);
+  void send_exit_notice(TimePoint now);
   bool waits_for(ControlConnection& connection) const;
   void finish();
 
   const uint64_t id_;
   const ControlPeerTable& processes_;
-  ConnectionSender& voice_;
+  ConnectionSender& sender_;
   State state_ = State::kHere;
   bool process_ends_ = false;
   std::shared_ptr<std::promise<Error>> answer_;

@@ -23,23 +23,23 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
     return log(LogLevel::kError,
                "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
   const FloodRecord record{id_, sequence_++, payload};
-  ledger_.record_flood(record, now);
-  speak([&] { voice_.send_to_all(record.frame()); });
+  history_.record_flood(record, now);
+  run_or_retry([&] { sender_.send_to_all(record.frame()); });
 }
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
-  if (!record || record->origin == id_ || !ledger_.record_flood(*record, now)) return;
-  speak([&] {
+  if (!record || record->origin == id_ || !history_.record_flood(*record, now)) return;
+  run_or_retry([&] {
     pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
   });
   guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
 }
 
 void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard) {
-  voice_.for_each([&](ControlConnection& c) {
+  sender_.for_each([&](ControlConnection& c) {
     if (c.open() && &c != from && !(c.kind == LinkKind::kLocal && heard(c.peer)))
-      voice_.send(c, frame);
+      sender_.send(c, frame);
   });
 }
 
@@ -47,8 +47,9 @@ void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, con
 // from whoever speaks first there.
 bool ControlGossip::formed(uint64_t nonce, ControlGroup& group) {
   if (!group.formed)
-    group.formed = std::ranges::all_of(
-        group.roster.processes(), [&](const auto& one) { return arrivals_.has(nonce, one.first); });
+    group.formed = std::ranges::all_of(group.roster.processes(), [&](const auto& one) {
+      return formation_barrier_.has(nonce, one.first);
+    });
   return group.formed;
 }
 
@@ -83,11 +84,11 @@ bool ControlGossip::host_has_met(uint64_t id) {
 
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  speak([&] { pass_on(PeerDeparture{id, cause}.frame(FrameType::kLost), from, nobody); });
+  run_or_retry([&] { pass_on(PeerDeparture{id, cause}.frame(FrameType::kLost), from, nobody); });
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
-  speak([&] {
+  run_or_retry([&] {
     pass_on(PeerDeparture{id, ""}.frame(FrameType::kLeft), from,
             host_has_met(id) ? everybody : nobody);
   });
@@ -98,14 +99,14 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
   const auto ours = [this](uint64_t one) { return groups_.find(one) != nullptr; };
   std::vector<uint64_t> news;
   try {
-    news = arrivals_.learn(nonce, processes, ours);
+    news = formation_barrier_.learn(nonce, processes, ours);
   } catch (...) {
     behind_ = true;  // a part of them may be known now
     throw;
   }
   const ControlGroup* group = groups_.find(nonce);
   if (group != nullptr && !news.empty())
-    speak([&] { tell_formed(nonce, group->roster, news, from); });
+    run_or_retry([&] { tell_formed(nonce, group->roster, news, from); });
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -114,34 +115,34 @@ void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
 }
 
 void ControlGossip::tell_members(uint64_t nonce) {
-  const auto known = arrivals_.of(nonce);
+  const auto known = formation_barrier_.of(nonce);
   const ControlGroup* group = groups_.find(nonce);
   if (group != nullptr && !known.empty())
-    speak([&] { tell_formed(nonce, group->roster, known, nullptr); });
+    run_or_retry([&] { tell_formed(nonce, group->roster, known, nullptr); });
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const LinkTopology& roster,
                                 const std::vector<uint64_t>& processes,
                                 const ControlConnection* from) {
   const auto frame = GroupFormed{nonce, processes}.frame();
-  voice_.for_each([&](ControlConnection& c) {
+  sender_.for_each([&](ControlConnection& c) {
     const bool heard_it = from && from->kind == LinkKind::kLocal && c.kind == LinkKind::kLocal;
-    if (c.open() && &c != from && !heard_it && roster.has(c.peer)) voice_.send(c, frame);
+    if (c.open() && &c != from && !heard_it && roster.has(c.peer)) sender_.send(c, frame);
   });
 }
 
 void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint now) {
   for (const auto& [nonce, group] : groups_.all()) {
-    const auto known = arrivals_.of(nonce);
+    const auto known = formation_barrier_.of(nonce);
     if (!known.empty() && group.roster.has(connection.peer))
-      voice_.send(connection, GroupFormed{nonce, known}.frame());
+      sender_.send(connection, GroupFormed{nonce, known}.frame());
   }
-  for (const auto& frame : ledger_.frames(now)) voice_.send(connection, frame);
+  for (const auto& frame : history_.frames(now)) sender_.send(connection, frame);
 }
 
 void ControlGossip::catch_up(TimePoint now) {
   if (!behind_) return;
-  voice_.for_each([&](ControlConnection& c) {
+  sender_.for_each([&](ControlConnection& c) {
     if (c.open()) bring_up_to_date(c, now);
   });
   behind_ = false;

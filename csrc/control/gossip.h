@@ -22,9 +22,9 @@ class ControlGossip {
                 FormationBarrier& arrivals, ControlGroupTable& groups, ControlDelegate& events,
                 ExceptionGuard& guard)
       : id_(id),
-        voice_(voice),
-        ledger_(ledger),
-        arrivals_(arrivals),
+        sender_(voice),
+        history_(ledger),
+        formation_barrier_(arrivals),
         groups_(groups),
         events_(events),
         guard_(guard) {}
@@ -63,16 +63,16 @@ class ControlGossip {
   bool host_has_met(uint64_t id);
   // Says what is known by now; if it throws, catch_up() does.
   template <typename Words>
-  void speak(Words&& words) {
+  void run_or_retry(Words&& words) {
     if (!guard_("news were not passed on", words)) behind_ = true;
   }
   void tell_formed(uint64_t nonce, const LinkTopology& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 
   const uint64_t id_;
-  ConnectionSender& voice_;
-  ControlHistory& ledger_;
-  FormationBarrier& arrivals_;
+  ConnectionSender& sender_;
+  ControlHistory& history_;
+  FormationBarrier& formation_barrier_;
   ControlGroupTable& groups_;
   ControlDelegate& events_;
   ExceptionGuard& guard_;

@@ -66,7 +66,7 @@ const ControlMember* ControlGroupTable::member(uint64_t id) const {
   return nullptr;
 }
 
-bool ControlGroupTable::relied_on(uint64_t id) const {
+bool ControlGroupTable::is_monitored(uint64_t id) const {
   return std::ranges::any_of(groups_, [id](const auto& entry) {
     return !entry.second.left() && entry.second.roster.has(id);
   });
@@ -84,7 +84,7 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
   return out;
 }
 
-void ControlGroupTable::forgive(Duration pause, TimePoint now) {
+void ControlGroupTable::discount_pause(Duration pause, TimePoint now) {
   for (auto& [nonce, group] : groups_) {
     if (auto& since = group.judged_since) since = std::min(*since + pause, now);
     for (auto& [host, heard] : group.heard) heard = std::min(heard + pause, now);

@@ -69,7 +69,7 @@ class ControlGroupTable {
   // The process as some group knows it; null if none does.
   const ControlMember* member(uint64_t id) const;
   // Some group that was not left has it; any group has it.
-  bool relied_on(uint64_t id) const;
+  bool is_monitored(uint64_t id) const;
   bool has(uint64_t id) const { return member(id) != nullptr; }
   // Where to dial it, and the group to name: one of both; empty and 0 if there is none.
   struct Address {
@@ -78,7 +78,7 @@ class ControlGroupTable {
   };
   Address address_of(uint64_t id, LinkKind kind) const;
 
-  void forgive(Duration pause, TimePoint now);
+  void discount_pause(Duration pause, TimePoint now);
 
  private:
   std::map<uint64_t, ControlGroup> groups_;

@@ -16,7 +16,8 @@ void ExceptionGuard::caught(const char* what) noexcept {
   failed_ = true;
   if (told_) return;
   try {
-    log(LogLevel::kError, std::string("control plane: ") + what + ": " + thrown_error().message());
+    log(LogLevel::kError,
+        std::string("control plane: ") + what + ": " + current_exception_error().message());
     told_ = true;
   } catch (...) {  // log() needs memory, too
   }

@@ -23,34 +23,34 @@ Duration FailureDetector::suspect_after() const {
   return std::min(kSuspectAfter, peer_timeout_ / 2);
 }
 
-void FailureDetector::forgive_own_pause(Duration late, TimePoint now) {
+void FailureDetector::discount_own_pause(Duration late, TimePoint now) {
   if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return;
-  processes_.forgive(late, now);
-  groups_.forgive(late, now);
+  processes_.discount_pause(late, now);
+  groups_.discount_pause(late, now);
 }
 
-void FailureDetector::judge_hosts(ControlGroup& group, TimePoint now) {
+void FailureDetector::check_hosts(ControlGroup& group, TimePoint now) {
   const bool representative =
-      group.roster.representative([this](uint64_t id) { return ledger_.gone(id); });
+      group.roster.representative([this](uint64_t id) { return history_.departed(id); });
   if (representative != group.representative) {
     group.representative = representative;
     group.judged_since = now;  // a host may not be blamed for silence before we listened
   }
   if (!representative || !group.connected) return;
-  for (const int host : group.roster.neighbours()) judge_host(group, host, now);
+  for (const int host : group.roster.neighbours()) check_host(group, host, now);
 }
 
 // A host is silent when nothing comes from any of its processes; before that, each is tried. Who
 // was linked to us may end: nobody has been silent yet whom we had no link to.
-void FailureDetector::judge_host(ControlGroup& group, int host, TimePoint now) {
+void FailureDetector::check_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
   TimePoint& heard = group.heard[host];
   heard = std::max(heard, group.judged_since.value_or(TimePoint()));
   for (const uint64_t id : group.roster.processes_of(host)) {
-    if (!ledger_.gone(id) && !processes_.exiting(id)) alive.push_back(id);
+    if (!history_.departed(id) && !processes_.exiting(id)) alive.push_back(id);
     const ControlPeer* peer = processes_.find(id);
     if (peer == nullptr) continue;
-    for (const auto& line : peer->lines) heard = std::max(heard, line.last_heard().value_or(heard));
+    for (const auto& link : peer->lines) heard = std::max(heard, link.last_heard().value_or(heard));
   }
   const Duration silence = now - heard;
   if (alive.empty() || silence < suspect_after()) return;
@@ -60,21 +60,21 @@ void FailureDetector::judge_host(ControlGroup& group, int host, TimePoint now) {
   const std::string cause = "host " + group.roster.member(alive[0]).host_name +
                             " fell silent: nothing was heard from its processes for " +
                             format_seconds(silence) + " (";
-  for (const uint64_t id : alive) court_.learn_lost(id, cause + name(id) + " among them)");
+  for (const uint64_t id : alive) delegate_.learn_lost(id, cause + name(id) + " among them)");
 }
 
-void FailureDetector::judge_processes(TimePoint now) {
+void FailureDetector::check_processes(TimePoint now) {
   for (const uint64_t id : processes_.ids()) {  // judging changes them
     for (const LinkKind kind : kLinkKinds) {
       ControlPeer* peer = processes_.find(id);
-      if (peer == nullptr || judge_line(id, *peer, kind, now)) break;
+      if (peer == nullptr || check_link(id, *peer, kind, now)) break;
     }
   }
 }
 
 bool FailureDetector::has_listened(uint64_t id) const {
   return std::ranges::any_of(groups_.all(), [&](const auto& one) {
-    return !one.second.left() && arrivals_.has(one.first, id);
+    return !one.second.left() && formation_barrier_.has(one.first, id);
   });
 }
 
@@ -83,41 +83,41 @@ bool FailureDetector::host_leaves(uint64_t id) const {
     const LinkTopology& roster = one.second.roster;
     if (one.second.left() || !roster.has(id)) return false;
     return std::ranges::any_of(roster.processes_of(roster.member(id).host),
-                               [&](uint64_t other) { return ledger_.left(other); });
+                               [&](uint64_t other) { return history_.left(other); });
   });
 }
 
 // True if the peer was given up.
-bool FailureDetector::judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
-  const PeerLink& line = peer.line(kind);
+bool FailureDetector::check_link(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
+  const PeerLink& link = peer.link(kind);
   if (peer.exiting()) {  // its heartbeats have ended
     // It keeps the connection until its end. The kernel's word on a local process is as good, and
     // comes a moment later, when the parent of that process is told.
-    const bool hung_up = line.joined() && !reach_.reached(id, kind) && !peer.pidfd;
+    const bool hung_up = link.joined() && !connections_view_.reached(id, kind) && !peer.pidfd;
     if (!hung_up && peer.exiting_for(now) <= peer_timeout_) return false;
-    court_.learn_left(id);
+    delegate_.learn_left(id);
     return true;
   }
   const bool local = kind == LinkKind::kLocal;
   // A host may end with all its processes, and most of them had no link to us.
-  const bool never_joined = !line.joined() && !local && line.deserted() && has_listened(id);
-  if (!(line.joined() || never_joined) || !needs_.relied_on(id)) return false;
-  if (local && line.silence(now) > peer_timeout_) {
-    court_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
-                              format_seconds(line.silence(now)) +
-                              " (stopped, frozen or unreachable)");
+  const bool never_joined = !link.joined() && !local && link.deserted() && has_listened(id);
+  if (!(link.joined() || never_joined) || !demand_.is_monitored(id)) return false;
+  if (local && link.silence(now) > peer_timeout_) {
+    delegate_.learn_lost(id, "its process (" + name(id) + ") has been silent for " +
+                                 format_seconds(link.silence(now)) +
+                                 " (stopped, frozen or unreachable)");
     return true;
   }
-  if (reach_.reached(id, kind)) return false;
+  if (connections_view_.reached(id, kind)) return false;
   // A hang-up is not death where the kernel can be asked: somebody may have closed the connection.
   const bool kernel_knows = local && peer.pidfd;
-  if (line.deserted() && !kernel_knows) {
+  if (link.deserted() && !kernel_knows) {
     if (never_joined && host_leaves(id))  // then nobody was there to tell that it did, too
-      court_.learn_left(id);
+      delegate_.learn_left(id);
     else
-      court_.learn_lost(id, "its process (" + name(id) +
-                                ") died: " + (never_joined ? "" : "its connection ended and ") +
-                                "nothing listens on its control socket");
+      delegate_.learn_lost(id, "its process (" + name(id) +
+                                   ") died: " + (never_joined ? "" : "its connection ended and ") +
+                                   "nothing listens on its control socket");
     return true;
   }
   dialer_.want(id, kind, true, now);

@@ -32,41 +32,41 @@ class FailureDetector {
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
-        ledger_(ledger),
-        arrivals_(arrivals),
-        reach_(reach),
-        needs_(needs),
+        history_(ledger),
+        formation_barrier_(arrivals),
+        connections_view_(reach),
+        demand_(needs),
         dialer_(dialer),
-        court_(court) {}
+        delegate_(court) {}
 
   // The hosts that the group is linked to from here.
-  void judge_hosts(ControlGroup& group, TimePoint now);
-  void judge_processes(TimePoint now);
+  void check_hosts(ControlGroup& group, TimePoint now);
+  void check_processes(TimePoint now);
   // When this thread did not run (the process was stopped, the machine suspended) it is not the
   // others who were silent. `late`: beyond what it meant to sleep.
-  void forgive_own_pause(Duration late, TimePoint now);
+  void discount_own_pause(Duration late, TimePoint now);
 
   // After that silence a process is suspect, which changes nothing but words.
   Duration suspect_after() const;
 
  private:
-  void judge_host(ControlGroup& group, int host, TimePoint now);
+  void check_host(ControlGroup& group, int host, TimePoint now);
   // It is known to have joined a group of ours, and so to listen until its end.
   bool has_listened(uint64_t id) const;
   // Somebody of its host has left in good order.
   bool host_leaves(uint64_t id) const;
-  bool judge_line(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
+  bool check_link(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
   std::string name(uint64_t id) const;
 
   const Duration peer_timeout_;
   ControlPeerTable& processes_;
   ControlGroupTable& groups_;
-  const ControlHistory& ledger_;
-  const FormationBarrier& arrivals_;
-  const ConnectionView& reach_;
-  const ConnectionDemand& needs_;
+  const ControlHistory& history_;
+  const FormationBarrier& formation_barrier_;
+  const ConnectionView& connections_view_;
+  const ConnectionDemand& demand_;
   ControlDialer& dialer_;
-  Delegate& court_;
+  Delegate& delegate_;
 };
 
 }  // namespace ringdist

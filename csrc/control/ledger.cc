@@ -24,16 +24,16 @@ std::string format_id(uint64_t id) {
 }
 
 bool ControlHistory::record(uint64_t context_id, bool is_lost, const std::string& cause) {
-  if (gone(context_id)) return false;
+  if (departed(context_id)) return false;
   const auto age = by_age_.emplace(next_order_, context_id).first;
   try {
-    fates_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
+    departures_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
   } catch (...) {
     by_age_.erase(age);
     throw;
   }
   ++next_order_;
-  ++untold_;
+  ++unreported_;
   return true;
 }
 
@@ -43,33 +43,33 @@ bool ControlHistory::record_lost(uint64_t context_id, const std::string& cause) 
 
 bool ControlHistory::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
-std::optional<uint64_t> ControlHistory::untold() const {
-  if (untold_ == 0) return std::nullopt;
+std::optional<uint64_t> ControlHistory::unreported() const {
+  if (unreported_ == 0) return std::nullopt;
   for (const auto& [order, id] : by_age_)
-    if (!fates_.at(id).told) return id;
+    if (!departures_.at(id).told) return id;
   return std::nullopt;
 }
 
 void ControlHistory::told(uint64_t context_id) {
-  const auto found = fates_.find(context_id);
-  if (found != fates_.end() && !std::exchange(found->second.told, true)) --untold_;
+  const auto found = departures_.find(context_id);
+  if (found != departures_.end() && !std::exchange(found->second.told, true)) --unreported_;
 }
 
 void ControlHistory::forget_old(const std::function<bool(uint64_t)>& needed) {
-  for (auto it = by_age_.begin(); it != by_age_.end() && fates_.size() > kMaxFates;) {
-    if (needed(it->second) || !fates_.at(it->second).told) {
+  for (auto it = by_age_.begin(); it != by_age_.end() && departures_.size() > kMaxFates;) {
+    if (needed(it->second) || !departures_.at(it->second).told) {
       ++it;
       continue;
     }
-    fates_.erase(it->second);
+    departures_.erase(it->second);
     seen_.erase(it->second);
     it = by_age_.erase(it);
   }
 }
 
 std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
-  auto found = fates_.find(context_id);
-  if (found == fates_.end() || !found->second.is_lost) return std::nullopt;
+  auto found = departures_.find(context_id);
+  if (found == departures_.end() || !found->second.is_lost) return std::nullopt;
   return found->second.cause;
 }
 
@@ -106,7 +106,7 @@ std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const 
   std::vector<std::vector<std::byte>> out;
   size_t bytes = 0;
   for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
-    const KnownDeparture& known = fates_.at(it->second);
+    const KnownDeparture& known = departures_.at(it->second);
     out.push_back(PeerDeparture{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost
                                                                              : FrameType::kLeft));
     bytes += out.back().size();
@@ -118,7 +118,7 @@ std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const 
 
 std::string ControlHistory::describe() const {
   std::string out;
-  for (const auto& [id, known] : fates_)
+  for (const auto& [id, known] : departures_)
     out += "  " + format_id(id) + (known.is_lost ? " lost: " + known.cause : " left") + "\n";
   return out;
 }

@@ -26,17 +26,17 @@ class ControlHistory {
   bool record_left(uint64_t context_id);
 
   // Of whom the owner has not been told yet: the oldest.
-  std::optional<uint64_t> untold() const;
+  std::optional<uint64_t> unreported() const;
   void told(uint64_t context_id);
 
   // Forgets the oldest fates beyond a thousand, but none that is untold or of a process that is
   // `needed`.
   void forget_old(const std::function<bool(uint64_t)>& needed);
 
-  bool gone(uint64_t context_id) const { return fates_.contains(context_id); }
+  bool departed(uint64_t context_id) const { return departures_.contains(context_id); }
   // Why it was lost; nothing if it lives or left.
   std::optional<std::string> lost(uint64_t context_id) const;
-  bool left(uint64_t context_id) const { return gone(context_id) && !lost(context_id); }
+  bool left(uint64_t context_id) const { return departed(context_id) && !lost(context_id); }
 
   // True if this flood is new; it is then kept for a while for connections to come.
   bool record_flood(const FloodRecord& flood, TimePoint now);
@@ -64,10 +64,10 @@ class ControlHistory {
   bool record(uint64_t context_id, bool is_lost, const std::string& cause);
   void keep(std::vector<std::byte> frame, TimePoint now);
 
-  std::map<uint64_t, KnownDeparture> fates_;
+  std::map<uint64_t, KnownDeparture> departures_;
   std::map<uint64_t, uint64_t> by_age_;  // order -> process
   uint64_t next_order_ = 0;
-  size_t untold_ = 0;
+  size_t unreported_ = 0;
   std::map<uint64_t, Seen> seen_;
   std::deque<Kept> kept_;
   size_t kept_bytes_ = 0;

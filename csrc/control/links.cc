@@ -39,23 +39,23 @@ std::vector<uint64_t> LinkTopology::local_peers() const {
   return out;
 }
 
-std::vector<uint64_t> LinkTopology::representatives(int host, const HasDeparted& gone) const {
+std::vector<uint64_t> LinkTopology::representatives(int host, const HasDeparted& departed) const {
   std::vector<uint64_t> out;
   for (uint64_t id : hosts_.at(host)) {
     if (out.size() == kRepresentatives) break;
-    if (!gone(id)) out.push_back(id);
+    if (!departed(id)) out.push_back(id);
   }
   return out;
 }
 
-bool LinkTopology::representative(const HasDeparted& gone) const {
-  auto mine = representatives(my_host_, gone);
+bool LinkTopology::representative(const HasDeparted& departed) const {
+  auto mine = representatives(my_host_, departed);
   return std::find(mine.begin(), mine.end(), my_context_) != mine.end();
 }
 
-std::vector<uint64_t> LinkTopology::links_to(int host, const HasDeparted& gone) const {
-  auto mine = representatives(my_host_, gone);
-  auto theirs = representatives(host, gone);
+std::vector<uint64_t> LinkTopology::links_to(int host, const HasDeparted& departed) const {
+  auto mine = representatives(my_host_, departed);
+  auto theirs = representatives(host, departed);
   std::set<uint64_t> out;
   if (mine.empty() || theirs.empty()) return {};
   for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i)

@@ -32,9 +32,9 @@ class LinkTopology {
   // The other hosts that mine is linked to.
   const std::vector<int>& neighbours() const { return neighbours_; }
   const std::vector<uint64_t>& processes_of(int host) const { return hosts_.at(host); }
-  bool representative(const HasDeparted& gone) const;
+  bool representative(const HasDeparted& departed) const;
   // The processes of a neighbour that mine is linked to; none unless it is a representative.
-  std::vector<uint64_t> links_to(int host, const HasDeparted& gone) const;
+  std::vector<uint64_t> links_to(int host, const HasDeparted& departed) const;
 
   // Of two linked processes one dials first.
   bool dials_first(uint64_t peer) const;
@@ -42,7 +42,7 @@ class LinkTopology {
   size_t host_count() const { return hosts_.size(); }
 
  private:
-  std::vector<uint64_t> representatives(int host, const HasDeparted& gone) const;
+  std::vector<uint64_t> representatives(int host, const HasDeparted& departed) const;
 
   uint64_t my_context_;
   int my_host_ = 0;

@@ -45,7 +45,7 @@ Error ControlThread::open(const std::string& local_ip) {
   if (Error e = epoll_.add(wake_.get(), EPOLLIN, kWakeKey)) return e;
   if (Error e = epoll_.add(signalled_.get(), EPOLLIN, kSignalKey)) return e;
   signal_watch_ = SignalWatch::on_sigusr1(signalled_);
-  thread_ = quiet_thread("ringdist-ctl", [this] { run(); });
+  thread_ = thread_without_signals("ringdist-ctl", [this] { run(); });
   return {};
 }
 
@@ -158,10 +158,10 @@ void ControlThread::give_up(uint64_t id, std::string cause) {
   post([this, id, cause = std::move(cause)] { plane_.give_up(id, cause); });
 }
 
-void ControlThread::sweep(std::function<void(bool)> then) {
+void ControlThread::drain_connections(std::function<void(bool)> then) {
   post([this, then = std::move(then)] {
     bool all = false;
-    guard_("not all that was dialed is taken in", [&] { all = plane_.sweep(); });
+    guard_("not all that was dialed is taken in", [&] { all = plane_.drain_connections(); });
     then(all);
   });
 }

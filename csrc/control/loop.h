@@ -48,7 +48,7 @@ class ControlThread {
   void disconnect(uint64_t nonce, int rank);
   void flood(std::vector<std::byte> payload);
   void give_up(uint64_t id, std::string cause);
-  void sweep(std::function<void(bool)> then);
+  void drain_connections(std::function<void(bool)> then);
   void leave(bool process_ends);
   void stop();
 

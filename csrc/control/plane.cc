@@ -31,15 +31,15 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& e
       guard_(guard),
       sockets_(id, epoll, *this, guard, std::min<Duration>(timeout_of(config) / 4, kTcpPatience)),
       processes_(epoll),
-      gossip_(id, sockets_, ledger_, arrivals_, groups_, events, guard),
-      needs_(id, processes_, groups_, sockets_, sockets_),
-      fates_(id, ledger_, groups_, processes_, needs_, gossip_, pace_, events, guard),
-      dialer_(processes_, groups_, ledger_, sockets_),
-      judge_(timeout_of(config), processes_, groups_, ledger_, arrivals_, sockets_, needs_, dialer_,
-             fates_),
-      answers_(id, processes_, ledger_, arrivals_, sockets_),
-      requests_(groups_, processes_, answers_, *this),
-      goodbye_(id, processes_, sockets_) {}
+      gossip_(id, sockets_, history_, formation_barrier_, groups_, events, guard),
+      demand_(id, processes_, groups_, sockets_, sockets_),
+      departures_(id, history_, groups_, processes_, demand_, gossip_, timer_, events, guard),
+      dialer_(processes_, groups_, history_, sockets_),
+      failure_detector_(timeout_of(config), processes_, groups_, history_, formation_barrier_,
+                        sockets_, demand_, dialer_, departures_),
+      evaluator_(id, processes_, history_, formation_barrier_, sockets_),
+      requests_(groups_, processes_, evaluator_, *this),
+      shutdown_(id, processes_, sockets_) {}
 
 Error ControlPlane::listen(const std::string& local_ip) {
   return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip);
@@ -48,7 +48,7 @@ Error ControlPlane::listen(const std::string& local_ip) {
 void ControlPlane::begin_turn(TimePoint now) {
   guard_.begin_turn();
   sockets_.begin_turn(now);
-  judge_.forgive_own_pause(pace_.begin_turn(now), now);
+  failure_detector_.discount_own_pause(timer_.begin_turn(now), now);
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
@@ -59,22 +59,22 @@ void ControlPlane::on_event(const Epoll::Event& event) {
 }
 
 void ControlPlane::end_turn() {
-  if (pace_.due()) tick();
-  requests_.settle(now());
+  if (timer_.due()) tick();
+  requests_.answer_ready(now());
   sockets_.reap();
 }
 
 void ControlPlane::tick() {
-  pace_.set(kControlHeartbeat);  // before the work, which may ask to hurry
+  timer_.set(kControlHeartbeat);  // before the work, which may ask to hurry
   guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
-  if (goodbye_.here()) upkeep();
-  if (goodbye_.saying())
+  if (shutdown_.here()) upkeep();
+  if (shutdown_.is_sending())
     guard_("goodbye is said later", [this] {
       tell_of_ends();
-      goodbye_.say(now());
+      shutdown_.say(now());
     });
-  if (unsettled()) pace_.at_most(kUnsettledTick);
-  if (goodbye_.saying()) pace_.at_most(kLeavingTick);
+  if (unsettled()) timer_.at_most(kUnsettledTick);
+  if (shutdown_.is_sending()) timer_.at_most(kLeavingTick);
 }
 
 // Of many links each hears less: the kernel tells of a local process's end, and what is left to see
@@ -82,12 +82,12 @@ void ControlPlane::tick() {
 Duration ControlPlane::local_heartbeat() const {
   const Duration spread =
       std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
-  return std::min(spread, judge_.suspect_after() * 7 / 8);
+  return std::min(spread, failure_detector_.suspect_after() * 7 / 8);
 }
 
 void ControlPlane::prove(const ControlRequest& request, const std::string& unix_name) {
   requests_.prove(request, unix_name);
-  pace_.hurry();
+  timer_.hurry();
 }
 
 void ControlPlane::connect(const ControlRequest& request, int rank,
@@ -102,32 +102,32 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
     gossip_.tell_members(request.id);
     if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
-  pace_.hurry();
+  timer_.hurry();
 }
 
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
   if (!groups_.leave(nonce, rank, now())) return;
-  pace_.hurry();
+  timer_.hurry();
   gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
 }
 
 void ControlPlane::flood(const std::vector<std::byte>& payload) {
-  if (goodbye_.here()) gossip_.flood(payload, now());
+  if (shutdown_.here()) gossip_.flood(payload, now());
 }
 
 void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer) {
-  if (!goodbye_.here()) return answer->set_value({});
-  goodbye_.begin(process_ends, std::move(answer), now());
+  if (!shutdown_.here()) return answer->set_value({});
+  shutdown_.begin(process_ends, std::move(answer), now());
   requests_.stop();
   guard_("who leaves has no link to another host", [this] {
     for (auto& [nonce, group] : groups_.all()) dialer_.keep_linked(group, now(), /*ends=*/true);
   });
-  pace_.hurry();
+  timer_.hurry();
 }
 
 void ControlPlane::end() {
-  if (goodbye_.saying()) guard_("goodbye is not said", [this] { goodbye_.say(now()); });
-  goodbye_.end();
+  if (shutdown_.is_sending()) guard_("goodbye is not said", [this] { shutdown_.say(now()); });
+  shutdown_.end();
   requests_.stop();
   sockets_.reap();
 }
@@ -138,28 +138,30 @@ std::string ControlPlane::report() {
   if (!out.empty() && out.back() != '\n') out += '\n';
   out += "control plane of context " + format_id(id_) + ", pid " + std::to_string(getpid()) + ", " +
          unix_name() + ", " + tcp_address() + "\n";
-  return out + report_links(groups_, processes_, sockets_, judge_.suspect_after(), now()) +
-         ledger_.describe();
+  return out +
+         report_links(groups_, processes_, sockets_, failure_detector_.suspect_after(), now()) +
+         history_.describe();
 }
 
 // What one part of it throws keeps the others from nothing.
 void ControlPlane::upkeep() {
-  fates_.tell_owner();
+  departures_.report_departures();
   guard_("news are told later", [this] { gossip_.catch_up(now()); });
   guard_("processes are proven later", [this] {
     for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now());
   });
   guard_("groups are looked at later", [this] { keep_groups(); });
-  guard_("processes are judged later", [this] { judge_.judge_processes(now()); });
-  guard_("needs are told later", [this] { needs_.settle(); });
+  guard_("processes are judged later", [this] { failure_detector_.check_processes(now()); });
+  guard_("needs are told later", [this] { demand_.update_connections(); });
 }
 
 void ControlPlane::keep_groups() {
   forget_left();
   for (auto& [nonce, group] : groups_.all()) {
-    if (group.left() && !arrivals_.has(nonce, id_)) gossip_.learn_formed(nonce, {id_}, nullptr);
+    if (group.left() && !formation_barrier_.has(nonce, id_))
+      gossip_.learn_formed(nonce, {id_}, nullptr);
     dialer_.keep_linked(group, now());
-    if (!group.left()) judge_.judge_hosts(group, now());
+    if (!group.left()) failure_detector_.check_hosts(group, now());
   }
 }
 
@@ -168,19 +170,20 @@ void ControlPlane::keep_groups() {
 void ControlPlane::forget_left() {
   const auto heard = [this](uint64_t nonce, const ControlGroup& group) {
     return std::ranges::all_of(group.roster.processes(), [&](const auto& member) {
-      return arrivals_.has(nonce, member.first) || ledger_.gone(member.first);
+      return formation_barrier_.has(nonce, member.first) || history_.departed(member.first);
     });
   };
-  for (const uint64_t nonce : groups_.forget_left(heard, now())) arrivals_.forget(nonce);
+  for (const uint64_t nonce : groups_.forget_left(heard, now())) formation_barrier_.forget(nonce);
 }
 
 // Something waits that a regular tick would find too late.
 bool ControlPlane::unsettled() const {
-  if (!requests_.empty() || gossip_.behind() || ledger_.untold() || sockets_.stalled()) return true;
+  if (!requests_.empty() || gossip_.behind() || history_.unreported() || sockets_.stalled())
+    return true;
   return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
     const auto& [id, peer] = entry;
     return std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
-      return peer.line(kind).joined() && !sockets_.reached(id, kind);
+      return peer.link(kind).joined() && !sockets_.reached(id, kind);
     });
   });
 }
@@ -189,16 +192,16 @@ bool ControlPlane::unsettled() const {
 void ControlPlane::on_exit(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
     sockets_.receive(*link);
-    if (link->stalled) return pace_.hurry();  // this event comes again
+    if (link->stalled) return timer_.hurry();  // this event comes again
   }
-  if (ledger_.gone(id)) return processes_.forget(id);
-  if (goodbye_.saying()) tell_of_ends();
-  if (!goodbye_.here())
-    needs_.drop(id);
+  if (history_.departed(id)) return processes_.forget(id);
+  if (shutdown_.is_sending()) tell_of_ends();
+  if (!shutdown_.here())
+    demand_.drop(id);
   else if (processes_.exiting(id))
-    fates_.learn_left(id);
+    departures_.learn_left(id);
   else
-    fates_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
+    departures_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
 }
 
 ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
@@ -213,14 +216,14 @@ ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& c
     // Not a word to somebody who cannot show that he belongs here.
     if (!group->roster.has(hello.from)) return {Verdict::kRefuse, ""};
   }
-  if (ledger_.gone(hello.from))
+  if (history_.departed(hello.from))
     return {Verdict::kRefuse, "it gave this process up before: " +
-                                  ledger_.lost(hello.from).value_or("this process had left")};
+                                  history_.lost(hello.from).value_or("this process had left")};
   return {Verdict::kAccept, ""};
 }
 
 void ControlPlane::on_reached(ControlConnection& connection) {
-  processes_[connection.peer].line(connection.kind).connected(now());
+  processes_[connection.peer].link(connection.kind).connected(now());
 }
 
 void ControlPlane::on_open(ControlConnection& connection) {
@@ -236,12 +239,12 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (frame.type == FrameType::kExits) return on_exits(connection);
   if (frame.type == FrameType::kSeen) connection.exit_seen = true;
   // The last words of one that ends as well come before its end is passed on.
-  if (goodbye_.saying() && frame.type == FrameType::kFlood)
+  if (shutdown_.is_sending() && frame.type == FrameType::kFlood)
     return gossip_.on_flood(connection, frame, now());
-  if (!goodbye_.here()) return;
+  if (!shutdown_.here()) return;
   if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
   if (ControlPeer* peer = processes_.find(connection.peer))
-    peer->line(connection.kind).heard(now());
+    peer->link(connection.kind).heard(now());
   switch (frame.type) {
     case FrameType::kLost:
     case FrameType::kLeft:
@@ -252,7 +255,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
       return gossip_.on_formed(connection, frame);
     case FrameType::kNeed:
       connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
-      if (!connection.peer_needs && !connection.needed) pace_.hurry();
+      if (!connection.peer_needs && !connection.needed) timer_.hurry();
       return;
     default:
       return;  // heartbeats, and what later versions may say
@@ -262,11 +265,11 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
 void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
   const auto fate = PeerDeparture::decode(frame.body);
   if (!fate) return;
-  hear_out(fate->context_id, connection);
+  drain_before_report(fate->context_id, connection);
   if (frame.type == FrameType::kLost)
-    fates_.learn_lost(fate->context_id, fate->cause, &connection);
+    departures_.learn_lost(fate->context_id, fate->cause, &connection);
   else
-    fates_.learn_left(fate->context_id, &connection);
+    departures_.learn_left(fate->context_id, &connection);
 }
 
 void ControlPlane::on_letters(ControlConnection& connection, const ControlHello& hello) {
@@ -275,7 +278,7 @@ void ControlPlane::on_letters(ControlConnection& connection, const ControlHello&
 }
 
 // Another tells of its end. What it said itself comes first, as nobody of its host repeats that.
-void ControlPlane::hear_out(uint64_t id, const ControlConnection& teller) {
+void ControlPlane::drain_before_report(uint64_t id, const ControlConnection& teller) {
   ControlConnection* const own = sockets_.find(id, LinkKind::kLocal);
   if (own == nullptr || own == &teller || hears_out_)
     return;  // frames of the teller are being read
@@ -287,14 +290,14 @@ void ControlPlane::hear_out(uint64_t id, const ControlConnection& teller) {
 void ControlPlane::on_exits(ControlConnection& connection) {
   processes_[connection.peer].exits(now());
   sockets_.send(connection, make_frame(FrameType::kSeen));
-  pace_.hurry();  // another one may have to step in
+  timer_.hurry();  // another one may have to step in
 }
 
 // While this process says goodbye it judges no other any more. It reports processes that have
 // announced their end as left: to other hosts, to which they may have no link.
 void ControlPlane::tell_of_ends() {
   for (const auto& [id, peer] : processes_.all())
-    if (peer.exiting() && ledger_.record_left(id)) gossip_.pass_on_left(id, nullptr);
+    if (peer.exiting() && history_.record_left(id)) gossip_.pass_on_left(id, nullptr);
 }
 
 void ControlPlane::on_dump_request(ControlConnection& connection) {
@@ -306,13 +309,13 @@ void ControlPlane::on_dump_request(ControlConnection& connection) {
 void ControlPlane::on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                              const std::string& reason) {
   ControlPeer* peer = processes_.find(connection.peer);
-  if (!goodbye_.here() || peer == nullptr) return;
-  PeerLink& line = peer->line(connection.kind);
-  if (!was_reached) return line.failed(errno_value, reason);
-  pace_.hurry();
+  if (!shutdown_.here() || peer == nullptr) return;
+  PeerLink& link = peer->link(connection.kind);
+  if (!was_reached) return link.failed(errno_value, reason);
+  timer_.hurry();
   // The other side may close what neither needs; otherwise find out at once what has happened.
   const bool given_up = !connection.needed && !peer->exiting();
-  line.ended(given_up, errno_value, reason, now());
+  link.ended(given_up, errno_value, reason, now());
 }
 
 }  // namespace ringdist

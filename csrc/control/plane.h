@@ -43,7 +43,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
 
   // A turn: its beginning, then events and commands, then the rest. Of these only commands throw,
   // and prove() and connect() answer instead.
-  Duration next_sleep() const { return pace_.sleep(); }
+  Duration next_sleep() const { return timer_.sleep(); }
   void begin_turn(TimePoint now);
   void on_event(const Epoll::Event& event);
   void end_turn();
@@ -52,9 +52,11 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
   void flood(const std::vector<std::byte>& payload);
-  void give_up(uint64_t id, const std::string& cause) { fates_.learn_lost(id, cause, nullptr); }
+  void give_up(uint64_t id, const std::string& cause) {
+    departures_.learn_lost(id, cause, nullptr);
+  }
   // As of ConnectionManager.
-  bool sweep() { return sockets_.sweep(); }
+  bool drain_connections() { return sockets_.drain_connections(); }
   // `answer`: once goodbye is said.
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
   // The thread ends: whoever waits gets an answer.
@@ -80,7 +82,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_exits(ControlConnection& connection);
   void tell_of_ends();
   void on_fate(ControlConnection& connection, const Frame& frame);
-  void hear_out(uint64_t id, const ControlConnection& teller);
+  void drain_before_report(uint64_t id, const ControlConnection& teller);
   void on_exit(uint64_t id);
 
   void tick();
@@ -89,26 +91,26 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void forget_left();
   bool unsettled() const;
   Duration local_heartbeat() const;
-  TimePoint now() const { return pace_.now(); }  // of this turn
+  TimePoint now() const { return timer_.now(); }  // of this turn
 
   const uint64_t id_;
   ControlDelegate& events_;
   ExceptionGuard& guard_;
-  TickTimer pace_{Clock::now()};
+  TickTimer timer_{Clock::now()};
   bool hears_out_ = false;
   ConnectionManager sockets_;
-  ControlHistory ledger_;
+  ControlHistory history_;
   ControlPeerTable processes_;
   ControlGroupTable groups_;
-  FormationBarrier arrivals_;
+  FormationBarrier formation_barrier_;
   ControlGossip gossip_;
-  ConnectionDemand needs_;
-  DepartureHandler fates_;
+  ConnectionDemand demand_;
+  DepartureHandler departures_;
   ControlDialer dialer_;
-  FailureDetector judge_;
-  RequestEvaluator answers_;
+  FailureDetector failure_detector_;
+  RequestEvaluator evaluator_;
   ControlRequests requests_;
-  GracefulShutdown goodbye_;
+  GracefulShutdown shutdown_;
 };
 
 }  // namespace ringdist

@@ -62,7 +62,7 @@ void PeerLink::forget_refusals() {
   rejection_.clear();
 }
 
-void PeerLink::forgive(Duration pause, TimePoint now) {
+void PeerLink::discount_pause(Duration pause, TimePoint now) {
   if (heard_) heard_ = std::min(*heard_ + pause, now);
 }
 
@@ -126,12 +126,12 @@ void ControlPeerTable::forget(uint64_t id) {
 
 void ControlPeerTable::forget_failures() {
   for (auto& [id, peer] : peers_)
-    for (auto& line : peer.lines) line.forget_failures();
+    for (auto& link : peer.lines) link.forget_failures();
 }
 
-void ControlPeerTable::forgive(Duration pause, TimePoint now) {
+void ControlPeerTable::discount_pause(Duration pause, TimePoint now) {
   for (auto& [id, peer] : peers_)
-    for (auto& line : peer.lines) line.forgive(pause, now);
+    for (auto& link : peer.lines) link.discount_pause(pause, now);
 }
 
 }  // namespace ringdist

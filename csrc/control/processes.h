@@ -46,7 +46,7 @@ class PeerLink {
   // Nor about the next proof.
   void forget_refusals();
   // This thread did not run for so long: the other side was not silent then.
-  void forgive(Duration pause, TimePoint now);
+  void discount_pause(Duration pause, TimePoint now);
 
   // When something came last; nothing if nothing did.
   std::optional<TimePoint> last_heard() const { return heard_; }
@@ -71,8 +71,8 @@ class PeerLink {
 };
 
 struct ControlPeer {
-  PeerLink& line(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
-  const PeerLink& line(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
+  PeerLink& link(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
+  const PeerLink& link(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
 
   // It has said that its process is about to end: no heartbeats follow, and its end is no death.
   void exits(TimePoint now) { exits_since_ = now; }
@@ -112,7 +112,7 @@ class ControlPeerTable {
   // Earlier failures are no news for what begins now.
   void forget_failures();
   // This thread did not run for so long: others were not silent then.
-  void forgive(Duration pause, TimePoint now);
+  void discount_pause(Duration pause, TimePoint now);
 
  private:
   const Epoll& epoll_;

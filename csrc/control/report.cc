@@ -26,16 +26,16 @@ std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string&
                         const ConnectionView& reach, Duration suspect_after, TimePoint now) {
   std::string out = "  " + format_id(id) + " " + name + ":";
   for (const LinkKind kind : kLinkKinds) {
-    const PeerLink& line = peer.line(kind);
-    if (!reach.tried(id, kind) && !line.joined() && line.failure().empty()) continue;
+    const PeerLink& link = peer.link(kind);
+    if (!reach.tried(id, kind) && !link.joined() && link.failure().empty()) continue;
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
     out += reach.open(id, kind) ? "open" : reach.reached(id, kind) ? "held" : "not connected";
-    out += ", heard " + format_age(now, line.last_heard());
+    out += ", heard " + format_age(now, link.last_heard());
     if (peer.exiting())
       out += " exits";
-    else if (line.joined() && line.silence(now) > suspect_after)
+    else if (link.joined() && link.silence(now) > suspect_after)
       out += " SUSPECT";
-    if (!line.failure().empty()) out += " (" + line.failure() + ")";
+    if (!link.failure().empty()) out += " (" + link.failure() + ")";
     out += ";";
   }
   return out + (peer.pidfd ? " exit watched\n" : "\n");

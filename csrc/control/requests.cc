@@ -13,7 +13,7 @@ Error ControlRequests::stopped() noexcept {
   try {
     return Error(ErrorKind::kAborted, "the control plane has been stopped");
   } catch (...) {
-    return thrown_error();
+    return current_exception_error();
   }
 }
 
@@ -25,7 +25,7 @@ void ControlRequests::prove(const ControlRequest& request, const std::string& un
   };
   accept(request, begin, [&] {
     peer->proven = true;
-    peer->line(LinkKind::kLocal).forget_refusals();
+    peer->link(LinkKind::kLocal).forget_refusals();
   });
 }
 
@@ -42,7 +42,7 @@ bool ControlRequests::proving(uint64_t process) const {
   });
 }
 
-void ControlRequests::settle(TimePoint now) {
+void ControlRequests::answer_ready(TimePoint now) {
   for (size_t i = 0; i < waiting_.size();) {
     const auto answer = answer_to(waiting_[i], now);
     if (!answer) {
@@ -69,9 +69,9 @@ std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, T
   try {
     if (request.kind == Kind::kGroup) return group_answer(request, now);
     const std::string who = name_of(request.id, groups_, processes_);
-    return answers_.proof(request.id, who, request.patience->expired(now));
+    return evaluator_.proof(request.id, who, request.patience->expired(now));
   } catch (...) {
-    return thrown_error();
+    return current_exception_error();
   }
 }
 
@@ -81,13 +81,13 @@ std::optional<Error> ControlRequests::group_answer(const ControlRequest& request
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   // What calls it off meanwhile is seen the next time, and is no timeout.
   const bool expired = request.patience->expired(now);
-  const auto linked = answers_.links(request.id, *group, expired);
+  const auto linked = evaluator_.links(request.id, *group, expired);
   if (!linked || *linked) return linked;
   if (!group->connected) {
-    host_.on_linked(request.id);
+    delegate_.on_linked(request.id);
     group->connect(now);
   }
-  return answers_.formed(request.id, *group, expired);
+  return evaluator_.formed(request.id, *group, expired);
 }
 
 }  // namespace ringdist

@@ -43,8 +43,8 @@ class ControlRequests {
   static Error stopped() noexcept;
 
   ControlRequests(ControlGroupTable& groups, ControlPeerTable& processes, RequestEvaluator& answers,
-                  Delegate& host)
-      : groups_(groups), processes_(processes), answers_(answers), host_(host) {}
+                  Delegate& delegate)
+      : groups_(groups), processes_(processes), evaluator_(answers), delegate_(delegate) {}
 
   void prove(const ControlRequest& request, const std::string& unix_name);
   // `begin` joins the group; what it throws is the answer.
@@ -59,7 +59,7 @@ class ControlRequests {
   // Whether that process is one of them.
   bool proving(uint64_t process) const;
   // Answers those that can be.
-  void settle(TimePoint now);
+  void answer_ready(TimePoint now);
   // Answers all, also those to come.
   void stop();
 
@@ -72,7 +72,7 @@ class ControlRequests {
       begin();
       waiting_.push_back(request);
     } catch (...) {
-      return request.answer->set_value(thrown_error());
+      return request.answer->set_value(current_exception_error());
     }
     then();
   }
@@ -81,8 +81,8 @@ class ControlRequests {
 
   ControlGroupTable& groups_;
   ControlPeerTable& processes_;
-  RequestEvaluator& answers_;
-  Delegate& host_;
+  RequestEvaluator& evaluator_;
+  Delegate& delegate_;
   std::vector<ControlRequest> waiting_;
   bool stopped_ = false;
 };

@@ -198,10 +198,10 @@ void ConnectionManager::take_frames(ControlConnection& c) {
 
 void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
-    owner_.on_frame(c, frame);
+    delegate_.on_frame(c, frame);
   } else if (c.open() ||
              (c.dialed && c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
-    owner_.on_frame(c, frame);
+    delegate_.on_frame(c, frame);
   } else if (!(c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
     greet(c, frame);
   }
@@ -230,7 +230,7 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
     c.state = State::kHeld;
     c.since = now_;
-    owner_.on_reached(c);
+    delegate_.on_reached(c);
   } else {
     fail(c, EPROTO, "a control frame of unexpected type");
   }
@@ -239,13 +239,13 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
 void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hello) {
   if (hello.to != my_id_ || hello.from == my_id_) return close(c);
   epoll_.remove(c.stream.fd().get());
-  owner_.on_letters(c, hello);
+  delegate_.on_letters(c, hello);
   close(c);
 }
 
 // Decides about a connection that has said hello.
 void ConnectionManager::answer(ControlConnection& c) {
-  AcceptDecision admission = owner_.admit(c, c.hello);
+  AcceptDecision admission = delegate_.admit(c, c.hello);
   if (admission.verdict == AcceptAction::kHold) {
     if (c.state != State::kHeld) hold(c);
     return;
@@ -278,7 +278,7 @@ void ConnectionManager::open(ControlConnection& c) {
   c.state = State::kOpen;
   c.since = now_;
   c.stream.limit_frames(kMaxFrameBody);
-  owner_.on_open(c);
+  delegate_.on_open(c);
 }
 
 void ConnectionManager::hold(ControlConnection& c) {
@@ -349,14 +349,14 @@ void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::s
   bool report = c.state != State::kClosing && (c.dialed || c.open());
   bool was_reached = c.reached();
   close(c);
-  if (report) owner_.on_closed(c, was_reached, errno_value, reason);
+  if (report) delegate_.on_closed(c, was_reached, errno_value, reason);
 }
 
 bool ConnectionManager::stalled() const {
   return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
 }
 
-bool ConnectionManager::sweep() {
+bool ConnectionManager::drain_connections() {
   bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
     if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;

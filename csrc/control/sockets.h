@@ -48,7 +48,11 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   // TCP itself tries again ever more rarely, long after the network is back.
   ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, ExceptionGuard& guard,
                     Duration tcp_patience)
-      : my_id_(my_id), epoll_(epoll), owner_(owner), guard_(guard), tcp_patience_(tcp_patience) {}
+      : my_id_(my_id),
+        epoll_(epoll),
+        delegate_(owner),
+        guard_(guard),
+        tcp_patience_(tcp_patience) {}
 
   Error listen(const std::string& unix_name, const std::string& local_ip) {
     return listeners_.listen(unix_name, local_ip);
@@ -101,7 +105,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   bool stalled() const;
   // Accepts all that processes of this host have dialed so far, and takes in what those say whom
   // it does not know yet. False: not all, for want of descriptors or memory.
-  bool sweep();
+  bool drain_connections();
 
  private:
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
@@ -126,7 +130,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
 
   const uint64_t my_id_;
   const Epoll& epoll_;
-  Delegate& owner_;
+  Delegate& delegate_;
   ExceptionGuard& guard_;
   const Duration tcp_patience_;
   TimePoint now_{};

@@ -80,7 +80,8 @@ gpu::PathSelector::Wanted wanted_of(const std::string& path) {
 
 Result<DevicePathChoice> route(const DevicePathQuery& question) {
   constexpr int kTaken = 22900;  // for that of a rank which has it
-  return gpu::route_of(question, question.nccl ? gpu::NcclInfo{kTaken, "", false} : nccl_found());
+  return gpu::explain_path(question,
+                           question.nccl ? gpu::NcclInfo{kTaken, "", false} : nccl_found());
 }
 
 Result<std::unique_ptr<DeviceRunner>> make_runner(RunnerDelegate& group, const std::string& path) {

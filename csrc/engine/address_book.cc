@@ -3,12 +3,12 @@
 namespace ringdist {
 
 // Who was seen to share the host does so for good.
-void AddressBook::add(const GroupAdvertisement::Member& process, bool shares_host) {
+void AddressBook::add(const GroupAdvertisement::Member& process, bool is_same_host) {
   std::lock_guard lock(mutex_);
   Address& address = addresses_[process.process];
-  if (!address.where.empty() && !shares_host) return;
-  address = {shares_host ? PeerAddress{process.process, LinkKind::kLocal, process.unix_name}
-                         : PeerAddress{process.process, LinkKind::kTcp, process.tcp_address},
+  if (!address.where.empty() && !is_same_host) return;
+  address = {is_same_host ? PeerAddress{process.process, LinkKind::kLocal, process.unix_name}
+                          : PeerAddress{process.process, LinkKind::kTcp, process.tcp_address},
              process.where};
 }
 

@@ -15,8 +15,8 @@ namespace ringdist {
 
 class AddressBook {
  public:
-  // How a process says where it is; `shares_host`: it was seen to, and its kernel is ours.
-  void add(const GroupAdvertisement::Member& process, bool shares_host);
+  // How a process says where it is; `is_same_host`: it was seen to, and its kernel is ours.
+  void add(const GroupAdvertisement::Member& process, bool is_same_host);
   // Of all members.
   void add(const ResolvedGroup& found);
 

@@ -38,21 +38,21 @@ Error JoinClient::look() {
   if (Clock::now() - read_at_ < kReadEvery) return {};
   read_at_ = Clock::now();
   store_error_ = read_invitation();
-  if (store_error_) return succession_ ? Error() : store_error_;  // who is asked lets in without it
+  if (store_error_) return membership_ ? Error() : store_error_;  // who is asked lets in without it
   if (!invitation_) return {};
   if (Error error = invitation_->refusal(*entry_)) return error;
   // Another group may have taken the place of one that has ended.
-  if (succession_ && succession_->lineage() != invitation_->lineage) leave();
-  if (!succession_) {
+  if (membership_ && membership_->lineage() != invitation_->lineage) leave();
+  if (!membership_) {
     if (context_->assembly().was_member(invitation_->lineage))
       return {ErrorKind::kInvalidArgument,
               "this process was a member of the group before; only another one can come"};
     options_.name = invitation_->name;
     options_.timeout = invitation_->timeout;
-    succession_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
-    succession_->enroll();
+    membership_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
+    membership_->register_group();
   }
-  succession_->learn(*invitation_);
+  membership_->learn(*invitation_);
   return {};
 }
 
@@ -64,13 +64,13 @@ std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
   do {
     if (Error error = look()) return error;
     const TimePoint soon = std::min(until, Clock::now() + kReadEvery);
-    if (!succession_) {
+    if (!membership_) {
       std::this_thread::sleep_until(soon);
       continue;
     }
-    auto outcome = succession_->enter(soon, make);
+    auto outcome = membership_->enter(soon, make);
     if (!outcome) continue;
-    if (outcome->ok()) succession_.reset();  // the group has it
+    if (outcome->ok()) membership_.reset();  // the group has it
     return outcome;
   } while (Clock::now() < until);
   return std::nullopt;
@@ -97,8 +97,8 @@ Error JoinClient::none_yet() const {
 }
 
 void JoinClient::leave() {
-  if (succession_) succession_->leave(0);
-  succession_.reset();
+  if (membership_) membership_->leave(0);
+  membership_.reset();
 }
 
 }  // namespace ringdist

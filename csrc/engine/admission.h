@@ -47,7 +47,7 @@ class JoinClient {
   std::optional<GroupAdvertisement> invitation_;
   TimePoint read_at_{};
   Error store_error_;                            // the last
-  std::shared_ptr<GroupMembership> succession_;  // of the group that is asked
+  std::shared_ptr<GroupMembership> membership_;  // of the group that is asked
 };
 
 }  // namespace ringdist

@@ -20,7 +20,7 @@ constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that a
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
-Error gone() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
+Error departed() { return {ErrorKind::kAborted, "ringdist: the group is gone"}; }
 
 }  // namespace
 
@@ -32,8 +32,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
       formation_(std::move(formation)),
       devices_(std::make_shared<DeviceOps>(static_cast<DeviceOpsDelegate&>(*this), options_.name,
                                            options_.make_runner)),
-      seat_(std::make_shared<GroupSlot>(context_->lane().executor(), options_.rank, options_.size,
-                                        group_config())),
+      slot_(std::make_shared<GroupSlot>(context_->progress().dispatcher(), options_.rank,
+                                        options_.size, group_config())),
       planner_(std::make_shared<OpPlanner>(
           PlannerOptions{options_.rank, options_.size, options_.config.algorithm,
                          options_.config.deterministic == "layout", options_.config.segment_bytes,
@@ -43,18 +43,18 @@ Communicator::Communicator(std::shared_ptr<Context> context, CommunicatorOptions
 
 GroupConfig Communicator::group_config() const {
   GroupConfig config;
-  config.correspondent = options_.correspondent;
+  config.service = options_.service;
   config.name = name();
   config.warn_after = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options_.config.warn_after));
-  config.early_window = early_window(options_.config);
+  config.eager_window = eager_window(options_.config);
   // Called on a lane of the Context's, so that its pool is there. Not done here: hooks may need the
   // GIL, an abort may write to the store, and neither may end up as the last to hold anything.
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
                       devices = std::weak_ptr(devices_), runs = options_.make_runner != nullptr,
                       formation = std::weak_ptr(formation_),
                       &pool = context_->pool()](const Error& error) {
-    const auto siblings = failure->set(error);
+    const auto duplicates = failure->set(error);
     GroupBootstrap::group_failed(formation, pool);
     // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
     if (runs)
@@ -63,9 +63,9 @@ GroupConfig Communicator::group_config() const {
       });
     if (auto held = hooks.lock(); held && !held->empty())
       pool.run_callbacks([held = std::move(held)] { held->call_failed(); });
-    for (const auto& sibling : siblings)
-      pool.run([sibling, why = error.message()] {
-        if (auto one = sibling.lock()) one->abort("the group it belongs to failed: " + why);
+    for (const auto& duplicate : duplicates)
+      pool.run([duplicate, why = error.message()] {
+        if (auto one = duplicate.lock()) one->abort("the group it belongs to failed: " + why);
       });
   };
   return config;
@@ -83,11 +83,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
   std::shared_ptr<Communicator> out(new Communicator(std::move(context), std::move(options),
                                                      std::move(formation), std::move(place)));
   Communicator& self = *out;
-  ProgressEngine& lane = self.context_->lane();
+  ProgressEngine& progress = self.context_->progress();
   if (Error error = self.formation_->publish()) return error;
-  lane.post([&lane, seat = self.seat_] { lane.executor().add(seat); });
-  // Now, not with the first op: a send and its receive must find each other though the other ranks
-  // of the group call nothing.
+  progress.post([&progress, slot = self.slot_] { progress.dispatcher().add(slot); });
+  // Before the first op: a send and its receive must meet even if other ranks call nothing.
   if (Error error = self.context_->pool().try_to_run([out] { out->form(); })) {
     self.formation_->withdraw(error.kind(), error.message());
     return error;
@@ -106,10 +105,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
 }
 
 void Communicator::form() {
-  ProgressEngine& lane = context_->lane();
-  Dispatcher& executor = lane.executor();
-  const auto named = [&lane, &executor, seat = seat_](uint64_t nonce) {
-    lane.post([&executor, seat, nonce] { executor.expect(seat, nonce); });
+  ProgressEngine& progress = context_->progress();
+  Dispatcher& dispatcher = progress.dispatcher();
+  const auto named = [&progress, &dispatcher, slot = slot_](uint64_t nonce) {
+    progress.post([&dispatcher, slot, nonce] { dispatcher.set_nonce(slot, nonce); });
   };
   formation_->when_known([this](const ResolvedGroup& members) {
     own_.begin(*context_, options_, members, weak_from_this());
@@ -117,18 +116,19 @@ void Communicator::form() {
   formation_->run(named, [&](const Result<ResolvedGroup>& outcome) {
     if (outcome.ok()) {
       own_.formed(outcome.value());
-      lane.post([&executor, seat = seat_, planner = planner_,
-                 membership = outcome.value().membership, costs = outcome.value().costs.constants] {
-        executor.form(seat, membership, [&] { planner->settle(membership.topology, costs); });
+      progress.post([&dispatcher, slot = slot_, planner = planner_,
+                     membership = outcome.value().membership,
+                     costs = outcome.value().costs.constants] {
+        dispatcher.form(slot, membership, [&] { planner->on_formed(membership.topology, costs); });
         planner->forget();  // also where it was too late
       });
       return;
     }
     planner_->forget();
     const Error first = failure();  // abort() may have been before
-    formation_->tell_failed(first ? first : outcome.error());
-    lane.post([&executor, seat = seat_, error = outcome.error()] {
-      executor.fail(seat, error, /*tell_others=*/false);
+    formation_->announce_failure(first ? first : outcome.error());
+    progress.post([&dispatcher, slot = slot_, error = outcome.error()] {
+      dispatcher.fail(slot, error, /*tell_others=*/false);
     });
   });
 }
@@ -148,15 +148,18 @@ Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
   return out;
 }
 
-bool Communicator::on_lane(std::function<void(Dispatcher&)> task) {
-  ProgressEngine& lane = context_->lane();
-  return lane.call([&executor = lane.executor(), task = std::move(task)] { task(executor); },
-                   Clock::now() + kTaskTime);
+bool Communicator::run_in_progress(std::function<void(Dispatcher&)> task) {
+  ProgressEngine& progress = context_->progress();
+  return progress.call(
+      [&dispatcher = progress.dispatcher(), task = std::move(task)] { task(dispatcher); },
+      Clock::now() + kTaskTime);
 }
 
-uint64_t Communicator::freeze(const Error& cause) {
+uint64_t Communicator::stop_and_report(const Error& cause) {
   auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may take longer
-  on_lane([seat = seat_, cause, first](auto& executor) { *first = executor.freeze(seat, cause); });
+  run_in_progress([slot = slot_, cause, first](auto& dispatcher) {
+    *first = dispatcher.stop_and_report(slot, cause);
+  });
   return *first;
 }
 
@@ -182,22 +185,22 @@ void Communicator::drop() {
                          std::string(kClosedByPeer) + "its last reference was dropped");
     own_.disconnect(context_, formation_->nonce(), rank());
   }
-  ProgressEngine& lane = context_->lane();
-  lane.post([&executor = lane.executor(), seat = seat_] {
-    executor.announce_leave(seat, NoticeKind::kLeave);
-    executor.remove(seat);
+  ProgressEngine& progress = context_->progress();
+  progress.post([&dispatcher = progress.dispatcher(), slot = slot_] {
+    dispatcher.announce_leave(slot, NoticeKind::kLeave);
+    dispatcher.remove(slot);
   });
   if (devices_->any())  // not here, where the GIL may be held
     context_->pool().run([devices = devices_] { devices->end(/*aborts=*/true); });
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::sibling(
-    const std::string& suffix, std::shared_ptr<GroupService> correspondent) {
-  auto options = options_.named(name() + suffix, timeout(), std::move(correspondent));
+Result<std::shared_ptr<Communicator>> Communicator::duplicate(
+    const std::string& suffix, std::shared_ptr<GroupService> service) {
+  auto options = options_.named(name() + suffix, timeout(), std::move(service));
   // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
   // no number.
   std::lock_guard one_at_a_time(making_);
-  uint64_t& number = siblings_made_[suffix];
+  uint64_t& number = duplicates_made_[suffix];
   auto formation =
       std::make_shared<DerivedBootstrap>(context_, options, formation_, suffix, number);
   auto made = create(context_, std::move(options), std::move(formation));
@@ -211,17 +214,17 @@ Result<std::shared_ptr<Communicator>> Communicator::sibling(
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::without(const std::vector<int>& excluded) {
-  std::vector<int> stay;
+  std::vector<int> survivor_count;
   for (int one = 0; one < size(); ++one)
-    if (!std::ranges::count(excluded, one)) stay.push_back(one);
-  CommunicatorOptions options = options_.of(stay, rank());
+    if (!std::ranges::count(excluded, one)) survivor_count.push_back(one);
+  CommunicatorOptions options = options_.of(survivor_count, rank());
   options.name += " without " + format_ranks(excluded);
   options.timeout = timeout();
   std::lock_guard one_at_a_time(making_);
-  uint64_t& number = siblings_made_[options.name];
+  uint64_t& number = duplicates_made_[options.name];
   auto made = create(context_, options,
                      std::make_shared<DerivedBootstrap>(context_, options, formation_, options.name,
-                                                        number, stay));
+                                                        number, survivor_count));
   if (made.ok()) ++number;
   return made;
 }
@@ -257,9 +260,9 @@ Error Communicator::refusal_now() const {
 }
 
 Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will_wait) {
-  ProgressEngine& lane = context_->lane();
+  ProgressEngine& progress = context_->progress();
   // Before the lock: it is the first of the two, and runs the op when that is free again.
-  const auto turn = will_wait ? ProgressEngine::Guard(lane) : ProgressEngine::Guard();
+  const auto turn = will_wait ? ProgressEngine::Guard(progress) : ProgressEngine::Guard();
   std::unique_lock lock(mutex_);
   if (Error error = refusal_now()) return error;
   std::shared_ptr<Op> op =
@@ -270,16 +273,16 @@ Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
-  Dispatcher& executor = lane.executor();
+  Dispatcher& dispatcher = progress.dispatcher();
   // What another thread has posted comes first, the op before ours among it. What is posted from
   // now on waits for the token.
-  const bool enqueues = turn && !lane.has_tasks();
+  const bool enqueues = turn && !progress.has_tasks();
   if (!enqueues &&
-      !lane.post([&executor, seat = seat_, op] { executor.enqueue(seat, op); }, !will_wait))
+      !progress.post([&dispatcher, slot = slot_, op] { dispatcher.enqueue(slot, op); }, !will_wait))
     return shut_down();
   if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
   lock.unlock();                              // a failure and a success are told without it
-  if (enqueues) executor.enqueue(seat_, op);
+  if (enqueues) dispatcher.enqueue(slot_, op);
   return op;
 }
 
@@ -291,24 +294,25 @@ Error Communicator::await_members(TimePoint deadline) {
     return {ErrorKind::kTimeout, "ringdist: group '" + name() + "' still looks for its members"};
   if (!outcome.get().ok())
     return outcome.get().error().prefixed("ringdist: group '" + name() + "': ");
-  return on_lane([](auto&) {}) ? Error() : shut_down();
+  return run_in_progress([](auto&) {}) ? Error() : shut_down();
 }
 
 std::unique_ptr<RunnerDelegate> Communicator::runner_group() {
   // Devices come to the host whenever they do: also when we are gone.
   const auto of_us = [weak = weak_from_this()](OpRequest request) -> Result<std::shared_ptr<Op>> {
     const auto group = weak.lock();
-    return group ? group->submit(std::move(request), /*will_wait=*/false) : gone();
+    return group ? group->submit(std::move(request), /*will_wait=*/false) : departed();
   };
-  const auto await = [&lane = context_->lane()](const Op& op) { lane.wait(op, TimePoint::max()); };
-  const auto move = [&lane = context_->lane()](const CpuSet& cpus) { lane.stay_on(cpus); };
+  ProgressEngine& progress = context_->progress();
+  const auto await = [&progress](const Op& op) { progress.wait(op, TimePoint::max()); };
+  const auto move = [&progress](const CpuSet& cpus) { progress.set_affinity(cpus); };
   const auto make = [weak = weak_from_this(), await](const std::string& suffix) -> Result<HostOps> {
     const auto group = weak.lock();
-    if (!group) return gone();
-    auto made = group->sibling(suffix);
+    if (!group) return departed();
+    auto made = group->duplicate(suffix);
     if (!made.ok()) return made.error();
-    return HostOps{[sibling = std::move(made.value())](OpRequest request) {
-                     return sibling->submit(std::move(request), /*will_wait=*/false);
+    return HostOps{[duplicate = std::move(made.value())](OpRequest request) {
+                     return duplicate->submit(std::move(request), /*will_wait=*/false);
                    },
                    await};
   };
@@ -316,32 +320,32 @@ std::unique_ptr<RunnerDelegate> Communicator::runner_group() {
 }
 
 std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& op) {
-  return [context = std::weak_ptr(context_), seat = seat_, op](const Error& error) {
+  return [context = std::weak_ptr(context_), slot = slot_, op](const Error& error) {
     const auto held = context.lock();
     if (!held) return;
-    ProgressEngine& lane = held->lane();
-    lane.post([&executor = lane.executor(), seat, op, error] {
-      executor.ended_on_device(seat, op, error);
+    ProgressEngine& progress = held->progress();
+    progress.post([&dispatcher = progress.dispatcher(), slot, op, error] {
+      dispatcher.ended_on_device(slot, op, error);
     });
   };
 }
 
 void Communicator::fail(const Error& cause) {
-  ProgressEngine& lane = context_->lane();
-  lane.post([&executor = lane.executor(), seat = seat_, cause] {
-    executor.fail(seat, cause, /*tell_others=*/true);
+  ProgressEngine& progress = context_->progress();
+  progress.post([&dispatcher = progress.dispatcher(), slot = slot_, cause] {
+    dispatcher.fail(slot, cause, /*tell_others=*/true);
   });
 }
 
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
-  for (const auto& sibling : siblings()) sibling->abort(why);
+  for (const auto& duplicate : duplicates()) duplicate->abort(why);
   // Ranks that have found their peers no longer look into the store: ours must be found to be told.
   const TimePoint until = Clock::now() + Context::kFinishTime;
   formation_->shorten(until);
   fail(Error(ErrorKind::kAborted, why));
   // What follows is refused: a device would start it before the lane has come to that.
-  if (!drives_a_lane()) (void)context_->lane().call([] {}, until);
+  if (!in_progress_loop()) (void)context_->progress().call([] {}, until);
   withdraw(until, ErrorKind::kAborted, why);
 }
 
@@ -363,7 +367,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
   // Who has found everybody counts on us, and hears of our end only if we have found them, too. Of
   // a group that has failed, and has a name, it hears so.
   const bool told = failure() && formation_->nonce() != 0;
-  if (!context_->lane().stopped() && !told) formation_->outcome().wait_until(until);
+  if (!context_->progress().stopped() && !told) formation_->outcome().wait_until(until);
   formation_->cancel(how);
   withdraw(std::max(until, Clock::now() + kWordTime), ErrorKind::kPeerLost,
            how == NoticeKind::kExit ? "its process exited" : "it destroyed the group",
@@ -374,7 +378,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
 void Communicator::close() {
   if (context_->forked()) return;
   if (devices_->any()) wait_until_idle(TimePoint::max());  // they may need the siblings
-  for (const auto& sibling : siblings()) sibling->close();
+  for (const auto& duplicate : duplicates()) duplicate->close();
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
@@ -383,14 +387,14 @@ void Communicator::close() {
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);
   // First what was sent, then that nothing follows: others compare calls before they are told.
-  if (!failure()) context_->lane().flush(Clock::now() + ProgressEngine::kFlushTime);
+  if (!failure()) context_->progress().flush(Clock::now() + ProgressEngine::kFlushTime);
   leave(NoticeKind::kLeave);
   devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while its group has not ended
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
   own_.disconnect(context_, formation_->nonce(), rank());
-  on_lane([seat = seat_](auto& executor) { executor.remove(seat); });
+  run_in_progress([slot = slot_](auto& dispatcher) { dispatcher.remove(slot); });
 }
 
 }  // namespace ringdist

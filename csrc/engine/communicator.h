@@ -33,7 +33,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                      private DeviceOpsDelegate {
  public:
   // Bytes that may be on their way to a rank that has not asked for them, per sender.
-  static int64_t early_window(const Config& config) {
+  static int64_t eager_window(const Config& config) {
     return EagerCredit::kSegments * config.segment_bytes;
   }
 
@@ -59,9 +59,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   ~Communicator() override;
 
   // Another group of the same ranks, with an order of ops of its own, which ends when this one
-  // does. All ranks call it alike. `correspondent`: null, or lives in it on all ranks.
-  Result<std::shared_ptr<Communicator>> sibling(
-      const std::string& suffix, std::shared_ptr<GroupService> correspondent = nullptr);
+  // does. All ranks call it alike. `service`: null, or lives in it on all ranks.
+  Result<std::shared_ptr<Communicator>> duplicate(const std::string& suffix,
+                                                  std::shared_ptr<GroupService> service = nullptr);
 
   // A group of some of these ranks, with the same options; `store` is theirs alone. Null where this
   // one is not among them. Those ranks call it alike; all ranks of this group do, each with the
@@ -89,15 +89,15 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // True once the op has finished; false if the timeout passed first (that ends only this wait).
   bool wait(const Op& op, std::optional<Milliseconds> timeout) {
     // The op itself ends by its deadline; the margin is for the lane to say why.
-    return context_->lane().wait(op, deadline_after(timeout));
+    return context_->progress().wait(op, deadline_after(timeout));
   }
 
-  // Of an op that `hands_over`: its results are where the caller wants them, or never will be.
-  void handed_over(uint64_t number) {
+  // Of an op that `output_staged`: its results are where the caller wants them, or never will be.
+  void output_delivered(uint64_t number) {
     if (context_->forked()) return;
-    ProgressEngine& lane = context_->lane();
-    lane.post([&executor = lane.executor(), seat = seat_, number] {
-      executor.handed_over(seat, number);
+    ProgressEngine& progress = context_->progress();
+    progress.post([&dispatcher = progress.dispatcher(), slot = slot_, number] {
+      dispatcher.output_delivered(slot, number);
     });
   }
 
@@ -107,11 +107,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Those for failure are called when failure() is no longer a success.
   const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
   // If the group has failed: returns when its hooks have. Without the GIL, which they may need.
-  void tell_failure() {
+  void run_failure_hooks() {
     if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
   }
   void set_timeout(Milliseconds timeout) {
-    for (const auto& sibling : siblings()) sibling->set_timeout(timeout);
+    for (const auto& duplicate : duplicates()) duplicate->set_timeout(timeout);
     std::lock_guard lock(mutex_);
     timeout_ = timeout;
   }
@@ -146,9 +146,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                                            : own_.give_up(*context_, rank, why);
     return error ? error.prefixed("ringdist: give_up: group '" + name() + "': ") : error;
   }
-  uint64_t freeze(const Error& cause) override;
+  uint64_t stop_and_report(const Error& cause) override;
   // It was shrunk: another group is what goes on.
-  bool succeeded() const { return own_.succeeded(); }
+  bool was_replaced() const { return own_.was_replaced(); }
   // The group without these ranks of it, at least one, this one not among them; of all others. All
   // of those call it alike, the excluded ones not: nobody is asked, and this group goes on.
   // Errors: as of shrink(), of a group that has not formed or has one rank.
@@ -162,16 +162,18 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // True: none of its ops is in flight, or none will ever end.
   bool wait_until_idle(TimePoint deadline) {
     if (context_->forked()) return true;
-    ProgressEngine& lane = context_->lane();
-    const auto idle = [&executor = lane.executor(), seat = seat_] { return executor.idle(seat); };
-    return lane.call_until(idle, deadline) || lane.stopped();
+    ProgressEngine& progress = context_->progress();
+    const auto idle = [&dispatcher = progress.dispatcher(), slot = slot_] {
+      return dispatcher.idle(slot);
+    };
+    return progress.call_until(idle, deadline) || progress.stopped();
   }
   // Before close(), for ops that nobody waits for any longer: see GroupSlot::abandon(). Returns
   // what has ended; nothing if the lane does not answer.
   std::vector<std::string> abandon(const Error& cause, bool all) {
     auto out = std::make_shared<std::vector<std::string>>();
-    const bool done =
-        on_lane([seat = seat_, cause, all, out](auto&) { *out = seat->abandon(cause, all); });
+    const bool done = run_in_progress(
+        [slot = slot_, cause, all, out](auto&) { *out = slot->abandon(cause, all); });
     return done ? std::move(*out) : std::vector<std::string>();
   }
   // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
@@ -197,11 +199,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void drop();
   void finish(NoticeKind how, TimePoint until);
   void leave(NoticeKind how) {
-    on_lane([seat = seat_, how](auto& executor) { executor.announce_leave(seat, how); });
+    run_in_progress(
+        [slot = slot_, how](auto& dispatcher) { dispatcher.announce_leave(slot, how); });
   }
   // False: it has not run within ten seconds.
-  bool on_lane(std::function<void(Dispatcher&)> task);
-  std::vector<std::shared_ptr<Communicator>> siblings() const { return failure_->siblings(); }
+  bool run_in_progress(std::function<void(Dispatcher&)> task);
+  std::vector<std::shared_ptr<Communicator>> duplicates() const { return failure_->duplicates(); }
 
   // DeviceOpsDelegate
   Error refusal() const override {
@@ -222,13 +225,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   const std::shared_ptr<GroupFailure> failure_ = std::make_shared<GroupFailure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   const std::shared_ptr<DeviceOps> devices_;
-  const std::shared_ptr<GroupSlot> seat_;     // touched on the lane only
+  const std::shared_ptr<GroupSlot> slot_;     // touched on the lane only
   const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
   GenerationHandle own_;
   std::atomic<uint64_t> next_number_{1};
 
   std::mutex making_;  // a sibling; before mutex_
-  std::map<std::string, uint64_t> siblings_made_ RINGDIST_GUARDED_BY(making_);  // by suffix
+  std::map<std::string, uint64_t> duplicates_made_ RINGDIST_GUARDED_BY(making_);  // by suffix
 
   mutable std::mutex mutex_;
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_);

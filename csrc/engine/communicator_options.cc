@@ -14,11 +14,11 @@ void CommunicatorOptions::state_in(RankInfo& entry) const {
 }
 
 CommunicatorOptions CommunicatorOptions::named(std::string name, Milliseconds timeout,
-                                               std::shared_ptr<GroupService> correspondent) const {
+                                               std::shared_ptr<GroupService> service) const {
   CommunicatorOptions out = *this;
   out.name = std::move(name);
   out.timeout = timeout;
-  out.correspondent = std::move(correspondent);
+  out.service = std::move(service);
   return out;
 }
 

@@ -36,14 +36,15 @@ Error Context::start() {
   host_name_ = host_name();
   auto first = network(options_.store_host);
   if (!first.ok()) return first.error();
-  auto lane = ProgressEngine::start(statistics_, config().memory, *this);
-  if (!lane.ok()) return lane.error();
-  lane_ = std::move(lane.value());
+  auto progress = ProgressEngine::start(statistics_, config().memory, *this);
+  if (!progress.ok()) return progress.error();
+  progress_ = std::move(progress.value());
   PaxosTimeouts pace;
   pace.silence =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
   assembly_ = std::make_unique<MembershipService>(
-      id_, pace, [this](std::function<void(bool)> then) { control_->sweep(std::move(then)); });
+      id_, pace,
+      [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
   auto control = Control::start(id_, config(), first.value().ip, *this);
   if (!control.ok()) return control.error();
   control_ = std::move(control.value());
@@ -100,7 +101,7 @@ Error Context::open_self() {
   if (!opened_.empty()) return {};
   std::vector<std::unique_ptr<Transport>> made;
   made.push_back(
-      std::make_unique<SelfTransport>(id_, TransportConfig().max_payload, lane_->executor()));
+      std::make_unique<SelfTransport>(id_, TransportConfig().max_payload, progress_->dispatcher()));
   return open(std::move(made), "");
 }
 
@@ -118,7 +119,7 @@ Error Context::open_transports(bool late, const std::string& devices) {
   transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
   std::vector<std::unique_ptr<Transport>> made;
-  Dispatcher& receiver = lane_->executor();
+  Dispatcher& receiver = progress_->dispatcher();
   const auto& wanted = options_.transports;
   for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
     const TransportRow* row = ringdist::find_transport(name);
@@ -149,9 +150,9 @@ Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::str
     opened.push_back({transport.get(), row && !row->within_host ? devices : ""});
   }
   auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
-  const bool added = lane_->call(
+  const bool added = progress_->call(
       [this, shared] {
-        for (auto& transport : *shared) lane_->add_transport(std::move(transport));
+        for (auto& transport : *shared) progress_->add_transport(std::move(transport));
       },
       Clock::now() + std::chrono::seconds(10));
   if (!added) return Error(ErrorKind::kSystem, "the lane does not answer");
@@ -242,9 +243,9 @@ void Context::shutdown(bool process_ends) {
   const NoticeKind how = process_ends ? NoticeKind::kExit : NoticeKind::kLeave;
   const TimePoint until = Clock::now() + kFinishTime;
   for (auto& [key, leaver] : leavers) leaver.finish(how, until);
-  if (lane_ && control_) {
+  if (progress_ && control_) {
     // First what was sent, then that nothing follows: others compare calls before they are told.
-    lane_->flush(Clock::now() + ProgressEngine::kFlushTime);
+    progress_->flush(Clock::now() + ProgressEngine::kFlushTime);
     // Before others hear that it leaves, and ask who goes on; and while it listens: who does not
     // counts as dead in what they decide.
     assembly_->stop();
@@ -252,9 +253,10 @@ void Context::shutdown(bool process_ends) {
     // Whoever still waits in another thread gets an error rather than an engine that is gone. At
     // the process' end a Future does not: threads that wait for it would return to Python.
     process_ends_ = process_ends;
-    lane_->call(
+    progress_->call(
         [this] {
-          lane_->executor().fail_all(Error(ErrorKind::kAborted, "this process is shutting down"));
+          progress_->dispatcher().fail_all(
+              Error(ErrorKind::kAborted, "this process is shutting down"));
         },
         Clock::now() + ProgressEngine::kFlushTime);
     for (auto& [key, leaver] : leavers) leaver.end();
@@ -262,7 +264,7 @@ void Context::shutdown(bool process_ends) {
   }
   pool_.stop(Clock::now() + kCallbackTime);
   if (control_) control_->stop();
-  if (lane_) lane_->stop();
+  if (progress_) progress_->stop();
 }
 
 Error Context::prove_same_host(ContextId process, const std::string& unix_name) {
@@ -277,14 +279,14 @@ Error Context::lost(ContextId context_id) {
   return it == lost_.end() ? Error() : it->second;
 }
 
-Error Context::gone(ContextId context_id) {
+Error Context::departed(ContextId context_id) {
   if (Error error = lost(context_id)) return error;
   std::lock_guard lock(mutex_);
   if (!left_.contains(context_id)) return {};
   return {ErrorKind::kPeerLost, "its process has left"};
 }
 
-bool Context::run_elsewhere(std::function<void()> task) {
+bool Context::run_on_pool(std::function<void()> task) {
   return !process_ends_ && pool_.run_callbacks(std::move(task));
 }
 
@@ -297,12 +299,12 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
     met_.erase(context_id);
   }
   assembly_->give_up(context_id);
-  lane_->post([this, context_id, cause] {
+  progress_->post([this, context_id, cause] {
     const auto tell = [this, context_id, cause] {
-      lane_->executor().process_lost(context_id, cause);
+      progress_->dispatcher().process_lost(context_id, cause);
     };
     if (context_id == id_) return tell();  // we were given up
-    lane_->drain_peer(context_id, tell);
+    progress_->drain_peer(context_id, tell);
   });
 }
 
@@ -313,16 +315,16 @@ void Context::on_process_left(uint64_t context_id) {
     met_.erase(context_id);
   }
   assembly_->give_up(context_id);
-  lane_->post([this, context_id] {
-    lane_->drain_peer(context_id,
-                      [this, context_id] { lane_->executor().process_left(context_id); });
+  progress_->post([this, context_id] {
+    progress_->drain_peer(context_id,
+                          [this, context_id] { progress_->dispatcher().process_left(context_id); });
   });
 }
 
 void Context::on_flood(std::span<const std::byte> payload) {
   auto notice = Notice::decode(payload);
   if (!notice) return;
-  lane_->post([this, notice = *notice] { lane_->executor().on_notice(notice); });
+  progress_->post([this, notice = *notice] { progress_->dispatcher().on_notice(notice); });
 }
 
 void Context::on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
@@ -332,23 +334,23 @@ void Context::on_letters(FramedSocket stream, const ControlHello& hello, LinkKin
 bool Context::record(std::shared_ptr<TraceRecorder> recorder) {
   const auto done = std::make_shared<bool>(false);
   const auto task = [this, done, recorder] {
-    Dispatcher& executor = lane_->executor();
-    *done = recorder == nullptr || executor.recorder() == nullptr;
-    if (*done) executor.set_recorder(recorder);
+    Dispatcher& dispatcher = progress_->dispatcher();
+    *done = recorder == nullptr || dispatcher.recorder() == nullptr;
+    if (*done) dispatcher.set_recorder(recorder);
   };
-  return lane_->call(task, Clock::now() + kFinishTime) && *done;
+  return progress_->call(task, Clock::now() + kFinishTime) && *done;
 }
 
 std::string Context::dump() {
   struct Answer {
-    std::string verdict = "the lane is busy: it did not answer within 300 ms";
+    std::string status = "the lane is busy: it did not answer within 300 ms";
     std::string details;
   };
   auto answer = std::make_shared<Answer>();
   const auto ask = [this, answer] {
-    *answer = {lane_->executor().verdict(), lane_->executor().dump()};
+    *answer = {progress_->dispatcher().status(), progress_->dispatcher().dump()};
   };
-  const bool answered = lane_->call(ask, Clock::now() + kDumpTime);
+  const bool answered = progress_->call(ask, Clock::now() + kDumpTime);
   const Answer& known = answered ? *answer : Answer();
   std::string listens;
   {
@@ -356,7 +358,7 @@ std::string Context::dump() {
     for (const auto& [ip, address] : listens_) listens += " " + address;
   }
   return "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ + ": " +
-         known.verdict + "\n  listens at" + listens + "\n" + known.details;
+         known.status + "\n  listens at" + listens + "\n" + known.details;
 }
 
 }  // namespace ringdist

@@ -42,7 +42,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   ContextId id() const { return id_; }
   const Config& config() const { return options_.config; }
-  ProgressEngine& lane() { return *lane_; }
+  ProgressEngine& progress() { return *progress_; }
   Control& control() { return *control_; }
   MembershipService& assembly() { return *assembly_; }
   TaskPool& pool() { return pool_; }
@@ -79,7 +79,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // Why that process is lost; success if it is not known to be.
   Error lost(ContextId context_id);
   // The same, or that it has left.
-  Error gone(ContextId context_id);
+  Error departed(ContextId context_id);
 
   // How long an end waits for others: for a formation under way, for what was sent to arrive.
   static constexpr auto kFinishTime = std::chrono::seconds(2);
@@ -118,7 +118,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   bool is_open(const TransportRow& row, const std::string& devices) const RINGDIST_REQUIRES(mutex_);
   Result<std::string> listen(const std::string& ip) RINGDIST_REQUIRES(mutex_);
 
-  bool run_elsewhere(std::function<void()> task) override;
+  bool run_on_pool(std::function<void()> task) override;
   void flood(const Notice& notice) override;
 
   void on_process_lost(uint64_t context_id, const Error& cause) override;
@@ -130,7 +130,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   const ContextId id_;
   Statistics statistics_;
   TaskPool pool_;
-  std::unique_ptr<ProgressEngine> lane_;
+  std::unique_ptr<ProgressEngine> progress_;
   std::unique_ptr<MembershipService> assembly_;
   std::unique_ptr<Control> control_;
   std::string host_name_;

@@ -59,11 +59,11 @@ Result<std::shared_ptr<GroupSharedMemory>> DeviceGroup::share(size_t bytes, Time
                             [&](ConstBytes mine) { return exchange_all(mine, deadline); });
 }
 
-Result<HostOps> DeviceGroup::sibling(const std::string& suffix) {
+Result<HostOps> DeviceGroup::duplicate(const std::string& suffix) {
   std::lock_guard lock(mutex_);
-  if (const auto it = siblings_.find(suffix); it != siblings_.end()) return it->second;
-  auto made = sibling_(suffix);
-  if (made.ok()) siblings_.emplace(suffix, made.value());
+  if (const auto it = duplicates_.find(suffix); it != duplicates_.end()) return it->second;
+  auto made = duplicate_(suffix);
+  if (made.ok()) duplicates_.emplace(suffix, made.value());
   return made;
 }
 
@@ -76,7 +76,7 @@ Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
   request.keep_alive = std::move(op.keep_alive);
   check(!request.endpoint || request.endpoint->origin != Envelope::TagSpace::kCaller,
         "a runner's message that a caller's would meet");
-  const auto ops = request.endpoint ? Result<HostOps>(group_) : sibling("/on-host");
+  const auto ops = request.endpoint ? Result<HostOps>(group_) : duplicate("/on-host");
   if (!ops.ok()) return ops.error();
   auto started = ops.value().submit(std::move(request));
   if (!started.ok()) return started.error();
@@ -86,7 +86,7 @@ Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
 }
 
 Result<DeviceGroup::Everyones> DeviceGroup::exchange_all(ConstBytes mine, TimePoint deadline) {
-  const auto all = sibling("/devices");
+  const auto all = duplicate("/devices");
   if (!all.ok()) return all.error();
   const size_t bytes = mine.size();
   const size_t of_all = bytes * static_cast<size_t>(size_);

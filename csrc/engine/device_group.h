@@ -38,11 +38,11 @@ class DeviceGroup final : public RunnerDelegate {
   // Has the thread that runs those ops stay on CPUs.
   using MoveThread = std::function<void(const CpuSet& cpus)>;
 
-  DeviceGroup(int rank, int size, HostOps group, MakeDuplicate sibling, MoveThread move)
+  DeviceGroup(int rank, int size, HostOps group, MakeDuplicate duplicate, MoveThread move)
       : rank_(rank),
         size_(size),
         group_(std::move(group)),
-        sibling_(std::move(sibling)),
+        duplicate_(std::move(duplicate)),
         move_(std::move(move)) {}
 
   int rank() const override { return rank_; }
@@ -51,8 +51,10 @@ class DeviceGroup final : public RunnerDelegate {
                                                        ConstBytes mine,
                                                        TimePoint deadline) override;
   Result<std::shared_ptr<GroupSharedMemory>> share(size_t bytes, TimePoint deadline) override;
-  void stay_near(const std::string& address) override { stay_on(CpuSet::near(address)); }
-  void stay_on(const CpuSet& cpus) {
+  void set_affinity_near(const std::string& address) override {
+    set_affinity(CpuSet::near(address));
+  }
+  void set_affinity(const CpuSet& cpus) {
     near_ = cpus;
     move_(near_);
   }
@@ -61,18 +63,18 @@ class DeviceGroup final : public RunnerDelegate {
  private:
   using Everyones = std::vector<std::vector<std::byte>>;
 
-  Result<HostOps> sibling(const std::string& suffix);
+  Result<HostOps> duplicate(const std::string& suffix);
   Result<Everyones> exchange_all(ConstBytes mine, TimePoint deadline);
   Result<Everyones> exchange_with(int peer, ConstBytes mine, TimePoint deadline);
 
   const int rank_;
   const int size_;
   const HostOps group_;
-  const MakeDuplicate sibling_;
+  const MakeDuplicate duplicate_;
   const MoveThread move_;
   CpuSet near_;  // empty: anywhere
   std::mutex mutex_;
-  std::map<std::string, HostOps> siblings_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<std::string, HostOps> duplicates_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

@@ -24,12 +24,12 @@ DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
 }  // namespace
 
 TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
-  return Clock::now() + (request.timeout.count() > 0 ? request.timeout : host_.timeout());
+  return Clock::now() + (request.timeout.count() > 0 ? request.timeout : delegate_.timeout());
 }
 
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequest& request,
                                                                     TimePoint deadline) {
-  if (Error error = host_.refusal()) return error;
+  if (Error error = delegate_.refusal()) return error;
   const auto held = made(*request.place, deadline);
   if (!held.ok()) return first_cause(held.error());
   if (Error error = held.value()->runner->prepare(*request.place, request, deadline)) {
@@ -48,7 +48,7 @@ void DeviceOps::end_group(const Error& cause) {
     case ErrorKind::kAborted:
       return;
     default:
-      host_.end_group("an operation could not be prepared on its device: " + cause.message());
+      delegate_.end_group("an operation could not be prepared on its device: " + cause.message());
   }
 }
 
@@ -63,19 +63,19 @@ Error DeviceOps::prepare(const std::vector<const OpRequest*>& requests) {
 
 Result<MakeDeviceRunner> DeviceOps::split(const std::vector<int>& ranks) {
   std::lock_guard one_at_a_time(order_);
-  if (Error error = host_.refusal()) return error;
+  if (Error error = delegate_.refusal()) return error;
   std::shared_ptr<OwnedRunner> held;
   {
     std::lock_guard lock(mutex_);
     held = made_;
   }
   if (!held) return make_;
-  auto made = held->runner->split(ranks, Clock::now() + host_.timeout());
+  auto made = held->runner->split(ranks, Clock::now() + delegate_.timeout());
   if (made.ok()) return made.value() ? made : make_;
   const Error first = first_cause(made.error());
   const ErrorKind kind = made.error().kind();
   if (kind != ErrorKind::kInvalidArgument && kind != ErrorKind::kAborted)
-    host_.end_group("it could not be split: " + made.error().message());
+    delegate_.end_group("it could not be split: " + made.error().message());
   return first;
 }
 
@@ -88,7 +88,7 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   DeviceRunner& runner = *held.value()->runner;
   request.timeout = milliseconds_until(deadline);
   auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
-  auto op = host_.accept(std::move(request));
+  auto op = delegate_.accept(std::move(request));
   if (!op.ok()) return op;
   return start(runner, std::move(op.value()), std::move(memory));
 }
@@ -97,9 +97,9 @@ Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_p
                                              std::shared_ptr<void> memory) {
   Start started = [&]() -> Start {
     try {
-      return runner.start(device_op(*op, std::move(memory)), host_.when_ended(op));
+      return runner.start(device_op(*op, std::move(memory)), delegate_.when_ended(op));
     } catch (...) {
-      return thrown_error();
+      return current_exception_error();
     }
   }();
   if (started.ok()) {
@@ -108,7 +108,7 @@ Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_p
   }
   const Error error = first_cause(
       started.error().prefixed("ringdist: " + op->describe() + " could not be started: "));
-  host_.when_ended(op)(started.error());  // the other ranks have it in flight
+  delegate_.when_ended(op)(started.error());  // the other ranks have it in flight
   return error;
 }
 
@@ -122,9 +122,9 @@ Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::made(const DeviceStre
     return Error(ErrorKind::kNotSupported, "ringdist: group '" + group_ +
                                                "' has nothing that runs operations on device " +
                                                std::to_string(place.device));
-  if (Error error = host_.await_members(deadline)) return error;
+  if (Error error = delegate_.await_members(deadline)) return error;
   auto out = std::make_shared<OwnedRunner>();
-  out->group = host_.runner_group();
+  out->group = delegate_.runner_group();
   auto runner = make_(*out->group);
   if (!runner.ok()) return runner.error();
   out->runner = std::move(runner.value());
@@ -145,7 +145,7 @@ Error DeviceOps::keep(const std::shared_ptr<OwnedRunner>& made) {
 }
 
 Error DeviceOps::first_cause(const Error& error) const {
-  const Error first = host_.refusal();
+  const Error first = delegate_.refusal();
   return first ? first : error;
 }
 

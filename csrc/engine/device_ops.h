@@ -38,8 +38,8 @@ class DeviceOpsDelegate {
 class DeviceOps {
  public:
   // `make`: null if there are no devices for the group.
-  DeviceOps(DeviceOpsDelegate& host, std::string group, MakeDeviceRunner make)
-      : host_(host), group_(std::move(group)), make_(std::move(make)) {}
+  DeviceOps(DeviceOpsDelegate& delegate, std::string group, MakeDeviceRunner make)
+      : delegate_(delegate), group_(std::move(group)), make_(std::move(make)) {}
 
   // Of requests with a place: has what they need made, in their order; submit() then waits for no
   // other rank. Errors: as of submit(); what is neither the call's fault nor that of the group's
@@ -83,7 +83,7 @@ class DeviceOps {
   // Why the group ended, if it has: that is what ended the rest.
   Error first_cause(const Error& error) const;
 
-  DeviceOpsDelegate& host_;
+  DeviceOpsDelegate& delegate_;
   const std::string group_;
   const MakeDeviceRunner make_;
   std::mutex order_;  // of ops on devices

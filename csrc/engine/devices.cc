@@ -6,12 +6,12 @@ namespace ringdist {
 
 Result<const CudaLibrary*> load_cuda() {
   constexpr const char* kLibrary = "libringdist_cuda.so";
-  const auto interface_number = symbol_beside(kLibrary, "ringdist_cuda_interface");
+  const auto interface_number = load_bundled_symbol(kLibrary, "ringdist_cuda_interface");
   if (interface_number.ok() && *static_cast<const int*>(interface_number.value()) != kCudaInterface)
     return Error(
         ErrorKind::kSystem,
         std::string(kLibrary) + " was left by an earlier build; `make cuda` builds it anew");
-  auto entry = symbol_beside(kLibrary, "ringdist_cuda_library");
+  auto entry = load_bundled_symbol(kLibrary, "ringdist_cuda_library");
   if (!entry.ok())
     return Error(ErrorKind::kSystem, "no library for CUDA (" + entry.error().message() +
                                          "); `make cuda`, or RINGDIST_CUDA=ON at the build, makes "

@@ -16,10 +16,10 @@ constexpr Duration kFailureTime = std::chrono::minutes(5);  // until it is forgo
 
 }  // namespace
 
-bool JoinQueue::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
-  const bool is_new = !guests_.contains(newcomer.process);
-  if (is_new && guests_.size() >= kMostGuests) return false;
-  PendingJoin& guest = guests_[newcomer.process];
+bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint now) {
+  const bool is_new = !pending_.contains(newcomer.process);
+  if (is_new && pending_.size() >= kMostGuests) return false;
+  PendingJoin& guest = pending_[newcomer.process];
   if (is_new) guest.entry = newcomer.entry;
   guest.heard_at = now;
   if (!reached)
@@ -30,8 +30,8 @@ bool JoinQueue::knock(const Newcomer& newcomer, bool reached, TimePoint now) {
 }
 
 void JoinQueue::accept(ProcessId process, const std::string& host) {
-  const auto known = guests_.find(process);
-  if (known == guests_.end()) return;
+  const auto known = pending_.find(process);
+  if (known == pending_.end()) return;
   known->second.accepted = true;
   known->second.host = host;
 }
@@ -51,21 +51,21 @@ bool JoinQueue::may_come(const PendingJoin& guest, TimePoint now) const {
 
 std::vector<Newcomer> JoinQueue::waiting(TimePoint now) const {
   std::vector<Newcomer> out;
-  for (const auto& [process, guest] : guests_)
+  for (const auto& [process, guest] : pending_)
     if (may_come(guest, now) && out.size() < kMostAtOnce) out.push_back({process, guest.entry});
   return out;
 }
 
 bool JoinQueue::is_due(TimePoint now) const {
-  for (const auto& [process, guest] : guests_)
+  for (const auto& [process, guest] : pending_)
     if (may_come(guest, now) && now - *guest.reached_at > kForOthers) return true;
   return false;
 }
 
-void JoinQueue::let_in(const std::vector<ProcessId>& members, TimePoint now) {
-  for (const ProcessId process : members) guests_.erase(process);
-  std::erase_if(guests_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
-  for (auto& [process, guest] : guests_) guest.reached_at.reset();  // there are other members
+void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint now) {
+  for (const ProcessId process : members) pending_.erase(process);
+  std::erase_if(pending_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
+  for (auto& [process, guest] : pending_) guest.reached_at.reset();  // there are other members
 }
 
 }  // namespace ringdist

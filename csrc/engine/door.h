@@ -19,7 +19,7 @@ class JoinQueue {
 
   // A newcomer does so until it is let in. True: for the first time, so that it is to be looked at.
   // `reached`: by all present members, and it reaches them.
-  bool knock(const Newcomer& newcomer, bool reached, TimePoint now);
+  bool request_join(const Newcomer& newcomer, bool reached, TimePoint now);
   // It has been looked at, and may come once it is reached; it is of that host.
   void accept(ProcessId process, const std::string& host);
   // A process of that host was let in and was lost before it had come. Its host waits twice as long
@@ -30,7 +30,7 @@ class JoinQueue {
   // Somebody does, and those who began with it have had the time to knock, too.
   bool is_due(TimePoint now) const;
   // They are members; and those who knock no more are forgotten.
-  void let_in(const std::vector<ProcessId>& members, TimePoint now);
+  void admit_members(const std::vector<ProcessId>& members, TimePoint now);
 
  private:
   struct PendingJoin {
@@ -47,7 +47,7 @@ class JoinQueue {
   bool may_come(const PendingJoin& guest, TimePoint now) const;
 
   bool open_ = false;
-  std::map<ProcessId, PendingJoin> guests_;
+  std::map<ProcessId, PendingJoin> pending_;
   std::map<std::string, Failures> failures_;  // by host
 };
 

@@ -165,7 +165,8 @@ ResolvedGroup RankInfoBootstrap::found(uint64_t nonce, Topology topology) const 
   membership.rank = rank();
   membership.nonce = nonce;
   out.costs = entries_[0].costs;
-  membership.plans_by = out.costs.describe() + (out.costs.file.empty() ? "" : ", a file of rank 0");
+  membership.cost_source =
+      out.costs.describe() + (out.costs.file.empty() ? "" : ", a file of rank 0");
   membership.topology = std::move(topology);
   for (const RankInfo& entry : entries_)
     membership.members.push_back({entry.context_id, nullptr, entry.where()});

@@ -33,7 +33,7 @@ Result<ResolvedGroup> GroupBootstrap::form(const Named& named) {
   if (size_ == 1) return found;
   name(formed.membership.nonce);
   const Error unreachable = reach(formed);
-  if (Error error = connect(formed)) return judge(error);
+  if (Error error = connect(formed)) return on_member_error(error);
   log_phase("linked to the others' control planes, as they are");
   if (unreachable) return unreachable;
   log_formed(formed);
@@ -45,13 +45,13 @@ void GroupBootstrap::run(const Named& named, const Ended& ended) {
     try {
       return form(named);
     } catch (...) {
-      return thrown_error();
+      return current_exception_error();
     }
   }();
   try {
     ended(outcome);
   } catch (...) {
-    promise_.set_value(thrown_error());  // siblings wait for it
+    promise_.set_value(current_exception_error());  // siblings wait for it
     throw;
   }
   promise_.set_value(outcome);
@@ -66,10 +66,10 @@ void GroupBootstrap::group_failed(const std::weak_ptr<GroupBootstrap>& formation
 }
 
 void GroupBootstrap::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
-  if (nonce_ == 0 && size_ > 1) leave_word(kind, why, process_ends);
+  if (nonce_ == 0 && size_ > 1) publish_withdrawal(kind, why, process_ends);
 }
 
-void GroupBootstrap::tell_failed(const Error& cause) {
+void GroupBootstrap::announce_failure(const Error& cause) {
   const uint64_t nonce = nonce_;
   const bool leaves = patience_.cancelled;
   if (nonce == 0 && leaves) return;                                // whoever did it has said so

@@ -66,7 +66,7 @@ class GroupBootstrap {
   void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
   // run() has failed, of that or because the group had: tells the others, who may have formed or
   // will: a rank that has found everybody need not wait for us, but must hear that we are gone.
-  void tell_failed(const Error& cause);
+  void announce_failure(const Error& cause);
 
   // 0: it has no name yet.
   uint64_t nonce() const { return nonce_; }
@@ -83,8 +83,8 @@ class GroupBootstrap {
   // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
   virtual Error reach(ResolvedGroup& formed) = 0;
   // Of an error while the members meet.
-  virtual Error judge(const Error& error) const { return error; }
-  virtual void leave_word(ErrorKind, const std::string&, bool /*process_ends*/) {}
+  virtual Error on_member_error(const Error& error) const { return error; }
+  virtual void publish_withdrawal(ErrorKind, const std::string&, bool /*process_ends*/) {}
   // All members have found each other: removes what this rank has left for them. Blocks.
   virtual void remove_words() {}
   virtual void log_formed(const ResolvedGroup&) const {}

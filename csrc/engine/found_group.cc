@@ -18,7 +18,7 @@ ResolvedGroup ResolvedGroup::of(const std::vector<int>& ranks, int own) const {
   const int size = static_cast<int>(ranks.size());
   ResolvedGroup out;
   out.costs = costs;
-  out.membership.plans_by = membership.plans_by;
+  out.membership.cost_source = membership.cost_source;
   out.membership.rank = static_cast<int>(std::ranges::find(ranks, own) - ranks.begin());
   check(out.membership.rank < size, "a group of some ranks without this one");
   std::vector<std::vector<int>> hosts;  // new ranks

@@ -12,7 +12,7 @@ class GenerationDelegate {
   virtual ~GenerationDelegate() = default;
   // Ends it here, with a failure that is told nobody; the first collective that has not ended well
   // here.
-  virtual uint64_t freeze(const Error& cause) = 0;
+  virtual uint64_t stop_and_report(const Error& cause) = 0;
 };
 
 }  // namespace ringdist

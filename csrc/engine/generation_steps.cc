@@ -9,11 +9,12 @@
 namespace ringdist {
 
 std::string GenerationHistory::Change::describe(const std::string& group) const {
-  std::vector<int> stay;
-  for (uint32_t rank = 0; rank < decision.stay; ++rank)
-    stay.push_back(rank_of(decision.members[rank], before));
+  std::vector<int> survivor_count;
+  for (uint32_t rank = 0; rank < decision.survivor_count; ++rank)
+    survivor_count.push_back(rank_of(decision.members[rank], before));
   std::string out = "generation " + std::to_string(decision.generation) + " of group '" + group +
-                    "': " + format_ranks(stay) + " of " + std::to_string(before.size()) + " go on";
+                    "': " + format_ranks(survivor_count) + " of " + std::to_string(before.size()) +
+                    " go on";
   for (const LostMember& lost : decision.lost)
     out += "; " + describe_rank(lost.rank, where.at(lost.rank)) +
            (lost.cause == LostMember::Cause::kDied ? " died" : " was silent");
@@ -42,7 +43,7 @@ ShrinkResult GenerationHistory::report(uint32_t after, const std::vector<Process
   for (size_t rank = 0; rank < members.size(); ++rank) {
     const int was = rank_of(members[rank], first->before);
     if (was >= 0)
-      out.stayed.push_back(was);
+      out.survivors.push_back(was);
     else
       out.joined.push_back(static_cast<int>(rank));
   }

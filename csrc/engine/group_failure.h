@@ -29,23 +29,23 @@ class GroupFailure {
     std::lock_guard lock(mutex_);
     cause_ = cause;
     failed_ = true;
-    return siblings_;
+    return duplicates_;
   }
 
   // It ends with the group; the cause, if that has failed before.
-  Error add(const std::shared_ptr<Communicator>& sibling) {
+  Error add(const std::shared_ptr<Communicator>& duplicate) {
     std::lock_guard lock(mutex_);
-    std::erase_if(siblings_, [](const auto& one) { return one.expired(); });
-    siblings_.push_back(sibling);
+    std::erase_if(duplicates_, [](const auto& one) { return one.expired(); });
+    duplicates_.push_back(duplicate);
     return cause_;
   }
 
   // Those that live.
-  std::vector<std::shared_ptr<Communicator>> siblings() const {
+  std::vector<std::shared_ptr<Communicator>> duplicates() const {
     std::vector<std::shared_ptr<Communicator>> out;
     std::lock_guard lock(mutex_);
-    for (const auto& sibling : siblings_)
-      if (auto one = sibling.lock()) out.push_back(std::move(one));
+    for (const auto& duplicate : duplicates_)
+      if (auto one = duplicate.lock()) out.push_back(std::move(one));
     return out;
   }
 
@@ -53,7 +53,7 @@ class GroupFailure {
   std::atomic<bool> failed_{false};  // after `cause_`: spares those that ask the lock
   mutable std::mutex mutex_;         // a leaf
   Error cause_ RINGDIST_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<Communicator>> siblings_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Communicator>> duplicates_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

@@ -4,8 +4,8 @@ namespace ringdist {
 
 ActiveStore::ActiveStore(Context& context, const CommunicatorOptions& options)
     : context_(context),
-      first_(options.whole_store ? options.whole_store : options.store),
-      home_(options.store_home),
+      first_(options.unprefixed_store ? options.unprefixed_store : options.store),
+      home_(options.store_server),
       store_(at("")) {}
 
 std::shared_ptr<LazyStore> ActiveStore::at(const std::string& address) const {

@@ -30,7 +30,7 @@ HandleBootstrap::HandleBootstrap(std::shared_ptr<Context> context,
 
 Result<ResolvedGroup> HandleBootstrap::find() {
   if (size() == 1) return alone(nonce_);
-  if (Error error = compare_entries(entries(), rank())) return error;
+  if (Error error = compare_rank_infos(entries(), rank())) return error;
   if (Error error = check_room(nonce_)) return error;
   std::vector<std::vector<int>> hosts;
   std::map<std::string, size_t> host_of;

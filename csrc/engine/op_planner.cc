@@ -20,33 +20,33 @@ Error OpPlanner::prepare_called(Op& op) {
 }
 
 Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
-  if (settled_.load(std::memory_order_acquire)) return prepare_called(*op);
+  if (formed_.load(std::memory_order_acquire)) return prepare_called(*op);
   std::lock_guard lock(mutex_);
   if (Error error = prepare_called(*op)) return error;
   // A send or a receive depends on no topology.
-  if (!settled_ && !forgets_ && !op->request.endpoint) early_.push_back(op);
+  if (!formed_ && !forgets_ && !op->request.endpoint) planned_early_.push_back(op);
   return {};
 }
 
-void OpPlanner::settle(const Topology& topology, const NetworkCosts& costs) {
+void OpPlanner::on_formed(const Topology& topology, const NetworkCosts& costs) {
   if (topology.host_of.size() == 1) return;  // nothing waited for it
   std::lock_guard lock(mutex_);
-  check(!settled_, "a group is formed twice");
+  check(!formed_, "a group is formed twice");
   if (topology.hosts.size() > 1 || costs != planner_.costs()) {
     planner_.set_network(topology, costs);
-    for (const auto& op : early_) {
+    for (const auto& op : planned_early_) {
       const Error error = prepare(*op);
       check(!error, "a topology refuses what was accepted without it");
     }
   }
-  settled_.store(true, std::memory_order_release);
+  formed_.store(true, std::memory_order_release);
 }
 
 void OpPlanner::forget() {
   std::vector<std::shared_ptr<Op>> held;  // freed without the mutex: a tensor may need the GIL
   std::lock_guard lock(mutex_);
   forgets_ = true;
-  held.swap(early_);
+  held.swap(planned_early_);
 }
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@ class OpPlanner {
  public:
   // A group of one rank waits for no topology.
   explicit OpPlanner(PlannerOptions options)
-      : settled_(options.size == 1), planner_(std::move(options)) {}
+      : formed_(options.size == 1), planner_(std::move(options)) {}
 
   // Sets plan, schedule and fingerprint of an op that nobody else knows yet. Errors: as of
   // Planner::prepare(). One thread at a time.
@@ -29,7 +29,7 @@ class OpPlanner {
 
   // The group has formed. Once, on the lane, before its ops begin: those planned before get other
   // plans. If it throws they have not, and the group must not begin.
-  void settle(const Topology& topology, const NetworkCosts& costs);
+  void on_formed(const Topology& topology, const NetworkCosts& costs);
   // It has formed, or will not: no op is held. Any thread.
   void forget();
 
@@ -38,10 +38,10 @@ class OpPlanner {
   Error prepare_called(Op& op);  // the first time
 
   // From then on only plan() uses the planner, without the mutex.
-  std::atomic<bool> settled_;
+  std::atomic<bool> formed_;
   std::mutex mutex_;  // a leaf
   Planner planner_;
-  std::vector<std::shared_ptr<Op>> early_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Op>> planned_early_ RINGDIST_GUARDED_BY(mutex_);
   bool forgets_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

@@ -14,14 +14,14 @@ void GenerationHandle::begin(Context& context, const CommunicatorOptions& option
                              const ResolvedGroup& found, std::weak_ptr<GenerationDelegate> group) {
   std::lock_guard lock(mutex_);
   has_none_ = !GroupMembership::can_have(found);
-  if (left_ || has_none_ || succession_) return;
-  succession_ = std::make_shared<GroupMembership>(context, options, found, std::move(group));
-  succession_->enroll();  // with the lock: leave() comes after it
+  if (left_ || has_none_ || membership_) return;
+  membership_ = std::make_shared<GroupMembership>(context, options, found, std::move(group));
+  membership_->register_group();  // with the lock: leave() comes after it
 }
 
 void GenerationHandle::formed(const ResolvedGroup& found) {
   std::lock_guard lock(mutex_);
-  if (!left_ && succession_) succession_->formed(number_, found);
+  if (!left_ && membership_) membership_->formed(number_, found);
 }
 
 void GenerationHandle::leave() {
@@ -29,14 +29,14 @@ void GenerationHandle::leave() {
   {
     std::lock_guard lock(mutex_);
     left_ = true;
-    own = succession_;
+    own = membership_;
   }
   if (own) own->leave(number_);
 }
 
-bool GenerationHandle::succeeded() const {
+bool GenerationHandle::was_replaced() const {
   std::lock_guard lock(mutex_);
-  return succession_ && succession_->last_made() > number_;
+  return membership_ && membership_->last_made() > number_;
 }
 
 void GenerationHandle::disconnect(const std::shared_ptr<Context>& context, uint64_t nonce,
@@ -47,14 +47,14 @@ void GenerationHandle::disconnect(const std::shared_ptr<Context>& context, uint6
   };
   {
     std::lock_guard lock(mutex_);
-    if (succession_ && succession_->keep(leave)) return;
+    if (membership_ && membership_->keep(leave)) return;
   }
   leave();
 }
 
 bool GenerationHandle::admits() const {
   std::lock_guard lock(mutex_);
-  return succession_ && succession_->reception()->admits();
+  return membership_ && membership_->join_acceptor()->admits();
 }
 
 Error GenerationHandle::give_up(Context& context, int rank, const std::string& why) const {
@@ -70,8 +70,8 @@ Error GenerationHandle::give_up(Context& context, int rank, const std::string& w
 Result<std::shared_ptr<GroupMembership>> GenerationHandle::get() const {
   if (left_) return Error(ErrorKind::kAborted, "it has been destroyed");
   if (has_none_) return Error(ErrorKind::kNotSupported, "several of its ranks are in one process");
-  if (!succession_) return Error(ErrorKind::kInvalidArgument, kNotFound);
-  return succession_;
+  if (!membership_) return Error(ErrorKind::kInvalidArgument, kNotFound);
+  return membership_;
 }
 
 Error GenerationHandle::admit(std::string job, std::string note, uint32_t most,
@@ -80,7 +80,7 @@ Error GenerationHandle::admit(std::string job, std::string note, uint32_t most,
   const auto own = get();
   lock.unlock();
   if (!own.ok()) return own.error();
-  return own.value()->reception()->admit(std::move(job), std::move(note), most, timeout);
+  return own.value()->join_acceptor()->admit(std::move(job), std::move(note), most, timeout);
 }
 
 Result<ShrinkResult> GenerationHandle::next(TimePoint deadline,

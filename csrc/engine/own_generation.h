@@ -16,7 +16,7 @@ namespace ringdist {
 class GenerationHandle {
  public:
   explicit GenerationHandle(GroupMembership::GenerationRef place)
-      : succession_(std::move(place.succession)), number_(place.number) {}
+      : membership_(std::move(place.membership)), number_(place.number) {}
 
   // Its members are known: this process answers for it from now on, if it does not do so already.
   void begin(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
@@ -27,7 +27,7 @@ class GenerationHandle {
   void leave();
 
   // A group was made of a later one.
-  bool succeeded() const;
+  bool was_replaced() const;
   // The group of that name, and this rank of it, leaves the control plane: not before a later
   // generation has formed, while whose members look for each other nobody else would watch them.
   void disconnect(const std::shared_ptr<Context>& context, uint64_t nonce, int rank) const;
@@ -44,7 +44,7 @@ class GenerationHandle {
   Result<std::shared_ptr<GroupMembership>> get() const RINGDIST_REQUIRES(mutex_);
 
   mutable std::mutex mutex_;
-  std::shared_ptr<GroupMembership> succession_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<GroupMembership> membership_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // its members are known: no later one can be

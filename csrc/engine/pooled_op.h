@@ -17,7 +17,7 @@ class DeferredReleaseOp final : public Op {
  public:
   DeferredReleaseOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
   ~DeferredReleaseOp() {
-    if (!drives_a_lane()) return;
+    if (!in_progress_loop()) return;
     try {
       // Freed by who comes last.
       auto last = std::make_shared<Last>(std::move(request), std::move(device_work));

@@ -9,10 +9,11 @@ namespace ringdist {
 
 std::shared_ptr<GroupBootstrap> NextGroupSpec::formation(std::shared_ptr<Context> context,
                                                          const CommunicatorOptions& options) const {
-  if (!anew) return std::make_shared<AgreedBootstrap>(std::move(context), options, found);
+  if (!needs_rendezvous)
+    return std::make_shared<AgreedBootstrap>(std::move(context), options, found);
   return std::make_shared<StoreBootstrap>(
       std::move(context), options,
-      StoreBootstrap::Decided{found.membership.nonce, found.contexts(), stay});
+      StoreBootstrap::Decided{found.membership.nonce, found.contexts(), survivor_count});
 }
 
 }  // namespace ringdist

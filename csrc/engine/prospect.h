@@ -10,10 +10,10 @@
 namespace ringdist {
 
 struct NextGroupSpec {
-  // Where `anew`: of it only what was decided, which is the nonce and the members.
+  // Where `needs_rendezvous`: of it only what was decided, which is the nonce and the members.
   ResolvedGroup found;
-  bool anew = false;  // the members find each other by the store
-  int stay = 0;       // the first so many were members before; the others come now
+  bool needs_rendezvous = false;  // the members find each other by the store
+  int survivor_count = 0;         // the first so many were members before; the others come now
 
   std::shared_ptr<GroupBootstrap> formation(std::shared_ptr<Context> context,
                                             const CommunicatorOptions& options) const;

@@ -26,7 +26,7 @@ std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
 Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
-    door_.open();
+    queue_.open();
     job_ = std::move(job);
     note_ = std::move(note);
     most_ = most;
@@ -95,12 +95,13 @@ Result<GroupAdvertisement> JoinAcceptor::invitation() const {
   return out;
 }
 
-bool JoinAcceptor::on_knock(const Newcomer& newcomer, bool reached) {
+bool JoinAcceptor::on_join_request(const Newcomer& newcomer, bool reached) {
   {
     std::lock_guard lock(mutex_);
-    if (!door_.is_open()) return false;
+    if (!queue_.is_open()) return false;
     const bool full = most_ > 0 && present_ && present_->found.membership.members.size() >= most_;
-    if (!door_.knock(newcomer, reached, Clock::now())) return !full && door_.is_due(Clock::now());
+    if (!queue_.request_join(newcomer, reached, Clock::now()))
+      return !full && queue_.is_due(Clock::now());
   }
   // It may take a while, and this thread is that of all agreements.
   if (const auto entry = entry_of(newcomer))
@@ -110,7 +111,7 @@ bool JoinAcceptor::on_knock(const Newcomer& newcomer, bool reached) {
 
 std::vector<Newcomer> JoinAcceptor::waiting() const {
   std::unique_lock lock(mutex_);
-  auto out = door_.waiting(Clock::now());
+  auto out = queue_.waiting(Clock::now());
   lock.unlock();
   std::erase_if(
       out, [this](const Newcomer& one) { return static_cast<bool>(context_.lost(one.process)); });
@@ -123,7 +124,7 @@ void JoinAcceptor::look_at(const RankInfo& newcomer) {
              !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
   const std::string host = host_of(newcomer.context_id);
   std::lock_guard lock(mutex_);
-  door_.accept(newcomer.context_id, host);
+  queue_.accept(newcomer.context_id, host);
 }
 
 std::string JoinAcceptor::host_of(ProcessId process) const {
@@ -134,17 +135,17 @@ std::string JoinAcceptor::host_of(ProcessId process) const {
 void JoinAcceptor::fail(ProcessId process) {
   const std::string host = host_of(process);
   std::lock_guard lock(mutex_);
-  door_.fail(host, Clock::now());
+  queue_.fail(host, Clock::now());
 }
 
-void JoinAcceptor::let_in(const Decision& decision) {
+void JoinAcceptor::admit_members(const Decision& decision) {
   for (const Newcomer& one : decision.newcomers)
     // Who does not know a process of its host as that could take another's death for the last.
     if (const auto entry = entry_of(one); entry && !book_->find(one.process))
       book_->add(GroupAdvertisement::Member::of(*entry),
                  !context_.prove_same_host(one.process, entry->unix_name));
   std::lock_guard lock(mutex_);
-  door_.let_in(decision.members, Clock::now());
+  queue_.admit_members(decision.members, Clock::now());
 }
 
 }  // namespace ringdist

@@ -32,7 +32,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
   bool admits() const {
     std::lock_guard lock(mutex_);
-    return door_.is_open();
+    return queue_.is_open();
   }
   uint32_t most() const {
     std::lock_guard lock(mutex_);
@@ -43,10 +43,10 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
 
   // True: somebody has waited long enough. What there is to see of a newcomer is looked at
   // elsewhere.
-  bool on_knock(const Newcomer& newcomer, bool reached);
+  bool on_join_request(const Newcomer& newcomer, bool reached);
   // None of whom is known to be lost.
   std::vector<Newcomer> waiting() const;
-  void let_in(const Decision& decision);
+  void admit_members(const Decision& decision);
   // Records that a process was let in and lost before it had come: its host has to wait.
   void fail(ProcessId process);
 
@@ -58,7 +58,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   };
 
   bool hosts() const RINGDIST_REQUIRES(mutex_) {
-    return door_.is_open() && present_ && present_->found.membership.rank == 0;
+    return queue_.is_open() && present_ && present_->found.membership.rank == 0;
   }
   Error publish();
   Result<GroupAdvertisement> invitation() const;
@@ -74,7 +74,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
 
   std::mutex publishing_;  // before mutex_
   mutable std::mutex mutex_;
-  JoinQueue door_ RINGDIST_GUARDED_BY(mutex_);
+  JoinQueue queue_ RINGDIST_GUARDED_BY(mutex_);
   std::string job_ RINGDIST_GUARDED_BY(mutex_);
   std::string note_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;

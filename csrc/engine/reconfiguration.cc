@@ -61,7 +61,7 @@ std::optional<Error> Reconfiguration::Attempt::wait_for(Milliseconds time) const
   const auto& outcome = formation->outcome();
   if (outcome.wait_for(time) != std::future_status::ready) return std::nullopt;
   // Others may have given the attempt up, of which the lane hears before it forms the group.
-  (void)group->context().lane().call([] {}, Clock::now() + kLaneTime);
+  (void)group->context().progress().call([] {}, Clock::now() + kLaneTime);
   const Error first = group->failure();
   return first ? first : outcome.get().ok() ? Error() : outcome.get().error();
 }

@@ -115,7 +115,7 @@ class RunnerDelegate {
   virtual Result<std::shared_ptr<GroupSharedMemory>> share(size_t bytes, TimePoint deadline) = 0;
   // Where its device is on the PCI bus, "0000:17:00.0": the thread that moves the host's messages,
   // and memory that is shared, stay near from now on. In prepare() only.
-  virtual void stay_near(const std::string& address) = 0;
+  virtual void set_affinity_near(const std::string& address) = 0;
   // Starts an op of the same ranks on memory of the host, apart from the group's own: all of them
   // call it alike, in one order; sends and receives as anywhere. Does not block. `ended` is called
   // once, on any thread and maybe at once, but not if an Error is returned.

@@ -19,8 +19,9 @@ struct ShrinkResult {
 
   std::shared_ptr<Communicator> group;  // it forms
   uint32_t generation = 0;
-  std::string id;           // names it, on all members, and no other
-  std::vector<int> stayed;  // by new rank: that in the group that was shrunk; of a newcomer nothing
+  std::string id;  // names it, on all members, and no other
+  std::vector<int>
+      survivors;            // by new rank: that in the group that was shrunk; of a newcomer nothing
   std::vector<int> joined;  // the new ranks of newcomers: those that follow
   std::vector<LostMember> lost;
   uint64_t first_unfinished = 0;  // the first collective, from 1, that not all who stay had ended

@@ -25,11 +25,11 @@ DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
 // which is the parent's to give, lets them be told.
 Result<ResolvedGroup> DerivedBootstrap::find() {
   while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
-    if (context().lane().stopped())
+    if (context().progress().stopped())
       return Error(ErrorKind::kAborted, "this process shut down while the group formed");
   Result<ResolvedGroup> found = parent_->outcome().get();
   if (!found.ok()) return found;
-  const uint64_t nonce = sibling_nonce(found.value().membership, suffix_, which_);
+  const uint64_t nonce = derived_nonce(found.value().membership, suffix_, which_);
   if (!ranks_.empty()) found = found.value().of(ranks_, found.value().membership.rank);
   found.value().membership.nonce = nonce;
   return found;

@@ -30,18 +30,18 @@ Error StoreBootstrap::publish() {
   if (size() == 1) return {};
   auto entry = own_entry();
   if (!entry.ok()) {
-    (void)decline(*options().store, rank(), options().members, entry.error());
+    (void)publish_failure(*options().store, rank(), options().members, entry.error());
     return entry.error();
   }
   entry.value().nonce = rank() == 0 ? drawn() : 0;
   return rendezvous_.publish(entry.value());
 }
 
-void StoreBootstrap::leave_word(ErrorKind kind, const std::string& why, bool process_ends) {
-  (void)rendezvous_.withdraw(kind, why, process_ends);
+void StoreBootstrap::publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) {
+  (void)rendezvous_.publish_withdrawal(kind, why, process_ends);
 }
 
-Error StoreBootstrap::judge(const Error& error) const {
+Error StoreBootstrap::on_member_error(const Error& error) const {
   const bool is_loss = error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kSystem;
   if (decided_.nonce == 0 || !is_loss || patience().cancelled) return error;
   return Error(ErrorKind::kPeerLost, error.message()).blame(error.ranks());
@@ -59,12 +59,12 @@ Error StoreBootstrap::find_missing(TimePoint begun) {
   };
   const int size = static_cast<int>(decided_.members.size());
   for (int one = 0; one < size; ++one)
-    if (const Error error = context().gone(decided_.members[static_cast<size_t>(one)]))
+    if (const Error error = context().departed(decided_.members[static_cast<size_t>(one)]))
       return lost(one, error.message());
   if (Clock::now() - begun < peer_timeout()) return {};
-  for (int one = decided_.stay; one < size; ++one) {
-    const auto has_come = rendezvous_.has_come(one);
-    if (has_come.ok() && !has_come.value())
+  for (int one = decided_.survivor_count; one < size; ++one) {
+    const auto has_published = rendezvous_.has_published(one);
+    if (has_published.ok() && !has_published.value())
       return lost(one, "it wanted to become a member, and did not come");
   }
   return {};
@@ -76,7 +76,7 @@ Result<ResolvedGroup> StoreBootstrap::find() {
             " is looking for the others");
   const auto missing = [this, begun = Clock::now()] { return find_missing(begun); };
   auto collected = rendezvous_.collect(patience(), missing);
-  if (!collected.ok()) return judge(collected.error());
+  if (!collected.ok()) return on_member_error(collected.error());
   entries() = std::move(collected.value());
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
   const uint64_t nonce = entries()[0].nonce;
@@ -96,7 +96,7 @@ Result<ResolvedGroup> StoreBootstrap::find() {
       late = rendezvous_.find_hosts(entries());
     }
     if (late.ok()) know(found(nonce, late.value()));
-    return judge(topology.error());
+    return on_member_error(topology.error());
   }
   know(found(nonce, topology.value()));
   if (Error error = check_separated(topology.value())) return error;
@@ -111,7 +111,7 @@ Result<ResolvedGroup> StoreBootstrap::find() {
     const auto entry = own_entry(/*late=*/true);
     if (!entry.ok()) return entry.error();
     if (Error error = rendezvous_.exchange(entry.value(), entries(), lost, patience()))
-      return judge(error);
+      return on_member_error(error);
   }
   if (Error error = check_addresses()) return error;
   return found(nonce, std::move(topology.value()));

@@ -16,7 +16,7 @@ class StoreBootstrap final : public RankInfoBootstrap {
   struct Decided {
     uint64_t nonce = 0;  // of the group; 0: rank 0 draws one
     std::vector<ContextId> members;
-    int stay = 0;  // those from that rank on are newcomers, who come at once or never
+    int survivor_count = 0;  // those from that rank on are newcomers, who come at once or never
   };
 
   StoreBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
@@ -31,8 +31,8 @@ class StoreBootstrap final : public RankInfoBootstrap {
   Result<ResolvedGroup> find() override;
   // Of a decided group: its members were there, so it is theirs who do not answer, or of the store
   // that was, which the next generation does without.
-  Error judge(const Error& error) const override;
-  void leave_word(ErrorKind kind, const std::string& why, bool process_ends) override;
+  Error on_member_error(const Error& error) const override;
+  void publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) override;
   void remove_words() override { rendezvous_.remove_keys(decided_.nonce != 0); }
   // Of a decided group: a member is lost, or a newcomer has not come.
   Error find_missing(TimePoint begun);

@@ -47,7 +47,7 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
       lineage_(found.membership.nonce),
       first_members_(found.contexts()),
       store_(context, options),
-      reception_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)) {
+      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)) {
   present_.found = found;
   present_.group = std::move(first);
   present_.begun = true;
@@ -61,15 +61,15 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
       lineage_(invitation.lineage),
       entry_(as_text(without_what_nobody_needs(entry).encode())),
       store_(context, options),
-      reception_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)),
+      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)),
       renumbered_(true) {
   present_.found.costs = invitation.first.costs;
-  (void)reception_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
+  (void)join_acceptor_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
   learn(invitation);
 }
 
-void GroupMembership::enroll() {
-  context_.assembly().enroll({lineage_, first_members_}, shared_from_this());
+void GroupMembership::register_group() {
+  context_.assembly().register_group({lineage_, first_members_}, shared_from_this());
   // A group of one needs no votes.
   if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(lineage_);
 }
@@ -80,7 +80,7 @@ void GroupMembership::leave(uint32_t generation) {
   {
     std::lock_guard lock(mutex_);
     if (generation != made_) return;  // it has a successor here, or came to nothing
-    is_member = !first_members_.empty() || let_in_by_;
+    is_member = !first_members_.empty() || admitted_by_;
     left_ = true;
     release();
     const GroupDescriptor& next = present_.found.membership;
@@ -91,7 +91,7 @@ void GroupMembership::leave(uint32_t generation) {
                                                           "it destroyed the group instead of going "
                                                           "on in its next generation"));
   }
-  context_.assembly().withdraw(lineage_, /*for_good=*/is_member);
+  context_.assembly().unregister_group(lineage_, /*for_good=*/is_member);
   if (word) context_.control().flood(word->encode());
 }
 
@@ -103,9 +103,7 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
     if (Error error = context_.assembly().begin(lineage_, after)) return error;
     std::unique_lock lock(mutex_);
     const TimePoint until = std::min(deadline, Clock::now() + kAskAgain);
-    while (!over(after) && !may_make(after) &&
-           changed_.wait_until(lock, until) != std::cv_status::timeout) {
-    }
+    changed_.wait_until(lock, until, [&] { return over(after) || may_make(after); });
     if (Error error = over(after)) return error;
     if (may_make(after)) {
       lock.unlock();
@@ -120,8 +118,7 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
 std::optional<Result<ShrinkResult>> GroupMembership::enter(TimePoint until, const MakeGroup& make) {
   if (Error error = context_.assembly().begin(lineage_, 0)) return error;
   std::unique_lock lock(mutex_);
-  while (!over(0) && !may_make(0) && changed_.wait_until(lock, until) != std::cv_status::timeout) {
-  }
+  changed_.wait_until(lock, until, [&] { return over(0) || may_make(0); });
   if (Error error = over(0)) return error;
   if (!may_make(0)) return std::nullopt;
   lock.unlock();
@@ -151,17 +148,17 @@ std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after
   const auto call = [self = shared_from_this(), next, make]() -> Result<Made> {
     auto options = self->options_of(next);
     if (!options.ok()) return options.error();
-    return make(std::move(options.value()), {next.found, next.anew, next.stay},
-                {self, next.number});
+    return make(std::move(options.value()),
+                {next.found, next.needs_rendezvous, next.survivor_count}, {self, next.number});
   };
   const TimePoint until = std::min(deadline, Clock::now() + kMakeTime);
   constexpr auto kWhy = "the store does not answer";
-  auto made = next.anew ? call_until<Made>(context_.pool(), until, call, kWhy) : call();
+  auto made = next.needs_rendezvous ? call_until<Made>(context_.pool(), until, call, kWhy) : call();
   if (!made.ok()) return cannot_make(next, made.error());
   std::unique_lock lock(mutex_);
   if (present_.number != next.number || present_.frozen) {
     lock.unlock();
-    (void)made.value().generation->freeze(
+    (void)made.value().generation->stop_and_report(
         {ErrorKind::kAborted, "the others decide on a further generation"});
     return std::nullopt;
   }
@@ -176,12 +173,12 @@ std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after
 
 ShrinkResult GroupMembership::report(uint32_t after) const {
   const auto members = present_.found.contexts();
-  if (!let_in_by_ || made_ > 0) return steps_.report(after, members, store_.address());
+  if (!admitted_by_ || made_ > 0) return steps_.report(after, members, store_.address());
   ShrinkResult out;  // of one that comes
   out.store = store_.address();
   out.generation = present_.number;
-  const std::vector<ProcessId> were(let_in_by_->members.begin(),
-                                    let_in_by_->members.begin() + let_in_by_->stay);
+  const std::vector<ProcessId> were(admitted_by_->members.begin(),
+                                    admitted_by_->members.begin() + admitted_by_->survivor_count);
   for (size_t rank = 0; rank < members.size(); ++rank)
     if (rank_of(members[rank], were) < 0) out.joined.push_back(static_cast<int>(rank));
   return out;
@@ -190,11 +187,11 @@ ShrinkResult GroupMembership::report(uint32_t after) const {
 // Where its members meet in a store that does not work any more, all go on to another one.
 std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generation& next,
                                                                  Error error) {
-  if (!next.anew) return error;
+  if (!next.needs_rendezvous) return error;
   {
     std::lock_guard lock(mutex_);
-    unmade_ = next.number;
-    unmade_by_ = error;
+    unusable_ = next.number;
+    unusable_because_ = error;
   }
   if (Error none = context_.assembly().begin(lineage_, next.number)) return none;
   return std::nullopt;
@@ -203,7 +200,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generatio
 Error GroupMembership::no_agreement() {
   {
     std::lock_guard lock(mutex_);
-    if (unmade_ == present_.number && unmade_by_) return unmade_by_;
+    if (unusable_ == present_.number && unusable_because_) return unusable_because_;
   }
   const std::string why = context_.assembly().describe(lineage_);
   return {ErrorKind::kTimeout, "no agreement on the next generation in time: " +
@@ -228,7 +225,7 @@ Result<CommunicatorOptions> GroupMembership::options_of(const Generation& genera
   lock.unlock();
   out.name += " (generation " + std::to_string(generation.number) + ")";
   out.costs = generation.found.costs;
-  if (!generation.anew) return out;
+  if (!generation.needs_rendezvous) return out;
   auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
   out.store = std::make_shared<PrefixStore>(
@@ -249,17 +246,17 @@ void GroupMembership::formed(uint32_t generation, const ResolvedGroup& found) {
 bool GroupMembership::keep(std::function<void()> task) {
   std::lock_guard lock(mutex_);
   if (made_ == 0 || present_.formed || left_) return false;
-  kept_.push_back(std::move(task));
+  deferred_.push_back(std::move(task));
   return true;
 }
 
 void GroupMembership::release() {
-  for (auto& task : std::exchange(kept_, {})) context_.pool().run(std::move(task));
+  for (auto& task : std::exchange(deferred_, {})) context_.pool().run(std::move(task));
 }
 
 void GroupMembership::receive() {
   if (present_.begun && present_.formed)
-    reception_->present(present_.number, present_.found, store_.get());
+    join_acceptor_->present(present_.number, present_.found, store_.get());
 }
 
 void GroupMembership::learn(const GroupAdvertisement& invitation) {
@@ -268,21 +265,21 @@ void GroupMembership::learn(const GroupAdvertisement& invitation) {
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
 
-bool GroupMembership::on_knock(const Newcomer& newcomer, uint32_t reached) {
+bool GroupMembership::on_join_request(const Newcomer& newcomer, uint32_t reached) {
   bool by_all = false;
   {
     std::lock_guard lock(mutex_);
     if (rank_of(newcomer.process, present_.found.contexts()) >= 0) return false;
     by_all = reached == present_.number;
   }
-  if (!reception_->on_knock(newcomer, by_all)) return false;
+  if (!join_acceptor_->on_join_request(newcomer, by_all)) return false;
   std::lock_guard lock(mutex_);
   return present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
 }
 
 // ---- the lineage's
 
-PromiseInfo GroupMembership::freeze() {
+PromiseInfo GroupMembership::stop_and_report() {
   std::shared_ptr<GenerationDelegate> group;
   {
     std::lock_guard lock(mutex_);
@@ -293,7 +290,7 @@ PromiseInfo GroupMembership::freeze() {
   PromiseInfo out;
   out.first_unfinished = 1;
   if (group)
-    out.first_unfinished = static_cast<int64_t>(group->freeze(
+    out.first_unfinished = static_cast<int64_t>(group->stop_and_report(
         {ErrorKind::kPeerLost,
          "members were lost, or newcomers wait: the others agree on the group's next generation; "
          "call torch_ringdist.shrink() to go on in it"}));
@@ -304,8 +301,8 @@ PromiseInfo GroupMembership::freeze() {
   out.reaches_store =
       store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
   if (!out.reaches_store) out.offers_store = store_.offer();
-  out.newcomers = reception_->waiting();
-  out.most = reception_->most();
+  out.newcomers = join_acceptor_->waiting();
+  out.most = join_acceptor_->most();
   std::lock_guard lock(mutex_);
   out.store = store_.address();
   out.formed = present_.formed;
@@ -324,14 +321,15 @@ void GroupMembership::cast_vote(const GenerationId& generation,
 }
 
 void GroupMembership::on_installed(const Decision& decision) {
-  reception_->let_in(decision);
+  join_acceptor_->admit_members(decision);
   {
     std::lock_guard lock(mutex_);
     if (present_.number > 0 && !present_.formed)  // its newcomers may not have come
       for (const LostMember& one : decision.lost)
-        if (one.rank >= present_.stay) reception_->fail(present_.found.contexts()[one.rank]);
-    if (first_members_.empty() && !let_in_by_)
-      let_in_by_ = decision;
+        if (one.rank >= present_.survivor_count)
+          join_acceptor_->fail(present_.found.contexts()[one.rank]);
+    if (first_members_.empty() && !admitted_by_)
+      admitted_by_ = decision;
     else
       add_step(decision);
     renumbered_ |= !decision.newcomers.empty();
@@ -351,20 +349,20 @@ void GroupMembership::add_step(const Decision& decision) {
 GroupMembership::Generation GroupMembership::made_by(const Decision& decision) const {
   Generation out;
   out.number = decision.generation;
-  out.anew = decision.anew;
-  out.stay = static_cast<int>(decision.stay);
-  out.formed = !decision.anew;
+  out.needs_rendezvous = decision.needs_rendezvous;
+  out.survivor_count = static_cast<int>(decision.survivor_count);
+  out.formed = !decision.needs_rendezvous;
   const ResolvedGroup& before = present_.found;
-  if (decision.anew) {
+  if (decision.needs_rendezvous) {
     out.found.costs = before.costs;
     out.found.membership.rank = decision.rank_of(context_.id());
     for (const ProcessId process : decision.members)
       out.found.membership.members.push_back({process, nullptr, book_->where(process)});
   } else {
-    std::vector<int> stay;
+    std::vector<int> survivor_count;
     for (const ProcessId process : decision.members)
-      stay.push_back(rank_of(process, before.contexts()));
-    out.found = before.of(stay, before.membership.rank);
+      survivor_count.push_back(rank_of(process, before.contexts()));
+    out.found = before.of(survivor_count, before.membership.rank);
   }
   out.found.membership.nonce = decision.id().nonce;
   return out;
@@ -391,7 +389,7 @@ void GroupMembership::on_excluded(const Decision& decision) {
   }
   const std::string number = std::to_string(decision.generation);
   if (group)
-    (void)group->freeze(
+    (void)group->stop_and_report(
         {ErrorKind::kPeerLost, "the others have excluded this process in generation " + number});
   context_.pool().run([group = std::move(group)] {});
   changed_.notify_all();

@@ -34,7 +34,7 @@ class GroupMembership final : public GroupConsensusDelegate,
  public:
   // Of a group that is made.
   struct GenerationRef {
-    std::shared_ptr<GroupMembership> succession;  // null: it may have one when it has formed
+    std::shared_ptr<GroupMembership> membership;  // null: it may have one when it has formed
     uint32_t number = 0;
   };
   struct Made {
@@ -56,7 +56,7 @@ class GroupMembership final : public GroupConsensusDelegate,
                   const GroupAdvertisement& invitation, const RankInfo& entry);
 
   // From now on this process answers for the group, or asks to become a member.
-  void enroll();
+  void register_group();
   // The group of that generation is destroyed here; that of a later one, if there is any, is not.
   void leave(uint32_t generation);
 
@@ -82,7 +82,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   // Of that generation, this rank has found all members.
   void formed(uint32_t generation, const ResolvedGroup& found);
 
-  const std::shared_ptr<JoinAcceptor>& reception() const { return reception_; }
+  const std::shared_ptr<JoinAcceptor>& join_acceptor() const { return join_acceptor_; }
   uint64_t lineage() const { return lineage_; }
   // Of a candidate: what is known of members by now.
   void learn(const GroupAdvertisement& invitation);
@@ -94,9 +94,9 @@ class GroupMembership final : public GroupConsensusDelegate,
   // A generation that this process has installed.
   struct Generation {
     uint32_t number = 0;
-    ResolvedGroup found;  // while not `formed`, what was decided
-    bool anew = false;    // see NextGroupSpec
-    int stay = 0;
+    ResolvedGroup found;            // while not `formed`, what was decided
+    bool needs_rendezvous = false;  // see NextGroupSpec
+    int survivor_count = 0;
     bool formed = false;  // it is known how all are reached
     std::weak_ptr<GenerationDelegate> group;
     bool begun = false;
@@ -106,10 +106,10 @@ class GroupMembership final : public GroupConsensusDelegate,
   // GroupConsensusDelegate
   std::optional<PeerAddress> recipient(ProcessId process) override { return book_->find(process); }
   std::map<ProcessId, PeerAddress> recipients() override { return book_->all(); }
-  bool lets_in() override { return reception_->admits(); }
-  bool on_knock(const Newcomer& newcomer, uint32_t reached) override;
+  bool accepts_joins() override { return join_acceptor_->admits(); }
+  bool on_join_request(const Newcomer& newcomer, uint32_t reached) override;
   std::string entry() override { return entry_; }
-  PromiseInfo freeze() override;
+  PromiseInfo stop_and_report() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;
   void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                  const Accepted& vote, VoteCast then) override;
@@ -119,7 +119,7 @@ class GroupMembership final : public GroupConsensusDelegate,
 
   bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
     return present_.number > after && present_.begun && !present_.frozen &&
-           present_.number != unmade_;
+           present_.number != unusable_;
   }
   void release() RINGDIST_REQUIRES(mutex_);
   // Newcomers come to the present generation, once it has begun and is formed.
@@ -143,19 +143,19 @@ class GroupMembership final : public GroupConsensusDelegate,
 
   ActiveStore store_;
   const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
-  const std::shared_ptr<JoinAcceptor> reception_;
+  const std::shared_ptr<JoinAcceptor> join_acceptor_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Generation present_ RINGDIST_GUARDED_BY(mutex_);
   uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made
-  uint32_t unmade_ RINGDIST_GUARDED_BY(mutex_) =
+  uint32_t unusable_ RINGDIST_GUARDED_BY(mutex_) =
       0;  // of which none could be: there is to be another
-  Error unmade_by_ RINGDIST_GUARDED_BY(mutex_);
+  Error unusable_because_ RINGDIST_GUARDED_BY(mutex_);
   bool renumbered_ RINGDIST_GUARDED_BY(mutex_) =
       false;  // newcomers have no rank of the first one's
-  std::optional<Decision> let_in_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
-  std::vector<std::function<void()>> kept_ RINGDIST_GUARDED_BY(mutex_);
+  std::optional<Decision> admitted_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
+  std::vector<std::function<void()>> deferred_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   GenerationHistory steps_ RINGDIST_GUARDED_BY(mutex_);
   std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation

@@ -21,7 +21,7 @@ void run_one(std::function<void()> task) {
   try {
     task();
   } catch (...) {
-    log(LogLevel::kWarn, "a task ended with " + thrown_error().message());
+    log(LogLevel::kWarn, "a task ended with " + current_exception_error().message());
   }
 }
 
@@ -39,7 +39,7 @@ Error TaskPool::try_to_run(std::function<void()> task) {
     (void)run(std::move(task));
     return {};
   } catch (...) {
-    return thrown_error();
+    return current_exception_error();
   }
 }
 
@@ -61,7 +61,7 @@ bool TaskPool::add(Task task) {
   try {
     std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
   } catch (...) {
-    const Error error = thrown_error();
+    const Error error = current_exception_error();
     {
       std::lock_guard lock(state_->mutex);
       if (--state_->threads == 0)

@@ -21,18 +21,18 @@ constexpr Duration kTellTime = std::chrono::seconds(1);
 }  // namespace
 
 MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& pace,
-                                     DrainConnections sweep)
-    : self_(self), pace_(pace), sweep_(std::move(sweep)) {}
+                                     DrainConnections drain_connections)
+    : self_(self), pace_(pace), drain_connections_(std::move(drain_connections)) {}
 
-void MembershipService::enroll(InitialMembers origin,
-                               std::shared_ptr<GroupConsensusDelegate> owner) {
+void MembershipService::register_group(InitialMembers origin,
+                                       std::shared_ptr<GroupConsensusDelegate> owner) {
   if (mark_.forked()) return;
   std::lock_guard lock(mutex_);
   const uint64_t nonce = origin.nonce;
   enrolled_.insert_or_assign(nonce, RegisteredGroup{std::move(origin), std::move(owner)});
 }
 
-void MembershipService::withdraw(uint64_t lineage, bool for_good) {
+void MembershipService::unregister_group(uint64_t lineage, bool for_good) {
   if (mark_.forked()) return;
   std::shared_ptr<GroupConsensusDelegate> owner;
   {
@@ -45,7 +45,7 @@ void MembershipService::withdraw(uint64_t lineage, bool for_good) {
     withdrawn_.emplace_back(lineage, owner->recipients());
     if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
   }
-  post([this, lineage](TimePoint) { lineages_.erase(lineage); });
+  post([this, lineage](TimePoint) { groups_.erase(lineage); });
 }
 
 Error MembershipService::start() {
@@ -56,12 +56,12 @@ Error MembershipService::start() {
   if (!epoll.ok()) return epoll.error();
   if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kAssemblyWakeKey)) return error;
   epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
-  post_ = std::make_unique<MembershipTransport>(self_, *epoll_, kFirstKey,
-                                                static_cast<MembershipTransport::Delegate&>(*this));
+  transport_ = std::make_unique<MembershipTransport>(
+      self_, *epoll_, kFirstKey, static_cast<MembershipTransport::Delegate&>(*this));
   try {
-    thread_ = quiet_thread("ringdist-member", [this] { run(); });
+    thread_ = thread_without_signals("ringdist-member", [this] { run(); });
   } catch (...) {
-    return thrown_error();
+    return current_exception_error();
   }
   tasks_->open(std::move(wake.value()));
   return {};
@@ -87,7 +87,7 @@ bool MembershipService::admits(const ControlHello& hello) {
   const auto one = enrolled_.find(hello.nonce);
   if (one == enrolled_.end()) return false;
   const auto known = one->second.owner->recipient(hello.from);
-  return known || one->second.owner->lets_in();
+  return known || one->second.owner->accepts_joins();
 }
 
 void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
@@ -96,16 +96,16 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
     std::lock_guard lock(mutex_);
     if (kind == LinkKind::kTcp && !admits(hello)) return;
     if (start()) {
-      unheard_.insert(hello.from);
+      undrained_.insert(hello.from);
       return;
     }
   }
   // A function object is copied: a stream is not.
   auto held = std::make_shared<FramedSocket>(std::move(stream));
   post([this, held, from = hello.from](TimePoint now) {
-    if (post_->adopt(std::move(*held), from, now)) return;
+    if (transport_->adopt(std::move(*held), from, now)) return;
     std::lock_guard lock(mutex_);
-    unheard_.insert(from);
+    undrained_.insert(from);
   });
 }
 
@@ -116,7 +116,7 @@ void MembershipService::give_up(ProcessId process) {
     if (process != self_) given_up_.insert(process);
   }
   post([this, process](TimePoint now) {
-    for (auto& [nonce, lineage] : lineages_) lineage->give_up(process, now);
+    for (auto& [nonce, lineage] : groups_) lineage->give_up(process, now);
   });
 }
 
@@ -125,8 +125,8 @@ std::string MembershipService::describe(uint64_t lineage) {
   auto said = std::make_shared<std::promise<std::string>>();
   auto text = said->get_future();
   const bool posted = post([this, lineage, said](TimePoint now) {
-    const auto one = lineages_.find(lineage);
-    said->set_value(one == lineages_.end() ? "" : one->second->describe(now));
+    const auto one = groups_.find(lineage);
+    said->set_value(one == groups_.end() ? "" : one->second->describe(now));
   });
   said.reset();
   if (!posted || text.wait_for(kTellTime) != std::future_status::ready) return "";
@@ -146,8 +146,8 @@ void MembershipService::stop() {
     tasks_->close();
   }
   thread_.join();
-  lineages_.clear();
-  post_.reset();
+  groups_.clear();
+  transport_.reset();
 }
 
 // ---- the thread's
@@ -158,7 +158,7 @@ void MembershipService::contain(const Body& body) {
   try {
     body();
   } catch (...) {
-    log(LogLevel::kWarn, "membership: " + thrown_error().message());
+    log(LogLevel::kWarn, "membership: " + current_exception_error().message());
   }
 }
 
@@ -175,9 +175,9 @@ void MembershipService::run() {
 Duration MembershipService::sleep() const {
   const TimePoint now = Clock::now();
   TimePoint until = now + kTick;
-  for (const auto& [nonce, lineage] : lineages_)
+  for (const auto& [nonce, lineage] : groups_)
     if (const auto at = lineage->next()) until = std::min(until, *at);
-  if (const auto at = post_->next()) until = std::min(until, *at);
+  if (const auto at = transport_->next()) until = std::min(until, *at);
   return std::max(until, now) - now;
 }
 
@@ -185,15 +185,14 @@ void MembershipService::turn() {
   const auto events = epoll_->wait(sleep());
   const TimePoint now = Clock::now();
   for (const Epoll::Event& event : events)
-    if (event.key != kAssemblyWakeKey) post_->on_event(event.key, now);
+    if (event.key != kAssemblyWakeKey) transport_->on_event(event.key, now);
   for (const TaskQueue::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
-  for (auto& [nonce, lineage] : lineages_) lineage->tick(Clock::now());
-  post_->tick(Clock::now());
+  for (auto& [nonce, lineage] : groups_) lineage->tick(Clock::now());
+  transport_->tick(Clock::now());
 }
 
 GroupConsensus* MembershipService::find(uint64_t nonce) {
-  if (const auto known = lineages_.find(nonce); known != lineages_.end())
-    return known->second.get();
+  if (const auto known = groups_.find(nonce); known != groups_.end()) return known->second.get();
   std::optional<RegisteredGroup> enrolled;
   std::set<ProcessId> given_up;
   {
@@ -205,11 +204,11 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
   const auto later = [this, tasks = tasks_,
                       nonce](std::function<void(GroupConsensus&, TimePoint)> task) {
     tasks->post([this, nonce, task = std::move(task)](TimePoint now) {
-      if (const auto one = lineages_.find(nonce); one != lineages_.end()) task(*one->second, now);
+      if (const auto one = groups_.find(nonce); one != groups_.end()) task(*one->second, now);
     });
   };
-  auto& lineage = lineages_[nonce];
-  lineage = std::make_unique<GroupConsensus>(self_, enrolled->origin, pace_, *post_,
+  auto& lineage = groups_[nonce];
+  lineage = std::make_unique<GroupConsensus>(self_, enrolled->origin, pace_, *transport_,
                                              std::move(enrolled->owner), later);
   const TimePoint now = Clock::now();
   for (const ProcessId process : given_up) lineage->give_up(process, now);
@@ -221,10 +220,10 @@ void MembershipService::on_letter(ProcessId from, ConstBytes letter) {
   const auto read = MembershipMessage::decode(letter);
   if (!read) return;
   if (GroupConsensus* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
-  if (read->kind == MembershipMessage::Kind::kAgreement) tell_withdrawn(read->lineage, from);
+  if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->lineage, from);
 }
 
-void MembershipService::tell_withdrawn(uint64_t lineage, ProcessId to) {
+void MembershipService::send_withdrawn(uint64_t lineage, ProcessId to) {
   std::optional<PeerAddress> known;
   {
     std::lock_guard lock(mutex_);
@@ -233,12 +232,12 @@ void MembershipService::tell_withdrawn(uint64_t lineage, ProcessId to) {
         known = one->second;
   }
   const auto letter = MembershipMessage{lineage, MembershipMessage::Kind::kWithdrawn, {}}.encode();
-  if (known) post_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
+  if (known) transport_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
 }
 
 // It counts as dead when all that it said has been read: what it had dialed first.
 void MembershipService::on_deserted(ProcessId process) {
-  sweep_([this, tasks = tasks_, process](bool all) {
+  drain_connections_([this, tasks = tasks_, process](bool all) {
     tasks->post([this, process, all](TimePoint) { look_again(process, all); });
   });
 }
@@ -249,16 +248,16 @@ void MembershipService::look_again(ProcessId process, bool all_taken_in) {
     return on_deserted(process);
   }
   try {
-    post_->take_in(process, Clock::now());
+    transport_->take_in(process, Clock::now());
     std::lock_guard lock(mutex_);
-    if (unheard_.contains(process)) return;
+    if (undrained_.contains(process)) return;
     dead_.insert(process);
   } catch (...) {
     std::this_thread::sleep_for(kLookAgain);
     on_deserted(process);
     throw;
   }
-  for (auto& [nonce, lineage] : lineages_)
+  for (auto& [nonce, lineage] : groups_)
     contain([&, one = lineage.get()] { one->on_death(process, Clock::now()); });
 }
 

@@ -32,18 +32,18 @@ class MembershipService final : private MembershipTransport::Delegate {
   // thread: with false where that was not all of it. As Control::sweep.
   using DrainConnections = std::function<void(std::function<void(bool)> then)>;
 
-  MembershipService(ProcessId self, const PaxosTimeouts& pace, DrainConnections sweep);
+  MembershipService(ProcessId self, const PaxosTimeouts& pace, DrainConnections drain_connections);
   ~MembershipService() override { stop(); }
   MembershipService(const MembershipService&) = delete;
   MembershipService& operator=(const MembershipService&) = delete;
 
-  // A group may have later generations: this process answers for it from now on, until withdraw():
-  // who asks after that is told that it has no part in it any more. Of a candidate begin() makes it
-  // knock.
-  void enroll(InitialMembers origin, std::shared_ptr<GroupConsensusDelegate> owner);
+  // A group may have later generations: this process answers for it from now on, until
+  // unregister_group(): who asks after that is told that it has no part in it any more. Of a
+  // candidate begin() makes it knock.
+  void register_group(InitialMembers origin, std::shared_ptr<GroupConsensusDelegate> owner);
   // `for_good`: this process was a member, whose votes may count in what is decided yet. It cannot
   // be another one.
-  void withdraw(uint64_t lineage, bool for_good);
+  void unregister_group(uint64_t lineage, bool for_good);
   bool was_member(uint64_t lineage) const {
     std::lock_guard lock(mutex_);
     return left_.contains(lineage);
@@ -77,7 +77,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   Duration sleep() const;
   // Null: nobody here answers for it.
   GroupConsensus* find(uint64_t nonce);
-  void tell_withdrawn(uint64_t lineage, ProcessId to);
+  void send_withdrawn(uint64_t lineage, ProcessId to);
   template <typename Body>
   void contain(const Body& body);
   void look_again(ProcessId process, bool all_taken_in);
@@ -88,14 +88,14 @@ class MembershipService final : private MembershipTransport::Delegate {
 
   const ProcessId self_;
   const PaxosTimeouts pace_;
-  const DrainConnections sweep_;
+  const DrainConnections drain_connections_;
   ForkMark mark_;
 
   mutable std::mutex mutex_;  // before those of owners
   std::map<uint64_t, RegisteredGroup> enrolled_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
   // What they said was not all taken in: their deaths prove nothing.
-  std::set<ProcessId> unheard_ RINGDIST_GUARDED_BY(mutex_);
+  std::set<ProcessId> undrained_ RINGDIST_GUARDED_BY(mutex_);
   // Lineages, and their processes: the latest.
   std::deque<std::pair<uint64_t, std::map<ProcessId, PeerAddress>>> withdrawn_
       RINGDIST_GUARDED_BY(mutex_);
@@ -106,8 +106,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   std::thread thread_;
 
   // The thread's.
-  std::unique_ptr<MembershipTransport> post_;
-  std::map<uint64_t, std::unique_ptr<GroupConsensus>> lineages_;
+  std::unique_ptr<MembershipTransport> transport_;
+  std::map<uint64_t, std::unique_ptr<GroupConsensus>> groups_;
   std::set<ProcessId> dead_;
 };
 

@@ -12,11 +12,11 @@ namespace ringdist {
 
 struct MembershipMessage {
   enum class Kind : uint8_t {
-    kAgreement,  // a ConsensusMessage
-    kWithdrawn,  // the sender has no part in the group any more; no body
-    kKnock,      // the sender wants to become a member: a generation whose members have all
-                 // answered it, or kNoGeneration; its entry
-    kReached,    // a member has that knock, and its answer has come: its generation, whose members
+    kAgreement,    // a ConsensusMessage
+    kWithdrawn,    // the sender has no part in the group any more; no body
+    kJoinRequest,  // the sender wants to become a member: a generation whose members have all
+                   // answered it, or kNoGeneration; its entry
+    kReached,  // a member has that knock, and its answer has come: its generation, whose members
   };
 
   static constexpr uint32_t kNoGeneration = ~uint32_t{0};

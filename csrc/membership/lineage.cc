@@ -18,8 +18,8 @@ GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
     : self_(self),
       nonce_(origin.nonce),
       pace_(pace),
-      post_(post),
-      owner_(std::move(owner)),
+      transport_(post),
+      delegate_(std::move(owner)),
       later_(std::move(later)) {
   GenerationLogDelegate& host = *this;  // a base that others do not see
   if (!origin.members.empty())
@@ -30,7 +30,7 @@ GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
 // First who is near and gone: their deaths are known before anybody is asked.
 void GroupConsensus::begin(TimePoint now) {
   now_ = now;
-  if (!generations_) return knock(now);
+  if (!generations_) return request_join(now);
   watch(now);
   generations_->begin(now);
 }
@@ -44,8 +44,8 @@ void GroupConsensus::on_letter(ProcessId from, const MembershipMessage& letter, 
   switch (letter.kind) {
     case MembershipMessage::Kind::kWithdrawn:
       return give_up(from, now);
-    case MembershipMessage::Kind::kKnock:
-      return on_knock(from, letter.body, now);
+    case MembershipMessage::Kind::kJoinRequest:
+      return on_join_request(from, letter.body, now);
     case MembershipMessage::Kind::kReached:
       return on_reached(from, letter.body, now);
     case MembershipMessage::Kind::kAgreement: {
@@ -65,7 +65,7 @@ bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint no
   GenerationLogDelegate& host = *this;
   generations_ = GenerationLog::admitted(self_, message, pace_, host, now);
   if (!generations_) return false;
-  owner_->on_installed(*message.made_by);
+  delegate_->on_installed(*message.made_by);
   for (const ProcessId process : given_up_) generations_->give_up(process, now);
   for (const ProcessId process : dead_) generations_->on_death(process, now);
   return true;
@@ -84,7 +84,7 @@ void GroupConsensus::give_up(ProcessId process, TimePoint now) {
 }
 
 std::optional<TimePoint> GroupConsensus::next() const {
-  return generations_ ? generations_->next() : knock_at_;
+  return generations_ ? generations_->next() : join_request_at_;
 }
 
 std::string GroupConsensus::describe(TimePoint now) const {
@@ -98,7 +98,7 @@ void GroupConsensus::tick(TimePoint now) {
   now_ = now;
   const auto at = next();
   if (!at) return;
-  if (!generations_) return now >= *at ? knock(now) : void();
+  if (!generations_) return now >= *at ? request_join(now) : void();
   watch(now);
   if (*at <= now) generations_->tick(now);
 }
@@ -108,14 +108,14 @@ size_t GroupConsensus::reached() const {
       to_reach_, [this](ProcessId one) { return reached_by_.contains(one); }));
 }
 
-void GroupConsensus::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
+void GroupConsensus::on_join_request(ProcessId from, ConstBytes body, TimePoint now) {
   Reader in(body);
   const auto reached = in.get<uint32_t>();
   if (!generations_ || !in.ok()) return;
   const auto* text = reinterpret_cast<const char*>(body.data());
   const std::string entry(text + sizeof reached, body.size() - sizeof reached);
-  if (owner_->on_knock({from, entry}, reached)) return begin(now);
-  const auto to = owner_->recipient(from);  // once it was looked at
+  if (delegate_->on_join_request({from, entry}, reached)) return begin(now);
+  const auto to = delegate_->recipient(from);  // once it was looked at
   if (!to || generations_->state() != GenerationLog::State::kBegun) return;
   Writer out;
   out.put(generations_->generation().number);
@@ -123,7 +123,7 @@ void GroupConsensus::on_knock(ProcessId from, ConstBytes body, TimePoint now) {
   for (const ProcessId member : generations_->members()) out.put(member);
   const auto answer =
       MembershipMessage{nonce_, MembershipMessage::Kind::kReached, out.take()}.encode();
-  (void)post_.send(*to, nonce_, answer, /*certain=*/false, now);
+  (void)transport_.send(*to, nonce_, answer, /*certain=*/false, now);
 }
 
 void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
@@ -138,53 +138,55 @@ void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) 
     reached_in_ = number;
     to_reach_ = std::move(members);
   }
-  if (!was_by_all && is_reached_by_all()) knock(now);
+  if (!was_by_all && is_reached_by_all()) request_join(now);
 }
 
-void GroupConsensus::knock(TimePoint now) {
-  knock_at_ = now + (++knocks_ < kManyKnocks ? kFirstKnocks : kKnockEvery);
-  const std::string entry = owner_->entry();
+void GroupConsensus::request_join(TimePoint now) {
+  join_request_at_ = now + (++knocks_ < kManyKnocks ? kFirstKnocks : kKnockEvery);
+  const std::string entry = delegate_->entry();
   const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
   auto body =
       Writer().put(is_reached_by_all() ? reached_in_ : MembershipMessage::kNoGeneration).take();
   body.insert(body.end(), bytes, bytes + entry.size());
-  const auto letter = MembershipMessage{nonce_, MembershipMessage::Kind::kKnock, body}.encode();
-  for (const auto& [process, to] : owner_->recipients())
-    if (process != self_) (void)post_.send(to, nonce_, letter, /*certain=*/false, now);
+  const auto letter =
+      MembershipMessage{nonce_, MembershipMessage::Kind::kJoinRequest, body}.encode();
+  for (const auto& [process, to] : delegate_->recipients())
+    if (process != self_) (void)transport_.send(to, nonce_, letter, /*certain=*/false, now);
 }
 
 void GroupConsensus::watch(TimePoint now) {
   for (const ProcessId process : generations_->members())
     if (process != self_)
-      if (const auto to = owner_->recipient(process); to && to->kind == LinkKind::kLocal)
-        post_.watch(*to, nonce_, now);
+      if (const auto to = delegate_->recipient(process); to && to->kind == LinkKind::kLocal)
+        transport_.watch(*to, nonce_, now);
 }
 
 bool GroupConsensus::is_near(ProcessId process) {
-  const auto to = owner_->recipient(process);
+  const auto to = delegate_->recipient(process);
   return to && to->kind == LinkKind::kLocal;
 }
 
 void GroupConsensus::send(ProcessId to, const ConsensusMessage& message) {
-  (void)write(to, message, /*certain=*/false);
+  (void)send_message(to, message, /*certain=*/false);
 }
 
 bool GroupConsensus::send_near(ProcessId to, const ConsensusMessage& message) {
-  return write(to, message, /*certain=*/true);
+  return send_message(to, message, /*certain=*/true);
 }
 
-bool GroupConsensus::write(ProcessId process, const ConsensusMessage& message, bool certain) {
-  const auto to = owner_->recipient(process);
+bool GroupConsensus::send_message(ProcessId process, const ConsensusMessage& message,
+                                  bool certain) {
+  const auto to = delegate_->recipient(process);
   if (!to) return false;
   const auto body = encode(message);
   const auto letter = MembershipMessage{nonce_, MembershipMessage::Kind::kAgreement, body}.encode();
-  return post_.send(*to, nonce_, letter, certain, now_);
+  return transport_.send(*to, nonce_, letter, certain, now_);
 }
 
 void GroupConsensus::read_vote(const Ballot& ballot) {
   const GenerationId generation = generations_->generation();
-  owner_->read_vote(generation, [later = later_, generation,
-                                 ballot](const Result<std::optional<Accepted>>& vote) {
+  delegate_->read_vote(generation, [later = later_, generation,
+                                    ballot](const Result<std::optional<Accepted>>& vote) {
     later([generation, ballot, vote](GroupConsensus& self, TimePoint now) {
       self.now_ = now;
       self.generations_->on_vote_read(generation, ballot, vote, now);
@@ -195,7 +197,7 @@ void GroupConsensus::read_vote(const Ballot& ballot) {
 void GroupConsensus::cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                                const Accepted& vote) {
   const GenerationId generation = generations_->generation();
-  owner_->cast_vote(generation, before, vote, [later = later_, generation, ballot](bool cast) {
+  delegate_->cast_vote(generation, before, vote, [later = later_, generation, ballot](bool cast) {
     later([generation, ballot, cast](GroupConsensus& self, TimePoint now) {
       self.now_ = now;
       self.generations_->on_vote_cast(generation, ballot, cast, now);

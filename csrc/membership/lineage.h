@@ -50,36 +50,36 @@ class GroupConsensus final : private GenerationLogDelegate {
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
   bool send_near(ProcessId to, const ConsensusMessage& message) override;
-  PromiseInfo freeze() override { return owner_->freeze(); }
+  PromiseInfo stop_and_report() override { return delegate_->stop_and_report(); }
   void read_vote(const Ballot& ballot) override;
   void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                  const Accepted& vote) override;
-  void on_installed(const Decision& decision) override { owner_->on_installed(decision); }
-  void on_begun() override { owner_->on_begun(); }
-  void on_excluded(const Decision& decision) override { owner_->on_excluded(decision); }
+  void on_installed(const Decision& decision) override { delegate_->on_installed(decision); }
+  void on_begun() override { delegate_->on_begun(); }
+  void on_excluded(const Decision& decision) override { delegate_->on_excluded(decision); }
 
   void on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now);
   // False: the message does not make it a member.
   bool become_member(const ConsensusMessage& message, TimePoint now);
-  void knock(TimePoint now);
-  void on_knock(ProcessId from, ConstBytes body, TimePoint now);
+  void request_join(TimePoint now);
+  void on_join_request(ProcessId from, ConstBytes body, TimePoint now);
   // A member reaches this candidate, which is let in once all members do.
   void on_reached(ProcessId from, ConstBytes body, TimePoint now);
   // Counts the members of the latest known generation that have answered.
   size_t reached() const;
   bool is_reached_by_all() const { return !to_reach_.empty() && reached() == to_reach_.size(); }
-  bool write(ProcessId to, const ConsensusMessage& message, bool certain);
+  bool send_message(ProcessId to, const ConsensusMessage& message, bool certain);
   void watch(TimePoint now);
 
   const ProcessId self_;
   const uint64_t nonce_;
   const PaxosTimeouts pace_;
-  MembershipTransport& post_;
-  const std::shared_ptr<GroupConsensusDelegate> owner_;
+  MembershipTransport& transport_;
+  const std::shared_ptr<GroupConsensusDelegate> delegate_;
   const RunLater later_;
   TimePoint now_;
   std::unique_ptr<GenerationLog> generations_;  // null: a candidate
-  TimePoint knock_at_{};
+  TimePoint join_request_at_{};
   int knocks_ = 0;
   std::set<ProcessId> reached_by_;  // members of any generation
   uint32_t reached_in_ = MembershipMessage::kNoGeneration;

@@ -12,7 +12,7 @@
 
 namespace ringdist {
 
-// On the membership thread, one call at a time. Only freeze() may take a while.
+// On the membership thread, one call at a time. Only stop_and_report() may take a while.
 class GroupConsensusDelegate {
  public:
   using VoteRead = std::function<void(const Result<std::optional<Accepted>>&)>;
@@ -23,17 +23,17 @@ class GroupConsensusDelegate {
   virtual std::optional<PeerAddress> recipient(ProcessId process) = 0;
   virtual std::map<ProcessId, PeerAddress> recipients() = 0;
   // Processes that are no members may knock.
-  virtual bool lets_in() = 0;
+  virtual bool accepts_joins() = 0;
   // Called now and again for a process that wants to become a member, until it is one. It reports
   // that all members of the generation `reached` reach it, and it them. Returns true if the next
   // generation shall begin for its sake.
-  virtual bool on_knock(const Newcomer& newcomer, uint32_t reached) = 0;
+  virtual bool on_join_request(const Newcomer& newcomer, uint32_t reached) = 0;
   // Of a candidate, that wants to become one: its entry, with which it knocks.
   virtual std::string entry() = 0;
 
   // As of GenerationLogDelegate; of answers any thread tells, or nobody. A candidate that has
   // become a member is told on_installed(), too.
-  virtual PromiseInfo freeze() = 0;
+  virtual PromiseInfo stop_and_report() = 0;
   virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;
   virtual void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
                          const Accepted& vote, VoteCast then) = 0;

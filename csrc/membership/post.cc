@@ -14,7 +14,7 @@ constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 
 MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key,
                                          Delegate& owner)
-    : self_(self), epoll_(epoll), owner_(owner), next_key_(first_key) {}
+    : self_(self), epoll_(epoll), delegate_(owner), next_key_(first_key) {}
 
 OutboundConnection& MembershipTransport::to(const PeerAddress& recipient) {
   auto& line = outgoing_[recipient.process];
@@ -31,20 +31,20 @@ bool MembershipTransport::send(const PeerAddress& recipient, uint64_t lineage, C
                                bool certain, TimePoint now) {
   OutboundConnection& line = to(recipient);
   const bool certain_now = line.send(lineage, letter, certain, now);
-  settle(line);
+  update_state(line);
   return certain_now;
 }
 
 void MembershipTransport::watch(const PeerAddress& process, uint64_t lineage, TimePoint now) {
   OutboundConnection& line = to(process);
   line.look(lineage, now);
-  settle(line);
+  update_state(line);
 }
 
-void MembershipTransport::settle(OutboundConnection& line) {
+void MembershipTransport::update_state(OutboundConnection& line) {
   if (line.state() == OutboundConnection::State::kDeserted &&
       told_.insert(line.to().process).second)
-    owner_.on_deserted(line.to().process);
+    delegate_.on_deserted(line.to().process);
 }
 
 bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint now) {
@@ -66,7 +66,7 @@ bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
       if (!frame.ok()) return false;
       if (!frame.value()) break;
       if (frame.value()->type != FrameType::kLetter) return false;
-      owner_.on_letter(line.from, frame.value()->body);
+      delegate_.on_letter(line.from, frame.value()->body);
     }
     const auto input = line.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return true;
@@ -90,7 +90,7 @@ void MembershipTransport::on_event(uint64_t key, TimePoint now) {
   if (process == keys_.end()) return;
   OutboundConnection& line = *outgoing_.at(process->second);
   line.on_event(now);
-  settle(line);
+  update_state(line);
 }
 
 void MembershipTransport::close(uint64_t key) {
@@ -115,7 +115,7 @@ void MembershipTransport::tick(TimePoint now) {
   }
   for (auto line = outgoing_.begin(); line != outgoing_.end();) {
     line->second->tick(now);
-    settle(*line->second);
+    update_state(*line->second);
     // One that is deserted stays so.
     const bool idle = line->second->state() != OutboundConnection::State::kDeserted &&
                       now - line->second->used_at() > kIdleLine;

@@ -54,13 +54,13 @@ class MembershipTransport {
   };
 
   OutboundConnection& to(const PeerAddress& recipient);
-  void settle(OutboundConnection& line);
+  void update_state(OutboundConnection& line);
   bool read(InboundConnection& line, TimePoint now);
   void close(uint64_t key);
 
   const ProcessId self_;
   const Epoll& epoll_;
-  Delegate& owner_;
+  Delegate& delegate_;
   uint64_t next_key_;
   std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by key
   std::map<uint64_t, ProcessId> keys_;                               // of what goes out

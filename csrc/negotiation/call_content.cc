@@ -61,7 +61,7 @@ int64_t CallContent::Tensor::count() const {
 CallDescription CallContent::describe() const {
   CallDescription out;
   Writer all;
-  all.put(kind).put(reduce_op).put(root).put_string(manner).put_string(where);
+  all.put(kind).put(reduce_op).put(root).put_string(variant).put_string(where);
   all.put(prescale).put(postscale).put(static_cast<uint32_t>(tensors.size()));
   for (const Tensor& tensor : tensors) {
     all.put(tensor.dtype).put(static_cast<uint32_t>(tensor.shape.size()));
@@ -69,33 +69,33 @@ CallDescription CallContent::describe() const {
     out.bytes += tensor.count() * static_cast<int64_t>(dtype_size(tensor.dtype));
   }
   out.content = as_text(all.take());
-  out.words = in_words();
+  out.words = to_string();
   out.needs_all = needs_all(kind);
   const bool is_alike = std::ranges::all_of(
       tensors, [&](const Tensor& tensor) { return tensor.dtype == tensors[0].dtype; });
   if (kind == Collective::kAllreduce && !tensors.empty() && is_alike) {
     Writer alike;
-    alike.put(tensors[0].dtype).put(reduce_op).put_string(manner).put_string(where);
+    alike.put(tensors[0].dtype).put(reduce_op).put_string(variant).put_string(where);
     out.batch = Hash().add(as_text(alike.take())).value() | 1;  // not 0
   }
   return out;
 }
 
-std::string CallContent::in_words() const {
+std::string CallContent::to_string() const {
   std::vector<std::string> parts;
   if (!tensors.empty()) parts.push_back(format(tensors));
   if (reduces(kind)) parts.emplace_back(reduce_op_name(reduce_op));
   if (has_root(kind)) parts.push_back("root " + std::to_string(root));
   if (prescale != 1) parts.push_back("prescale " + format_number(prescale));
   if (postscale != 1) parts.push_back("postscale " + format_number(postscale));
-  if (!manner.empty()) parts.push_back(manner);
+  if (!variant.empty()) parts.push_back(variant);
   parts.push_back("on " + where);
   std::string out = std::string(collective_name(kind)) + " (";
   for (size_t i = 0; i < parts.size(); ++i) out += (i > 0 ? ", " : "") + parts[i];
   return out + ")";
 }
 
-std::string first_difference(const std::string& one, const std::string& other) {
+std::string first_tensor_difference(const std::string& one, const std::string& other) {
   const auto a = CallContent::parse(one), b = CallContent::parse(other);
   if (!a.ok() || !b.ok()) return "";
   const auto &ours = a.value().tensors, &theirs = b.value().tensors;
@@ -111,7 +111,7 @@ Result<CallContent> CallContent::parse(const std::string& content) {
   out.kind = in.get<Collective>();
   out.reduce_op = in.get<ReduceOp>();
   out.root = in.get<int>();
-  out.manner = in.get_string();
+  out.variant = in.get_string();
   out.where = in.get_string();
   out.prescale = in.get<double>();
   out.postscale = in.get<double>();

@@ -30,20 +30,20 @@ struct CallContent {
   int root = 0;                          // where it has one
   double prescale = 1;
   double postscale = 1;
-  std::string manner;         // what else must be alike, in words: "Adasum"
+  std::string variant;        // what else must be alike, in words: "Adasum"
   std::string where = "cpu";  // the device
 
   // Allreduces of one dtype that differ only in shapes and factors have the same number for
   // `batch`.
   CallDescription describe() const;
   // "all_reduce (float32[1000], SUM, on cpu)"
-  std::string in_words() const;
+  std::string to_string() const;
   // Of a description's content. Error: kProtocol.
   static Result<CallContent> parse(const std::string& content);
 };
 
 // Of two descriptions' contents, the first tensor that is not alike: "tensor 6: float32[2],
 // float32[3]"; empty: there is none.
-std::string first_difference(const std::string& one, const std::string& other);
+std::string first_tensor_difference(const std::string& one, const std::string& other);
 
 }  // namespace ringdist

@@ -13,9 +13,9 @@ std::string upper_case(std::string text) {
 
 }  // namespace
 
-CallTimeline::CallTimeline(Dispatcher& executor, const GroupServiceDelegate& post, int rank,
+CallTimeline::CallTimeline(Dispatcher& dispatcher, const GroupServiceDelegate& post, int rank,
                            std::string group, Send send, Discard discard)
-    : executor_(executor),
+    : dispatcher_(dispatcher),
       rank_(rank),
       group_(std::move(group)),
       send_(std::move(send)),
@@ -28,24 +28,24 @@ Error CallTimeline::start(const std::string& path, bool marks_cycles) {
 }
 
 void CallTimeline::stop(std::shared_ptr<Op> end) {
-  if (!timeline_.is_on()) return executor_.finish_op(end, {});
+  if (!timeline_.is_on()) return dispatcher_.finish_op(end, {});
   gathering_ = std::move(end);
   timeline_.stop();
 }
 
 bool CallTimeline::record(std::shared_ptr<TraceRecorder> recorder) {
-  if (executor_.recorder() != own_) return false;
-  executor_.set_recorder(recorder);
+  if (dispatcher_.recorder() != own_) return false;
+  dispatcher_.set_recorder(recorder);
   own_ = std::move(recorder);
   return true;
 }
 
 void CallTimeline::gathered(const Error& error) {
-  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), error);
+  if (gathering_) dispatcher_.finish_op(std::exchange(gathering_, nullptr), error);
 }
 
 void CallTimeline::end(const Error& cause) noexcept {
-  if (gathering_) executor_.finish_op(std::exchange(gathering_, nullptr), cause);
+  if (gathering_) dispatcher_.finish_op(std::exchange(gathering_, nullptr), cause);
   try {
     timeline_.end();
   } catch (...) {  // there is no memory: some of it is lost
@@ -62,7 +62,7 @@ void CallTimeline::begin_batch() {
 // A row for each name, as Horovod has them; one for all that have none. Of other groups than that
 // of the timeline with the group's name.
 void CallTimeline::add(const NamedCall& call, TimePoint made, int last, FusedCalls& batch) {
-  const auto& recorder = executor_.recorder();
+  const auto& recorder = dispatcher_.recorder();
   if (!recorder) return;
   const bool has_none = call.name.starts_with(call.operation + ".noname.");
   std::string row = call.operation + "." + (has_none ? "noname" : call.name);
@@ -74,7 +74,7 @@ void CallTimeline::add(const NamedCall& call, TimePoint made, int last, FusedCal
 }
 
 void CallTimeline::end_batch(const FusedCalls& batch, const Error& error) {
-  const auto& recorder = executor_.recorder();
+  const auto& recorder = dispatcher_.recorder();
   if (!recorder) return;
   for (TraceSpan span : batch.spans()) {
     span.end = Clock::now();

@@ -24,8 +24,8 @@ class CallTimeline final : private TimelineDelegate {
   using Discard = std::function<void(std::shared_ptr<void>)>;
 
   // `group`: its name. `discard`: does not throw.
-  CallTimeline(Dispatcher& executor, const GroupServiceDelegate& post, int rank, std::string group,
-               Send send, Discard discard);
+  CallTimeline(Dispatcher& dispatcher, const GroupServiceDelegate& post, int rank,
+               std::string group, Send send, Discard discard);
 
   // As of Timeline.
   Error start(const std::string& path, bool marks_cycles);
@@ -54,7 +54,7 @@ class CallTimeline final : private TimelineDelegate {
   void gathered(const Error& error) override;
   void discard(std::shared_ptr<void> what) noexcept override { discard_(std::move(what)); }
 
-  Dispatcher& executor_;
+  Dispatcher& dispatcher_;
   const int rank_;
   const std::string group_;
   const Send send_;

@@ -57,15 +57,15 @@ void DeviceQueue::start(OpRequest request) {
       if (!group.ok()) return group.error();
       return group.value()->submit(std::move(request), /*will_wait=*/false).error();
     } catch (...) {
-      return thrown_error();
+      return current_exception_error();
     }
   }();
-  if (error) group_->context().lane().post([once, error] { (*once)(error); });
+  if (error) group_->context().progress().post([once, error] { (*once)(error); });
 }
 
 Result<std::shared_ptr<Communicator>> DeviceQueue::devices() {
   if (devices_) return devices_;
-  auto made = group_->sibling("/on-devices");
+  auto made = group_->duplicate("/on-devices");
   if (made.ok()) devices_ = made.value();
   return made;
 }

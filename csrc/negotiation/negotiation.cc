@@ -7,17 +7,17 @@
 namespace ringdist {
 
 Negotiation::Negotiation(std::shared_ptr<Communicator> group,
-                         std::shared_ptr<NegotiationController> seat,
+                         std::shared_ptr<NegotiationController> slot,
                          std::shared_ptr<Communicator> letters)
-    : group_(std::move(group)), seat_(std::move(seat)), letters_(std::move(letters)) {}
+    : group_(std::move(group)), slot_(std::move(slot)), letters_(std::move(letters)) {}
 
 Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communicator> group,
                                                          NegotiationOptions options) {
-  auto seat = std::make_shared<NegotiationController>(group, options);
-  auto letters = group->sibling("/names", seat);
+  auto slot = std::make_shared<NegotiationController>(group, options);
+  auto letters = group->duplicate("/names", slot);
   if (!letters.ok()) return letters.error();
   return std::shared_ptr<Negotiation>(
-      new Negotiation(std::move(group), std::move(seat), std::move(letters.value())));
+      new Negotiation(std::move(group), std::move(slot), std::move(letters.value())));
 }
 
 Error Negotiation::failure() const {
@@ -41,13 +41,13 @@ Error Negotiation::hand_over(Task task, bool will_wait) {
                 "'"};
   if (Error error = failure())
     return error.prefixed("ringdist: group '" + group_->name() + "' has failed: ");
-  ProgressEngine& lane = group_->context().lane();
-  const auto turn = will_wait ? ProgressEngine::Guard(lane) : ProgressEngine::Guard();
-  if (turn && !lane.has_tasks()) {
+  ProgressEngine& progress = group_->context().progress();
+  const auto turn = will_wait ? ProgressEngine::Guard(progress) : ProgressEngine::Guard();
+  if (turn && !progress.has_tasks()) {
     task();
     return {};
   }
-  if (lane.post(std::move(task), /*wake=*/!will_wait)) return {};
+  if (progress.post(std::move(task), /*wake=*/!will_wait)) return {};
   return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"};
 }
 
@@ -71,7 +71,7 @@ Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
   }
   auto open = std::make_shared<NegotiationController::PendingCall>(
       NegotiationController::PendingCall{std::move(call), end});
-  const Error error = hand_over([seat = seat_, open] { seat->call(std::move(*open)); }, will_wait);
+  const Error error = hand_over([slot = slot_, open] { slot->call(std::move(*open)); }, will_wait);
   if (!error) return end;
   std::lock_guard lock(mutex_);
   taken_.erase(name);
@@ -96,7 +96,7 @@ Result<NegotiationController::Join> Negotiation::join(FillOnDevice on_device) {
       return Error(ErrorKind::kInvalidArgument, "ringdist: join: this rank has joined already");
     joined_ = out.end;
   }
-  if (Error error = hand_over([seat = seat_, out] { seat->join(out); }, /*will_wait=*/false)) {
+  if (Error error = hand_over([slot = slot_, out] { slot->join(out); }, /*will_wait=*/false)) {
     std::lock_guard lock(mutex_);
     joined_ = nullptr;
     return error;
@@ -105,25 +105,25 @@ Result<NegotiationController::Join> Negotiation::join(FillOnDevice on_device) {
 }
 
 Error Negotiation::tune(int64_t fusion_bytes, int batches_in_flight) {
-  return hand_over([seat = seat_, fusion_bytes,
-                    batches_in_flight] { seat->tune(fusion_bytes, batches_in_flight); },
+  return hand_over([slot = slot_, fusion_bytes,
+                    batches_in_flight] { slot->tune(fusion_bytes, batches_in_flight); },
                    /*will_wait=*/false);
 }
 
 Error Negotiation::start_timeline(const std::string& path, bool marks_cycles) {
   if (Error error = failure()) return error;
   const auto answer = std::make_shared<Error>();
-  const auto task = [seat = seat_, answer, path, marks_cycles] {
-    *answer = seat->start_timeline(path, marks_cycles);
+  const auto task = [slot = slot_, answer, path, marks_cycles] {
+    *answer = slot->start_timeline(path, marks_cycles);
   };
-  if (!group_->context().lane().call(task, Clock::now() + Context::kFinishTime))
+  if (!group_->context().progress().call(task, Clock::now() + Context::kFinishTime))
     return {ErrorKind::kTimeout, "ringdist: timeline: the lane is busy"};
   return *answer;
 }
 
 Result<std::shared_ptr<Op>> Negotiation::stop_timeline() {
   auto end = make_end(Milliseconds(0));
-  if (Error error = hand_over([seat = seat_, end] { seat->stop_timeline(end); },
+  if (Error error = hand_over([slot = slot_, end] { slot->stop_timeline(end); },
                               /*will_wait=*/false))
     return error;
   return end;
@@ -131,10 +131,10 @@ Result<std::shared_ptr<Op>> Negotiation::stop_timeline() {
 
 void Negotiation::close() {
   if (group_->context().forked()) return;
-  ProgressEngine& lane = group_->context().lane();
-  const auto idle = [seat = seat_] { return seat->idle(); };
-  (void)lane.call_until(idle, Clock::now() + Context::kFinishTime);
-  (void)lane.call([seat = seat_] { seat->close(); }, Clock::now() + Context::kFinishTime);
+  ProgressEngine& progress = group_->context().progress();
+  const auto idle = [slot = slot_] { return slot->idle(); };
+  (void)progress.call_until(idle, Clock::now() + Context::kFinishTime);
+  (void)progress.call([slot = slot_] { slot->close(); }, Clock::now() + Context::kFinishTime);
   letters_->close();
   group_->close();
 }

@@ -21,7 +21,8 @@ namespace ringdist {
 
 class Negotiation {
  public:
-  // `group` is for its calls alone. All ranks call it alike. Errors: as of Communicator::sibling().
+  // `group` is for its calls alone. All ranks call it alike. Errors: as of
+  // Communicator::duplicate().
   static Result<std::shared_ptr<Negotiation>> create(std::shared_ptr<Communicator> group,
                                                      NegotiationOptions options);
   // Without close(): waits for nothing, and open calls end with kAborted.
@@ -60,14 +61,14 @@ class Negotiation {
   Communicator& group() { return *group_; }
 
  private:
-  Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationController> seat,
+  Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationController> slot,
               std::shared_ptr<Communicator> letters);
   std::shared_ptr<Op> make_end(Milliseconds timeout) const;
   template <typename Task>
   Error hand_over(Task task, bool will_wait);
 
   const std::shared_ptr<Communicator> group_;
-  const std::shared_ptr<NegotiationController> seat_;
+  const std::shared_ptr<NegotiationController> slot_;
   const std::shared_ptr<Communicator> letters_;  // the sibling, in which the seat is
 
   std::mutex mutex_;

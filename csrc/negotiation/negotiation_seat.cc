@@ -24,7 +24,7 @@ void NegotiationController::begin(GroupServiceDelegate& post) {
                       options_.order);
   stalls_.emplace(static_cast<StallDelegate&>(*this), rank_, size, options_.warn_after);
   timeline_.emplace(
-      executor(), post, rank_, name_,
+      dispatcher(), post, rank_, name_,
       [this](int rank, std::vector<std::byte> letter) {
         this->post(MessageKind::kTimeline, rank, std::move(letter));
       },
@@ -33,7 +33,7 @@ void NegotiationController::begin(GroupServiceDelegate& post) {
     if (Error error = timeline_->start(wanted->first, wanted->second)) warn(error.message());
   for (PendingCall& open : std::exchange(waiting_, {})) make(std::move(open));
   if (join_) negotiator_->join();
-  settle();
+  end_if_broken();
 }
 
 void NegotiationController::call(PendingCall open) {
@@ -43,7 +43,7 @@ void NegotiationController::call(PendingCall open) {
                                "ringdist: '" + open.call.name + "': this rank has joined"));
   if (!negotiator_) return waiting_.push_back(std::move(open));
   make(std::move(open));
-  settle();
+  end_if_broken();
 }
 
 void NegotiationController::make(PendingCall open) {
@@ -59,10 +59,10 @@ void NegotiationController::join(Join join) {
   join_ = std::move(join);
   if (!negotiator_) return;
   negotiator_->join();
-  settle();
+  end_if_broken();
 }
 
-Error NegotiationController::on_letter(int rank, ConstBytes bytes) {
+Error NegotiationController::on_service_message(int rank, ConstBytes bytes) {
   if (bytes.empty()) return {ErrorKind::kProtocol, "ringdist: negotiation: an empty message"};
   const auto kind = static_cast<MessageKind>(bytes.back());
   const ConstBytes letter = bytes.first(bytes.size() - 1);
@@ -70,24 +70,24 @@ Error NegotiationController::on_letter(int rank, ConstBytes bytes) {
   Error error = kind == MessageKind::kTimeline ? timeline_->receive(rank, letter)
                                                : negotiator_->receive(rank, letter);
   if (error) return error;
-  settle();
+  end_if_broken();
   return {};
 }
 
 void NegotiationController::post(MessageKind kind, int rank, std::vector<std::byte> letter) {
   letter.push_back(static_cast<std::byte>(kind));
-  post_->send_letter(rank, std::move(letter));
+  post_->send_service_message(rank, std::move(letter));
 }
 
 // Sends what there is to say. Last: the group may end in it.
-void NegotiationController::settle() {
+void NegotiationController::end_if_broken() {
   if (!post_) return;
   do {
     ran_at_once_ = false;
     negotiator_->flush();
   } while (ran_at_once_);
   if (broken_) return post_->fail(broken_);
-  post_->await_letters(!open_.empty() || join_ || timeline_->gathers());
+  post_->set_needs_all_members(!open_.empty() || join_ || timeline_->gathers());
 }
 
 void NegotiationController::send(int rank, std::vector<std::byte> letter) {
@@ -99,8 +99,8 @@ void NegotiationController::send_stall(int rank, std::vector<std::byte> letter) 
 }
 
 std::string NegotiationController::elsewhere() const {
-  const std::string verdict = executor().verdict();
-  return verdict == Dispatcher::kIdle ? "" : verdict;
+  const std::string status = dispatcher().status();
+  return status == Dispatcher::kIdle ? "" : status;
 }
 
 std::pair<TimePoint, std::string> NegotiationController::waits() const {
@@ -138,7 +138,7 @@ void NegotiationController::stop_timeline(std::shared_ptr<Op> end) {
   timeline_wanted_.reset();
   if (cause_ || !timeline_) return finish(end, cause_);
   timeline_->stop(std::move(end));
-  settle();
+  end_if_broken();
 }
 
 void NegotiationController::run(const std::vector<ResponseCache::AgreedCall>& calls) {
@@ -148,7 +148,7 @@ void NegotiationController::run(const std::vector<ResponseCache::AgreedCall>& ca
   try {
     error = start(calls, batch);
   } catch (...) {
-    error = thrown_error();
+    error = current_exception_error();
   }
   if (!error) return;
   // Whatever is wrong with it, all others run it.
@@ -170,8 +170,8 @@ Error NegotiationController::start(const std::vector<ResponseCache::AgreedCall>&
     ran_at_once_ = true;
   }
   for (OpRequest& request : requests)
-    request.ended = [seat = shared_from_this(), batch](const Error& why) {
-      seat->ended(batch, why);
+    request.ended = [slot = shared_from_this(), batch](const Error& why) {
+      slot->ended(batch, why);
     };
   if (!requests.empty() && requests[0].place) return devices_->add(std::move(requests));
   const auto running = batch->running();  // it may have ended when this returns
@@ -201,7 +201,7 @@ Error NegotiationController::prepare(const std::vector<ResponseCache::AgreedCall
   for (size_t i = 0; i < calls.size(); ++i) {
     const ResponseCache::Entry& entry = *calls[i].entry;
     auto parts = mine[i] ? mine[i]->call.requests(entry.extras)
-                         : stand_in_for(entry.description, join_->on_device);
+                         : joined_contribution(entry.description, join_->on_device);
     if (!parts.ok()) return parts.error();
     batch.add(std::move(parts.value()));
   }
@@ -214,9 +214,9 @@ void NegotiationController::ended(const std::shared_ptr<FusedCalls>& batch, cons
   if (cause_) return;
   try {
     negotiator_->ran();
-    settle();
+    end_if_broken();
   } catch (...) {
-    broken_ = thrown_error();
+    broken_ = current_exception_error();
     if (post_) post_->fail(broken_);
   }
 }
@@ -263,7 +263,7 @@ void NegotiationController::close() {
                                             "called it");
   end_all();
   if (timeline_) timeline_->end(cause_);
-  if (post_) post_->await_letters(false);
+  if (post_) post_->set_needs_all_members(false);
 }
 
 void NegotiationController::end(const Error& cause) noexcept {
@@ -308,7 +308,7 @@ void NegotiationController::discard(std::shared_ptr<void> what) noexcept {
 }
 
 void NegotiationController::finish(const std::shared_ptr<Op>& op, const Error& error) noexcept {
-  executor().finish_op(op, error);
+  dispatcher().finish_op(op, error);
 }
 
 std::string NegotiationController::dump() const {

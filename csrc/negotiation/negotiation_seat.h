@@ -53,7 +53,7 @@ class NegotiationController final : public GroupService,
   // As of Negotiator, once it has begun.
   void tune(int64_t fusion_bytes, int batches_in_flight) {
     if (negotiator_) negotiator_->tune(fusion_bytes, batches_in_flight);
-    settle();
+    end_if_broken();
   }
   // As of CallTimeline. While others are still looked for, it is only warned of an error.
   Error start_timeline(const std::string& path, bool marks_cycles);
@@ -68,7 +68,7 @@ class NegotiationController final : public GroupService,
 
   // Correspondent
   void begin(GroupServiceDelegate& post) override;
-  Error on_letter(int rank, ConstBytes letter) override;
+  Error on_service_message(int rank, ConstBytes letter) override;
   Error tick(TimePoint now) override;
   void end(const Error& cause) noexcept override;
   std::pair<TimePoint, std::string> waits() const override;
@@ -80,8 +80,9 @@ class NegotiationController final : public GroupService,
   void run(const std::vector<ResponseCache::AgreedCall>& batch) override;
   void fail(const std::string& name, const std::string& why) override;
   void all_joined(int last) override;
-  std::string tell_apart(const CallDescription& one, const CallDescription& other) const override {
-    return first_difference(one.content, other.content);
+  std::string describe_difference(const CallDescription& one,
+                                  const CallDescription& other) const override {
+    return first_tensor_difference(one.content, other.content);
   }
 
   // StallDelegate
@@ -103,12 +104,12 @@ class NegotiationController final : public GroupService,
   Error prepare(const std::vector<ResponseCache::AgreedCall>& calls, FusedCalls& batch);
   void ended(const std::shared_ptr<FusedCalls>& batch, const Error& error);
   void finish(FusedCalls& batch, const Error& error);
-  void settle();
+  void end_if_broken();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
   void end_all() noexcept;
   void end_one(PendingCall& open, const Error& error) noexcept;
   void discard(std::shared_ptr<void> what) noexcept;
-  Dispatcher& executor() const { return context_.lane().executor(); }
+  Dispatcher& dispatcher() const { return context_.progress().dispatcher(); }
 
   const std::string name_;
   const int rank_;

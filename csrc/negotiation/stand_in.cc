@@ -130,8 +130,8 @@ Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
 
 }  // namespace
 
-Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description,
-                                            const FillOnDevice& on_device) {
+Result<std::vector<OpRequest>> joined_contribution(const CallDescription& description,
+                                                   const FillOnDevice& on_device) {
   auto parsed = CallContent::parse(description.content);
   if (!parsed.ok()) return parsed.error();
   const CallContent& content = parsed.value();

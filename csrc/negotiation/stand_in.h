@@ -32,7 +32,7 @@ using FillOnDevice =
 // same - and of what leaves MIN, MAX and PRODUCT as they are; of a barrier nothing. They hold their
 // memory, which is as many pieces as the others' tensors. Errors: kNotSupported, it is neither, or
 // on a device, of which this rank has none; kProtocol, its content cannot be read.
-Result<std::vector<OpRequest>> stand_in_for(const CallDescription& description,
-                                            const FillOnDevice& on_device = nullptr);
+Result<std::vector<OpRequest>> joined_contribution(const CallDescription& description,
+                                                   const FillOnDevice& on_device = nullptr);
 
 }  // namespace ringdist

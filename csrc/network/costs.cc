@@ -79,7 +79,7 @@ Duration line_time(const LinkCosts& costs, int64_t bytes) {
   return time_of(bytes + costs.framing, costs.bytes_per_second);
 }
 
-NetworkCosts usual_costs(double bits_per_second, Duration latency) {
+NetworkCosts default_costs(double bits_per_second, Duration latency) {
   return {.inside = {.latency = kMemoryLatency,
                      .bytes_per_second = kMemoryLine,
                      .copied_per_second = kMemoryCopied,

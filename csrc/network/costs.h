@@ -42,15 +42,15 @@ Duration line_time(const LinkCosts& costs, int64_t bytes);
 
 // Round figures for a first guess: shared memory of a present host; TCP over links of that many
 // bits per second.
-NetworkCosts usual_costs(double bits_per_second, Duration latency);
+NetworkCosts default_costs(double bits_per_second, Duration latency);
 
 // What is between hosts where nobody says otherwise: nobody knows it when a group is made.
-inline constexpr double kUsualRate = 10e9;  // bits per second
-inline constexpr Duration kUsualLatency = std::chrono::microseconds(30);
+inline constexpr double kDefaultRate = 10e9;  // bits per second
+inline constexpr Duration kDefaultLatency = std::chrono::microseconds(30);
 
 // What a group plans by, and where it is from.
 struct GroupCosts {
-  NetworkCosts constants = usual_costs(kUsualRate, kUsualLatency);
+  NetworkCosts constants = default_costs(kDefaultRate, kDefaultLatency);
   std::string file;  // that its rank 0 was given; "": they are built in
 
   std::string describe() const;  // "the built-in costs", "the costs of '/etc/costs.json'"

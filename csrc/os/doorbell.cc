@@ -40,11 +40,11 @@ class ScopedSigpipeBlock {
   bool theirs_ = false;  // one was pending before
 };
 
-void press(const Fd& button) {
+void press(const Fd& write_end) {
   const ScopedSigpipeBlock held;
   const char one = 1;
   // A full pipe rings already.
-  if (write(button.get(), &one, 1) < 0 && errno == EPIPE) held.take_back();
+  if (write(write_end.get(), &one, 1) < 0 && errno == EPIPE) held.take_back();
 }
 
 }  // namespace
@@ -52,15 +52,15 @@ void press(const Fd& button) {
 Result<Doorbell> Doorbell::create() {
   std::array<int, 2> ends{-1, -1};
   Fd heard;
-  Fd button;
+  Fd write_end;
   {
     const fork_guard::Hold hold(2);
     if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return system_error("pipe2", errno);
     heard = Fd::adopt(hold, ends[0]);
-    button = Fd::adopt(hold, ends[1]);
+    write_end = Fd::adopt(hold, ends[1]);
   }
-  (void)fcntl(button.get(), F_SETPIPE_SZ, kPipeBytes);
-  return Doorbell(std::move(heard), std::move(button));
+  (void)fcntl(write_end.get(), F_SETPIPE_SZ, kPipeBytes);
+  return Doorbell(std::move(heard), std::move(write_end));
 }
 
 void Doorbell::drain() const {
@@ -69,8 +69,8 @@ void Doorbell::drain() const {
   }
 }
 
-void Doorbell::ring() const { press(button_); }
+void Doorbell::ring() const { press(write_end_); }
 
-void RemoteDoorbell::ring() const { press(button_); }
+void RemoteDoorbell::ring() const { press(write_end_); }
 
 }  // namespace ringdist

@@ -21,28 +21,28 @@ class Doorbell {
   // As one of the others would.
   void ring() const;
   // What others need to ring: to be passed on, and for RemoteDoorbell.
-  const Fd& button() const { return button_; }
+  const Fd& write_end() const { return write_end_; }
   // Nobody is heard any more, and everybody who could ring sees it.
   void close() { heard_.reset(); }
 
  private:
-  Doorbell(Fd heard, Fd button) : heard_(std::move(heard)), button_(std::move(button)) {}
+  Doorbell(Fd heard, Fd write_end) : heard_(std::move(heard)), write_end_(std::move(write_end)) {}
 
   Fd heard_;
-  Fd button_;  // kept, or the pipe would end with the last of the others
+  Fd write_end_;  // kept, or the pipe would end with the last of the others
 };
 
 // Another's. ring() may come from any thread.
 class RemoteDoorbell {
  public:
-  explicit RemoteDoorbell(Fd button) : button_(std::move(button)) {}
+  explicit RemoteDoorbell(Fd write_end) : write_end_(std::move(write_end)) {}
 
   // Without effect on who is gone; never a SIGPIPE. Who has not heard for thousands of rings will.
   void ring() const;
-  int get() const { return button_.get(); }
+  int get() const { return write_end_.get(); }
 
  private:
-  Fd button_;
+  Fd write_end_;
 };
 
 }  // namespace ringdist

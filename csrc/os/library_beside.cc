@@ -7,7 +7,8 @@ namespace {
 
 std::string own_directory() {
   Dl_info info{};
-  if (!dladdr(reinterpret_cast<const void*>(&symbol_beside), &info) || !info.dli_fname) return ".";
+  if (!dladdr(reinterpret_cast<const void*>(&load_bundled_symbol), &info) || !info.dli_fname)
+    return ".";
   const std::string path = info.dli_fname;
   const auto slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);
@@ -15,7 +16,7 @@ std::string own_directory() {
 
 }  // namespace
 
-Result<void*> symbol_beside(const std::string& library, const char* symbol) {
+Result<void*> load_bundled_symbol(const std::string& library, const char* symbol) {
   const std::string path = own_directory() + "/" + library;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) return Error(ErrorKind::kSystem, dlerror());

@@ -12,7 +12,7 @@ namespace ringdist {
 // `name`: of at most 15 characters, for `top -H` and debuggers. Throws, as std::thread does, where
 // there is no thread to be had. Any thread.
 template <typename Body>
-std::thread quiet_thread(const char* name, Body&& body) {
+std::thread thread_without_signals(const char* name, Body&& body) {
   struct Blocked {
     Blocked() {
       sigset_t all;

@@ -31,8 +31,8 @@ class SharedBlock {
   void free();
   bool freed() const { return freed_.load(std::memory_order_acquire); }
   // Somebody has the file, and must be told when the block is freed.
-  void lend() { lent_.store(true, std::memory_order_relaxed); }
-  bool lent() const { return lent_.load(std::memory_order_relaxed); }
+  void mark_exported() { exported_.store(true, std::memory_order_relaxed); }
+  bool is_exported() const { return exported_.load(std::memory_order_relaxed); }
   // This process is a child of the one that made it: its file is closed here.
   bool inherited() const { return mark_.forked(); }
 
@@ -44,7 +44,7 @@ class SharedBlock {
   std::byte* const data_;
   const size_t size_;
   std::atomic<bool> freed_ = false;
-  std::atomic<bool> lent_ = false;
+  std::atomic<bool> exported_ = false;
   ForkMark mark_;
 };
 

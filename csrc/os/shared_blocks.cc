@@ -73,9 +73,9 @@ SharedBlockRegistry& SharedBlockRegistry::make() {
 void SharedBlockRegistry::after_fork_in_child() {
   watchers_.clear();
   regions_ = 0;
-  auto& gone = *new RetiredBlocks;
-  while (!idle_.empty()) drop_oldest(gone);
-  for (const auto& block : gone) block->free();
+  auto& retired = *new RetiredBlocks;
+  while (!idle_.empty()) drop_oldest(retired);
+  for (const auto& block : retired) block->free();
 }
 
 bool SharedBlockRegistry::in_region() { return region_depth() > 0; }
@@ -89,13 +89,13 @@ void SharedBlockRegistry::enter_region() {
 void SharedBlockRegistry::leave_region() {
   int& depth = region_depth();
   if (depth == 0 || --depth > 0) return;
-  RetiredBlocks gone;
+  RetiredBlocks retired;
   {
     std::lock_guard lock(mutex_);
     if (--regions_ > 0) return;
-    while (!idle_.empty()) drop_oldest(gone);
+    while (!idle_.empty()) drop_oldest(retired);
   }
-  retire(gone);
+  retire(retired);
 }
 
 Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
@@ -125,13 +125,13 @@ Error SharedBlockRegistry::require_memory(size_t bytes) {
   const auto fits = [bytes](size_t available) { return bytes <= available - available / 16; };
   auto available = available_memory();
   if (!available || fits(*available)) return {};
-  RetiredBlocks gone;
+  RetiredBlocks retired;
   {
     std::lock_guard lock(mutex_);
-    while (!idle_.empty()) drop_oldest(gone);
+    while (!idle_.empty()) drop_oldest(retired);
   }
-  retire(gone);
-  gone.clear();
+  retire(retired);
+  retired.clear();
   available = available_memory();
   if (!available || fits(*available)) return {};
   return Error(ErrorKind::kSystem, "ringdist: a tensor of " + std::to_string(bytes) +
@@ -157,31 +157,31 @@ std::byte* SharedBlockRegistry::reuse(size_t bytes) {
   return data;
 }
 
-void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& gone) {
+void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired) {
   idle_.push_back(data);
   entry.idle = true;
   idle_bytes_ += entry.block->size();
-  while (idle_bytes_ > kMostIdle) drop_oldest(gone);
+  while (idle_bytes_ > kMostIdle) drop_oldest(retired);
 }
 
-void SharedBlockRegistry::drop_oldest(RetiredBlocks& gone) {
+void SharedBlockRegistry::drop_oldest(RetiredBlocks& retired) {
   const auto node = blocks_.find(idle_.front());
-  gone.push_back(node->second.block);
+  retired.push_back(node->second.block);
   idle_bytes_ -= node->second.block->size();
   idle_.erase(idle_.begin());
   blocks_.erase(node);
   count_.store(blocks_.size(), std::memory_order_release);
 }
 
-void SharedBlockRegistry::retire(const RetiredBlocks& gone) {
-  uint64_t lent = 0;
-  for (const auto& block : gone) {
+void SharedBlockRegistry::retire(const RetiredBlocks& retired) {
+  uint64_t is_exported = 0;
+  for (const auto& block : retired) {
     block->free();
-    lent += block->lent() && !block->inherited();
+    is_exported += block->is_exported() && !block->inherited();
   }
-  if (lent == 0) return;
+  if (is_exported == 0) return;
   std::lock_guard lock(mutex_);
-  frees_.fetch_add(lent, std::memory_order_release);
+  frees_.fetch_add(is_exported, std::memory_order_release);
   for (const Doorbell* doorbell : watchers_) doorbell->ring();
 }
 
@@ -194,21 +194,21 @@ Result<std::byte*> SharedBlockRegistry::without(const Error& cause) {
 }
 
 bool SharedBlockRegistry::free(std::byte* data) {
-  RetiredBlocks gone;
+  RetiredBlocks retired;
   {
     std::lock_guard lock(mutex_);
     const auto it = blocks_.find(data);
     if (it == blocks_.end() || it->second.idle) return false;
     // Of one that a child may have as well nobody else must find anything there.
     if (regions_ > 0 && it->second.forks == forks_ && !it->second.block->inherited()) {
-      make_idle(data, it->second, gone);
+      make_idle(data, it->second, retired);
     } else {
-      gone.push_back(it->second.block);
+      retired.push_back(it->second.block);
       blocks_.erase(it);
       count_.store(blocks_.size(), std::memory_order_release);
     }
   }
-  retire(gone);
+  retire(retired);
   return true;
 }
 

@@ -72,10 +72,10 @@ class SharedBlockRegistry {
   Error require_memory(size_t bytes);
   // With the lock held.
   std::byte* reuse(size_t bytes);
-  void make_idle(std::byte* data, Entry& entry, RetiredBlocks& gone);
-  void drop_oldest(RetiredBlocks& gone);
+  void make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired);
+  void drop_oldest(RetiredBlocks& retired);
   // Without it.
-  void retire(const RetiredBlocks& gone);
+  void retire(const RetiredBlocks& retired);
 
   mutable std::mutex mutex_;  // a leaf; held while the process forks
   std::map<std::byte*, Entry> blocks_ RINGDIST_GUARDED_BY(mutex_);

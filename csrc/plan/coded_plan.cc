@@ -84,7 +84,7 @@ Error check_kind(const OpSpec& request) {
 
 }  // namespace
 
-Error check_blocks(const OpSpec& request, int size) {
+Error check_codec_map(const OpSpec& request, int size) {
   if (Error error = check_kind(request)) return error;
   const CodecMap& map = *request.blocks;
   const int64_t parts = request.kind == Collective::kReduceScatter ? size : 1;
@@ -109,7 +109,7 @@ CompressionLoss loss_of(const CodecMap& map) {
   return out;
 }
 
-std::vector<int64_t> coded_shards(const CodecMap& map, int shards) {
+std::vector<int64_t> compressed_shards(const CodecMap& map, int shards) {
   if (loss_of(map) == CompressionLoss::kNothing) return even_shards(map.count(), shards);
   std::vector<int64_t> out{0};
   const double total = all_bits(map);
@@ -132,20 +132,20 @@ std::vector<int64_t> coded_shards(const CodecMap& map, int shards) {
   return out;
 }
 
-uint64_t coding_hash(const OpSpec& request, int shards) {
+uint64_t compression_hash(const OpSpec& request, int shards) {
   Hash out;
   out.add(request.blocks->hash());
   if (request.kind == Collective::kAllreduce)
-    for (const int64_t bound : coded_shards(*request.blocks, shards)) out.add(bound);
+    for (const int64_t bound : compressed_shards(*request.blocks, shards)) out.add(bound);
   return out.value();
 }
 
-Result<int64_t> coded_segment_count(const OpSpec& request, const CompressedRanges& ranges,
-                                    int64_t segment_bytes) {
+Result<int64_t> compressed_segment_count(const OpSpec& request, const CompressedRanges& ranges,
+                                         int64_t segment_bytes) {
   const CodecMap& map = *request.blocks;
   if (map.count() == 0) return int64_t{1};
   std::vector<int64_t> bounds{0, map.count()};
-  if (request.kind == Collective::kAllreduce) bounds = coded_shards(map, ranges.shards);
+  if (request.kind == Collective::kAllreduce) bounds = compressed_shards(map, ranges.shards);
   if (request.kind == Collective::kReduceScatter) {
     bounds.clear();
     for (int rank = 0; rank <= ranges.size; ++rank) bounds.push_back(rank * request.count);
@@ -158,7 +158,7 @@ Result<int64_t> coded_segment_count(const OpSpec& request, const CompressedRange
     for (size_t shard = 0; shard + 1 < bounds.size(); ++shard)
       for (int64_t at = bounds[shard]; at < bounds[shard + 1]; at += count)
         if (message_bytes(map, at, std::min(bounds[shard + 1], at + count), request.dtype,
-                          ranges.uncoded_inside) > static_cast<size_t>(segment_bytes))
+                          ranges.uncompressed_intra_host) > static_cast<size_t>(segment_bytes))
           return false;
     return true;
   };

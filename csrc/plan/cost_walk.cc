@@ -70,7 +70,8 @@ class Simulation final : private NetworkModelDelegate {
 bool Simulation::load() {
   Shape shape = request_.shape;
   shape.topology = request_.topology;
-  auto schedules = schedules_to_walk(*request_.algorithm, request_.kind, std::move(shape), alike_);
+  auto schedules =
+      schedules_to_simulate(*request_.algorithm, request_.kind, std::move(shape), alike_);
   if (!schedules) return false;
   join(*schedules);
   for (Schedule& schedule : *schedules)
@@ -230,13 +231,14 @@ SimulationResult Simulation::totals(Duration time) const {
 
 }  // namespace
 
-std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorithm, Collective kind,
-                                                       Shape shape, int alike) {
+std::optional<std::vector<Schedule>> schedules_to_simulate(const Algorithm& algorithm,
+                                                           Collective kind, Shape shape,
+                                                           int alike) {
   const auto made = [&](int rank) {
     shape.rank = rank;
     return algorithm.build(kind, shape);
   };
-  constexpr auto kMost = static_cast<size_t>(kMostWalkedSteps);
+  constexpr auto kMost = static_cast<size_t>(kMaxSimulatedSteps);
   // Before all are made; some have more than most, as a root has.
   size_t least = kMost;
   for (const int rank : {0, alike / 2, alike - 1}) least = std::min(least, made(rank).steps.size());
@@ -251,7 +253,7 @@ std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorith
   return out;
 }
 
-Result<SimulationResult> walk(const SimulationRequest& request) {
+Result<SimulationResult> simulate(const SimulationRequest& request) {
   const Shape& shape = request.shape;
   check(request.algorithm->supports(request.kind), "a walk of what the algorithm does not have");
   check(request.topology.host_of.size() == static_cast<size_t>(shape.size),
@@ -260,16 +262,16 @@ Result<SimulationResult> walk(const SimulationRequest& request) {
   // Ranks of a host get into each other's way: where it can be, all of them are walked.
   const auto alike = [&](bool whole_hosts) {
     if (request.every_rank) return shape.size;
-    return likeness(*request.algorithm, request.kind, shape, request.topology, whole_hosts);
+    return symmetry_period(*request.algorithm, request.kind, shape, request.topology, whole_hosts);
   };
   for (const bool whole_hosts : {true, false}) {
-    Simulation walk(request, alike(whole_hosts));
-    if (walk.load()) return walk.run();
+    Simulation simulate(request, alike(whole_hosts));
+    if (simulate.load()) return simulate.run();
   }
   return Error(ErrorKind::kNotSupported, std::string(request.algorithm->name) + " over " +
                                              std::to_string(shape.size) +
                                              " ranks that are not alike has more than " +
-                                             std::to_string(kMostWalkedSteps) + " steps to walk");
+                                             std::to_string(kMaxSimulatedSteps) + " steps to walk");
 }
 
 }  // namespace ringdist

@@ -52,14 +52,14 @@ struct SimulationResult {
 };
 
 // Error: kNotSupported, the ranks differ and have more steps than are walked (kMostWalkedSteps).
-Result<SimulationResult> walk(const SimulationRequest& request);
+Result<SimulationResult> simulate(const SimulationRequest& request);
 
 // Of all ranks that are walked together: about a gigabyte, and ten seconds.
-inline constexpr int64_t kMostWalkedSteps = 3'000'000;
+inline constexpr int64_t kMaxSimulatedSteps = 3'000'000;
 
 // Of ranks 0 to `alike` - 1; none where they have more steps. `shape`: with its topology; its rank
 // is not read.
-std::optional<std::vector<Schedule>> schedules_to_walk(const Algorithm& algorithm, Collective kind,
-                                                       Shape shape, int alike);
+std::optional<std::vector<Schedule>> schedules_to_simulate(const Algorithm& algorithm,
+                                                           Collective kind, Shape shape, int alike);
 
 }  // namespace ringdist

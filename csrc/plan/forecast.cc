@@ -45,25 +45,25 @@ PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algor
   }
   out.cost = planner.cost_of(algorithm, wanted.request);
   out.plan = plan.value();
-  SimulationRequest walked;
-  walked.algorithm = &algorithm;
-  walked.kind = wanted.request.kind;
-  walked.shape.size = wanted.options.size;
-  walked.shape.root = wanted.request.root;
-  walked.shape.count = wanted.request.count;
-  walked.element_bytes = element_bytes(wanted.request);
-  walked.uncoded_bytes = static_cast<double>(dtype_size(wanted.request.dtype));
-  walked.segment_count = out.plan.segment_count;
-  walked.topology = wanted.topology;
-  walked.costs = wanted.costs;
-  walked.most_messages = wanted.most_messages;
-  if (auto result = walk(walked); result.ok()) out.walked = result.value();
+  SimulationRequest simulated;
+  simulated.algorithm = &algorithm;
+  simulated.kind = wanted.request.kind;
+  simulated.shape.size = wanted.options.size;
+  simulated.shape.root = wanted.request.root;
+  simulated.shape.count = wanted.request.count;
+  simulated.element_bytes = element_bytes(wanted.request);
+  simulated.uncoded_bytes = static_cast<double>(dtype_size(wanted.request.dtype));
+  simulated.segment_count = out.plan.segment_count;
+  simulated.topology = wanted.topology;
+  simulated.costs = wanted.costs;
+  simulated.most_messages = wanted.most_messages;
+  if (auto result = simulate(simulated); result.ok()) out.simulated = result.value();
   return out;
 }
 
 }  // namespace
 
-Result<PlanExplanation> forecast(const ExplainRequest& wanted) {
+Result<PlanExplanation> explain_plan(const ExplainRequest& wanted) {
   check(!wanted.request.endpoint && wanted.request.input_parts.empty() &&
             wanted.request.output_parts.empty(),
         "a forecast of what is not walked");

@@ -29,10 +29,10 @@ struct ExplainRequest {
 // An algorithm that has the collective.
 struct PlanAlternative {
   const Algorithm* algorithm = nullptr;
-  std::string refusal;                     // why it may not be taken; "": it may
-  Plan plan;                               // if it may
-  Duration cost{0};                        // by the formula that the choice goes by
-  std::optional<SimulationResult> walked;  // if it may, and there are not too many steps
+  std::string refusal;                        // why it may not be taken; "": it may
+  Plan plan;                                  // if it may
+  Duration cost{0};                           // by the formula that the choice goes by
+  std::optional<SimulationResult> simulated;  // if it may, and there are not too many steps
 };
 
 struct PlanExplanation {
@@ -41,6 +41,6 @@ struct PlanExplanation {
 };
 
 // Errors: as of Planner::plan().
-Result<PlanExplanation> forecast(const ExplainRequest& wanted);
+Result<PlanExplanation> explain_plan(const ExplainRequest& wanted);
 
 }  // namespace ringdist

@@ -56,7 +56,7 @@ bool same_schedules(const Algorithm& algorithm, Collective kind, const Shape& sh
     const int half = size / 2 / by * by;
     for (const int further : {by, half, size - by}) {
       const Schedule other = schedule_of(algorithm, kind, shape, rank + further);
-      if (!are_alike(one, other, further, size)) return false;
+      if (!are_symmetric(one, other, further, size)) return false;
     }
   }
   return true;
@@ -64,7 +64,7 @@ bool same_schedules(const Algorithm& algorithm, Collective kind, const Shape& sh
 
 }  // namespace
 
-bool are_alike(const Schedule& schedule, const Schedule& further, int by, int size) {
+bool are_symmetric(const Schedule& schedule, const Schedule& further, int by, int size) {
   const auto same = [by, size](const Step& a, const Step& b) {
     if (a.kind != b.kind || !same_count(a.range, b.range) || a.to.size() != b.to.size() ||
         a.sources.size() != b.sources.size() || a.follows != b.follows ||
@@ -77,8 +77,8 @@ bool are_alike(const Schedule& schedule, const Schedule& further, int by, int si
   return std::ranges::equal(schedule.steps, further.steps, same);
 }
 
-int likeness(const Algorithm& algorithm, Collective kind, const Shape& shape,
-             const Topology& topology, bool whole_hosts) {
+int symmetry_period(const Algorithm& algorithm, Collective kind, const Shape& shape,
+                    const Topology& topology, bool whole_hosts) {
   Shape laid_out = shape;
   laid_out.topology = topology;
   for (int by = 1; 2 * by <= shape.size; ++by)

@@ -9,12 +9,12 @@ namespace ringdist {
 
 // What steps do, but for where their ranges lie; counts that differ by one element are taken to be
 // the same, as those of shards.
-bool are_alike(const Schedule& schedule, const Schedule& further, int by, int size);
+bool are_symmetric(const Schedule& schedule, const Schedule& further, int by, int size);
 
 // The least n for which all ranks are alike; `size` where that is none less. `whole_hosts`: and the
 // first n have no host in common with the others. The layout is looked at whole, schedules of some
 // ranks: the first n and the root, each with those n and size / 2 further and n back.
-int likeness(const Algorithm& algorithm, Collective kind, const Shape& shape,
-             const Topology& topology, bool whole_hosts);
+int symmetry_period(const Algorithm& algorithm, Collective kind, const Shape& shape,
+                    const Topology& topology, bool whole_hosts);
 
 }  // namespace ringdist

@@ -24,7 +24,7 @@ struct CodecMapPiece {
   CodecSeed seed(uint64_t op_number, int rank) const;
   // Of a part with error feedback: its residual, and where that goes.
   const float* owed() const { return part->residual + (index - part->offset); }
-  float* will_owe() const {
+  float* next_residual() const {
     return (part->next != nullptr ? part->next : part->residual) + (index - part->offset);
   }
 };

@@ -47,8 +47,8 @@ bool shares_hosts(const PlanRequest& request) {
 
 // There, what codecs lose is not to be lost inside hosts, too.
 bool spares_hosts(const PlanRequest& request) {
-  const bool lossy = request.coding_loss == CompressionLoss::kElements ||
-                     request.coding_loss == CompressionLoss::kBlocks;
+  const bool lossy = request.compression_loss == CompressionLoss::kElements ||
+                     request.compression_loss == CompressionLoss::kBlocks;
   return lossy && shares_hosts(request);
 }
 
@@ -65,7 +65,8 @@ bool rounds_in_few_steps(const PlanRequest& request) {
   if (is_half(request.dtype) && request.kind != Collective::kReduce && few_on_one_host(request))
     return true;
   const auto element = static_cast<int64_t>(dtype_size(request.dtype));
-  const bool rounds = is_half(request.dtype) || request.coding_loss == CompressionLoss::kElements;
+  const bool rounds =
+      is_half(request.dtype) || request.compression_loss == CompressionLoss::kElements;
   return rounds && input_count(request) <= kPreciseHalfBytes / element;
 }
 
@@ -74,14 +75,14 @@ std::string_view why_rank_order(const PlanRequest& request) {
   if (!reduces(request.kind)) return "";
   if (averages_integers(request)) return "an average of integers is added up by one rank";
   if (request.layout_deterministic) return "deterministic='layout' needs rank order";
-  if (request.coding_loss == CompressionLoss::kBlocks)
+  if (request.compression_loss == CompressionLoss::kBlocks)
     return "a codec of blocks: two encodings, however many ranks there are";
   if (rounds_in_few_steps(request)) return "half precision, which rank order rounds once";
   return "";
 }
 
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
-  return algorithm.serves_codecs || request.coding_loss == CompressionLoss::kUncoded;
+  return algorithm.serves_codecs || request.compression_loss == CompressionLoss::kUncompressed;
 }
 
 double part_bytes(const PlanRequest& request) {
@@ -92,7 +93,7 @@ double part_bytes(const PlanRequest& request) {
 }
 
 bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
-  if (!algorithm.by_hosts || !spans_hosts(request)) return request.size > kFewRanks;
+  if (!algorithm.hierarchical || !spans_hosts(request)) return request.size > kFewRanks;
   const auto& hosts = request.topology.hosts;
   const auto least = std::ranges::min_element(hosts, {}, &std::vector<int>::size)->size();
   const int64_t carried = ceil_div(request.topology.most_on_a_host(), static_cast<int64_t>(least));
@@ -111,7 +112,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
     for (const Algorithm& algorithm : algorithms()) {
       if (!algorithm.supports(request.kind) || !refusal(algorithm, request).empty()) continue;
       if (ordered && !algorithm.rank_ordered) continue;
-      if (!spans_hosts(request) && algorithm.by_hosts) continue;
+      if (!spans_hosts(request) && algorithm.hierarchical) continue;
       const bool for_few = spares && algorithm.served(request.kind).preference.for_few;
       if ((for_few || algorithm.only_for_few) && wants_few(algorithm, request))
         out.left_out = true;
@@ -177,9 +178,9 @@ Choice default_choice(const PlanRequest& request) {
       if (const CollectiveImpl* served = algorithm.find(request.kind);
           served != nullptr && served->preference.best_for_codecs_between_hosts)
         return {&algorithm, "what stays inside a host is not encoded"};
-  if (request.coding_loss == CompressionLoss::kNothing) {
+  if (request.compression_loss == CompressionLoss::kNothing) {
     PlanRequest plain = request;
-    plain.coding_loss = CompressionLoss::kUncoded;
+    plain.compression_loss = CompressionLoss::kUncompressed;
     const Choice uncoded = default_choice(plain);
     if (serves(*uncoded.algorithm, request)) return uncoded;
     const auto left = candidates(request, reduces(request.kind) && uncoded.algorithm->rank_ordered);
@@ -237,7 +238,7 @@ Duration cost_of(const Algorithm& algorithm, const PlanRequest& request) {
 uint64_t Plan::hash() const {
   Hash out;
   out.add(algorithm->name).add(segment_count);
-  if (coding_hash != 0) out.add(coding_hash);
+  if (compression_hash != 0) out.add(compression_hash);
   return out.value();
 }
 
@@ -250,7 +251,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
     return Error(ErrorKind::kInvalidArgument,
                  "a segment of " + std::to_string(request.segment_bytes) +
                      " bytes holds no element of " + std::string(dtype_name(request.dtype)));
-  if (request.coding_loss != CompressionLoss::kUncoded && request.layout_deterministic)
+  if (request.compression_loss != CompressionLoss::kUncompressed && request.layout_deterministic)
     return Error(ErrorKind::kInvalidArgument,
                  "codec: deterministic='layout' takes uncompressed ops only: in most codecs an "
                  "element's bits depend on the block that it lies in, and no codec is excepted");
@@ -259,7 +260,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   Plan plan;
   plan.algorithm = chosen.value().algorithm;
   plan.why = chosen.value().why;
-  if (request.coding_loss != CompressionLoss::kUncoded) return plan;
+  if (request.compression_loss != CompressionLoss::kUncompressed) return plan;
   // Not by the parts: a rank of an alltoall does not know what the others send each other, and
   // ranks that disagree about the parts are to be told by the edge where they do.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();

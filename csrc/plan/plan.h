@@ -17,10 +17,10 @@ namespace ringdist {
 // What the codecs on an op's edges lose of a value that is encoded once more at every hop. The
 // planner knows no codec.
 enum class CompressionLoss : uint8_t {
-  kUncoded,   // no codecs
-  kNothing,   // plan as without
-  kElements,  // they round each element by itself, as half precision does
-  kBlocks,    // the elements of a block share what is lost: two encodings are enough
+  kUncompressed,  // no codecs
+  kNothing,       // plan as without
+  kElements,      // they round each element by itself, as half precision does
+  kBlocks,        // the elements of a block share what is lost: two encodings are enough
 };
 
 struct PlanRequest {
@@ -38,7 +38,7 @@ struct PlanRequest {
   std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
   bool layout_deterministic = false;  // an element's bits must not depend on where it lies
   int64_t segment_bytes = 0;          // the most that a message may carry
-  CompressionLoss coding_loss = CompressionLoss::kUncoded;
+  CompressionLoss compression_loss = CompressionLoss::kUncompressed;
 };
 
 struct Plan {
@@ -46,8 +46,8 @@ struct Plan {
   // Elements of every segment but a range's last; of a coded op 1 until the caller, who knows its
   // block map, has cut it.
   int64_t segment_count = 1;
-  uint64_t coding_hash = 0;   // 0: not coded
-  std::string_view why = "";  // that algorithm, for people; of static text
+  uint64_t compression_hash = 0;  // 0: not coded
+  std::string_view why = "";      // that algorithm, for people; of static text
 
   uint64_t hash() const;  // equal on all ranks (and builds) for equal plans
 };

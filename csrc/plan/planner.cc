@@ -112,19 +112,19 @@ Result<PlanRequest> Planner::asked_for(const OpSpec& request) const {
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
   if (request.blocks) {
-    if (Error error = check_blocks(request, options_.size)) return error;
-    wanted.coding_loss = loss_of(*request.blocks);
+    if (Error error = check_codec_map(request, options_.size)) return error;
+    wanted.compression_loss = loss_of(*request.blocks);
   }
   return wanted;
 }
 
 Result<Plan> Planner::cut(const OpSpec& request, Plan plan) const {
   const CompressedRanges ranges{options_.size, shard_count(plan),
-                                plan.algorithm->uncoded_inside(topology_)};
-  const auto count = coded_segment_count(request, ranges, options_.segment_bytes);
+                                plan.algorithm->uncompressed_intra_host(topology_)};
+  const auto count = compressed_segment_count(request, ranges, options_.segment_bytes);
   if (!count.ok()) return count.error();
   plan.segment_count = count.value();
-  plan.coding_hash = coding_hash(request, ranges.shards);
+  plan.compression_hash = compression_hash(request, ranges.shards);
   return plan;
 }
 
@@ -141,11 +141,11 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const OpSpec& request,
   };
   if (has_parts(request)) return make();  // such parts seldom come again
   const Key key{request.kind,  plan.algorithm, plan.segment_count,
-                request.count, request.root,   plan.coding_hash};
+                request.count, request.root,   plan.compression_hash};
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMaxSchedules) schedules_.clear();
   if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = coded_shards(*request.blocks, shard_count(plan));
+    shape.shards = compressed_shards(*request.blocks, shard_count(plan));
   return schedules_[key] = make();
 }
 

@@ -49,8 +49,8 @@ class Planner {
   // has neither codecs nor parts of its own. One thread at a time.
   Result<PreparedPlan> prepare(const OpSpec& request);
 
-  // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_blocks() and
-  // coded_segment_count(). Any thread, but not beside set_topology().
+  // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_codec_map() and
+  // compressed_segment_count(). Any thread, but not beside set_topology().
   Result<Plan> plan(const OpSpec& request) const;
 
   // As of plan.h, for what plan() does not refuse. Any thread, but not beside set_topology().

@@ -28,15 +28,15 @@ Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind
                                      const Shape& shape, const Topology& topology, int shown) {
   check(topology.host_of.size() == static_cast<size_t>(shape.size), "a layout of another size");
   const bool lists = shape.size <= shown;
-  const int alike = lists ? shape.size : likeness(algorithm, kind, shape, topology, true);
+  const int alike = lists ? shape.size : symmetry_period(algorithm, kind, shape, topology, true);
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
   Shape mine = shape;
   mine.topology = topology;
-  auto schedules = schedules_to_walk(algorithm, kind, std::move(mine), alike);
+  auto schedules = schedules_to_simulate(algorithm, kind, std::move(mine), alike);
   if (!schedules)
     return Error(ErrorKind::kNotSupported,
                  std::to_string(shape.size) + " ranks that are not alike have more than " +
-                     std::to_string(kMostWalkedSteps) + " steps to look at");
+                     std::to_string(kMaxSimulatedSteps) + " steps to look at");
   for (Schedule& schedule : *schedules) {
     int64_t longest = 1;
     for (const Step& step : schedule.steps) longest = std::max(longest, step.range.count);

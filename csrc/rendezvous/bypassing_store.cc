@@ -26,7 +26,7 @@ Result<T> FallbackStore::ask(const std::function<Result<T>(Store&)>& question) {
   // The task's alone: who drops that breaks the promise.
   auto promise = std::make_shared<std::promise<Result<T>>>();
   auto answer = promise->get_future();
-  run_elsewhere_([promise = std::move(promise), question, shared = shared_] {
+  run_on_pool_([promise = std::move(promise), question, shared = shared_] {
     promise->set_value(question(*shared));
   });
   if (answer.wait_for(held_after_) == std::future_status::timeout) {

@@ -20,11 +20,11 @@ class FallbackStore final : public Store {
   using RunElsewhere = std::function<void(std::function<void()>)>;
 
   // `held_after`: when an answer of `shared` is late enough to call `open`, which is done once.
-  FallbackStore(std::shared_ptr<Store> shared, Open open, RunElsewhere run_elsewhere,
+  FallbackStore(std::shared_ptr<Store> shared, Open open, RunElsewhere run_on_pool,
                 Duration held_after = std::chrono::seconds(2))
       : shared_(std::move(shared)),
         open_(std::move(open)),
-        run_elsewhere_(std::move(run_elsewhere)),
+        run_on_pool_(std::move(run_on_pool)),
         held_after_(held_after) {}
 
   Error set(const std::string& key, std::span<const std::byte> value) override;
@@ -45,7 +45,7 @@ class FallbackStore final : public Store {
 
   const std::shared_ptr<Store> shared_;
   const Open open_;
-  const RunElsewhere run_elsewhere_;
+  const RunElsewhere run_on_pool_;
   const Duration held_after_;
   std::mutex mutex_;  // held while it opens
   std::shared_ptr<Store> own_ RINGDIST_GUARDED_BY(mutex_);

@@ -43,7 +43,7 @@ Error compare_costs(const std::vector<RankInfo>& entries) {
 
 }  // namespace
 
-Error compare_entries(const std::vector<RankInfo>& entries, int rank) {
+Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank) {
   for (size_t peer = 0; peer < entries.size(); ++peer)
     if (Error error = compare(entries[static_cast<size_t>(rank)], rank, entries[peer],
                               static_cast<int>(peer)))

@@ -10,6 +10,6 @@ namespace ringdist {
 
 // By rank; `rank` asks. kMismatch, naming what differs: wire version, size, options; the costs of a
 // file that a rank names, and rank 0's.
-Error compare_entries(const std::vector<RankInfo>& entries, int rank);
+Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank);
 
 }  // namespace ringdist

@@ -10,6 +10,6 @@ namespace ringdist {
 
 // Instead of Rendezvous::publish(): tells the others why it does not come, and counts this
 // creation, as they do theirs, so that the next attempt of all meets.
-Error decline(Store& store, int rank, const std::vector<int>& members, const Error& why);
+Error publish_failure(Store& store, int rank, const std::vector<int>& members, const Error& why);
 
 }  // namespace ringdist

@@ -48,7 +48,7 @@ Error write_withdrawal(Store& store, const std::string& prefix, int rank, ErrorK
 
 }  // namespace
 
-Error decline(Store& store, int rank, const std::vector<int>& members, const Error& why) {
+Error publish_failure(Store& store, int rank, const std::vector<int>& members, const Error& why) {
   const auto prefix = begin(store, rank, members);
   if (!prefix.ok()) return prefix.error();
   return write_withdrawal(store, prefix.value(), rank, why.kind(), why.message(), false);
@@ -92,7 +92,7 @@ void Rendezvous::remove_keys(bool only_once) {
   if (only_once) (void)store_->remove(count_key(rank_, members_));
 }
 
-Error Rendezvous::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
+Error Rendezvous::publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) {
   if (prefix_.empty()) return {};  // nobody knows of us
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
@@ -202,7 +202,7 @@ Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& pat
                    "the store's entry of rank " + std::to_string(rank) + " is not of this version");
     out.push_back(std::move(*entry));
   }
-  if (Error error = compare_entries(out, rank_)) return error;
+  if (Error error = compare_rank_infos(out, rank_)) return error;
   return out;
 }
 

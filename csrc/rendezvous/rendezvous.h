@@ -32,7 +32,7 @@ class Rendezvous {
 
   // Tells those who wait for this rank, or will, that it does not come. After publish().
   // `process_ends`: those of its host believe it when its process has ended.
-  Error withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
+  Error publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends = false);
 
   // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
   // kMismatch naming what differs (wire version, size, options,
@@ -45,7 +45,7 @@ class Rendezvous {
   // only once. After all ranks have found each other; blocks on the store.
   void remove_keys(bool only_once);
   // Whether that rank's entry is there. After publish().
-  Result<bool> has_come(int rank) { return store_->check({key("entry", rank)}); }
+  Result<bool> has_published(int rank) { return store_->check({key("entry", rank)}); }
 
   // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
   // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process

@@ -24,7 +24,8 @@ constexpr int kShrinkAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_AB
 
 // Of a group that goes by another one's settings.
 c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> communicator) {
-  auto codecs = parse_coding("option codec", communicator->config().codec, communicator->size());
+  auto codecs =
+      parse_compression("option codec", communicator->config().codec, communicator->size());
   throw_if(codecs.error());
   return c10::make_intrusive<ProcessGroupRing>(std::move(communicator), codecs.value());
 }
@@ -33,11 +34,11 @@ c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> 
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Communicator> communicator, CodecPair codecs)
     : Backend(communicator->rank(), communicator->size()),
-      served_(std::make_shared<ActiveGroup>(std::move(communicator), std::move(codecs))) {}
+      active_(std::make_shared<ActiveGroup>(std::move(communicator), std::move(codecs))) {}
 
 ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Reconfiguration> reconfiguration, int rank,
                                    int size)
-    : Backend(rank, size), served_(std::move(reconfiguration)) {}
+    : Backend(rank, size), active_(std::move(reconfiguration)) {}
 
 // Dropped without shutdown(): what is in flight may still finish, so that others are not left
 // waiting.
@@ -45,7 +46,7 @@ ProcessGroupRing::~ProcessGroupRing() = default;
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRing::getBackendOptions() {
   auto options = c10::make_intrusive<c10d::Backend::Options>("ringdist");
-  served_.describe(*options);
+  active_.describe(*options);
   return options;
 }
 
@@ -57,8 +58,8 @@ WorkPtr ProcessGroupRing::reconfigure(const c10d::ReconfigureOptions& opts) {
   std::visit([&](const auto& handles) { request.handles.assign(handles.begin(), handles.end()); },
              opts.handles);
   request.timeout =
-      opts.timeout ? value_of(checked_timeout("reconfigure", *opts.timeout)) : served_.timeout();
-  const auto group = served_.reconfigure(request);
+      opts.timeout ? value_of(checked_timeout("reconfigure", *opts.timeout)) : active_.timeout();
+  const auto group = active_.reconfigure(request);
   rank_ = group->rank();
   size_ = group->size();
   auto done = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
@@ -80,7 +81,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   // Other ranks may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
-  const auto now = served_.in();
+  const auto now = active_.current();
   const Milliseconds timeout =
       value_of(checked_timeout("split_group", opts ? opts->timeout : kBackendDefaultTimeout));
   auto communicator = now->communicator->subgroup(
@@ -103,16 +104,17 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
                                        std::to_string(getSize() - 1)));
   }
   if (excluded.empty()) throw_error(invalid_argument("shrink_group", "ranks_to_exclude is empty"));
-  const auto now = served_.in();
+  const auto now = active_.current();
   if (flags & kShrinkAbort)
-    (void)now->communicator->freeze({ErrorKind::kAborted, "this rank has shrunk the group"});
+    (void)now->communicator->stop_and_report(
+        {ErrorKind::kAborted, "this rank has shrunk the group"});
   auto communicator = now->communicator->without({excluded.begin(), excluded.end()});
   throw_if(communicator.error());
   return make_backend(communicator.value());
 }
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   std::optional<Result<ShrinkResult>> shrunk;
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
     shrunk = now->communicator->shrink(slice.value_or(timeout));
@@ -137,78 +139,78 @@ ProcessGroupRing::Joined ProcessGroupRing::join(std::shared_ptr<Context> context
   return {{make_backend(joined->value().group), joined->value()}, by.name, by.note};
 }
 
-void ProcessGroupRing::startCoalescing() { served_.in()->runner->begin_region(); }
+void ProcessGroupRing::startCoalescing() { active_.current()->runner->begin_region(); }
 
-WorkPtr ProcessGroupRing::endCoalescing() { return served_.in()->runner->end_region(); }
+WorkPtr ProcessGroupRing::endCoalescing() { return active_.current()->runner->end_region(); }
 
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
 void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) {
-  served_.add_success_hook(hook_id, [hook = std::move(hook)](uint64_t key, float milliseconds) {
+  active_.add_success_hook(hook_id, [hook = std::move(hook)](uint64_t key, float milliseconds) {
     hook({.completionKey = key, .duration_ms = milliseconds});
   });
 }
 #endif
 
 WorkPtr ProcessGroupRing::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return broadcast_call(now->place, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
     return allreduce_sparse(tensors, opts);
   return now->runner->run([&] {
     Call call = allreduce_call(tensors, opts);
-    now->coder.apply_option(call);
+    now->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run_started(
       [&] { return now->sparse.reduce(sparse_allreduce_call(tensors, opts)); });
 }
 
 WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = allreduce_coalesced_call(tensors, opts);
-    now->coder.apply_option(call);
+    now->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return reduce_call(now->place, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather(TensorLists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return allgather_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run(
       [&] { return allgather_into_tensor_call(now->place, output, input, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED,
                               [&] { return allgather_calls(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
     return allgather_into_tensor_calls(now->place, outputs, inputs, opts);
   });
@@ -216,46 +218,46 @@ WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tens
 
 WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return gather_call(now->place, outputs, inputs, opts); });
 }
 
 #if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
 WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                              const c10d::GatherOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return gather_into_tensor_call(now->place, output, input, opts); });
 }
 #endif
 
 WorkPtr ProcessGroupRing::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return scatter_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                          const c10d::ReduceScatterOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return reduce_scatter_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
-    now->coder.apply_option(call);
+    now->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
     auto calls = reduce_scatter_tensor_calls(now->place, outputs, inputs, opts);
-    for (Call& call : calls) now->coder.apply_option(call);
+    for (Call& call : calls) now->compressor.apply_option(call);
     return calls;
   });
 }
@@ -264,54 +266,54 @@ WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run(
       [&] { return alltoall_call(now->place, output, input, output_splits, input_splits, opts); });
 }
 
 WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
                                    const c10d::AllToAllOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return alltoall_list_call(now->place, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::send(Tensors& tensors, int to, int tag) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return send_call(now->place, tensors, to, tag); });
 }
 
 WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return recv_call(now->place, tensors, from, tag); });
 }
 
 WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return recv_any_call(tensors, tag); });
 }
 
 WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] { return barrier_call(opts); });
 }
 
 void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
-  monitored_barrier(*served_.in()->communicator, opts, all_ranks);
+  monitored_barrier(*active_.current()->communicator, opts, all_ranks);
 }
 
-WorkPtr ProcessGroupRing::allreduce_coded(const at::Tensor& tensor,
-                                          const c10d::AllreduceOptions& opts,
-                                          const CompressionSpec& coding) {
-  const auto now = served_.in();
+WorkPtr ProcessGroupRing::allreduce_compressed(const at::Tensor& tensor,
+                                               const c10d::AllreduceOptions& opts,
+                                               const CompressionSpec& coding) {
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = allreduce_call({tensor}, opts);
-    now->coder.apply(call, tensor, coding, {tensor});
+    now->compressor.apply(call, tensor, coding, {tensor});
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
-  const auto now = served_.in();
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = allreduce_call({tensor}, {});
     call.request.of_state = true;
@@ -319,32 +321,33 @@ WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
   });
 }
 
-WorkPtr ProcessGroupRing::allgather_coded(const at::Tensor& output, const at::Tensor& input,
-                                          const c10d::AllgatherOptions& opts,
-                                          const CompressionSpec& coding) {
-  const auto now = served_.in();
+WorkPtr ProcessGroupRing::allgather_compressed(const at::Tensor& output, const at::Tensor& input,
+                                               const c10d::AllgatherOptions& opts,
+                                               const CompressionSpec& coding) {
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = allgather_into_tensor_call(now->place, output, input, opts);
-    now->coder.apply(call, input, coding, {});
+    now->compressor.apply(call, input, coding, {});
     return call;
   });
 }
 
-WorkPtr ProcessGroupRing::reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
-                                               const c10d::ReduceScatterOptions& opts,
-                                               const CompressionSpec& coding) {
-  const auto now = served_.in();
+WorkPtr ProcessGroupRing::reduce_scatter_compressed(const at::Tensor& output,
+                                                    const at::Tensor& input,
+                                                    const c10d::ReduceScatterOptions& opts,
+                                                    const CompressionSpec& coding) {
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
-    now->coder.apply(call, input, coding, {input, output});
+    now->compressor.apply(call, input, coding, {input, output});
     return call;
   });
 }
 
-WorkPtr ProcessGroupRing::allreduce_blocks(const Tensors& pieces,
-                                           const c10d::AllreduceOptions& opts,
-                                           std::shared_ptr<const CodecMap> blocks) {
-  const auto now = served_.in();
+WorkPtr ProcessGroupRing::allreduce_with_codec_map(const Tensors& pieces,
+                                                   const c10d::AllreduceOptions& opts,
+                                                   std::shared_ptr<const CodecMap> blocks) {
+  const auto now = active_.current();
   return now->runner->run([&] {
     Call call = allreduce_list_call(pieces, "tensor", opts);
     call.request.blocks = std::move(blocks);

@@ -29,14 +29,14 @@ class ProcessGroupRing final : public c10d::Backend {
   const std::string getBackendName() const override { return "ringdist"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override {
-    served_.set_timeout(value_of(checked_timeout("set_timeout", timeout)));
+    active_.set_timeout(value_of(checked_timeout("set_timeout", timeout)));
   }
   void setSequenceNumberForGroup() override {}  // counted from creation on, the same on all ranks
-  uint64_t getSequenceNumberForGroup() override { return served_.sequence_number(); }
-  c10d::ErrorType getError() override { return served_.error(getRank()); }
-  void abort() override { served_.abort(getRank()); }
+  uint64_t getSequenceNumberForGroup() override { return active_.sequence_number(); }
+  c10d::ErrorType getError() override { return active_.error(getRank()); }
+  void abort() override { active_.abort(getRank()); }
   // Waits for the ops in flight, each of which ends by its timeout, and leaves the group.
-  void shutdown() override { served_.shutdown(); }
+  void shutdown() override { active_.shutdown(); }
 
   // A group of some of these ranks, given as ranks of this one; null on the others. All of `ranks`
   // call it, in the same order as other splits; where collectives on devices went by NCCL before,
@@ -55,8 +55,8 @@ class ProcessGroupRing final : public c10d::Backend {
   // set that is sorted. Raises, besides what forming a group does, ArgumentError: the uuid was used
   // before; a handle is none, or is there twice; this process' own is missing; NotSupportedError: a
   // group without that flag. Not while another thread does so.
-  bool supportsReconfigure() const override { return served_.is_reconfigured(); }
-  c10d::ReconfigureHandle get_reconfigure_handle() const override { return served_.handle(); }
+  bool supportsReconfigure() const override { return active_.is_reconfigured(); }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return active_.handle(); }
   WorkPtr reconfigure(const c10d::ReconfigureOptions& opts) override;
 #endif
 
@@ -79,15 +79,15 @@ class ProcessGroupRing final : public c10d::Backend {
   // by the first wait() that throws for this reason; all of those throw when the hooks have
   // returned.
   void registerAbortHook(int64_t hook_id, c10d::AbortHook hook) override {
-    served_.add_failure_hook(hook_id, std::move(hook));
+    active_.add_failure_hook(hook_id, std::move(hook));
   }
-  void unregisterAbortHook(int64_t hook_id) override { served_.remove_failure_hook(hook_id); }
+  void unregisterAbortHook(int64_t hook_id) override { active_.remove_failure_hook(hook_id); }
 #endif
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
   bool supportsAbortHooks() const override { return true; }
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) override;
-  void unregisterCompletionHook(int64_t hook_id) override { served_.remove_success_hook(hook_id); }
+  void unregisterCompletionHook(int64_t hook_id) override { active_.remove_success_hook(hook_id); }
 #endif
 
   // Each raises ValueError or TypeError for arguments that it does not take, before anything is
@@ -137,20 +137,20 @@ class ProcessGroupRing final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks = false) override;
 
   // As the operations of similar name, with codecs of their own: the group's do not apply. Besides,
-  // they raise what make_blocks() returns.
-  WorkPtr allreduce_coded(const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
-                          const CompressionSpec& coding);
+  // they raise what make_codec_map() returns.
+  WorkPtr allreduce_compressed(const at::Tensor& tensor, const c10d::AllreduceOptions& opts,
+                               const CompressionSpec& coding);
   // The sum of residuals that CompressState.state_dict() asks for: messages say so.
   WorkPtr allreduce_of_state(const at::Tensor& tensor);
-  WorkPtr allgather_coded(const at::Tensor& output, const at::Tensor& input,
-                          const c10d::AllgatherOptions& opts, const CompressionSpec& coding);
-  WorkPtr reduce_scatter_coded(const at::Tensor& output, const at::Tensor& input,
-                               const c10d::ReduceScatterOptions& opts,
-                               const CompressionSpec& coding);
+  WorkPtr allgather_compressed(const at::Tensor& output, const at::Tensor& input,
+                               const c10d::AllgatherOptions& opts, const CompressionSpec& coding);
+  WorkPtr reduce_scatter_compressed(const at::Tensor& output, const at::Tensor& input,
+                                    const c10d::ReduceScatterOptions& opts,
+                                    const CompressionSpec& coding);
   // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
   // null: uncompressed.
-  WorkPtr allreduce_blocks(const Tensors& pieces, const c10d::AllreduceOptions& opts,
-                           std::shared_ptr<const CodecMap> blocks);
+  WorkPtr allreduce_with_codec_map(const Tensors& pieces, const c10d::AllreduceOptions& opts,
+                                   std::shared_ptr<const CodecMap> blocks);
 
   // What goes on of the group when members were lost: see Communicator::shrink(), whose errors it
   // raises. All who stay call it; this group has failed afterwards.
@@ -161,12 +161,12 @@ class ProcessGroupRing final : public c10d::Backend {
   Next next_generation(std::chrono::milliseconds timeout);
   // Newcomers may come from now on: see Communicator::admit(), whose errors it raises.
   void admit(const std::string& job, const std::string& note, uint32_t most) {
-    throw_if(served_.in()->communicator->admit(job, note, most));
+    throw_if(active_.current()->communicator->admit(job, note, most));
   }
 
   // See Communicator::give_up(), whose errors it raises.
   void give_up(int rank, const std::string& why) {
-    throw_if(served_.in()->communicator->give_up(rank, why));
+    throw_if(active_.current()->communicator->give_up(rank, why));
   }
 
   // This process becomes a member of the group that takes newcomers at `options.store`: see
@@ -180,10 +180,10 @@ class ProcessGroupRing final : public c10d::Backend {
                      std::chrono::milliseconds timeout);
 
   // Raises where there is none yet.
-  std::shared_ptr<Communicator> communicator() const { return served_.in()->communicator; }
+  std::shared_ptr<Communicator> communicator() const { return active_.current()->communicator; }
 
  private:
-  ActiveGroupHolder served_;
+  ActiveGroupHolder active_;
 };
 
 }  // namespace ringdist

@@ -57,12 +57,12 @@ WorkPtr CallSubmitter::submit(Call call) {
       if (error) return;
       for (const auto& completion : completions) completion->arrive();
     };
-  call.request.hands_over = settles;
+  call.request.output_staged = settles;
   if (device) call.request.place = place_on(*device);
   const bool profiled = is_profiled();
   const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
-  if (op.error()) communicator_->tell_failure();
+  if (op.error()) communicator_->run_failure_hooks();
   throw_if(op.error());
   const char* const title = profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr;
   if (device)

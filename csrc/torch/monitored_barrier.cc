@@ -44,12 +44,12 @@ void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bo
   request.dtype = DType::kBytes;
   request.timeout = timeout;
   auto op = group.submit(std::move(request), /*will_wait=*/true);
-  if (op.error()) group.tell_failure();
+  if (op.error()) group.run_failure_hooks();
   throw_if(op.error());
   wait_in_slices(std::nullopt, [&](auto slice) { return group.wait(*op.value(), slice); });
   const Error error = op.value()->error();
   if (!error) return;
-  group.tell_failure();
+  group.run_failure_hooks();
   const std::vector<int> absent =
       error.kind() == ErrorKind::kTimeout ? error.ranks() : std::vector<int>();
   if (!absent.empty() && group.rank() == 0)

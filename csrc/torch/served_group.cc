@@ -28,7 +28,7 @@ void abandon(Communicator& group, const std::string& why, bool all) {
 
 }  // namespace
 
-ActiveGroupHolder::Ref ActiveGroupHolder::in() const {
+ActiveGroupHolder::Ref ActiveGroupHolder::current() const {
   auto out = get();
   if (!out)
     throw_error(
@@ -158,7 +158,7 @@ std::shared_ptr<Communicator> ActiveGroupHolder::reconfigure(
 
 // What is in flight of the group before ends: its members are others now.
 void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
-  auto codecs = parse_coding("option codec", group->config().codec, group->size());
+  auto codecs = parse_compression("option codec", group->config().codec, group->size());
   throw_if(codecs.error());
   auto next = std::make_shared<ActiveGroup>(group, codecs.value());
   std::shared_ptr<ActiveGroup> before;
@@ -173,7 +173,7 @@ void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
   if (!before) return;
   before->communicator->hooks()->failed.clear();
   before->communicator->hooks()->succeeded.clear();
-  (void)before->communicator->freeze({ErrorKind::kAborted, "the group was reconfigured"});
+  (void)before->communicator->stop_and_report({ErrorKind::kAborted, "the group was reconfigured"});
   group->context().pool().run([before] { before->communicator->close(); });
 }
 

@@ -46,7 +46,7 @@ class ActiveGroupHolder {
     return {serving_.get(), serving_};
   }
   // Raises where there is none yet.
-  Ref in() const;
+  Ref current() const;
 
   void describe(c10d::Backend::Options& options) const;
   void set_timeout(std::chrono::milliseconds timeout);

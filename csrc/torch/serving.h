@@ -18,13 +18,13 @@ struct ActiveGroup {
   ActiveGroup(std::shared_ptr<Communicator> group, CodecPair codecs)
       : communicator(std::move(group)),
         place{communicator->rank(), communicator->size()},
-        coder(communicator->size(), std::move(codecs)),
+        compressor(communicator->size(), std::move(codecs)),
         runner(std::make_shared<CallSubmitter>(communicator)),
         sparse(communicator) {}
 
   const std::shared_ptr<Communicator> communicator;
   const RankAndSize place;
-  const CallCompressor coder;
+  const CallCompressor compressor;
   const std::shared_ptr<CallSubmitter> runner;
   SparseReducer sparse;
   std::atomic<bool> aborted_here{false};  // by a call on this rank

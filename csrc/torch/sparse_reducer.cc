@@ -145,7 +145,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const SparseCall& call) {
   request.output = Buffer(sizeof(int64_t));
   for (Outline& shape : *job->shapes) request.output.append(shape.data(), request.count);
   request.timeout = call.timeout;
-  request.hands_over = true;
+  request.output_staged = true;
   request.keep_alive = std::make_shared<std::pair<std::shared_ptr<Outline>, decltype(job->shapes)>>(
       mine, job->shapes);
   // The order of the jobs is that of their first rounds.
@@ -190,7 +190,7 @@ void SparseReducer::finish(State& state, Job& job) {
   throw_if(job.first->error());
   throw_if(check_alike(*job.shapes));
   if (!state.second) {
-    auto second = state.group->sibling("/sparse");
+    auto second = state.group->duplicate("/sparse");
     throw_if(second.error());
     state.second = second.value();
   }

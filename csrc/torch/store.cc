@@ -83,7 +83,7 @@ class TorchStore final : public Store {
 // The TCPStore under the prefixes, if there is one.
 c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
   // Not dynamic_intrusive_pointer_cast: where that fails it keeps the reference for good.
-  const auto whole = whole_store(store);
+  const auto whole = unprefixed_store(store);
   auto* const tcp = dynamic_cast<c10d::TCPStore*>(whole.get());
   return tcp ? c10::intrusive_ptr<c10d::TCPStore>::unsafe_reclaim_from_nonowning(tcp)
              : c10::intrusive_ptr<c10d::TCPStore>();
@@ -91,7 +91,7 @@ c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Stor
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> whole_store(const c10::intrusive_ptr<c10d::Store>& store) {
+c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
   return prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
 }
@@ -122,9 +122,9 @@ std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,
   return wrap_store(c10::make_intrusive<c10d::TCPStore>(host, options));
 }
 
-void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-             const std::vector<int>& members, const Error& why) {
-  (void)decline(*wrap_store(store), rank, members, why);  // without the store nobody waits
+void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                     const std::vector<int>& members, const Error& why) {
+  (void)publish_failure(*wrap_store(store), rank, members, why);  // without the store nobody waits
 }
 
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {

@@ -23,11 +23,11 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
 std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port, Milliseconds timeout);
 
 // What it is a part of, which all processes of the job can share: without prefixes.
-c10::intrusive_ptr<c10d::Store> whole_store(const c10::intrusive_ptr<c10d::Store>& store);
+c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store);
 
 // For a rank that cannot create a group: as in rendezvous/decline.h.
-void decline(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-             const std::vector<int>& members, const Error& why);
+void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                     const std::vector<int>& members, const Error& why);
 
 // The host that a TCPStore talks to, "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);

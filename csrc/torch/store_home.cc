@@ -59,7 +59,7 @@ class TcpStoreServer final : public StoreServer {
 }  // namespace
 
 // A store must not end in static destructors, and serves nobody in a forked child.
-std::shared_ptr<StoreServer> process_store_home() {
+std::shared_ptr<StoreServer> process_store_server() {
   struct Home {
     std::shared_ptr<StoreServer> home = std::make_shared<TcpStoreServer>();
   };

@@ -8,6 +8,6 @@
 namespace ringdist {
 
 // The process'. What it has offered stays for as long as the process does.
-std::shared_ptr<StoreServer> process_store_home();
+std::shared_ptr<StoreServer> process_store_server();
 
 }  // namespace ringdist

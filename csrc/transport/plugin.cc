@@ -48,7 +48,7 @@ Result<const UcxPlugin*> load(bool system_ucx) {
     return Error(ErrorKind::kSystem,
                  std::string("RINGDIST_UCX=system, but the system has no libucp.so.0: ") +
                      dlerror() + "; install libucx0 or use RINGDIST_UCX=wheel");
-  auto entry = symbol_beside(kLibrary, "ringdist_ucx_plugin");
+  auto entry = load_bundled_symbol(kLibrary, "ringdist_ucx_plugin");
   if (!entry.ok())
     return Error(ErrorKind::kSystem,
                  "cannot load UCX: " + entry.error().message() +

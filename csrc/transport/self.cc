@@ -7,16 +7,16 @@ namespace ringdist {
 void SelfTransport::enqueue(const OutgoingMessage& to, ConstBytes payload,
                             const std::byte* staged) {
   check(to.peer == self_, "the self transport was given another Context");
-  queue_.push_back({{to.header.begin(), to.header.end()}, payload, to.ticket, staged});
+  queue_.push_back({{to.header.begin(), to.header.end()}, payload, to.send_id, staged});
 }
 
 void SelfTransport::end(const QueuedMessage& parcel, const Error& error) {
   if (parcel.staged != nullptr) staging_.release(parcel.staged);
-  receiver_.end_send(parcel.ticket, error);
+  receiver_.end_send(parcel.send_id, error);
 }
 
-void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
-  enqueue({peer, header, ticket}, payload, nullptr);
+void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) {
+  enqueue({peer, header, send_id}, payload, nullptr);
 }
 
 void SelfTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {

@@ -19,22 +19,22 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return peer == self_; }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
   int event_fd() const override { return -1; }
   bool arm() override { return queue_.empty(); }
   void drop_peer(ContextId) override {}
-  void ask_delivery() override {}
-  bool delivered() const override { return true; }
+  void begin_flush() override {}
+  bool flushed() const override { return true; }
   void close() override;
 
  private:
   struct QueuedMessage {
     std::vector<std::byte> header;
     ConstBytes payload;
-    SendId ticket;
+    SendId send_id;
     const std::byte* staged = nullptr;  // a reservation's memory
   };
   void enqueue(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);

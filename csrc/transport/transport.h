@@ -43,10 +43,10 @@ class TransportDelegate {
   virtual bool takes_more() const { return true; }
   // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
   // send() or commit() returns, never after close() returned.
-  virtual void on_sent(SendId ticket, const Error& error) = 0;
+  virtual void on_sent(SendId send_id, const Error& error) = 0;
   // The same, of any send: nobody is told of one without a ticket.
-  void end_send(SendId ticket, const Error& error) {
-    if (ticket != kNoTicket) on_sent(ticket, error);
+  void end_send(SendId send_id, const Error& error) {
+    if (send_id != kNoSendId) on_sent(send_id, error);
   }
   // The connection to a peer broke. The engine decides whether that is a death: a process that left
   // in good order closes connections too.
@@ -56,7 +56,7 @@ class TransportDelegate {
 struct OutgoingMessage {
   ContextId peer;
   ConstBytes header;
-  SendId ticket = kNoTicket;
+  SendId send_id = kNoSendId;
 };
 
 class Transport {
@@ -78,14 +78,14 @@ class Transport {
 
   // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
   // copied.
-  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) = 0;
+  virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) = 0;
   // The memory of this send, if it has not ended, may change from here on: where its header still
   // arrives, it does with a payload that says so. The ticket comes home as ever, and keeps the
   // memory until then. Throws nothing.
-  virtual void withdraw(ContextId, SendId) {}
+  virtual void revoke_payload(ContextId, SendId) {}
 
   // send() of this would first copy it into memory as reserve() gives.
-  virtual bool stages(ConstBytes) const { return false; }
+  virtual bool would_copy(ConstBytes) const { return false; }
   // A span of the transport's own memory to write an outgoing message into, or nothing yet (try
   // again after the next progress()). commit() sends its first `used` bytes to all of `to`;
   // every reservation must be committed (an empty `to` gives it back).
@@ -108,8 +108,8 @@ class Transport {
   // A send that is done may still lie in the kernel, which drops it if this process ends with
   // something unread. So ask the peers to confirm what was sent to them until now; then progress()
   // until all who answer have.
-  virtual void ask_delivery() = 0;
-  virtual bool delivered() const = 0;
+  virtual void begin_flush() = 0;
+  virtual bool flushed() const = 0;
   // Completes every send with an Error. Never blocks on a dead peer.
   virtual void close() = 0;
 };

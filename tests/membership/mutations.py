@@ -63,8 +63,9 @@ MUTATIONS = (
     Mutation(
         "a proposer does not read before it writes",
         CONSENSUS + "agreement.cc",
-        "acceptor_.accepted(), host_.freeze());\n",
-        "acceptor_.accepted(), host_.freeze());\n  if (seen_.round > 1) return propose(now);\n",
+        "acceptor_.accepted(), delegate_.stop_and_report());\n",
+        "acceptor_.accepted(), delegate_.stop_and_report());\n"
+        "  if (seen_.round > 1) return propose(now);\n",
     ),
     Mutation(
         "a proposer writes its own value, not what it read",
@@ -83,7 +84,7 @@ MUTATIONS = (
     Mutation(
         "who is near is not told before a decision is installed",
         CONSENSUS + "generations.cc",
-        "      near_have_it &= host_.send_near(process, addressed(rank, message));\n",
+        "      near_have_it &= delegate_.send_near(process, addressed(rank, message));\n",
         "      near_have_it = near_have_it && (!decided.mine || (send(rank, message), true));\n",
     ),
     Mutation(
@@ -96,12 +97,12 @@ MUTATIONS = (
         "newcomers are forgotten",
         CONSENSUS + "compose.cc",
         "    if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;\n",
-        "    if (out.rank_of(process) >= 0 || out.stay > 2) continue;\n",
+        "    if (out.rank_of(process) >= 0 || out.survivor_count > 2) continue;\n",
     ),
     Mutation(
         "who has not found the others is taken to know them",
         CONSENSUS + "compose.cc",
-        "    out.anew |= !standing->second.formed;\n",
+        "    out.needs_rendezvous |= !standing->second.formed;\n",
         "",
     ),
     Mutation(

@@ -17,7 +17,7 @@ HostMailboxes::Pieces MailboxLink::Row::cut(size_t most) {
   return out;
 }
 
-Error MailboxLink::begin() { return boxes_.use(stream_); }
+Error MailboxLink::begin() { return mailboxes_.use(stream_); }
 
 Error MailboxLink::send(int peer, const DeviceBytes& message, Stream) {
   sends_[peer].add({message.data, message.size});
@@ -35,9 +35,9 @@ Error MailboxLink::receive(int peer, const DeviceBytes& message, Stream) {
 Error MailboxLink::move(Stream takes) {
   while (!sends_.empty() || !receives_.empty()) {
     for (auto& [peer, row] : sends_)
-      if (Error error = boxes_.leave(peer, row.cut(boxes_.most()), stream_)) return error;
+      if (Error error = mailboxes_.leave(peer, row.cut(mailboxes_.most()), stream_)) return error;
     for (auto& [peer, row] : receives_)
-      if (Error error = boxes_.take(peer, row.cut(boxes_.most()), takes)) return error;
+      if (Error error = mailboxes_.take(peer, row.cut(mailboxes_.most()), takes)) return error;
     for (Rows* rows : {&sends_, &receives_})
       std::erase_if(*rows, [](const auto& one) { return one.second.empty(); });
   }
@@ -45,12 +45,12 @@ Error MailboxLink::move(Stream takes) {
 }
 
 Error MailboxLink::end() {
-  const auto takes = boxes_.fork(stream_);
+  const auto takes = mailboxes_.fork(stream_);
   if (!takes.ok()) return takes.error();
   const Error error = move(takes.value());
-  const Error joined = boxes_.join(stream_);  // also of a part: its memory is in use until then
+  const Error joined = mailboxes_.join(stream_);  // also of a part: its memory is in use until then
   if (error || joined) return error ? error : joined;
-  return boxes_.used(stream_);
+  return mailboxes_.used(stream_);
 }
 
 }  // namespace ringdist::gpu

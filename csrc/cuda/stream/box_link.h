@@ -11,7 +11,7 @@ namespace ringdist::gpu {
 
 class MailboxLink final : public DeviceLink {
  public:
-  MailboxLink(HostMailboxes& boxes, Stream stream) : boxes_(boxes), stream_(stream) {}
+  MailboxLink(HostMailboxes& mailboxes, Stream stream) : mailboxes_(mailboxes), stream_(stream) {}
 
   Error begin() override;
   Error send(int peer, const DeviceBytes& message, Stream stream) override;
@@ -34,7 +34,7 @@ class MailboxLink final : public DeviceLink {
 
   Error move(Stream takes);
 
-  HostMailboxes& boxes_;
+  HostMailboxes& mailboxes_;
   const Stream stream_;
   Rows sends_, receives_;
 };

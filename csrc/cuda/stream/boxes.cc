@@ -43,8 +43,8 @@ Result<std::shared_ptr<HostMailboxes>> HostMailboxes::make(CudaApi& cuda, Runner
   const auto none = std::shared_ptr<HostMailboxes>();
   const int size = group.size();
   if (!fit(size)) return none;
-  const size_t boxes = slot_of(size) * kSlots * static_cast<size_t>(size - 1);
-  auto memory = group.share(words_of(size) + boxes, deadline);
+  const size_t mailboxes = slot_of(size) * kSlots * static_cast<size_t>(size - 1);
+  auto memory = group.share(words_of(size) + mailboxes, deadline);
   if (!memory.ok()) return memory.error();
   if (!memory.value()) return none;
   std::shared_ptr<HostMailboxes> out(new HostMailboxes(cuda, group, std::move(memory.value())));
@@ -178,7 +178,7 @@ void HostMailboxes::abort() {
     std::lock_guard lock(mutex_);
     std::atomic_ref(*ended_word(rank_)).store(1);
   }
-  poke();
+  reassert_abort();
 }
 
 bool HostMailboxes::has_ended(int owner) const {
@@ -191,7 +191,7 @@ bool HostMailboxes::ended() const {
   return false;
 }
 
-void HostMailboxes::poke() {
+void HostMailboxes::reassert_abort() {
   std::lock_guard lock(mutex_);
   if (!has_ended(rank_)) return;
   for (int peer = 0; peer < size_; ++peer) {

@@ -19,7 +19,7 @@
 
 namespace ringdist::gpu {
 
-// One thread at a time but for abort() and poke().
+// One thread at a time but for abort() and reassert_abort().
 class HostMailboxes {
  public:
   // So many ranks may have them.
@@ -50,7 +50,7 @@ class HostMailboxes {
   // Nothing waits for another rank from now on, nor is anything left or taken. Any thread.
   void abort();
   // After abort(), again and again: another rank may not know of it yet, and go on writing.
-  void poke();
+  void reassert_abort();
   // Any rank has aborted: what is taken since may be anything. Any thread.
   bool ended() const;
 

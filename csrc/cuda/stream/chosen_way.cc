@@ -11,9 +11,13 @@ namespace ringdist::gpu {
 
 PathSelector::PathSelector(CudaApi& cuda, RunnerDelegate& group, NcclInfo nccl, PathFactories ways,
                            Wanted wanted)
-    : cuda_(cuda), group_(group), nccl_(std::move(nccl)), ways_(std::move(ways)), wanted_(wanted) {}
+    : cuda_(cuda),
+      group_(group),
+      nccl_(std::move(nccl)),
+      paths_(std::move(ways)),
+      wanted_(wanted) {}
 
-std::shared_ptr<DevicePath> PathSelector::way_of(const OpSpec& request) const {
+std::shared_ptr<DevicePath> PathSelector::path_of(const OpSpec& request) const {
   std::lock_guard lock(mutex_);
   const auto it = chosen_.find(key_of(request));
   return it == chosen_.end() ? nullptr : it->second;
@@ -31,7 +35,7 @@ void PathSelector::use(int peer, bool nccl) {
   {
     std::lock_guard lock(mutex_);
     std::shared_ptr<DevicePath>& made = made_[nccl];
-    if (!made) made = (nccl ? ways_.nccl : ways_.host)(group_);
+    if (!made) made = (nccl ? paths_.nccl : paths_.host)(group_);
     chosen_[peer] = made;
     if (!aborted_) return;
     way = made;
@@ -48,7 +52,7 @@ Result<bool> PathSelector::agree_on_nccl(int device, const std::vector<int>& ran
   std::vector<DeviceCapabilities> offers(all.value().size());
   for (size_t i = 0; i < offers.size(); ++i)
     std::memcpy(&offers[i], all.value()[i].data(), sizeof(DeviceCapabilities));
-  const std::string obstacle = obstacle_to_nccl(ranks, offers);
+  const std::string obstacle = why_not_nccl(ranks, offers);
   if (wanted_ == Wanted::kNccl && !obstacle.empty())
     return Error(ErrorKind::kNotSupported, "ringdist: NCCL is asked for, but " + obstacle);
   if (group_.rank() == ranks[0] && wanted_ == Wanted::kAny && !obstacle.empty())
@@ -76,9 +80,9 @@ Error PathSelector::prepare(const DeviceStream& place, const OpSpec& request, Ti
   if (request.endpoint && request.endpoint->peer == Envelope::kAnySource)
     return Error(ErrorKind::kNotSupported,
                  "ringdist: recv: a source must be named for tensors on devices");
-  if (!way_of(request))
+  if (!path_of(request))
     if (Error error = choose(place.device, key_of(request), deadline)) return error;
-  return way_of(request)->prepare(place, request, deadline);
+  return path_of(request)->prepare(place, request, deadline);
 }
 
 // The other group chooses, too, by NCCL from what was split off.
@@ -93,14 +97,14 @@ Result<MakeDevicePath> PathSelector::split(const std::vector<int>& ranks, TimePo
   auto split = by_nccl->split(ranks, deadline);
   if (!split.ok() || !split.value()) return split;
   return MakeDevicePath([&cuda = cuda_, nccl = nccl_,
-                         ways = PathFactories{split.value(), ways_.host},
+                         ways = PathFactories{split.value(), paths_.host},
                          wanted = wanted_](RunnerDelegate& group) {
     return std::make_shared<PathSelector>(cuda, group, nccl, ways, wanted);
   });
 }
 
 Error PathSelector::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
-  const auto way = way_of(op.request);
+  const auto way = path_of(op.request);
   ringdist::check(way != nullptr, "an op that was not prepared");
   return way->enqueue(op, stream, held);
 }
@@ -112,7 +116,7 @@ Error PathSelector::check() {
 }
 
 Error PathSelector::captured(const OpSpec& request) const {
-  const auto way = way_of(request);
+  const auto way = path_of(request);
   ringdist::check(way != nullptr, "an op that was not prepared");
   return way->captured(request);
 }

@@ -40,14 +40,14 @@ class PathSelector final : public DevicePath {
   int key_of(const OpSpec& request) const;  // in chosen_
   Error choose(int device, int peer, TimePoint deadline);
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
-  std::shared_ptr<DevicePath> way_of(const OpSpec& request) const;
+  std::shared_ptr<DevicePath> path_of(const OpSpec& request) const;
   std::vector<std::shared_ptr<DevicePath>> made() const;
   void use(int peer, bool nccl);
 
   CudaApi& cuda_;
   RunnerDelegate& group_;
   const NcclInfo nccl_;
-  const PathFactories ways_;
+  const PathFactories paths_;
   const Wanted wanted_;
   mutable std::mutex mutex_;  // a leaf
   std::map<bool, std::shared_ptr<DevicePath>> made_

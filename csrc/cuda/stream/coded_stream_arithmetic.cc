@@ -50,7 +50,7 @@ class CompressedStreamArith final : public StreamArithmetic {
   // What is owed, and whether it is paid with this op.
   ResidualPointers owed(const CodecMapPiece& piece) const {
     if (piece.part->residual == nullptr) return {};
-    return {piece.owed(), piece.will_owe(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
+    return {piece.owed(), piece.next_residual(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
   }
 
   // fp32 values that lie in one piece where they are, else null.
@@ -120,7 +120,7 @@ DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind mar
   DeviceBytes out;
   for (const CodecMapPiece& piece : pieces) {
     const size_t room = bytes_of(piece, mark);
-    const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+    const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
     if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
     out.size += room;
   }
@@ -196,7 +196,7 @@ Error CompressedStreamArith::write(const Range& range, const float* values) {
 
 void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind mark, const float* in,
                                    ResidualPointers owed, std::byte* out, LaunchBatch& to) const {
-  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
   if (coding)
     to.encode(*coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
   else
@@ -205,7 +205,7 @@ void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind mark, co
 
 void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in,
                                    bool accumulate, float* out, LaunchBatch& to) const {
-  const auto coding = coding_of(codec_of(mark, piece.part->codecs), dtype_);
+  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
   if (coding)
     to.decode(*coding, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
                         piece.count, malformed_});
@@ -364,7 +364,7 @@ Error CompressedStreamArith::keep_losses(int step, const float* sum, const float
 
 }  // namespace
 
-std::unique_ptr<StreamArithmetic> coded_stream_arithmetic(StreamOp& op, int* malformed) {
+std::unique_ptr<StreamArithmetic> compressed_stream_arithmetic(StreamOp& op, int* malformed) {
   return std::make_unique<CompressedStreamArith>(op, malformed);
 }
 

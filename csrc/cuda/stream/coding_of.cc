@@ -41,7 +41,7 @@ std::optional<Code> code_of(uint8_t wire_id, int parameter) {
 
 }  // namespace
 
-std::optional<KernelCodec> coding_of(const Codec& codec, DType dtype) {
+std::optional<KernelCodec> kernel_codec_of(const Codec& codec, DType dtype) {
   constexpr uint16_t kOwn = (1 << 12) - 1;
   const uint16_t parameters = codec.wire_parameters();
   const auto code = code_of(codec.wire_id(), parameters & kOwn);

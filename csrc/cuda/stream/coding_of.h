@@ -9,6 +9,6 @@
 namespace ringdist::gpu {
 
 // None for `none`, which needs none. `dtype`: the op's.
-std::optional<KernelCodec> coding_of(const Codec& codec, DType dtype = DType::kFloat32);
+std::optional<KernelCodec> kernel_codec_of(const Codec& codec, DType dtype = DType::kFloat32);
 
 }  // namespace ringdist::gpu

@@ -57,37 +57,38 @@ HostPath::HostPath(CudaApi& cuda, RunnerDelegate& group)
       group_(group),
       schedules_(cuda, group.rank(), group.size()) {}
 
-std::shared_ptr<HostMailboxes> HostPath::boxes() const {
+std::shared_ptr<HostMailboxes> HostPath::mailboxes() const {
   std::lock_guard lock(mutex_);
-  return boxes_;
+  return mailboxes_;
 }
 
-Error HostPath::make_boxes(TimePoint deadline) {
+Error HostPath::make_mailboxes(TimePoint deadline) {
   if (std::exchange(asked_, true)) return {};
   auto made = HostMailboxes::make(staging_.cuda, group_, deadline);
   if (!made.ok()) return made.error();
   std::lock_guard lock(mutex_);
-  boxes_ = std::move(made.value());
-  if (boxes_ && aborted_) boxes_->abort();
+  mailboxes_ = std::move(made.value());
+  if (mailboxes_ && aborted_) mailboxes_->abort();
   return {};
 }
 
 // Of several devices of a group the first has its way. It is for speed only: no matter if it fails.
-void HostPath::stay_near(int device) {
+void HostPath::set_affinity_near(int device) {
   if (std::exchange(near_, true)) return;
   if (const auto address = staging_.cuda.address(device); address.ok())
-    group_.stay_near(address.value());
+    group_.set_affinity_near(address.value());
 }
 
 Error HostPath::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
-  stay_near(place.device);
-  if (suits_boxes(request, staging_.size))
-    if (Error error = make_boxes(deadline)) return error;
+  set_affinity_near(place.device);
+  if (suits_mailboxes(request, staging_.size))
+    if (Error error = make_mailboxes(deadline)) return error;
   return request.blocks ? schedules_.prepare(request) : Error();
 }
 
 Error HostPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
-  if (suits_boxes(op.request, staging_.size) && boxes()) return enqueue_by_boxes(op, stream, held);
+  if (suits_mailboxes(op.request, staging_.size) && mailboxes())
+    return enqueue_by_mailboxes(op, stream, held);
   if (!op.request.blocks) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);
@@ -98,11 +99,11 @@ Error HostPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
 void HostPath::abort() {
   std::lock_guard lock(mutex_);
   aborted_ = true;
-  if (boxes_) boxes_->abort();
+  if (mailboxes_) mailboxes_->abort();
 }
 
-Error HostPath::enqueue_by_boxes(const DeviceOp& op, Stream stream, KeptAlive& held) {
-  const auto all = boxes();
+Error HostPath::enqueue_by_mailboxes(const DeviceOp& op, Stream stream, KeptAlive& held) {
+  const auto all = mailboxes();
   held.push_back(all);
   const auto comparison = staging_.exchange();
   if (!comparison.ok()) return comparison.error();
@@ -152,8 +153,8 @@ Result<std::byte*> HostPath::pinned_for(const Buffer& values, Buffer& out, KeptA
 }
 
 Error HostPath::check() {
-  if (const auto all = boxes(); all && all->ended()) {
-    all->poke();
+  if (const auto all = mailboxes(); all && all->ended()) {
+    all->reassert_abort();
     return Error(ErrorKind::kAborted,
                  "ringdist: a rank ended the group while bytes were under way");
   }

@@ -29,10 +29,10 @@ class HostPath final : public DevicePath {
 
  private:
   // None until the first op that suits them is prepared, and where there are none.
-  std::shared_ptr<HostMailboxes> boxes() const;
-  Error make_boxes(TimePoint deadline);
-  void stay_near(int device);
-  Error enqueue_by_boxes(const DeviceOp& op, Stream stream, KeptAlive& held);
+  std::shared_ptr<HostMailboxes> mailboxes() const;
+  Error make_mailboxes(TimePoint deadline);
+  void set_affinity_near(int device);
+  Error enqueue_by_mailboxes(const DeviceOp& op, Stream stream, KeptAlive& held);
   Error enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held);
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, KeptAlive& held);
 
@@ -42,7 +42,7 @@ class HostPath final : public DevicePath {
   bool near_ = false;         // the host's side has been told where the device is
   bool asked_ = false;        // for boxes
   mutable std::mutex mutex_;  // a leaf
-  std::shared_ptr<HostMailboxes> boxes_ RINGDIST_GUARDED_BY(mutex_);
+  std::shared_ptr<HostMailboxes> mailboxes_ RINGDIST_GUARDED_BY(mutex_);
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

@@ -32,8 +32,8 @@ DeviceCapabilities DeviceCapabilities::of(const std::array<uint8_t, 16>& device,
   return out;
 }
 
-std::string obstacle_to_nccl(const std::vector<int>& ranks,
-                             const std::vector<DeviceCapabilities>& offers) {
+std::string why_not_nccl(const std::vector<int>& ranks,
+                         const std::vector<DeviceCapabilities>& offers) {
   for (size_t i = 0; i < offers.size(); ++i)
     if (offers[i].nccl_version == 0)
       return rank_text(ranks[i]) + " has no NCCL (" + offers[i].problem.data() + ")";

@@ -34,7 +34,7 @@ struct DeviceCapabilities {
 
 // Why these ranks, which offer that, cannot go by NCCL; "" if they can: each has NCCL and a device
 // of its own, or may share it. All come to the same.
-std::string obstacle_to_nccl(const std::vector<int>& ranks,
-                             const std::vector<DeviceCapabilities>& offers);
+std::string why_not_nccl(const std::vector<int>& ranks,
+                         const std::vector<DeviceCapabilities>& offers);
 
 }  // namespace ringdist::gpu

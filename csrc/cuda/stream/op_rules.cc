@@ -14,7 +14,7 @@ namespace {
 
 // The length in front of what `lossless` sends has 32 bits; on the CPU a segment has its own.
 Error too_long(const Codec& codec, int64_t count, DType dtype) {
-  const auto coding = coding_of(codec, dtype);
+  const auto coding = kernel_codec_of(codec, dtype);
   if (!coding || coding->code != Code::kLossless ||
       codec.max_bytes(count, dtype) <= std::numeric_limits<uint32_t>::max())
     return {};
@@ -45,13 +45,13 @@ bool is_nccls_own(const OpSpec& request, bool has_fp8) {
   }
 }
 
-bool suits_boxes(const OpSpec& request, int size) {
+bool suits_mailboxes(const OpSpec& request, int size) {
   if (request.endpoint) return false;
   if (request.blocks) return true;
   // Ranks do not know each other's parts of an alltoall.
   const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
   const size_t bytes = static_cast<size_t>(request.count) * dtype_size(request.dtype);
-  return !parts && bytes >= kLeastByBoxes && !schedule_refusal(request, size);
+  return !parts && bytes >= kLeastByMailboxes && !schedule_refusal(request, size);
 }
 
 Error schedule_refusal(const OpSpec& request, int size) {
@@ -68,9 +68,9 @@ Error schedule_refusal(const OpSpec& request, int size) {
 }
 
 const Algorithm& stream_algorithm(Collective kind, const Algorithm* planned) {
-  if (planned != nullptr && !planned->by_hosts) return *planned;
+  if (planned != nullptr && !planned->hierarchical) return *planned;
   const auto fits = [&](const Algorithm& one) {
-    return one.supports(kind) && one.rank_ordered && one.serves_codecs && !one.by_hosts &&
+    return one.supports(kind) && one.rank_ordered && one.serves_codecs && !one.hierarchical &&
            !one.only_for_few;
   };
   const auto found = std::ranges::find_if(algorithms(), fits);

@@ -11,7 +11,7 @@
 namespace ringdist::gpu {
 
 // Below, a turn of the host's memory is dearer than what its threads do.
-inline constexpr size_t kLeastByBoxes = size_t{256} << 10;  // bytes
+inline constexpr size_t kLeastByMailboxes = size_t{256} << 10;  // bytes
 
 // NCCL reduces so, where the op reduces at all. `has_fp8`: NcclApi's.
 bool nccl_reduces(const OpSpec& request, bool has_fp8);
@@ -19,7 +19,7 @@ bool nccl_reduces(const OpSpec& request, bool has_fp8);
 bool is_nccls_own(const OpSpec& request, bool has_fp8);
 
 // By way of the host: ranks leave it in each other's boxes, where the group has them (boxes.h).
-bool suits_boxes(const OpSpec& request, int size);
+bool suits_mailboxes(const OpSpec& request, int size);
 
 // Why no schedule on a stream does it: kNotSupported, more ranks than a launch takes sources,
 // 4 GiB by `lossless`.

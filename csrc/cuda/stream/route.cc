@@ -31,7 +31,7 @@ std::string obstacle_of(const DevicePathQuery& question, const NcclInfo& nccl) {
       ranks.push_back(question.hosts[host][i]);
       offers.push_back(offer);
     }
-  return obstacle_to_nccl(ranks, offers);
+  return why_not_nccl(ranks, offers);
 }
 
 std::string algorithm_text(const DevicePathQuery& question) {
@@ -69,7 +69,7 @@ std::string why_plain(const DevicePathQuery& question) {
   if (question.hosts.size() > 1) return "ranks are on several hosts";
   if (!HostMailboxes::fit(size)) return "they are too many ranks for memory that all of them see";
   if (const Error error = schedule_refusal(question.request, size)) return error.message();
-  return "it is of less than " + std::to_string(kLeastByBoxes >> 10) + " KiB";
+  return "it is of less than " + std::to_string(kLeastByMailboxes >> 10) + " KiB";
 }
 
 Error describe_by_host(const DevicePathQuery& question, DevicePathChoice& out) {
@@ -77,7 +77,7 @@ Error describe_by_host(const DevicePathQuery& question, DevicePathChoice& out) {
   const int size = size_of(question);
   if (request.blocks)
     if (Error error = schedule_refusal(request, size)) return error;
-  if (suits_boxes(request, size) && question.hosts.size() == 1 && HostMailboxes::fit(size)) {
+  if (suits_mailboxes(request, size) && question.hosts.size() == 1 && HostMailboxes::fit(size)) {
     out.how = algorithm_text(question) + ", whose copies go by pinned memory that all ranks map";
     out.because = request.blocks ? "it is compressed, and all ranks are on one host"
                                  : "it is large, and all ranks are on one host";
@@ -95,7 +95,7 @@ Error describe_by_host(const DevicePathQuery& question, DevicePathChoice& out) {
 
 }  // namespace
 
-Result<DevicePathChoice> route_of(const DevicePathQuery& question, const NcclInfo& nccl) {
+Result<DevicePathChoice> explain_path(const DevicePathQuery& question, const NcclInfo& nccl) {
   DevicePathChoice out;
   const std::string obstacle = obstacle_of(question, nccl);
   if (question.path == "nccl" && !obstacle.empty())

@@ -9,6 +9,6 @@ namespace ringdist::gpu {
 
 // `nccl`: what each rank has. Error (kNotSupported): NCCL is wanted, and a rank cannot; a codec
 // without kernels.
-Result<DevicePathChoice> route_of(const DevicePathQuery& question, const NcclInfo& nccl);
+Result<DevicePathChoice> explain_path(const DevicePathQuery& question, const NcclInfo& nccl);
 
 }  // namespace ringdist::gpu

@@ -38,7 +38,7 @@ Error StagedExchange::start_one(Added one) try {
       one.make(), [self = shared_from_this(), verdict = std::move(one.verdict)](
                       const Error& error) { self->ended(error || !verdict ? error : verdict()); });
 } catch (...) {
-  return thrown_error();
+  return current_exception_error();
 }
 
 void StagedExchange::ended(const Error& error) {

@@ -31,6 +31,6 @@ class StreamArithmetic {
 std::unique_ptr<StreamArithmetic> plain_stream_arithmetic(StreamOp& op);
 // Of an op with a block map, all of whose codecs have kernels. `malformed`, pinned: set to 1 by
 // bytes that no encoder writes.
-std::unique_ptr<StreamArithmetic> coded_stream_arithmetic(StreamOp& op, int* malformed);
+std::unique_ptr<StreamArithmetic> compressed_stream_arithmetic(StreamOp& op, int* malformed);
 
 }  // namespace ringdist::gpu

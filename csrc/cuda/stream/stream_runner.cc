@@ -30,16 +30,16 @@ class StreamWork final : public DeviceWork {
 
 StreamRunner::StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch,
                            std::shared_ptr<DevicePath> way)
-    : cuda_(cuda), watch_(std::move(watch)), way_(std::move(way)), pid_(getpid()) {}
+    : cuda_(cuda), watch_(std::move(watch)), path_(std::move(way)), pid_(getpid()) {}
 
 StreamRunner::~StreamRunner() {
   if (getpid() != pid_) {  // neither threads nor the device are there: nothing may end
     new std::shared_ptr<EventWatcher>(watch_);
-    new std::shared_ptr<DevicePath>(way_);
+    new std::shared_ptr<DevicePath>(path_);
     new std::map<Key, OpStream>(std::move(lanes_));
     return;
   }
-  way_->end();
+  path_->end();
   for (const auto& [key, lane] : lanes_) cuda_.free_stream(lane.stream);
 }
 
@@ -76,14 +76,14 @@ Error StreamRunner::prepare(const DeviceStream& place, const OpSpec& request, Ti
                  "ringdist: the first operation of a group on a device, and the first send or "
                  "receive between two ranks, cannot be captured into a CUDA graph, as they wait "
                  "for the other ranks; call one before the capture");
-  if (Error error = way_->prepare(place, request, deadline)) return error;
+  if (Error error = path_->prepare(place, request, deadline)) return error;
   if (captured.value())
-    if (Error error = way_->captured(request)) return error;
+    if (Error error = path_->captured(request)) return error;
   return make_lane(key);
 }
 
 Result<MakeDeviceRunner> StreamRunner::split(const std::vector<int>& ranks, TimePoint deadline) {
-  auto way = way_->split(ranks, deadline);
+  auto way = path_->split(ranks, deadline);
   if (!way.ok()) return way.error();
   if (!way.value()) return MakeDeviceRunner();
   return MakeDeviceRunner([&cuda = cuda_, watch = watch_,
@@ -99,7 +99,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
   if (!made.ok()) return made.error();
   if (Error error = cuda_.record(lane.ready.get(), op.place.stream)) return error;
   if (Error error = cuda_.wait(lane.stream, lane.ready.get())) return error;
-  const Error error = way_->enqueue(op, lane.stream, watched.held);
+  const Error error = path_->enqueue(op, lane.stream, watched.held);
   // Also of what went there before an Error: its memory is in use until then.
   if (Error unrecorded = cuda_.record(made.value().get(), lane.stream))
     return error ? error : unrecorded;
@@ -124,7 +124,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
     if (work.ok()) ended({});
     return work;
   }
-  watched.check = [way = way_] { return way->check(); };
+  watched.check = [way = path_] { return way->check(); };
   if (work.ok()) watched.ended = std::move(ended);
   watched.held.push_back(std::move(op.keep_alive));
   if (watched.event) watch_->add(std::move(watched));

@@ -30,7 +30,7 @@ class StreamRunner final : public DeviceRunner {
   Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
   Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
-  void abort() override { way_->abort(); }
+  void abort() override { path_->abort(); }
 
  private:
   // Of a device: for collectives (kNoPeer), for sends to a peer, or for receives from it, which
@@ -54,7 +54,7 @@ class StreamRunner final : public DeviceRunner {
 
   CudaApi& cuda_;
   const std::shared_ptr<EventWatcher> watch_;
-  const std::shared_ptr<DevicePath> way_;
+  const std::shared_ptr<DevicePath> path_;
   const pid_t pid_;
   std::map<Key, OpStream> lanes_;
 };

@@ -45,7 +45,7 @@ Error StreamSchedules::check() const {
 Shape StreamSchedules::shape_of(const OpSpec& request) const {
   Shape shape{rank_, size_, request.root, request.count, request.input_parts, request.output_parts};
   if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = coded_shards(*request.blocks, size_);
+    shape.shards = compressed_shards(*request.blocks, size_);
   return shape;
 }
 
@@ -56,7 +56,7 @@ const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
     return make_stream_schedule(algorithm, request.kind, shape_of(request));
   };
   if (!request.input_parts.empty() || !request.output_parts.empty()) return last_ = make();
-  const Key key{&algorithm, request.kind, request.count, request.root, op.plan.coding_hash};
+  const Key key{&algorithm, request.kind, request.count, request.root, op.plan.compression_hash};
   if (const auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMostKept) schedules_.clear();
   return schedules_[key] = make();
@@ -70,7 +70,8 @@ Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, DeviceLink& li
     return gpu::enqueue(schedule, on_stream, *plain_stream_arithmetic(on_stream), link);
   const auto word = malformed();
   held.push_back(word);  // kernels write there
-  return gpu::enqueue(schedule, on_stream, *coded_stream_arithmetic(on_stream, word.get()), link);
+  return gpu::enqueue(schedule, on_stream, *compressed_stream_arithmetic(on_stream, word.get()),
+                      link);
 }
 
 }  // namespace ringdist::gpu

@@ -28,13 +28,14 @@ class FailureNotifier {
   }
   // Now they can.
   void tell(uint64_t op) { op_ = op; }
-  bool settled() const { return !op_ && !owner_due_; }
+  bool done() const { return !op_ && !owner_due_; }
 
-  // Does what is still due. `word` makes, of an op, the Notice of it; `host` is a GroupDelegate.
+  // Does what is still due. `word` makes, of an op, the Notice of it; `delegate` is a
+  // GroupDelegate.
   template <typename Host, typename Word>
-  void settle(Host& host, const Error& cause, const Word& word) {
+  void notify_pending(Host& delegate, const Error& cause, const Word& word) {
     try {
-      if (op_) host.flood(word(*op_));
+      if (op_) delegate.flood(word(*op_));
       op_.reset();
       if (owner_due_) owner_(cause);
       owner_due_ = false;

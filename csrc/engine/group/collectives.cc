@@ -10,13 +10,13 @@ namespace ringdist {
 void Collectives::called(const Op& op) {
   check(op.number == last_called_ + 1, "an op out of the order of the calls");
   last_called_ = op.number;
-  if (op.request.hands_over) handing_over_.insert(op.number);
+  if (op.request.output_staged) undelivered_outputs_.insert(op.number);
 }
 
 bool Collectives::held_up(uint64_t barrier) const {
   return (!runs_.empty() && runs_.begin()->first < barrier) ||
          (!on_device_.empty() && on_device_.begin()->first < barrier) ||
-         (!handing_over_.empty() && *handing_over_.begin() < barrier);
+         (!undelivered_outputs_.empty() && *undelivered_outputs_.begin() < barrier);
 }
 
 std::optional<uint64_t> Collectives::first_unfinished() const {
@@ -53,23 +53,23 @@ bool Collectives::ends_at_once(const Op& op) {
 std::vector<UnexpectedMessage> Collectives::start(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
-  OpExecution& run = *(runs_[number] = make_run(port_, std::move(op), number));
+  OpExecution& run = *(runs_[number] = make_execution(delegate_, std::move(op), number));
   run.start();
-  return parked_.take(number);
+  return unexpected_.take(number);
 }
 
 std::vector<UnexpectedMessage> Collectives::start_on_device(std::shared_ptr<Op> op) {
   const uint64_t number = op->number;
   last_started_ = std::max(last_started_, number);
   on_device_.emplace(number, std::move(op));
-  return parked_.take(number);
+  return unexpected_.take(number);
 }
 
-bool Collectives::park(const MessageHeader& header, const Payload& payload) {
+bool Collectives::store_unexpected(const MessageHeader& header, const Payload& payload) {
   const bool waits = std::ranges::any_of(
       barriers_, [&](const auto& barrier) { return barrier->number == header.op; });
   if (header.op <= last_called_ && !waits) return false;
-  parked_.park(header.op, header, payload);
+  unexpected_.push(header.op, header, payload);
   return true;
 }
 
@@ -80,8 +80,8 @@ void Collectives::finished(const OpExecution& run) {
 }
 
 void Collectives::stop(const OpVisitor& tell) {
-  parked_.clear();
-  end_runs(runs_, tell, retire_);
+  unexpected_.clear();
+  end_executions(runs_, tell, retire_);
   for (; !on_device_.empty(); on_device_.erase(on_device_.begin()))
     tell(on_device_.begin()->second, nullptr);
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
@@ -121,9 +121,9 @@ std::string Collectives::dump() const {
   return out;
 }
 
-std::string Collectives::dump_parked() const {
+std::string Collectives::dump_unexpected() const {
   std::string out;
-  parked_.for_each([&](uint64_t number, size_t count) {
+  unexpected_.for_each([&](uint64_t number, size_t count) {
     out += "\n   parked for op #" + std::to_string(number) + ": " + std::to_string(count) +
            " messages";
   });

@@ -27,11 +27,11 @@ class Collectives {
   using Runs = std::pmr::map<uint64_t, OpExecutionPtr>;
   using OnDevice = std::map<uint64_t, std::shared_ptr<Op>>;
 
-  Collectives(ExecutionDelegate& port, RetireExecution retire)
-      : port_(port),
+  Collectives(ExecutionDelegate& delegate, RetireExecution retire)
+      : delegate_(delegate),
         retire_(std::move(retire)),
-        runs_(&port.lane.memory),
-        parked_(port.lane.scratch) {}
+        runs_(&delegate.progress.memory),
+        unexpected_(delegate.progress.scratch) {}
 
   void called(const Op& op);
   // True for a barrier that has to wait: it is kept until take_barrier(). One on a device waits
@@ -48,11 +48,11 @@ class Collectives {
   // The next barrier, if it may begin now.
   std::shared_ptr<Op> take_barrier();
   // Of an op that has ended: its caller has the results.
-  void handed_over(uint64_t number) { handing_over_.erase(number); }
+  void output_delivered(uint64_t number) { undelivered_outputs_.erase(number); }
   void finished(const OpExecution& run);
 
   // True if it is of an op that has not begun: it is kept.
-  bool park(const MessageHeader& header, const Payload& payload);
+  bool store_unexpected(const MessageHeader& header, const Payload& payload);
 
   // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
   void stop(const OpVisitor& tell);
@@ -77,20 +77,20 @@ class Collectives {
   const OnDevice& on_device() const { return on_device_; }
   const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }  // that wait
   std::string dump() const;
-  std::string dump_parked() const;
+  std::string dump_unexpected() const;
 
  private:
   bool held_up(uint64_t barrier) const;
   // Of those that were called.
   std::optional<uint64_t> first_unfinished() const;
 
-  ExecutionDelegate& port_;
+  ExecutionDelegate& delegate_;
   const RetireExecution retire_;
   Runs runs_;  // the first is the oldest
   OnDevice on_device_;
   std::deque<std::shared_ptr<Op>> barriers_;
-  std::set<uint64_t> handing_over_;  // ops of which handed_over() has not told yet
-  UnexpectedQueue<uint64_t> parked_;
+  std::set<uint64_t> undelivered_outputs_;  // ops of which output_delivered() has not told yet
+  UnexpectedQueue<uint64_t> unexpected_;
   uint64_t last_called_ = 0;
   uint64_t last_started_ = 0;
 };

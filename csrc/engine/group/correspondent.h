@@ -26,10 +26,10 @@ class GroupServiceDelegate {
   // "rank 3 (pid 123 on host x)"
   virtual std::string who(int rank) const = 0;
   // To another rank. Until the group ends; what comes later is dropped.
-  virtual void send_letter(int rank, std::vector<std::byte> letter) = 0;
+  virtual void send_service_message(int rank, std::vector<std::byte> letter) = 0;
   // Whether something of it needs all members, as an op does: then the group fails when one is
   // lost or has left, maybe at once, and a lane does not sleep long. At first nothing does.
-  virtual void await_letters(bool awaits) = 0;
+  virtual void set_needs_all_members(bool awaits) = 0;
   // Ends the group, on all ranks.
   virtual void fail(const Error& cause) = 0;
 };
@@ -41,8 +41,8 @@ class GroupService {
   // The members are known. `post` lives until end().
   virtual void begin(GroupServiceDelegate& post) = 0;
   // What it throws, or an Error, ends the group on all ranks.
-  virtual Error on_letter(int rank, ConstBytes letter) = 0;
-  // Every few tens of milliseconds, while letters are awaited. As of on_letter().
+  virtual Error on_service_message(int rank, ConstBytes letter) = 0;
+  // Every few tens of milliseconds, while letters are awaited. As of on_service_message().
   virtual Error tick(TimePoint now) = 0;
   // The group has failed or was destroyed, maybe before it began. May come again; the first cause
   // counts.

@@ -12,33 +12,33 @@ void MessageSender::stamp(MessageHeader& header) {
   header.generation = generation_;
   header.source = flow_.rank;
   header.nonce = nonce_;
-  header.credit = flow_.early[header.destination].report();
+  header.credit = flow_.eager[header.destination].report();
 }
 
 void MessageSender::count_sent(const MessageHeader& header, size_t payload) {
-  if (header.early) flow_.early[header.destination].sent(payload);
-  Statistics::add(lane_.statistics.bytes_sent, payload);
-  Statistics::add(lane_.statistics.messages_sent, 1);
+  if (header.eager) flow_.eager[header.destination].sent(payload);
+  Statistics::add(progress_.statistics.bytes_sent, payload);
+  Statistics::add(progress_.statistics.messages_sent, 1);
 }
 
-void MessageSender::send(MessageHeader header, ConstBytes payload, SendId ticket) {
+void MessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {
   stamp(header);
   count_sent(header, payload.size());
   const GroupMember& to = peers_[header.destination].member;
-  to.transport->send(to.context, header_bytes(header), payload, ticket);
+  to.transport->send(to.context, header_bytes(header), payload, send_id);
 }
 
-void MessageSender::withdraw(int peer, SendId ticket) {
+void MessageSender::revoke_payload(int peer, SendId send_id) {
   const GroupMember& to = peers_[peer].member;
-  to.transport->withdraw(to.context, ticket);
+  to.transport->revoke_payload(to.context, send_id);
 }
 
 void MessageSender::send_control(MessageHeader header) {
   stamp(header);
-  Statistics::add(lane_.statistics.control_messages, 1);
+  Statistics::add(progress_.statistics.control_messages, 1);
   const GroupMember& to = peers_[header.destination].member;
   // A broken connection is reported by the transport; nothing hangs on this one message.
-  to.transport->send(to.context, header_bytes(header), {}, kNoTicket);
+  to.transport->send(to.context, header_bytes(header), {}, kNoSendId);
 }
 
 // Null if they lie behind several.
@@ -49,15 +49,15 @@ Transport* MessageSender::common_transport(std::span<const EdgeId> to) const {
   return common ? first : nullptr;
 }
 
-bool MessageSender::stages(std::span<const EdgeId> to, ConstBytes payload) const {
+bool MessageSender::would_copy(std::span<const EdgeId> to, ConstBytes payload) const {
   const Transport* transport = common_transport(to);
-  return transport != nullptr && transport->stages(payload);
+  return transport != nullptr && transport->would_copy(payload);
 }
 
 StagedMessage MessageSender::reserve(std::span<const EdgeId> to, size_t bytes) {
   if (Transport* transport = common_transport(to))
     if (const auto memory = transport->reserve(bytes)) return {*memory, transport, {}};
-  const PooledBuffer block(lane_.scratch, bytes);
+  const PooledBuffer block(progress_.scratch, bytes);
   return {block.bytes(), nullptr, block};
 }
 
@@ -79,7 +79,7 @@ void MessageSender::commit(const StagedMessage& staged, size_t used,
   if (staged.transport) return staged.transport->commit(staged.bytes, used, out);
   for (size_t i = 0; i < out.size(); ++i)
     peers_[headers[i].destination].member.transport->send(out[i].peer, out[i].header,
-                                                          staged.bytes.first(used), out[i].ticket);
+                                                          staged.bytes.first(used), out[i].send_id);
 }
 
 void MessageSender::report_credit(int peer) {
@@ -89,14 +89,14 @@ void MessageSender::report_credit(int peer) {
   send_control(header);
 }
 
-void MessageSender::when_credit_returns(int peer, OpExecution& run, int step) {
+void MessageSender::await_credit(int peer, OpExecution& run, int step) {
   auto& blocked = peers_[peer].blocked;
   const std::pair waiting{&run, step};
   if (std::ranges::count(blocked, waiting) == 0) blocked.push_back(waiting);
 }
 
-void MessageSender::credit_returned(int peer, int64_t report) {
-  if (!flow_.early[peer].returned(report)) return;
+void MessageSender::on_credit(int peer, int64_t report) {
+  if (!flow_.eager[peer].returned(report)) return;
   for (const auto& [run, step] : std::exchange(peers_[peer].blocked, {})) run->queue(step);
 }
 

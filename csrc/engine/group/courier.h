@@ -14,23 +14,23 @@ namespace ringdist {
 
 class MessageSender {
  public:
-  MessageSender(ProgressState& lane, GroupFlowState& flow, PeerTable& peers, uint64_t nonce,
+  MessageSender(ProgressState& progress, GroupFlowState& flow, PeerTable& peers, uint64_t nonce,
                 uint32_t generation)
-      : lane_(lane), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
+      : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
 
   // As of ExecutionDelegate.
-  void send(MessageHeader header, ConstBytes payload, SendId ticket);
-  void withdraw(int peer, SendId ticket);
+  void send(MessageHeader header, ConstBytes payload, SendId send_id);
+  void revoke_payload(int peer, SendId send_id);
   void send_control(MessageHeader header);
-  bool stages(std::span<const EdgeId> to, ConstBytes payload) const;
+  bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const;
   StagedMessage reserve(std::span<const EdgeId> to, size_t bytes);
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
               std::span<const SendId> tickets);
   void report_credit(int peer);
-  void when_credit_returns(int peer, OpExecution& run, int step);
+  void await_credit(int peer, OpExecution& run, int step);
 
   // A member has consumed so much of what it was sent: steps that waited for that go on.
-  void credit_returned(int peer, int64_t report);
+  void on_credit(int peer, int64_t report);
   // A OpExecution has ended: its steps wait for nothing.
   void forget(const OpExecution& run);
 
@@ -39,7 +39,7 @@ class MessageSender {
   void stamp(MessageHeader& header);
   void count_sent(const MessageHeader& header, size_t payload);
 
-  ProgressState& lane_;
+  ProgressState& progress_;
   GroupFlowState& flow_;
   PeerTable& peers_;
   const uint64_t nonce_;

@@ -19,7 +19,7 @@ using RetireExecution = std::function<void(OpExecutionPtr&& run)>;
 // Ends all of a map of OpExecutions: each is stopped before its op is told, as the op's owner may
 // use the tensors once told. What throws half-way leaves the rest for another call.
 template <typename Runs>
-void end_runs(Runs& runs, const OpVisitor& tell, const RetireExecution& retire) {
+void end_executions(Runs& runs, const OpVisitor& tell, const RetireExecution& retire) {
   for (; !runs.empty(); runs.erase(runs.begin())) {
     auto& run = runs.begin()->second;
     run->stop();

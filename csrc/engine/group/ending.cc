@@ -10,16 +10,19 @@ bool FailureState::fail(const Error& cause) {
   return true;
 }
 
-void FailureState::doom(uint64_t number, const Error& cause, bool tell_others, TimePoint now) {
-  if (!doom_ || number < doom_->number) doom_ = PendingFailure{number, cause, tell_others, now};
+void FailureState::fail_after(uint64_t number, const Error& cause, bool tell_others,
+                              TimePoint now) {
+  if (!pending_failure_ || number < pending_failure_->number)
+    pending_failure_ = PendingFailure{number, cause, tell_others, now};
 }
 
 std::optional<FailureState::PendingFailure> FailureState::due(const std::optional<Oldest>& oldest,
                                                               Duration grace, TimePoint now) const {
-  if (state() != State::kDoomed) return std::nullopt;
-  const bool older = oldest && oldest->number < doom_->number;
-  if (older && now - std::max(oldest->last_progress, doom_->since) < grace) return std::nullopt;
-  return doom_;
+  if (state() != State::kDraining) return std::nullopt;
+  const bool older = oldest && oldest->number < pending_failure_->number;
+  if (older && now - std::max(oldest->last_progress, pending_failure_->since) < grace)
+    return std::nullopt;
+  return pending_failure_;
 }
 
 }  // namespace ringdist

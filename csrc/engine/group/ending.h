@@ -16,7 +16,7 @@ namespace ringdist {
 
 class FailureState {
  public:
-  enum class State : uint8_t { kOpen, kDoomed, kFailed };
+  enum class State : uint8_t { kActive, kDraining, kFailed };
 
   struct PendingFailure {
     uint64_t number = 0;  // the first op that cannot end well
@@ -30,21 +30,23 @@ class FailureState {
     TimePoint last_progress;
   };
 
-  State state() const { return failure_ ? State::kFailed : doom_ ? State::kDoomed : State::kOpen; }
+  State state() const {
+    return failure_ ? State::kFailed : pending_failure_ ? State::kDraining : State::kActive;
+  }
   bool failed() const { return state() == State::kFailed; }
   const Error& cause() const { return failure_; }  // success until it has failed
 
   // False if it had failed.
   bool fail(const Error& cause);
   // Of several, the one with the lowest number holds.
-  void doom(uint64_t number, const Error& cause, bool tell_others, TimePoint now);
+  void fail_after(uint64_t number, const Error& cause, bool tell_others, TimePoint now);
   // The doom whose time has come. `grace`: how long what is older may stand still.
   std::optional<PendingFailure> due(const std::optional<Oldest>& oldest, Duration grace,
                                     TimePoint now) const;
 
  private:
   Error failure_;
-  std::optional<PendingFailure> doom_;
+  std::optional<PendingFailure> pending_failure_;
 };
 
 }  // namespace ringdist

@@ -18,22 +18,23 @@ Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.
 
 }  // namespace
 
-Group::Group(GroupDelegate& host, const GroupDescriptor& of, GroupConfig config)
-    : ExecutionDelegate(host.lane_state(), {of.rank, of.size(), config.early_window, of.topology}),
-      host_(host),
+Group::Group(GroupDelegate& delegate, const GroupDescriptor& of, GroupConfig config)
+    : ExecutionDelegate(delegate.progress_state(),
+                        {of.rank, of.size(), config.eager_window, of.topology}),
+      delegate_(delegate),
       config_(std::move(config)),
       nonce_(of.nonce),
       generation_(of.generation),
       peers_(of),
-      courier_(lane, flow, peers_, nonce_, generation_),
-      roll_call_(rank(), size()),
-      waits_(peers_, roll_call_),
+      sender_(progress, flow, peers_, nonce_, generation_),
+      desync_(rank(), size()),
+      waits_(peers_, desync_),
       collectives_(*this, [this](OpExecutionPtr&& run) { retire(std::move(run)); }),
       point_to_point_(*this, [this](OpExecutionPtr&& run) { retire(std::move(run)); }),
-      letters_(*this, config_.correspondent),
-      losses_(peers_, collectives_, point_to_point_, letters_),
-      report_(config_.name, of.plans_by, *this, peers_, waits_, collectives_, point_to_point_,
-              letters_) {
+      service_channel_(*this, config_.service),
+      lost_peers_(peers_, collectives_, point_to_point_, service_channel_),
+      report_(config_.name, of.cost_source, *this, peers_, waits_, collectives_, point_to_point_,
+              service_channel_) {
   peers_.connect_anew(now());
 }
 
@@ -47,25 +48,26 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
   try {
     body();
   } catch (...) {
-    fail(thrown_error(), /*tell_others=*/true, op->request.endpoint ? kNoOp : op->number);
+    fail(current_exception_error(), /*tell_others=*/true,
+         op->request.endpoint ? kNoOp : op->number);
     if (!op->finished()) finish(op, error_of(*op, nullptr));
   }
 }
 
 void Group::accept(std::shared_ptr<Op> op) {
   if (!op->request.endpoint) collectives_.called(*op);
-  if (ending_.failed()) return finish(op, error_of(*op, nullptr));
+  if (failure_state_.failed()) return finish(op, error_of(*op, nullptr));
   if (op->request.endpoint) {
     point_to_point_.enqueue(std::move(op));
     return check_deaths();
   }
   const uint64_t number = op->number;
-  roll_call_.called(number, op->fingerprint);
-  for (const auto& [rank, theirs] : roll_call_.heard_of(number))
+  desync_.record_call(number, op->fingerprint);
+  for (const auto& [rank, theirs] : desync_.peer_calls(number))
     if (!agree(number, rank, theirs)) break;
-  if (ending_.failed()) return finish(op, error_of(*op, nullptr));
+  if (failure_state_.failed()) return finish(op, error_of(*op, nullptr));
   if (!collectives_.keep(op)) begin(std::move(op));
-  if (!ending_.failed()) check_departures(number);
+  if (!failure_state_.failed()) check_departures(number);
   check_deaths();
 }
 
@@ -94,24 +96,24 @@ void Group::ended_on_device(const std::shared_ptr<Op>& op, const Error& error) {
   else
     collectives_.ended_on_device(op->number);
   finish(op, {});
-  check_doom();
+  check_pending_failure();
   begin_barriers();
 }
 
 void Group::begin_barriers() {
-  while (!ending_.failed()) {
+  while (!failure_state_.failed()) {
     const auto barrier = collectives_.take_barrier();
     if (!barrier) return;
     end_if_thrown(barrier, [&] {
       begin(barrier);
-      if (!ending_.failed()) check_departures(barrier->number);
+      if (!failure_state_.failed()) check_departures(barrier->number);
       check_deaths();  // nobody missed the dead while it waited
     });
   }
 }
 
-void Group::handed_over(uint64_t number) {
-  collectives_.handed_over(number);
+void Group::output_delivered(uint64_t number) {
+  collectives_.output_delivered(number);
   begin_barriers();
 }
 
@@ -125,7 +127,7 @@ void Group::finished(OpExecution& run) {
   else
     collectives_.finished(run);
   finish(run.op(), {});
-  check_doom();
+  check_pending_failure();
   begin_barriers();
   if (OpExecution* oldest = collectives_.oldest()) oldest->grant_waiting();
 }
@@ -133,26 +135,26 @@ void Group::finished(OpExecution& run) {
 void Group::retire(OpExecutionPtr&& run) {
   ended_.emplace_back();  // first: it may throw
   run->stop();
-  if (run->has_waited_for_credit()) courier_.forget(*run);
+  if (run->has_waited_for_credit()) sender_.forget(*run);
   ended_.back() = std::move(run);
-  lane.any_ended = true;
+  progress.any_ended = true;
 }
 
 void Group::on_message(const MessageHeader& header, const Payload& payload) {
-  if (ending_.failed() || header.generation != generation_ || header.source < 0 ||
+  if (failure_state_.failed() || header.generation != generation_ || header.source < 0 ||
       header.source >= size())
     return;
-  courier_.credit_returned(header.source, header.credit);
+  sender_.on_credit(header.source, header.credit);
   if (header.type == MessageType::kCredit) return;
   if (header.type == MessageType::kData) {
-    Statistics::add(lane.statistics.bytes_received, payload.size());
-    Statistics::add(lane.statistics.messages_received, 1);
+    Statistics::add(progress.statistics.bytes_received, payload.size());
+    Statistics::add(progress.statistics.messages_received, 1);
   }
-  if (header.type == MessageType::kLetter)
-    return fail_if(letters_.on_message(header, payload.bytes()));
+  if (header.type == MessageType::kService)
+    return fail_if(service_channel_.on_message(header, payload.bytes()));
   if (PointToPointId::names(header.op)) return point_to_point_.on_message(header, payload);
   if (OpExecution* run = collectives_.find(header.op)) return deliver(*run, header, payload);
-  if (collectives_.park(header, payload)) return;
+  if (collectives_.store_unexpected(header, payload)) return;
   // Our part is done; a peer that still sends to us calls something else.
   if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
 }
@@ -168,7 +170,7 @@ void Group::deliver(OpExecution& run, const MessageHeader& header, const Payload
     case MessageType::kFirstGrant:
       return run.on_grant(header);
     case MessageType::kCredit:
-    case MessageType::kLetter:
+    case MessageType::kService:
       return;
   }
 }
@@ -176,32 +178,31 @@ void Group::deliver(OpExecution& run, const MessageHeader& header, const Payload
 // Ours of that number: what is in flight has not been forgotten, however many ops came after it.
 std::optional<Fingerprint> Group::call_of(uint64_t number) const {
   const auto call = collectives_.call(number);
-  return call ? call : roll_call_.find(number);
+  return call ? call : desync_.find(number);
 }
 
 // True if a peer's call is ours. Else the group has failed.
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
   const auto ours = call_of(number);
   if (!ours || *ours == theirs.group_part()) return true;
-  fail(disagreement(number, "rank " + std::to_string(rank()), *ours, peers_.who(peer),
-                    theirs.group_part())
-           .blame(peer),
-       /*tell_others=*/true, number);
+  const std::string self = "rank " + std::to_string(rank());
+  const Error error = disagreement(number, self, *ours, peers_.who(peer), theirs.group_part());
+  fail(error.blame(peer), /*tell_others=*/true, number);
   return false;
 }
 
 void Group::announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint) {
   Notice notice = make_notice(kind, nonce_, generation_, rank(), number);
   notice.fingerprint = fingerprint;
-  host_.flood(notice);
+  delegate_.flood(notice);
 }
 
 void Group::announce_leave(NoticeKind how) {
-  if (!ending_.failed()) announce(how, collectives_.last_ended(), {});
+  if (!failure_state_.failed()) announce(how, collectives_.last_ended(), {});
 }
 
 void Group::on_notice(const Notice& notice) {
-  if (ending_.failed() || notice.generation != generation_ || notice.rank < 0 ||
+  if (failure_state_.failed() || notice.generation != generation_ || notice.rank < 0 ||
       notice.rank >= size() || notice.rank == rank())
     return;
   const bool leaves = notice.kind == NoticeKind::kLeave || notice.kind == NoticeKind::kExit;
@@ -215,37 +216,37 @@ void Group::on_notice(const Notice& notice) {
       return peers_[notice.rank].leave(std::max<uint64_t>(notice.op, 1) - 1, now());
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
-      return on_roll_call(notice);
+      return on_call_notice(notice);
     case NoticeKind::kLeave:
       peers_[notice.rank].leave(notice.op, now());
       return check_departures();
     case NoticeKind::kAbsent:
-      return roll_call_.absent(notice.rank, notice.op, now());
+      return desync_.absent(notice.rank, notice.op, now());
     case NoticeKind::kReceivesAborted:
       return peers_[notice.rank].abort_receives(now());
     case NoticeKind::kExit:  // process_left() follows when it has ended
-      return peers_[notice.rank].announce_exit(notice.op, now());
+      return peers_[notice.rank].mark_exiting(notice.op, now());
   }
 }
 
-void Group::on_roll_call(const Notice& notice) {
-  roll_call_.heard(notice.op, notice.rank, notice.fingerprint);
+void Group::on_call_notice(const Notice& notice) {
+  desync_.record_peer_call(notice.op, notice.rank, notice.fingerprint);
   const uint64_t last = collectives_.last_called();
   if (notice.op > last) {
-    if (roll_call_.answers_absence(notice.op)) announce(NoticeKind::kAbsent, last, {});
+    if (desync_.announce_absence_once(notice.op)) announce(NoticeKind::kAbsent, last, {});
     return;
   }
   const auto ours = call_of(notice.op);
   if (!ours || !agree(notice.op, notice.rank, notice.fingerprint)) return;
-  if (notice.kind == NoticeKind::kStalled && roll_call_.tell_once(notice.op))
+  if (notice.kind == NoticeKind::kStalled && desync_.announce_once(notice.op))
     announce(NoticeKind::kArrived, notice.op, *ours);
 }
 
 void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept {
-  if (!ending_.fail(cause)) return;
+  if (!failure_state_.fail(cause)) return;
   first_failed_ = std::min(number, collectives_.last_ended() + 1);
-  aftermath_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
-                               : std::nullopt);
+  failure_notifier_.begin(tell_others ? std::optional(std::min(number, collectives_.first_open()))
+                                      : std::nullopt);
   end();
 }
 
@@ -254,16 +255,16 @@ void Group::end() noexcept {
   const auto tell = [this](const std::shared_ptr<Op>& op, const OpExecution* run) {
     finish(op, error_of(*op, run));
   };
-  aftermath_.settle(host_, failure(), [this](uint64_t op) {
+  failure_notifier_.notify_pending(delegate_, failure(), [this](uint64_t op) {
     return abort_notice(nonce_, generation_, rank(), op, failure());
   });
   try {
     collectives_.stop(tell);
     point_to_point_.stop(tell);
-    letters_.end(failure());
+    service_channel_.end(failure());
   } catch (...) {
   }
-  if (!aftermath_.settled()) host_.on_busy();
+  if (!failure_notifier_.done()) delegate_.on_busy();
 }
 
 Error Group::error_of(const Op& op, const OpExecution* run) const {
@@ -271,24 +272,24 @@ Error Group::error_of(const Op& op, const OpExecution* run) const {
 }
 
 void Group::fail_from(uint64_t number, const Error& cause, bool tell_others) {
-  ending_.doom(number, cause, tell_others, now());
-  check_doom();
+  failure_state_.fail_after(number, cause, tell_others, now());
+  check_pending_failure();
 }
 
-void Group::check_doom() {
-  if (ending_.state() != FailureState::State::kDoomed) return;
-  if (const auto doom = ending_.due(collectives_.first_running(), LostPeerCheck::kGrace, now()))
-    fail(doom->cause, doom->tell_others);
+void Group::check_pending_failure() {
+  if (failure_state_.state() != FailureState::State::kDraining) return;
+  const auto due = failure_state_.due(collectives_.first_running(), LostPeerCheck::kGrace, now());
+  if (due) fail(due->cause, due->tell_others);
 }
 
 void Group::fail_if(const Error& cause) {
-  if (cause && !ending_.failed()) fail(cause, /*tell_others=*/true);
+  if (cause && !failure_state_.failed()) fail(cause, /*tell_others=*/true);
 }
 
-void Group::check_deaths() { fail_if(losses_.death()); }
+void Group::check_deaths() { fail_if(lost_peers_.death()); }
 
 void Group::check_departures(uint64_t number) {
-  if (const auto departure = losses_.departure_before(number))
+  if (const auto departure = lost_peers_.departure_before(number))
     fail_from(departure->first, departure->cause, /*tell_others=*/true);
 }
 
@@ -296,23 +297,23 @@ void Group::check_departures() {
   if (const uint64_t newest = collectives_.last_running()) check_departures(newest);
 }
 
-void Group::send_letter(int rank, std::vector<std::byte> letter) {
-  if (!ending_.failed()) letters_.send(rank, std::move(letter));
+void Group::send_service_message(int rank, std::vector<std::byte> letter) {
+  if (!failure_state_.failed()) service_channel_.send(rank, std::move(letter));
 }
 
-void Group::await_letters(bool awaits) {
-  if (!letters_.awaited() && awaits) host_.on_busy();
-  if (letters_.await(awaits)) check_deaths();
+void Group::set_needs_all_members(bool awaits) {
+  if (!service_channel_.needs_all_members() && awaits) delegate_.on_busy();
+  if (service_channel_.await(awaits)) check_deaths();
 }
 
 // Nobody will say that they arrived.
-void Group::forgive_sends(int peer) {
+void Group::complete_sends_to(int peer) {
   std::vector<OpExecution*> all;
   for (const auto& [number, run] : collectives_.runs()) all.push_back(run.get());
   point_to_point_.for_each([&](const std::shared_ptr<Op>&, OpExecution* run) {
     if (run != nullptr) all.push_back(run);
   });
-  for (OpExecution* run : all) run->forgive_sends(peer);  // one that ends so is freed later
+  for (OpExecution* run : all) run->complete_sends_to(peer);  // one that ends so is freed later
 }
 
 void Group::send_failed(int peer, const Error& error) {
@@ -329,7 +330,7 @@ void Group::connection_lost(std::string_view transport, ContextId context, const
 
 void Group::process_left(ContextId context) {
   for (int peer = 0; peer < size(); ++peer)
-    if (peers_[peer].member.context == context && peers_[peer].end(now())) forgive_sends(peer);
+    if (peers_[peer].member.context == context && peers_[peer].end(now())) complete_sends_to(peer);
   check_departures();
 }
 
@@ -339,25 +340,25 @@ void Group::process_lost(ContextId context, const Error& cause) {
     const Error error =
         cause.prefixed(peers_.who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
     if (peer == rank()) return fail(error, /*tell_others=*/false);
-    if (peers_[peer].die(error, now())) forgive_sends(peer);
+    if (peers_[peer].mark_lost(error, now())) complete_sends_to(peer);
   }
   check_deaths();
   check_departures();
 }
 
 void Group::tick() {
-  check_doom();
-  if (ending_.failed()) return end();  // what fail() left, if there was no memory for it
-  fail_if(losses_.breakage(now()));
+  check_pending_failure();
+  if (failure_state_.failed()) return end();  // what fail() left, if there was no memory for it
+  fail_if(lost_peers_.breakage(now()));
   check_refused_sends();
   check_deadlines();
   if (const OpExecution* oldest = collectives_.oldest())
     check_stall(*oldest->op(), oldest->last_progress());
   if (const auto& on_device = collectives_.on_device(); !on_device.empty())
     check_stall(*on_device.begin()->second, on_device.begin()->second->started);
-  fail_if(losses_.stranded(now()));
-  if (!ending_.failed()) fail_if(letters_.tick());
-  if (!ending_.failed()) report_.warn_of_waits(config_.warn_after);
+  fail_if(lost_peers_.stranded(now()));
+  if (!failure_state_.failed()) fail_if(service_channel_.tick());
+  if (!failure_state_.failed()) report_.warn_of_waits(config_.warn_after);
 }
 
 // Besides, what was not granted for want of memory is tried again.
@@ -385,15 +386,15 @@ void Group::check_deadlines() {
 void Group::check_stall(const Op& op, TimePoint still_since) {
   if (now() - still_since < patience(op)) return;
   // Forgotten for a later one: that is in flight, too.
-  if (!roll_call_.find(op.number)) roll_call_.called(op.number, op.fingerprint);
-  if (roll_call_.tell_once(op.number)) announce(NoticeKind::kStalled, op.number, op.fingerprint);
+  if (!desync_.find(op.number)) desync_.record_call(op.number, op.fingerprint);
+  if (desync_.announce_once(op.number)) announce(NoticeKind::kStalled, op.number, op.fingerprint);
 }
 
 void Group::time_out(const Op& op) { fail(waits_.timed_out(op, now()), /*tell_others=*/true); }
 
 bool Group::idle() const {
-  return collectives_.idle() && point_to_point_.idle() && !letters_.awaited() &&
-         aftermath_.settled() && (ending_.failed() || !peers_.any_in_doubt());
+  return collectives_.idle() && point_to_point_.idle() && !service_channel_.needs_all_members() &&
+         failure_notifier_.done() && (failure_state_.failed() || !peers_.any_in_doubt());
 }
 
 }  // namespace ringdist

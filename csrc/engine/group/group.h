@@ -35,7 +35,7 @@ namespace ringdist {
 class GroupDelegate {
  public:
   virtual ~GroupDelegate() = default;
-  virtual ProgressState& lane_state() = 0;
+  virtual ProgressState& progress_state() = 0;
   virtual void flood(const Notice& notice) = 0;
   // The op has an end: wake who waits for it, run its callbacks elsewhere.
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept = 0;
@@ -45,24 +45,24 @@ class GroupDelegate {
 
 struct GroupConfig {
   std::string name;
-  int64_t early_window = 0;             // bytes
+  int64_t eager_window = 0;             // bytes
   Duration warn_after{0};               // for whom an op waits is logged after this long; 0: never
   FailureNotifier::OnFailed on_failed;  // the first cause, once; may be called again if it throws
-  std::shared_ptr<GroupService> correspondent;  // null: there are no letters
+  std::shared_ptr<GroupService> service;  // null: there are no letters
 };
 
 class Group final : public ExecutionDelegate, private GroupServiceDelegate {
  public:
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
-  Group(GroupDelegate& host, const GroupDescriptor& of, GroupConfig config);
+  Group(GroupDelegate& delegate, const GroupDescriptor& of, GroupConfig config);
 
   // Before anything else.
-  void begin() { letters_.begin(*this); }
+  void begin() { service_channel_.begin(*this); }
   // What it throws ends the group, and the op.
   void enqueue(const std::shared_ptr<Op>& op);
   // Of an op that has ended: its caller has the results.
-  void handed_over(uint64_t number);
+  void output_delivered(uint64_t number);
   // A device has run the op, or says why not, which ends the group. Nothing if it has ended.
   void ended_on_device(const std::shared_ptr<Op>& op, const Error& error);
   void on_message(const MessageHeader& header, const Payload& payload);
@@ -100,34 +100,34 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   int size() const { return flow.size; }
   // Nothing in flight, and no deadline to watch.
   bool idle() const;
-  const Error& failure() const { return ending_.cause(); }
-  GroupStatus verdict() const { return report_.verdict(failure()); }
+  const Error& failure() const { return failure_state_.cause(); }
+  GroupStatus status() const { return report_.status(failure()); }
   std::string dump() const { return report_.dump(failure()); }
   // Frees the OpExecutions that have ended, which may have been on the stack: called where none is.
   void release_ended() { ended_.clear(); }
 
   // Port
-  void send(MessageHeader header, ConstBytes payload, SendId ticket) override {
-    courier_.send(header, payload, ticket);
+  void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
+    sender_.send(header, payload, send_id);
   }
-  void withdraw(int peer, SendId ticket) override { courier_.withdraw(peer, ticket); }
-  void send_control(MessageHeader header) override { courier_.send_control(header); }
-  bool stages(std::span<const EdgeId> to, ConstBytes payload) const override {
-    return courier_.stages(to, payload);
+  void revoke_payload(int peer, SendId send_id) override { sender_.revoke_payload(peer, send_id); }
+  void send_control(MessageHeader header) override { sender_.send_control(header); }
+  bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const override {
+    return sender_.would_copy(to, payload);
   }
   StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) override {
-    return courier_.reserve(to, bytes);
+    return sender_.reserve(to, bytes);
   }
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
               std::span<const SendId> tickets) override {
-    courier_.commit(staged, used, headers, tickets);
+    sender_.commit(staged, used, headers, tickets);
   }
-  void report_credit(int peer) override { courier_.report_credit(peer); }
-  void when_credit_returns(int peer, OpExecution& run, int step) override {
-    courier_.when_credit_returns(peer, run, step);
+  void report_credit(int peer) override { sender_.report_credit(peer); }
+  void await_credit(int peer, OpExecution& run, int step) override {
+    sender_.await_credit(peer, run, step);
   }
   bool is_oldest(const OpExecution& run) const override;
-  bool gone(int peer) const override { return peers_[peer].gone(); }
+  bool departed(int peer) const override { return peers_[peer].departed(); }
   void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
   void send_failed(int peer, const Error& cause) override;
   void finished(OpExecution& run) override;
@@ -136,12 +136,12 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   // GroupServiceDelegate
   const Topology& topology() const override { return flow.topology; }
   std::string who(int rank) const override { return peers_.who(rank); }
-  void send_letter(int rank, std::vector<std::byte> letter) override;
-  void await_letters(bool awaits) override;
+  void send_service_message(int rank, std::vector<std::byte> letter) override;
+  void set_needs_all_members(bool awaits) override;
 
   void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
-    if (lane.recorder) trace_op(*lane.recorder, config_.name, *op, error);
-    host_.finish_op(op, std::move(error));
+    if (progress.recorder) trace_op(*progress.recorder, config_.name, *op, error);
+    delegate_.finish_op(op, std::move(error));
   }
   template <typename Body>
   void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
@@ -152,42 +152,42 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
-  void on_roll_call(const Notice& notice);
+  void on_call_notice(const Notice& notice);
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
 
   void check_stall(const Op& op, TimePoint still_since);
   void check_deadlines();
-  void check_doom();
+  void check_pending_failure();
   void check_departures(uint64_t number);
   void check_departures();
   void check_deaths();
   void fail_if(const Error& cause);
-  void forgive_sends(int peer);
+  void complete_sends_to(int peer);
   void time_out(const Op& op);
   void check_refused_sends();
   void end() noexcept;
   void retire(OpExecutionPtr&& run);
   Error error_of(const Op& op, const OpExecution* run) const;
 
-  TimePoint now() const { return lane.now; }
+  TimePoint now() const { return progress.now; }
 
-  GroupDelegate& host_;
+  GroupDelegate& delegate_;
   const GroupConfig config_;
   const uint64_t nonce_;
   const uint32_t generation_;
   PeerTable peers_;
-  MessageSender courier_;
-  DesyncDetector roll_call_;
+  MessageSender sender_;
+  DesyncDetector desync_;
   const WaitDiagnostics waits_;
   Collectives collectives_;
   PointToPoint point_to_point_;
-  ServiceChannel letters_;
-  const LostPeerCheck losses_;
+  ServiceChannel service_channel_;
+  const LostPeerCheck lost_peers_;
   const GroupReport report_;
   std::vector<OpExecutionPtr> ended_;
-  FailureState ending_;
+  FailureState failure_state_;
   std::optional<uint64_t> first_failed_;
-  FailureNotifier aftermath_{config_.on_failed};
+  FailureNotifier failure_notifier_{config_.on_failed};
 };
 
 }  // namespace ringdist

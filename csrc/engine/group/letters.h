@@ -18,29 +18,29 @@ namespace ringdist {
 class ServiceChannel {
  public:
   // Null: the group has no letters.
-  ServiceChannel(ExecutionDelegate& port, std::shared_ptr<GroupService> correspondent);
+  ServiceChannel(ExecutionDelegate& delegate, std::shared_ptr<GroupService> service);
 
   void begin(GroupServiceDelegate& post) {
-    if (correspondent_) correspondent_->begin(post);
+    if (service_) service_->begin(post);
   }
   void send(int peer, std::vector<std::byte> letter);
   // Gives the letters that are complete now to the GroupService. Error: kProtocol, there is none,
   // or what it says of the letter.
   Error on_message(const MessageHeader& header, ConstBytes payload);
-  Error tick() { return awaits_ ? correspondent_->tick(port_.lane.now) : Error(); }
+  Error tick() { return awaits_ ? service_->tick(delegate_.progress.now) : Error(); }
   void end(const Error& cause) noexcept {
     has_ended_ = true;
     awaits_ = false;
-    if (correspondent_) correspondent_->end(cause);
+    if (service_) service_->end(cause);
   }
 
   bool await(bool awaits) { return awaits_ = awaits; }
   // All members are needed.
-  bool awaited() const { return awaits_; }
+  bool needs_all_members() const { return awaits_; }
   std::pair<TimePoint, std::string> waits() const {
-    return correspondent_ ? correspondent_->waits() : std::pair(TimePoint::max(), std::string());
+    return service_ ? service_->waits() : std::pair(TimePoint::max(), std::string());
   }
-  std::string dump() const { return correspondent_ ? correspondent_->dump() : std::string(); }
+  std::string dump() const { return service_ ? service_->dump() : std::string(); }
 
  private:
   struct Part {
@@ -51,12 +51,12 @@ class ServiceChannel {
   struct PeerStream {
     uint64_t sent = 0;
     uint64_t received = 0;
-    std::map<uint64_t, Part> early;  // others on their way come before them
-    std::vector<std::byte> open;     // of the letter that is not complete
+    std::map<uint64_t, Part> out_of_order;  // others on their way come before them
+    std::vector<std::byte> open;            // of the letter that is not complete
   };
 
-  ExecutionDelegate& port_;
-  const std::shared_ptr<GroupService> correspondent_;
+  ExecutionDelegate& delegate_;
+  const std::shared_ptr<GroupService> service_;
   std::map<int, PeerStream> pairs_;
   bool awaits_ = false;
   bool has_ended_ = false;

@@ -15,9 +15,9 @@ Error LostPeerCheck::death() const {
 
 bool LostPeerCheck::lacks(int peer) const {
   const auto does = [peer](const OpExecution& run) {
-    return run.waits_for(peer) || run.owes(peer);
+    return run.waits_for(peer) || run.has_unsent_to(peer);
   };
-  bool any = letters_.awaited() || !collectives_.on_device().empty() ||
+  bool any = service_channel_.needs_all_members() || !collectives_.on_device().empty() ||
              std::ranges::any_of(collectives_.runs(),
                                  [&](const auto& entry) { return does(*entry.second); });
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
@@ -36,7 +36,7 @@ Error LostPeerCheck::breakage(TimePoint now) const {
   for (int peer = 0; peer < peers_.size(); ++peer) {
     const Peer& one = peers_[peer];
     if (!one.broken_for(kGrace, now) || one.loss()) continue;
-    if (one.said_last() && !waits_in_vain(peer, now)) continue;
+    if (one.announced_last_op() && !waits_in_vain(peer, now)) continue;
     return Error(ErrorKind::kPeerLost,
                  "the connection to " + peers_.who(peer) + " broke: " + one.breakage().message())
         .blame(peer);
@@ -48,7 +48,7 @@ Error LostPeerCheck::breakage(TimePoint now) const {
 bool LostPeerCheck::waits_in_vain(int peer, TimePoint now) const {
   return std::ranges::any_of(collectives_.runs(), [&](const auto& entry) {
     const OpExecution& run = *entry.second;
-    return entry.first <= *peers_[peer].said_last() && run.waits_for(peer) &&
+    return entry.first <= *peers_[peer].announced_last_op() && run.waits_for(peer) &&
            now - run.last_progress() > kGrace;
   });
 }
@@ -58,7 +58,7 @@ Error LostPeerCheck::stranded(TimePoint now) const {
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     if (waits_for_leaver(*op, run, now)) stranded = op;
   });
-  if (!stranded) return letters_.awaited() ? departure(now) : Error();
+  if (!stranded) return service_channel_.needs_all_members() ? departure(now) : Error();
   const int peer = stranded->request.endpoint->peer;
   if (peer != Envelope::kAnySource) return peers_.departure(peer);
   return Error(ErrorKind::kPeerLost,
@@ -67,7 +67,7 @@ Error LostPeerCheck::stranded(TimePoint now) const {
 
 Error LostPeerCheck::departure(TimePoint now) const {
   for (int peer = 0; peer < peers_.size(); ++peer)
-    if (peers_[peer].gone() && now - peers_[peer].gone_at() >= kGrace)
+    if (peers_[peer].departed() && now - peers_[peer].departed_at() >= kGrace)
       return peers_.departure(peer);
   return {};
 }
@@ -75,7 +75,7 @@ Error LostPeerCheck::departure(TimePoint now) const {
 bool LostPeerCheck::waits_for_leaver(const Op& op, const OpExecution* run, TimePoint now) const {
   if (op.request.place) return false;  // what the other end did may lie on the device
   const auto over = [&](int peer) {
-    if (!peers_[peer].gone() || now - peers_[peer].gone_at() < kGrace) return false;
+    if (!peers_[peer].departed() || now - peers_[peer].departed_at() < kGrace) return false;
     return run == nullptr || now - run->last_progress() > kGrace;
   };
   const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;

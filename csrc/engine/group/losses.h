@@ -25,7 +25,7 @@ class LostPeerCheck {
       : peers_(peers),
         collectives_(collectives),
         point_to_point_(point_to_point),
-        letters_(letters) {}
+        service_channel_(letters) {}
 
   // The death of a member of which an op lacks something, or any while letters are awaited. What it
   // had sent has been read: so if its part of an op was done, nothing of that is missing here. Of
@@ -54,7 +54,7 @@ class LostPeerCheck {
   const PeerTable& peers_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
-  const ServiceChannel& letters_;
+  const ServiceChannel& service_channel_;
 };
 
 }  // namespace ringdist

@@ -24,13 +24,13 @@ struct GroupDescriptor {
   int rank = 0;                      // ours
   std::vector<GroupMember> members;  // by rank
   Topology topology;                 // the same on all ranks
-  std::string plans_by;              // costs, for dumps: "the built-in costs"
+  std::string cost_source;           // costs, for dumps: "the built-in costs"
 
   int size() const { return static_cast<int>(members.size()); }
 };
 
 // Of a group of the same ranks that belongs to `parent`: the `which`th, from 0, that is called
 // `suffix`. All ranks work it out alike, without a word between them.
-uint64_t sibling_nonce(const GroupDescriptor& parent, std::string_view suffix, uint64_t which);
+uint64_t derived_nonce(const GroupDescriptor& parent, std::string_view suffix, uint64_t which);
 
 }  // namespace ringdist

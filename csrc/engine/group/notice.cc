@@ -59,6 +59,8 @@ Error cause_of(const Notice& abort) {
       .blame(abort.ranks);
 }
 
-bool prevents(const Notice& notice) { return notice.kind == NoticeKind::kAbort && notice.op <= 1; }
+bool aborts_formation(const Notice& notice) {
+  return notice.kind == NoticeKind::kAbort && notice.op <= 1;
+}
 
 }  // namespace ringdist

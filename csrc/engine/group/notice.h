@@ -45,6 +45,6 @@ Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op, 
 // What such a notice makes of our group's ops.
 Error cause_of(const Notice& abort);
 // It keeps the group from having a single op.
-bool prevents(const Notice& notice);
+bool aborts_formation(const Notice& notice);
 
 }  // namespace ringdist

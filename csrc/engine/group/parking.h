@@ -16,9 +16,9 @@ namespace ringdist {
 struct UnexpectedMessage {
   MessageHeader header;
   PooledBuffer data;
-  bool taken_back = false;  // by its sender: the header says all the same what that had called
+  bool revoked = false;  // by its sender: the header says all the same what that had called
 
-  Payload payload() const { return taken_back ? Payload::taken_back() : Payload(data.bytes()); }
+  Payload payload() const { return revoked ? Payload::revoked() : Payload(data.bytes()); }
 };
 
 template <typename Place>
@@ -27,11 +27,11 @@ class UnexpectedQueue {
   explicit UnexpectedQueue(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
   // True if it is the first in its place.
-  bool park(const Place& place, const MessageHeader& header, const Payload& payload) {
-    PooledBuffer copy = held_copy(pool_, payload.bytes());
-    const bool taken_back = !payload.held();
+  bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
+    PooledBuffer copy = pooled_copy(pool_, payload.bytes());
+    const bool revoked = !payload.held();
     auto& parked = places_[place];
-    parked.push_back({header, taken_back ? PooledBuffer() : std::move(copy), taken_back});
+    parked.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});
     ++count_;
     return parked.size() == 1;
   }

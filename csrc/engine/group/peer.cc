@@ -8,30 +8,30 @@ std::optional<uint64_t> Peer::last_op() const {
 
 void Peer::leave(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
-  gone_at_ = now;
+  departed_at_ = now;
   if (presence_ == State::kHere) presence_ = State::kLeft;
 }
 
-void Peer::announce_exit(uint64_t last_op, TimePoint now) {
+void Peer::mark_exiting(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
-  gone_at_ = now;
+  departed_at_ = now;
   if (presence_ == State::kHere) presence_ = State::kExiting;
 }
 
 bool Peer::end(TimePoint now) {
-  if (gone()) return false;
+  if (departed()) return false;
   presence_ = State::kExited;
   last_op_ = last_op_.value_or(0);
-  gone_at_ = now;
+  departed_at_ = now;
   return true;
 }
 
-bool Peer::die(const Error& cause, TimePoint now) {
+bool Peer::mark_lost(const Error& cause, TimePoint now) {
   if (presence_ == State::kExiting) return end(now);
-  if (gone()) return false;
+  if (departed()) return false;
   presence_ = State::kLost;
   loss_ = cause;
-  gone_at_ = now;
+  departed_at_ = now;
   return true;
 }
 

@@ -28,25 +28,25 @@ class Peer {
 
   State presence() const { return presence_; }
   // Sends to it need not arrive, and nothing more comes but what is on its way.
-  bool gone() const { return presence_ >= State::kLeft; }
+  bool departed() const { return presence_ >= State::kLeft; }
   // Why it died; success if it did not.
   const Error& loss() const { return loss_; }
   // The last op that it takes part in, if it has said so; of one that is gone in good order, 0 if
   // it has not.
-  std::optional<uint64_t> said_last() const { return last_op_; }
+  std::optional<uint64_t> announced_last_op() const { return last_op_; }
   // The same, once it is gone.
   std::optional<uint64_t> last_op() const;
   // When it said so or was found dead.
-  TimePoint gone_at() const { return gone_at_; }
+  TimePoint departed_at() const { return departed_at_; }
 
   // It says that it leaves; what it says later holds.
   void leave(uint64_t last_op, TimePoint now);
   // It says that its process is about to end; so does this, and who is gone stays gone.
-  void announce_exit(uint64_t last_op, TimePoint now);
+  void mark_exiting(uint64_t last_op, TimePoint now);
   // Its process has ended in good order. True if it is gone by that.
   bool end(TimePoint now);
   // Its process has died. The same; of one that has said that it leaves, that is no death.
-  bool die(const Error& cause, TimePoint now);
+  bool mark_lost(const Error& cause, TimePoint now);
 
   // It has aborted its receives: sends to it that do not progress never end.
   void abort_receives(TimePoint now) { receives_aborted_at_ = now; }
@@ -69,7 +69,7 @@ class Peer {
  private:
   State presence_ = State::kHere;
   std::optional<uint64_t> last_op_;
-  TimePoint gone_at_;
+  TimePoint departed_at_;
   Error loss_;
   std::optional<TimePoint> receives_aborted_at_;
   TimePoint broken_since_;

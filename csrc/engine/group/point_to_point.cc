@@ -36,7 +36,7 @@ void PointToPoint::send(std::shared_ptr<Op> op) {
 
 OpExecution& PointToPoint::begin(Runs& runs, std::shared_ptr<Op> op, Key key) {
   op->schedule = message_schedule(op->request, op->plan, key.first);
-  return *(runs[key] = make_run(port_, std::move(op), key.second));
+  return *(runs[key] = make_execution(delegate_, std::move(op), key.second));
 }
 
 void PointToPoint::on_message(const MessageHeader& header, const Payload& payload) {
@@ -47,7 +47,7 @@ void PointToPoint::on_message(const MessageHeader& header, const Payload& payloa
   }
   if (auto it = receives_.find(key); it != receives_.end())
     return deliver(*it->second, header, payload);
-  if (!parked_.park(key, header, payload)) return;
+  if (!unexpected_.push(key, header, payload)) return;
   const uint64_t channel = PointToPointId::channel(header.op);
   waiting_[channel].arrived.push_back(key);
   match(channel);
@@ -75,7 +75,7 @@ void PointToPoint::match(uint64_t channel) {
 
 void PointToPoint::start(OpExecution& run, Key key) {
   run.start();
-  for (const UnexpectedMessage& message : parked_.take(key))
+  for (const UnexpectedMessage& message : unexpected_.take(key))
     if (receives_.contains(key)) deliver(run, message.header, message.payload());
 }
 
@@ -84,12 +84,13 @@ void PointToPoint::deliver(OpExecution& run, const MessageHeader& header, const 
     const Fingerprint& ours = run.op()->fingerprint;
     const Fingerprint& theirs = header.fingerprint;
     if (theirs.dtype != ours.dtype || theirs.count != ours.count)
-      return port_.fail(Error(ErrorKind::kMismatch,
-                              "invalid tensor size or type: rank " + std::to_string(header.source) +
-                                  " sends " + theirs.describe() + " with tag " +
-                                  std::to_string(PointToPointId::tag(header.op)) + ", rank " +
-                                  std::to_string(port_.flow.rank) + " receives " + ours.describe())
-                            .blame(header.source));
+      return delegate_.fail(
+          Error(ErrorKind::kMismatch,
+                "invalid tensor size or type: rank " + std::to_string(header.source) + " sends " +
+                    theirs.describe() + " with tag " +
+                    std::to_string(PointToPointId::tag(header.op)) + ", rank " +
+                    std::to_string(delegate_.flow.rank) + " receives " + ours.describe())
+              .blame(header.source));
   }
   if (header.type == MessageType::kRequest)
     run.on_request(header);
@@ -106,8 +107,8 @@ void PointToPoint::finished(const OpExecution& run) {
 }
 
 void PointToPoint::stop(const OpVisitor& tell) {
-  parked_.clear();
-  for (Runs* runs : {&sends_, &receives_}) end_runs(*runs, tell, retire_);
+  unexpected_.clear();
+  for (Runs* runs : {&sends_, &receives_}) end_executions(*runs, tell, retire_);
   for (; !waiting_.empty(); waiting_.erase(waiting_.begin()))
     for (auto& posted = waiting_.begin()->second.posted; !posted.empty(); posted.pop_front())
       tell(posted.front(), nullptr);
@@ -162,7 +163,7 @@ std::string PointToPoint::dump() const {
                       : op->request.place ? dump_on_device(*op)
                                           : op->describe() + ": nothing has arrived");
   });
-  parked_.for_each([&](const Key& key, size_t count) {
+  unexpected_.for_each([&](const Key& key, size_t count) {
     out += "\n   from rank " + std::to_string(key.first) + ", tag " +
            std::to_string(PointToPointId::tag(key.second)) + ": " + std::to_string(count) +
            " messages wait for a receive";

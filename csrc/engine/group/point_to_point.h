@@ -29,8 +29,8 @@ namespace ringdist {
 
 class PointToPoint {
  public:
-  PointToPoint(ExecutionDelegate& port, RetireExecution retire)
-      : port_(port), retire_(std::move(retire)), parked_(port.lane.scratch) {}
+  PointToPoint(ExecutionDelegate& delegate, RetireExecution retire)
+      : delegate_(delegate), retire_(std::move(retire)), unexpected_(delegate.progress.scratch) {}
 
   // Starts a send, binds a receive or keeps it until something arrives. One on a device is only
   // kept, until ended_on_device(): its data goes another way.
@@ -75,14 +75,14 @@ class PointToPoint {
   OpExecution& begin(Runs& runs, std::shared_ptr<Op> op, Key key);
   void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
 
-  ExecutionDelegate& port_;
+  ExecutionDelegate& delegate_;
   const RetireExecution retire_;
   std::map<int, uint32_t> sent_;  // destination -> sends so far, in all channels
   Runs sends_;
   Runs receives_;  // bound
   std::vector<std::shared_ptr<Op>> on_device_;
   std::map<uint64_t, Waiting> waiting_;  // by channel
-  UnexpectedQueue<Key> parked_;
+  UnexpectedQueue<Key> unexpected_;
   size_t posted_count_ = 0;
 };
 

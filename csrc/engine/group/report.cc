@@ -4,18 +4,18 @@
 
 namespace ringdist {
 
-GroupReport::GroupReport(std::string name, const std::string& plans_by,
-                         const ExecutionDelegate& port, const PeerTable& peers,
+GroupReport::GroupReport(std::string name, const std::string& cost_source,
+                         const ExecutionDelegate& delegate, const PeerTable& peers,
                          const WaitDiagnostics& waits, const Collectives& collectives,
                          const PointToPoint& point_to_point, const ServiceChannel& letters)
     : name_(std::move(name)),
-      plans_by_(plans_by.empty() ? "" : ", plans by " + plans_by),
-      port_(port),
+      cost_source_(cost_source.empty() ? "" : ", plans by " + cost_source),
+      delegate_(delegate),
       peers_(peers),
       waits_(waits),
       collectives_(collectives),
       point_to_point_(point_to_point),
-      letters_(letters) {}
+      service_channel_(letters) {}
 
 // The oldest collective that waits, that runs here and that runs on a device; sends and receives.
 template <typename Each>
@@ -28,41 +28,42 @@ void GroupReport::for_each_watched(const Each& each) const {
       [&](const std::shared_ptr<Op>& op, OpExecution* run) { each(*op, run); });
 }
 
-GroupStatus GroupReport::verdict(const Error& failure) const {
+GroupStatus GroupReport::status(const Error& failure) const {
   if (failure) return {GroupStatus::kFailed, Duration(0), "failed: " + failure.message()};
   GroupStatus worst{GroupStatus::kIdle, Duration(0), "nothing in flight"};
   const auto add = [&](const GroupStatus& one) {
-    if (one.worse_than(worst)) worst = one;
+    if (one.more_severe_than(worst)) worst = one;
   };
   add(waits_.awaited_here(collectives_.last_called()));
-  if (const auto [since, text] = letters_.waits(); !text.empty())
-    add({GroupStatus::kWaits, port_.lane.now - since, text});
-  for_each_watched(
-      [&](const Op& op, const OpExecution* run) { add(waits_.verdict(op, run, port_.lane.now)); });
+  if (const auto [since, text] = service_channel_.waits(); !text.empty())
+    add({GroupStatus::kWaits, delegate_.progress.now - since, text});
+  for_each_watched([&](const Op& op, const OpExecution* run) {
+    add(waits_.status(op, run, delegate_.progress.now));
+  });
   return worst;
 }
 
 void GroupReport::warn_of_waits(Duration after) const {
-  SlowOpWarning warning(after, port_.lane.now);
+  SlowOpWarning warning(after, delegate_.progress.now);
   for_each_watched([&](Op& op, const OpExecution* run) {
-    warning.look_at(op, run, [&] { return waits_.verdict(op, run, port_.lane.now).text; });
+    warning.look_at(op, run, [&] { return waits_.status(op, run, delegate_.progress.now).text; });
   });
   warning.log_for(peers_.rank(), name_);
 }
 
 std::string GroupReport::dump(const Error& failure) const {
   std::string out = "  group '" + name_ + "', rank " + std::to_string(peers_.rank()) + " of " +
-                    std::to_string(peers_.size()) + peers_.links() + plans_by_ + ", last op #" +
-                    std::to_string(collectives_.last_called()) + ": " + verdict(failure).text;
-  out += collectives_.dump() + point_to_point_.dump() + letters_.dump();
+                    std::to_string(peers_.size()) + peers_.links() + cost_source_ + ", last op #" +
+                    std::to_string(collectives_.last_called()) + ": " + status(failure).text;
+  out += collectives_.dump() + point_to_point_.dump() + service_channel_.dump();
   for (int peer = 0; peer < peers_.size(); ++peer) {
-    const int64_t early = port_.flow.early[peer].outstanding();
+    const int64_t eager = delegate_.flow.eager[peer].outstanding();
     const size_t blocked = peers_[peer].blocked.size();
-    if (early > 0 || blocked > 0)
-      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(early) +
+    if (eager > 0 || blocked > 0)
+      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(eager) +
              " bytes of early credit in use, " + std::to_string(blocked) + " steps wait for credit";
   }
-  return out + collectives_.dump_parked() + "\n";
+  return out + collectives_.dump_unexpected() + "\n";
 }
 
 }  // namespace ringdist

@@ -16,13 +16,13 @@ namespace ringdist {
 
 class GroupReport {
  public:
-  // `name` is the group's; `plans_by`: as GroupDescriptor's.
-  GroupReport(std::string name, const std::string& plans_by, const ExecutionDelegate& port,
+  // `name` is the group's; `cost_source`: as GroupDescriptor's.
+  GroupReport(std::string name, const std::string& cost_source, const ExecutionDelegate& delegate,
               const PeerTable& peers, const WaitDiagnostics& waits, const Collectives& collectives,
               const PointToPoint& point_to_point, const ServiceChannel& letters);
 
   // `failure`: the group's, or success.
-  GroupStatus verdict(const Error& failure) const;
+  GroupStatus status(const Error& failure) const;
   std::string dump(const Error& failure) const;
   // Logs what waits for longer than `after`, each op once; 0: nothing.
   void warn_of_waits(Duration after) const;
@@ -32,13 +32,13 @@ class GroupReport {
   void for_each_watched(const Each& each) const;
 
   const std::string name_;
-  const std::string plans_by_;
-  const ExecutionDelegate& port_;
+  const std::string cost_source_;
+  const ExecutionDelegate& delegate_;
   const PeerTable& peers_;
   const WaitDiagnostics& waits_;
   const Collectives& collectives_;
   const PointToPoint& point_to_point_;
-  const ServiceChannel& letters_;
+  const ServiceChannel& service_channel_;
 };
 
 }  // namespace ringdist

@@ -4,9 +4,9 @@ namespace ringdist {
 
 std::vector<int> DesyncDetector::missing(uint64_t number) const {
   std::vector<int> out;
-  const auto& heard = heard_of(number);
+  const auto& record_peer_call = peer_calls(number);
   for (int peer = 0; peer < static_cast<int>(absent_.size()); ++peer)
-    if (peer != rank_ && !heard.contains(peer)) out.push_back(peer);
+    if (peer != rank_ && !record_peer_call.contains(peer)) out.push_back(peer);
   return out;
 }
 

@@ -21,7 +21,7 @@ class DesyncDetector {
   DesyncDetector(int rank, int size) : rank_(rank), absent_(static_cast<size_t>(size)) {}
 
   // Ours: the last kKept ops.
-  void called(uint64_t number, const Fingerprint& fingerprint) {
+  void record_call(uint64_t number, const Fingerprint& fingerprint) {
     slots_[number % kKept] = {number, fingerprint};
   }
   std::optional<Fingerprint> find(uint64_t number) const {
@@ -31,20 +31,20 @@ class DesyncDetector {
   }
 
   // The others': who has come to an op, and with what.
-  void heard(uint64_t number, int rank, const Fingerprint& fingerprint) {
-    heard_[number][rank] = fingerprint;
-    while (heard_.size() > kKept) heard_.erase(heard_.begin());
+  void record_peer_call(uint64_t number, int rank, const Fingerprint& fingerprint) {
+    peer_calls_[number][rank] = fingerprint;
+    while (peer_calls_.size() > kKept) peer_calls_.erase(peer_calls_.begin());
   }
-  const std::map<int, Fingerprint>& heard_of(uint64_t number) const {
+  const std::map<int, Fingerprint>& peer_calls(uint64_t number) const {
     static const std::map<int, Fingerprint> nobody;
-    auto it = heard_.find(number);
-    return it == heard_.end() ? nobody : it->second;
+    auto it = peer_calls_.find(number);
+    return it == peer_calls_.end() ? nobody : it->second;
   }
 
   // The first op after `number` that others say they have called; 0: none.
-  uint64_t heard_after(uint64_t number) const {
-    auto it = heard_.upper_bound(number);
-    return it == heard_.end() ? 0 : it->first;
+  uint64_t next_peer_call(uint64_t number) const {
+    auto it = peer_calls_.upper_bound(number);
+    return it == peer_calls_.end() ? 0 : it->first;
   }
 
   // Ranks from which there is no sign that they have called the op.
@@ -58,14 +58,14 @@ class DesyncDetector {
   std::string absence(int rank, uint64_t number, TimePoint started) const;
   // Somebody asks for an op that we have not called. False if we have said so of it or of a later
   // one.
-  bool answers_absence(uint64_t number) {
-    if (number <= told_absent_) return false;
-    told_absent_ = number;
+  bool announce_absence_once(uint64_t number) {
+    if (number <= announced_absence_) return false;
+    announced_absence_ = number;
     return true;
   }
 
   // Whether we have told the others about an op; marks it told.
-  bool tell_once(uint64_t number) {
+  bool announce_once(uint64_t number) {
     if (number == 0 || slots_[number % kKept].number != number) return false;
     return !std::exchange(slots_[number % kKept].told, true);
   }
@@ -84,9 +84,9 @@ class DesyncDetector {
 
   int rank_;
   std::array<CallRecord, kKept> slots_{};
-  std::map<uint64_t, std::map<int, Fingerprint>> heard_;
+  std::map<uint64_t, std::map<int, Fingerprint>> peer_calls_;
   std::vector<AbsenceRecord> absent_;  // by rank
-  uint64_t told_absent_ = 0;           // the last op of which we said that we have not called it
+  uint64_t announced_absence_ = 0;     // the last op of which we said that we have not called it
 };
 
 // Two ranks' calls of one op differ: `theirs` is its group part.

@@ -24,8 +24,8 @@ Duration age(const Op& op, const OpExecution* run, TimePoint now) {
   return now - (run != nullptr ? run->last_progress() : op.started);
 }
 
-GroupStatus verdict_of(const Op& op, const OpExecution* run, TimePoint now,
-                       const std::function<std::string()>& awaited) {
+GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
+                      const std::function<std::string()>& awaited) {
   const Duration waits = age(op, run, now);
   if (waits < kWaits)
     return {GroupStatus::kRuns, now - op.started,
@@ -68,10 +68,10 @@ std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const
     if (endpoint->sends) return other + " to receive it";
     return run != nullptr ? awaited_data(*run) : other + " to send";
   }
-  const std::vector<int> missing = roll_call_.missing(op.number);
+  const std::vector<int> missing = desync_.missing(op.number);
   if (!missing.empty())
     return peers_.list(missing, [&](int peer) {
-      return peers_.who(peer) + ", " + roll_call_.absence(peer, op.number, op.started);
+      return peers_.who(peer) + ", " + desync_.absence(peer, op.number, op.started);
     });
   if (op.request.place)
     return "device " + std::to_string(op.request.place->device) +
@@ -79,8 +79,8 @@ std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
 
-GroupStatus WaitDiagnostics::verdict(const Op& op, const OpExecution* run, TimePoint now) const {
-  return verdict_of(op, run, now, [&] { return awaited(op, run); });
+GroupStatus WaitDiagnostics::status(const Op& op, const OpExecution* run, TimePoint now) const {
+  return status_of(op, run, now, [&] { return awaited(op, run); });
 }
 
 Error WaitDiagnostics::timed_out(const Op& op, TimePoint now) const {
@@ -90,7 +90,7 @@ Error WaitDiagnostics::timed_out(const Op& op, TimePoint now) const {
     text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
   else if (op.request.endpoint)
     text += ": it does not progress";
-  else if (missing = roll_call_.missing(op.number); missing.empty())
+  else if (missing = desync_.missing(op.number); missing.empty())
     text += ": all ranks have called it, but it does not progress";
   else
     text += ": no sign that it was called by ";
@@ -99,11 +99,11 @@ Error WaitDiagnostics::timed_out(const Op& op, TimePoint now) const {
 }
 
 GroupStatus WaitDiagnostics::awaited_here(uint64_t last) const {
-  const uint64_t next = roll_call_.heard_after(last);
+  const uint64_t next = desync_.next_peer_call(last);
   if (next == 0) return {};
   std::vector<int> ranks;
-  for (const auto& [peer, theirs] : roll_call_.heard_of(next)) ranks.push_back(peer);
-  const auto& call = roll_call_.heard_of(next).begin()->second;
+  for (const auto& [peer, theirs] : desync_.peer_calls(next)) ranks.push_back(peer);
+  const auto& call = desync_.peer_calls(next).begin()->second;
   return {GroupStatus::kIsAwaited, Duration(0),
           "op #" + std::to_string(next) + ", " + call.describe() + ", has not been called here; " +
               peers_.list(ranks) + " waits in it"};

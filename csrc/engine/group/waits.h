@@ -21,7 +21,7 @@ struct GroupStatus {
   Duration age{0};  // of what runs or waits
   std::string text;
 
-  bool worse_than(const GroupStatus& other) const {
+  bool more_severe_than(const GroupStatus& other) const {
     return rank != other.rank ? rank > other.rank : age > other.age;
   }
 };
@@ -30,8 +30,8 @@ struct GroupStatus {
 Duration age(const Op& op, const OpExecution* run, TimePoint now);
 
 // What it does; once it has stood still for a second, that it waits for `awaited()`.
-GroupStatus verdict_of(const Op& op, const OpExecution* run, TimePoint now,
-                       const std::function<std::string()>& awaited);
+GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
+                      const std::function<std::string()>& awaited);
 
 // "Timed out waiting 1000 ms for op #7 on rank 1"
 std::string timed_out(const Op& op, int rank, TimePoint now);
@@ -54,10 +54,10 @@ class SlowOpWarning {
 class WaitDiagnostics {
  public:
   WaitDiagnostics(const PeerTable& peers, const DesyncDetector& roll_call)
-      : peers_(peers), roll_call_(roll_call) {}
+      : peers_(peers), desync_(roll_call) {}
 
   // `run`: as of age().
-  GroupStatus verdict(const Op& op, const OpExecution* run, TimePoint now) const;
+  GroupStatus status(const Op& op, const OpExecution* run, TimePoint now) const;
   // The deadline of an op has passed: who has not come to it.
   Error timed_out(const Op& op, TimePoint now) const;
   // Others have called an op, and we have called none after `last`. kIdle if there is none.
@@ -68,7 +68,7 @@ class WaitDiagnostics {
   std::string awaited_data(const OpExecution& run) const;
 
   const PeerTable& peers_;
-  const DesyncDetector& roll_call_;
+  const DesyncDetector& desync_;
 };
 
 }  // namespace ringdist

@@ -12,6 +12,6 @@ thread_local bool drives = false;
 InProgressScope::InProgressScope() : before_(std::exchange(drives, true)) {}
 InProgressScope::~InProgressScope() { drives = before_; }
 
-bool drives_a_lane() { return drives; }
+bool in_progress_loop() { return drives; }
 
 }  // namespace ringdist

@@ -19,6 +19,6 @@ class InProgressScope {
 };
 
 // Whether the calling thread drives a lane, and so may not wait for the GIL.
-bool drives_a_lane();
+bool in_progress_loop();
 
 }  // namespace ringdist

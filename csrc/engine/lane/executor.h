@@ -25,7 +25,7 @@ class DispatcherDelegate {
  public:
   virtual ~DispatcherDelegate() = default;
   // On the task pool. False: it has stopped, and the task is dropped.
-  virtual bool run_elsewhere(std::function<void()> task) = 0;
+  virtual bool run_on_pool(std::function<void()> task) = 0;
   // To the processes of all groups.
   virtual void flood(const Notice& notice) = 0;
 };
@@ -33,30 +33,30 @@ class DispatcherDelegate {
 class Dispatcher final : public TransportDelegate, public GroupDelegate {
  public:
   Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
-             DispatcherDelegate& host);
+             DispatcherDelegate& delegate);
 
   // A rank's place in a group. All that follows about one is nothing once it is removed; what is
   // thrown ends its group, and no other.
-  void add(std::shared_ptr<GroupSlot> seat);
+  void add(std::shared_ptr<GroupSlot> slot);
   // Its group's name is known: from now on others can say that it fails.
-  void expect(const std::shared_ptr<GroupSlot>& seat, uint64_t nonce);
+  void set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce);
   // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
   // if it has failed. `first` comes before its ops do.
-  void form(const std::shared_ptr<GroupSlot>& seat, const GroupDescriptor& membership,
+  void form(const std::shared_ptr<GroupSlot>& slot, const GroupDescriptor& membership,
             const std::function<void()>& first = {});
   // The op ends with an error where the group has.
-  void enqueue(const std::shared_ptr<GroupSlot>& seat, const std::shared_ptr<Op>& op);
+  void enqueue(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op);
   // As of Group.
-  void handed_over(const std::shared_ptr<GroupSlot>& seat, uint64_t number);
-  void ended_on_device(const std::shared_ptr<GroupSlot>& seat, const std::shared_ptr<Op>& op,
+  void output_delivered(const std::shared_ptr<GroupSlot>& slot, uint64_t number);
+  void ended_on_device(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op,
                        const Error& error);
-  void fail(const std::shared_ptr<GroupSlot>& seat, const Error& cause, bool tell_others);
+  void fail(const std::shared_ptr<GroupSlot>& slot, const Error& cause, bool tell_others);
   // As of GroupSlot.
-  uint64_t freeze(const std::shared_ptr<GroupSlot>& seat, const Error& cause);
-  void announce_leave(const std::shared_ptr<GroupSlot>& seat, NoticeKind how);
-  bool idle(const std::shared_ptr<GroupSlot>& seat) const;
+  uint64_t stop_and_report(const std::shared_ptr<GroupSlot>& slot, const Error& cause);
+  void announce_leave(const std::shared_ptr<GroupSlot>& slot, NoticeKind how);
+  bool idle(const std::shared_ptr<GroupSlot>& slot) const;
   // Its ops end with kAborted; late messages are dropped.
-  void remove(const std::shared_ptr<GroupSlot>& seat);
+  void remove(const std::shared_ptr<GroupSlot>& slot);
 
   // Works on up to a fixed number of segments. True if it did anything.
   bool run_work();
@@ -84,44 +84,46 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   void fail_all(const Error& cause) noexcept;
   // What this process does, in a line: of the group that has waited the longest, or kIdle.
   static constexpr std::string_view kIdle = "no operation in flight";
-  std::string verdict() const;
+  std::string status() const;
   std::string dump() const;
 
   // Receiver
   void on_message(ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
-  void on_sent(SendId ticket, const Error& error) override;
+  void on_sent(SendId send_id, const Error& error) override;
   void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
   // GroupDelegate
-  ProgressState& lane_state() override { return state_; }
+  ProgressState& progress_state() override { return state_; }
   void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override;
   void on_busy() noexcept override { watch_all(); }
 
  private:
   template <typename Body>
-  void contain(const Body& body);
+  void fail_if_thrown(const Body& body);
   template <typename Body>
-  void contain(const std::shared_ptr<GroupSlot>& seat, const Body& body);
+  void fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body);
   template <typename Each>
   void for_each_group(const Each& each);
-  bool any_forms() const;
-  void watch(GroupSlot& seat) const noexcept;
+  bool any_forming() const;
+  void watch(GroupSlot& slot) const noexcept;
   void watch_all() const noexcept;
   const std::vector<GroupSlot*>& busy() const;
   void call_back() noexcept;
   void release_ended();
 
-  void check_token() const { check(token_.held_here(), "work on a lane without its token"); }
+  void check_token() const {
+    check(lock_.held_by_this_thread(), "work on a lane without its token");
+  }
 
-  ProgressLock& token_;
-  DispatcherDelegate& host_;
+  ProgressLock& lock_;
+  DispatcherDelegate& delegate_;
   ProgressState state_;  // outlives the groups, whose OpExecutions are in it
-  std::set<std::shared_ptr<GroupSlot>> seats_;
+  std::set<std::shared_ptr<GroupSlot>> slots_;
   mutable std::vector<GroupSlot*> watched_;                  // has room for all; others are idle
   std::map<UnknownGroupMessages::GroupKey, Group*> by_key_;  // those that are formed
-  UnknownGroupMessages strays_{state_.scratch};
+  UnknownGroupMessages unknown_groups_{state_.scratch};
   std::vector<Notice> own_notices_;
   std::shared_ptr<Op> to_call_back_;  // the first of those that have ended; see Op::next
   std::map<ContextId, Error> lost_;

@@ -6,13 +6,13 @@
 namespace ringdist {
 
 // Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
-// was about. `executor`: the Executor, which uses this, too.
+// was about. `dispatcher`: the Executor, which uses this, too.
 template <typename Groups, typename Body>
-bool guarded(Groups& executor, Body&& body) {
+bool fail_all_if_thrown(Groups& dispatcher, Body&& body) {
   try {
     return body();
   } catch (...) {
-    executor.fail_all(thrown_error());
+    dispatcher.fail_all(current_exception_error());
     return true;
   }
 }

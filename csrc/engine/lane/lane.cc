@@ -42,25 +42,26 @@ class Cleanup {
 
 Result<std::unique_ptr<ProgressEngine>> ProgressEngine::start(Statistics& statistics,
                                                               int64_t memory_limit,
-                                                              DispatcherDelegate& host) {
+                                                              DispatcherDelegate& delegate) {
   auto event = EventFd::create();
   if (!event.ok()) return event.error();
   auto thread_epoll = Epoll::create();
   if (!thread_epoll.ok()) return thread_epoll.error();
   auto driver_epoll = Epoll::create();
   if (!driver_epoll.ok()) return driver_epoll.error();
-  std::unique_ptr<ProgressEngine> lane(new ProgressEngine(
+  std::unique_ptr<ProgressEngine> progress(new ProgressEngine(
       std::move(event.value()), std::move(thread_epoll.value()), std::move(driver_epoll.value())));
-  for (Epoll* epoll : {&lane->thread_epoll_, &lane->driver_epoll_})
-    if (Error error = epoll->add(lane->event_.get(), EPOLLIN, 0)) return error;
-  lane->executor_ = std::make_unique<Dispatcher>(statistics, memory_limit, lane->token_, host);
+  for (Epoll* epoll : {&progress->thread_epoll_, &progress->driver_epoll_})
+    if (Error error = epoll->add(progress->event_.get(), EPOLLIN, 0)) return error;
+  progress->dispatcher_ =
+      std::make_unique<Dispatcher>(statistics, memory_limit, progress->lock_, delegate);
   try {
-    lane->thread_ = std::thread(&ProgressEngine::run, lane.get());
+    progress->thread_ = std::thread(&ProgressEngine::run, progress.get());
   } catch (...) {
-    return thrown_error();
+    return current_exception_error();
   }
-  pthread_setname_np(lane->thread_.native_handle(), "ringdist-lane");
-  return lane;
+  pthread_setname_np(progress->thread_.native_handle(), "ringdist-lane");
+  return progress;
 }
 
 ProgressEngine::ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll)
@@ -112,32 +113,33 @@ bool ProgressEngine::post(std::function<void()> task, bool wake) {
     std::lock_guard lock(mutex_);
     if (stopping_) return false;
     tasks_.push_back(std::move(task));
-    has_tasks_.show(true);
+    has_tasks_.store(true);
   }
-  if (token_.held_here()) return true;  // it looks again before it sleeps or gives that back
+  if (lock_.held_by_this_thread())
+    return true;  // it looks again before it sleeps or gives that back
   if (wake)
     wake_thread();
-  else if (driver_sleeps_.look())
+  else if (driver_sleeps_.load())
     event_.signal();
   return true;
 }
 
 // Once the lane has stopped its token is never free.
-bool ProgressEngine::begin_turn() {
-  if (!token_.take()) return false;
-  executor_->set_now(Clock::now());
+bool ProgressEngine::begin_progress() {
+  if (!lock_.take()) return false;
+  dispatcher_->set_now(Clock::now());
   return true;
 }
 
-void ProgressEngine::end_turn() {
+void ProgressEngine::end_progress() {
   // Its holder need not look again, where its op has ended in here.
   do {
-    (void)guarded(*executor_, [this] { return executor_->run_work(); });
+    (void)fail_all_if_thrown(*dispatcher_, [this] { return dispatcher_->run_work(); });
   } while (run_tasks());
-  last_driven_.store(executor_->lane_state().now.time_since_epoch().count(),
+  last_driven_.store(dispatcher_->progress_state().now.time_since_epoch().count(),
                      std::memory_order_relaxed);
-  if (token_.release(nullptr)) return;
-  if (has_tasks()) wake_thread();  // as leave_token()
+  if (lock_.release(nullptr)) return;
+  if (has_tasks()) wake_thread();  // as release_lock()
 }
 
 bool ProgressEngine::call(std::function<void()> task, TimePoint deadline) {
@@ -168,7 +170,7 @@ bool ProgressEngine::call_until(std::function<bool()> condition, TimePoint deadl
   return false;
 }
 
-void ProgressEngine::stay_on(const CpuSet& cpus) {
+void ProgressEngine::set_affinity(const CpuSet& cpus) {
   std::lock_guard lock(mutex_);  // it is joined later
   if (!stopping_ && !mark_.forked()) (void)cpus.narrow(thread_.native_handle());
 }
@@ -184,10 +186,10 @@ bool ProgressEngine::run_tasks() {
   {
     std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
-    has_tasks_.show_late(false);
+    has_tasks_.store_relaxed(false);
   }
   for (auto& task : tasks)
-    (void)guarded(*executor_, [&] {
+    (void)fail_all_if_thrown(*dispatcher_, [&] {
       task();
       return true;
     });
@@ -196,20 +198,20 @@ bool ProgressEngine::run_tasks() {
 
 // One round, with the token held. True if anything happened.
 bool ProgressEngine::poll() {
-  return guarded(*executor_, [this] {
-    executor_->set_now(Clock::now());
+  return fail_all_if_thrown(*dispatcher_, [this] {
+    dispatcher_->set_now(Clock::now());
     bool any = run_tasks();
     for (size_t i = 0; i < transports_.size(); ++i) any |= transports_[i]->progress();
     if (!draining_.empty()) any |= drain_peers();
-    any |= executor_->run_work();
-    executor_->tick();
+    any |= dispatcher_->run_work();
+    dispatcher_->tick();
     return any;
   });
 }
 
 bool ProgressEngine::pause() {
-  const TimePoint now = executor_->lane_state().now;
-  const Backoff::Next next = backoff_.next(now, executor_->wait());
+  const TimePoint now = dispatcher_->progress_state().now;
+  const Backoff::Next next = backoff_.next(now, dispatcher_->wait());
   if (next == Backoff::Next::kYield) {
     const TimePoint before = Clock::now();
     sched_yield();
@@ -223,21 +225,21 @@ bool ProgressEngine::wait(const Op& op, TimePoint deadline) {
   // Where nobody drives, nobody need know that we wait.
   if (op.finished() || (try_to_drive(op, deadline, nullptr) && op.finished())) return true;
   ProgressLock::Waiter self(op);
-  token_.enlist(self);
+  lock_.enlist(self);
   const Cleanup leave([&] {
-    if (token_.delist(self) && token_.take()) leave_token(&self);
+    if (lock_.delist(self) && lock_.take()) release_lock(&self);
   });
   while (!op.finished() && Clock::now() < deadline) {
-    token_.decline(self);
-    if (!try_to_drive(op, deadline, &self)) token_.await(self, deadline);
+    lock_.publish_failure(self);
+    if (!try_to_drive(op, deadline, &self)) lock_.await(self, deadline);
   }
   return op.finished();
 }
 
 bool ProgressEngine::try_to_drive(const Op& op, TimePoint deadline,
                                   const ProgressLock::Waiter* self) {
-  if (!token_.take()) return false;
-  const Cleanup give_back([&] { leave_token(self); });
+  if (!lock_.take()) return false;
+  const Cleanup give_back([&] { release_lock(self); });
   drive(op, deadline);
   return true;
 }
@@ -247,22 +249,23 @@ void ProgressEngine::drive(const Op& op, TimePoint deadline) {
   backoff_.begin(Clock::now());
   while (!op.finished()) {
     if (poll()) {
-      backoff_.begin(executor_->lane_state().now);
+      backoff_.begin(dispatcher_->progress_state().now);
       continue;
     }
-    if (op.finished() || executor_->lane_state().now >= deadline) return;  // a tick is no "work"
+    if (op.finished() || dispatcher_->progress_state().now >= deadline)
+      return;  // a tick is no "work"
     if (pause()) block_as_driver(deadline);
   }
 }
 
-void ProgressEngine::leave_token(const ProgressLock::Waiter* self) {
-  const bool active = !executor_->idle();
+void ProgressEngine::release_lock(const ProgressLock::Waiter* self) {
+  const bool active = !dispatcher_->idle();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (token_.release(self)) return;
+  if (lock_.release(self)) return;
   // Who posted while we held it has woken the thread in vain.
   if (active || has_tasks()) return wake_thread();
   // We used up the events that the thread armed for: it must not sleep on.
-  if (thread_sleeps_.look()) event_.signal();
+  if (thread_sleeps_.load()) event_.signal();
 }
 
 // Says so first and looks for sleepers after; block_as_thread() does the reverse.
@@ -272,19 +275,19 @@ void ProgressEngine::wake_thread() {
     thread_woken_ = true;
     thread_wake_.notify_one();
   }
-  if (thread_sleeps_.look() || driver_sleeps_.look()) event_.signal();
+  if (thread_sleeps_.load() || driver_sleeps_.load()) event_.signal();
 }
 
 bool ProgressEngine::arm() {
   event_.drain();
   for (const auto& transport : transports_)
     if (!transport->arm()) return false;
-  return !has_tasks_.look() && !executor_->has_work();
+  return !has_tasks_.load() && !dispatcher_->has_work();
 }
 
 Duration ProgressEngine::sleep_time(TimePoint deadline) const {
   const TimePoint now = Clock::now();
-  Duration sleep = executor_->idle() ? Duration(kIdleSleep) : Duration(kActiveSleep);
+  Duration sleep = dispatcher_->idle() ? Duration(kIdleSleep) : Duration(kActiveSleep);
   if (!draining_.empty()) sleep = std::min<Duration>(sleep, kDrainSleep);
   sleep = std::min(sleep, deadline - now);
   for (const auto& transport : transports_)
@@ -294,19 +297,19 @@ Duration ProgressEngine::sleep_time(TimePoint deadline) const {
 
 // First we say that we sleep, then we look for work: whoever posts does the reverse.
 void ProgressEngine::block_as_driver(TimePoint deadline) {
-  driver_sleeps_.show(true);
+  driver_sleeps_.store(true);
   if (arm())
     if (const Duration sleep = sleep_time(deadline); sleep > Duration(0))
       (void)driver_epoll_.wait(sleep);
-  driver_sleeps_.show(false);
+  driver_sleeps_.store(false);
 }
 
 void ProgressEngine::block_as_thread() {
-  thread_sleeps_.show(true);
+  thread_sleeps_.store(true);
   const bool armed = arm() && !thread_is_wanted();
   const Duration sleep = sleep_time(TimePoint::max());
-  if (!token_.release(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
-  thread_sleeps_.show(false);
+  if (!lock_.release(nullptr) && armed && sleep > Duration(0)) (void)thread_epoll_.wait(sleep);
+  thread_sleeps_.store(false);
 }
 
 // The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
@@ -317,7 +320,7 @@ void ProgressEngine::run() {
   Duration pause = kDriverGone;
   Clock::rep seen = 0;
   for (;;) {
-    if (may_take_over() && token_.take()) {
+    if (may_take_over() && lock_.take()) {
       drive_in_background();
       pause = kDriverGone;
       continue;
@@ -329,7 +332,7 @@ void ProgressEngine::run() {
     if (stopping_) return;
     if (!thread_woken_)
       thread_wake_.wait_for(lock, pause);
-    else if (token_.anybody_waits())  // for an op that has ended, maybe: it tells us nothing
+    else if (lock_.anybody_waits())  // for an op that has ended, maybe: it tells us nothing
       thread_wake_.wait_for(lock, kDriverGone);
   }
 }
@@ -341,7 +344,7 @@ bool ProgressEngine::thread_is_wanted() {
 
 bool ProgressEngine::may_take_over() {
   std::lock_guard lock(mutex_);
-  if (stopping_ || token_.anybody_waits()) return false;
+  if (stopping_ || lock_.anybody_waits()) return false;
   if (std::exchange(thread_woken_, false)) return true;
   const Duration since_epoch(last_driven_.load(std::memory_order_relaxed));
   return Clock::now() - TimePoint(since_epoch) > kDriverGone;
@@ -352,9 +355,9 @@ void ProgressEngine::drive_in_background() {
   backoff_.begin(Clock::now());
   for (;;) {
     // Where all of their ops have ended nobody takes it, and other ops want to go on.
-    if (token_.anybody_waits() && (token_.release(nullptr) || !token_.take())) return;
+    if (lock_.anybody_waits() && (lock_.release(nullptr) || !lock_.take())) return;
     if (poll()) {
-      backoff_.begin(executor_->lane_state().now);
+      backoff_.begin(dispatcher_->progress_state().now);
       continue;
     }
     if (pause()) return block_as_thread();
@@ -363,12 +366,11 @@ void ProgressEngine::drive_in_background() {
 
 void ProgressEngine::flush(TimePoint deadline) {
   const auto ask = [this] {
-    for (const auto& transport : transports_) transport->ask_delivery();
+    for (const auto& transport : transports_) transport->begin_flush();
   };
   if (!call(ask, deadline)) return;
-  const auto delivered = [](const auto& transport) { return transport->delivered(); };
-  (void)call_until([this, delivered] { return std::ranges::all_of(transports_, delivered); },
-                   deadline);
+  const auto flushed = [](const auto& transport) { return transport->flushed(); };
+  (void)call_until([this, flushed] { return std::ranges::all_of(transports_, flushed); }, deadline);
 }
 
 void ProgressEngine::stop() {
@@ -382,14 +384,14 @@ void ProgressEngine::stop() {
   if (thread_.joinable()) thread_.join();
   // A caller that still drives must not find its transports gone; one that never leaves keeps them.
   const TimePoint deadline = Clock::now() + kEvictTime;
-  while (!token_.take()) {
+  while (!lock_.take()) {
     if (Clock::now() > deadline) return;
     event_.signal();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   for (const auto& transport : transports_) transport->close();
-  (void)guarded(*executor_,
-                [this] { return executor_->run_work(); });  // frees OpExecutions that ended
+  (void)fail_all_if_thrown(
+      *dispatcher_, [this] { return dispatcher_->run_work(); });  // frees OpExecutions that ended
   std::unique_lock lock(mutex_);
   const auto dropped = std::exchange(tasks_, {});
   lock.unlock();  // their ends may wake who waits for them

@@ -42,24 +42,25 @@ class ProgressEngine {
   class Guard {
    public:
     Guard() = default;
-    explicit Guard(ProgressEngine& lane) : lane_(lane.begin_turn() ? &lane : nullptr) {
-      if (lane_) driver_.emplace();
+    explicit Guard(ProgressEngine& progress)
+        : progress_(progress.begin_progress() ? &progress : nullptr) {
+      if (progress_) driver_.emplace();
     }
     ~Guard() {
-      if (lane_) lane_->end_turn();
+      if (progress_) progress_->end_progress();
     }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
-    explicit operator bool() const { return lane_ != nullptr; }
+    explicit operator bool() const { return progress_ != nullptr; }
 
    private:
-    ProgressEngine* const lane_ = nullptr;
+    ProgressEngine* const progress_ = nullptr;
     std::optional<InProgressScope> driver_;
   };
 
-  // `host` outlives it.
+  // `delegate` outlives it.
   static Result<std::unique_ptr<ProgressEngine>> start(Statistics& statistics, int64_t memory_limit,
-                                                       DispatcherDelegate& host);
+                                                       DispatcherDelegate& delegate);
   ~ProgressEngine();
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
@@ -81,14 +82,14 @@ class ProgressEngine {
 
   // Its own thread does from now on, as far as it may (CpuSet::narrow): the first that takes has
   // its way. Callers that drive run where they like. Any thread.
-  void stay_on(const CpuSet& cpus);
+  void set_affinity(const CpuSet& cpus);
 
   bool stopped();
   // Something that was posted has not run.
-  bool has_tasks() const { return has_tasks_.look(); }
+  bool has_tasks() const { return has_tasks_.load(); }
 
   // With the token held (inside a task).
-  Dispatcher& executor() { return *executor_; }
+  Dispatcher& dispatcher() { return *dispatcher_; }
   void add_transport(std::unique_ptr<Transport> transport);
   Transport* find_transport(std::string_view name);
   // A process has ended: reads what it had sent, then forgets it and runs `task`. Where nothing is
@@ -115,9 +116,9 @@ class ProgressEngine {
   bool drain_peers();
   // After a round that found nothing. True: sleep.
   bool pause();
-  bool begin_turn();
-  void end_turn();
-  void leave_token(const ProgressLock::Waiter* self);
+  bool begin_progress();
+  void end_progress();
+  void release_lock(const ProgressLock::Waiter* self);
   void wake_thread();
   bool may_take_over();
   bool thread_is_wanted();
@@ -129,8 +130,8 @@ class ProgressEngine {
   const EventFd event_;
   Epoll thread_epoll_;  // the lane's thread sleeps here
   Epoll driver_epoll_;  // a caller that drives sleeps here
-  ProgressLock token_;
-  std::unique_ptr<Dispatcher> executor_;
+  ProgressLock lock_;
+  std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   Backoff backoff_;

@@ -17,12 +17,12 @@ void UnknownGroupMessages::keep(const MessageHeader& header, const Payload& payl
                                 TimePoint now) {
   const GroupKey key{header.nonce, header.destination};
   if (messages_.count() >= kMaxMessages || std::ranges::count(closed_, key) > 0) return;
-  if (messages_.park(key, header, payload)) since_.emplace_back(now, key);
+  if (messages_.push(key, header, payload)) since_.emplace_back(now, key);
 }
 
-void UnknownGroupMessages::keep(const Notice& notice, bool any_forms) {
+void UnknownGroupMessages::keep(const Notice& notice, bool any_forming) {
   const auto of_it = [&](const GroupKey& key) { return key.first == notice.nonce; };
-  if (!any_forms && std::ranges::any_of(closed_, of_it)) return;
+  if (!any_forming && std::ranges::any_of(closed_, of_it)) return;
   notices_.push_back(notice);
   if (notices_.size() > kMaxNotices) notices_.pop_front();
 }
@@ -32,8 +32,8 @@ void UnknownGroupMessages::close(const GroupKey& key) {
   if (closed_.size() > kMaxClosed) closed_.pop_front();
 }
 
-void UnknownGroupMessages::forget_old(bool any_forms, TimePoint now) {
-  for (; !any_forms && !since_.empty() && now - since_.front().first > kStrayTime;
+void UnknownGroupMessages::forget_old(bool any_forming, TimePoint now) {
+  for (; !any_forming && !since_.empty() && now - since_.front().first > kStrayTime;
        since_.pop_front())
     (void)messages_.take(since_.front().second);
 }

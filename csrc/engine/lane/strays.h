@@ -25,8 +25,8 @@ class UnknownGroupMessages {
 
   // Those of groups that were closed here are dropped; so are more than any group may get.
   void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
-  // `any_forms`: a group that was closed for one rank may be that of another.
-  void keep(const Notice& notice, bool any_forms);
+  // `any_forming`: a group that was closed for one rank may be that of another.
+  void keep(const Notice& notice, bool any_forming);
 
   // The messages of a group that has formed; they are not kept any longer.
   std::vector<UnexpectedMessage> take(const GroupKey& key) { return messages_.take(key); }
@@ -40,7 +40,7 @@ class UnknownGroupMessages {
   // Nobody waits for what comes for that rank's group.
   void close(const GroupKey& key);
   // Forgets what has been waiting for a minute, unless a group that it may be for still forms.
-  void forget_old(bool any_forms, TimePoint now);
+  void forget_old(bool any_forming, TimePoint now);
   size_t count() const { return messages_.count(); }  // of messages
 
  private:

@@ -11,7 +11,7 @@ bool ProgressLock::take() {
 }
 
 bool ProgressLock::release(const Waiter* self) {
-  check(held_here(), "the token given back by who does not hold it");
+  check(held_by_this_thread(), "the token given back by who does not hold it");
   owner_.store(pthread_t{}, std::memory_order_relaxed);
   // Who waits is listed first and tries to take it after; we do the reverse, so that one of us sees
   // the other.
@@ -40,7 +40,7 @@ bool ProgressLock::delist(Waiter& waiter) {
   return waiter.offered_;
 }
 
-void ProgressLock::decline(Waiter& waiter) {
+void ProgressLock::publish_failure(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiter.offered_ = false;
 }

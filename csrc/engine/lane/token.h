@@ -37,13 +37,15 @@ class ProgressLock {
   // By its holder. Offers it to a waiter other than `self` whose op has not finished: true then.
   bool release(const Waiter* self);
   // The calling thread holds it.
-  bool held_here() const { return owner_.load(std::memory_order_relaxed) == pthread_self(); }
+  bool held_by_this_thread() const {
+    return owner_.load(std::memory_order_relaxed) == pthread_self();
+  }
 
   void enlist(Waiter& waiter);
   // True if it was offered the token and has not taken it: the next should be.
   [[nodiscard]] bool delist(Waiter& waiter);
   // Before an attempt to take it: an offer that comes while that fails stays.
-  void decline(Waiter& waiter);
+  void publish_failure(Waiter& waiter);
   // Until the token is offered, the op has finished or the deadline has passed.
   void await(Waiter& waiter, TimePoint deadline);
   // An op has finished: wakes those who wait for it.

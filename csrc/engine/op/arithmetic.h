@@ -60,7 +60,7 @@ Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, StoreMode stores,
                                     const ArithmeticMemory& memory);
 // Of one with a block map: see codec/block_map.h and docs/compression.md. Reads this rank's values
 // once: a part that is all zero keeps its residual.
-Pooled<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
-                                    const ArithmeticMemory& memory);
+Pooled<Arithmetic> compressed_arithmetic(const Op& op, int rank, int size,
+                                         const ArithmeticMemory& memory);
 
 }  // namespace ringdist

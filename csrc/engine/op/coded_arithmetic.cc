@@ -11,7 +11,7 @@ namespace ringdist {
 
 ResidualSpan CompressedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
-  return {owed(), will_owe(), static_cast<size_t>(count)};
+  return {owed(), next_residual(), static_cast<size_t>(count)};
 }
 
 // Values only, and what was owed stays.
@@ -104,7 +104,7 @@ size_t CompressedArithmetic::message_bytes(int step, int64_t segment) const {
   const Pieces parts = pieces(step, segment);
   if (description.kind != StepKind::kReduce) return most_bytes(parts, description.mark);
   size_t out = 0;  // of the longest of those that arrive
-  for (const EdgeKind mark : {EdgeKind::kContribution, EdgeKind::kInside})
+  for (const EdgeKind mark : {EdgeKind::kContribution, EdgeKind::kIntraHost})
     if (std::ranges::any_of(description.sources, [mark](const Source& source) {
           return source.peer >= 0 && source.mark == mark;
         }))
@@ -275,8 +275,8 @@ Error CompressedArithmetic::store(int step, int64_t segment, ConstBytes bytes) {
   return {};
 }
 
-Pooled<Arithmetic> coded_arithmetic(const Op& op, int rank, int size,
-                                    const ArithmeticMemory& memory) {
+Pooled<Arithmetic> compressed_arithmetic(const Op& op, int rank, int size,
+                                         const ArithmeticMemory& memory) {
   return make_pooled<CompressedArithmetic>(memory.objects, op, rank, size, memory.scratch);
 }
 

@@ -9,14 +9,14 @@
 namespace ringdist {
 
 // Works on a segment of the step that has waited the longest; there is one.
-inline void work_next(ProgressState& lane) {
-  const WorkItem item = lane.work.pop();
+inline void run_next_step(ProgressState& progress) {
+  const WorkItem item = progress.work.pop();
   item.run->work(item.step);
 }
 
 // A send has ended. Its OpExecution hears of it, if that has not; then the memory goes.
-inline void bring_home(ProgressState& lane, SendId ticket, const Error& error) {
-  const auto home = lane.tickets.redeem(ticket);
+inline void complete_send(ProgressState& progress, SendId send_id, const Error& error) {
+  const auto home = progress.tickets.complete(send_id);
   if (!home || home->what.run == nullptr) return;
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
 }

@@ -48,7 +48,7 @@ class EdgeWindow {
   }
   // That may be sent before any grant, credit allowing. The link into a receiver is taken to be as
   // fast as that to us.
-  int64_t unasked(int step, int peer) const {
+  int64_t unsolicited(int step, int peer) const {
     const int64_t most = segments(step, peer);
     return most == kMost ? InboundWindow::kUnlimited : most;
   }

@@ -47,7 +47,7 @@ std::optional<int64_t> RecvEdge::grant(const GrantTerms& terms) {
   if (!affordable()) {
     target = here() + 1;
     if (!affordable() && !terms.oldest) {
-      state_ = terms.unasked ? State::kQuiet : State::kAwaited;
+      state_ = terms.unsolicited ? State::kQuiet : State::kAwaited;
       return std::nullopt;
     }
   }

@@ -24,15 +24,15 @@ class RecvEdge {
 
   struct KeptSegment {
     PooledBuffer data;
-    bool early;
+    bool eager;
   };
 
   // What a grant is made from.
   struct GrantTerms {
-    int64_t window = 0;    // segments that may be on their way or wait here
-    int64_t bytes = 0;     // that each may take
-    bool oldest = false;   // has a slot though the budget is used up
-    bool unasked = false;  // the sender has neither asked nor sent anything
+    int64_t window = 0;        // segments that may be on their way or wait here
+    int64_t bytes = 0;         // that each may take
+    bool oldest = false;       // has a slot though the budget is used up
+    bool unsolicited = false;  // the sender has neither asked nor sent anything
     TimePoint now;
   };
 

@@ -12,7 +12,7 @@ ConstBytes header_bytes(const MessageHeader& header) {
 bool parse_header(ConstBytes bytes, MessageHeader& header) {
   if (bytes.size() < kShortHeaderBytes || bytes.size() > sizeof(MessageHeader)) return false;
   std::memcpy(static_cast<void*>(&header), bytes.data(), bytes.size());
-  if (header.type > MessageType::kLetter) return false;
+  if (header.type > MessageType::kService) return false;
   return bytes.size() == header_bytes(header).size();
 }
 

@@ -18,13 +18,13 @@ enum class MessageType : uint8_t {
   kGrant,       // receiver -> sender: this edge may send every segment below `segment`
   kFirstGrant,  // the same, before the sender asked or sent anything
   kCredit,      // receiver -> sender: only the credit field matters
-  kLetter,      // of no op: part `op` of all that the source says by letters; segment: 1, it is a
+  kService,     // of no op: part `op` of all that the source says by letters; segment: 1, it is a
                 // letter's last
 };
 
 struct MessageHeader {
   MessageType type;
-  uint8_t early;  // sent on the pair's credit, not on the edge's grant
+  uint8_t eager;  // sent on the pair's credit, not on the edge's grant
   uint16_t reserved;
   uint32_t generation;
   int32_t source;

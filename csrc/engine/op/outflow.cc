@@ -9,7 +9,7 @@ namespace ringdist {
 void SendEdge::sent() {
   check(state_ == State::kOpen || state_ == State::kAsking, "a segment beyond the edge's last");
   ++next_;
-  settle();
+  update_state();
 }
 
 bool SendEdge::ask() {
@@ -33,19 +33,19 @@ bool SendEdge::complete(int64_t segment) {
   }
   ++completed_;
   while (std::erase(ahead_, completed_) > 0) ++completed_;
-  settle();
+  update_state();
   return true;
 }
 
-bool SendEdge::forgive() {
+bool SendEdge::complete_sends() {
   if (completed_ == next_) return false;
   completed_ = next_;
   ahead_.clear();
-  settle();
+  update_state();
   return true;
 }
 
-void SendEdge::settle() {
+void SendEdge::update_state() {
   if (next_ == segments_) state_ = completed_ == segments_ ? State::kDone : State::kSent;
 }
 

@@ -42,10 +42,10 @@ class SendEdge {
   // A send has ended. False if that was known.
   bool complete(int64_t segment);
   // The peer is gone: all that was sent has ended. False if that was known.
-  bool forgive();
+  bool complete_sends();
 
  private:
-  void settle();
+  void update_state();
 
   EdgeId edge_;
   int64_t segments_;

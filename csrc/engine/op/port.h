@@ -34,18 +34,18 @@ struct StagedMessage {
 
 // Of one group on this rank.
 struct GroupFlowState {
-  GroupFlowState(int rank, int size, int64_t early_window, Topology hosts = {})
+  GroupFlowState(int rank, int size, int64_t eager_window, Topology hosts = {})
       : rank(rank),
         size(size),
-        early_window(early_window),
+        eager_window(eager_window),
         topology(std::move(hosts)),
-        early(static_cast<size_t>(size), EagerCredit(early_window)) {}
+        eager(static_cast<size_t>(size), EagerCredit(eager_window)) {}
 
   const int rank;
   const int size;
-  const int64_t early_window;  // bytes
+  const int64_t eager_window;  // bytes
   const Topology topology;
-  std::vector<EagerCredit> early;  // by peer
+  std::vector<EagerCredit> eager;  // by peer
   InboundWindow inbound;
 
   // Known to be on our host.
@@ -56,22 +56,23 @@ struct GroupFlowState {
 
 class ExecutionDelegate {
  public:
-  ExecutionDelegate(ProgressState& lane, GroupFlowState flow) : lane(lane), flow(std::move(flow)) {}
+  ExecutionDelegate(ProgressState& progress, GroupFlowState flow)
+      : progress(progress), flow(std::move(flow)) {}
   virtual ~ExecutionDelegate() = default;
   ExecutionDelegate(const ExecutionDelegate&) = delete;
   ExecutionDelegate& operator=(const ExecutionDelegate&) = delete;
 
-  ProgressState& lane;
+  ProgressState& progress;
   GroupFlowState flow;
 
   // Sends data to header.destination, from memory that the ticket keeps alive.
-  virtual void send(MessageHeader header, ConstBytes payload, SendId ticket) = 0;
-  // The memory of a send may change; see Transport::withdraw().
-  virtual void withdraw(int peer, SendId ticket) = 0;
+  virtual void send(MessageHeader header, ConstBytes payload, SendId send_id) = 0;
+  // The memory of a send may change; see Transport::revoke_payload().
+  virtual void revoke_payload(int peer, SendId send_id) = 0;
   virtual void send_control(MessageHeader header) = 0;
   // A send of this to those would first be copied into one transport's memory: to reserve some of
   // that, and write there, saves it.
-  virtual bool stages(std::span<const EdgeId> to, ConstBytes payload) const = 0;
+  virtual bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const = 0;
   virtual StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) = 0;
   // One message to each destination, with its ticket. Takes what was reserved also if it throws.
   virtual void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
@@ -81,11 +82,11 @@ class ExecutionDelegate {
   // So much of a peer's early messages has been consumed that it must be told.
   virtual void report_credit(int peer) = 0;
   // Queues the step again when the peer has given back early credit.
-  virtual void when_credit_returns(int peer, OpExecution& run, int step) = 0;
+  virtual void await_credit(int peer, OpExecution& run, int step) = 0;
   // Its edges have a slot whatever the limit on promises.
   virtual bool is_oldest(const OpExecution& run) const = 0;
   // Sends to it need not arrive: it has ended, or has destroyed the group.
-  virtual bool gone(int peer) const = 0;
+  virtual bool departed(int peer) const = 0;
 
   // The group fails, on all ranks.
   virtual void fail(const Error& cause) = 0;

@@ -5,14 +5,16 @@
 
 namespace ringdist {
 
-OpExecution::OpExecution(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number)
-    : state_(*this, port, std::move(op), number), sends_(state_), arrived_(&port.lane.memory) {}
+OpExecution::OpExecution(ExecutionDelegate& delegate, std::shared_ptr<Op> op, uint64_t number)
+    : state_(*this, delegate, std::move(op), number),
+      sender_(state_),
+      arrived_(&delegate.progress.memory) {}
 
 void OpExecution::start() {
   state_.window.begin();
-  if (state_.steps.all_done()) return state_.port.finished(*this);
+  if (state_.steps.all_done()) return state_.delegate.finished(*this);
   for (int step = 0; step < state_.steps.count(); ++step) queue(step);
-  grant_unasked();
+  grant_unsolicited();
 }
 
 void OpExecution::stop() {
@@ -28,13 +30,13 @@ bool OpExecution::advance(int step) {
   if (state_.steps[step].done) return false;
   switch (compiled(step).step.kind) {
     case StepKind::kSend:
-      return sends_.advance(step);
+      return sender_.advance(step);
     case StepKind::kRecv:
     case StepKind::kReduce:
       return advance_receive(step);
     case StepKind::kRelay: {
       const bool received = advance_receive(step);
-      return sends_.advance(step) || received;
+      return sender_.advance(step) || received;
     }
     case StepKind::kCopy:
       return advance_copy(step);
@@ -88,16 +90,16 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
                               (state_.op->request.blocks ? "at most " : "") +
                               std::to_string(state_.arithmetic->message_bytes(step, segment)));
   }
-  const bool early = header.early != 0;
-  state_.window.arrived(in.peer(), payload.size(), early ? std::nullopt : in.answers_grant(segment),
-                        state_.port.lane.now);
+  const bool eager = header.eager != 0;
+  state_.window.arrived(in.peer(), payload.size(), eager ? std::nullopt : in.answers_grant(segment),
+                        state_.delegate.progress.now);
   if (segment == one.written && state_.steps.ready(step, segment) && arrived(step, segment, slot)) {
-    consume(step, {slot, payload, early});
+    consume(step, {slot, payload, eager});
   } else {
-    PooledBuffer copy = held_copy(state_.port.lane.scratch, payload.bytes());
+    PooledBuffer copy = pooled_copy(state_.delegate.progress.scratch, payload.bytes());
     if (!payload.held()) return;
-    in.keep(segment, {std::move(copy), early});
-    Statistics::add(state_.port.lane.statistics.messages_kept, 1);
+    in.keep(segment, {std::move(copy), eager});
+    Statistics::add(state_.delegate.progress.statistics.messages_kept, 1);
     grant(step, in);
   }
   queue(step);
@@ -107,7 +109,7 @@ void OpExecution::on_grant(const MessageHeader& header) {
   const auto end = state_.op->schedule->outbound.find({header.source, header.edge});
   if (end == state_.op->schedule->outbound.end())
     return protocol_error(header, "a grant for an edge that this op does not have");
-  sends_.on_grant(end->second.step, end->second.slot, header.segment);
+  sender_.on_grant(end->second.step, end->second.slot, header.segment);
 }
 
 bool OpExecution::arrived(int step, int64_t segment, int but_for) const {
@@ -159,8 +161,8 @@ bool OpExecution::reduce_and_send(int step, int64_t segment, const Payload& dire
     return false;
   PooledBuffer held;
   const ConstBytes sum = state_.arithmetic->view(sender, segment, held);
-  if (held || !sends_.would_copy(sender, segment, sum)) return false;
-  return sends_.send_staged(sender, sum.size(), [&](Bytes twin) -> std::optional<size_t> {
+  if (held || !sender_.would_copy(sender, segment, sum)) return false;
+  return sender_.send_staged(sender, sum.size(), [&](Bytes twin) -> std::optional<size_t> {
     state_.arithmetic->reduce_twice(step, segment, arrived_, twin);
     if (!direct.held()) return std::nullopt;
     return twin.size();
@@ -173,10 +175,10 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
   for (size_t slot = 0; slot < one.in.size(); ++slot) {
     RecvEdge& in = one.in[slot];
     const bool is_direct = static_cast<int>(slot) == direct.slot;
-    if (is_direct ? direct.early : in.kept(segment).early) {
-      EagerCredit& credit = state_.port.flow.early[in.peer()];
+    if (is_direct ? direct.eager : in.kept(segment).eager) {
+      EagerCredit& credit = state_.delegate.flow.eager[in.peer()];
       credit.consumed(arrived_[slot].size());
-      if (credit.must_report()) state_.port.report_credit(in.peer());
+      if (credit.must_report()) state_.delegate.report_credit(in.peer());
     }
     in.consume(promise_bytes(step));
     grant(step, in);
@@ -186,14 +188,14 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
 // Senders that start at once (with their first edge to us) and have more for us than their early
 // credit, or than a slow link lets them send unasked, are told before they ask: where ranks share
 // cores, an answer may take a time slice.
-void OpExecution::grant_unasked() {
+void OpExecution::grant_unsolicited() {
   if (state_.op->request.endpoint) return;
   for (int step = 0; step < state_.steps.count(); ++step) {
     const CompiledStep& what = compiled(step);
     if (what.in.empty() || !what.after.empty()) continue;
-    const bool fits = what.segments * promise_bytes(step) <= state_.port.flow.early_window;
+    const bool fits = what.segments * promise_bytes(step) <= state_.delegate.flow.eager_window;
     for (RecvEdge& in : state_.steps[step].in) {
-      if (fits && what.segments <= state_.window.unasked(step, in.peer())) continue;
+      if (fits && what.segments <= state_.window.unsolicited(step, in.peer())) continue;
       if (in.edge().edge == 0) grant(step, in, /*unasked=*/true);
     }
   }
@@ -201,20 +203,20 @@ void OpExecution::grant_unasked() {
 
 // An edge asks by its first data or by a request; single-segment edges that came on early credit
 // never need a grant.
-void OpExecution::grant(int step, RecvEdge& in, bool unasked) {
+void OpExecution::grant(int step, RecvEdge& in, bool unsolicited) {
   const int64_t window = state_.window.segments(step, in.peer());
   if (state_.ended() || !in.wants_grant(window)) return;
-  const auto until = in.grant(
-      {window, promise_bytes(step), state_.port.is_oldest(*this), unasked, state_.port.lane.now});
+  const auto until = in.grant({window, promise_bytes(step), state_.delegate.is_oldest(*this),
+                               unsolicited, state_.delegate.progress.now});
   if (!until) return;
   MessageHeader header{};
-  header.type = unasked ? MessageType::kFirstGrant : MessageType::kGrant;
+  header.type = unsolicited ? MessageType::kFirstGrant : MessageType::kGrant;
   header.fingerprint = state_.op->fingerprint;
   header.destination = in.peer();
   header.op = state_.number;
   header.edge = in.edge().edge;
   header.segment = static_cast<uint32_t>(*until);
-  state_.port.send_control(header);
+  state_.delegate.send_control(header);
 }
 
 void OpExecution::on_request(const MessageHeader& header) {
@@ -244,7 +246,7 @@ bool OpExecution::counts_agree(int step, const MessageHeader& header) {
   state_.fail(Error(ErrorKind::kMismatch, "rank " + std::to_string(header.source) + " sends " +
                                               std::to_string(header.fingerprint.count) +
                                               " elements to rank " +
-                                              std::to_string(state_.port.flow.rank) +
+                                              std::to_string(state_.delegate.flow.rank) +
                                               ", which expects " + std::to_string(expected))
                   .blame(header.source));
   return false;

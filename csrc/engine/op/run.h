@@ -24,7 +24,7 @@ namespace ringdist {
 class OpExecution {
  public:
   // `number` is the op's on the wire.
-  OpExecution(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number);
+  OpExecution(ExecutionDelegate& delegate, std::shared_ptr<Op> op, uint64_t number);
   ~OpExecution() { stop(); }
   OpExecution(const OpExecution&) = delete;
   OpExecution& operator=(const OpExecution&) = delete;
@@ -42,7 +42,7 @@ class OpExecution {
   void on_request(const MessageHeader& header);
   void on_grant(const MessageHeader& header);
   void on_sent(int step, int target, int64_t segment, const Error& error) {
-    sends_.on_sent(step, target, segment, error);
+    sender_.on_sent(step, target, segment, error);
   }
   // This op has become its group's oldest: its edges may now have their guaranteed slot.
   void grant_waiting();
@@ -58,11 +58,11 @@ class OpExecution {
   // Something that this rank is to receive from the peer has not come.
   bool waits_for(int peer) const { return state_.steps.waits_for(peer); }
   // Something that this rank is to send to the peer has not been sent.
-  bool owes(int peer) const { return state_.steps.owes(peer); }
+  bool has_unsent_to(int peer) const { return state_.steps.has_unsent_to(peer); }
   // The peer is gone: what was sent to it counts as done.
-  void forgive_sends(int peer) { sends_.forgive(peer); }
+  void complete_sends_to(int peer) { sender_.complete_sends(peer); }
   // A step may stand in the group's lists of those that wait for credit.
-  bool has_waited_for_credit() const { return sends_.has_waited_for_credit(); }
+  bool has_waited_for_credit() const { return sender_.has_waited_for_credit(); }
   TimePoint last_progress() const { return state_.last_progress; }
   std::string dump() const { return state_.op->describe() + state_.steps.dump(); }
 
@@ -71,7 +71,7 @@ class OpExecution {
   struct Direct {
     int slot = -1;
     Payload payload;
-    bool early = false;
+    bool eager = false;
   };
 
   const CompiledStep& compiled(int step) const { return state_.compiled(step); }
@@ -87,8 +87,8 @@ class OpExecution {
   bool reduce_and_send(int step, int64_t segment, const Payload& direct);
   // After it: gives back what it took of the peers' credit.
   void count_consumed(int step, const Direct& direct);
-  void grant(int step, RecvEdge& in, bool unasked = false);
-  void grant_unasked();
+  void grant(int step, RecvEdge& in, bool unsolicited = false);
+  void grant_unsolicited();
   int64_t promise_bytes(int step) {
     return static_cast<int64_t>(state_.arithmetic->most_bytes(step));
   }
@@ -97,15 +97,16 @@ class OpExecution {
   void protocol_error(const MessageHeader& header, const std::string& what);
 
   ExecutionState state_;
-  SegmentSender sends_;
+  SegmentSender sender_;
   std::pmr::vector<ConstBytes> arrived_;  // of the segment that is being consumed, by slot
   bool wrote_ = false;
 };
 
 using OpExecutionPtr = Pooled<OpExecution>;
 
-inline OpExecutionPtr make_run(ExecutionDelegate& port, std::shared_ptr<Op> op, uint64_t number) {
-  return make_pooled<OpExecution>(port.lane.memory, port, std::move(op), number);
+inline OpExecutionPtr make_execution(ExecutionDelegate& delegate, std::shared_ptr<Op> op,
+                                     uint64_t number) {
+  return make_pooled<OpExecution>(delegate.progress.memory, delegate, std::move(op), number);
 }
 
 }  // namespace ringdist

@@ -5,10 +5,11 @@
 namespace ringdist {
 namespace {
 
-Pooled<Arithmetic> make_arithmetic(const Op& op, ExecutionDelegate& port, StoreMode stores) {
-  const ArithmeticMemory memory{port.lane.memory, port.lane.scratch};
-  return op.request.blocks ? coded_arithmetic(op, port.flow.rank, port.flow.size, memory)
-                           : plain_arithmetic(op, port.flow.size, stores, memory);
+Pooled<Arithmetic> make_arithmetic(const Op& op, ExecutionDelegate& delegate, StoreMode stores) {
+  const ArithmeticMemory memory{delegate.progress.memory, delegate.progress.scratch};
+  return op.request.blocks
+             ? compressed_arithmetic(op, delegate.flow.rank, delegate.flow.size, memory)
+             : plain_arithmetic(op, delegate.flow.size, stores, memory);
 }
 
 int64_t output_bytes(const Op& op) {
@@ -17,33 +18,34 @@ int64_t output_bytes(const Op& op) {
 
 }  // namespace
 
-ExecutionState::ExecutionState(OpExecution& run, ExecutionDelegate& port, std::shared_ptr<Op> op,
-                               uint64_t number)
+ExecutionState::ExecutionState(OpExecution& run, ExecutionDelegate& delegate,
+                               std::shared_ptr<Op> op, uint64_t number)
     : run(run),
-      port(port),
+      delegate(delegate),
       op(std::move(op)),
       number(number),
-      trial(port.lane.stores.begin(this->op->request.kind, output_bytes(*this->op), port.lane.now)),
-      arithmetic(make_arithmetic(*this->op, port, trial.stores)),
-      steps(*this->op->schedule, port.lane.promises, port.lane.memory),
-      window(*this->op, *arithmetic, port.flow),
-      last_progress(port.lane.now) {}
+      trial(delegate.progress.stores.begin(this->op->request.kind, output_bytes(*this->op),
+                                           delegate.progress.now)),
+      arithmetic(make_arithmetic(*this->op, delegate, trial.stores)),
+      steps(*this->op->schedule, delegate.progress.promises, delegate.progress.memory),
+      window(*this->op, *arithmetic, delegate.flow),
+      last_progress(delegate.progress.now) {}
 
 void ExecutionState::end() {
   ended_ = true;
-  window.end(port.lane.now);
+  window.end(delegate.progress.now);
   steps.stop();
-  if (queued_ > 0) port.lane.work.forget(run);
+  if (queued_ > 0) delegate.progress.work.forget(run);
   if (tickets_ > 0)
-    port.lane.tickets.disown(run, [this](const SentSegment& sent, SendId ticket) {
-      port.withdraw(steps[sent.step].out[sent.target].peer(), ticket);
+    delegate.progress.tickets.orphan(run, [this](const SentSegment& sent, SendId send_id) {
+      delegate.revoke_payload(steps[sent.step].out[sent.target].peer(), send_id);
     });
 }
 
 void ExecutionState::queue(int step) {
   if (ended_ || std::exchange(steps[step].queued, true)) return;
   ++queued_;
-  port.lane.work.push(run, step);
+  delegate.progress.work.push(run, step);
 }
 
 void ExecutionState::taken(int step) {
@@ -52,17 +54,17 @@ void ExecutionState::taken(int step) {
 }
 
 void ExecutionState::after_progress(int step) {
-  last_progress = port.lane.now;
+  last_progress = delegate.progress.now;
   for (const int waiting : compiled(step).before) queue(waiting);
-  if (!steps.settle(step) || !steps.all_done()) return;
-  port.lane.stores.ended(trial, port.lane.now);
-  port.finished(run);
+  if (!steps.mark_done(step) || !steps.all_done()) return;
+  delegate.progress.stores.ended(trial, delegate.progress.now);
+  delegate.finished(run);
 }
 
 SendId ExecutionState::issue(int step, int target, int64_t segment,
                              std::shared_ptr<const void> memory) {
   ++tickets_;
-  return port.lane.tickets.issue({&run, step, target, segment}, std::move(memory));
+  return delegate.progress.tickets.issue({&run, step, target, segment}, std::move(memory));
 }
 
 }  // namespace ringdist

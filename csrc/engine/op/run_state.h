@@ -17,7 +17,7 @@ namespace ringdist {
 
 class ExecutionState {
  public:
-  ExecutionState(OpExecution& run, ExecutionDelegate& port, std::shared_ptr<Op> op,
+  ExecutionState(OpExecution& run, ExecutionDelegate& delegate, std::shared_ptr<Op> op,
                  uint64_t number);
   ExecutionState(const ExecutionState&) = delete;
   ExecutionState& operator=(const ExecutionState&) = delete;
@@ -35,11 +35,11 @@ class ExecutionState {
   void after_progress(int step);
   // A send is about to leave. It counts also if it is not issued: the op ends then.
   SendId issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory);
-  void ticket_home() { --tickets_; }
-  void fail(const Error& error) { port.fail(error.prefixed(op->describe() + ": ")); }
+  void send_completed() { --tickets_; }
+  void fail(const Error& error) { delegate.fail(error.prefixed(op->describe() + ": ")); }
 
   OpExecution& run;
-  ExecutionDelegate& port;
+  ExecutionDelegate& delegate;
   const std::shared_ptr<Op> op;
   const uint64_t number;  // the op's on the wire
   const StoreModeTuner::Trial trial;

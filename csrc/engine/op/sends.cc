@@ -59,7 +59,8 @@ ConstBytes SegmentSender::to_be_shared(int step) const {
 }
 
 bool SegmentSender::would_copy(int step, int64_t segment, ConstBytes payload) const {
-  return is_next_of_all(step, segment) && state_.port.stages(state_.compiled(step).out, payload);
+  return is_next_of_all(step, segment) &&
+         state_.delegate.would_copy(state_.compiled(step).out, payload);
 }
 
 // Sends the target's next segment from the op's memory, or what has been encoded of it.
@@ -79,16 +80,16 @@ bool SegmentSender::send_segment(int step, int target) {
     if (state_.op->request.blocks) return false;  // not encoded yet
     payload = state_.arithmetic->view(step, segment, held);
   }
-  bool early = false;
-  if (!may_send(step, target, payload.size(), early)) return false;
+  bool eager = false;
+  if (!may_send(step, target, payload.size(), eager)) return false;
   out.sent();
   if (encoded != one.held.end() &&
       std::ranges::all_of(one.out, [&](const SendEdge& each) { return each.next() > segment; }))
     one.held.erase(encoded);
   std::shared_ptr<const void> memory = state_.op;
   if (held) memory = held.owner();
-  state_.port.send(header(step, target, segment, early), payload,
-                   state_.issue(step, target, segment, std::move(memory)));
+  state_.delegate.send(header(step, target, segment, eager), payload,
+                       state_.issue(step, target, segment, std::move(memory)));
   return true;
 }
 
@@ -96,9 +97,9 @@ bool SegmentSender::room_for_all(int step, size_t most) {
   const auto& out = state_.steps[step].out;
   headers_.clear();
   for (int target = 0; target < static_cast<int>(out.size()); ++target) {
-    bool early = false;
-    if (!may_send(step, target, most, early)) return false;
-    headers_.push_back(header(step, target, out[target].next(), early));
+    bool eager = false;
+    if (!may_send(step, target, most, eager)) return false;
+    headers_.push_back(header(step, target, out[target].next(), eager));
   }
   return true;
 }
@@ -111,36 +112,36 @@ void SegmentSender::issue_all(int step, const StagedMessage& staged) {
 
 void SegmentSender::commit(int step, const StagedMessage& staged, size_t used) {
   for (SendEdge& out : state_.steps[step].out) out.sent();
-  state_.port.commit(staged, used, headers_, tickets_);
+  state_.delegate.commit(staged, used, headers_, tickets_);
 }
 
 // By the edge's grant, else by the pair's early credit; else asks for a grant, once.
-bool SegmentSender::may_send(int step, int target, size_t bytes, bool& early) {
+bool SegmentSender::may_send(int step, int target, size_t bytes, bool& eager) {
   SendEdge& out = state_.steps[step].out[target];
-  early = !out.granted();
-  if (!early) return true;
+  eager = !out.granted();
+  if (!eager) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
   const bool is_long = state_.op->request.endpoint && bytes > kEagerBytes;
-  const bool unasked = !is_long && out.next() < state_.window.unasked(step, out.peer());
-  if (unasked && state_.port.flow.early[out.peer()].allows(bytes)) return true;
-  if (unasked) {
+  const bool unsolicited = !is_long && out.next() < state_.window.unsolicited(step, out.peer());
+  if (unsolicited && state_.delegate.flow.eager[out.peer()].allows(bytes)) return true;
+  if (unsolicited) {
     has_waited_for_credit_ = true;
-    state_.port.when_credit_returns(out.peer(), state_.run, step);
+    state_.delegate.await_credit(out.peer(), state_.run, step);
   }
   if (out.ask()) {
     MessageHeader request = header(step, target, out.next(), false);
     request.type = MessageType::kRequest;
-    state_.port.send_control(request);
+    state_.delegate.send_control(request);
   }
   return false;
 }
 
-MessageHeader SegmentSender::header(int step, int target, int64_t segment, bool early) const {
+MessageHeader SegmentSender::header(int step, int target, int64_t segment, bool eager) const {
   const Op& op = *state_.op;
   const EdgeId& edge = state_.steps[step].out[target].edge();
   MessageHeader header{};
   header.type = MessageType::kData;
-  header.early = early;
+  header.eager = eager;
   header.destination = edge.peer;
   header.op = state_.number;
   header.edge = edge.edge;
@@ -154,17 +155,19 @@ MessageHeader SegmentSender::header(int step, int target, int64_t segment, bool 
 }
 
 void SegmentSender::on_sent(int step, int target, int64_t segment, const Error& error) {
-  state_.ticket_home();
+  state_.send_completed();
   SendEdge& out = state_.steps[step].out[target];
   if (segment < out.completed()) return;  // forgiven
-  if (error && !state_.port.gone(out.peer())) return state_.port.send_failed(out.peer(), error);
+  if (error && !state_.delegate.departed(out.peer()))
+    return state_.delegate.send_failed(out.peer(), error);
   if (out.complete(segment)) state_.after_progress(step);
 }
 
-void SegmentSender::forgive(int peer) {
+void SegmentSender::complete_sends(int peer) {
   for (int step = 0; step < state_.steps.count(); ++step)
     for (SendEdge& out : state_.steps[step].out)
-      if (!state_.ended() && out.peer() == peer && out.forgive()) state_.after_progress(step);
+      if (!state_.ended() && out.peer() == peer && out.complete_sends())
+        state_.after_progress(step);
 }
 
 void SegmentSender::on_grant(int step, int target, int64_t until) {

@@ -18,7 +18,9 @@ namespace ringdist {
 class SegmentSender {
  public:
   explicit SegmentSender(ExecutionState& state)
-      : state_(state), headers_(&state.port.lane.memory), tickets_(&state.port.lane.memory) {}
+      : state_(state),
+        headers_(&state.delegate.progress.memory),
+        tickets_(&state.delegate.progress.memory) {}
   SegmentSender(const SegmentSender&) = delete;
   SegmentSender& operator=(const SegmentSender&) = delete;
 
@@ -30,19 +32,19 @@ class SegmentSender {
   template <typename Write>
   bool send_staged(int step, size_t most, const Write& write) {
     if (!room_for_all(step, most)) return false;
-    const StagedMessage staged = state_.port.reserve(state_.compiled(step).out, most);
+    const StagedMessage staged = state_.delegate.reserve(state_.compiled(step).out, most);
     std::optional<size_t> used;
     try {
       used = write(staged.bytes);
       if (used) issue_all(step, staged);
     } catch (...) {
-      state_.port.give_back(staged);
+      state_.delegate.give_back(staged);
       throw;
     }
     if (used)
       commit(step, staged, *used);
     else
-      state_.port.give_back(staged);
+      state_.delegate.give_back(staged);
     return true;
   }
   // The segment, `payload`, is the next of the step for all its targets, and the transport would
@@ -54,7 +56,7 @@ class SegmentSender {
   // The transport needs a segment's memory no more.
   void on_sent(int step, int target, int64_t segment, const Error& error);
   // The peer is gone: what was sent to it counts as done.
-  void forgive(int peer);
+  void complete_sends(int peer);
   // A step may stand in the group's lists of those that wait for credit.
   bool has_waited_for_credit() const { return has_waited_for_credit_; }
 
@@ -64,11 +66,11 @@ class SegmentSender {
   bool advance_encoded(int step);
   ConstBytes to_be_shared(int step) const;
   bool send_segment(int step, int target);
-  bool may_send(int step, int target, size_t bytes, bool& early);
+  bool may_send(int step, int target, size_t bytes, bool& eager);
   bool room_for_all(int step, size_t most);
   void issue_all(int step, const StagedMessage& staged);
   void commit(int step, const StagedMessage& staged, size_t used);
-  MessageHeader header(int step, int target, int64_t segment, bool early) const;
+  MessageHeader header(int step, int target, int64_t segment, bool eager) const;
 
   ExecutionState& state_;
   // Of the segment that is about to leave for all targets of a step.

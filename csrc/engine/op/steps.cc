@@ -52,7 +52,7 @@ bool StepProgress::complete(int step) const {
       one.out, [](const SendEdge& out) { return out.state() == SendEdge::State::kDone; });
 }
 
-bool StepProgress::settle(int step) {
+bool StepProgress::mark_done(int step) {
   StepState& one = (*this)[step];
   if (one.done || !complete(step)) return false;
   one.done = true;
@@ -67,7 +67,7 @@ bool StepProgress::waits_for(int peer) const {
   });
 }
 
-bool StepProgress::owes(int peer) const {
+bool StepProgress::has_unsent_to(int peer) const {
   return std::ranges::any_of(steps_, [peer](const StepState& one) {
     return std::ranges::any_of(
         one.out, [peer](const SendEdge& out) { return out.peer() == peer && !out.all_sent(); });

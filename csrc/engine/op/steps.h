@@ -48,10 +48,10 @@ class StepProgress {
     return writes(step) ? segment < (*this)[step].written : ready(step, segment);
   }
   // Whether the step is done, which it was not before.
-  bool settle(int step);
+  bool mark_done(int step);
   // Something from the peer has not come; something for it has not been sent.
   bool waits_for(int peer) const;
-  bool owes(int peer) const;
+  bool has_unsent_to(int peer) const;
   // A line for each end of an edge of those that are not done.
   std::string dump() const;
   // Nothing more is received, and nothing that was encoded is sent.

@@ -36,7 +36,7 @@ class CompletionTable {
       entries_.emplace_back().turn = turns_;
       const auto slot = static_cast<uint32_t>(entries_.size() - 1);
       try {
-        free_.reserve(entries_.capacity());  // redeem() must not throw
+        free_.reserve(entries_.capacity());  // complete() must not throw
       } catch (...) {
         entries_.pop_back();
         throw;
@@ -58,11 +58,11 @@ class CompletionTable {
     std::shared_ptr<const void> memory;  // until the OpExecution has heard of it
   };
   // It has come home. Nothing for one that is not out: kNoTicket, or one that has been home before.
-  std::optional<CompletedSend> redeem(SendId ticket) {
-    const auto slot = static_cast<uint32_t>(ticket);
+  std::optional<CompletedSend> complete(SendId send_id) {
+    const auto slot = static_cast<uint32_t>(send_id);
     if (slot >= entries_.size()) return std::nullopt;
     Entry& entry = entries_[slot];
-    if (ticket != make(entry.turn, slot) || !entry.out) return std::nullopt;
+    if (send_id != make(entry.turn, slot) || !entry.out) return std::nullopt;
     entry.out = false;
     free_.push_back(slot);
     return CompletedSend{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
@@ -70,7 +70,7 @@ class CompletionTable {
 
   // The OpExecution ends with sends on their way. `each` hears of them, and may bring none home.
   template <typename Each>
-  void disown(const OpExecution& run, const Each& each) {
+  void orphan(const OpExecution& run, const Each& each) {
     for (uint32_t slot = 0; slot < entries_.size(); ++slot) {
       Entry& entry = entries_[slot];
       if (entry.what.run != &run) continue;

@@ -15,9 +15,9 @@ Error senseless(const std::string& what) {
 
 }  // namespace
 
-Negotiator::Negotiator(NegotiatorDelegate& host, const Topology& topology, int rank,
+Negotiator::Negotiator(NegotiatorDelegate& delegate, const Topology& topology, int rank,
                        NegotiatorOptions options)
-    : host_(host),
+    : delegate_(delegate),
       tree_(SpanningTree::of(topology, rank)),
       rank_(rank),
       size_(static_cast<int>(topology.host_of.size())),
@@ -93,10 +93,10 @@ Error Negotiator::receive_down(ConstBytes bytes) {
 
 bool Negotiator::add(size_t member, ReadyCall call) {
   const std::string name = call.call.name;
-  const auto tell_apart = [this](const auto& one, const auto& other) {
-    return host_.tell_apart(one, other);
+  const auto describe_difference = [this](const auto& one, const auto& other) {
+    return delegate_.describe_difference(one, other);
   };
-  ReadyCount& tally = tallies_.try_emplace(name, joined_.size(), tell_apart).first->second;
+  ReadyCount& tally = tallies_.try_emplace(name, joined_.size(), describe_difference).first->second;
   if (!tally.add(member, std::move(call))) return false;
   if (tally.is_complete(joined_)) complete(name);
   return true;
@@ -146,17 +146,17 @@ void Negotiator::end(const DecisionMessage& decision) {
   position_ = decision.position;
   for (const FailedCall& one : decision.failed) {
     mine_.erase(one.name);
-    host_.fail(one.name, one.why);
+    delegate_.fail(one.name, one.why);
   }
   table_.forget(seen());
   if (!decision.all_joined) return;
   joined_.assign(joined_.size(), false);
-  host_.all_joined(*decision.all_joined);
+  delegate_.all_joined(*decision.all_joined);
 }
 
 void Negotiator::run(const std::vector<ResponseCache::AgreedCall>& batch) {
   for (const auto& call : batch) mine_.erase(call.entry->name);
-  host_.run(batch);
+  delegate_.run(batch);
 }
 
 void Negotiator::ran() {
@@ -184,11 +184,11 @@ void Negotiator::flush() {
     }
     ++sent_;
     ++unseen_;
-    host_.send(tree_.parent, std::exchange(next_, {}).encode());
+    delegate_.send(tree_.parent, std::exchange(next_, {}).encode());
   }
   for (Child& child : children_)
     if (child.received - child.told >= kWindow / 2)
-      host_.send(child.rank, DecisionMessage().encode(child.told = child.received));
+      delegate_.send(child.rank, DecisionMessage().encode(child.told = child.received));
 }
 
 void Negotiator::decide() {
@@ -250,7 +250,7 @@ DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
 
 void Negotiator::tell_children(const DecisionMessage& decision) {
   for (Child& child : children_)
-    host_.send(child.rank, decision.encode(child.told = child.received));
+    delegate_.send(child.rank, decision.encode(child.told = child.received));
 }
 
 bool Negotiator::makes_sense(const ReadyCall& call) const {

@@ -38,8 +38,8 @@ class NegotiatorDelegate {
   // `last`: the rank that did so last.
   virtual void all_joined(int last) = 0;
   // As of DescribeDifference.
-  virtual std::string tell_apart(const CallDescription& one,
-                                 const CallDescription& other) const = 0;
+  virtual std::string describe_difference(const CallDescription& one,
+                                          const CallDescription& other) const = 0;
 };
 
 // cache_capacity is the same on all ranks; the root decides by the others.
@@ -51,8 +51,8 @@ struct NegotiatorOptions {
 
 class Negotiator {
  public:
-  // `host` outlives it.
-  Negotiator(NegotiatorDelegate& host, const Topology& topology, int rank,
+  // `delegate` outlives it.
+  Negotiator(NegotiatorDelegate& delegate, const Topology& topology, int rank,
              NegotiatorOptions options);
 
   // None of that name is open on this rank: since the last one it was run or has failed. It has not
@@ -110,7 +110,7 @@ class Negotiator {
   bool makes_sense(const ReadyCall& call) const;
   uint64_t seen() const;
 
-  NegotiatorDelegate& host_;
+  NegotiatorDelegate& delegate_;
   const SpanningTree tree_;
   const int rank_;
   const int size_;

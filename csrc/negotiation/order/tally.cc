@@ -35,7 +35,7 @@ bool ReadyCount::add(size_t member, ReadyCall call) {
 std::string ReadyCount::disagreement(const ReadyCall& call) const {
   const CallDescription &ours = call_.call.description, &other = call.call.description;
   const std::string both = words_of(call_) + ", " + words_of(call);
-  return ours.words == other.words ? both + ": " + tell_apart_(ours, other) : both;
+  return ours.words == other.words ? both + ": " + describe_difference_(ours, other) : both;
 }
 
 bool ReadyCount::is_complete(const std::vector<bool>& excused) const {

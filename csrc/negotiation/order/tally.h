@@ -20,8 +20,8 @@ using DescribeDifference =
 class ReadyCount {
  public:
   // `members`: the children, and the rank itself.
-  ReadyCount(size_t members, DescribeDifference tell_apart)
-      : tell_apart_(std::move(tell_apart)), is_ready_(members) {}
+  ReadyCount(size_t members, DescribeDifference describe_difference)
+      : describe_difference_(std::move(describe_difference)), is_ready_(members) {}
 
   // `call`: with its name and description. What it says otherwise than the first one is a conflict,
   // in words. False, and nothing is done: that member is ready already.
@@ -37,7 +37,7 @@ class ReadyCount {
  private:
   std::string disagreement(const ReadyCall& call) const;
 
-  const DescribeDifference tell_apart_;
+  const DescribeDifference describe_difference_;
   ReadyCall call_;
   bool is_empty_ = true;
   std::vector<bool> is_ready_;

@@ -11,11 +11,11 @@ constexpr size_t kNamedCalls = 3;
 
 }  // namespace
 
-StallInspector::StallInspector(StallDelegate& host, int rank, int size, Duration warn_after)
-    : host_(host), rank_(rank), size_(size), warn_after_(warn_after), inquiry_(size) {}
+StallInspector::StallInspector(StallDelegate& delegate, int rank, int size, Duration warn_after)
+    : delegate_(delegate), rank_(rank), size_(size), warn_after_(warn_after), inquiry_(size) {}
 
 void StallInspector::tick(TimePoint now) {
-  std::vector<StallDelegate::OpenCall> old = host_.open_calls();
+  std::vector<StallDelegate::OpenCall> old = delegate_.open_calls();
   std::erase_if(old, [now](const auto& call) { return now - call.since < kPatience; });
   const auto turns_late = [this, now](const auto& call) { return this->turns_late(call, now); };
   if (old.empty()) {
@@ -56,7 +56,7 @@ void StallInspector::ask(const std::vector<StallDelegate::OpenCall>& calls, Time
 
 void StallInspector::send(int rank, const StallMessage& letter, TimePoint now) {
   if (rank == rank_) return obey(rank, letter, now);
-  host_.send_stall(rank, letter.encode());
+  delegate_.send_stall(rank, letter.encode());
 }
 
 Error StallInspector::receive(int rank, ConstBytes bytes, TimePoint now) {
@@ -89,7 +89,7 @@ void StallInspector::obey(int rank, const StallMessage& letter, TimePoint now) {
       asked_ = asked_again_ = asked_late_ = false;
       for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
       // What others have asked this rank need not ask.
-      if (std::ranges::all_of(host_.open_calls(), [&](const StallDelegate::OpenCall& call) {
+      if (std::ranges::all_of(delegate_.open_calls(), [&](const StallDelegate::OpenCall& call) {
             return now - call.since < kPatience || found_.contains(call.name);
           }))
         next_ask_ = std::max(next_ask_, now + interval_);
@@ -110,7 +110,7 @@ StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
   StallMessage out;
   out.kind = StallMessage::Kind::kAnswer;
   out.inquiry = inquiry.inquiry;
-  std::vector<StallDelegate::OpenCall> open = host_.open_calls();
+  std::vector<StallDelegate::OpenCall> open = delegate_.open_calls();
   for (size_t i = 0; i < std::min(inquiry.names.size(), StallQuery::kNames); ++i)
     if (std::ranges::count(open, inquiry.names[i], &StallDelegate::OpenCall::name) == 0)
       out.lacks |= uint64_t{1} << i;
@@ -119,9 +119,9 @@ StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
     out.instead += (i > 0 ? ", '" : "waits for '") + open[i].name + "'";
   if (open.size() > kNamedCalls)
     out.instead += " and " + std::to_string(open.size() - kNamedCalls) + " more";
-  out.has_joined = host_.has_joined();
+  out.has_joined = delegate_.has_joined();
   if (open.empty()) {
-    const std::string elsewhere = host_.elsewhere();
+    const std::string elsewhere = delegate_.elsewhere();
     out.instead = elsewhere.empty() ? "waits for nothing" : "is in " + elsewhere;
   }
   return out;
@@ -143,7 +143,7 @@ bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePo
 void StallInspector::conclude(TimePoint now) {
   StallMessage letter;
   letter.kind = StallMessage::Kind::kFound;
-  letter.found = inquiry_.close([this](int rank) { return host_.who(rank); });
+  letter.found = inquiry_.close([this](int rank) { return delegate_.who(rank); });
   closed_ = now;
   last_found_ = letter.found;
   warn_of(letter.found, now);
@@ -157,7 +157,7 @@ void StallInspector::warn_of(const std::vector<StallFinding>& found, TimePoint n
   bool any_new = false;
   for (const std::string& name : inquiry_.late(found))
     any_new = said_.try_emplace(name, now).second || any_new;
-  if (any_new) host_.warn(inquiry_.line(found));
+  if (any_new) delegate_.warn(inquiry_.line(found));
 }
 
 // Somebody does not answer. Asked again, rank 0 says who; if it is there.
@@ -165,10 +165,10 @@ void StallInspector::give_up(const std::vector<StallDelegate::OpenCall>& calls, 
   asked_ = false;
   if (!std::exchange(asked_again_, true)) return ask(calls, now);
   asked_again_ = false;
-  const std::string awaits = host_.who(kRoot) + ", which does not answer";
+  const std::string awaits = delegate_.who(kRoot) + ", which does not answer";
   for (const auto& call : calls) found_[call.name] = awaits;
   if (std::exchange(asked_late_, false))
-    host_.warn("'" + calls.front().name + "' waits for " + awaits);
+    delegate_.warn("'" + calls.front().name + "' waits for " + awaits);
 }
 
 std::string StallInspector::awaits(const std::string& name) const {

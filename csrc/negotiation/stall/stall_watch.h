@@ -39,9 +39,9 @@ class StallDelegate {
 
 class StallInspector {
  public:
-  // `host` outlives it. `warn_after`: that long a call waits until people hear of it, and again
+  // `delegate` outlives it. `warn_after`: that long a call waits until people hear of it, and again
   // after as long; 0: never.
-  StallInspector(StallDelegate& host, int rank, int size, Duration warn_after);
+  StallInspector(StallDelegate& delegate, int rank, int size, Duration warn_after);
 
   // Every few tens of milliseconds while calls are open.
   void tick(TimePoint now);
@@ -67,7 +67,7 @@ class StallInspector {
   void warn_of(const std::vector<StallFinding>& found, TimePoint now);
   void give_up(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now);
 
-  StallDelegate& host_;
+  StallDelegate& delegate_;
   const int rank_;
   const int size_;
   const Duration warn_after_;

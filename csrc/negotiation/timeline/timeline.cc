@@ -25,8 +25,8 @@ std::string temporary_path() {
 
 }  // namespace
 
-Timeline::Timeline(TimelineDelegate& host, Topology topology, int rank, std::string who)
-    : host_(host), topology_(std::move(topology)), rank_(rank), who_(std::move(who)) {}
+Timeline::Timeline(TimelineDelegate& delegate, Topology topology, int rank, std::string who)
+    : delegate_(delegate), topology_(std::move(topology)), rank_(rank), who_(std::move(who)) {}
 
 Timeline::~Timeline() = default;
 
@@ -57,7 +57,7 @@ Error Timeline::open(const std::string& path) {
 bool Timeline::begin(const TimelineMessage& start, TimePoint now) {
   path_ = start.path;
   stops_ = false;
-  if (!host_.record(file_)) {
+  if (!delegate_.record(file_)) {
     file_.reset();
     (void)std::remove(own_.c_str());
     return false;
@@ -69,7 +69,7 @@ bool Timeline::begin(const TimelineMessage& start, TimePoint now) {
 }
 
 void Timeline::send(int rank, const TimelineMessage& letter) {
-  host_.send_timeline(rank, letter.encode());
+  delegate_.send_timeline(rank, letter.encode());
 }
 
 void Timeline::send_all(const TimelineMessage& letter) {
@@ -169,8 +169,8 @@ void Timeline::finish() {
 void Timeline::end() {
   is_awaited_ = false;
   if (!is_on()) return;
-  (void)host_.record(nullptr);
-  host_.discard(std::move(file_));
+  (void)delegate_.record(nullptr);
+  delegate_.discard(std::move(file_));
   marks_cycles_ = false;
 }
 
@@ -183,7 +183,7 @@ void Timeline::stop() {
   TimelineMessage letter;
   letter.kind = TimelineMessage::Kind::kStop;
   send_all(letter);
-  if (awaited_.empty()) host_.gathered({});
+  if (awaited_.empty()) delegate_.gathered({});
 }
 
 void Timeline::on_stopped(int rank, const TimelineMessage& letter) {
@@ -249,7 +249,7 @@ void Timeline::has_come(int rank, bool is_copied) {
     to_read_.pop_front();
     read_next();
   }
-  if (awaited_.empty()) host_.gathered(std::exchange(problem_, {}));
+  if (awaited_.empty()) delegate_.gathered(std::exchange(problem_, {}));
 }
 
 }  // namespace ringdist

@@ -39,8 +39,8 @@ class TimelineDelegate {
 
 class Timeline {
  public:
-  // `host` outlives it; `who`: this process, for people.
-  Timeline(TimelineDelegate& host, Topology topology, int rank, std::string who);
+  // `delegate` outlives it; `who`: this process, for people.
+  Timeline(TimelineDelegate& delegate, Topology topology, int rank, std::string who);
   ~Timeline();
 
   // Where a rank writes that has that folder.
@@ -89,7 +89,7 @@ class Timeline {
   void has_come(int rank, bool is_copied);
   void fail_part(int rank);
 
-  TimelineDelegate& host_;
+  TimelineDelegate& delegate_;
   const Topology topology_;
   const int rank_;
   const std::string who_;

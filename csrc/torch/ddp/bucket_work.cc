@@ -21,9 +21,9 @@ c10d::AllreduceOptions average_options() {
 
 LowRankReducer& BucketReducer::reducer() {
   if (!reducer_) {
-    auto sibling = group_->communicator()->sibling("/low_rank");
-    throw_if(sibling.error());
-    reducer_ = std::make_unique<LowRankReducer>(sibling.value());
+    auto duplicate = group_->communicator()->duplicate("/low_rank");
+    throw_if(duplicate.error());
+    reducer_ = std::make_unique<LowRankReducer>(duplicate.value());
   }
   return *reducer_;
 }
@@ -33,7 +33,7 @@ DeviceLowRank& BucketReducer::streamed(c10::Device device) {
     throw_if(check_devices_alike(probe_, device));
     streamed_ = std::make_unique<DeviceLowRank>(
         [group = group_](const at::Tensor& factors) {
-          return group->allreduce_blocks({factors}, average_options(), nullptr);
+          return group->allreduce_with_codec_map({factors}, average_options(), nullptr);
         },
         [](const at::Tensor& bucket, const std::vector<LowRankInput>& inputs) {
           return std::make_unique<LowRankTensors>(bucket, inputs);
@@ -56,7 +56,8 @@ WorkPtr BucketReducer::run_rest(const at::Tensor& buffer, const PlannedBucket& p
     pieces.push_back(buffer.narrow(0, piece.offset, piece.count));
   if (pieces.empty()) pieces.push_back(buffer);  // an empty bucket, or one of float64
   plan.blocks->keep_alive = planned.keep_alive;
-  return group_->allreduce_blocks(pieces, average_options(), plan.coded ? plan.blocks : nullptr);
+  return group_->allreduce_with_codec_map(pieces, average_options(),
+                                          plan.coded ? plan.blocks : nullptr);
 }
 
 BucketReducer::Running BucketReducer::run(const at::Tensor& buffer, PlannedBucket planned) {

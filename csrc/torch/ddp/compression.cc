@@ -41,9 +41,9 @@ LinkProbe::Delegate tools_of(std::shared_ptr<Communicator> group,
           now_of(std::move(clock)),
           [&probe](const MatrixShape& shape, GradientMemory& memory) -> Run {
             const auto device = device_of(memory);
-            if (!device) return rehearse_on_host(shape, memory);
+            if (!device) return benchmark_on_host(shape, memory);
             if (Error error = check_devices_alike(probe, *device)) return error;
-            return rehearse_low_rank(shape, *device);
+            return benchmark_low_rank(shape, *device);
           }};
 }
 
@@ -85,16 +85,16 @@ DdpCompressor::DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, Compres
       made_for_(group_->communicator()),
       probe_(made_for_, tools_of(made_for_, clock_, probe_)),
       work_(group_, probe_),
-      session_(
+      compressor_(
           value_of(GradientCompressor::create(probe_, group_of(*group_), std::move(options),
                                               owner_of(std::move(at_step), buckets, clock_)))) {}
 
 void DdpCompressor::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
-  throw_if(session_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));
+  throw_if(compressor_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));
 }
 
 FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
-  if (made_for_->succeeded() || group_->communicator() != made_for_)
+  if (made_for_->was_replaced() || group_->communicator() != made_for_)
     throw_error({ErrorKind::kAborted, "ringdist: this hook compresses for group '" +
                                           made_for_->name() +
                                           "', which was shrunk or reconfigured: give the model a "
@@ -102,16 +102,16 @@ FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
                                           "a hook of its own by torch_ringdist.ddp.compress()"});
   clock_->begin(bucket.getBufferRef().device());
   try {
-    throw_if(session_->begin(bucket.getIndex()));
+    throw_if(compressor_->begin(bucket.getIndex()));
     FuturePtr future;
-    throw_if(session_->run(describe(bucket), [&](PlannedBucket planned) {
+    throw_if(compressor_->run(describe(bucket), [&](PlannedBucket planned) {
       auto running = work_.run(bucket.getBuffer(), std::move(planned));
       future = running.future;
       return running.pending;
     }));
     return future;
   } catch (...) {
-    session_->fail();
+    compressor_->fail();
     throw;
   }
 }
@@ -122,7 +122,7 @@ Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {
   const auto describe_one = [parameters](size_t i) { return info_of(parameters[i]); };
   if (!parameters.empty() && buffer.layout() != at::kStrided) {
     const auto name =
-        session_->name_of(parameters[0].unsafeGetTensorImpl(), [&] { return describe_one(0); });
+        compressor_->name_of(parameters[0].unsafeGetTensorImpl(), [&] { return describe_one(0); });
     throw_error(refusal_to_compress(
         ErrorKind::kNotSupported,
         "parameter '" + value_of(name) + "' has a sparse gradient; only dense ones are reduced"));
@@ -141,7 +141,7 @@ Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {
 }
 
 DdpCompressor::State DdpCompressor::state(bool adopted) {
-  const CompressionState state = adopted ? session_->state_if_adopted() : session_->state();
+  const CompressionState state = adopted ? compressor_->state_if_adopted() : compressor_->state();
   State out{state.steps, state.scale, {}};
   for (const auto& [name, values] : state.residuals) {
     const at::Tensor tensor =
@@ -158,7 +158,7 @@ void DdpCompressor::load(const State& state) {
     const float* values = tensor.const_data_ptr<float>();
     plain.residuals.emplace_back(name, std::vector<float>(values, values + tensor.numel()));
   }
-  throw_if(session_->load(plain));
+  throw_if(compressor_->load(plain));
 }
 
 }  // namespace ringdist

@@ -45,8 +45,8 @@ class DdpCompressor {
   // What is owed, and failures: as of GradientCompressor::run.
   FuturePtr run(c10d::GradBucket& bucket);
 
-  CompressionReport report() { return session_->report(); }
-  double residual_norm() { return session_->residual_norm(); }
+  CompressionReport report() { return compressor_->report(); }
+  double residual_norm() { return compressor_->residual_norm(); }
   // `adopted`: as GradientCompressor::state_if_adopted().
   State state(bool adopted = false);
   // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
@@ -60,7 +60,7 @@ class DdpCompressor {
   const std::shared_ptr<BucketClock> clock_ = std::make_shared<BucketClock>();
   LinkProbe probe_;     // as work_
   BucketReducer work_;  // under the GradientCompressor's lock
-  const std::unique_ptr<GradientCompressor> session_;
+  const std::unique_ptr<GradientCompressor> compressor_;
 };
 
 }  // namespace ringdist

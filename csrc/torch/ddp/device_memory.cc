@@ -44,7 +44,7 @@ class DeviceMemory final : public GradientMemory {
     at::Tensor there = stored(dtype, values);
     there.copy_(there.to(at::kFloat).mul(static_cast<float>(factor)));
   }
-  void pay(DType dtype, Bytes values, ResidualSpan residual) override {
+  void apply_residual(DType dtype, Bytes values, ResidualSpan residual) override {
     at::Tensor there = stored(dtype, values);
     const at::Tensor owed = floats(residual.from, residual.count);
     const at::Tensor sum = there.to(at::kFloat) + owed;

@@ -55,7 +55,7 @@ const at::Tensor& LowRankSample::run() {
   return bucket_;
 }
 
-std::function<void()> rehearse_low_rank(const MatrixShape& shape, c10::Device device) {
+std::function<void()> benchmark_low_rank(const MatrixShape& shape, c10::Device device) {
   const std::vector<MatrixShape> shapes{shape};
   return [sample = std::make_shared<LowRankSample>(shapes, device)] { sample->run(); };
 }

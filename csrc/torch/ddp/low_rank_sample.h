@@ -27,7 +27,7 @@ class LowRankSample {
 };
 
 // As LinkProbe::Delegate has it.
-std::function<void()> rehearse_low_rank(const MatrixShape& shape, c10::Device device);
+std::function<void()> benchmark_low_rank(const MatrixShape& shape, c10::Device device);
 
 // Whether the devices of all ranks give the same bits, without which models would drift apart. All
 // ranks call it; waits for them and for the device. Errors: kNotSupported; those of the probe.

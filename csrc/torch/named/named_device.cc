@@ -71,7 +71,7 @@ FillOnDevice NamedDevice::filler(c10::DeviceIndex index) {
       return FilledMemory{static_cast<std::byte*>(memory->data_ptr()), memory,
                           place_on(stream.device())};
     } catch (...) {
-      return thrown_error();
+      return current_exception_error();
     }
   };
 }

@@ -67,8 +67,8 @@ CallContent content_of(Collective kind, const at::Tensor& first,
 void add(CallContent& content, DType dtype, const at::Tensor& tensor, bool free_rows = false) {
   content.tensors.push_back(content_of(dtype, tensor, free_rows));
   if (dtype != DType::kBytes) return;
-  content.manner +=
-      (content.manner.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type()));
+  content.variant +=
+      (content.variant.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type()));
 }
 
 void settle_memory(Call& call) {
@@ -88,7 +88,7 @@ OpRequest gather(Call& call, const at::Tensor& input, const std::vector<int64_t>
   for (const int64_t count : rows) call.request.output_parts.push_back(count * row_length(input));
   outputs.push_back(with_rows(input, std::accumulate(rows.begin(), rows.end(), int64_t{0})));
   call.write(outputs.back());
-  call.request.count = settle_parts(call.request.output_parts);
+  call.request.count = normalize_parts(call.request.output_parts);
   settle_memory(call);
   return std::move(call.request);
 }
@@ -190,12 +190,12 @@ NamedGroup::Handle NamedGroup::broadcast(const std::string& name, const at::Tens
 }
 
 NamedGroup::Handle NamedGroup::allgather(const std::string& name, const Tensors& inputs,
-                                         const std::string& manner) {
+                                         const std::string& variant) {
   constexpr std::string_view kOp = "allgather";
   throw_if(check_list(kOp, "tensors", inputs, /*written=*/false));
   const Side side = device_.stream_of(kOp, inputs);
   CallContent content = content_of(Collective::kAllgather, inputs[0]);
-  content.manner = manner;
+  content.variant = variant;
   const auto kept = std::make_shared<Unsized>();
   kept->inputs = inputs;
   std::vector<int64_t> own;
@@ -287,7 +287,7 @@ NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tens
     };
     for (int64_t rank = 0; rank < place_.size; ++rank)
       call.request.input_parts.push_back(part(rank) * row_length(input));
-    call.request.count = settle_parts(call.request.input_parts);
+    call.request.count = normalize_parts(call.request.input_parts);
     outputs.push_back(with_rows(input, part(place_.rank)));
     call.write(outputs.back());
   }

@@ -43,8 +43,8 @@ class NamedGroup {
   Handle allreduce(const std::string& name, const Tensors& inputs, const Tensors& outputs,
                    const ReduceOptions& how);
   // Of a list, as one operation: rows, of dimension 0, of all ranks, which may have different
-  // numbers of them. `manner`: what else they must have alike, in words.
-  Handle allgather(const std::string& name, const Tensors& inputs, const std::string& manner = "");
+  // numbers of them. `variant`: what else they must have alike, in words.
+  Handle allgather(const std::string& name, const Tensors& inputs, const std::string& variant = "");
   // `root`: rank of this group. On others the input's values do not count.
   Handle broadcast(const std::string& name, const at::Tensor& input, const at::Tensor& output,
                    int root);

@@ -18,12 +18,12 @@ NamedWork::NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
       after_(std::move(after)) {}
 
 NamedWork::~NamedWork() {
-  if (end_ && !settled_) release_name();
+  if (end_ && !finished_) release_name();
 }
 
 bool NamedWork::poll() {
   if (!end_->finished()) return false;
-  settle();
+  finish();
   return true;
 }
 
@@ -36,7 +36,7 @@ const Tensors& NamedWork::wait() {
     (void)wait_in_slices(std::nullopt, [this](std::optional<Milliseconds> limit) {
       return negotiation_->wait(*end_, limit);
     });
-  settle();
+  finish();
   if (error_) std::rethrow_exception(error_);
   if (in_place_) {
     const c10::Stream here = current_stream(*after_.device);
@@ -47,8 +47,8 @@ const Tensors& NamedWork::wait() {
   return *outputs_;
 }
 
-void NamedWork::settle() {
-  std::call_once(settled_once_, [this] {
+void NamedWork::finish() {
+  std::call_once(finished_once_, [this] {
     try {
       throw_if(end_->error());
       put_in_place();
@@ -56,7 +56,7 @@ void NamedWork::settle() {
       error_ = std::current_exception();
     }
     release_name();
-    settled_ = true;
+    finished_ = true;
   });
 }
 

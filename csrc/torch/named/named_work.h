@@ -46,7 +46,7 @@ class NamedWork {
   const Tensors& wait();
 
  private:
-  void settle();
+  void finish();
   void put_in_place();
 
   const std::shared_ptr<Negotiation> negotiation_;
@@ -54,8 +54,8 @@ class NamedWork {
   const std::shared_ptr<Tensors> outputs_;
   const OnSuccess after_;
   std::shared_ptr<Op> end_;
-  std::once_flag settled_once_;
-  bool settled_ = false;
+  std::once_flag finished_once_;
+  bool finished_ = false;
   std::optional<c10::Event>
       in_place_;              // of a device: the results are, on the stream of who settled
   std::exception_ptr error_;  // read it once settled

@@ -69,7 +69,7 @@ Call alltoall_call(RankAndSize place, const at::Tensor& output, const at::Tensor
   throw_if(check_same_dtype(kSingle, "output", output, input));
   const DType dtype = value_of(to_dtype(kSingle, "input", input));
   Call call(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL_BASE, "ringdist:all_to_all",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = {input};
   call.outputs = {output};
   std::vector<int64_t> from = parts_of("input", input, input_splits, place.size);
@@ -89,7 +89,7 @@ Call alltoall_list_call(RankAndSize place, const Tensors& outputs, const Tensors
   const DType dtype = value_of(to_dtype(kList, "input[0]", inputs[0]));
   check_own_part(kList, inputs[place.rank].numel(), outputs[place.rank].numel(), place.rank);
   Call call(Collective::kAlltoall, dtype, c10d::OpType::ALLTOALL, "ringdist:all_to_all",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = inputs;
   call.outputs = outputs;
   set_parts(call.request, sizes_of(inputs), sizes_of(outputs));

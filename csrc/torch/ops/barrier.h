@@ -7,7 +7,7 @@ namespace ringdist {
 
 inline Call barrier_call(const c10d::BarrierOptions& opts) {
   return Call(Collective::kBarrier, DType::kBytes, c10d::OpType::BARRIER, "ringdist:barrier",
-              Call::manner(opts));
+              Call::wait_options(opts));
 }
 
 }  // namespace ringdist

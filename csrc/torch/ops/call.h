@@ -33,7 +33,7 @@ inline std::vector<int64_t> sizes_of(const Tensors& tensors) {
 
 // The count that goes with parts that all ranks know: that of each if they are alike, and `parts`
 // is emptied, else that of the largest.
-inline int64_t settle_parts(std::vector<int64_t>& parts) {
+inline int64_t normalize_parts(std::vector<int64_t>& parts) {
   const auto [least, most] = std::ranges::minmax(parts);
   if (least == most) parts.clear();
   return most;
@@ -56,16 +56,16 @@ struct Call {
     bool async;
   };
   template <typename Options>
-  static WaitOptions manner(const Options& options) {
+  static WaitOptions wait_options(const Options& options) {
     return {options.timeout, options.asyncOp};
   }
 
-  Call(Collective kind, DType dtype, c10d::OpType type, const char* title, WaitOptions manner)
-      : type(type), title(title), async(manner.async) {
+  Call(Collective kind, DType dtype, c10d::OpType type, const char* title, WaitOptions wait_options)
+      : type(type), title(title), async(wait_options.async) {
     request.kind = kind;
     request.dtype = dtype;
-    if (manner.timeout != c10d::kUnsetTimeout)
-      request.timeout = value_of(checked_timeout(title, manner.timeout));
+    if (wait_options.timeout != c10d::kUnsetTimeout)
+      request.timeout = value_of(checked_timeout(title, wait_options.timeout));
     request.input = Buffer(dtype_size(dtype));
     request.output = Buffer(dtype_size(dtype));
   }

@@ -29,7 +29,7 @@ void CallCompressor::apply_option(Call& call) const {
   if (!adds || !fits || request.count * parts < kMinCompressed) return;
   std::vector<std::shared_ptr<const CodecMap>> maps;
   for (const at::Tensor& input : call.inputs) {
-    auto blocks = value_of(make_blocks(contribution(call, input), {codecs_, {}}, {}));
+    auto blocks = value_of(make_codec_map(contribution(call, input), {codecs_, {}}, {}));
     if (blocks) maps.push_back(std::move(blocks));
   }
   auto whole = std::make_shared<CodecMap>();
@@ -56,7 +56,7 @@ void CallCompressor::apply(Call& call, const at::Tensor& given, CompressionSpec 
     const at::Tensor& residual = coding.residual;
     coding.next = residual.is_cpu() ? shadow_of(residual) : at::empty_like(residual);
   }
-  call.request.blocks = value_of(make_blocks(contribution(call, given), coding, memory));
+  call.request.blocks = value_of(make_codec_map(contribution(call, given), coding, memory));
   if (call.request.blocks && coding.next.defined())
     call.staging.give_back(coding.residual.detach(), coding.next);
 }

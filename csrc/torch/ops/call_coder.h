@@ -23,7 +23,7 @@ class CallCompressor {
   void apply_option(Call& call) const;
 
   // A call to which `given` contributes, as the caller of the call says. `memory` and what is
-  // thrown: as of make_blocks().
+  // thrown: as of make_codec_map().
   void apply(Call& call, const at::Tensor& given, CompressionSpec coding,
              const Tensors& memory) const;
 

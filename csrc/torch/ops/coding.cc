@@ -63,9 +63,9 @@ Error check_residual(const Contribution& c, const CompressionSpec& coding,
 
 }  // namespace
 
-Result<std::shared_ptr<const CodecMap>> make_blocks(const Contribution& contribution,
-                                                    const CompressionSpec& coding,
-                                                    const std::vector<at::Tensor>& memory) {
+Result<std::shared_ptr<const CodecMap>> make_codec_map(const Contribution& contribution,
+                                                       const CompressionSpec& coding,
+                                                       const std::vector<at::Tensor>& memory) {
   const bool feedback = coding.residual.defined();
   const int64_t count = contribution.tensor.numel();
   const int64_t part = count / contribution.parts;

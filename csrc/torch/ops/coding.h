@@ -47,8 +47,8 @@ struct Contribution {
 // SUM and AVG, for error feedback with a codec that is no contraction, and for a residual that is
 // not one fp32 CPU element per element of the contribution, contiguous and of memory of its own,
 // and for pieces that are not as many elements as a part.
-Result<std::shared_ptr<const CodecMap>> make_blocks(const Contribution& contribution,
-                                                    const CompressionSpec& coding,
-                                                    const std::vector<at::Tensor>& memory);
+Result<std::shared_ptr<const CodecMap>> make_codec_map(const Contribution& contribution,
+                                                       const CompressionSpec& coding,
+                                                       const std::vector<at::Tensor>& memory);
 
 }  // namespace ringdist

@@ -33,7 +33,7 @@ Call allgather_into_pairs(RankAndSize place, const Tensors& outputs, const Tenso
                           c10d::OpType type, const c10d::AllgatherOptions& opts) {
   const DType dtype = value_of(to_dtype("all_gather_into_tensor", "input", inputs[0]));
   Call call(Collective::kAllgather, dtype, type, "ringdist:all_gather_into_tensor",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = inputs;
   call.outputs = outputs;
   const std::vector<bool> shared = overlapping(outputs);
@@ -77,7 +77,7 @@ Call start_gather(RankAndSize place, const at::Tensor& input, const c10d::Gather
   const DType dtype = value_of(to_dtype("gather", "input", input));
   throw_if(check_root("gather", opts.rootRank, place.size));
   Call call(Collective::kGather, dtype, c10d::OpType::GATHER, "ringdist:gather",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = {input};
   call.request.root = static_cast<int>(opts.rootRank);
   call.request.count = input.numel();
@@ -115,7 +115,7 @@ Call broadcast_call(RankAndSize place, const Tensors& tensors, const c10d::Broad
   throw_if(check_root("broadcast", opts.rootRank, place.size));
   throw_if(check_root_tensor("broadcast", opts.rootTensor));
   Call call(Collective::kBroadcast, dtype, c10d::OpType::BROADCAST, "ringdist:broadcast",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = call.outputs = tensors;
   call.request.root = static_cast<int>(opts.rootRank);
   call.request.count = tensors[0].numel();
@@ -136,11 +136,11 @@ Call allgather_call(RankAndSize place, const TensorLists& outputs, const Tensors
   const std::string own = "output" + index(static_cast<size_t>(place.rank));
   throw_if(check_same_size(kOp, own, list[place.rank], "the input", input));
   Call call(Collective::kAllgather, dtype, c10d::OpType::ALLGATHER, "ringdist:all_gather",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = inputs;
   call.outputs = list;
   call.request.output_parts = sizes_of(list);
-  call.request.count = settle_parts(call.request.output_parts);
+  call.request.count = normalize_parts(call.request.output_parts);
   call.write_outputs();
   call.read(input, /*apart=*/share_memory(input, list));
   return call;
@@ -155,7 +155,7 @@ std::vector<Call> allgather_calls(RankAndSize place, const TensorLists& outputs,
     const DType dtype = value_of(to_dtype(kOp, "inputs" + index(group[0]), inputs[group[0]]));
     Call& call =
         calls.emplace_back(Collective::kAllgather, dtype, c10d::OpType::ALLGATHER_COALESCED,
-                           "ringdist:all_gather", Call::manner(opts));
+                           "ringdist:all_gather", Call::wait_options(opts));
     call.inputs = pick(inputs, group);
     for (const Tensors& list : outputs)
       for (const size_t i : group) call.outputs.push_back(list[i]);
@@ -227,7 +227,7 @@ Call scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& 
   throw_if(check_root("scatter", opts.rootRank, place.size));
   const bool is_root = opts.rootRank == place.rank;
   Call call(Collective::kScatter, dtype, c10d::OpType::SCATTER, "ringdist:scatter",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.outputs = outputs;
   call.request.root = static_cast<int>(opts.rootRank);
   call.request.count = output.numel();

@@ -28,7 +28,7 @@ Call reduce_scatter_pairs(RankAndSize place, const Tensors& outputs, const Tenso
                           const c10d::ReduceScatterOptions& opts) {
   const Reduction how = Reduction::of("reduce_scatter_tensor", argument, inputs[0], opts.reduceOp);
   Call call(Collective::kReduceScatter, how.dtype, type, "ringdist:reduce_scatter_tensor",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = inputs;
   call.outputs = outputs;
   call.request.reduce_op = how.op;
@@ -54,7 +54,7 @@ Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
   const Reduction how = Reduction::of("all_reduce", argument, tensors[0], opts.reduceOp);
   Call call(Collective::kAllreduce, how.dtype,
             one ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED,
-            "ringdist:all_reduce", Call::manner(opts));
+            "ringdist:all_reduce", Call::wait_options(opts));
   call.inputs = call.outputs = tensors;
   call.request.reduce_op = how.op;
   const std::vector<bool> shared = overlapping(tensors);
@@ -85,7 +85,7 @@ Call reduce_call(RankAndSize place, const Tensors& tensors, const c10d::ReduceOp
   throw_if(check_root_tensor("reduce", opts.rootTensor));
   const Reduction how = Reduction::of("reduce", "tensor", tensors[0], opts.reduceOp);
   Call call(Collective::kReduce, how.dtype, c10d::OpType::REDUCE, "ringdist:reduce",
-            Call::manner(opts));
+            Call::wait_options(opts));
   call.inputs = call.outputs = tensors;
   call.request.reduce_op = how.op;
   call.request.root = static_cast<int>(opts.rootRank);
@@ -109,12 +109,12 @@ Call reduce_scatter_call(RankAndSize place, const Tensors& outputs, const Tensor
   throw_if(check_same_size(kOp, "output", output, own, list[place.rank]));
   const Reduction how = Reduction::of(kOp, "output", output, opts.reduceOp);
   Call call(Collective::kReduceScatter, how.dtype, c10d::OpType::REDUCE_SCATTER,
-            "ringdist:reduce_scatter", Call::manner(opts));
+            "ringdist:reduce_scatter", Call::wait_options(opts));
   call.inputs = list;
   call.outputs = outputs;
   call.request.reduce_op = how.op;
   call.request.input_parts = sizes_of(list);
-  call.request.count = settle_parts(call.request.input_parts);
+  call.request.count = normalize_parts(call.request.input_parts);
   for (const at::Tensor& input : list) how.prepare(call.read(input, /*apart=*/!!how.factor));
   call.write(output, /*apart=*/share_memory(output, call.memory));
   return call;

@@ -17,7 +17,7 @@ bool BaseWork::wait(std::chrono::milliseconds timeout) {
     future->wait();  // until it is marked, not until its callbacks have run
   }
   if (const auto error = exception()) {
-    tell_failure();
+    run_failure_hooks();
     std::rethrow_exception(error);
   }
   return true;

@@ -39,7 +39,7 @@ class BaseWork : public c10d::Work {
   // Returns when exception() is known, and throws that `limit` has passed, or why nobody can wait.
   virtual void await(std::optional<Milliseconds> limit) = 0;
   // Called in the wait() that throws what ended the work.
-  virtual void tell_failure() {}
+  virtual void run_failure_hooks() {}
   // Throws if the Future would never be marked.
   virtual void check_future() {}
   // Called once, with future_mutex_ held: who has the Future has it marked some time.

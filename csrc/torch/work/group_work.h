@@ -30,7 +30,7 @@ class GroupWork : public BaseWork {
 
   // Hears of Ctrl-C.
   void await(std::optional<Milliseconds> limit) override;
-  void tell_failure() final { group_->tell_failure(); }
+  void run_failure_hooks() final { group_->run_failure_hooks(); }
   void check_future() final;
 
   Communicator& group() const { return *group_; }

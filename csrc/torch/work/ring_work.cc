@@ -11,7 +11,7 @@ c10::intrusive_ptr<HostOpWork> HostOpWork::create(std::shared_ptr<Communicator> 
                                               std::move(inputs), std::move(outputs),
                                               std::move(staging), std::move(completions));
   // Also if nobody waits.
-  if (work->must_settle()) work->op_->when_finished([work] { work->settle(); });
+  if (work->must_deliver_output()) work->op_->when_finished([work] { work->deliver_output(); });
   return work;
 }
 
@@ -27,9 +27,9 @@ HostOpWork::HostOpWork(std::shared_ptr<Communicator> communicator, std::shared_p
 
 HostOpWork::~HostOpWork() { drive(); }  // others wait for what this one drops
 
-void HostOpWork::settle() {
-  if (!must_settle()) return;  // call_once makes a system call
-  std::call_once(settled_once_, [this] {
+void HostOpWork::deliver_output() {
+  if (!must_deliver_output()) return;  // call_once makes a system call
+  std::call_once(delivered_once_, [this] {
     // No exception may leave: this may be a thread of ours.
     try {
       if (!op_->error()) staging_.finish();
@@ -37,18 +37,18 @@ void HostOpWork::settle() {
       unwritten_ = std::current_exception();
     }
     tell_profiler();
-    settled_ = true;
+    delivered_ = true;
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
     // Last: who comes from a barrier after it finds it completed.
-    if (op_->request.hands_over) group().handed_over(op_->number);
+    if (op_->request.output_staged) group().output_delivered(op_->number);
   });
 }
 
 // An op whose caller said that it would wait, but asks otherwise.
 void HostOpWork::drive() {
   if (op_->finished() || driven_.exchange(true) || group().context().forked()) return;
-  group().context().lane().post([] {});
+  group().context().progress().post([] {});
 }
 
 bool HostOpWork::isCompleted() {
@@ -59,33 +59,33 @@ bool HostOpWork::isCompleted() {
     if (!first) drive();
     return false;
   }
-  return settled_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
+  return delivered_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
 }
 
 std::exception_ptr HostOpWork::exception() const {
   if (auto cause = OpWork::exception()) return cause;
-  return settled_ ? unwritten_ : nullptr;
+  return delivered_ ? unwritten_ : nullptr;
 }
 
 void HostOpWork::await(std::optional<Milliseconds> limit) {
   GroupWork::await(limit);
-  settle();
+  deliver_output();
 }
 
 FuturePtr HostOpWork::make_future() {
   auto future = make_future_of_tensors();
   drive();
   if (op_->finished())
-    settle_and_mark(*future);
+    deliver_and_mark(*future);
   else
     op_->when_finished([self = c10::intrusive_ptr<HostOpWork>::reclaim_copy(this), future] {
-      self->settle_and_mark(*future);
+      self->deliver_and_mark(*future);
     });
   return future;
 }
 
-void HostOpWork::settle_and_mark(c10::ivalue::Future& future) {
-  settle();
+void HostOpWork::deliver_and_mark(c10::ivalue::Future& future) {
+  deliver_output();
   mark(future, exception(), outputs_);
 }
 

@@ -36,17 +36,17 @@ class HostOpWork final : public OpWork {
   FuturePtr make_future() override;
 
   // At the end results must reach the caller's tensors, or a profiler its record.
-  bool must_settle() const { return staging_.must_finish() || recordFunctionEndCallback_; }
+  bool must_deliver_output() const { return staging_.must_finish() || recordFunctionEndCallback_; }
   // Does that, once; whoever comes second waits for the first.
-  void settle();
+  void deliver_output();
   void drive();
-  void settle_and_mark(c10::ivalue::Future& future);
+  void deliver_and_mark(c10::ivalue::Future& future);
 
   const Staging staging_;
   const std::vector<CompletionPtr> completions_;
-  std::once_flag settled_once_;
+  std::once_flag delivered_once_;
   std::exception_ptr unwritten_;  // why results could not be written; read it once settled_
-  std::atomic<bool> settled_{false};
+  std::atomic<bool> delivered_{false};
   std::atomic<bool> driven_{false};
   std::atomic<bool> asked_{false};
 };

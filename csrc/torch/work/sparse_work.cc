@@ -22,7 +22,7 @@ bool SparseWork::wait_until_ended(std::optional<Milliseconds> limit) {
 void SparseWork::end(const std::exception_ptr& error) {
   const FuturePtr future = getFuture();  // first: who asks for it after a wait() gets it marked
   finish(error);  // before the Future is marked: its callbacks may wait for us, or in a barrier
-  group().handed_over(getSequencenumber());
+  group().output_delivered(getSequencenumber());
   if (!error) report_success();
   mark(*future, error, {tensor_});
 }

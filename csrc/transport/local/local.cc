@@ -97,14 +97,14 @@ class LocalTransport final : public Transport {
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return network_->find(peer) != nullptr; }
 
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override {
-    receiver_.end_send(ticket, post(peer, header, payload));
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override {
+    receiver_.end_send(send_id, post(peer, header, payload));
   }
 
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
 
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override {
-    for (const auto& out : to) send(out.peer, out.header, reserved.first(used), out.ticket);
+    for (const auto& out : to) send(out.peer, out.header, reserved.first(used), out.send_id);
     staging_.release(reserved.data());
   }
 
@@ -137,8 +137,8 @@ class LocalTransport final : public Transport {
 
   bool drained(ContextId peer) override { return !inbox_->holds_any_of(peer); }
   void drop_peer(ContextId peer) override { dropped_.insert(peer); }
-  void ask_delivery() override {}
-  bool delivered() const override { return !network_->holds_any_of(id_); }
+  void begin_flush() override {}
+  bool flushed() const override { return !network_->holds_any_of(id_); }
   void close() override {
     std::lock_guard lock(inbox_->mutex);
     inbox_->closed = true;

@@ -2,13 +2,13 @@
 
 namespace ringdist::shm {
 
-Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::keep(ContextId peer, Fd button) {
+Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::keep(ContextId peer, Fd write_end) {
   if (const auto found = keys_.find(peer); found != keys_.end())
     return known_.at(found->second).bell;
   const uint64_t key = next_key_++;
   // That it is gone is all there is to hear.
-  if (Error error = epoll_.add(button.get(), 0, key)) return error;
-  auto bell = std::make_shared<PeerDoorbell>(std::move(button));
+  if (Error error = epoll_.add(write_end.get(), 0, key)) return error;
+  auto bell = std::make_shared<PeerDoorbell>(std::move(write_end));
   known_[key] = {peer, bell};
   keys_[peer] = key;
   return bell;

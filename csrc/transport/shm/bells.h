@@ -14,13 +14,13 @@ namespace ringdist::shm {
 
 class PeerDoorbell {
  public:
-  explicit PeerDoorbell(Fd button) : ringer_(RemoteDoorbell(std::move(button))) {}
+  explicit PeerDoorbell(Fd write_end) : ringer_(RemoteDoorbell(std::move(write_end))) {}
 
   void ring() const {
     if (ringer_) ringer_->ring();
   }
   // Its process has ended, or its transport has closed: nothing follows, and it reads nothing.
-  bool gone() const { return !ringer_; }
+  bool closed() const { return !ringer_; }
 
  private:
   friend class PeerDoorbells;
@@ -34,7 +34,7 @@ class PeerDoorbells {
   PeerDoorbells(const Epoll& epoll, uint64_t first_key) : epoll_(epoll), next_key_(first_key) {}
 
   // The peer's, which came with a greeting; one that is known already stays. Error: kSystem.
-  Result<std::shared_ptr<PeerDoorbell>> keep(ContextId peer, Fd button);
+  Result<std::shared_ptr<PeerDoorbell>> keep(ContextId peer, Fd write_end);
   // Whose end that event is, if it is one; told once.
   std::optional<ContextId> on_event(uint64_t key);
   void close();

@@ -31,13 +31,13 @@ ConnectAttempt connect_to_own_user(const std::string& address) {
 }
 
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const Fd& button, bool* later) {
+                 const Fd& write_end, bool* later) {
   const ShmHello hello{kMagic, kLayoutVersion, index, from, to};
-  const std::array<int, 2> fds{segment.get(), button.get()};
+  const std::array<int, 2> fds{segment.get(), write_end.get()};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), fds, later);
 }
 
-Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
+Error send_export_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
   const ShmHello hello{kMagic, kLayoutVersion, index | kForLoans, from, to};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
@@ -59,19 +59,19 @@ Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId m
     return Error(ErrorKind::kSystem,
                  "the peer has no descriptor or no memory left for the connection; raise "
                  "'ulimit -n' or its limit of memory there");
-  const bool for_loans = (hello.index & kForLoans) != 0;
+  const bool for_exports = (hello.index & kForLoans) != 0;
   hello.index &= ~kForLoans;
-  if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != (for_loans ? 0 : 2))
+  if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != (for_exports ? 0 : 2))
     return no_hello("unknown bytes");
   if (hello.layout_version != kLayoutVersion)
     return no_hello("its version is " + std::to_string(hello.layout_version));
   if (hello.to != me) return no_hello("it is meant for another process");
   if (hello.index >= kMaxLinks) return no_hello("its index is too large");
-  if (for_loans) return std::optional<ReceivedHello>(ReceivedHello{hello, for_loans});
+  if (for_exports) return std::optional<ReceivedHello>(ReceivedHello{hello, for_exports});
   auto segment = map_memory(got.fds[0], reads ? end_of_ring(hello.index) : sizeof(ControlBlock),
                             /*writable=*/false);
   if (!segment.ok()) return segment.error();
-  ReceivedHello out{hello, for_loans, std::move(segment.value()), {}, std::move(got.fds[1])};
+  ReceivedHello out{hello, for_exports, std::move(segment.value()), {}, std::move(got.fds[1])};
   if (reads) {
     auto chunks = map_memory(got.fds[0], kSmallChunk, /*writable=*/false, kChunksAt,
                              kSegmentBytes - kChunksAt);

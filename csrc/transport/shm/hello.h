@@ -26,10 +26,10 @@ struct ShmHello {
 // What a hello brings.
 struct ReceivedHello {
   ShmHello hello;
-  bool for_loans = false;  // `index` is the ring of a link that is there, and there is no more
+  bool for_exports = false;  // `index` is the ring of a link that is there, and there is no more
   Mapping segment = {};
   Mapping chunks = {};  // where the hello names a ring; it may grow
-  Fd button = {};       // of the other's doorbell
+  Fd write_end = {};    // of the other's doorbell
 };
 
 // As connect_unix(); refuses another user's socket.
@@ -37,9 +37,9 @@ ConnectAttempt connect_to_own_user(const std::string& address);
 
 // `later` as of send_with_fds().
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
-                 const Fd& button, bool* later = nullptr);
+                 const Fd& write_end, bool* later = nullptr);
 // `index` is that of the link whose messages will name them.
-Error send_loans_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index);
+Error send_export_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index);
 // In its place, where there is no room for the link: the dialer is told why nobody answers.
 void refuse_hello(const Fd& socket, ContextId from);
 // Maps the Front of the other's segment and, for one who `reads`, the ring that the hello names and

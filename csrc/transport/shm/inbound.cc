@@ -40,7 +40,7 @@ bool RecvChannelTable::on_event(uint64_t key) {
   if (const auto peer = it->second->peer(); peer && !was_known)
     for (const auto& [other, link] : links_)
       if (other != key && link->peer() == peer) link->replace();
-  if (it->second->for_loans())
+  if (it->second->for_exports())
     hand_over(it);
   else
     close_unneeded_socket(*it->second);
@@ -51,7 +51,7 @@ bool RecvChannelTable::on_event(uint64_t key) {
 void RecvChannelTable::hand_over(
     std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller) {
   RecvChannel& from = *caller->second;
-  const ShmHello hello = *from.for_loans();
+  const ShmHello hello = *from.for_exports();
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
     return entry.second->is_of(hello.from, hello.index);
   });
@@ -63,7 +63,7 @@ void RecvChannelTable::hand_over(
   if (link->ended() || link->socket())
     return from.end(Error(ErrorKind::kProtocol, "it lends for a link for which another does"));
   if (Error error = epoll_.modify(from.socket().get(), EPOLLIN, key)) return from.end(error);
-  link->begin_loans(from.take_socket());
+  link->begin_exports(from.take_socket());
   links_.erase(caller);
   link->on_event();
   close_unneeded_socket(*link);
@@ -117,7 +117,7 @@ bool RecvChannelTable::has_messages_of(ContextId peer) const {
 
 bool RecvChannelTable::has_finished() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
-    return entry.second->finished() && !entry.second->was_let_go();
+    return entry.second->finished() && !entry.second->was_released();
   });
 }
 
@@ -134,8 +134,8 @@ bool RecvChannelTable::reap(TimePoint now,
     if (const auto due = link.due(); due && now >= *due) link.answer();
     link.look_for_end();
     close_unneeded_socket(link);
-    if (link.finished() && !link.was_let_go()) {
-      link.let_go();
+    if (link.finished() && !link.was_released()) {
+      link.release();
       if (link.peer())
         lost(*link.peer(), link.error());
       else if (link.error().kind() != ErrorKind::kPeerLost)  // which may dial again

@@ -14,18 +14,18 @@ constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
 
 void RecvChannel::on_event() {
   if (ended()) return;
-  if (bell_) return hear_loans();
+  if (bell_) return receive_exports();
   auto greeted = receive_hello(socket_, me_, /*reads=*/true);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
   }
   if (!greeted.value()) return;
-  if (greeted.value()->for_loans) {
-    for_loans_ = greeted.value()->hello;
+  if (greeted.value()->for_exports) {
+    for_exports_ = greeted.value()->hello;
     return;
   }
-  auto bell = bells_.keep(greeted.value()->hello.from, std::move(greeted.value()->button));
+  auto bell = bells_.keep(greeted.value()->hello.from, std::move(greeted.value()->write_end));
   if (!bell.ok()) return end(bell.error());
   counter_ = own_.take_counter();
   if (!counter_)
@@ -43,7 +43,7 @@ void RecvChannel::answer() {
   const TimePoint now = Clock::now();
   bool later = false;
   const Error error =
-      send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().button(), &later);
+      send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().write_end(), &later);
   answer_again_.reset();
   if (error && later && now - since_ < kAnswerTime)
     answer_again_ = now + kAnswerAgain;
@@ -55,17 +55,17 @@ bool RecvChannel::is_of(ContextId peer, uint32_t ring) const {
   return !ended() && peer_ == peer && ring_index_ == ring;
 }
 
-void RecvChannel::begin_loans(Fd socket) {
-  borrowed_.begin(published());
+void RecvChannel::begin_exports(Fd socket) {
+  imports_.begin(published());
   socket_ = std::move(socket);
-  lends_ = true;
+  has_exports_ = true;
 }
 
 // That this connection ends is no end of the link: messages may still name what came over it.
-void RecvChannel::hear_loans() {
-  const Error error = lends_ ? borrowed_.on_event(socket_) : Error();
+void RecvChannel::receive_exports() {
+  const Error error = has_exports_ ? imports_.on_event(socket_) : Error();
   if (!error) return;
-  lends_ = false;
+  has_exports_ = false;
   if (error.kind() != ErrorKind::kPeerLost) end(error);
 }
 
@@ -86,7 +86,7 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
   // Another process's memory: read once, believed within bounds only.
   const Slot& slot = ring_->slots[slots_.slot()];
   const uint32_t header = slot.header.load(std::memory_order_relaxed);
-  if ((header & kLook) != 0) on_event();
+  if ((header & kLoad) != 0) on_event();
   const size_t header_size = header & kHeaderSize;
   const size_t size = *static_cast<const volatile uint32_t*>(&slot.payload_size);
   const auto bytes = header_size <= kMaxHeaderBytes ? payload(slot, header, size) : std::nullopt;
@@ -98,12 +98,12 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
   receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
   const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) bell_->ring();
-  borrowed_.read_until(slots_.consumed());
+  imports_.read_until(slots_.consumed());
 }
 
 std::optional<ConstBytes> RecvChannel::payload(const Slot& slot, uint32_t header, size_t bytes) {
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
-  if ((header & kLent) != 0) return borrowed_.find(at, bytes);
+  if ((header & kExported) != 0) return imports_.find(at, bytes);
   const size_t header_size = header & kHeaderSize;
   if (at == 0) {
     if (!is_short(header_size, bytes)) return std::nullopt;
@@ -131,12 +131,12 @@ void RecvChannel::look_for_end() {
     end(PeerDoorbells::closed());
 }
 
-void RecvChannel::let_go() {
-  let_go_ = true;
+void RecvChannel::release() {
+  released_ = true;
   ring_ = nullptr;
   memory_.reset();
   chunks_.reset();
-  borrowed_.clear();
+  imports_.clear();
   if (!counter_) return;
   slots_.end(own_.front().consumed[*counter_].value);
   if (bell_) bell_->ring();

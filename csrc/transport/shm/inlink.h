@@ -23,14 +23,14 @@ class RecvChannel {
 
   const Fd& socket() const { return socket_; }
   // Else nothing more is to be read from the socket: nobody watches it any more.
-  bool needs_socket() const { return !ended() && (lends_ || !bell_ || answer_again_); }
+  bool needs_socket() const { return !ended() && (has_exports_ || !bell_ || answer_again_); }
   void close_socket() { socket_.reset(); }
   std::optional<ContextId> peer() const { return peer_; }
 
   // Its socket has something to say: the hello, a loan, or that it is closed.
   void on_event();
   // Its hello was no link's, but of a connection for the loans of one that is there.
-  const std::optional<ShmHello>& for_loans() const { return for_loans_; }
+  const std::optional<ShmHello>& for_exports() const { return for_exports_; }
   Fd take_socket() { return std::move(socket_); }
   // It reads that ring of that peer.
   bool is_of(ContextId peer, uint32_t ring) const;
@@ -38,7 +38,7 @@ class RecvChannel {
   std::optional<TimePoint> due() const { return ended() ? std::nullopt : answer_again_; }
   void answer();
   // This is the connection for its loans from here on; it has no other.
-  void begin_loans(Fd socket);
+  void begin_exports(Fd socket);
   // Gives messages to the receiver, as many as are there and at most `most`.
   bool deliver(TransportDelegate& receiver, int most);
   bool has_messages() const { return ring_ && slots_.has_message(published()); }
@@ -51,19 +51,19 @@ class RecvChannel {
   // Ended, and nothing is left to deliver.
   bool finished() const { return ended() && !has_messages(); }
   // Of one that is finished: says to the peer that it reads no more, and unmaps its memory.
-  void let_go();
-  bool was_let_go() const { return let_go_; }
+  void release();
+  bool was_released() const { return released_; }
   // The peer has begun another link, so it has ended this one.
   void replace() { replaced_ = true; }
   // Nobody looks at its counter any more, which another link may have then.
-  bool over() const { return let_go_ && (!bell_ || bell_->gone() || replaced_); }
+  bool over() const { return released_ && (!bell_ || bell_->closed() || replaced_); }
   // Connected, and has not said who it is.
   bool is_stranger(TimePoint now) const;
 
  private:
   uint64_t published() const;  // without kLast
   void consume_one(TransportDelegate& receiver);
-  void hear_loans();
+  void receive_exports();
   std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes);
 
   OwnShmSegment& own_;
@@ -72,19 +72,19 @@ class RecvChannel {
   Fd socket_;
   const TimePoint since_;
   std::optional<ContextId> peer_;
-  std::optional<ShmHello> for_loans_;
+  std::optional<ShmHello> for_exports_;
   std::optional<uint32_t> counter_;
   uint32_t ring_index_ = 0;
   const Ring* ring_ = nullptr;
   Mapping memory_;  // the ControlBlock and the ring
   Mapping chunks_;  // as far as messages have come
   std::shared_ptr<PeerDoorbell> bell_;
-  BlockImports borrowed_;
-  bool lends_ = false;  // the socket is the one for loans
+  BlockImports imports_;
+  bool has_exports_ = false;  // the socket is the one for loans
   RingReader<kSlots> slots_;
   uint64_t last_ = 0;  // once it has ended
   Error error_;
-  bool let_go_ = false;
+  bool released_ = false;
   bool replaced_ = false;
   std::optional<TimePoint> answer_again_;
 };

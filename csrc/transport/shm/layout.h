@@ -37,8 +37,8 @@ inline constexpr size_t kLargeChunk = size_t{256} << 10;
 inline constexpr size_t kLargeChunks = 64;            // in use at once, but for the next:
 inline constexpr size_t kReservedChunks = kMaxLinks;  // a link that holds none gets one
 inline constexpr size_t kPayloadAlignment = 16;       // of short payloads
-inline constexpr size_t kMaxLoans = 256;              // of one link: blocks that its reader maps
-inline constexpr uint32_t kLoanNumbers = 1 << 16;
+inline constexpr size_t kMaxExports = 256;            // of one link: blocks that its reader maps
+inline constexpr uint32_t kExportNumbers = 1 << 16;
 inline constexpr size_t kMostCopied = size_t{64} << 10;  // sooner than its readers are waited for
 
 inline constexpr uint64_t kLast = uint64_t{1} << 63;  // in a counter
@@ -50,9 +50,9 @@ struct alignas(kCacheLine) Counter {
 
 // Of a message, beside the size of its header.
 inline constexpr uint32_t kHeaderSize = 0xffff;
-inline constexpr uint32_t kLent = 1 << 16;       // its payload lies in a loan
+inline constexpr uint32_t kExported = 1 << 16;   // its payload lies in a loan
 inline constexpr uint32_t kWithdrawn = 1 << 17;  // and may have changed
-inline constexpr uint32_t kLook = 1 << 18;       // something was said over the connection
+inline constexpr uint32_t kLoad = 1 << 18;       // something was said over the connection
 
 struct Slot {
   std::atomic<uint32_t> header;  // its size, and marks
@@ -100,11 +100,11 @@ constexpr size_t end_of_ring(uint32_t index) {
 static_assert(end_of_ring(kMaxLinks - 1) == sizeof(ShmSegment));
 
 // Of a payload in a loan.
-constexpr uint64_t place_in_loan(uint32_t loan, uint64_t offset) {
+constexpr uint64_t export_address(uint32_t loan, uint64_t offset) {
   return uint64_t{loan} << 48 | offset;
 }
-constexpr uint32_t loan_of(uint64_t place) { return static_cast<uint32_t>(place >> 48); }
-constexpr uint64_t offset_in_loan(uint64_t place) { return place & ((uint64_t{1} << 48) - 1); }
+constexpr uint32_t export_of(uint64_t place) { return static_cast<uint32_t>(place >> 48); }
+constexpr uint64_t offset_in_export(uint64_t place) { return place & ((uint64_t{1} << 48) - 1); }
 
 // Where a short payload begins behind its header.
 constexpr size_t short_payload_at(size_t header) { return round_up(header, kPayloadAlignment); }

@@ -7,14 +7,14 @@
 
 namespace ringdist::shm {
 
-bool send_note(const Fd& socket, const ExportMessage& note, const Fd* file) {
+bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* file) {
   const ConstBytes bytes = std::as_bytes(std::span(&note, 1));
   if (!file) return !send_with_fds(socket, bytes, {});
   const std::array<int, 1> fds{file->get()};
   return !send_with_fds(socket, bytes, fds);
 }
 
-Result<std::optional<ReceivedExportMessage>> receive_note(const Fd& socket) {
+Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket) {
   ExportMessage note{};
   bool empty = false;
   auto received = receive_with_fds(socket, std::as_writable_bytes(std::span(&note, 1)), empty);

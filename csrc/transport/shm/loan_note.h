@@ -12,10 +12,10 @@
 namespace ringdist::shm {
 
 enum class ExportMessageType : uint32_t {
-  kLend = 1,  // with the block's file
+  kExport = 1,  // with the block's file
   kTaken,
   kRefused,
-  kReturn,  // the reader unmaps it; no message in the ring names it
+  kDetach,  // the reader unmaps it; no message in the ring names it
 };
 
 // Little-endian.
@@ -29,7 +29,7 @@ struct ExportMessage {
 };
 
 // False if it cannot be sent now.
-bool send_note(const Fd& socket, const ExportMessage& note, const Fd* file = nullptr);
+bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* file = nullptr);
 
 struct ReceivedExportMessage {
   ExportMessage note;
@@ -37,6 +37,6 @@ struct ReceivedExportMessage {
 };
 // Nothing if none is there. Errors: kPeerLost where the connection has ended; kProtocol for other
 // bytes.
-Result<std::optional<ReceivedExportMessage>> receive_note(const Fd& socket);
+Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket);
 
 }  // namespace ringdist::shm

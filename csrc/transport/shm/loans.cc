@@ -26,17 +26,17 @@ std::optional<uint64_t> BlockExports::place(uint32_t ring, ConstBytes payload) {
   if (!loan) offer(ring, std::move(block));
   if (!loan || loan->state != State::kTaken) return std::nullopt;
   SharedBlockRegistry::of_process().count_read(payload.size());
-  return place_in_loan(loan->number, offset);
+  return export_address(loan->number, offset);
 }
 
 void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
-  return_freed();
-  if (all_.size() == kMaxLoans || !line_.open(ring)) return;
+  detach_freed();
+  if (all_.size() == kMaxExports || !line_.open(ring)) return;
   if (all_.empty()) frees_seen_ = SharedBlockRegistry::of_process().frees();
-  block->lend();
+  block->mark_exported();
   const uint32_t number = free_number();
   all_.push_back({number, State::kOffered, block});
-  hint_ = line_.say({.word = ExportMessageType::kLend, .loan = number, .bytes = block->size()},
+  hint_ = line_.say({.word = ExportMessageType::kExport, .loan = number, .bytes = block->size()},
                     &block->file());
   if (!hint_) all_.pop_back();
   offered_ = Clock::now();
@@ -53,7 +53,7 @@ uint32_t BlockExports::free_number() {
   const auto taken = [this](uint32_t number) {
     return std::ranges::any_of(all_, [&](const Export& loan) { return loan.number == number; });
   };
-  do last_ = (last_ + 1) % kLoanNumbers;
+  do last_ = (last_ + 1) % kExportNumbers;
   while (taken(last_));
   return last_;
 }
@@ -81,7 +81,7 @@ Error BlockExports::on_note(const ExportMessage& note) {
       std::ranges::find_if(all_, [&](const Export& loan) { return loan.number == note.loan; });
   const bool answers =
       note.word == ExportMessageType::kTaken || note.word == ExportMessageType::kRefused;
-  if (!answers || note.loan >= kLoanNumbers || (it != all_.end() && it->state != State::kOffered))
+  if (!answers || note.loan >= kExportNumbers || (it != all_.end() && it->state != State::kOffered))
     return Error(ErrorKind::kProtocol, "an answer that nobody asked for");
   if (it == all_.end()) return {};  // freed meanwhile
   it->state = note.word == ExportMessageType::kTaken ? State::kTaken : State::kRefused;
@@ -91,12 +91,12 @@ Error BlockExports::on_note(const ExportMessage& note) {
   return {};
 }
 
-void BlockExports::return_freed() {
+void BlockExports::detach_freed() {
   const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlockRegistry::of_process().frees();
   if (frees == frees_seen_) return;
   const auto told = [&](const Export& loan) {
     return loan.block->freed() &&
-           line_.say({.word = ExportMessageType::kReturn, .loan = loan.number});
+           line_.say({.word = ExportMessageType::kDetach, .loan = loan.number});
   };
   std::erase_if(all_, told);
   if (std::ranges::none_of(all_, [](const Export& loan) { return loan.block->freed(); }))

@@ -27,7 +27,7 @@ class BlockExports {
   Error on_event();
   // Tells the peer of blocks that were freed since; what cannot be told now is told by a later
   // call.
-  void return_freed();
+  void detach_freed();
   // No message will name one. What the peer has mapped stays there while its link does.
   void clear() { all_.clear(); }
   // True once after an offer: the next message tells the peer to look for it.

@@ -22,7 +22,7 @@ bool ExportConnection::dial(uint32_t ring) {
   if (attempt.failure)
     error = attempt.failure->error;
   else
-    error = send_loans_hello(attempt.fd, me_, peer_, ring);
+    error = send_export_hello(attempt.fd, me_, peer_, ring);
   if (error) {
     dial_again_ = Clock::now() + kDialAgainAfter;
     if (!std::exchange(told_, true))
@@ -36,12 +36,12 @@ bool ExportConnection::dial(uint32_t ring) {
 }
 
 bool ExportConnection::say(const ExportMessage& note, const Fd* file) {
-  return is_open() && send_note(socket_, note, file);
+  return is_open() && send_export_message(socket_, note, file);
 }
 
 Result<std::optional<ReceivedExportMessage>> ExportConnection::hear() {
   if (!is_open()) return std::optional<ReceivedExportMessage>();
-  return receive_note(socket_);
+  return receive_export_message(socket_);
 }
 
 void ExportConnection::lose() {

@@ -23,7 +23,7 @@ class ExportConnection {
   bool open(uint32_t ring);
   bool is_open() const { return state_ == State::kOpen; }
   bool say(const ExportMessage& note, const Fd* file = nullptr);
-  // What the peer has said, if anything. Errors as of receive_note(): it is to be lost.
+  // What the peer has said, if anything. Errors as of receive_export_message(): it is to be lost.
   Result<std::optional<ReceivedExportMessage>> hear();
   // It is of no more use; the socket stays until close().
   void lose();

@@ -39,7 +39,7 @@ Result<uint32_t> OwnShmSegment::take_ring() {
   const auto at = static_cast<size_t>(reinterpret_cast<std::byte*>(&ring(index)) - mapping_.data());
   if (Error error = allocate(file_, at, sizeof(Ring))) return error;
   free_rings_.pop_back();
-  ring(index).published.value.show_late(0);
+  ring(index).published.value.store_relaxed(0);
   return index;
 }
 
@@ -47,7 +47,7 @@ std::optional<uint32_t> OwnShmSegment::take_counter() {
   if (free_counters_.empty()) return std::nullopt;
   const uint32_t index = free_counters_.back();
   free_counters_.pop_back();
-  front().consumed[index].value.show_late(0);
+  front().consumed[index].value.store_relaxed(0);
   return index;
 }
 

@@ -15,11 +15,11 @@ class RingReader {
   // What the writer says: how far it has come, and that nothing follows.
   template <typename Published>
   static uint64_t published(const Published& told) {
-    return told.look() & ~kLast;
+    return told.load() & ~kLast;
   }
   template <typename Published>
   static bool writer_has_ended(const Published& told) {
-    return (told.look() & kLast) != 0;
+    return (told.load() & kLast) != 0;
   }
   // Of how far it has come. The second: it cannot be true.
   bool has_message(uint64_t published) const { return published != consumed_; }
@@ -30,13 +30,13 @@ class RingReader {
   // It was read. True: the writer sleeps until it has room, ring the doorbell.
   template <typename Consumed, typename Asleep>
   bool consume(Consumed& consumed, const Asleep& writer) {
-    consumed.show(++consumed_);
-    return writer.look() == SleepState::kForRoom;
+    consumed.store(++consumed_);
+    return writer.load() == SleepState::kForRoom;
   }
   // Nothing more is read: all slots are the writer's. It is to be woken in any case.
   template <typename Consumed>
   void end(Consumed& consumed) const {
-    consumed.show(consumed_ | kLast);
+    consumed.store(consumed_ | kLast);
   }
 
  private:

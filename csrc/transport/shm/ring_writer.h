@@ -15,41 +15,41 @@ template <uint64_t slots>
 class RingWriter {
  public:
   uint64_t published() const { return published_; }
-  uint64_t taken_back() const { return taken_back_; }
-  bool empty() const { return published_ == taken_back_; }
-  bool full() const { return published_ - taken_back_ == slots; }
+  uint64_t reclaimed() const { return reclaimed_; }
+  bool empty() const { return published_ == reclaimed_; }
+  bool full() const { return published_ - reclaimed_ == slots; }
 
   // What the next message fills, if the ring is not full.
   size_t slot() const { return published_ % slots; }
   // It is filled. True: its reader sleeps, ring the doorbell.
   template <typename Published, typename Asleep>
   bool publish(Published& published, const Asleep& reader) {
-    published.show(++published_);
-    return reader.look() != SleepState::kAwake;
+    published.store(++published_);
+    return reader.load() != SleepState::kAwake;
   }
 
   // Nothing follows. The reader is to be woken in any case.
   template <typename Published>
   void end(Published& published) const {
-    published.show(published_ | kLast);
+    published.store(published_ | kLast);
   }
 
   // How far the reader has come, held within what can be true: it is another process's memory.
   template <typename Consumed>
   uint64_t consumed(const Consumed& told) const {
-    return std::clamp(told.look() & ~kLast, taken_back_, published_);
+    return std::clamp(told.load() & ~kLast, reclaimed_, published_);
   }
   // It reads nothing more: all slots are ours.
   template <typename Consumed>
   static bool reader_has_ended(const Consumed& told) {
-    return (told.look() & kLast) != 0;
+    return (told.load() & kLast) != 0;
   }
   // The oldest slot, which the reader has consumed, is ours again.
-  size_t take_back() { return taken_back_++ % slots; }
+  size_t reclaim() { return reclaimed_++ % slots; }
 
  private:
   uint64_t published_ = 0;
-  uint64_t taken_back_ = 0;
+  uint64_t reclaimed_ = 0;
 };
 
 }  // namespace ringdist::shm

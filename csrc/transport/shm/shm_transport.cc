@@ -102,20 +102,20 @@ ShmTransport::Peer* ShmTransport::to_send_to(ContextId id) const {
   return peer;
 }
 
-void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendId ticket) {
+void ShmTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendId send_id) {
   check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
   Peer* peer = to_send_to(id);
-  if (!peer) return refuse(ticket);
+  if (!peer) return refuse(send_id);
   const bool spare = payload.size() > shm::kMostCopied && !inbound_.has_messages();
-  peer->link.send(header, payload, ticket, spare);
-  settle(*peer);
+  peer->link.send(header, payload, send_id, spare);
+  update(*peer);
 }
 
-void ShmTransport::withdraw(ContextId id, SendId ticket) {
-  if (Peer* peer = find(id)) peer->link.withdraw(ticket);
+void ShmTransport::revoke_payload(ContextId id, SendId send_id) {
+  if (Peer* peer = find(id)) peer->link.revoke_payload(send_id);
 }
 
-bool ShmTransport::stages(ConstBytes payload) const {
+bool ShmTransport::would_copy(ConstBytes payload) const {
   return payload.size() > shm::kSlotRoom && !SharedBlockRegistry::of_process().find(payload);
 }
 
@@ -132,21 +132,21 @@ void ShmTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingM
   for (const OutgoingMessage& out : to) {
     Peer* peer = to_send_to(out.peer);
     if (!peer) {
-      refuse(out.ticket);
+      refuse(out.send_id);
       continue;
     }
-    peer->link.send_chunk(out.header, chunk, used, out.ticket);
-    settle(*peer);
+    peer->link.send_chunk(out.header, chunk, used, out.send_id);
+    update(*peer);
   }
   own_->chunks().release(chunk);
 }
 
-void ShmTransport::refuse(SendId ticket) {
-  receiver_.end_send(ticket, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
+void ShmTransport::refuse(SendId send_id) {
+  receiver_.end_send(send_id, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
 // After a call to its link: it may have a socket now, or need none any more, or be broken.
-void ShmTransport::settle(Peer& peer) {
+void ShmTransport::update(Peer& peer) {
   if (!peer.used) {
     peer.used = true;
     used_.push_back(&peer);
@@ -172,19 +172,19 @@ void ShmTransport::settle(Peer& peer) {
 bool ShmTransport::progress() {
   const TimePoint now = Clock::now();
   const bool was_asleep = std::exchange(asleep_, false);
-  if (was_asleep) own_->front().sleep.show_late(SleepState::kAwake);
+  if (was_asleep) own_->front().sleep.store_relaxed(SleepState::kAwake);
   // First, because a link that opens has something to send.
-  const bool look = was_asleep || in_need_of_a_look(now);
-  if (look) look_at_sockets(now);
+  const bool load = was_asleep || in_need_of_a_look(now);
+  if (load) look_at_sockets(now);
   bool any = false;
   for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
-    if (look) used_[i]->link.look_for_end();
+    if (load) used_[i]->link.look_for_end();
     any |= used_[i]->link.advance();
-    settle(*used_[i]);
+    update(*used_[i]);
   }
   // Now, since an answer to what a peer has read may overwrite that: else it would have to be kept.
   any |= inbound_.deliver(receiver_);
-  if (look || inbound_.has_finished())
+  if (load || inbound_.has_finished())
     any |= inbound_.reap(now, [this](ContextId peer, const Error& cause) {
       receiver_.on_peer_lost(name(), peer, cause);
     });
@@ -199,7 +199,7 @@ bool ShmTransport::report_broken() {
       newly_broken_.push_back(peer);
       continue;
     }
-    peer->over = !peer->gone;
+    peer->over = !peer->closed;
     receiver_.on_peer_lost(name(), peer->link.peer(), peer->link.error());
     any = true;
   }
@@ -209,7 +209,7 @@ bool ShmTransport::report_broken() {
 bool ShmTransport::in_need_of_a_look(TimePoint now) const {
   return now - last_look_ > kLookTime ||
          std::any_of(used_.begin(), used_.end(),
-                     [now](const Peer* peer) { return peer->link.awaits_word(now); });
+                     [now](const Peer* peer) { return peer->link.expects_message(now); });
 }
 
 void ShmTransport::look_at_sockets(TimePoint now) {
@@ -217,27 +217,27 @@ void ShmTransport::look_at_sockets(TimePoint now) {
   for (const auto& event : epoll_.wait(Duration(0))) {
     if (event.key == kDoorbellKey) own_->doorbell().drain();
     if (event.key == kDoorbellKey || inbound_.on_event(event.key)) continue;
-    if (const auto gone = bells_.on_event(event.key)) {
-      peer_is_gone(*gone);
+    if (const auto closed = bells_.on_event(event.key)) {
+      on_peer_closed(*closed);
       continue;
     }
     const size_t at = event.key - kFirstOutKey;
     if (at >= used_.size()) continue;
     Peer& peer = *used_[at];
     peer.link.on_event();
-    settle(peer);
+    update(peer);
   }
 }
 
-void ShmTransport::peer_is_gone(ContextId id) {
+void ShmTransport::on_peer_closed(ContextId id) {
   inbound_.drop(id, shm::PeerDoorbells::closed());
   Peer* peer = find(id);
   if (!peer) return;
-  peer->gone = true;
+  peer->closed = true;
   peer->over = false;
   if (!peer->used) return;
-  peer->link.peer_is_gone();
-  settle(*peer);
+  peer->link.on_peer_closed();
+  update(*peer);
 }
 
 // Says that we sleep, then looks a last time; who sends does the reverse.
@@ -245,7 +245,7 @@ bool ShmTransport::arm() {
   const bool waits =
       std::any_of(used_.begin(), used_.end(), [](const Peer* peer) { return peer->link.waits(); });
   asleep_ = true;
-  return own_->front().sleep.may_sleep(
+  return own_->front().sleep.prepare_sleep(
       waits ? SleepState::kForRoom : SleepState::kForMessages, [&] {
         // What one link gives back may be what another waits for.
         const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
@@ -271,22 +271,22 @@ void ShmTransport::drop_peer(ContextId id) {
   inbound_.drop(id, process_is_gone());
   Peer* peer = find(id);
   if (!peer) return;
-  peer->gone = true;
+  peer->closed = true;
   peer->over = false;
   peer->broken = true;
   peer->noticed = true;  // the caller knows
-  peer->link.break_off(process_is_gone());
-  settle(*peer);
+  peer->link.close_with(process_is_gone());
+  update(*peer);
 }
 
-void ShmTransport::ask_delivery() {
-  for (Peer* peer : used_) peer->link.ask_delivery();
+void ShmTransport::begin_flush() {
+  for (Peer* peer : used_) peer->link.begin_flush();
 }
 
-bool ShmTransport::delivered() const {
+bool ShmTransport::flushed() const {
   const TimePoint now = Clock::now();
   return std::all_of(used_.begin(), used_.end(), [now](const Peer* peer) {
-    return peer->link.delivered() || now - peer->link.silent_since() > kSilence;
+    return peer->link.flushed() || now - peer->link.silent_since() > kSilence;
   });
 }
 
@@ -294,7 +294,7 @@ void ShmTransport::close() {
   if (mark_.forked() || std::exchange(closed_, true)) return;
   SharedBlockRegistry::of_process().unwatch(own_->doorbell());
   for (size_t i = 0; i < used_.size(); ++i) {
-    used_[i]->link.break_off(Error(ErrorKind::kAborted, "the transport closed"));
+    used_[i]->link.close_with(Error(ErrorKind::kAborted, "the transport closed"));
     epoll_.remove(used_[i]->link.socket().get());
     used_[i]->link.close_socket();
   }

@@ -33,9 +33,9 @@ class ShmTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void renew(ContextId peer) override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
-  void withdraw(ContextId peer, SendId ticket) override;
-  bool stages(ConstBytes payload) const override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override;
+  void revoke_payload(ContextId peer, SendId send_id) override;
+  bool would_copy(ConstBytes payload) const override;
   std::optional<Bytes> reserve(size_t bytes) override;
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
@@ -44,8 +44,8 @@ class ShmTransport final : public Transport {
   std::optional<TimePoint> due() const override;
   bool drained(ContextId peer) override;
   void drop_peer(ContextId peer) override;
-  void ask_delivery() override;
-  bool delivered() const override;
+  void begin_flush() override;
+  bool flushed() const override;
   void close() override;
 
  private:
@@ -57,7 +57,7 @@ class ShmTransport final : public Transport {
     bool used = false;
     bool watched = false;  // its socket is in the epoll set
     bool noticed = false;  // the link is broken
-    bool gone = false;     // its process: no other link follows
+    bool closed = false;   // its process: no other link follows
     // For any thread: the link is broken; that was reported, so another may follow; one shall.
     std::atomic<bool> broken = false;
     std::atomic<bool> over = false;
@@ -68,10 +68,10 @@ class ShmTransport final : public Transport {
                std::unique_ptr<shm::OwnShmSegment> own, Epoll epoll);
   Peer* find(ContextId peer) const;
   Peer* to_send_to(ContextId peer) const;
-  void settle(Peer& peer);
-  void refuse(SendId ticket);
+  void update(Peer& peer);
+  void refuse(SendId send_id);
   void look_at_sockets(TimePoint now);
-  void peer_is_gone(ContextId peer);
+  void on_peer_closed(ContextId peer);
   bool report_broken();
   bool in_need_of_a_look(TimePoint now) const;
 

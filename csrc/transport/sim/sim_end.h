@@ -24,11 +24,11 @@ struct SimEvent {
   ContextId peer = 0;
   std::vector<std::byte> header;
   std::vector<std::byte> payload;
-  SendId ticket = kNoTicket;
+  SendId send_id = kNoSendId;
   Error error;
 
-  static SimEvent sent(ContextId to, SendId ticket, Error error) {
-    return {Kind::kSent, to, {}, {}, ticket, std::move(error)};
+  static SimEvent sent(ContextId to, SendId send_id, Error error) {
+    return {Kind::kSent, to, {}, {}, send_id, std::move(error)};
   }
 };
 

@@ -60,15 +60,15 @@ std::vector<ContextId> SimNetwork::take_woken() {
 
 void SimNetwork::on_left(int id) {
   Message& message = messages_[id];
-  const SendId ticket = std::exchange(message.ticket, kNoTicket);
-  if (ticket != kNoTicket) tell(*find(message.from), SimEvent::sent(message.to, ticket, {}));
+  const SendId send_id = std::exchange(message.send_id, kNoSendId);
+  if (send_id != kNoSendId) tell(*find(message.from), SimEvent::sent(message.to, send_id, {}));
 }
 
 void SimNetwork::on_arrived(int id) {
   Message message = std::exchange(messages_[id], {});
   SimEndpoint& to = *find(message.to);
   SimEvent news{SimEvent::Kind::kMessage,   message.from, std::move(message.header),
-                std::move(message.payload), kNoTicket,    {}};
+                std::move(message.payload), kNoSendId,    {}};
   if (to.state == SimEndpoint::State::kEnded) return taken(news, to);
   tell(to, std::move(news));
   if (to.losing.contains(message.from)) tell_of_loss(to, message.from);
@@ -86,13 +86,13 @@ void SimNetwork::tell_of_loss(SimEndpoint& end, ContextId peer) {
   if (is_under_way(peer, end.id)) return;
   end.lost.insert(peer);
   end_sends(end, peer);
-  tell(end, {SimEvent::Kind::kLost, peer, {}, {}, kNoTicket, peer_lost()});
+  tell(end, {SimEvent::Kind::kLost, peer, {}, {}, kNoSendId, peer_lost()});
 }
 
 void SimNetwork::end_sends(SimEndpoint& end, ContextId peer) {
   for (Message& message : messages_) {
-    if (message.from != end.id || message.to != peer || message.ticket == kNoTicket) continue;
-    tell(end, SimEvent::sent(peer, std::exchange(message.ticket, kNoTicket), peer_lost()));
+    if (message.from != end.id || message.to != peer || message.send_id == kNoSendId) continue;
+    tell(end, SimEvent::sent(peer, std::exchange(message.send_id, kNoSendId), peer_lost()));
   }
 }
 
@@ -151,7 +151,7 @@ void SimNetwork::send(ContextId from, const OutgoingMessage& to, ConstBytes payl
   SimEndpoint* const receiver = find(to.peer);
   if (sender.state == SimEndpoint::State::kEnded || receiver == nullptr ||
       sender.lost.contains(to.peer)) {
-    if (to.ticket != kNoTicket) tell(sender, SimEvent::sent(to.peer, to.ticket, peer_lost()));
+    if (to.send_id != kNoSendId) tell(sender, SimEvent::sent(to.peer, to.send_id, peer_lost()));
     return;
   }
   Transfer transfer;
@@ -165,7 +165,7 @@ void SimNetwork::send(ContextId from, const OutgoingMessage& to, ConstBytes payl
   if (messages_.size() <= id) messages_.resize(id + 1);
   messages_[id] = {from,
                    to.peer,
-                   to.ticket,
+                   to.send_id,
                    {to.header.begin(), to.header.end()},
                    {payload.begin(), payload.end()}};
   ++receiver->due[from];
@@ -247,8 +247,8 @@ std::vector<SimEvent> SimNetwork::close(ContextId context) {
   for (SimEvent& news : std::exchange(closed.news, {})) out.push_back(std::move(news));
   const Error closes(ErrorKind::kAborted, "the transport closed");
   for (Message& message : messages_)
-    if (message.from == context && message.ticket != kNoTicket)
-      out.push_back(SimEvent::sent(message.to, std::exchange(message.ticket, kNoTicket), closes));
+    if (message.from == context && message.send_id != kNoSendId)
+      out.push_back(SimEvent::sent(message.to, std::exchange(message.send_id, kNoSendId), closes));
   return out;
 }
 

@@ -85,7 +85,7 @@ class SimNetwork final : private NetworkModelDelegate {
   struct Message {
     ContextId from = 0;
     ContextId to = 0;
-    SendId ticket = kNoTicket;  // until it has been told of
+    SendId send_id = kNoSendId;  // until it has been told of
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
   };

@@ -35,9 +35,9 @@ Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig
   return std::unique_ptr<SimTransport>(new SimTransport(config, receiver, descriptor));
 }
 
-void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
+void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) {
   check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
-  network_->send(id_, {peer, header, ticket}, payload, /*written=*/false);
+  network_->send(id_, {peer, header, send_id}, payload, /*written=*/false);
 }
 
 // It was written once, for all; a socket's copies are made for each.
@@ -56,7 +56,7 @@ bool SimTransport::progress() {
         receiver_.on_message(news->header, news->payload);
         break;
       case SimEvent::Kind::kSent:
-        receiver_.on_sent(news->ticket, news->error);
+        receiver_.on_sent(news->send_id, news->error);
         break;
       case SimEvent::Kind::kLost:
         receiver_.on_peer_lost(name(), news->peer, news->error);
@@ -68,7 +68,7 @@ bool SimTransport::progress() {
 }
 
 void SimTransport::close() {
-  for (const SimEvent& news : network_->close(id_)) receiver_.on_sent(news.ticket, news.error);
+  for (const SimEvent& news : network_->close(id_)) receiver_.on_sent(news.send_id, news.error);
 }
 
 Error sim_viable(const TransportConfig& config) {

@@ -24,7 +24,7 @@ class SimTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId peer) const override { return network_->reaches(id_, peer); }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
@@ -32,8 +32,8 @@ class SimTransport final : public Transport {
   bool arm() override { return network_->quiet(id_); }
   bool drained(ContextId peer) override { return !network_->holds_any(peer, id_); }
   void drop_peer(ContextId peer) override { network_->drop(id_, peer); }
-  void ask_delivery() override {}
-  bool delivered() const override { return network_->all_taken(id_); }
+  void begin_flush() override {}
+  bool flushed() const override { return network_->all_taken(id_); }
   void close() override;
 
  private:

@@ -121,30 +121,30 @@ UcxTransport::Request* UcxTransport::take_request(ConstBytes header) {
 void UcxTransport::finish(Request* request, const Error& error) {
   request->in_use = false;
   free_requests_.push_back(request);
-  end(request->ticket, request->staged, error);
+  end(request->send_id, request->staged, error);
 }
 
-void UcxTransport::end(SendId ticket, const std::byte* staged, const Error& error) {
+void UcxTransport::end(SendId send_id, const std::byte* staged, const Error& error) {
   if (staged != nullptr) staging_.release(staged);
-  receiver_.end_send(ticket, error);
+  receiver_.end_send(send_id, error);
 }
 
-void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) {
+void UcxTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) {
   check(payload.size() <= max_payload_, "message payload too large");
-  send_from({peer, header, ticket}, payload, nullptr);
+  send_from({peer, header, send_id}, payload, nullptr);
 }
 
 void UcxTransport::send_from(const OutgoingMessage& to, ConstBytes payload,
                              const std::byte* staged) {
   auto ep = endpoint(to.peer);
-  if (!ep.ok()) return end(to.ticket, staged, ep.error());
-  post(ep.value(), kMessageId, 0, to.header, payload, to.ticket, staged);
+  if (!ep.ok()) return end(to.send_id, staged, ep.error());
+  post(ep.value(), kMessageId, 0, to.header, payload, to.send_id, staged);
 }
 
 void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header,
-                        ConstBytes payload, SendId ticket, const std::byte* staged) {
+                        ConstBytes payload, SendId send_id, const std::byte* staged) {
   Request* request = take_request(header);
-  request->ticket = ticket;
+  request->send_id = send_id;
   request->staged = staged;
   ucp_request_param_t param{};
   param.op_attr_mask =
@@ -263,7 +263,7 @@ void UcxTransport::drop_peer(ContextId id) {
   close_endpoint(*peer);
 }
 
-void UcxTransport::ask_delivery() {
+void UcxTransport::begin_flush() {
   std::vector<Peer*> connected;
   {
     std::lock_guard lock(peers_mutex_);
@@ -276,7 +276,7 @@ void UcxTransport::ask_delivery() {
   }
 }
 
-bool UcxTransport::delivered() const {
+bool UcxTransport::flushed() const {
   std::lock_guard lock(peers_mutex_);
   const TimePoint now = Clock::now();
   return std::all_of(peers_.begin(), peers_.end(), [now](const auto& entry) {
@@ -289,7 +289,7 @@ bool UcxTransport::delivered() const {
 // breaks.
 void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
   const unsigned flags = id == kQuestionId ? UCP_AM_SEND_FLAG_REPLY : 0;
-  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, kNoTicket, nullptr);
+  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, kNoSendId, nullptr);
 }
 
 ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t header_length, void*,
@@ -331,7 +331,7 @@ void UcxTransport::close() {
   worker_.reset();
   for (auto& request : requests_)
     if (std::exchange(request->in_use, false))
-      end(request->ticket, request->staged, Error(ErrorKind::kAborted, "the transport closed"));
+      end(request->send_id, request->staged, Error(ErrorKind::kAborted, "the transport closed"));
 }
 
 }  // namespace ringdist

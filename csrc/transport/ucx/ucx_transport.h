@@ -30,7 +30,7 @@ class UcxTransport final : public Transport {
   Error add_peer(ContextId peer, ConstBytes address) override;
   bool reaches(ContextId peer) const override;
   void renew(ContextId peer) override;
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override;
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override;
   std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
   bool progress() override;
@@ -38,8 +38,8 @@ class UcxTransport final : public Transport {
   bool arm() override;
   bool drained(ContextId peer) override;
   void drop_peer(ContextId peer) override;
-  void ask_delivery() override;
-  bool delivered() const override;
+  void begin_flush() override;
+  bool flushed() const override;
   void close() override;
 
  private:
@@ -63,7 +63,7 @@ class UcxTransport final : public Transport {
   struct Request {
     UcxTransport* transport;
     bool in_use = false;
-    SendId ticket = kNoTicket;
+    SendId send_id = kNoSendId;
     const std::byte* staged = nullptr;              // a reservation's memory
     std::array<std::byte, kMaxHeaderBytes> header;  // UCX reads it until completion
   };
@@ -74,11 +74,11 @@ class UcxTransport final : public Transport {
   Error connect(Peer& peer);
   void close_endpoint(Peer& peer);
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
-            SendId ticket, const std::byte* staged);
+            SendId send_id, const std::byte* staged);
   void send_from(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
   Request* take_request(ConstBytes header);
   void finish(Request* request, const Error& error);
-  void end(SendId ticket, const std::byte* staged, const Error& error);
+  void end(SendId send_id, const std::byte* staged, const Error& error);
   bool handle_broken();
   void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
 

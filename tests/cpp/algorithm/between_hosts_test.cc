@@ -81,7 +81,7 @@ TEST(Marks, SayWhatStaysInsideAHost) {
   for (const auto& hosts :
        {std::vector<std::vector<int>>{{0, 3}, {1, 4, 5}, {2}}, {{0, 1, 2, 3, 4, 5}}}) {
     for (const Algorithm& algorithm : algorithms()) {
-      if (!algorithm.by_hosts) continue;
+      if (!algorithm.hierarchical) continue;
       for (const Collective kind : algorithm.collectives()) {
         Shape shape{0, 6, 1, 1800};
         shape.topology = Topology::from_hosts(hosts, 6);
@@ -91,7 +91,7 @@ TEST(Marks, SayWhatStaysInsideAHost) {
             ASSERT_EQ(step.to.size(), 1u);
             const auto& host_of = shape.topology.host_of;
             const bool same_host = host_of[shape.rank] == host_of[step.to[0]];
-            EXPECT_EQ(step.mark == EdgeKind::kInside, same_host && hosts.size() > 1)
+            EXPECT_EQ(step.mark == EdgeKind::kIntraHost, same_host && hosts.size() > 1)
                 << algorithm.name << " " << collective_name(kind) << ", rank " << shape.rank;
           }
       }

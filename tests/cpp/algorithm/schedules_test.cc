@@ -59,7 +59,7 @@ std::set<int> roots(Collective kind, int size) {
 // ranks, dealt out, half of them on one host and the others apart.
 std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
   std::vector<std::vector<std::vector<int>>> out{{}};
-  if (size == 1 || (!algorithm.by_hosts && size > 16)) return out;
+  if (size == 1 || (!algorithm.hierarchical && size > 16)) return out;
   const auto by = [&](auto host_of) {
     std::map<int, std::vector<int>> hosts;
     for (int rank = 0; rank < size; ++rank) hosts[host_of(rank)].push_back(rank);

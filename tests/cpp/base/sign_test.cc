@@ -17,10 +17,10 @@ using checked::Outcome;
 using checked::Plain;
 using checked::tso_model;
 
-template <std::memory_order show, std::memory_order look>
+template <std::memory_order store, std::memory_order load>
 struct Weaker {
-  static constexpr std::memory_order kShow = show;
-  static constexpr std::memory_order kLook = look;
+  static constexpr std::memory_order kStore = store;
+  static constexpr std::memory_order kLoad = load;
 };
 using ReleaseOnly = Weaker<std::memory_order_release, std::memory_order_seq_cst>;
 using AcquireOnly = Weaker<std::memory_order_seq_cst, std::memory_order_acquire>;
@@ -33,12 +33,12 @@ Outcome sleeper_and_bringer(std::unique_ptr<checked::Model> (*model)(int)) {
   DekkerWord<bool, SleepOrders, Atomic> asleep;
   Bell bell;
   const auto sleeper = [&] {
-    if (asleep.may_sleep(true, [&] { return work.look(); })) bell.wait();
-    asleep.show_late(false);
+    if (asleep.prepare_sleep(true, [&] { return work.load(); })) bell.wait();
+    asleep.store_relaxed(false);
   };
   const auto bringer = [&] {
-    work.show(true);
-    if (asleep.look()) bell.ring();
+    work.store(true);
+    if (asleep.load()) bell.ring();
   };
   return explore({{sleeper, bringer}, {{&work, "work"}, {&asleep, "asleep"}, {&bell, "bell"}}},
                  model);
@@ -76,10 +76,10 @@ Outcome hand_over() {
   DekkerWord<bool, Orders, Atomic> there;
   return explore({{[&] {
                      data.write(7);
-                     there.show(true);
+                     there.store(true);
                    },
                    [&] {
-                     if (there.look()) expect(data.read() == 7, "other data");
+                     if (there.load()) expect(data.read() == 7, "other data");
                    }},
                   {{&data, "data"}, {&there, "there"}}},
                  cpp_model);

@@ -77,7 +77,7 @@ TEST(HostMemory, PayingMovesTheResidualIntoTheGradient) {
       const std::vector<float> before = from(dtype, values);
       std::vector<float> residual = noise(random, count);
       const std::vector<float> owed = residual;
-      host_memory().pay(dtype, values, residual);
+      host_memory().apply_residual(dtype, values, residual);
       const std::vector<float> after = from(dtype, values);
       for (size_t i = 0; i < count; ++i) {
         const float sum = before[i] + owed[i];
@@ -90,7 +90,7 @@ TEST(HostMemory, PayingMovesTheResidualIntoTheGradient) {
 TEST(HostMemory, PayingKeepsWhatMeetsANonFiniteValue) {
   std::vector<std::byte> values = as(DType::kFloat32, {1, std::numeric_limits<float>::infinity()});
   std::vector<float> residual{0.5, 0.25};
-  host_memory().pay(DType::kFloat32, values, residual);
+  host_memory().apply_residual(DType::kFloat32, values, residual);
   EXPECT_EQ(residual[0], 0);
   EXPECT_EQ(residual[1], 0.25);
   EXPECT_TRUE(std::isinf(from(DType::kFloat32, values)[1]));
@@ -101,7 +101,7 @@ TEST(HostMemory, PayingLeavesWhatWasOwedWhereTheRestGoesElsewhere) {
       as(DType::kFloat32, {1, std::numeric_limits<float>::infinity(), 0});
   const std::vector<float> owed{0.5, 0.25, 2};
   std::vector<float> next(3, 7);
-  host_memory().pay(DType::kFloat32, values, {owed.data(), next.data(), 3});
+  host_memory().apply_residual(DType::kFloat32, values, {owed.data(), next.data(), 3});
   EXPECT_EQ(owed, (std::vector<float>{0.5, 0.25, 2}));
   EXPECT_EQ(next, (std::vector<float>{0, 0.25, 0}));
   EXPECT_EQ(from(DType::kFloat32, values)[2], 2);

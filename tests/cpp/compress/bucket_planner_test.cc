@@ -35,7 +35,7 @@ class Planning : public ::testing::Test {
     for (const CodecMapPart& part : planned.plan.blocks->parts)
       if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
     *changes.all_in() = true;
-    EXPECT_EQ(changes.settle(), StepTransaction::Outcome::kSucceeded);
+    EXPECT_EQ(changes.try_commit(), StepTransaction::Outcome::kSucceeded);
     record.succeed();
   }
   PlannedBucket begin_and_plan(int64_t step, DType dtype = DType::kFloat32) {
@@ -133,7 +133,7 @@ TEST_F(Planning, MatricesGoOnFromTheLastApproximationThatSucceeded) {
   const std::pair turned(next, right);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
   changes.fail();
-  EXPECT_EQ(changes.settle(), StepTransaction::Outcome::kFailed);
+  EXPECT_EQ(changes.try_commit(), StepTransaction::Outcome::kFailed);
   EXPECT_EQ(rights(begin_and_plan(1)), turned);
 }
 

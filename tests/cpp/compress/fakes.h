@@ -84,8 +84,8 @@ class FakeMemory final : public GradientMemory {
   void scale(DType dtype, Bytes values, double factor) override {
     host_memory().scale(dtype, values, factor);
   }
-  void pay(DType dtype, Bytes values, ResidualSpan residual) override {
-    host_memory().pay(dtype, values, residual);
+  void apply_residual(DType dtype, Bytes values, ResidualSpan residual) override {
+    host_memory().apply_residual(dtype, values, residual);
   }
 
   void* stream = nullptr;

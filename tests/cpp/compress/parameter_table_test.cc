@@ -24,26 +24,26 @@ class ParameterTables : public ::testing::Test {
 TEST_F(ParameterTables, RulesHoldWhateverTheCodec) {
   Parameter& fixed = *table.add(parameter_of(&a, {64, 64}), "a", {"none", ""}).value();
   Parameter& finer = *table.add(parameter_of(&b, {64, 64}), "b", {"", "bf16"}).value();
-  EXPECT_EQ(fixed.treatment->name(), "none");
-  EXPECT_EQ(finer.treatment->name(), "bf16");
+  EXPECT_EQ(fixed.method->name(), "none");
+  EXPECT_EQ(finer.method->name(), "bf16");
   ASSERT_FALSE(table.use("none"));
-  EXPECT_EQ(finer.treatment->name(), "none");
+  EXPECT_EQ(finer.method->name(), "none");
   ASSERT_FALSE(table.use_for(finer, "int4"));
-  EXPECT_EQ(finer.treatment->name(), "bf16");
+  EXPECT_EQ(finer.method->name(), "bf16");
 }
 
 TEST_F(ParameterTables, ACodecThatIsRefusedChangesNothing) {
   Parameter& one = *table.add(parameter_of(&a, {64, 64}), "a", {}).value();
   EXPECT_TRUE(table.use("int7"));
-  EXPECT_EQ(one.treatment->name(), "int8");
+  EXPECT_EQ(one.method->name(), "int8");
   EXPECT_FALSE(table.add(parameter_of(&b, {64}), "b", {"int7", ""}).ok());
 }
 
 TEST_F(ParameterTables, ThoseThatNobodyToldOfAreNamedByTheirPlace) {
   Parameter& small = *find(a, {8}).value();
   EXPECT_EQ(small.name, "parameter.0");
-  EXPECT_EQ(small.treatment->name(), "none");
-  EXPECT_EQ(find(b, {64, 64}).value()->treatment->name(), "int8");
+  EXPECT_EQ(small.method->name(), "none");
+  EXPECT_EQ(find(b, {64, 64}).value()->method->name(), "int8");
   EXPECT_EQ(find(a, {8}).value(), &small);
   EXPECT_TRUE(warnings.empty());
 }

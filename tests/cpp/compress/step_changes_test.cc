@@ -54,10 +54,10 @@ class StepTransactionTest : public ::testing::Test {
 TEST_F(StepTransactionTest, TakeEffectWhenAllBucketsSucceeded) {
   changes.begin();
   const auto bucket = bring(0, true, {5, 6});
-  EXPECT_EQ(changes.settle(), Outcome::kOpen);  // it is on its way
+  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // it is on its way
   expect({1, 2}, 3);
   bucket->end();
-  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
   expect({5, 6}, 4);
   EXPECT_EQ(changes.state(), State::kIdle);
 }
@@ -80,7 +80,7 @@ TEST_F(StepTransactionTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
 TEST_F(StepTransactionTest, WhatIsPaidIsNoLongerOwed) {
   changes.begin();
   bring(0, true, {0, 0})->end();
-  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
   EXPECT_FALSE(residual.owed);
 }
 
@@ -94,9 +94,9 @@ TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
     changes.begin();
     const auto bucket = bring(0, false, {5, 6});
     ways[way]();
-    EXPECT_EQ(changes.settle(), Outcome::kOpen);  // another is on its way
+    EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // another is on its way
     bucket->end(/*failed=*/way == 0);
-    EXPECT_EQ(changes.settle(), Outcome::kFailed);
+    EXPECT_EQ(changes.try_commit(), Outcome::kFailed);
     expect({1, 2}, 3);
     EXPECT_TRUE(residual.owed);
     EXPECT_EQ(changes.state(), State::kIdle);
@@ -106,9 +106,9 @@ TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
 TEST_F(StepTransactionTest, TheEndOfThePassStandsForTheLastBucket) {
   changes.begin();
   bring(0, false, {5, 6})->end();
-  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
   *changes.all_in() = true;  // the pass is over
-  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
   expect({5, 6}, 4);
 }
 
@@ -119,9 +119,9 @@ TEST_F(StepTransactionTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
   changes.begin();
   *flag = true;  // of the other step
   left->end(/*failed=*/true);
-  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
   arrive(0, true);
-  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
   expect({1, 2}, 3);
 }
 
@@ -130,14 +130,14 @@ TEST_F(StepTransactionTest, TheEndWaitsForWhatIsOnItsWay) {
   const auto bucket = bring(0, true, {5, 6});
   bucket->on_wait = [&] { bucket->end(); };
   changes.end();
-  EXPECT_EQ(changes.settle(), Outcome::kSucceeded);
+  EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
 }
 
 TEST_F(StepTransactionTest, BetweenStepsNothingFails) {
   changes.fail();
   changes.end();
   EXPECT_EQ(changes.state(), State::kIdle);
-  EXPECT_EQ(changes.settle(), Outcome::kOpen);
+  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
 }
 
 // Buckets come in order of their index, and some may be missing.

@@ -13,61 +13,62 @@ constexpr int kSize = 4;
 
 CompressionMethodPtr made(const std::string& spec, std::optional<bool> feedback = std::nullopt,
                           int size = kSize) {
-  auto treatment = make_treatment("codec", spec, size, feedback);
-  EXPECT_TRUE(treatment.ok()) << spec << ": " << treatment.error().what();
-  return treatment.ok() ? treatment.value() : nullptr;
+  auto method = make_compression_method("codec", spec, size, feedback);
+  EXPECT_TRUE(method.ok()) << spec << ": " << method.error().what();
+  return method.ok() ? method.value() : nullptr;
 }
 
 std::string refusal(const std::string& spec, std::optional<bool> feedback = std::nullopt) {
-  const auto treatment = make_treatment("codec", spec, kSize, feedback);
-  EXPECT_FALSE(treatment.ok()) << spec;
-  return treatment.ok() ? "" : treatment.error().message();
+  const auto method = make_compression_method("codec", spec, kSize, feedback);
+  EXPECT_FALSE(method.ok()) << spec;
+  return method.ok() ? "" : method.error().message();
 }
 
 // Calls body(treatment) for each example of each kind, in a group of `size`.
 template <typename Body>
 void for_each_example(int size, const Body& body) {
-  for (const CompressionMethodRow& row : treatments())
+  for (const CompressionMethodRow& row : compression_methods())
     for (const std::string_view example : row.examples) {
       SCOPED_TRACE(std::string(row.name) + ": " + std::string(example));
-      if (const CompressionMethodPtr treatment = made(std::string(example), std::nullopt, size))
-        body(*treatment);
+      if (const CompressionMethodPtr method = made(std::string(example), std::nullopt, size))
+        body(*method);
     }
 }
 
 TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
   std::set<std::string_view> names;
-  for (const CompressionMethodRow& row : treatments()) {
+  for (const CompressionMethodRow& row : compression_methods()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     ASSERT_FALSE(row.examples.empty()) << row.name;
     for (const std::string_view example : row.examples) {
-      const auto first = std::ranges::find_if(
-          treatments(), [&](const CompressionMethodRow& one) { return one.takes(example); });
+      const auto first =
+          std::ranges::find_if(compression_methods(),
+                               [&](const CompressionMethodRow& one) { return one.takes(example); });
       EXPECT_EQ(first->name, row.name) << example;
     }
   }
-  EXPECT_TRUE(treatments().back().takes("nobody"));
+  EXPECT_TRUE(compression_methods().back().takes("nobody"));
 }
 
 TEST(Treatments, NameThemselvesAsTheyAreMade) {
-  for_each_example(kSize, [](const CompressionMethod& treatment) {
-    const CompressionMethodPtr again = made(treatment.name());
+  for_each_example(kSize, [](const CompressionMethod& method) {
+    const CompressionMethodPtr again = made(method.name());
     ASSERT_TRUE(again);
-    EXPECT_EQ(again->name(), treatment.name());
-    EXPECT_EQ(again->bits(), treatment.bits());
-    EXPECT_EQ(again->feedback(), treatment.feedback());
+    EXPECT_EQ(again->name(), method.name());
+    EXPECT_EQ(again->bits(), method.bits());
+    EXPECT_EQ(again->feedback(), method.feedback());
   });
 }
 
 TEST(Treatments, PlanWhatTheyAreGiven) {
-  for_each_example(kSize, [](const CompressionMethod& treatment) {
+  for_each_example(kSize, [](const CompressionMethod& method) {
     const ParameterSlice slice{100, 64 * 256, 64};
     BucketPlan plan;
-    treatment.add(slice, plan);
+    method.add(slice, plan);
     int64_t planned = plan.blocks->count();
     for (const BucketPlan::LowRank& one : plan.low_rank) planned += one.slice.count;
     EXPECT_EQ(planned, slice.count);
-    EXPECT_LE(treatment.bytes(slice, DType::kFloat32), 2.0 * 4 * 64 * 256 * 1.01);
+    EXPECT_LE(method.bytes(slice, DType::kFloat32), 2.0 * 4 * 64 * 256 * 1.01);
   });
 }
 
@@ -84,17 +85,17 @@ TEST(Treatments, RefuseWithTheArgumentsName) {
 }
 
 TEST(LowRankTreatment, LeavesVectorsAndNarrowMatricesAlone) {
-  const CompressionMethodPtr treatment = made("powersgd:4");
+  const CompressionMethodPtr method = made("powersgd:4");
   for (const ParameterSlice& slice :
        {ParameterSlice{0, 1000, 1}, ParameterSlice{0, 1000, 1000}, ParameterSlice{0, 64, 8}}) {
     BucketPlan plan;
-    treatment->add(slice, plan);
+    method->add(slice, plan);
     EXPECT_TRUE(plan.low_rank.empty());
     EXPECT_FALSE(plan.coded);
-    EXPECT_FALSE(treatment->feedback_of(slice));
+    EXPECT_FALSE(method->feedback_of(slice));
   }
   BucketPlan plan;
-  treatment->add({0, 64 * 256, 64}, plan);
+  method->add({0, 64 * 256, 64}, plan);
   ASSERT_EQ(plan.low_rank.size(), 1u);
   EXPECT_EQ(plan.low_rank[0].shape.rank, 4);
 }

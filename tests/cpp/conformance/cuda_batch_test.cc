@@ -25,7 +25,7 @@ std::vector<std::string> with_kernels() {
     for (const std::string_view example : row.examples)
       for (const char* rotation : {"", "+h"}) {
         const auto codec = parse_codec(std::string(example) + rotation);
-        if (codec.ok() && gpu::coding_of(*codec.value()))
+        if (codec.ok() && gpu::kernel_codec_of(*codec.value()))
           out.push_back(std::string(example) + rotation);
       }
   return out;
@@ -58,7 +58,7 @@ class CudaBatch : public testing::TestWithParam<std::string> {
   }
 
   static gpu::Seed seed_of(const Parameter& one) { return {one.seed.shared, one.seed.own}; }
-  gpu::KernelCodec coding() const { return *gpu::coding_of(*codec_); }
+  gpu::KernelCodec coding() const { return *gpu::kernel_codec_of(*codec_); }
 
   const CodecPtr codec_ = parse_codec(GetParam()).value();
   const uint32_t seed_ = std::random_device()();

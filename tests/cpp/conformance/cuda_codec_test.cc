@@ -100,7 +100,7 @@ TEST(CudaCodecs, EachRowButNoneHasKernels) {
   for (const CodecRow& row : codecs())
     for (const std::string_view example : row.examples) {
       EXPECT_NE(kernels().contains(std::string(example)), row.name == "none") << example;
-      EXPECT_NE(gpu::coding_of(*parse_codec(example).value()).has_value(), row.name == "none")
+      EXPECT_NE(gpu::kernel_codec_of(*parse_codec(example).value()).has_value(), row.name == "none")
           << example;
     }
 }

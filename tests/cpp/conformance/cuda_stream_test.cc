@@ -75,12 +75,12 @@ class CodedStream : public testing::TestWithParam<CompressedCase> {
       device.output = asked.output;
       device.number = number;
       Shape shape{rank, c_.size, 0, asked.count};
-      shape.shards = coded_shards(*asked.blocks, c_.size);
+      shape.shards = compressed_shards(*asked.blocks, c_.size);
       const StreamSchedule schedule =
           make_stream_schedule(*find_algorithm(c_.algorithm), Collective::kAllreduce, shape);
       links.push_back(std::make_unique<FakeLink>(wire, streams, rank));
       StreamOp op(device, *schedule.steps, rank, c_.size, cuda, streams.make());
-      const auto arithmetic = coded_stream_arithmetic(op, &malformed);
+      const auto arithmetic = compressed_stream_arithmetic(op, &malformed);
       const Error error = enqueue(schedule, op, *arithmetic, *links.back());
       ASSERT_FALSE(error) << error.what();
       maps_.push_back(asked.blocks);
@@ -125,7 +125,7 @@ std::vector<CompressedCase> cases() {
   std::vector<CompressedCase> out;
   for (const CodecRow& row : codecs())
     for (const std::string_view example : row.examples)
-      if (row.name != "none" && coding_of(*parse_codec(example).value())) {
+      if (row.name != "none" && kernel_codec_of(*parse_codec(example).value())) {
         out.push_back({std::string(example)});
         const std::string rotated = std::string(example) + "+h";
         if (parse_codec(rotated).ok()) out.push_back({rotated});  // exact ones take none

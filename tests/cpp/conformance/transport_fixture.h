@@ -39,7 +39,7 @@ struct Inbox final : TransportDelegate {
   std::vector<Got> got;
   std::vector<ContextId> lost;
   SendEnds sends;
-  void on_sent(SendId ticket, const Error& error) override { sends.end(ticket, error); }
+  void on_sent(SendId send_id, const Error& error) override { sends.end(send_id, error); }
   void on_message(ConstBytes header, const Payload& payload) override {
     got.push_back(
         {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});

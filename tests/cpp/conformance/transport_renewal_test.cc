@@ -41,7 +41,7 @@ TEST_P(TransportConformance, ABrokenConnectionIsReplacedWhenThePeerIsAddedAgain)
       return sent == 2 && a_.inbox.got.size() == round + 1 && b_.inbox.got.size() == round + 1;
     })) << "round "
         << round;
-    a_.transport->ask_delivery();
+    a_.transport->begin_flush();
     EXPECT_TRUE(both_until([&] { return a_.transport->delivered(); }));
     if (shut_down_tcp_connections() == 0) GTEST_SKIP() << "it has no connections of TCP";
     ASSERT_TRUE(both_until([&] {

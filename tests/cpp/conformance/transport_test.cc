@@ -95,7 +95,7 @@ TEST_P(TransportConformance, ReservedMemoryGoesToAllPeersAndComesBack) {
 
 TEST_P(TransportConformance, NobodyHearsOfASendWithoutATicket) {
   const auto payload = pattern(100, 2);
-  a_.transport->send(b_.config.context_id, pattern(8, 1), payload, kNoTicket);
+  a_.transport->send(b_.config.context_id, pattern(8, 1), payload, kNoSendId);
   ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));
   a_.transport->close();  // whatever ends now, the inbox refuses what was not begun
   EXPECT_EQ(b_.inbox.got[0].payload, payload);
@@ -150,8 +150,8 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
         [&] { return b_.inbox.got.size() == 1 + kMessages || !b_.inbox.lost.empty(); });
   });
   while (!spoken) std::this_thread::yield();
-  a_.transport->ask_delivery();
-  EXPECT_TRUE(a_.progress_until([&] { return a_.transport->delivered(); }));
+  a_.transport->begin_flush();
+  EXPECT_TRUE(a_.progress_until([&] { return a_.transport->flushed(); }));
   a_.transport->close();
   slow_reader.join();
   ASSERT_EQ(b_.inbox.got.size(), 1 + kMessages);
@@ -240,16 +240,16 @@ TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
   ASSERT_FALSE(a_.transport->add_peer(id, address));
   const ConstBytes payload = lay(pattern(200000, 3));
   int sent = 0;
-  int delivered = 0, failed = 0;
+  int flushed = 0, failed = 0;
   const bool ended = a_.progress_until([&] {
-    while (sent - delivered - failed < 8 && failed == 0) {
+    while (sent - flushed - failed < 8 && failed == 0) {
       ++sent;
       a_.send(id, pattern(8, sent), payload,
-              [&](const Error& error) { ++(error ? failed : delivered); });
+              [&](const Error& error) { ++(error ? failed : flushed); });
     }
-    return failed > 0 && !a_.inbox.lost.empty() && delivered + failed == sent;
+    return failed > 0 && !a_.inbox.lost.empty() && flushed + failed == sent;
   });
-  EXPECT_TRUE(ended) << "delivered " << delivered << ", failed " << failed;
+  EXPECT_TRUE(ended) << "delivered " << flushed << ", failed " << failed;
   EXPECT_FALSE(a_.transport->reaches(id));
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -10,7 +10,7 @@ Decision value_of(uint32_t round) {
   out.generation = 1;
   out.proposed = {round, 0};
   out.members = {1};
-  out.stay = 1;
+  out.survivor_count = 1;
   return out;
 }
 

@@ -19,7 +19,7 @@ class FakePaxosDelegate final : public PaxosDelegate {
   void send(int rank, ConsensusMessage message) override {
     sent.push_back({rank, std::move(message)});
   }
-  PromiseInfo freeze() override {
+  PromiseInfo stop_and_report() override {
     ++freezes;
     return standing;
   }
@@ -51,27 +51,27 @@ class PaxosInstanceTest : public testing::Test {
   void make(int size, int rank) {
     Voters electors{{3, kNonce}, {}};
     for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
-    agreement_.emplace(std::move(electors), rank, pace_, host_);
+    paxos_.emplace(std::move(electors), rank, pace_, delegate_);
   }
   void begin() {
-    agreement_->begin(now_);
-    agreement_->tick(now_);
+    paxos_->begin(now_);
+    paxos_->tick(now_);
   }
   // Ticks as often as it is asked for.
   void pass(Duration time) {
     const TimePoint end = now_ + time;
-    while (agreement_->next() && *agreement_->next() <= end) {
-      now_ = std::max(now_, *agreement_->next());
-      agreement_->tick(now_);
+    while (paxos_->next() && *paxos_->next() <= end) {
+      now_ = std::max(now_, *paxos_->next());
+      paxos_->tick(now_);
     }
     now_ = end;
   }
-  void hear(int from, ConsensusMessage message) { agreement_->on_message(from, message, now_); }
+  void hear(int from, ConsensusMessage message) { paxos_->on_message(from, message, now_); }
   ConsensusMessage message(ConsensusMessageKind kind, const Ballot& ballot) {
     ConsensusMessage out;
     out.kind = kind;
     out.ballot = ballot;
-    if (kind == ConsensusMessageKind::kPromise) out.standing = host_.standing;
+    if (kind == ConsensusMessageKind::kPromise) out.standing = delegate_.standing;
     return out;
   }
   Decision value(const Ballot& proposed, std::vector<ProcessId> members) {
@@ -79,16 +79,16 @@ class PaxosInstanceTest : public testing::Test {
     out.generation = 4;
     out.after = kNonce;
     out.proposed = proposed;
-    out.stay = static_cast<uint32_t>(members.size());
+    out.survivor_count = static_cast<uint32_t>(members.size());
     out.members = std::move(members);
     return out;
   }
-  const Decision& decided() { return agreement_->decided()->value; }
+  const Decision& decided() { return paxos_->decided()->value; }
 
   const PaxosTimeouts pace_;
   TimePoint now_{std::chrono::hours(1)};
-  FakePaxosDelegate host_;
-  std::optional<PaxosInstance> agreement_;
+  FakePaxosDelegate delegate_;
+  std::optional<PaxosInstance> paxos_;
 };
 
 constexpr Ballot kFirst{1, 0};
@@ -98,16 +98,16 @@ using Members = std::vector<ProcessId>;
 TEST_F(PaxosInstanceTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
   make(3, 0);
   begin();
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 2}));
-  host_.standing.first_unfinished = 4;
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 2}));
+  delegate_.standing.first_unfinished = 4;
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
-  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty())
+  EXPECT_TRUE(delegate_.take(ConsensusMessageKind::kAccept).empty())
       << "a quorum, but rank 2 may answer";
   hear(2, message(ConsensusMessageKind::kPromise, kFirst));
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kAccept), (Ranks{1, 2}));
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kAccept), (Ranks{1, 2}));
   hear(2, message(ConsensusMessageKind::kAccepted, kFirst));
-  ASSERT_TRUE(agreement_->decided());
-  EXPECT_TRUE(agreement_->decided()->mine);
+  ASSERT_TRUE(paxos_->decided());
+  EXPECT_TRUE(paxos_->decided()->mine);
   EXPECT_EQ(decided().members, (Members{100, 101, 102}));
   EXPECT_EQ(decided().first_unfinished, 4);
   EXPECT_EQ(decided().store, "old");
@@ -117,9 +117,9 @@ TEST_F(PaxosInstanceTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
 TEST_F(PaxosInstanceTest, OthersLeaveItTheirTurn) {
   make(4, 2);
   begin();
-  EXPECT_TRUE(host_.sent.empty());
+  EXPECT_TRUE(delegate_.sent.empty());
   pass(2 * pace_.step);
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{0, 1, 3}));
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), (Ranks{0, 1, 3}));
 }
 
 TEST_F(PaxosInstanceTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
@@ -127,22 +127,22 @@ TEST_F(PaxosInstanceTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
   begin();
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   pass(pace_.silence - Milliseconds(1));
-  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty());
+  EXPECT_TRUE(delegate_.take(ConsensusMessageKind::kAccept).empty());
   pass(pace_.resend + Milliseconds(1));
-  EXPECT_FALSE(host_.take(ConsensusMessageKind::kAccept).empty());
+  EXPECT_FALSE(delegate_.take(ConsensusMessageKind::kAccept).empty());
   hear(1, message(ConsensusMessageKind::kAccepted, kFirst));
-  ASSERT_TRUE(agreement_->decided());
+  ASSERT_TRUE(paxos_->decided());
   EXPECT_EQ(decided().members, (Members{100, 101}));
   EXPECT_EQ(decided().lost, (std::vector<LostMember>{{2, LostMember::Cause::kSilent}}));
 }
 
 TEST_F(PaxosInstanceTest, WhoIsSuspectedSooner) {
   make(3, 0);
-  agreement_->suspect(2);
+  paxos_->suspect(2);
   begin();
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   pass(pace_.grace + pace_.resend);
-  EXPECT_FALSE(host_.take(ConsensusMessageKind::kAccept).empty());
+  EXPECT_FALSE(delegate_.take(ConsensusMessageKind::kAccept).empty());
 }
 
 TEST_F(PaxosInstanceTest, WhatAnotherHadAcceptedIsProposed) {
@@ -154,43 +154,43 @@ TEST_F(PaxosInstanceTest, WhatAnotherHadAcceptedIsProposed) {
     promise.accepted = Accepted{ballot, value(ballot, {100, 101, 102 + ProcessId(rank)})};
     hear(rank, promise);
   }
-  const auto& sent = host_.sent.back().message;
+  const auto& sent = delegate_.sent.back().message;
   ASSERT_EQ(sent.kind, ConsensusMessageKind::kAccept);
   EXPECT_EQ(sent.decision->members, (Members{100, 101, 104})) << "of the later ballot";
 }
 
 TEST_F(PaxosInstanceTest, ADeathAfterTheBallotBeganAsksForAnother) {
   make(5, 0);
-  for (const int rank : {2, 3}) agreement_->on_death(rank, now_);
+  for (const int rank : {2, 3}) paxos_->on_death(rank, now_);
   begin();
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 4}));
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 4}));
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   hear(4, message(ConsensusMessageKind::kPromise, kFirst));
   hear(1, message(ConsensusMessageKind::kAccepted, kFirst));
-  EXPECT_FALSE(agreement_->decided());
-  host_.sent.clear();
-  agreement_->on_death(4, now_);
-  EXPECT_FALSE(agreement_->decided()) << "two of five, and rank 4 lived when the ballot began";
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kPrepare), Ranks{1});
+  EXPECT_FALSE(paxos_->decided());
+  delegate_.sent.clear();
+  paxos_->on_death(4, now_);
+  EXPECT_FALSE(paxos_->decided()) << "two of five, and rank 4 lived when the ballot began";
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), Ranks{1});
   const Ballot second{2, 0};
   hear(1, message(ConsensusMessageKind::kPromise, second));
   hear(1, message(ConsensusMessageKind::kAccepted, second));
-  EXPECT_TRUE(agreement_->decided());
+  EXPECT_TRUE(paxos_->decided());
 }
 
 TEST_F(PaxosInstanceTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
-  ASSERT_EQ(host_.reads.size(), 1U);
-  host_.sent.clear();
-  agreement_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
-  ASSERT_EQ(host_.casts.size(), 1U);
-  EXPECT_FALSE(host_.casts[0].first) << "nothing was there";
-  EXPECT_EQ(host_.casts[0].second.value.members, Members{100});
-  EXPECT_TRUE(host_.take(ConsensusMessageKind::kAccept).empty());
-  agreement_->on_vote_cast(kFirst, true, now_);
-  ASSERT_TRUE(agreement_->decided());
+  ASSERT_EQ(delegate_.reads.size(), 1U);
+  delegate_.sent.clear();
+  paxos_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
+  ASSERT_EQ(delegate_.casts.size(), 1U);
+  EXPECT_FALSE(delegate_.casts[0].first) << "nothing was there";
+  EXPECT_EQ(delegate_.casts[0].second.value.members, Members{100});
+  EXPECT_TRUE(delegate_.take(ConsensusMessageKind::kAccept).empty());
+  paxos_->on_vote_cast(kFirst, true, now_);
+  ASSERT_TRUE(paxos_->decided());
   EXPECT_EQ(decided().members, Members{100});
 }
 
@@ -198,19 +198,19 @@ TEST_F(PaxosInstanceTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
-  agreement_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
-  agreement_->on_vote_cast(kFirst, false, now_);
-  EXPECT_FALSE(agreement_->decided());
+  paxos_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
+  paxos_->on_vote_cast(kFirst, false, now_);
+  EXPECT_FALSE(paxos_->decided());
   pass(pace_.patience + pace_.resend);
-  ASSERT_GE(host_.reads.size(), 2U);
-  const Ballot again = host_.reads.back();
+  ASSERT_GE(delegate_.reads.size(), 2U);
+  const Ballot again = delegate_.reads.back();
   const Accepted theirs{{1, 1}, value({1, 1}, {101})};
-  agreement_->on_vote_read(again, std::optional(theirs), now_);
-  ASSERT_EQ(host_.casts.size(), 2U);
-  EXPECT_EQ(host_.casts[1].first->ballot, theirs.ballot);
-  EXPECT_EQ(host_.casts[1].second.value, theirs.value);
-  agreement_->on_vote_cast(again, true, now_);
-  ASSERT_TRUE(agreement_->decided());
+  paxos_->on_vote_read(again, std::optional(theirs), now_);
+  ASSERT_EQ(delegate_.casts.size(), 2U);
+  EXPECT_EQ(delegate_.casts[1].first->ballot, theirs.ballot);
+  EXPECT_EQ(delegate_.casts[1].second.value, theirs.value);
+  paxos_->on_vote_cast(again, true, now_);
+  ASSERT_TRUE(paxos_->decided());
   EXPECT_EQ(decided().members, Members{101}) << "without this one";
 }
 
@@ -218,36 +218,36 @@ TEST_F(PaxosInstanceTest, AStoreThatDoesNotAnswerIsAskedAgain) {
   make(2, 0);
   begin();
   pass(pace_.silence + pace_.resend);
-  agreement_->on_vote_read(kFirst, Error(ErrorKind::kSystem, "gone"), now_);
-  EXPECT_FALSE(agreement_->decided());
+  paxos_->on_vote_read(kFirst, Error(ErrorKind::kSystem, "gone"), now_);
+  EXPECT_FALSE(paxos_->decided());
   pass(pace_.patience + 2 * pace_.resend);
-  EXPECT_EQ(host_.reads.size(), 2U);
+  EXPECT_EQ(delegate_.reads.size(), 2U);
 }
 
 TEST_F(PaxosInstanceTest, AVoterKeepsToTheLaterBallot) {
   make(3, 1);
   hear(2, message(ConsensusMessageKind::kPrepare, {2, 2}));
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kPromise), Ranks{2});
-  EXPECT_EQ(host_.freezes, 1) << "its ops have ended";
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPromise), Ranks{2});
+  EXPECT_EQ(delegate_.freezes, 1) << "its ops have ended";
   hear(0, message(ConsensusMessageKind::kPrepare, {1, 0}));
-  ASSERT_EQ(host_.sent.size(), 1U);
-  EXPECT_EQ(host_.sent[0].message.kind, ConsensusMessageKind::kRefuse);
-  EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{2, 2}));
-  host_.sent.clear();
+  ASSERT_EQ(delegate_.sent.size(), 1U);
+  EXPECT_EQ(delegate_.sent[0].message.kind, ConsensusMessageKind::kRefuse);
+  EXPECT_EQ(delegate_.sent[0].message.ballot, (Ballot{2, 2}));
+  delegate_.sent.clear();
   auto accept = message(ConsensusMessageKind::kAccept, {1, 0});
   accept.decision = value({1, 0}, {100, 101, 102});
   hear(0, accept);
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kRefuse), Ranks{0});
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kRefuse), Ranks{0});
 }
 
 TEST_F(PaxosInstanceTest, WhoIsOvertakenTriesLater) {
   make(3, 0);
   begin();
-  host_.sent.clear();
+  delegate_.sent.clear();
   hear(1, message(ConsensusMessageKind::kRefuse, {4, 2}));
   pass(Milliseconds(100));
-  ASSERT_FALSE(host_.sent.empty());
-  EXPECT_EQ(host_.sent[0].message.ballot, (Ballot{5, 0}));
+  ASSERT_FALSE(delegate_.sent.empty());
+  EXPECT_EQ(delegate_.sent[0].message.ballot, (Ballot{5, 0}));
 }
 
 // What rank 2 asks reaches this one, and no answer reaches rank 2.
@@ -259,27 +259,27 @@ TEST_F(PaxosInstanceTest, WhoHearsNothingIsNotWaitedFor) {
     pass(pace_.resend);
     hear(2, message(ConsensusMessageKind::kPrepare, theirs));
   }
-  const auto asked = host_.take(ConsensusMessageKind::kPrepare);
+  const auto asked = delegate_.take(ConsensusMessageKind::kPrepare);
   EXPECT_FALSE(asked.empty()) << "long before the silence has passed";
 }
 
 TEST_F(PaxosInstanceTest, DeathsTravelWithTheAnswers) {
   make(4, 1);
-  agreement_->on_death(3, now_);
+  paxos_->on_death(3, now_);
   hear(0, message(ConsensusMessageKind::kPrepare, kFirst));
-  ASSERT_EQ(host_.sent.size(), 1U);
-  EXPECT_EQ(host_.sent[0].message.dead, Ranks{3});
-  host_.sent.clear();
-  agreement_->on_death(2, now_);
-  EXPECT_EQ(host_.take(ConsensusMessageKind::kReport), Ranks{0}) << "whoever waits for it";
+  ASSERT_EQ(delegate_.sent.size(), 1U);
+  EXPECT_EQ(delegate_.sent[0].message.dead, Ranks{3});
+  delegate_.sent.clear();
+  paxos_->on_death(2, now_);
+  EXPECT_EQ(delegate_.take(ConsensusMessageKind::kReport), Ranks{0}) << "whoever waits for it";
 }
 
 TEST_F(PaxosInstanceTest, SaysWhoIsMissing) {
   make(4, 0);
   begin();
-  agreement_->on_death(3, now_);
+  paxos_->on_death(3, now_);
   pass(pace_.silence);
-  const std::string text = agreement_->describe(now_);
+  const std::string text = paxos_->describe(now_);
   EXPECT_EQ(text,
             "no quorum: 1 of 4 voters, 3 needed; rank 1 is silent; rank 2 is silent; rank 3 died");
 }

@@ -22,7 +22,7 @@ class FakeGenerationLogDelegate final : public GenerationLogDelegate {
     if (!fails) send(to, message);
     return !fails;
   }
-  PromiseInfo freeze() override { return {1, "store", true, "", newcomers, formed, most}; }
+  PromiseInfo stop_and_report() override { return {1, "store", true, "", newcomers, formed, most}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { installed.push_back(decision); }
@@ -46,19 +46,19 @@ class GenerationLogTest : public testing::Test {
     for (int i = 0; i < size; ++i) ids_.push_back(id(i));
     for (int i = 0; i < size; ++i)
       members_[id(i)] =
-          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, ids_, pace_, host(i));
+          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, ids_, pace_, delegate(i));
   }
   static ProcessId id(int rank) { return static_cast<ProcessId>(10 + rank); }
-  FakeGenerationLogDelegate& host(int rank) { return hosts_[id(rank)]; }
+  FakeGenerationLogDelegate& delegate(int rank) { return hosts_[id(rank)]; }
   GenerationLog& member(int rank) { return *members_.at(id(rank)); }
 
   void deliver() {
     for (bool any = true; any;) {
       any = false;
-      for (auto& [from, host] : hosts_) {
-        while (!host.sent.empty()) {
-          const auto [to, message] = host.sent.front();
-          host.sent.pop_front();
+      for (auto& [from, delegate] : hosts_) {
+        while (!delegate.sent.empty()) {
+          const auto [to, message] = delegate.sent.front();
+          delegate.sent.pop_front();
           any = true;
           if (cut_.contains(to) || cut_.contains(from)) continue;
           receive(from, to, message);
@@ -107,9 +107,9 @@ TEST_F(GenerationLogTest, SurvivorsInstallTheSameAndBegin) {
   member(2).begin(now_);
   pass(Milliseconds(100));
   for (const int rank : {0, 2, 3}) {
-    ASSERT_EQ(host(rank).installed.size(), 1U) << rank;
-    EXPECT_EQ(host(rank).installed[0], host(0).installed[0]);
-    EXPECT_EQ(host(rank).begun, 1);
+    ASSERT_EQ(delegate(rank).installed.size(), 1U) << rank;
+    EXPECT_EQ(delegate(rank).installed[0], delegate(0).installed[0]);
+    EXPECT_EQ(delegate(rank).begun, 1);
     EXPECT_EQ(member(rank).generation(), member(0).generation());
     EXPECT_EQ(member(rank).members(), (std::vector<ProcessId>{id(0), id(2), id(3)}));
   }
@@ -119,15 +119,15 @@ TEST_F(GenerationLogTest, SurvivorsInstallTheSameAndBegin) {
 // Who dies when it was decided, and is near, need not be told any more.
 TEST_F(GenerationLogTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
   make(3);
-  host(1).is_full = true;
+  delegate(1).is_full = true;
   member(0).begin(now_);
   pass(Milliseconds(50));
-  ASSERT_TRUE(host(1).installed.empty()) << "it could not tell those near it";
-  host(1).fails_for = id(2);
-  host(1).is_full = false;
+  ASSERT_TRUE(delegate(1).installed.empty()) << "it could not tell those near it";
+  delegate(1).fails_for = id(2);
+  delegate(1).is_full = false;
   die(2);
   pass(Milliseconds(500));
-  ASSERT_FALSE(host(1).installed.empty());
+  ASSERT_FALSE(delegate(1).installed.empty());
   EXPECT_EQ(member(1).generation(), member(0).generation());
 }
 
@@ -135,10 +135,10 @@ TEST_F(GenerationLogTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
 // wait until it has been silent for long enough.
 TEST_F(GenerationLogTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
   make(3);
-  host(2).is_full = true;
+  delegate(2).is_full = true;
   member(0).begin(now_);
   pass(Milliseconds(100));
-  ASSERT_TRUE(host(2).installed.empty()) << "it could not tell those near it";
+  ASSERT_TRUE(delegate(2).installed.empty()) << "it could not tell those near it";
   for (const int rank : {0, 1}) {
     ASSERT_EQ(member(rank).members().size(), 3U);
     ASSERT_EQ(member(rank).state(), State::kInstalled);
@@ -162,12 +162,12 @@ TEST_F(GenerationLogTest, WhoWasCutOffHearsThatOthersWentOn) {
   EXPECT_EQ(member(2).state(), State::kBegun);
   member(2).begin(now_);
   pass(Milliseconds(200));
-  ASSERT_EQ(host(2).excluded.size(), 1U);
+  ASSERT_EQ(delegate(2).excluded.size(), 1U);
   EXPECT_EQ(member(2).state(), State::kExcluded);
-  EXPECT_EQ(host(2).excluded[0], host(0).installed[0]);
+  EXPECT_EQ(delegate(2).excluded[0], delegate(0).installed[0]);
   member(2).begin(now_);
   pass(Milliseconds(200));
-  EXPECT_TRUE(host(2).sent.empty()) << "it does nothing more";
+  EXPECT_TRUE(delegate(2).sent.empty()) << "it does nothing more";
 }
 
 TEST_F(GenerationLogTest, AnExcludedOneStillTellsWhatWasDecided) {
@@ -185,55 +185,57 @@ TEST_F(GenerationLogTest, AnExcludedOneStillTellsWhatWasDecided) {
   ask.kind = ConsensusMessageKind::kAsk;
   ask.generation = {0, 1};
   member(2).on_message(id(1), ask, now_);
-  ASSERT_EQ(host(2).sent.size(), 1U);
-  EXPECT_EQ(host(2).sent[0].second.kind, ConsensusMessageKind::kDecided);
+  ASSERT_EQ(delegate(2).sent.size(), 1U);
+  EXPECT_EQ(delegate(2).sent[0].second.kind, ConsensusMessageKind::kDecided);
 }
 
 TEST_F(GenerationLogTest, ANewcomerComesLastAndBeginsWithTheOthers) {
   make(2);
-  host(1).newcomers = {{id(7), "entry of 7"}, {id(5), "entry of 5"}};
+  delegate(1).newcomers = {{id(7), "entry of 7"}, {id(5), "entry of 5"}};
   member(0).begin(now_);
   pass(Milliseconds(100));
   const std::vector<ProcessId> expected{id(0), id(1), id(5), id(7)};
   for (const int rank : {0, 1, 5, 7}) {
     EXPECT_EQ(member(rank).members(), expected) << rank;
     EXPECT_EQ(member(rank).state(), State::kBegun) << rank;
-    EXPECT_EQ(host(rank).begun, 1) << rank;
+    EXPECT_EQ(delegate(rank).begun, 1) << rank;
   }
-  EXPECT_EQ(host(0).installed[0].newcomers[0].entry, "entry of 5");
-  EXPECT_TRUE(host(0).installed[0].anew);
+  EXPECT_EQ(delegate(0).installed[0].newcomers[0].entry, "entry of 5");
+  EXPECT_TRUE(delegate(0).installed[0].needs_rendezvous);
 }
 
 TEST_F(GenerationLogTest, NewcomersComeWhileThereIsRoom) {
   make(2);
-  host(0).newcomers = {{id(6), ""}};
-  host(1).newcomers = {{id(7), ""}, {id(5), ""}};
-  host(0).most = host(1).most = 3;
+  delegate(0).newcomers = {{id(6), ""}};
+  delegate(1).newcomers = {{id(7), ""}, {id(5), ""}};
+  delegate(0).most = delegate(1).most = 3;
   member(0).begin(now_);
   pass(Milliseconds(100));
   EXPECT_EQ(member(0).members(), (std::vector<ProcessId>{id(0), id(1), id(5)}));
-  EXPECT_EQ(host(0).installed.at(0).newcomers.size(), 1U);
+  EXPECT_EQ(delegate(0).installed.at(0).newcomers.size(), 1U);
 }
 
 TEST_F(GenerationLogTest, WhoseMembersKnowHowAllAreReachedNeedNotLookForThem) {
   make(3);
   member(0).begin(now_);
   pass(Milliseconds(100));
-  for (const int rank : {0, 1, 2}) EXPECT_FALSE(host(rank).installed.at(0).anew) << rank;
+  for (const int rank : {0, 1, 2})
+    EXPECT_FALSE(delegate(rank).installed.at(0).needs_rendezvous) << rank;
 }
 
 TEST_F(GenerationLogTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
   make(3);
-  host(1).formed = false;
+  delegate(1).formed = false;
   member(0).begin(now_);
   pass(Milliseconds(100));
-  for (const int rank : {0, 1, 2}) EXPECT_TRUE(host(rank).installed.at(0).anew) << rank;
+  for (const int rank : {0, 1, 2})
+    EXPECT_TRUE(delegate(rank).installed.at(0).needs_rendezvous) << rank;
 }
 
 // Nobody who stays has begun, as one of them died in between: the newcomers vote all the same.
 TEST_F(GenerationLogTest, NewcomersVoteBeforeTheyHaveBegun) {
   make(2);
-  host(0).newcomers = {{id(5), ""}, {id(6), ""}};
+  delegate(0).newcomers = {{id(5), ""}, {id(6), ""}};
   member(0).begin(now_);
   member(0).tick(now_);
   // All but what tells that it has begun.
@@ -263,14 +265,14 @@ TEST_F(GenerationLogTest, NewcomersVoteBeforeTheyHaveBegun) {
 TEST_F(GenerationLogTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
   make(3);
   cut_.emplace(id(2), true);
-  host(0).is_full = true;
+  delegate(0).is_full = true;
   member(0).begin(now_);
   pass(pace_.silence + std::chrono::seconds(1));
-  EXPECT_TRUE(host(0).installed.empty());
+  EXPECT_TRUE(delegate(0).installed.empty());
   EXPECT_EQ(member(0).generation().number, 0U);
-  host(0).is_full = false;
+  delegate(0).is_full = false;
   pass(2 * pace_.resend);
-  ASSERT_EQ(host(0).installed.size(), 1U);
+  ASSERT_EQ(delegate(0).installed.size(), 1U);
   EXPECT_EQ(member(0).state(), State::kBegun);
 }
 
@@ -280,17 +282,17 @@ TEST_F(GenerationLogTest, MessagesOfAnotherDecisionAreDropped) {
   member(0).begin(now_);
   pass(Milliseconds(100));
   ASSERT_EQ(member(0).generation().number, 1U);
-  host(0).sent.clear();
+  delegate(0).sent.clear();
   ConsensusMessage stale;
   stale.kind = ConsensusMessageKind::kPrepare;
   stale.generation = {1, member(0).generation().nonce + 1};
   stale.ballot = {9, 1};
   member(0).on_message(id(1), stale, now_);
-  EXPECT_TRUE(host(0).sent.empty());
+  EXPECT_TRUE(delegate(0).sent.empty());
   stale.generation.number = 2;
   member(0).on_message(id(1), stale, now_);
-  ASSERT_EQ(host(0).sent.size(), 1U) << "of a later generation: what came of mine?";
-  EXPECT_EQ(host(0).sent[0].second.kind, ConsensusMessageKind::kAsk);
+  ASSERT_EQ(delegate(0).sent.size(), 1U) << "of a later generation: what came of mine?";
+  EXPECT_EQ(delegate(0).sent[0].second.kind, ConsensusMessageKind::kAsk);
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ Decision some_decision() {
   out.after = 99;
   out.proposed = {7, 1};
   out.members = {11, 12, 13};
-  out.stay = 2;
+  out.survivor_count = 2;
   out.newcomers = {{13, "an entry"}};
-  out.anew = true;
+  out.needs_rendezvous = true;
   out.lost = {{2, LostMember::Cause::kDied}, {3, LostMember::Cause::kSilent}};
   out.first_unfinished = 1234;
   out.store = "host:29500";
@@ -82,8 +82,8 @@ TEST(ConsensusMessage, WhatDoesNotFitTogetherIsRefused) {
       [](auto& message) { message.decision->generation = 3; },
       [](auto& message) { message.decision->after = 98; },
       [](auto& message) { message.decision->members.clear(); },
-      [](auto& message) { message.decision->stay = 0; },
-      [](auto& message) { message.decision->stay = 9; },
+      [](auto& message) { message.decision->survivor_count = 0; },
+      [](auto& message) { message.decision->survivor_count = 9; },
       [](auto& message) { message.decision->newcomers.clear(); },
       [](auto& message) { message.decision->members[1] = 11; },
       [](auto& message) { message.standing = PromiseInfo{}; },

@@ -23,8 +23,8 @@ class Orders;
 
 class OrderedProcess final : public GenerationLogDelegate {
  public:
-  OrderedProcess(Orders& orders, int index, int host)
-      : orders_(orders), index_(index), host_(host) {}
+  OrderedProcess(Orders& orders, int index, int delegate)
+      : orders_(orders), index_(index), delegate_(delegate) {}
 
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
@@ -32,7 +32,7 @@ class OrderedProcess final : public GenerationLogDelegate {
     send(to, message);
     return true;
   }
-  PromiseInfo freeze() override { return {1, "store", true, "", newcomers}; }
+  PromiseInfo stop_and_report() override { return {1, "store", true, "", newcomers}; }
   void read_vote(const Ballot&) override {}
   void cast_vote(const Ballot&, const std::optional<Accepted>&, const Accepted&) override {}
   void on_installed(const Decision& decision) override { go_on(decision); }
@@ -53,19 +53,21 @@ class OrderedProcess final : public GenerationLogDelegate {
 
   Orders& orders_;
   const int index_;
-  const int host_;
+  const int delegate_;
 };
 
 class Orders : public testing::Test {
  public:
   static ProcessId id(int index) { return static_cast<ProcessId>(index) + 1; }
 
-  void add(int host) { all_.push_back(std::make_unique<OrderedProcess>(*this, size(), host)); }
+  void add(int delegate) {
+    all_.push_back(std::make_unique<OrderedProcess>(*this, size(), delegate));
+  }
   void make(const std::vector<int>& hosts) {
     std::vector<ProcessId> members;
-    for (const int host : hosts) {
-      hosts_.push_back(host);
-      add(host);
+    for (const int delegate : hosts) {
+      hosts_.push_back(delegate);
+      add(delegate);
       members.push_back(id(size() - 1));
     }
     for (int i = 0; i < size(); ++i)
@@ -73,15 +75,15 @@ class Orders : public testing::Test {
           std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, members, pace_, at(i));
   }
   // Of that host, whom those who promise from now on know.
-  int add_newcomer(int host, int knows_it) {
-    hosts_.push_back(host);
-    add(host);
+  int add_newcomer(int delegate, int knows_it) {
+    hosts_.push_back(delegate);
+    add(delegate);
     at(knows_it).newcomers.push_back({id(size() - 1), ""});
     return size() - 1;
   }
   int size() const { return static_cast<int>(all_.size()); }
   OrderedProcess& at(int index) { return *all_[static_cast<size_t>(index)]; }
-  int host(int index) const { return hosts_[static_cast<size_t>(index)]; }
+  int delegate(int index) const { return hosts_[static_cast<size_t>(index)]; }
 
   void begin(int index) { at(index).generations->begin(at(index).now); }
   void pass(int index, int64_t ms) {
@@ -106,7 +108,8 @@ class Orders : public testing::Test {
   void die(int index) {
     at(index).alive = false;
     for (int other = 0; other < size(); ++other)
-      if (other != index && host(other) == host(index)) lines_[{index, other}].push_back({});
+      if (other != index && delegate(other) == delegate(index))
+        lines_[{index, other}].push_back({});
   }
   void lose(int from, int to) { lines_[{from, to}].clear(); }
   void put(int from, int to, const ConsensusMessage& message) {
@@ -158,7 +161,7 @@ void OrderedProcess::send(ProcessId to, const ConsensusMessage& message) {
 }
 
 bool OrderedProcess::is_near(ProcessId process) {
-  return orders_.host(static_cast<int>(process) - 1) == host_;
+  return orders_.delegate(static_cast<int>(process) - 1) == delegate_;
 }
 
 void OrderedProcess::go_on(const Decision& decision) {

@@ -19,39 +19,39 @@ class RequestEvaluatorTest : public testing::Test {
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
-  ControlHistory ledger_;
-  FormationBarrier arrivals_;
-  FakeConnectionView reach_;
-  RequestEvaluator answers_{kMe, processes_, ledger_, arrivals_, reach_};
+  ControlHistory history_;
+  FormationBarrier formation_barrier_;
+  FakeConnectionView connections_view_;
+  RequestEvaluator evaluator_{kMe, processes_, history_, formation_barrier_, connections_view_};
 };
 
 TEST_F(RequestEvaluatorTest, AProofIsAnOpenConnection) {
-  const auto ask = [this](bool expired) { return answers_.proof(2, "it", expired); };
+  const auto ask = [this](bool expired) { return evaluator_.proof(2, "it", expired); };
   EXPECT_FALSE(ask(false).has_value()) << "no answer yet";
-  reach_.links[{2, LinkKind::kLocal}] = Link::kHeld;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kHeld;
   EXPECT_FALSE(ask(false).has_value());
   ASSERT_TRUE(ask(true).has_value());
   EXPECT_EQ(ask(true)->kind(), ErrorKind::kTimeout);
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
   ASSERT_TRUE(ask(false).has_value());
   EXPECT_FALSE(*ask(false));
 }
 
 TEST_F(RequestEvaluatorTest, AProofFailsWhereNobodyListensOrItIsRefused) {
-  PeerLink& line = processes_[2].line(LinkKind::kLocal);
-  line.failed(ECONNREFUSED, "refused");
-  EXPECT_EQ(answers_.proof(2, "it", false)->message(), "it does not share this host: refused");
-  line.failed(EACCES, "another user");
-  EXPECT_EQ(answers_.proof(2, "it", false)->message(), "it refused: another user");
-  ledger_.record_left(3);
-  EXPECT_EQ(answers_.proof(3, "it", false)->message(), "it is gone");
+  PeerLink& link = processes_[2].link(LinkKind::kLocal);
+  link.failed(ECONNREFUSED, "refused");
+  EXPECT_EQ(evaluator_.proof(2, "it", false)->message(), "it does not share this host: refused");
+  link.failed(EACCES, "another user");
+  EXPECT_EQ(evaluator_.proof(2, "it", false)->message(), "it refused: another user");
+  history_.record_left(3);
+  EXPECT_EQ(evaluator_.proof(3, "it", false)->message(), "it is gone");
 }
 
 TEST_F(RequestEvaluatorTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 1}));
-  const auto ask = [&](bool expired) { return answers_.links(kNonce, group, expired); };
+  const auto ask = [&](bool expired) { return evaluator_.links(kNonce, group, expired); };
   EXPECT_FALSE(ask(false).has_value());
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
   EXPECT_FALSE(ask(false).has_value());
   ASSERT_TRUE(ask(true).has_value());
   EXPECT_EQ(ask(true)->ranks(), std::vector{2});
@@ -59,27 +59,27 @@ TEST_F(RequestEvaluatorTest, AGroupIsLinkedWhenAllItsLinksAreUp) {
                                       "control socket tcp3: it did not connect in time"),
             std::string::npos)
       << ask(true)->message();
-  reach_.links[{3, LinkKind::kTcp}] = Link::kHeld;
+  connections_view_.links[{3, LinkKind::kTcp}] = Link::kHeld;
   ASSERT_TRUE(ask(false).has_value());
   EXPECT_FALSE(*ask(false));
 }
 
 TEST_F(RequestEvaluatorTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0}));
-  ledger_.record_lost(2, "killed");
-  const auto answer = answers_.links(kNonce, group, false);
+  history_.record_lost(2, "killed");
+  const auto answer = evaluator_.links(kNonce, group, false);
   ASSERT_TRUE(answer.has_value());
   EXPECT_NE(answer->message().find("rank 1 (pid 102 on host h0) is lost: "), std::string::npos);
-  (void)arrivals_.learn(kNonce, {2}, [](uint64_t) { return true; });
-  EXPECT_FALSE(*answers_.links(kNonce, group, false)) << "the engine tells of it";
+  (void)formation_barrier_.learn(kNonce, {2}, [](uint64_t) { return true; });
+  EXPECT_FALSE(*evaluator_.links(kNonce, group, false)) << "the engine tells of it";
 }
 
 // Those who gave it up do not link to it: nobody else would tell it.
 TEST_F(RequestEvaluatorTest, OneThatOthersGaveUpFormsNoGroup) {
   const ControlGroup& group = groups_.join(kNonce, kMe, 0, processes_on({0, 0}));
-  (void)arrivals_.learn(kNonce, {kMe}, [](uint64_t) { return true; });
-  ledger_.record_lost(kMe, "it was silent");
-  const auto answer = answers_.links(kNonce, group, false);
+  (void)formation_barrier_.learn(kNonce, {kMe}, [](uint64_t) { return true; });
+  history_.record_lost(kMe, "it was silent");
+  const auto answer = evaluator_.links(kNonce, group, false);
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->ranks(), std::vector{0});
 }
@@ -87,12 +87,12 @@ TEST_F(RequestEvaluatorTest, OneThatOthersGaveUpFormsNoGroup) {
 TEST_F(RequestEvaluatorTest, AGroupIsFormedWhenAllHaveArrivedOrLeft) {
   const ControlGroup& group = groups_.join(kNonce, 1, 0, processes_on({0, 0, 0}));
   const auto ours = [](uint64_t) { return true; };
-  EXPECT_EQ(arrivals_.learn(kNonce, {1, 2}, ours), (std::vector<uint64_t>{1, 2}));
-  EXPECT_TRUE(arrivals_.learn(kNonce, {2}, ours).empty()) << "no news";
-  EXPECT_FALSE(answers_.formed(kNonce, group, false).has_value());
-  EXPECT_EQ(answers_.formed(kNonce, group, true)->ranks(), std::vector{2});
-  ledger_.record_left(3);
-  EXPECT_FALSE(*answers_.formed(kNonce, group, false));
+  EXPECT_EQ(formation_barrier_.learn(kNonce, {1, 2}, ours), (std::vector<uint64_t>{1, 2}));
+  EXPECT_TRUE(formation_barrier_.learn(kNonce, {2}, ours).empty()) << "no news";
+  EXPECT_FALSE(evaluator_.formed(kNonce, group, false).has_value());
+  EXPECT_EQ(evaluator_.formed(kNonce, group, true)->ranks(), std::vector{2});
+  history_.record_left(3);
+  EXPECT_FALSE(*evaluator_.formed(kNonce, group, false));
 }
 
 TEST(FormationBarrier, ForgetStrangersGroupsFirst) {

@@ -18,19 +18,19 @@ namespace {
 
 constexpr int kPatience = 15000;  // ms for any answer of a helper
 
-void put_line(int socket, const std::string& line) {
-  std::string text = line + "\n";
+void put_line(int socket, const std::string& link) {
+  std::string text = link + "\n";
   [[maybe_unused]] ssize_t n = send(socket, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
 std::string get_line(int socket, int patience) {
-  std::string line;
+  std::string link;
   for (;;) {
     pollfd entry{socket, POLLIN, 0};
     char c = 0;
     if (poll(&entry, 1, patience) != 1 || recv(socket, &c, 1, 0) != 1) return "no answer";
-    if (c == '\n') return line;
-    line += c;
+    if (c == '\n') return link;
+    link += c;
   }
 }
 
@@ -128,8 +128,8 @@ void Helper::serve(int socket, double peer_timeout) {
   put_line(socket, std::to_string(node.id) + " " + node.control->unix_name() + " " +
                        node.control->tcp_address());
   for (;;) {
-    std::string line = get_line(socket, -1);
-    std::istringstream in(line);
+    std::string link = get_line(socket, -1);
+    std::istringstream in(link);
     std::string command, text;
     in >> command;
     if (command == "connect") {
@@ -165,10 +165,10 @@ ControlMember Helper::member(int rank, int host) const {
 }
 
 void Helper::begin_connect(uint64_t nonce, int rank, const std::vector<ControlMember>& members) {
-  std::string line = "connect " + std::to_string(nonce) + " " + std::to_string(rank) + " " +
+  std::string link = "connect " + std::to_string(nonce) + " " + std::to_string(rank) + " " +
                      std::to_string(members.size());
-  for (const ControlMember& m : members) line += " " + format_member(m);
-  write_line(line);
+  for (const ControlMember& m : members) link += " " + format_member(m);
+  write_line(link);
 }
 
 void Helper::leave_and_exit() {
@@ -192,7 +192,7 @@ std::string Helper::ask(const std::string& command) {
   return read_line();
 }
 
-void Helper::write_line(const std::string& line) const { put_line(socket_, line); }
+void Helper::write_line(const std::string& link) const { put_line(socket_, link); }
 
 std::string Helper::read_line() { return get_line(socket_, kPatience); }
 

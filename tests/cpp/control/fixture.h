@@ -187,7 +187,7 @@ class Helper {
  private:
   static void serve(int socket, double peer_timeout);
   std::string ask(const std::string& command);
-  void write_line(const std::string& line) const;
+  void write_line(const std::string& link) const;
   std::string read_line();
 
   pid_t pid_ = -1;

@@ -82,10 +82,10 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
 TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   Nodes nodes = make_nodes(3);
   const auto members = members_of(nodes, {0, 0, 1});
-  CancellableDeadline gone(Clock::now() + kSoon);
-  gone.cancelled = true;
+  CancellableDeadline departed(Clock::now() + kSoon);
+  departed.cancelled = true;
   nodes[0]->control->disconnect_group(1, 0);
-  EXPECT_TRUE(nodes[0]->control->connect_group(1, 0, members, gone));
+  EXPECT_TRUE(nodes[0]->control->connect_group(1, 0, members, departed));
   expect_ranks_1_and_2_connect(nodes, 1, members);
   EXPECT_TRUE(dump_shows(*nodes[0], "group 0000000000000001", false));
 }

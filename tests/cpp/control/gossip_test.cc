@@ -59,15 +59,16 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
-  ControlHistory ledger_;
-  FormationBarrier arrivals_;
-  FakeConnectionView reach_;
-  FakeConnectionSender voice_;
+  ControlHistory history_;
+  FormationBarrier formation_barrier_;
+  FakeConnectionView connections_view_;
+  FakeConnectionSender sender_;
   ExceptionGuard guard_;
-  TickTimer pace_{kStart};
-  ControlGossip gossip_{kMe, voice_, ledger_, arrivals_, groups_, *this, guard_};
-  ConnectionDemand needs_{kMe, processes_, groups_, reach_, voice_};
-  DepartureHandler fates_{kMe, ledger_, groups_, processes_, needs_, gossip_, pace_, *this, guard_};
+  TickTimer timer_{kStart};
+  ControlGossip gossip_{kMe, sender_, history_, formation_barrier_, groups_, *this, guard_};
+  ConnectionDemand demand_{kMe, processes_, groups_, connections_view_, sender_};
+  DepartureHandler departures_{kMe,     history_, groups_, processes_, demand_,
+                               gossip_, timer_,   *this,   guard_};
   const std::vector<std::byte> payload_ = bytes(3);
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
@@ -77,274 +78,274 @@ class GossipTest : public testing::Test, protected ControlDelegate {
 };
 
 TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
-  (void)voice_.add(2);
-  (void)voice_.add(3, LinkKind::kTcp, ControlConnection::State::kHeld);
-  (void)voice_.add(4, LinkKind::kTcp);
+  (void)sender_.add(2);
+  (void)sender_.add(3, LinkKind::kTcp, ControlConnection::State::kHeld);
+  (void)sender_.add(4, LinkKind::kTcp);
   gossip_.flood(payload_, kStart);
   gossip_.flood(payload_, kStart);
-  ASSERT_EQ(voice_.said.size(), 4u);
-  EXPECT_EQ(FloodRecord::decode(voice_.said[0].body)->sequence, 0u);
-  EXPECT_EQ(FloodRecord::decode(voice_.said[2].body)->sequence, 1u);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 4, 2, 4}));
+  ASSERT_EQ(sender_.said.size(), 4u);
+  EXPECT_EQ(FloodRecord::decode(sender_.said[0].body)->sequence, 0u);
+  EXPECT_EQ(FloodRecord::decode(sender_.said[2].body)->sequence, 1u);
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 4, 2, 4}));
   EXPECT_EQ(floods_, 0) << "its own";
   testing::internal::CaptureStderr();
   gossip_.flood(bytes(kMaxFrameBody), kStart);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("was not sent"), std::string::npos);
-  EXPECT_TRUE(voice_.said.empty());
+  EXPECT_TRUE(sender_.said.empty());
 }
 
 // As all of the host are connected: with n who speak it would be n^3 words.
 TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
   join();
-  ControlConnection& local = voice_.add(2);
-  (void)voice_.add(3);
-  ControlConnection& remote = voice_.add(4, LinkKind::kTcp);
-  (void)voice_.add(5, LinkKind::kTcp);
+  ControlConnection& local = sender_.add(2);
+  (void)sender_.add(3);
+  ControlConnection& remote = sender_.add(4, LinkKind::kTcp);
+  (void)sender_.add(5, LinkKind::kTcp);
   const auto flood = [this](uint64_t sequence) { return flood_about(kNonce, sequence); };
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
-  voice_.said.clear();
+  sender_.said.clear();
   gossip_.on_flood(local, flood(1), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{3, 4, 5})) << "one may not be connected yet";
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{3, 4, 5})) << "one may not be connected yet";
   gossip_.learn_formed(kNonce, {5}, nullptr);
-  voice_.said.clear();
+  sender_.said.clear();
   gossip_.on_flood(local, flood(2), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{4, 5}));
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{4, 5}));
   gossip_.on_flood(remote, flood(3), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 5}));
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 5}));
   (void)groups_.leave(kNonce, 0, kStart);
   (void)groups_.forget_left([](uint64_t, const ControlGroup&) { return true; }, kStart);
   gossip_.on_flood(local, flood(4), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{4, 5})) << "others leave a group later than we";
-  voice_.said.clear();
-  gossip_.on_flood(voice_.add(8), flood(5), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 4, 5})) << "no member: it has not told all";
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{4, 5})) << "others leave a group later than we";
+  sender_.said.clear();
+  gossip_.on_flood(sender_.add(8), flood(5), kStart);
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4, 5})) << "no member: it has not told all";
   EXPECT_EQ(floods_, 5);
 }
 
 // With 96 ranks in four subgroups there were a million of them in a job.
 TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold) {
   join();
-  ControlConnection& local = voice_.add(2);
-  (void)voice_.add(3);
-  ControlConnection& stranger = voice_.add(8);
-  (void)voice_.add(4, LinkKind::kTcp);
+  ControlConnection& local = sender_.add(2);
+  (void)sender_.add(3);
+  ControlConnection& stranger = sender_.add(8);
+  (void)sender_.add(4, LinkKind::kTcp);
   const auto flood = [this](uint64_t sequence) { return flood_about(kNonce + 1, sequence); };
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
-  voice_.said.clear();
+  sender_.said.clear();
   gossip_.on_flood(local, flood(1), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{3, 8, 4})) << "one may not be connected yet";
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{3, 8, 4})) << "one may not be connected yet";
   gossip_.learn_formed(kNonce, {5}, nullptr);
-  voice_.said.clear();
+  sender_.said.clear();
   gossip_.on_flood(local, flood(2), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{8, 4}));
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{8, 4}));
   gossip_.on_flood(stranger, flood(3), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 4}));
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4}));
 }
 
 // The speaker and some member may have been connected for a group that both have left.
 TEST_F(GossipTest, AFloodAboutOurGroupGoesByItsOwnLinks) {
   join();
-  ControlConnection& local = voice_.add(2);
-  (void)voice_.add(3);
+  ControlConnection& local = sender_.add(2);
+  (void)sender_.add(3);
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4, 5}, nullptr);
   const uint64_t forming = kNonce + 1;
   groups_.join(forming, kMe, 0, processes_on({0, 0, 0}));
-  voice_.said.clear();
+  sender_.said.clear();
   gossip_.on_flood(local, flood_about(forming, 1), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), Ids{3}) << "it may not be linked to the speaker yet";
+  EXPECT_EQ(sender_.take(FrameType::kFlood), Ids{3}) << "it may not be linked to the speaker yet";
 }
 
 TEST_F(GossipTest, AnothersFloodIsPassedOnAndToldOnce) {
-  ControlConnection& from = voice_.add(2);
-  (void)voice_.add(3);
+  ControlConnection& from = sender_.add(2);
+  (void)sender_.add(3);
   gossip_.on_flood(from, flood_of(9, 5), kStart);
-  EXPECT_EQ(voice_.take(FrameType::kFlood), Ids{3});
-  gossip_.on_flood(*voice_.connections[1], flood_of(9, 5), kStart);
+  EXPECT_EQ(sender_.take(FrameType::kFlood), Ids{3});
+  gossip_.on_flood(*sender_.connections[1], flood_of(9, 5), kStart);
   gossip_.on_flood(from, flood_of(kMe, 0), kStart);
   gossip_.on_flood(from, {FrameType::kFlood, ConstBytes(payload_)}, kStart);
-  EXPECT_TRUE(voice_.said.empty()) << "known, our own, and nonsense";
+  EXPECT_TRUE(sender_.said.empty()) << "known, our own, and nonsense";
   EXPECT_EQ(floods_, 1);
 }
 
 TEST_F(GossipTest, WhoFoundTheGroupIsToldToItsMembers) {
   (void)join();
-  (void)voice_.add(2);
-  (void)voice_.add(99);
-  (void)voice_.add(4, LinkKind::kTcp);
+  (void)sender_.add(2);
+  (void)sender_.add(99);
+  (void)sender_.add(4, LinkKind::kTcp);
   gossip_.learn_formed(kNonce, {kMe}, nullptr);
-  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{2, 4})) << "not to whom it is nothing to";
+  EXPECT_EQ(sender_.take(FrameType::kFormed), (Ids{2, 4})) << "not to whom it is nothing to";
   gossip_.learn_formed(kNonce, {kMe}, nullptr);
-  EXPECT_TRUE(voice_.said.empty()) << "no news";
+  EXPECT_TRUE(sender_.said.empty()) << "no news";
 }
 
 // Inside a host everyone tells everyone; what comes from another host goes to this host and on.
 TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
   (void)join();
-  ControlConnection& local = voice_.add(2);
-  (void)voice_.add(3);
-  ControlConnection& tcp = voice_.add(4, LinkKind::kTcp);
-  (void)voice_.add(5, LinkKind::kTcp);
+  ControlConnection& local = sender_.add(2);
+  (void)sender_.add(3);
+  ControlConnection& tcp = sender_.add(4, LinkKind::kTcp);
+  (void)sender_.add(5, LinkKind::kTcp);
   gossip_.on_formed(local, formed({2}));
-  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{4, 5}));
+  EXPECT_EQ(sender_.take(FrameType::kFormed), (Ids{4, 5}));
   gossip_.on_formed(tcp, formed({4, 2}));
-  ASSERT_FALSE(voice_.said.empty());
-  EXPECT_EQ(GroupFormed::decode(voice_.said[0].body)->processes, Ids{4}) << "2 is known";
-  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{2, 3, 5}));
+  ASSERT_FALSE(sender_.said.empty());
+  EXPECT_EQ(GroupFormed::decode(sender_.said[0].body)->processes, Ids{4}) << "2 is known";
+  EXPECT_EQ(sender_.take(FrameType::kFormed), (Ids{2, 3, 5}));
 }
 
 TEST_F(GossipTest, WhatCameBeforeTheGroupIsToldWhenItIsJoined) {
-  (void)voice_.add(3);
-  ControlConnection& from = voice_.add(2);
+  (void)sender_.add(3);
+  ControlConnection& from = sender_.add(2);
   gossip_.on_formed(from, formed({2}));
-  EXPECT_TRUE(voice_.said.empty()) << "nobody knows to whom";
+  EXPECT_TRUE(sender_.said.empty()) << "nobody knows to whom";
   (void)join();
   gossip_.tell_members(kNonce);
-  EXPECT_EQ(voice_.take(FrameType::kFormed), (Ids{3, 2}));
+  EXPECT_EQ(sender_.take(FrameType::kFormed), (Ids{3, 2}));
 }
 
 // In this order: that a process had found the group is known before its end is.
 TEST_F(GossipTest, ANewConnectionHearsWhoArrivedAndThenWhoIsGone) {
   (void)join();
   gossip_.learn_formed(kNonce, {3}, nullptr);
-  fates_.learn_lost(3, "killed", nullptr);
+  departures_.learn_lost(3, "killed", nullptr);
   gossip_.flood(payload_, kStart);
-  gossip_.bring_up_to_date(voice_.add(2), kStart);
-  ASSERT_EQ(voice_.said.size(), 3u);
-  EXPECT_EQ(voice_.said[0].type, FrameType::kFormed);
-  EXPECT_EQ(voice_.said[1].type, FrameType::kLost);
-  EXPECT_EQ(voice_.said[2].type, FrameType::kFlood);
-  voice_.said.clear();
-  gossip_.bring_up_to_date(voice_.add(99), kStart + std::chrono::minutes(2));
-  EXPECT_EQ(voice_.said.size(), 1u) << "a stranger to the group, and the flood is old";
+  gossip_.bring_up_to_date(sender_.add(2), kStart);
+  ASSERT_EQ(sender_.said.size(), 3u);
+  EXPECT_EQ(sender_.said[0].type, FrameType::kFormed);
+  EXPECT_EQ(sender_.said[1].type, FrameType::kLost);
+  EXPECT_EQ(sender_.said[2].type, FrameType::kFlood);
+  sender_.said.clear();
+  gossip_.bring_up_to_date(sender_.add(99), kStart + std::chrono::minutes(2));
+  EXPECT_EQ(sender_.said.size(), 1u) << "a stranger to the group, and the flood is old";
 }
 
 TEST_F(GossipTest, WhatCouldNotBePassedOnIsSaidLater) {
   (void)join();
-  (void)voice_.add(2);
-  (void)voice_.add(3);
-  voice_.no_memory_for.insert(2);
-  ControlConnection& from = voice_.add(4);
+  (void)sender_.add(2);
+  (void)sender_.add(3);
+  sender_.no_memory_for.insert(2);
+  ControlConnection& from = sender_.add(4);
   gossip_.on_flood(from, flood_of(9, 5), kStart);
   EXPECT_EQ(floods_, 1) << "the owner need not wait for the others";
   EXPECT_TRUE(gossip_.behind());
   EXPECT_THROW(gossip_.catch_up(kStart), std::bad_alloc);
   EXPECT_TRUE(gossip_.behind());
-  voice_.no_memory_for.clear();
+  sender_.no_memory_for.clear();
   gossip_.catch_up(kStart);
   EXPECT_FALSE(gossip_.behind());
-  EXPECT_EQ(voice_.take(FrameType::kFlood), (Ids{2, 3, 4}));
+  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4}));
   gossip_.catch_up(kStart);
-  EXPECT_TRUE(voice_.said.empty());
+  EXPECT_TRUE(sender_.said.empty());
 }
 
 TEST_F(GossipTest, ADeathIsToldPassedOnAndDropped) {
-  ControlConnection& teller = voice_.add(2);
-  ControlConnection& culprit = voice_.add(3);
-  (void)voice_.add(4);
+  ControlConnection& teller = sender_.add(2);
+  ControlConnection& culprit = sender_.add(3);
+  (void)sender_.add(4);
   (void)processes_[3];
-  pace_.set(std::chrono::seconds(1));
-  fates_.learn_lost(3, "killed", &teller);
+  timer_.set(std::chrono::seconds(1));
+  departures_.learn_lost(3, "killed", &teller);
   EXPECT_EQ(lost_[3], "killed");
-  EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{3, 4})) << "the culprit, too; not who told it";
+  EXPECT_EQ(sender_.take(FrameType::kLost), (Ids{3, 4})) << "the culprit, too; not who told it";
   EXPECT_EQ(culprit.state, ControlConnection::State::kClosing);
   EXPECT_EQ(processes_.find(3), nullptr);
-  EXPECT_TRUE(pace_.due());
+  EXPECT_TRUE(timer_.due());
   lost_.clear();
-  fates_.learn_lost(3, "killed again", nullptr);
-  fates_.learn_left(3, nullptr);
-  EXPECT_TRUE(lost_.empty() && left_.empty() && voice_.said.empty()) << "it counts once";
+  departures_.learn_lost(3, "killed again", nullptr);
+  departures_.learn_left(3, nullptr);
+  EXPECT_TRUE(lost_.empty() && left_.empty() && sender_.said.empty()) << "it counts once";
 }
 
 TEST_F(GossipTest, ADepartureIsNoDeath) {
-  ControlConnection& itself = voice_.add(2);
-  (void)voice_.add(3);
-  fates_.learn_left(2, &itself);
+  ControlConnection& itself = sender_.add(2);
+  (void)sender_.add(3);
+  departures_.learn_left(2, &itself);
   EXPECT_EQ(left_, Ids{2});
   EXPECT_TRUE(lost_.empty());
-  EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{3});
-  fates_.learn_left(kMe, nullptr);
+  EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{3});
+  departures_.learn_left(kMe, nullptr);
   EXPECT_EQ(left_, Ids{2}) << "of itself it knows better";
 }
 
 TEST_F(GossipTest, WhoLeavesAFormedGroupHasToldItsHost) {
   join();
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
-  ControlConnection& itself = voice_.add(2);
-  (void)voice_.add(3);
-  (void)voice_.add(9, LinkKind::kTcp);
-  fates_.learn_left(2, &itself);
-  EXPECT_EQ(voice_.take(FrameType::kLeft), (Ids{3, 9})) << "5 may not be connected yet";
+  ControlConnection& itself = sender_.add(2);
+  (void)sender_.add(3);
+  (void)sender_.add(9, LinkKind::kTcp);
+  departures_.learn_left(2, &itself);
+  EXPECT_EQ(sender_.take(FrameType::kLeft), (Ids{3, 9})) << "5 may not be connected yet";
   gossip_.learn_formed(kNonce, {5}, nullptr);
-  voice_.said.clear();
-  fates_.learn_left(3, nullptr);
-  EXPECT_EQ(voice_.take(FrameType::kLeft), Ids{9});
+  sender_.said.clear();
+  departures_.learn_left(3, nullptr);
+  EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{9});
 }
 
 // Others gave this process up while it was stopped: it goes on, and its connections stay.
 TEST_F(GossipTest, ItsOwnDeathDropsNothing) {
-  ControlConnection& teller = voice_.add(2);
-  fates_.learn_lost(kMe, "it was silent", &teller);
+  ControlConnection& teller = sender_.add(2);
+  departures_.learn_lost(kMe, "it was silent", &teller);
   EXPECT_EQ(lost_[kMe], "it was silent");
   EXPECT_TRUE(teller.open());
 }
 
 TEST_F(GossipTest, AnOwnerThatThrowsIsToldAgain) {
-  (void)voice_.add(2);
-  (void)voice_.add(4);
+  (void)sender_.add(2);
+  (void)sender_.add(4);
   owner_has_no_memory_ = true;
-  fates_.learn_lost(3, "killed", nullptr);
-  fates_.learn_left(4, nullptr);
-  EXPECT_EQ(ledger_.untold(), 3u);
-  EXPECT_EQ(voice_.take(FrameType::kLost), (Ids{2, 4})) << "others hear of it all the same";
-  fates_.tell_owner();
+  departures_.learn_lost(3, "killed", nullptr);
+  departures_.learn_left(4, nullptr);
+  EXPECT_EQ(history_.unreported(), 3u);
+  EXPECT_EQ(sender_.take(FrameType::kLost), (Ids{2, 4})) << "others hear of it all the same";
+  departures_.report_departures();
   owner_has_no_memory_ = false;
-  fates_.tell_owner();
-  fates_.tell_owner();
+  departures_.report_departures();
+  departures_.report_departures();
   EXPECT_EQ(lost_.size(), 1u);
   EXPECT_EQ(left_, Ids{4});
-  EXPECT_FALSE(ledger_.untold());
+  EXPECT_FALSE(history_.unreported());
 }
 
 // The lower id closes what neither side needs.
 TEST_F(GossipTest, ConnectionsThatNobodyNeedsAreClosed) {
   (void)join();
-  ControlConnection& member = voice_.add(2);
-  ControlConnection& opened_by_peer = voice_.add(9);
-  ControlConnection& higher = voice_.add(0);
-  needs_.settle();
-  EXPECT_TRUE(voice_.said.empty()) << "needed, as all believe";
+  ControlConnection& member = sender_.add(2);
+  ControlConnection& opened_by_peer = sender_.add(9);
+  ControlConnection& higher = sender_.add(0);
+  demand_.update_connections();
+  EXPECT_TRUE(sender_.said.empty()) << "needed, as all believe";
   (void)groups_.leave(kNonce, 0, kStart);
-  needs_.settle();
-  EXPECT_TRUE(voice_.said.empty()) << "they have yet to hear that it was left";
+  demand_.update_connections();
+  EXPECT_TRUE(sender_.said.empty()) << "they have yet to hear that it was left";
   (void)groups_.forget_left([](uint64_t, const ControlGroup&) { return true; }, kStart);
-  needs_.settle();
-  EXPECT_EQ(voice_.take(FrameType::kNeed), Ids{2});
+  demand_.update_connections();
+  EXPECT_EQ(sender_.take(FrameType::kNeed), Ids{2});
   EXPECT_TRUE(member.open()) << "the peer needs it";
   member.peer_needs = opened_by_peer.peer_needs = higher.peer_needs = false;
-  needs_.settle();
+  demand_.update_connections();
   EXPECT_TRUE(member.closed() && opened_by_peer.closed());
   EXPECT_TRUE(higher.open()) << "its to close";
 }
 
 TEST_F(GossipTest, ANeedThatCouldNotBeToldIsToldLater) {
   (void)join();
-  ControlConnection& member = voice_.add(2);
+  ControlConnection& member = sender_.add(2);
   member.needed = false;
-  voice_.no_memory_for.insert(2);
-  EXPECT_THROW(needs_.settle(), std::bad_alloc);
+  sender_.no_memory_for.insert(2);
+  EXPECT_THROW(demand_.update_connections(), std::bad_alloc);
   EXPECT_FALSE(member.needed);
-  voice_.no_memory_for.clear();
-  needs_.settle();
+  sender_.no_memory_for.clear();
+  demand_.update_connections();
   EXPECT_TRUE(member.needed);
-  EXPECT_EQ(voice_.take(FrameType::kNeed), Ids{2});
+  EXPECT_EQ(sender_.take(FrameType::kNeed), Ids{2});
 }
 
 TEST_F(GossipTest, WhoIsNeitherTriedNorNeededIsForgotten) {
   (void)join();
   for (const uint64_t id : {2, 8, 9, 10}) (void)processes_[id];
   processes_[9].proven = true;
-  reach_.links[{10, LinkKind::kTcp}] = FakeConnectionView::Link::kTried;
-  needs_.settle();
+  connections_view_.links[{10, LinkKind::kTcp}] = FakeConnectionView::Link::kTried;
+  demand_.update_connections();
   EXPECT_EQ(processes_.ids(), (Ids{2, 9, 10}));
 }
 

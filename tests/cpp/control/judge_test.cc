@@ -25,25 +25,25 @@ class FailureDetectorTest : public testing::Test, protected FailureDetector::Del
     return group;
   }
   void link(uint64_t id, LinkKind kind) {
-    reach_.links[{id, kind}] = Link::kOpen;
-    processes_[id].line(kind).connected(now_);
+    connections_view_.links[{id, kind}] = Link::kOpen;
+    processes_[id].link(kind).connected(now_);
   }
-  void unlink(uint64_t id, LinkKind kind) { reach_.links.erase({id, kind}); }
+  void unlink(uint64_t id, LinkKind kind) { connections_view_.links.erase({id, kind}); }
   void judge(Duration passed) {
     now_ += passed;
     for (auto& [nonce, group] : groups_.all())
-      if (!group.left()) judge_.judge_hosts(group, now_);
-    judge_.judge_processes(now_);
+      if (!group.left()) failure_detector_.check_hosts(group, now_);
+    failure_detector_.check_processes(now_);
   }
 
   // Court
   void learn_lost(uint64_t id, const std::string& cause) override {
-    ledger_.record_lost(id, cause);
+    history_.record_lost(id, cause);
     processes_.forget(id);
     lost_[id] = cause;
   }
   void learn_left(uint64_t id) override {
-    ledger_.record_left(id);
+    history_.record_left(id);
     processes_.forget(id);
     left_.push_back(id);
   }
@@ -52,14 +52,15 @@ class FailureDetectorTest : public testing::Test, protected FailureDetector::Del
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
-  ControlHistory ledger_;
-  FakeConnectionView reach_;
-  ControlDialer dialer_{processes_, groups_, ledger_, reach_};
-  FakeConnectionSender voice_;
-  ConnectionDemand needs_{kMe, processes_, groups_, reach_, voice_};
-  FormationBarrier arrivals_;
-  FailureDetector judge_{kTimeout, processes_, groups_, ledger_, arrivals_,
-                         reach_,   needs_,     dialer_, *this};
+  ControlHistory history_;
+  FakeConnectionView connections_view_;
+  ControlDialer dialer_{processes_, groups_, history_, connections_view_};
+  FakeConnectionSender sender_;
+  ConnectionDemand demand_{kMe, processes_, groups_, connections_view_, sender_};
+  FormationBarrier formation_barrier_;
+  FailureDetector failure_detector_{
+      kTimeout,          processes_, groups_, history_, formation_barrier_,
+      connections_view_, demand_,    dialer_, *this};
   std::map<uint64_t, std::string> lost_;
   std::vector<uint64_t> left_;
 };
@@ -81,7 +82,7 @@ TEST_F(FailureDetectorTest, WhoIsHeardOfIsThere) {
   link(2, LinkKind::kLocal);
   for (int i = 0; i < 5; ++i) {
     judge(kTimeout / 2);
-    processes_[2].line(LinkKind::kLocal).heard(now_);
+    processes_[2].link(LinkKind::kLocal).heard(now_);
   }
   EXPECT_TRUE(lost_.empty());
 }
@@ -90,8 +91,8 @@ TEST_F(FailureDetectorTest, OfAGroupThatWasLeftNobodyIsMissed) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   ASSERT_TRUE(groups_.leave(kNonce, 0, now_));
-  EXPECT_FALSE(needs_.relied_on(2));
-  EXPECT_TRUE(needs_.needed(2)) << "it has yet to hear of that";
+  EXPECT_FALSE(demand_.is_monitored(2));
+  EXPECT_TRUE(demand_.needed(2)) << "it has yet to hear of that";
   judge(kTimeout * 2);
   EXPECT_TRUE(lost_.empty());
 }
@@ -113,9 +114,9 @@ TEST_F(FailureDetectorTest, ADesertedSocketIsADeath) {
   link(2, LinkKind::kLocal);
   unlink(2, LinkKind::kLocal);
   judge(Milliseconds(60));
-  ASSERT_EQ(reach_.dials.size(), 1u);
-  EXPECT_EQ(reach_.dials[0].address, "@2");
-  for (int i = 0; i < 3; ++i) processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  ASSERT_EQ(connections_view_.dials.size(), 1u);
+  EXPECT_EQ(connections_view_.dials[0].address, "@2");
+  for (int i = 0; i < 3; ++i) processes_[2].link(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
   judge(Milliseconds(1));
   ASSERT_TRUE(lost_.contains(2));
   EXPECT_NE(lost_[2].find("nothing listens on its control socket"), std::string::npos);
@@ -128,9 +129,9 @@ TEST_F(FailureDetectorTest, AHostFallsSilentAsAWhole) {
   ASSERT_TRUE(group.representative);
   link(2, LinkKind::kTcp);
   judge(Milliseconds(900));  // suspect: its processes are tried
-  ASSERT_EQ(reach_.dials.size(), 1u);
-  EXPECT_EQ(reach_.dials[0].peer, 3u) << "the other one is connected";
-  EXPECT_EQ(reach_.dials[0].nonce, kNonce);
+  ASSERT_EQ(connections_view_.dials.size(), 1u);
+  EXPECT_EQ(connections_view_.dials[0].peer, 3u) << "the other one is connected";
+  EXPECT_EQ(connections_view_.dials[0].nonce, kNonce);
   judge(kTimeout);
   EXPECT_EQ(lost_.size(), 2u);
   EXPECT_EQ(lost_[3],
@@ -146,7 +147,7 @@ TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
   std::set<uint64_t> tried;
   for (const size_t all : {8, 16, 20}) {
     judge(Milliseconds(900));
-    for (const auto& dial : reach_.dials) tried.insert(dial.peer);
+    for (const auto& dial : connections_view_.dials) tried.insert(dial.peer);
     EXPECT_EQ(tried.size(), all);
   }
 }
@@ -155,16 +156,16 @@ TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
 TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
   (void)join({0, 1, 1, 1});
   judge(Duration(0));
-  (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
+  (void)formation_barrier_.learn(kNonce, {3}, [](uint64_t) { return true; });
   for (const uint64_t id : {3, 4}) {
-    PeerLink& line = processes_[id].line(LinkKind::kTcp);
-    line.want(now_);
-    for (int i = 0; i < 2; ++i) line.failed(ECONNREFUSED, "refused");
+    PeerLink& link = processes_[id].link(LinkKind::kTcp);
+    link.want(now_);
+    for (int i = 0; i < 2; ++i) link.failed(ECONNREFUSED, "refused");
   }
   judge(Milliseconds(60));
   EXPECT_TRUE(lost_.empty());
   for (const uint64_t id : {3, 4})
-    processes_[id].line(LinkKind::kTcp).failed(ECONNREFUSED, "refused");
+    processes_[id].link(LinkKind::kTcp).failed(ECONNREFUSED, "refused");
   judge(Milliseconds(60));
   EXPECT_EQ(lost_.size(), 1u) << "4 may not listen yet";
   EXPECT_EQ(lost_[3],
@@ -174,11 +175,11 @@ TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
 TEST_F(FailureDetectorTest, WhoseHostLeavesHasLeftToo) {
   (void)join({0, 1, 1});
   judge(Duration(0));
-  (void)arrivals_.learn(kNonce, {3}, [](uint64_t) { return true; });
+  (void)formation_barrier_.learn(kNonce, {3}, [](uint64_t) { return true; });
   learn_left(2);
-  PeerLink& line = processes_[3].line(LinkKind::kTcp);
-  line.want(now_);
-  for (int i = 0; i < 3; ++i) line.failed(ECONNREFUSED, "refused");
+  PeerLink& link = processes_[3].link(LinkKind::kTcp);
+  link.want(now_);
+  for (int i = 0; i < 3; ++i) link.failed(ECONNREFUSED, "refused");
   judge(Milliseconds(60));
   EXPECT_EQ(left_, (std::vector<uint64_t>{2, 3}));
   EXPECT_TRUE(lost_.empty());
@@ -189,7 +190,7 @@ TEST_F(FailureDetectorTest, OneProcessOfAHostSpeaksForIt) {
   judge(Duration(0));
   link(3, LinkKind::kTcp);
   judge(kTimeout - Milliseconds(1));
-  processes_[3].line(LinkKind::kTcp).heard(now_);
+  processes_[3].link(LinkKind::kTcp).heard(now_);
   judge(kTimeout - Milliseconds(1));
   EXPECT_TRUE(lost_.empty());
 }
@@ -207,7 +208,7 @@ TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
     link(first, LinkKind::kTcp);
     for (int i = 0; i < 8; ++i) {
       judge(kTimeout / 4);
-      processes_[first].line(LinkKind::kTcp).heard(now_);
+      processes_[first].link(LinkKind::kTcp).heard(now_);
     }
     if (exits) {
       processes_[first].exits(now_);
@@ -229,19 +230,19 @@ TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
 TEST_F(FailureDetectorTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
   ControlGroupTable groups;
-  FailureDetector judge{kTimeout, processes_, groups,  ledger_, arrivals_,
-                        reach_,   needs_,     dialer_, *this};
+  FailureDetector judge{kTimeout,          processes_, groups,  history_, formation_barrier_,
+                        connections_view_, demand_,    dialer_, *this};
   ControlGroup& group = groups.join(kNonce, 3, 2, members);
   group.connect(now_);
-  judge.judge_hosts(group, now_);
+  judge.check_hosts(group, now_);
   EXPECT_FALSE(group.representative);
-  ledger_.record_lost(1, "killed");
+  history_.record_lost(1, "killed");
   now_ += kTimeout * 2;
-  judge.judge_hosts(group, now_);
+  judge.check_hosts(group, now_);
   EXPECT_TRUE(group.representative);
   EXPECT_EQ(group.judged_since, now_);
   EXPECT_TRUE(lost_.empty());
-  judge.judge_hosts(group, now_ + kTimeout + Milliseconds(1));
+  judge.check_hosts(group, now_ + kTimeout + Milliseconds(1));
   EXPECT_TRUE(lost_.contains(4));
 }
 
@@ -250,11 +251,11 @@ TEST_F(FailureDetectorTest, ItsOwnPauseIsNobodysSilence) {
   judge(Duration(0));
   link(2, LinkKind::kLocal);
   now_ += kTimeout * 3;
-  judge_.forgive_own_pause(kTimeout * 3, now_);
+  failure_detector_.discount_own_pause(kTimeout * 3, now_);
   judge(Duration(0));
   EXPECT_TRUE(lost_.empty());
   now_ += kTimeout + Milliseconds(1);
-  judge_.forgive_own_pause(Milliseconds(900), now_);  // as a busy machine makes
+  failure_detector_.discount_own_pause(Milliseconds(900), now_);  // as a busy machine makes
   judge(Duration(0));
   EXPECT_EQ(lost_.size(), 2u);
 }
@@ -263,27 +264,27 @@ TEST_F(FailureDetectorTest, DialsWhenItIsItsTurn) {
   const ControlGroup& group = join({0, 0, 1});
   EXPECT_TRUE(group.roster.dials_first(2));
   dialer_.keep_linked(group, now_);
-  ASSERT_EQ(reach_.dials.size(), 2u);
+  ASSERT_EQ(connections_view_.dials.size(), 2u);
   dialer_.keep_linked(group, now_ + Milliseconds(40));
-  EXPECT_EQ(reach_.dials.size(), 2u) << "too soon";
-  reach_.links[{2, LinkKind::kLocal}] = Link::kTried;
+  EXPECT_EQ(connections_view_.dials.size(), 2u) << "too soon";
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kTried;
   dialer_.keep_linked(group, now_ + Milliseconds(60));
-  ASSERT_EQ(reach_.dials.size(), 3u);
-  EXPECT_EQ(reach_.dials[2].peer, 3u);
+  ASSERT_EQ(connections_view_.dials.size(), 3u);
+  EXPECT_EQ(connections_view_.dials[2].peer, 3u);
 }
 
 TEST_F(FailureDetectorTest, TheSideThatShouldAcceptDialsAfterAWhile) {
   ControlGroupTable groups;
-  ControlDialer dialer{processes_, groups, ledger_, reach_};
+  ControlDialer dialer{processes_, groups, history_, connections_view_};
   const ControlGroup& group = groups.join(kNonce, 2, 1, processes_on({0, 0}));
   dialer.keep_linked(group, now_);
   dialer.keep_linked(group, now_ + Milliseconds(299));
-  EXPECT_TRUE(reach_.dials.empty());
+  EXPECT_TRUE(connections_view_.dials.empty());
   dialer.keep_linked(group, now_ + Milliseconds(300));
-  EXPECT_EQ(reach_.dials.size(), 1u);
-  ledger_.record_left(1);
+  EXPECT_EQ(connections_view_.dials.size(), 1u);
+  history_.record_left(1);
   dialer.keep_linked(group, now_ + std::chrono::seconds(1));
-  EXPECT_EQ(reach_.dials.size(), 1u) << "who is gone is not dialed";
+  EXPECT_EQ(connections_view_.dials.size(), 1u) << "who is gone is not dialed";
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(ControlHistory, FirstFateStays) {
   EXPECT_TRUE(ledger.left(1));
   EXPECT_TRUE(ledger.record_lost(2, "died"));
   EXPECT_EQ(ledger.lost(2), "died");
-  EXPECT_FALSE(ledger.gone(3));
+  EXPECT_FALSE(ledger.departed(3));
 }
 
 TEST(ControlHistory, FloodsCountOnceInAnyOrder) {
@@ -114,13 +114,13 @@ TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
   for (uint64_t id = 1; id <= 5000; ++id) {
     ledger.record_lost(id, "died");
     ledger.record_left(10'000 + id);
-    while (const auto untold = ledger.untold()) ledger.told(*untold);
+    while (const auto unreported = ledger.unreported()) ledger.told(*unreported);
     ledger.forget_old(needed);
   }
   EXPECT_EQ(ledger.frames(Clock::now()).size(), 1024u);
   EXPECT_EQ(ledger.lost(3), "died");
-  EXPECT_FALSE(ledger.gone(4));
-  EXPECT_TRUE(ledger.gone(5000));
+  EXPECT_FALSE(ledger.departed(4));
+  EXPECT_TRUE(ledger.departed(5000));
   EXPECT_TRUE(ledger.left(15'000));
   EXPECT_TRUE(ledger.record_lost(4, "died again"));
 }
@@ -128,19 +128,19 @@ TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
 // Whom the owner has not heard of is kept for it, however many there are.
 TEST(ControlHistory, KnowsWhoIsUntold) {
   ControlHistory ledger;
-  EXPECT_FALSE(ledger.untold());
+  EXPECT_FALSE(ledger.unreported());
   for (uint64_t id = 1; id <= 2000; ++id) ledger.record_lost(id, "died");
   ledger.forget_old([](uint64_t) { return false; });
-  EXPECT_EQ(ledger.untold(), 1u);
+  EXPECT_EQ(ledger.unreported(), 1u);
   ledger.told(1);
   ledger.told(1);
-  EXPECT_EQ(ledger.untold(), 2u) << "the oldest first";
-  EXPECT_TRUE(ledger.gone(1));
+  EXPECT_EQ(ledger.unreported(), 2u) << "the oldest first";
+  EXPECT_TRUE(ledger.departed(1));
   ledger.forget_old([](uint64_t) { return false; });
-  EXPECT_FALSE(ledger.gone(1));
-  EXPECT_TRUE(ledger.gone(2));
+  EXPECT_FALSE(ledger.departed(1));
+  EXPECT_TRUE(ledger.departed(2));
   for (uint64_t id = 2; id <= 2000; ++id) ledger.told(id);
-  EXPECT_FALSE(ledger.untold());
+  EXPECT_FALSE(ledger.unreported());
 }
 
 TEST(ControlHistory, TellsNoMoreThanAConnectionTakes) {
@@ -164,15 +164,15 @@ std::vector<ControlMember> grid(int hosts, int per_host) {
 using Edges = std::set<std::pair<uint64_t, uint64_t>>;
 
 Edges edges(const std::vector<ControlMember>& members, const std::set<uint64_t>& dead) {
-  auto gone = [&](uint64_t id) { return dead.contains(id); };
+  auto departed = [&](uint64_t id) { return dead.contains(id); };
   Edges out;
   for (const ControlMember& m : members) {
-    if (gone(m.context_id)) continue;
+    if (departed(m.context_id)) continue;
     LinkTopology roster(m.context_id, m.rank, members);
     for (uint64_t peer : roster.local_peers())
-      if (!gone(peer)) out.emplace(m.context_id, peer);
+      if (!departed(peer)) out.emplace(m.context_id, peer);
     for (int host : roster.neighbours())
-      for (uint64_t peer : roster.links_to(host, gone)) out.emplace(m.context_id, peer);
+      for (uint64_t peer : roster.links_to(host, departed)) out.emplace(m.context_id, peer);
   }
   return out;
 }

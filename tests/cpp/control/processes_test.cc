@@ -17,80 +17,80 @@ namespace {
 using Line = PeerLink::State;
 
 TEST(PeerLink, IsMissingOnceItIsAskedFor) {
-  PeerLink line;
-  EXPECT_EQ(line.state(), Line::kIdle);
-  EXPECT_FALSE(line.last_heard());
-  line.want(kStart);
-  EXPECT_EQ(line.state(), Line::kMissing);
-  line.want(kStart + std::chrono::seconds(1));  // since kStart, still
-  EXPECT_TRUE(line.may_dial(/*first=*/true, kStart));
-  EXPECT_FALSE(line.may_dial(/*first=*/false, kStart + Milliseconds(299)));
-  EXPECT_TRUE(line.may_dial(/*first=*/false, kStart + Milliseconds(300)));
+  PeerLink link;
+  EXPECT_EQ(link.state(), Line::kIdle);
+  EXPECT_FALSE(link.last_heard());
+  link.want(kStart);
+  EXPECT_EQ(link.state(), Line::kMissing);
+  link.want(kStart + std::chrono::seconds(1));  // since kStart, still
+  EXPECT_TRUE(link.may_dial(/*first=*/true, kStart));
+  EXPECT_FALSE(link.may_dial(/*first=*/false, kStart + Milliseconds(299)));
+  EXPECT_TRUE(link.may_dial(/*first=*/false, kStart + Milliseconds(300)));
 }
 
 TEST(PeerLink, IsNotDialedAllTheTime) {
-  PeerLink line;
-  line.want(kStart);
-  line.dialed(kStart);
-  EXPECT_FALSE(line.may_dial(true, kStart + Milliseconds(49)));
-  EXPECT_TRUE(line.may_dial(true, kStart + Milliseconds(50)));
-  line.failed(ETIMEDOUT, "no answer");
-  EXPECT_EQ(line.state(), Line::kMissing);
-  EXPECT_EQ(line.failure(), "no answer");
+  PeerLink link;
+  link.want(kStart);
+  link.dialed(kStart);
+  EXPECT_FALSE(link.may_dial(true, kStart + Milliseconds(49)));
+  EXPECT_TRUE(link.may_dial(true, kStart + Milliseconds(50)));
+  link.failed(ETIMEDOUT, "no answer");
+  EXPECT_EQ(link.state(), Line::kMissing);
+  EXPECT_EQ(link.failure(), "no answer");
 }
 
 TEST(PeerLink, ThatIsThereForgetsWhatFailed) {
-  PeerLink line;
-  line.want(kStart);
-  line.failed(ECONNREFUSED, "refused");
-  line.failed(EACCES, "another user");
-  EXPECT_TRUE(line.refused());
-  EXPECT_EQ(line.rejection(), "another user");
-  line.connected(kStart);
-  EXPECT_TRUE(line.joined());
-  EXPECT_FALSE(line.refused());
-  EXPECT_EQ(line.failure() + line.rejection(), "");
-  EXPECT_EQ(line.silence(kStart + Milliseconds(5)), Milliseconds(5));
-  line.heard(kStart + Milliseconds(4));
-  EXPECT_EQ(line.silence(kStart + Milliseconds(5)), Milliseconds(1));
+  PeerLink link;
+  link.want(kStart);
+  link.failed(ECONNREFUSED, "refused");
+  link.failed(EACCES, "another user");
+  EXPECT_TRUE(link.refused());
+  EXPECT_EQ(link.rejection(), "another user");
+  link.connected(kStart);
+  EXPECT_TRUE(link.joined());
+  EXPECT_FALSE(link.refused());
+  EXPECT_EQ(link.failure() + link.rejection(), "");
+  EXPECT_EQ(link.silence(kStart + Milliseconds(5)), Milliseconds(5));
+  link.heard(kStart + Milliseconds(4));
+  EXPECT_EQ(link.silence(kStart + Milliseconds(5)), Milliseconds(1));
 }
 
 // Somebody asks for it still: either side dials at once.
 TEST(PeerLink, ThatEndedIsLookedInto) {
-  PeerLink line;
-  line.connected(kStart);
-  line.ended(/*given_up=*/false, 0, "closed", kStart + Milliseconds(1));
-  EXPECT_TRUE(line.joined());
-  EXPECT_EQ(line.failure(), "closed");
-  EXPECT_TRUE(line.may_dial(/*first=*/false, kStart + Milliseconds(1)));
+  PeerLink link;
+  link.connected(kStart);
+  link.ended(/*given_up=*/false, 0, "closed", kStart + Milliseconds(1));
+  EXPECT_TRUE(link.joined());
+  EXPECT_EQ(link.failure(), "closed");
+  EXPECT_TRUE(link.may_dial(/*first=*/false, kStart + Milliseconds(1)));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(line.deserted()) << i;
-    line.failed(ECONNREFUSED, "refused");
+    EXPECT_FALSE(link.deserted()) << i;
+    link.failed(ECONNREFUSED, "refused");
   }
-  EXPECT_TRUE(line.deserted());
-  line.connected(kStart);
-  EXPECT_FALSE(line.deserted());
+  EXPECT_TRUE(link.deserted());
+  link.connected(kStart);
+  EXPECT_FALSE(link.deserted());
 }
 
 TEST(PeerLink, ThatWasGivenUpIsIdle) {
-  PeerLink line;
-  line.connected(kStart);
-  line.ended(/*given_up=*/true, 0, "closed", kStart);
-  EXPECT_EQ(line.state(), Line::kIdle);
-  line.want(kStart + std::chrono::seconds(1));
-  EXPECT_EQ(line.state(), Line::kMissing);
-  EXPECT_FALSE(line.may_dial(/*first=*/false, kStart + std::chrono::seconds(1)))
+  PeerLink link;
+  link.connected(kStart);
+  link.ended(/*given_up=*/true, 0, "closed", kStart);
+  EXPECT_EQ(link.state(), Line::kIdle);
+  link.want(kStart + std::chrono::seconds(1));
+  EXPECT_EQ(link.state(), Line::kMissing);
+  EXPECT_FALSE(link.may_dial(/*first=*/false, kStart + std::chrono::seconds(1)))
       << "it is the other side's turn again";
 }
 
 // A connection that was held may be refused in the end.
 TEST(PeerLink, ThatWasTurnedAwayKnowsWhy) {
-  PeerLink line;
-  line.connected(kStart);
-  line.ended(/*given_up=*/false, EACCES, "it gave this process up", kStart);
-  EXPECT_EQ(line.rejection(), "it gave this process up");
-  line.forget_refusals();
-  EXPECT_EQ(line.rejection(), "");
+  PeerLink link;
+  link.connected(kStart);
+  link.ended(/*given_up=*/false, EACCES, "it gave this process up", kStart);
+  EXPECT_EQ(link.rejection(), "it gave this process up");
+  link.forget_refusals();
+  EXPECT_EQ(link.rejection(), "");
 }
 
 TEST(PeerLink, ForgetsItsFailuresUnlessItIsThere) {
@@ -109,22 +109,22 @@ TEST(PeerLink, ForgetsItsFailuresUnlessItIsThere) {
 }
 
 TEST(PeerLink, IsForgivenOurOwnPauseUpToNow) {
-  PeerLink line;
-  line.forgive(std::chrono::seconds(5), kStart);
-  EXPECT_FALSE(line.last_heard());
-  line.connected(kStart);
-  line.forgive(std::chrono::seconds(5), kStart + std::chrono::seconds(7));
-  EXPECT_EQ(line.silence(kStart + std::chrono::seconds(7)), std::chrono::seconds(2));
-  line.forgive(std::chrono::seconds(5), kStart + std::chrono::seconds(7));
-  EXPECT_EQ(line.silence(kStart + std::chrono::seconds(7)), Duration(0));
+  PeerLink link;
+  link.discount_pause(std::chrono::seconds(5), kStart);
+  EXPECT_FALSE(link.last_heard());
+  link.connected(kStart);
+  link.discount_pause(std::chrono::seconds(5), kStart + std::chrono::seconds(7));
+  EXPECT_EQ(link.silence(kStart + std::chrono::seconds(7)), std::chrono::seconds(2));
+  link.discount_pause(std::chrono::seconds(5), kStart + std::chrono::seconds(7));
+  EXPECT_EQ(link.silence(kStart + std::chrono::seconds(7)), Duration(0));
 }
 
 TEST(ControlLineDeathTest, WhatItIsNotAskedForItDoesNotDo) {
-  PeerLink line;
-  EXPECT_DEATH((void)line.may_dial(true, kStart), "nobody asks");
-  EXPECT_DEATH(line.dialed(kStart), "nobody asks");
-  line.want(kStart);
-  EXPECT_DEATH((void)line.silence(kStart), "not there");
+  PeerLink link;
+  EXPECT_DEATH((void)link.may_dial(true, kStart), "nobody asks");
+  EXPECT_DEATH(link.dialed(kStart), "nobody asks");
+  link.want(kStart);
+  EXPECT_DEATH((void)link.silence(kStart), "not there");
   EXPECT_DEATH((void)ControlPeer().exiting_for(kStart), "did not say");
 }
 
@@ -154,9 +154,9 @@ TEST_F(ProcessesTest, SayThatTheyExit) {
 }
 
 TEST_F(ProcessesTest, ForgetTheFailuresOfAll) {
-  for (const uint64_t id : {2, 3}) processes_[id].line(LinkKind::kTcp).failed(EACCES, "no");
+  for (const uint64_t id : {2, 3}) processes_[id].link(LinkKind::kTcp).failed(EACCES, "no");
   processes_.forget_failures();
-  for (const uint64_t id : {2, 3}) EXPECT_EQ(processes_[id].line(LinkKind::kTcp).rejection(), "");
+  for (const uint64_t id : {2, 3}) EXPECT_EQ(processes_[id].link(LinkKind::kTcp).rejection(), "");
 }
 
 // A child that ends when its pipe does.

@@ -35,7 +35,7 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
     return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
   void arrive(uint64_t process) {
-    (void)arrivals_.learn(kNonce, {process}, [](uint64_t) { return true; });
+    (void)formation_barrier_.learn(kNonce, {process}, [](uint64_t) { return true; });
   }
 
   ControlRequest make(Kind kind, uint64_t id) {
@@ -54,11 +54,11 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
-  ControlHistory ledger_;
-  FormationBarrier arrivals_;
-  FakeConnectionView reach_;
-  RequestEvaluator answers_{kMe, processes_, ledger_, arrivals_, reach_};
-  ControlRequests requests_{groups_, processes_, answers_, *this};
+  ControlHistory history_;
+  FormationBarrier formation_barrier_;
+  FakeConnectionView connections_view_;
+  RequestEvaluator evaluator_{kMe, processes_, history_, formation_barrier_, connections_view_};
+  ControlRequests requests_{groups_, processes_, evaluator_, *this};
   std::vector<uint64_t> linked_;
   bool no_memory_ = false;
   bool cancels_ = false;
@@ -66,21 +66,21 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
 
 TEST_F(RequestsTest, AGroupIsLinkedAndThenFormed) {
   auto answer = connect();
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(answered(answer));
   EXPECT_TRUE(linked_.empty());
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
-  requests_.settle(kStart);
-  requests_.settle(kStart);
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  requests_.answer_ready(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(linked_, std::vector<uint64_t>{kNonce}) << "told once";
   EXPECT_EQ(groups_.find(kNonce)->state(), ControlGroup::State::kConnected);
   EXPECT_FALSE(answered(answer)) << "the other has not found us yet";
   arrive(2);
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   ASSERT_TRUE(answered(answer));
   EXPECT_FALSE(answer.get());
   EXPECT_TRUE(requests_.empty());
-  requests_.settle(kLate);
+  requests_.answer_ready(kLate);
   requests_.stop();
 }
 
@@ -88,9 +88,9 @@ TEST_F(RequestsTest, PatienceRunsOut) {
   auto group = connect();
   auto proof = prove(3);
   EXPECT_EQ(requests_.proofs(), std::vector<uint64_t>{3});
-  requests_.settle(kLate - Milliseconds(1));
+  requests_.answer_ready(kLate - Milliseconds(1));
   EXPECT_FALSE(answered(group) || answered(proof));
-  requests_.settle(kLate);
+  requests_.answer_ready(kLate);
   EXPECT_EQ(group.get().kind(), ErrorKind::kTimeout);
   const Error error = proof.get();
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
@@ -102,8 +102,8 @@ TEST_F(RequestsTest, OneIsAnsweredAndTheOthersWaitOn) {
   auto first = prove(2);
   auto second = prove(3);
   auto third = prove(4);
-  reach_.links[{3, LinkKind::kLocal}] = Link::kOpen;
-  requests_.settle(kStart);
+  connections_view_.links[{3, LinkKind::kLocal}] = Link::kOpen;
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(answered(first) || answered(third));
   EXPECT_FALSE(second.get());
   EXPECT_EQ(requests_.proofs(), (std::vector<uint64_t>{2, 4}));
@@ -112,20 +112,20 @@ TEST_F(RequestsTest, OneIsAnsweredAndTheOthersWaitOn) {
 // What it was told before says nothing about this attempt; it is relied on until a group has used
 // the proof, or it has failed.
 TEST_F(RequestsTest, AProofBeginsAnew) {
-  processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
-  processes_[2].line(LinkKind::kLocal).failed(EACCES, "another user");
+  processes_[2].link(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  processes_[2].link(LinkKind::kLocal).failed(EACCES, "another user");
   auto answer = prove(2);
   EXPECT_TRUE(processes_[2].proven);
   EXPECT_EQ(processes_[2].unix_name, "@2");
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(answered(answer));
-  processes_[2].line(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
-  requests_.settle(kStart);
+  processes_[2].link(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
+  requests_.answer_ready(kStart);
   EXPECT_TRUE(answer.get());
   EXPECT_FALSE(processes_[2].proven);
   auto again = prove(2);
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
-  requests_.settle(kStart);
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(again.get());
   EXPECT_TRUE(processes_[2].proven);
 }
@@ -133,22 +133,22 @@ TEST_F(RequestsTest, AProofBeginsAnew) {
 TEST_F(RequestsTest, OfAGroupThatWasLeftOrCalledOffNothingComes) {
   auto left = connect();
   (void)groups_.leave(kNonce, 0, kStart);
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(left.get().kind(), ErrorKind::kAborted);
   auto cancelled = connect();
   patience_.cancelled = true;
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(cancelled.get().kind(), ErrorKind::kAborted);
 }
 
 // Another thread calls it off while it is looked at.
 TEST_F(RequestsTest, WhatIsCalledOffNeverTimesOut) {
   auto answer = connect();
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
   cancels_ = true;
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(answered(answer) && answer.get().kind() == ErrorKind::kTimeout);
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(answer.get().kind(), ErrorKind::kAborted);
 }
 
@@ -160,7 +160,7 @@ TEST_F(RequestsTest, AtTheEndAllAreRefused) {
   EXPECT_EQ(late.get().kind(), ErrorKind::kAborted);
   EXPECT_EQ(prove(2).get().kind(), ErrorKind::kAborted);
   EXPECT_EQ(processes_.find(2), nullptr) << "nothing was begun";
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   requests_.stop();
 }
 
@@ -171,17 +171,17 @@ TEST_F(RequestsTest, WhatIsThrownIsTheAnswer) {
   EXPECT_EQ(answer.get().kind(), ErrorKind::kSystem);
   EXPECT_TRUE(requests_.empty());
   auto later = connect();
-  reach_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
   no_memory_ = true;
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(later.get().kind(), ErrorKind::kSystem);
   EXPECT_NE(groups_.find(kNonce)->state(), ControlGroup::State::kConnected) << "not told yet";
   no_memory_ = false;
   auto again = connect();
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_EQ(linked_.size(), 2u);
   arrive(2);
-  requests_.settle(kStart);
+  requests_.answer_ready(kStart);
   EXPECT_FALSE(again.get());
 }
 

@@ -132,17 +132,17 @@ TEST_P(Sizes, ReduceScatterLeavesItsInput) {
 TEST(Barrier, WaitsUntilResultsAreHandedOver) {
   Ranks ranks({});
   std::latch called(3);
-  std::atomic<bool> handed_over{false};
+  std::atomic<bool> output_delivered{false};
   std::thread caller([&] {
     called.arrive_and_wait();
     std::this_thread::sleep_for(Milliseconds(100));
-    handed_over = true;
-    ranks[0].handed_over(1);
+    output_delivered = true;
+    ranks[0].output_delivered(1);
   });
   ranks.run([&](int rank) {
     std::vector<float> data(64, 1.0f);
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-    request.hands_over = rank == 0;
+    request.output_staged = rank == 0;
     EXPECT_FALSE(run_op(ranks[rank], std::move(request)));
     OpRequest barrier;
     barrier.kind = Collective::kBarrier;
@@ -150,7 +150,7 @@ TEST(Barrier, WaitsUntilResultsAreHandedOver) {
     const auto op = ranks[rank].submit(std::move(barrier), true);
     called.count_down();
     EXPECT_FALSE(wait_op(ranks[rank], *op.value()));
-    EXPECT_TRUE(handed_over) << "rank " << rank;
+    EXPECT_TRUE(output_delivered) << "rank " << rank;
   });
   caller.join();
 }

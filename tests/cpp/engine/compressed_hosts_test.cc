@@ -50,7 +50,7 @@ std::string layout_case_name(const testing::TestParamInfo<LayoutCase>& info) {
 SimRanksOptions simulated(const LayoutCase& c) {
   SimRanksOptions out;
   out.hosts = c.layout->hosts;
-  out.network.costs = usual_costs(1e9, std::chrono::microseconds(50));
+  out.network.costs = default_costs(1e9, std::chrono::microseconds(50));
   out.network.jitter = std::chrono::microseconds(30);
   out.algorithm = c.algorithm;
   out.segment_bytes = 4096;

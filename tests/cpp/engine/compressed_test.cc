@@ -157,7 +157,7 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
 
 Error submit_error(OpRequest request, CodecMap map) {
   request.blocks = std::make_shared<CodecMap>(std::move(map));
-  return check_blocks(request, 3);
+  return check_codec_map(request, 3);
 }
 
 TEST(CompressedRequests, AreCheckedBeforeAnythingIsSent) {
@@ -193,14 +193,14 @@ TEST(CodedShards, AreCutAtBlocksNearEqualBytes) {
   const CodecPair int4 = parse_codec_pair("int4", 2).value();
   map.parts.push_back({0, 1024, none, nullptr});
   map.parts.push_back({1024, 7936, int4, nullptr});
-  const std::vector<int64_t> bounds = coded_shards(map, 2);
+  const std::vector<int64_t> bounds = compressed_shards(map, 2);
   ASSERT_EQ(bounds.size(), 3u);
   // 1024 elements of 32 bits weigh as much as 7936 of 4.13.
   EXPECT_EQ((bounds[1] - 1024) % 128, 0);
   EXPECT_NEAR(static_cast<double>(bounds[1]), 1024, 128);
   EXPECT_EQ(bounds[2], 8960);
   for (int size : {1, 2, 5, 64}) {
-    const auto many = coded_shards(map, size);
+    const auto many = compressed_shards(map, size);
     ASSERT_EQ(many.size(), static_cast<size_t>(size) + 1);
     for (int r = 0; r < size; ++r) ASSERT_LE(many[r], many[r + 1]);
   }

@@ -72,7 +72,7 @@ Topology topology_of(const WalkedLayout& layout) {
 
 // Memory slow enough that more than the number of messages counts.
 NetworkCosts costs_of(const WalkedLayout& layout) {
-  NetworkCosts out = usual_costs(layout.bits_per_second, microseconds(50));
+  NetworkCosts out = default_costs(layout.bits_per_second, microseconds(50));
   out.inside.latency = std::chrono::nanoseconds(200);
   out.inside.per_message = std::chrono::nanoseconds(300);
   out.inside.copied_per_second = 10e9;
@@ -110,7 +110,7 @@ double walked_seconds(const Walkable& one, const WalkedLayout& layout, FlowContr
   request.costs = costs_of(layout);
   request.stages = false;  // the simulated network's memory is not shared
   if (flow == FlowControl::kNone) request.window = 1 << 20;
-  return seconds(walk(request).value().time);
+  return seconds(simulate(request).value().time);
 }
 
 void compare(const WalkedLayout& layout, FlowControl flow, double tolerance) {

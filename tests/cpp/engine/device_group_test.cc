@@ -30,7 +30,7 @@ std::unique_ptr<RunnerDelegate> group_of(Communicator& one) {
   return std::make_unique<DeviceGroup>(
       one.rank(), one.size(), ops_of(one.shared_from_this()),
       [&one](const std::string& suffix) -> Result<HostOps> {
-        auto made = one.sibling(suffix);
+        auto made = one.duplicate(suffix);
         EXPECT_TRUE(made.ok());
         return ops_of(made.value());
       },
@@ -173,7 +173,7 @@ TEST(DeviceGroup, SharesMemoryNearItsDevice) {
     CpuSet moved;
     std::vector<CpuSet> seen;
     const auto make = [&](const std::string& suffix) -> Result<HostOps> {
-      const HostOps ops = ops_of(ranks[rank].sibling(suffix).value());
+      const HostOps ops = ops_of(ranks[rank].duplicate(suffix).value());
       return HostOps{ops.submit, [&seen, here, ops](const Op& op) {
                        seen.push_back(here());
                        ops.await(op);
@@ -181,7 +181,7 @@ TEST(DeviceGroup, SharesMemoryNearItsDevice) {
     };
     DeviceGroup group(rank, 2, ops_of(ranks[rank].shared_from_this()), make,
                       [&](const CpuSet& cpus) { moved = cpus; });
-    group.stay_on(one);
+    group.set_affinity(one);
     EXPECT_EQ(moved, one);
     EXPECT_TRUE(group.share(100, Clock::now() + kHang).ok());
     ASSERT_FALSE(seen.empty());

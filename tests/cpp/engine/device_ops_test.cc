@@ -244,9 +244,9 @@ TEST(DeviceOps, ADeathEndsThem) {
   ranks.ranks().run([&](int rank) { EXPECT_FALSE(host_op(ranks[rank])); });
   std::vector<float> data(16, 1.0f);
   const auto ops = in_flight(ranks, 2, data);
-  ProgressEngine& lane = ranks.ranks().context(0).lane();
-  lane.post([&lane, dead = ranks.ranks().context(2).id()] {
-    lane.executor().process_lost(dead, Error(ErrorKind::kPeerLost, "killed"));
+  ProgressEngine& progress = ranks.ranks().context(0).progress();
+  progress.post([&progress, dead = ranks.ranks().context(2).id()] {
+    progress.dispatcher().process_lost(dead, Error(ErrorKind::kPeerLost, "killed"));
   });
   ranks.ranks().run([&](int rank) {
     if (rank == 2) return;
@@ -336,7 +336,7 @@ TEST(DeviceOps, ACodedOneBringsItsPlan) {
     request.blocks = make_map("int8", 2, 1000, nullptr);
     const auto op = submitted(ranks[rank], std::move(request));
     EXPECT_FALSE(wait_op(ranks[rank], *op));
-    EXPECT_NE(ranks.device(rank).op(0).plan.coding_hash, 0u);
+    EXPECT_NE(ranks.device(rank).op(0).plan.compression_hash, 0u);
     EXPECT_NE(ranks.device(rank).op(0).request.blocks, nullptr);
     EXPECT_TRUE(op->fingerprint.on_device());
     EXPECT_NE(op->describe().find("codec int8, on cuda"), std::string::npos) << op->describe();

@@ -9,8 +9,8 @@ constexpr Duration kMoment = Milliseconds(10);
 
 class JoinQueueTest : public testing::Test {
  protected:
-  bool knock(ProcessId process, bool reached = true) {
-    return door_.knock({process, "an entry"}, reached, now_);
+  bool request_join(ProcessId process, bool reached = true) {
+    return door_.request_join({process, "an entry"}, reached, now_);
   }
   void accept(ProcessId process) { door_.accept(process, "a host"); }
   std::vector<ProcessId> waiting() const {
@@ -24,8 +24,8 @@ class JoinQueueTest : public testing::Test {
 };
 
 TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
-  EXPECT_TRUE(knock(7));
-  EXPECT_FALSE(knock(7));
+  EXPECT_TRUE(request_join(7));
+  EXPECT_FALSE(request_join(7));
   EXPECT_TRUE(waiting().empty()) << "nobody has seen it";
   accept(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
@@ -35,12 +35,12 @@ TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
 }
 
 TEST_F(JoinQueueTest, ThoseWhoWereStartedTogetherComeTogether) {
-  knock(7);
+  request_join(7);
   accept(7);
   EXPECT_FALSE(door_.is_due(now_));
   now_ += Milliseconds(100);
-  knock(7);
-  knock(9);
+  request_join(7);
+  request_join(9);
   accept(9);
   EXPECT_FALSE(door_.is_due(now_));
   now_ += Milliseconds(100);
@@ -49,43 +49,43 @@ TEST_F(JoinQueueTest, ThoseWhoWereStartedTogetherComeTogether) {
 }
 
 TEST_F(JoinQueueTest, OneThatKnocksNoMoreIsNotWaitedFor) {
-  knock(7);
+  request_join(7);
   accept(7);
   now_ += std::chrono::seconds(1);
   EXPECT_TRUE(waiting().empty());
   EXPECT_FALSE(door_.is_due(now_));
-  EXPECT_FALSE(knock(7)) << "it was seen";
+  EXPECT_FALSE(request_join(7)) << "it was seen";
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
   now_ += std::chrono::seconds(1);
-  door_.let_in({}, now_);
-  EXPECT_TRUE(knock(7)) << "it was forgotten";
+  door_.admit_members({}, now_);
+  EXPECT_TRUE(request_join(7)) << "it was forgotten";
 }
 
 TEST_F(JoinQueueTest, WhoIsAMemberWaitsNoMore) {
   for (const ProcessId one : {7, 8}) {
-    knock(one);
+    request_join(one);
     accept(one);
   }
   now_ += kMoment;
-  door_.let_in({1, 2, 7}, now_);
-  knock(8);
+  door_.admit_members({1, 2, 7}, now_);
+  request_join(8);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{8});
 }
 
 // Its own word does not count: members have to reach it, and it them.
 TEST_F(JoinQueueTest, OneThatIsNotReachedWaits) {
-  knock(7, /*reached=*/false);
+  request_join(7, /*reached=*/false);
   accept(7);
   now_ += Milliseconds(200);
-  knock(7, false);
+  request_join(7, false);
   EXPECT_TRUE(waiting().empty());
   EXPECT_FALSE(door_.is_due(now_));
-  knock(7);
+  request_join(7);
   now_ += Milliseconds(200);
   EXPECT_TRUE(door_.is_due(now_));
-  door_.let_in({1, 2}, now_);
+  door_.admit_members({1, 2}, now_);
   EXPECT_TRUE(waiting().empty()) << "there are other members, which may not reach it";
-  knock(7);
+  request_join(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
@@ -95,15 +95,15 @@ TEST_F(JoinQueueTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
     ++process;
     door_.fail("a host", now_);
     now_ += pause - kMoment;
-    knock(process);
+    request_join(process);
     accept(process);
     EXPECT_TRUE(waiting().empty());
-    knock(99);
+    request_join(99);
     door_.accept(99, "another host");
     EXPECT_EQ(waiting(), std::vector<ProcessId>{99});
     now_ += 2 * kMoment;
     EXPECT_EQ(waiting(), (std::vector<ProcessId>{process, 99}));
-    door_.let_in({process, 99}, now_);
+    door_.admit_members({process, 99}, now_);
   };
   for (const int seconds : {2, 4, 8, 16, 32, 60, 60}) waits_for(std::chrono::seconds(seconds));
   now_ += std::chrono::minutes(10);
@@ -113,7 +113,7 @@ TEST_F(JoinQueueTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
 // A decision has the entries of all.
 TEST_F(JoinQueueTest, ManyComeByAndBy) {
   for (ProcessId one = 1; one <= 1000; ++one) {
-    knock(one);
+    request_join(one);
     accept(one);
   }
   EXPECT_EQ(waiting().size(), 128u);

@@ -257,7 +257,7 @@ TEST(EqualBitsElsewhere, AreNotThoseOfOtherAlgorithms) {
     if (algorithm.rank_ordered || !algorithm.supports(Collective::kAllreduce) ||
         algorithm.served(Collective::kAllreduce).longest(kCount, 3) == kCount)
       continue;
-    if (algorithm.by_hosts) continue;  // it adds those of one host in order
+    if (algorithm.hierarchical) continue;  // it adds those of one host in order
     Buckets buckets({{"algorithm", std::string(algorithm.name)}}, draw_seed("values and places"));
     EXPECT_NE(buckets.first_difference(DType::kFloat32, ReduceOp::kSum), "") << algorithm.name;
   }

@@ -149,7 +149,7 @@ TEST(Abort, ReachesEveryRank) {
 TEST(Abort, NothingIsTakenAfterIt) {
   Ranks ranks(three(Milliseconds(20000)));
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
-  ranks.context(2).lane().post([] { std::this_thread::sleep_for(Milliseconds(100)); });
+  ranks.context(2).progress().post([] { std::this_thread::sleep_for(Milliseconds(100)); });
   ranks[2].abort("for a test");
   EXPECT_TRUE(contains(ranks[2].failure(), "for a test"));
 }

@@ -42,7 +42,9 @@ class LeftBootstrap final : public GroupBootstrap {
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   }
   void flood(const Notice& notice) override { said.push_back(notice); }
-  void leave_word(ErrorKind, const std::string& why, bool) override { words.push_back(why); }
+  void publish_withdrawal(ErrorKind, const std::string& why, bool) override {
+    words.push_back(why);
+  }
 
   const NoticeKind how_;
 };
@@ -82,7 +84,7 @@ TEST(GroupBootstrap, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
     formation.run([](uint64_t) {},
                   [&](const Result<ResolvedGroup>& outcome) {
                     ASSERT_FALSE(outcome.ok());
-                    formation.tell_failed(outcome.error());
+                    formation.announce_failure(outcome.error());
                   });
     ASSERT_EQ(formation.said.size(), 1u);
     EXPECT_EQ(formation.said[0].kind, how);

@@ -13,7 +13,7 @@ GenerationHistory::Change first_step() {
   out.store = "old";
   out.decision.generation = 1;
   out.decision.members = {10, 12, 13, 20};
-  out.decision.stay = 3;
+  out.decision.survivor_count = 3;
   out.decision.newcomers = {{20, ""}};
   out.decision.lost = {{1, LostMember::Cause::kDied}};
   out.decision.first_unfinished = 7;
@@ -28,7 +28,7 @@ GenerationHistory::Change second_step() {
   out.store = "old";
   out.decision.generation = 2;
   out.decision.members = {10, 13, 21};
-  out.decision.stay = 2;
+  out.decision.survivor_count = 2;
   out.decision.newcomers = {{21, ""}};
   out.decision.lost = {{1, LostMember::Cause::kSilent}, {3, LostMember::Cause::kDied}};
   out.decision.first_unfinished = 1;
@@ -40,7 +40,7 @@ TEST(GenerationHistory, OneStep) {
   steps.add(first_step());
   const ShrinkResult out = steps.report(0, {10, 12, 13, 20}, "old");
   EXPECT_EQ(out.generation, 1u);
-  EXPECT_EQ(out.stayed, (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(out.survivors, (std::vector<int>{0, 2, 3}));
   EXPECT_EQ(out.joined, (std::vector<int>{3}));
   EXPECT_EQ(out.first_unfinished, 7u);
   EXPECT_EQ(out.store, "");
@@ -59,7 +59,7 @@ TEST(GenerationHistory, SeveralStepsAreOneReport) {
   steps.add(second_step());
   const ShrinkResult out = steps.report(0, {10, 13, 21}, "new");
   EXPECT_EQ(out.generation, 2u);
-  EXPECT_EQ(out.stayed, (std::vector<int>{0, 3}));
+  EXPECT_EQ(out.survivors, (std::vector<int>{0, 3}));
   EXPECT_EQ(out.joined, (std::vector<int>{2}));
   EXPECT_EQ(out.first_unfinished, 7u);
   EXPECT_EQ(out.store, "new");
@@ -70,7 +70,7 @@ TEST(GenerationHistory, SeveralStepsAreOneReport) {
   EXPECT_EQ(out.lost[1].where, "at 12");
 
   const ShrinkResult later = steps.report(1, {10, 13, 21}, "new");
-  EXPECT_EQ(later.stayed, (std::vector<int>{0, 2}));
+  EXPECT_EQ(later.survivors, (std::vector<int>{0, 2}));
   ASSERT_EQ(later.lost.size(), 2u);
   EXPECT_EQ(later.lost[1].rank, 3);
 }

@@ -81,7 +81,7 @@ TEST(Join, OneComesToTwo) {
              const ShrinkResult out = sum_until_the_next_generation(ranks[rank]);
              ASSERT_NE(out.group, nullptr);
              EXPECT_EQ(out.generation, 1u);
-             EXPECT_EQ(out.stayed, (std::vector<int>{0, 1}));
+             EXPECT_EQ(out.survivors, (std::vector<int>{0, 1}));
              EXPECT_EQ(out.joined, (std::vector<int>{2}));
              EXPECT_TRUE(out.lost.empty());
              EXPECT_EQ(out.group->rank(), rank);

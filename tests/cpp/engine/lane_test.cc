@@ -42,7 +42,7 @@ void throw_in_a_task(bool somebody_waits) {
     waiter = std::jthread([&] { (void)wait_op(ranks[0], *op.value()); });
     std::this_thread::sleep_for(Milliseconds(200));  // until it drives
   }
-  ranks.context(0).lane().post([] { throw std::runtime_error("out of luck"); });
+  ranks.context(0).progress().post([] { throw std::runtime_error("out of luck"); });
   for (int i = 0; i < 2000 && !op.value()->finished(); ++i)
     std::this_thread::sleep_for(Milliseconds(10));
   const Error error = op.value()->error();
@@ -65,37 +65,37 @@ TEST(ProgressEngine, AnExceptionInAWaitEndsTheGroups) { throw_in_a_task(/*somebo
 
 TEST(ProgressEngine, AnExceptionOfATaskKeepsNoOtherFromRunning) {
   Ranks ranks({});
-  ProgressEngine& lane = ranks.context(0).lane();
+  ProgressEngine& progress = ranks.context(0).progress();
   std::latch begun(1);
   std::latch go_on(1);
   std::latch ran(1);
-  lane.post([&] {
+  progress.post([&] {
     begun.count_down();
     go_on.wait();
   });
   begun.wait();
-  lane.post([] { throw std::runtime_error("out of luck"); });
-  lane.post([&] { ran.count_down(); });  // of the same batch
+  progress.post([] { throw std::runtime_error("out of luck"); });
+  progress.post([&] { ran.count_down(); });  // of the same batch
   go_on.count_down();
   ran.wait();
 }
 
 TEST(ProgressEngine, ItsThreadStaysWhereItIsTold) {
   Ranks ranks({});
-  ProgressEngine& lane = ranks.context(0).lane();
+  ProgressEngine& progress = ranks.context(0).progress();
   const CpuSet one = CpuSet::parse(std::to_string(sched_getcpu())).value();
   const auto expect_there = [&] {
     CpuSet seen;
-    ASSERT_TRUE(lane.call([&] { seen = CpuSet::of(pthread_self()); }, Clock::now() + kHang));
+    ASSERT_TRUE(progress.call([&] { seen = CpuSet::of(pthread_self()); }, Clock::now() + kHang));
     EXPECT_EQ(seen, one);
   };
-  lane.stay_on(one);
+  progress.set_affinity(one);
   expect_there();
-  lane.stay_on(CpuSet());
-  lane.stay_on(CpuSet::of(pthread_self()));
+  progress.set_affinity(CpuSet());
+  progress.set_affinity(CpuSet::of(pthread_self()));
   expect_there();
-  lane.stop();
-  lane.stay_on(one);  // its thread is gone
+  progress.stop();
+  progress.set_affinity(one);  // its thread is gone
 }
 
 // Frees what an op holds; notes in which thread. A tensor may need the GIL for that.
@@ -119,7 +119,7 @@ TEST(ProgressEngine, LetsGoOfNoTensorAfterAFailure) {
   });
   std::latch begun(1);
   std::latch go_on(1);
-  ranks.context(0).lane().post([&] {
+  ranks.context(0).progress().post([&] {
     begun.count_down();
     go_on.wait();
   });

@@ -35,7 +35,7 @@ TEST(OpPlanner, PlansAnewWhatWasCalledBeforeTheTopologyWasKnown) {
   const auto provisional = early->schedule;
   const Fingerprint before = early->fingerprint;
   EXPECT_EQ(algorithm_of(*early), "ring");
-  planner.settle(kPairs, kCosts);
+  planner.on_formed(kPairs, kCosts);
   const auto later = planned_op(planner);
   EXPECT_EQ(algorithm_of(*early), "hierarchical");
   EXPECT_NE(early->schedule, provisional);
@@ -52,7 +52,7 @@ TEST(OpPlanner, AnEarlyOpMayBeDescribedWhileItIsPlannedAnew) {
   std::thread caller([&] {
     for (int i = 0; i < 1000; ++i) EXPECT_EQ(early->describe(), text);
   });
-  planner.settle(kPairs, kCosts);
+  planner.on_formed(kPairs, kCosts);
   caller.join();
 }
 
@@ -60,7 +60,7 @@ TEST(OpPlanner, OnOneHostThePlansStay) {
   OpPlanner planner = planner_of(4);
   const auto early = planned_op(planner);
   const auto schedule = early->schedule;
-  planner.settle(Topology::one_host(4), kCosts);
+  planner.on_formed(Topology::one_host(4), kCosts);
   EXPECT_EQ(early->schedule, schedule);
   EXPECT_EQ(planned_op(planner)->schedule, schedule) << "it was kept";
 }
@@ -71,7 +71,7 @@ TEST(OpPlanner, PlansByTheCostsThatItIsTold) {
   OpPlanner planner = planner_of(4);
   const auto early = planned_op(planner);
   const auto schedule = early->schedule;
-  planner.settle(Topology::one_host(4), costs);
+  planner.on_formed(Topology::one_host(4), costs);
   EXPECT_NE(early->schedule, schedule) << "it was made by other costs";
   EXPECT_EQ(planned_op(planner)->schedule, early->schedule);
 }
@@ -81,14 +81,14 @@ TEST(OpPlanner, HoldsNoOpForLonger) {
     OpPlanner planner = planner_of(4);
     std::weak_ptr<Op> early = planned_op(planner);
     EXPECT_FALSE(early.expired()) << "the group needs its plan anew";
-    if (forms) planner.settle(kPairs, kCosts);
+    if (forms) planner.on_formed(kPairs, kCosts);
     planner.forget();
     EXPECT_TRUE(early.expired());
   }
   OpPlanner alone = planner_of(1);
   std::weak_ptr<Op> op = planned_op(alone);
   EXPECT_TRUE(op.expired());
-  alone.settle(Topology::one_host(1), kCosts);  // as its formation does
+  alone.on_formed(Topology::one_host(1), kCosts);  // as its formation does
   EXPECT_NE(planned_op(alone)->schedule, nullptr);
 }
 

@@ -172,7 +172,7 @@ TEST_F(Reconfigured, AfterALoss) {
   std::thread other([&] { outcomes[2] = groups_[2]->shrink(Milliseconds(20000)).value(); });
   outcomes[0] = groups_[0]->shrink(Milliseconds(20000)).value();
   other.join();
-  EXPECT_EQ(outcomes[0].stayed, (std::vector<int>{0, 1}));
+  EXPECT_EQ(outcomes[0].survivors, (std::vector<int>{0, 1}));
   groups_[0] = outcomes[0].group;
   groups_[2] = outcomes[2].group;
   expect_sums({0, 2});

@@ -37,7 +37,7 @@ TEST(Shrink, OneOfFourIsLostAndTheOthersGoOn) {
   for (const int rank : {0, 1, 3}) {
     const ShrinkResult& one = outcomes[rank];
     EXPECT_EQ(one.generation, 1u);
-    EXPECT_EQ(one.stayed, (std::vector<int>{0, 1, 3}));
+    EXPECT_EQ(one.survivors, (std::vector<int>{0, 1, 3}));
     ASSERT_EQ(one.lost.size(), 1u);
     EXPECT_EQ(one.lost[0].rank, 2);
     EXPECT_EQ(one.first_unfinished, 2u);
@@ -204,7 +204,7 @@ TEST(Shrink, WithoutSomeNobodyIsAsked) {
     EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 4.0f);
   });
   ranks.context(3).shutdown();
-  for (const int rank : {0, 2}) groups[rank]->freeze({ErrorKind::kAborted, "a test"});
+  for (const int rank : {0, 2}) groups[rank]->stop_and_report({ErrorKind::kAborted, "a test"});
   ranks.run([&](int rank) {
     if (rank % 2 == 1) return;
     const ShrinkResult out = must_shrink(*groups[rank]);
@@ -273,7 +273,7 @@ void lose_one(uint64_t seed) {
   for (int rank = 0; rank < size; ++rank) {
     if (rank == victim) continue;
     EXPECT_EQ(outcomes[rank].generation, 1u);
-    EXPECT_EQ(outcomes[rank].stayed, first.stayed);
+    EXPECT_EQ(outcomes[rank].survivors, first.survivors);
     EXPECT_EQ(outcomes[rank].first_unfinished, first.first_unfinished);
     ASSERT_EQ(outcomes[rank].lost.size(), 1u);
     EXPECT_EQ(outcomes[rank].lost[0].rank, victim);

@@ -14,7 +14,7 @@ namespace {
 using Group = std::vector<std::shared_ptr<Communicator>>;
 
 std::shared_ptr<Communicator> sibling_of(Communicator& group, const std::string& suffix) {
-  auto made = group.sibling(suffix);
+  auto made = group.duplicate(suffix);
   EXPECT_TRUE(made.ok()) << made.error().what();
   return made.value();
 }
@@ -80,18 +80,19 @@ TEST(Sibling, MayBeMadeLate) {
 }
 
 TEST(Sibling, NeedsNoStore) {
-  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  const auto departed = std::make_shared<std::atomic<bool>>(false);
   RanksOptions options;
   options.size = 3;
-  options.store = [gone](int, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
-    return std::make_shared<HookedStore>(
-        std::move(store), [gone](std::string_view operation) { EXPECT_FALSE(*gone) << operation; });
+  options.store = [departed](int, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
+    return std::make_shared<HookedStore>(std::move(store), [departed](std::string_view operation) {
+      EXPECT_FALSE(*departed) << operation;
+    });
   };
   Ranks ranks(std::move(options));
   ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 3.0f); });  // all have met
-  *gone = true;
+  *departed = true;
   ranks.run([&](int rank) { EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 3.0f); });
-  *gone = false;  // a rank that ends may say so there
+  *departed = false;  // a rank that ends may say so there
 }
 
 // It is made before its group has found its members, and its first op has been called.
@@ -99,12 +100,12 @@ TEST(Sibling, WaitsForItsGroup) {
   std::promise<void> opened;
   Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
   ranks.run([&](int rank) {
-    const auto sibling = sibling_of(ranks[rank], "/a");
+    const auto duplicate = sibling_of(ranks[rank], "/a");
     std::vector<float> data(10, 1.0f);
     const auto op =
-        sibling->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
+        duplicate->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
     if (rank == 1) opened.set_value();
-    EXPECT_FALSE(wait_op(*sibling, *op));
+    EXPECT_FALSE(wait_op(*duplicate, *op));
     EXPECT_EQ(data[9], 2.0f);
   });
 }
@@ -131,11 +132,12 @@ TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
 TEST(Sibling, EndsWithItsGroup) {
   Ranks ranks({});
   ranks.run([&](int rank) {
-    const auto sibling = sibling_of(ranks[rank], "/a");
-    EXPECT_EQ(sum(*sibling, 1.0f), 2.0f);
+    const auto duplicate = sibling_of(ranks[rank], "/a");
+    EXPECT_EQ(sum(*duplicate, 1.0f), 2.0f);
     if (rank == 0) return ranks[0].abort("for a test");
     std::vector<float> data(10, 1.0f);
-    const Error error = run_op(*sibling, allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
+    const Error error =
+        run_op(*duplicate, allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
     EXPECT_NE((error ? error.message() : "").find("for a test"), std::string::npos);
   });
 }

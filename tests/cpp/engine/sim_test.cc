@@ -19,7 +19,7 @@ using std::chrono::microseconds;
 SimRanksOptions simulated(int size, int per_host, const std::string& algorithm = "") {
   SimRanksOptions out;
   out.hosts = hosts_of(size, per_host);
-  out.network.costs = usual_costs(1e9, microseconds(50));
+  out.network.costs = default_costs(1e9, microseconds(50));
   out.algorithm = algorithm;
   return out;
 }
@@ -170,7 +170,7 @@ TEST(Simulated, ADeadRankIsNamedOnEveryOther) {
 // ranks, the others finish with what is right.
 TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
   for (const Algorithm& algorithm : algorithms()) {
-    if (!algorithm.by_hosts) continue;
+    if (!algorithm.hierarchical) continue;
     for (const Collective kind : algorithm.collectives()) {
       int named = 0;
       for (const int milliseconds : {1, 3, 9, 27}) {

@@ -39,7 +39,7 @@ bool takes_codecs(Collective kind) {
   request.kind = kind;
   request.reduce_op = ReduceOp::kSum;
   request.blocks = std::make_shared<CodecMap>();
-  return !check_blocks(request, 1);
+  return !check_codec_map(request, 1);
 }
 
 // parts[a][b]: what of rank a concerns rank b; some of it nothing.

@@ -87,11 +87,11 @@ TEST(Transports, ALateRankOverSharedMemory) {
 
 // Rank 2 is told that its link to rank 3 broke.
 void break_link(Ranks& ranks, const char* transport) {
-  ProgressEngine& lane = ranks.context(2).lane();
-  ASSERT_TRUE(lane.call(
+  ProgressEngine& progress = ranks.context(2).progress();
+  ASSERT_TRUE(progress.call(
       [&] {
-        lane.executor().on_peer_lost(transport, ranks.context(3).id(),
-                                     Error(ErrorKind::kPeerLost, "broken for the test"));
+        progress.dispatcher().on_peer_lost(transport, ranks.context(3).id(),
+                                           Error(ErrorKind::kPeerLost, "broken for the test"));
       },
       Clock::now() + std::chrono::seconds(5)));
 }

@@ -48,7 +48,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   }
 
   bool send(const std::string& text, bool certain = false) {
-    return post_.send(other_, kLineage, letter_of(text), certain, Clock::now());
+    return transport_.send(other_, kLineage, letter_of(text), certain, Clock::now());
   }
   // What the other side accepts; its hello and all letters.
   std::vector<std::string> read_accepted() {
@@ -80,14 +80,15 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
     for (const TimePoint end = Clock::now() + std::chrono::seconds(5); Clock::now() < end;) {
       if (done()) return true;
       for (const Epoll::Event& event : epoll_.wait(Milliseconds(1)))
-        post_.on_event(event.key, Clock::now());
-      post_.tick(Clock::now());
+        transport_.on_event(event.key, Clock::now());
+      transport_.tick(Clock::now());
     }
     return done();
   }
 
   Epoll epoll_ = must_create_epoll();
-  MembershipTransport post_{kSelf, epoll_, 16, static_cast<MembershipTransport::Delegate&>(*this)};
+  MembershipTransport transport_{kSelf, epoll_, 16,
+                                 static_cast<MembershipTransport::Delegate&>(*this)};
   const PeerAddress other_{kOther, LinkKind::kLocal,
                            "@ringdist-post-test-" + std::to_string(random_id())};
   Fd listener_;
@@ -125,7 +126,7 @@ TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime)
   int accepted = 0;
   const TimePoint until = Clock::now() + Milliseconds(600);
   turn_until([&] {
-    post_.watch(other_, kLineage, Clock::now());
+    transport_.watch(other_, kLineage, Clock::now());
     while (accept_connection(listener_)) ++accepted;
     return Clock::now() >= until;
   });
@@ -140,8 +141,8 @@ TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
   FramedSocket ours(accept_connection(listener_));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kLetter, letter_of("last words"))));
   theirs.close();
-  EXPECT_TRUE(post_.adopt(std::move(ours), kOther, Clock::now()));
-  post_.take_in(kOther, Clock::now());
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
+  transport_.take_in(kOther, Clock::now());
   EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
 }
 
@@ -149,7 +150,7 @@ TEST_F(MembershipTransportTest, WhatIsNoLetterEndsTheLine) {
   ConnectAttempt dialed = connect_unix(other_.address);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
-  EXPECT_TRUE(post_.adopt(std::move(ours), kOther, Clock::now()));
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kHeartbeat)));
   EXPECT_TRUE(turn_until([&] { return theirs.receive() == FramedSocket::Input::kEnd; }));
   EXPECT_TRUE(received_.empty());
@@ -161,7 +162,7 @@ TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   ASSERT_TRUE(listener.ok());
   listener_ = std::move(listener.value());
   const PeerAddress far{kOther, LinkKind::kTcp, local_address(listener_).value()};
-  EXPECT_FALSE(post_.send(far, kLineage, letter_of("a"), /*certain=*/false, Clock::now()));
+  EXPECT_FALSE(transport_.send(far, kLineage, letter_of("a"), /*certain=*/false, Clock::now()));
   Fd accepted;
   EXPECT_TRUE(turn_until([&] {
     if (!accepted) accepted = accept_connection(listener_);

@@ -10,7 +10,7 @@ CallContent of_two() {
   out.reduce_op = ReduceOp::kAvg;
   out.tensors = {{DType::kFloat32, {2, 3}}, {DType::kFloat32, {}}};
   out.prescale = 0.5;
-  out.manner = "int4";
+  out.variant = "int4";
   return out;
 }
 
@@ -47,7 +47,7 @@ TEST(CallContent, DiffersInAnyOfItsParts) {
   all[4].tensors[0].shape = {6};
   all[5].prescale = 2;
   all[6].postscale = 2;
-  all[7].manner = "";
+  all[7].variant = "";
   all[8].where = "cuda";
   for (size_t a = 0; a < all.size(); ++a)
     for (size_t b = 0; b < all.size(); ++b)
@@ -80,12 +80,12 @@ TEST(CallContent, TheFirstTensorThatIsNotAlikeIsNamed) {
   CallContent one;
   one.tensors.assign(7, {DType::kFloat32, {2}});
   CallContent other = one;
-  EXPECT_EQ(first_difference(one.describe().content, other.describe().content), "");
+  EXPECT_EQ(first_tensor_difference(one.describe().content, other.describe().content), "");
   other.tensors[5].shape = {3};
-  EXPECT_EQ(one.in_words(), other.in_words());
-  EXPECT_EQ(first_difference(one.describe().content, other.describe().content),
+  EXPECT_EQ(one.to_string(), other.to_string());
+  EXPECT_EQ(first_tensor_difference(one.describe().content, other.describe().content),
             "tensor 5: float32[2], float32[3]");
-  EXPECT_EQ(first_difference("torn", other.describe().content), "");
+  EXPECT_EQ(first_tensor_difference("torn", other.describe().content), "");
 }
 
 }  // namespace

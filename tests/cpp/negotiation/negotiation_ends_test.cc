@@ -73,7 +73,7 @@ TEST(NegotiationEnd, RunsAllOpsOfACall) {
       std::vector<std::vector<float>> data(ops, std::vector<float>(4, 1.0f));
       CallContent content;
       content.kind = Collective::kBarrier;  // of no batch, with others
-      content.manner = std::to_string(ops);
+      content.variant = std::to_string(ops);
       const auto requests = [&data](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
         std::vector<OpRequest> out;
         for (auto& one : data)

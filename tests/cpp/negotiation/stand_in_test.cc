@@ -25,7 +25,7 @@ std::vector<std::byte> value_of(DType dtype, ReduceOp op) {
   CallContent ones;
   ones.tensors = {{dtype, {kCount}}};
   ones.reduce_op = ReduceOp::kProduct;
-  auto made = stand_in_for(ones.describe());
+  auto made = joined_contribution(ones.describe());
   const Bytes bytes = made.value()[0].output.contiguous(0, kCount);
   return {bytes.begin(), bytes.end()};
 }
@@ -39,7 +39,7 @@ TEST_P(JoinedContribution, LeavesTheOthersResult) {
   CallContent content;
   content.tensors = {{dtype, {kCount}}};
   content.reduce_op = op;
-  auto made = stand_in_for(content.describe());
+  auto made = joined_contribution(content.describe());
   ASSERT_TRUE(made.ok()) << made.error().what();
   const Bytes neutral = made.value()[0].output.contiguous(0, kCount);
   ASSERT_EQ(neutral.size(), kCount * dtype_size(dtype));
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(All, JoinedContribution,
 TEST(StandInFor, ABarrierIsNothing) {
   CallContent content;
   content.kind = Collective::kBarrier;
-  const auto made = stand_in_for(content.describe());
+  const auto made = joined_contribution(content.describe());
   ASSERT_TRUE(made.ok());
   EXPECT_TRUE(made.value().empty());
 }
@@ -72,7 +72,7 @@ TEST(StandInFor, SeveralTensorsIsOneOpForEachDtype) {
   CallContent content;
   content.reduce_op = ReduceOp::kSum;
   content.tensors = {{DType::kInt8, {2}}, {DType::kFloat32, {3, 2}}, {DType::kInt8, {}}};
-  const auto made = stand_in_for(content.describe());
+  const auto made = joined_contribution(content.describe());
   ASSERT_TRUE(made.ok());
   ASSERT_EQ(made.value().size(), 2u);
   EXPECT_EQ(made.value()[0].count, 3);
@@ -92,7 +92,7 @@ TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
     memory.assign(static_cast<size_t>(count), value[0]);
     return FilledMemory{memory.data(), nullptr, DeviceStream{3, &memory}};
   };
-  const auto made = stand_in_for(content.describe(), fill);
+  const auto made = joined_contribution(content.describe(), fill);
   ASSERT_TRUE(made.ok()) << made.error().what();
   ASSERT_EQ(made.value().size(), 1u);
   const OpRequest& request = made.value()[0];
@@ -103,7 +103,7 @@ TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
   EXPECT_EQ(pieces, (std::vector<size_t>{2, 6}));
   EXPECT_EQ(memory[7], std::byte{0x80});
 
-  const Error error = stand_in_for(content.describe()).error();
+  const Error error = joined_contribution(content.describe()).error();
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported) << "without a device";
   EXPECT_NE(error.message().find("join() takes one"), std::string::npos) << error.message();
 }
@@ -111,9 +111,9 @@ TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
 TEST(StandInFor, WhatNeedsAllRanksThereIsNone) {
   CallContent content;
   content.kind = Collective::kBroadcast;
-  EXPECT_EQ(stand_in_for(content.describe()).error().kind(), ErrorKind::kNotSupported);
+  EXPECT_EQ(joined_contribution(content.describe()).error().kind(), ErrorKind::kNotSupported);
   CallDescription nonsense;
-  EXPECT_EQ(stand_in_for(nonsense).error().kind(), ErrorKind::kProtocol);
+  EXPECT_EQ(joined_contribution(nonsense).error().kind(), ErrorKind::kProtocol);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(LinkConstants, AreAllOfALink) {
 }
 
 TEST(GroupCosts, TellApart) {
-  const NetworkCosts ours = usual_costs(1e9, microseconds(50));
+  const NetworkCosts ours = default_costs(1e9, microseconds(50));
   EXPECT_EQ(describe_difference(ours, ours), "");
   NetworkCosts theirs = ours;
   theirs.between.per_message = microseconds(9);
@@ -41,7 +41,7 @@ TEST(GroupCosts, TellApart) {
 
 TEST(GroupCosts, AreBuiltInWhereNoFileIsNamed) {
   EXPECT_EQ(GroupCosts().describe(), "the built-in costs");
-  EXPECT_EQ(GroupCosts().constants, usual_costs(1e10, microseconds(30)));
+  EXPECT_EQ(GroupCosts().constants, default_costs(1e10, microseconds(30)));
   EXPECT_EQ((GroupCosts{.constants = {}, .file = "/a b"}.describe()), "the costs of '/a b'");
 }
 

@@ -17,7 +17,7 @@ bool readable(const Doorbell& bell, int milliseconds) {
 }
 
 RemoteDoorbell ringer_of(const Doorbell& bell) {
-  return RemoteDoorbell(Fd::open([&] { return dup(bell.button().get()); }));
+  return RemoteDoorbell(Fd::open([&] { return dup(bell.write_end().get()); }));
 }
 
 TEST(Doorbell, RingsUntilItIsHeard) {

@@ -28,7 +28,7 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   Pair pair = connected();
   auto bell = Doorbell::create();
   const std::array<std::byte, 3> note{std::byte{1}, std::byte{2}, std::byte{3}};
-  const std::array<int, 1> fds{bell.value().button().get()};
+  const std::array<int, 1> fds{bell.value().write_end().get()};
   ASSERT_FALSE(send_with_fds(pair.left, note, fds));
   std::array<std::byte, 16> room{};
   bool empty = true;
@@ -48,7 +48,7 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
 TEST(FdPassing, NotesArriveOneByOne) {
   Pair pair = connected();
   const auto bell = Doorbell::create();
-  const std::array<int, 1> fds{bell.value().button().get()};
+  const std::array<int, 1> fds{bell.value().write_end().get()};
   for (int i = 0; i < 4; ++i) {
     const std::array<std::byte, 3> note{static_cast<std::byte>(i)};
     ASSERT_FALSE(send_with_fds(pair.left, note, std::span(fds).first(i % 2)));
@@ -81,7 +81,7 @@ TEST(FdPassing, AClosedPeerIsAnError) {
   Pair pair = connected();
   auto bell = Doorbell::create();
   pair.right.reset();
-  const std::array<int, 1> fds{bell.value().button().get()};
+  const std::array<int, 1> fds{bell.value().write_end().get()};
   EXPECT_TRUE(send_with_fds(pair.left, std::array{std::byte{1}}, fds));
 }
 

@@ -170,14 +170,14 @@ TEST(SharedBlockRegistry, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
   release(made_block());
   EXPECT_FALSE(rung());
   std::byte* const data = made_block();
-  find(data, 1)->lend();
+  find(data, 1)->mark_exported();
   release(data);
   EXPECT_TRUE(rung());
   doorbell.drain();
   EXPECT_EQ(blocks.frees(), before + 1);
   blocks.unwatch(doorbell);
   std::byte* const other = made_block();
-  find(other, 1)->lend();
+  find(other, 1)->mark_exported();
   release(other);
   EXPECT_FALSE(rung());
 }

@@ -24,10 +24,10 @@ Topology layout(int size, int hosts) {
 }
 
 struct Compared {
-  double walked;
+  double simulated;
   double said;  // without additions, of which a walk knows nothing
 
-  double ratio() const { return std::max(said / walked, walked / said); }
+  double ratio() const { return std::max(said / simulated, simulated / said); }
 };
 
 Compared compare(const Algorithm& algorithm, Collective kind, const Topology& topology, int root,
@@ -50,11 +50,11 @@ Compared compare(const Algorithm& algorithm, Collective kind, const Topology& to
   request.shape.count = wanted.count;
   request.segment_count = make_plan(wanted).value().segment_count;
   request.topology = topology;
-  request.costs = usual_costs(rate, std::chrono::microseconds(30));
+  request.costs = default_costs(rate, std::chrono::microseconds(30));
   request.most_messages = 20000;
   const CostQuery question{kind, static_cast<double>(4 * wanted.count),
                            CostLayout(size, wanted.topology, root), request.costs, kSegmentBytes};
-  return {seconds(walk(request).value().time), seconds(algorithm.cost(question))};
+  return {seconds(simulate(request).value().time), seconds(algorithm.cost(question))};
 }
 
 // Layouts whose hosts have other numbers of ranks than a power of two are guesses where an
@@ -84,7 +84,7 @@ TEST(Cost, IsNearWhatAWalkTakes) {
           for (const int64_t bytes : kSpans)
             for (const double rate : {1e9, 10e9}) {
               // Ranges without elements wait for nothing.
-              if (hosts == 1 && algorithm.by_hosts) continue;
+              if (hosts == 1 && algorithm.hierarchical) continue;
               if (hosts > size || (hosts == 1 && rate < 2e9) || bytes / 4 < 2 * size) continue;
               const Compared one = compare(algorithm, kind, layout(size, hosts), 0, bytes, rate);
               const double ratio = one.ratio();
@@ -93,7 +93,7 @@ TEST(Cost, IsNearWhatAWalkTakes) {
               EXPECT_LT(ratio, guessed ? 3.0 : 1.6)
                   << algorithm.name << " " << collective_name(kind) << ": " << size << " ranks, "
                   << hosts << " hosts, " << bytes << " bytes, " << rate / 1e9 << " Gb/s: walked "
-                  << one.walked * 1e6 << " us, said " << one.said * 1e6;
+                  << one.simulated * 1e6 << " us, said " << one.said * 1e6;
             }
       std::ranges::sort(away);
 #ifndef RINGDIST_SANITIZED  // of few cases that says nothing
@@ -118,7 +118,7 @@ void expect_near(const Topology& topology, int root, double most, double guessed
           EXPECT_LT(one.ratio(), by_powers ? guessed : most)
               << algorithm.name << " " << collective_name(kind) << ": hosts of " << hosts
               << "ranks, root " << root << ", " << bytes << " bytes, " << rate / 1e9
-              << " Gb/s: walked " << one.walked * 1e6 << " us, said " << one.said * 1e6;
+              << " Gb/s: walked " << one.simulated * 1e6 << " us, said " << one.said * 1e6;
         }
 }
 
@@ -143,7 +143,7 @@ TEST(Cost, IsNearForAnyRoot) {
 // Some arguments that `plan` accepts would take longer than a time can say.
 TEST(Cost, OfCenturiesIsStillMore) {
   const Topology topology = layout(64, 8);
-  const NetworkCosts slow = usual_costs(1e4, std::chrono::microseconds(30));
+  const NetworkCosts slow = default_costs(1e4, std::chrono::microseconds(30));
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives()) {
       const auto cost = [&](double bytes) {
@@ -168,7 +168,7 @@ TEST(Cost, GrowsWithBytesAndWithSlowerLines) {
       for (double bytes = 64; bytes < 1e8; bytes *= 3) {
         const auto cost = [&](double of, double rate) {
           return algorithm.cost({kind, of, CostLayout(8, topology),
-                                 usual_costs(rate, std::chrono::microseconds(30)), 258048});
+                                 default_costs(rate, std::chrono::microseconds(30)), 258048});
         };
         EXPECT_LE(cost(bytes, 10e9), cost(3 * bytes, 10e9)) << algorithm.name;
         EXPECT_LE(cost(bytes, 10e9), cost(bytes, 1e9)) << algorithm.name;

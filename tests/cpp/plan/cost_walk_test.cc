@@ -34,37 +34,38 @@ SimulationRequest walk_of(const std::string& algorithm, Collective kind, int siz
   out.shape.count = count;
   out.segment_count = plan.segment_count;
   out.topology = test::runs_of_ranks(size, per_host);
-  out.costs = usual_costs(1e9, microseconds(50));
+  out.costs = default_costs(1e9, microseconds(50));
   return out;
 }
 
 TEST(CostWalk, ABroadcastToOneTakesAMessage) {
   SimulationRequest request = walk_of("tree", Collective::kBroadcast, 2, 1, 1000);
   const LinkCosts& link = request.costs.between;
-  const SimulationResult walked = walk(request).value();
-  EXPECT_EQ(walked.time, 2 * end_time(link, 4000) + link.latency + line_time(link, 4000));
-  EXPECT_EQ(walked.messages, 1);
-  EXPECT_EQ(walked.bytes_between, 4000);
-  EXPECT_EQ(walked.busiest_line, 4000);
+  const SimulationResult simulated = simulate(request).value();
+  EXPECT_EQ(simulated.time, 2 * end_time(link, 4000) + link.latency + line_time(link, 4000));
+  EXPECT_EQ(simulated.messages, 1);
+  EXPECT_EQ(simulated.bytes_between, 4000);
+  EXPECT_EQ(simulated.busiest_line, 4000);
 }
 
 TEST(CostWalk, ARingIsBoundByItsLines) {
   constexpr int64_t kCount = int64_t{1} << 24;
   SimulationRequest request = walk_of("ring", Collective::kAllreduce, 16, 4, kCount);
-  const SimulationResult walked = walk(request).value();
+  const SimulationResult simulated = simulate(request).value();
   const double line = 2.0 * 15 / 16 * kCount * 4 / request.costs.between.bytes_per_second;
-  EXPECT_GT(seconds(walked.time), line);
-  EXPECT_LT(seconds(walked.time), 1.03 * line);
-  EXPECT_EQ(walked.ranks, 4);
-  EXPECT_EQ(walked.busiest_line, kCount * 4 * 2 / 16 * 15);
-  EXPECT_EQ(walked.bytes_between, 4 * walked.busiest_line);
-  EXPECT_EQ(walked.bytes_inside, 3 * walked.bytes_between);
+  EXPECT_GT(seconds(simulated.time), line);
+  EXPECT_LT(seconds(simulated.time), 1.03 * line);
+  EXPECT_EQ(simulated.ranks, 4);
+  EXPECT_EQ(simulated.busiest_line, kCount * 4 * 2 / 16 * 15);
+  EXPECT_EQ(simulated.bytes_between, 4 * simulated.busiest_line);
+  EXPECT_EQ(simulated.bytes_inside, 3 * simulated.bytes_between);
 }
 
 TEST(CostWalk, OneRankNeedsNothing) {
-  const SimulationResult walked = walk(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
-  EXPECT_EQ(walked.time, Duration(0));
-  EXPECT_EQ(walked.messages, 0);
+  const SimulationResult simulated =
+      simulate(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
+  EXPECT_EQ(simulated.time, Duration(0));
+  EXPECT_EQ(simulated.messages, 0);
 }
 
 TEST(CostWalk, EverySchedulesEnds) {
@@ -73,8 +74,8 @@ TEST(CostWalk, EverySchedulesEnds) {
       for (const int size : {1, 2, 3, 5, 8, 13})
         for (const int64_t count : {0, 7, 400000}) {
           SimulationRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
-          const SimulationResult walked = walk(request).value();
-          EXPECT_EQ(walked.time > Duration(0), size > 1)
+          const SimulationResult simulated = simulate(request).value();
+          EXPECT_EQ(simulated.time > Duration(0), size > 1)
               << algorithm.name << " " << collective_name(kind) << " of " << size;
         }
 }
@@ -87,9 +88,9 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
         for (const int64_t count : {48, 48000, 480003}) {
           SimulationRequest request =
               walk_of(std::string(algorithm.name), kind, size, per_host, count);
-          const SimulationResult few = walk(request).value();
+          const SimulationResult few = simulate(request).value();
           request.every_rank = true;
-          const SimulationResult all = walk(request).value();
+          const SimulationResult all = simulate(request).value();
           const std::string what =
               std::string(algorithm.name) + " " + std::string(collective_name(kind)) + " of " +
               std::to_string(size) + " by " + std::to_string(per_host) + " x " +
@@ -105,12 +106,12 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
 TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
   constexpr int kSize = 4096;
   SimulationRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
-  const SimulationResult together = walk(request).value();
+  const SimulationResult together = simulate(request).value();
   std::vector<std::vector<int>> dealt(kSize / 8);
   for (int rank = 0; rank < kSize; ++rank)
     dealt[static_cast<size_t>(rank) % dealt.size()].push_back(rank);
   request.topology = Topology::from_hosts(dealt, kSize);
-  const SimulationResult apart = walk(request).value();
+  const SimulationResult apart = simulate(request).value();
   EXPECT_EQ(apart.ranks, 1);
   EXPECT_EQ(apart.messages, together.messages);
   EXPECT_EQ(apart.bytes_between, 8 * together.bytes_between);
@@ -122,7 +123,7 @@ TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
 
 TEST(CostWalk, ManyThousandSteps) {
   const SimulationResult ring =
-      walk(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
+      simulate(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
   EXPECT_EQ(ring.ranks, 8);
   EXPECT_EQ(ring.messages, int64_t{4096} * 8190);
 #ifndef RINGDIST_SANITIZED
@@ -135,8 +136,8 @@ TEST(CostWalk, ManyThousandSteps) {
         std::tuple("recursive_doubling", Collective::kAllreduce, 1000),
         std::tuple("dissemination", Collective::kBarrier, 0)}) {
     const auto one = Clock::now();
-    const SimulationResult walked = walk(walk_of(algorithm, kind, 4096, 8, count)).value();
-    EXPECT_GT(walked.time, Duration(0));
+    const SimulationResult simulated = simulate(walk_of(algorithm, kind, 4096, 8, count)).value();
+    EXPECT_GT(simulated.time, Duration(0));
     RecordProperty(std::string(algorithm) + "_" + std::string(collective_name(kind)) + "_ms",
                    static_cast<int>(seconds(Clock::now() - one) * 1000));
   }
@@ -151,25 +152,25 @@ TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
                                         {"hierarchical", Collective::kAllreduce},
                                         {"tree", Collective::kBroadcast}}) {
     SimulationRequest request = walk_of(algorithm, kind, 8, 4, int64_t{1} << 24);
-    const SimulationResult all = walk(request).value();
+    const SimulationResult all = simulate(request).value();
     EXPECT_EQ(all.joined, 1);
     request.most_messages = all.messages / 4;
-    const SimulationResult few = walk(request).value();
+    const SimulationResult few = simulate(request).value();
     EXPECT_GT(few.joined, 1) << algorithm;
     EXPECT_EQ(few.messages, all.messages) << algorithm;
     EXPECT_EQ(few.bytes_between, all.bytes_between) << algorithm;
     EXPECT_NEAR(seconds(few.time) / seconds(all.time), 1, 0.1) << algorithm;
     request.most_messages = 1;  // no range is longer than all of it
-    EXPECT_GT(walk(request).value().time, Duration(0)) << algorithm;
+    EXPECT_GT(simulate(request).value().time, Duration(0)) << algorithm;
   }
 }
 
 TEST(CostWalk, WhatIsTooMuchIsRefused) {
   SimulationRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
   request.every_rank = true;
-  const auto walked = walk(request);
-  ASSERT_FALSE(walked.ok());
-  EXPECT_EQ(walked.error().kind(), ErrorKind::kNotSupported);
+  const auto simulated = simulate(request);
+  ASSERT_FALSE(simulated.ok());
+  EXPECT_EQ(simulated.error().kind(), ErrorKind::kNotSupported);
 }
 
 }  // namespace

@@ -19,15 +19,15 @@ ExplainRequest request(Collective kind, int64_t count, std::vector<std::vector<i
   out.request.reduce_op = ReduceOp::kSum;
   out.request.count = count;
   out.topology = Topology::from_hosts(std::move(hosts), size);
-  out.costs = usual_costs(1e9, std::chrono::microseconds(50));
+  out.costs = default_costs(1e9, std::chrono::microseconds(50));
   return out;
 }
 
-const PlanAlternative& find(const PlanExplanation& forecast, std::string_view name) {
-  const auto found = std::ranges::find_if(forecast.alternatives, [&](const PlanAlternative& one) {
-    return one.algorithm->name == name;
-  });
-  EXPECT_NE(found, forecast.alternatives.end()) << name;
+const PlanAlternative& find(const PlanExplanation& explain_plan, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(explain_plan.alternatives,
+                           [&](const PlanAlternative& one) { return one.algorithm->name == name; });
+  EXPECT_NE(found, explain_plan.alternatives.end()) << name;
   return *found;
 }
 
@@ -36,7 +36,7 @@ TEST(PlanExplanation, NamesThePlannersChoiceAndAllThatHaveTheCollective) {
                                 Collective::kAllgather, Collective::kAlltoall}) {
     for (const int64_t count : {1, 100'000}) {
       const auto wanted = request(kind, count, {{0, 1}, {2}});
-      const PlanExplanation found = forecast(wanted).value();
+      const PlanExplanation found = explain_plan(wanted).value();
       Planner planner(wanted.options);
       planner.set_network(wanted.topology, wanted.costs);
       const Plan plan = planner.plan(wanted.request).value();
@@ -48,9 +48,9 @@ TEST(PlanExplanation, NamesThePlannersChoiceAndAllThatHaveTheCollective) {
       for (const PlanAlternative& one : found.alternatives) {
         EXPECT_EQ(one.refusal, "");
         EXPECT_EQ(one.plan.algorithm, one.algorithm);
-        ASSERT_TRUE(one.walked);
+        ASSERT_TRUE(one.simulated);
         EXPECT_GT(one.cost, Duration(0));
-        EXPECT_GT(one.walked->time, Duration(0));
+        EXPECT_GT(one.simulated->time, Duration(0));
       }
     }
   }
@@ -59,39 +59,39 @@ TEST(PlanExplanation, NamesThePlannersChoiceAndAllThatHaveTheCollective) {
 TEST(PlanExplanation, SaysWhatMayNotBeTaken) {
   auto wanted = request(Collective::kAllreduce, 1000, {{0, 1}});
   wanted.options.layout_deterministic = true;
-  EXPECT_NE(find(forecast(wanted).value(), "ring").refusal.find("layout"), std::string::npos);
-  EXPECT_EQ(find(forecast(wanted).value(), "direct").refusal, "");
+  EXPECT_NE(find(explain_plan(wanted).value(), "ring").refusal.find("layout"), std::string::npos);
+  EXPECT_EQ(find(explain_plan(wanted).value(), "direct").refusal, "");
   wanted.options.layout_deterministic = false;
   wanted.request.dtype = DType::kInt32;
   wanted.request.reduce_op = ReduceOp::kAvg;
-  const PlanExplanation average = forecast(wanted).value();
+  const PlanExplanation average = explain_plan(wanted).value();
   EXPECT_NE(find(average, "ring").refusal.find("integers"), std::string::npos);
-  EXPECT_FALSE(find(average, "ring").walked);
+  EXPECT_FALSE(find(average, "ring").simulated);
 }
 
 TEST(PlanExplanation, CodecsCountTheirBytes) {
   auto wanted = request(Collective::kAllreduce, 1 << 20, {{0}, {1}});
   wanted.options.algorithm = "direct";
-  const SimulationResult plain = *find(forecast(wanted).value(), "direct").walked;
+  const SimulationResult plain = *find(explain_plan(wanted).value(), "direct").simulated;
   CodecMap map;
   map.parts.push_back({0, 1 << 20, parse_codec_pair("int4", 2).value()});
   wanted.request.blocks = std::make_shared<const CodecMap>(map);
-  const PlanExplanation coded = forecast(wanted).value();
+  const PlanExplanation coded = explain_plan(wanted).value();
   EXPECT_EQ(find(coded, "one_shot").refusal, "serves no codecs");
-  const SimulationResult walked = *find(coded, "direct").walked;
-  const double ratio = static_cast<double>(plain.bytes_between) / walked.bytes_between;
+  const SimulationResult simulated = *find(coded, "direct").simulated;
+  const double ratio = static_cast<double>(plain.bytes_between) / simulated.bytes_between;
   EXPECT_GT(ratio, 7);
   EXPECT_LT(ratio, 8);
-  EXPECT_LT(walked.time, plain.time);
+  EXPECT_LT(simulated.time, plain.time);
 }
 
 TEST(PlanExplanation, ForcedAndRefused) {
   auto wanted = request(Collective::kAllreduce, 1000, {{0, 1}});
   wanted.options.algorithm = "ring";
-  EXPECT_EQ(forecast(wanted).value().plan.algorithm->name, "ring");
-  EXPECT_EQ(forecast(wanted).value().plan.why, "it is forced");
+  EXPECT_EQ(explain_plan(wanted).value().plan.algorithm->name, "ring");
+  EXPECT_EQ(explain_plan(wanted).value().plan.why, "it is forced");
   wanted.options.algorithm = "star";
-  EXPECT_EQ(forecast(wanted).error().kind(), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(explain_plan(wanted).error().kind(), ErrorKind::kInvalidArgument);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ int alike_ranks(std::string_view algorithm, Collective kind, int size, int per_h
   shape.size = size;
   shape.root = root;
   shape.count = 1000;  // shards of two lengths
-  return likeness(*find_algorithm(algorithm), kind, shape, test::runs_of_ranks(size, per_host),
-                  whole_hosts);
+  return symmetry_period(*find_algorithm(algorithm), kind, shape,
+                         test::runs_of_ranks(size, per_host), whole_hosts);
 }
 
 TEST(Likeness, IsOfWholeHosts) {
@@ -61,11 +61,11 @@ TEST(Likeness, LooksAtPeersCountsAndKinds) {
   const auto send = [&](int64_t offset, int64_t count, int to) {
     return with(Step::send({BufferId::kOutput, offset, count}, {to}, EdgeKind::kResult));
   };
-  EXPECT_TRUE(are_alike(one, send(70, 11, 1), 2, 4));
-  EXPECT_FALSE(are_alike(one, send(0, 12, 1), 2, 4));
-  EXPECT_FALSE(are_alike(one, send(0, 10, 2), 2, 4));
-  EXPECT_FALSE(are_alike(one, with(Step::recv(ten, 1, EdgeKind::kResult)), 2, 4));
-  EXPECT_FALSE(are_alike(one, Schedule(), 2, 4));
+  EXPECT_TRUE(are_symmetric(one, send(70, 11, 1), 2, 4));
+  EXPECT_FALSE(are_symmetric(one, send(0, 12, 1), 2, 4));
+  EXPECT_FALSE(are_symmetric(one, send(0, 10, 2), 2, 4));
+  EXPECT_FALSE(are_symmetric(one, with(Step::recv(ten, 1, EdgeKind::kResult)), 2, 4));
+  EXPECT_FALSE(are_symmetric(one, Schedule(), 2, 4));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(Plan, HierarchicalBetweenHosts) {
   wanted.layout_deterministic = true;
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.layout_deterministic = false;
-  wanted.coding_loss = CompressionLoss::kElements;
+  wanted.compression_loss = CompressionLoss::kElements;
   EXPECT_EQ(chosen(wanted), "hierarchical_direct");
 }
 
@@ -152,7 +152,7 @@ TEST(Plan, ManyRanksOnFewHosts) {
 TEST(Plan, ForMoreThanATimeCanSay) {
   for (const Collective kind : {Collective::kAllgather, Collective::kAllreduce}) {
     PlanRequest wanted = request(kind, DType::kFloat32, int64_t{1} << 38);
-    wanted.costs = usual_costs(1e4, std::chrono::microseconds(30));
+    wanted.costs = default_costs(1e4, std::chrono::microseconds(30));
     EXPECT_NE(chosen(apart(wanted)), "error");
   }
 }
@@ -179,7 +179,7 @@ TEST(Plan, FewStepsForSmallAllreduces) {
         {CompressionLoss::kBlocks, "", "direct"},
         {CompressionLoss::kNothing, "one_shot", "direct"},
         {CompressionLoss::kNothing, "ring", "ring"}}) {
-    wanted.coding_loss = coding;
+    wanted.compression_loss = coding;
     wanted.forced_algorithm = forced;
     EXPECT_EQ(chosen(wanted), algorithm);
   }
@@ -271,11 +271,11 @@ TEST(Plan, CodecsThatRoundElementsGoRound) {
   for (const auto& [coding, algorithm] : {std::pair{CompressionLoss::kNothing, "ring"},
                                           {CompressionLoss::kElements, "ring"},
                                           {CompressionLoss::kBlocks, "direct"}}) {
-    wanted.coding_loss = coding;
+    wanted.compression_loss = coding;
     EXPECT_EQ(chosen(wanted), algorithm);
   }
   wanted.count = 1000;
-  wanted.coding_loss = CompressionLoss::kElements;
+  wanted.compression_loss = CompressionLoss::kElements;
   EXPECT_EQ(chosen(wanted), "direct");
 }
 

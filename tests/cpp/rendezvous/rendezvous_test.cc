@@ -136,7 +136,7 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   auto ranks = three(std::make_shared<MapStore>());
   ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
   ASSERT_FALSE(ranks[1]->publish(entry_of(1)));
-  ASSERT_FALSE(ranks[1]->withdraw(ErrorKind::kMismatch, "it was told to"));
+  ASSERT_FALSE(ranks[1]->publish_withdrawal(ErrorKind::kMismatch, "it was told to"));
   const Error error = ranks[0]->collect(soon()).error();
   ASSERT_TRUE(error);
   EXPECT_EQ(error.ranks(), std::vector<int>{1});
@@ -149,7 +149,7 @@ TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
   auto store = std::make_shared<MapStore>();
   auto ranks = three(store);
   ASSERT_FALSE(ranks[0]->publish(entry_of(0)));
-  ASSERT_FALSE(decline(*store, 1, {0, 1, 2}, Error(ErrorKind::kSystem, "no descriptors")));
+  ASSERT_FALSE(publish_failure(*store, 1, {0, 1, 2}, Error(ErrorKind::kSystem, "no descriptors")));
   ASSERT_FALSE(ranks[2]->publish(entry_of(2)));
   const Error error = ranks[2]->collect(soon()).error();
   ASSERT_TRUE(error);
@@ -247,7 +247,7 @@ TEST(Rendezvous, WhoWaitsForAddressesHearsThatTheyDoNotCome) {
     return entry.context_id == 102 ? Error(ErrorKind::kPeerLost, "it died") : Error();
   };
   EXPECT_EQ(error_of(second_died, 5000).ranks(), std::vector<int>{2});
-  EXPECT_FALSE(ranks[1]->withdraw(ErrorKind::kSystem, "no UCX here"));
+  EXPECT_FALSE(ranks[1]->publish_withdrawal(ErrorKind::kSystem, "no UCX here"));
   const Error withdrawn = error_of(nobody_is_lost, 5000);
   EXPECT_EQ(withdrawn.ranks(), std::vector<int>{1});
   EXPECT_NE(withdrawn.message().find("no UCX here"), std::string::npos) << withdrawn.message();

@@ -63,13 +63,13 @@ struct FakeNccl::Ring {
   std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
 
   // What a rank that aborts has there meets nobody any more: its memory may go.
-  void drop(const std::shared_ptr<Comm>& gone) {
-    const auto is_of = [&](const PartPtr& part) { return part && part->comm == gone; };
+  void drop(const std::shared_ptr<Comm>& departed) {
+    const auto is_of = [&](const PartPtr& part) { return part && part->comm == departed; };
     for (auto& [number, parts] : collectives) std::ranges::replace_if(parts, is_of, PartPtr());
     for (auto* waiting : {&sends, &receives})
       for (auto& [pair, parts] : *waiting) std::erase_if(parts, is_of);
     for (auto& [number, parts] : splits)
-      std::erase_if(parts, [&](const Split& part) { return part.comm.lock() == gone; });
+      std::erase_if(parts, [&](const Split& part) { return part.comm.lock() == departed; });
   }
 };
 

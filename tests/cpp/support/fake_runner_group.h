@@ -31,7 +31,7 @@ class FakeRunnerDelegate final : public RunnerDelegate {
     return out;
   }
   Result<std::shared_ptr<GroupSharedMemory>> share(size_t, TimePoint) override { return memory; }
-  void stay_near(const std::string& address) override { near.push_back(address); }
+  void set_affinity_near(const std::string& address) override { near.push_back(address); }
   Error run_on_host(HostOp op, std::function<void(Error)> ended) override {
     if (fails) return fails;
     started.push_back({std::move(op), std::move(ended)});
@@ -43,7 +43,7 @@ class FakeRunnerDelegate final : public RunnerDelegate {
   std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
   std::vector<Started> started;
   std::shared_ptr<GroupSharedMemory> memory;
-  std::vector<std::string> near;  // what stay_near() was called with
+  std::vector<std::string> near;  // what set_affinity_near() was called with
 
  private:
   const int rank_;

@@ -29,7 +29,7 @@ class FakeTransport final : public Transport {
 
   // Of all sends so far, as a transport does whose receiver has got them.
   void end_sends() {
-    for (const SendId ticket : std::exchange(held_, {})) on_sent_(ticket);
+    for (const SendId send_id : std::exchange(held_, {})) on_sent_(send_id);
   }
   size_t held() const { return held_.size(); }
   int reserved() const { return reserved_; }  // and not committed
@@ -39,11 +39,11 @@ class FakeTransport final : public Transport {
   std::vector<std::byte> address() const override { return {}; }
   Error add_peer(ContextId, ConstBytes) override { return {}; }
   bool reaches(ContextId) const override { return reaches_all; }
-  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId ticket) override {
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override {
     if (takes_no_memory) return;
     sent[peer].push_back({{header.begin(), header.end()}, {payload.begin(), payload.end()}});
-    if (ticket == kNoTicket) return;
-    held_.push_back(ticket);
+    if (send_id == kNoSendId) return;
+    held_.push_back(send_id);
     if (ends_sends) end_sends();
   }
   std::optional<Bytes> reserve(size_t bytes) override {
@@ -53,14 +53,14 @@ class FakeTransport final : public Transport {
   void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override {
     --reserved_;
     for (const OutgoingMessage& out : to)
-      send(out.peer, out.header, reserved.first(used), out.ticket);
+      send(out.peer, out.header, reserved.first(used), out.send_id);
   }
   bool progress() override { return false; }
   int event_fd() const override { return -1; }
   bool arm() override { return true; }
   void drop_peer(ContextId) override {}
-  void ask_delivery() override {}
-  bool delivered() const override { return true; }
+  void begin_flush() override {}
+  bool flushed() const override { return true; }
   void close() override { end_sends(); }
 
  private:

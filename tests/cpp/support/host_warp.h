@@ -23,7 +23,8 @@ class HostWarp {
   template <typename Body>
   void each(Body body) {
     backwards_ = !backwards_;
-    for (int lane = 0; lane < kWarp; ++lane) body(backwards_ ? kWarp - 1 - lane : lane);
+    for (int progress = 0; progress < kWarp; ++progress)
+      body(backwards_ ? kWarp - 1 - progress : progress);
   }
   uint32_t maximum(const Lanes<uint32_t>& x) const { return *std::ranges::max_element(x); }
   uint32_t sum(const Lanes<uint32_t>& x) const {
@@ -31,31 +32,32 @@ class HostWarp {
   }
   uint32_t ballot(const Lanes<uint32_t>& x) const {
     uint32_t out = 0;
-    for (int lane = 0; lane < kWarp; ++lane) out |= static_cast<uint32_t>(x[at(lane)] != 0) << lane;
+    for (int progress = 0; progress < kWarp; ++progress)
+      out |= static_cast<uint32_t>(x[at(progress)] != 0) << progress;
     return out;
   }
   template <typename T>
   Lanes<T> shuffled(const Lanes<T>& x, int flip) const {
     Lanes<T> out;
-    for (int lane = 0; lane < kWarp; ++lane) out[at(lane)] = x[at(lane ^ flip)];
+    for (int progress = 0; progress < kWarp; ++progress) out[at(progress)] = x[at(progress ^ flip)];
     return out;
   }
   template <typename T, typename From>
   Lanes<T> gathered(const Lanes<T>& x, From from) const {
     Lanes<T> out;
-    for (int lane = 0; lane < kWarp; ++lane) out[at(lane)] = x[at(from(lane))];
+    for (int progress = 0; progress < kWarp; ++progress) out[at(progress)] = x[at(from(progress))];
     return out;
   }
   template <typename T>
-  T of(const Lanes<T>& x, int lane) const {
-    return x[at(lane)];
+  T of(const Lanes<T>& x, int progress) const {
+    return x[at(progress)];
   }
   void* scratch() { return scratch_.data(); }
   void add(uint32_t* word, uint32_t value) const { *word += value; }
   void sync() const {}
 
  private:
-  static constexpr size_t at(int lane) { return static_cast<size_t>(lane); }
+  static constexpr size_t at(int progress) { return static_cast<size_t>(progress); }
 
   using Unit = uint64_t;  // aligned for whatever a body puts there
   bool backwards_ = false;

@@ -55,7 +55,7 @@ class NegotiatorRank final : public NegotiatorDelegate {
     open.erase(name);
     ++failures[name];
   }
-  std::string tell_apart(const CallDescription&, const CallDescription&) const override {
+  std::string describe_difference(const CallDescription&, const CallDescription&) const override {
     return "";
   }
   void all_joined(int last) override {

@@ -20,15 +20,15 @@ class SendEnds {
     open_.emplace(++last_, std::move(done));
     return last_;
   }
-  void end(SendId ticket, const Error& error) {
-    const auto entry = open_.extract(ticket);
+  void end(SendId send_id, const Error& error) {
+    const auto entry = open_.extract(send_id);
     ASSERT_FALSE(entry.empty()) << "a send that was not begun, or that had ended";
     entry.mapped()(error);
   }
 
  private:
   std::map<SendId, Done> open_;
-  SendId last_ = kNoTicket;
+  SendId last_ = kNoSendId;
 };
 
 }  // namespace ringdist

@@ -24,10 +24,10 @@ struct SimRanks::Rank final : DispatcherDelegate {
     config.context_id = context(rank);
     config.max_payload = static_cast<size_t>(options.segment_bytes);
     config.sim_network = of.network_;
-    auto made = SimTransport::create(config, executor, /*event_fd=*/false);
+    auto made = SimTransport::create(config, dispatcher, /*event_fd=*/false);
     EXPECT_TRUE(made.ok());
     transport = std::move(made.value());
-    executor.set_now(of.network_->now());
+    dispatcher.set_now(of.network_->now());
   }
 
   void form(const Topology& topology) {
@@ -40,13 +40,13 @@ struct SimRanks::Rank final : DispatcherDelegate {
       members.members.push_back({context(one), transport.get(), "rank " + std::to_string(one)});
     GroupConfig config;
     config.name = "simulated";
-    config.early_window = group.options_.early_segments * group.options_.segment_bytes;
-    seat = std::make_shared<GroupSlot>(executor, rank, members.size(), config);
-    executor.add(seat);
-    executor.form(seat, members);
+    config.eager_window = group.options_.early_segments * group.options_.segment_bytes;
+    slot = std::make_shared<GroupSlot>(dispatcher, rank, members.size(), config);
+    dispatcher.add(slot);
+    dispatcher.form(slot, members);
   }
 
-  bool run_elsewhere(std::function<void()> task) override {
+  bool run_on_pool(std::function<void()> task) override {
     task();
     return true;
   }
@@ -56,11 +56,11 @@ struct SimRanks::Rank final : DispatcherDelegate {
   const int rank;
   Statistics statistics;
   ProgressLock token;
-  Dispatcher executor{statistics, group.options_.memory, token, *this};
+  Dispatcher dispatcher{statistics, group.options_.memory, token, *this};
   std::unique_ptr<SimTransport> transport;
   Planner planner{{rank, static_cast<int>(group.options_.hosts.size()), group.options_.algorithm,
                    false, group.options_.segment_bytes}};
-  std::shared_ptr<GroupSlot> seat;
+  std::shared_ptr<GroupSlot> slot;
   std::shared_ptr<Op> op;
   Outcome outcome;
 };
@@ -90,7 +90,7 @@ SimRanks::SimRanks(SimRanksOptions options)
 
 SimRanks::~SimRanks() {
   for (auto& rank : ranks_) {
-    rank->executor.remove(rank->seat);
+    rank->dispatcher.remove(rank->slot);
     rank->transport->close();
   }
 }
@@ -104,7 +104,7 @@ const SimRanks::Outcome& SimRanks::outcome(int rank) const {
 }
 
 std::string SimRanks::dump(int rank) const {
-  return ranks_[static_cast<size_t>(rank)]->executor.dump();
+  return ranks_[static_cast<size_t>(rank)]->dispatcher.dump();
 }
 
 bool SimRanks::runs(const Rank& rank) const { return network_->runs(context(rank.rank)); }
@@ -112,10 +112,10 @@ bool SimRanks::runs(const Rank& rank) const { return network_->runs(context(rank
 // What has come, and what can run by that.
 void SimRanks::turn(Rank& rank) {
   if (!runs(rank)) return;
-  rank.executor.set_now(network_->now());
+  rank.dispatcher.set_now(network_->now());
   for (bool any = true; any;) {
     any = rank.transport->progress();
-    while (rank.executor.run_work()) any = true;
+    while (rank.dispatcher.run_work()) any = true;
   }
   if (!rank.op || rank.outcome.ended || !rank.op->finished()) return;
   rank.outcome = {true, rank.op->error(), network_->now() - called_};
@@ -125,8 +125,8 @@ void SimRanks::tick() {
   next_tick_ = network_->now() + kSimTick;
   for (auto& rank : ranks_) {
     if (!runs(*rank)) continue;
-    rank->executor.set_now(network_->now());
-    rank->executor.tick();
+    rank->dispatcher.set_now(network_->now());
+    rank->dispatcher.tick();
     turn(*rank);
   }
 }
@@ -137,8 +137,8 @@ void SimRanks::pass_notices() {
     notices_.pop_front();
     for (auto& rank : ranks_) {
       if (rank->rank == from || !runs(*rank)) continue;
-      rank->executor.set_now(network_->now());
-      rank->executor.on_notice(notice);
+      rank->dispatcher.set_now(network_->now());
+      rank->dispatcher.on_notice(notice);
       turn(*rank);
     }
   }
@@ -150,9 +150,9 @@ void SimRanks::tell_of_deaths() {
     if (death.told > now) continue;
     for (auto& rank : ranks_) {
       if (!runs(*rank)) continue;
-      rank->executor.set_now(now);
-      rank->executor.process_lost(context(death.rank),
-                                  Error(ErrorKind::kPeerLost, "its process ended"));
+      rank->dispatcher.set_now(now);
+      rank->dispatcher.process_lost(context(death.rank),
+                                    Error(ErrorKind::kPeerLost, "its process ended"));
       turn(*rank);
     }
   }
@@ -173,8 +173,8 @@ void SimRanks::call(const std::function<OpRequest(int rank)>& request) {
     rank->op = planned_op(rank->planner, request(rank->rank), calls_);
     rank->op->started = called_;
     rank->op->deadline = called_ + options_.timeout;
-    rank->executor.set_now(called_);
-    rank->executor.enqueue(rank->seat, rank->op);
+    rank->dispatcher.set_now(called_);
+    rank->dispatcher.enqueue(rank->slot, rank->op);
   }
   for (auto& rank : ranks_) turn(*rank);
 }

@@ -23,17 +23,17 @@ void Stepper::hang() {
 }
 
 void Stepper::on_lane(int rank, const std::function<void()>& task) {
-  if (!ranks_.context(rank).lane().call(task, Clock::now() + kHang)) hang();
+  if (!ranks_.context(rank).progress().call(task, Clock::now() + kHang)) hang();
 }
 
 bool Stepper::turn(int rank) {
   bool any = false;
   on_lane(rank, [&] {
-    ProgressEngine& lane = ranks_.context(rank).lane();
-    lane.executor().set_now(now_);
+    ProgressEngine& progress = ranks_.context(rank).progress();
+    progress.dispatcher().set_now(now_);
     any = let_through(ranks_.network(), ranks_.context(rank).id()) > 0;
-    lane.find_transport("local")->progress();
-    while (lane.executor().run_work()) continue;
+    progress.find_transport("local")->progress();
+    while (progress.dispatcher().run_work()) continue;
   });
   return any;
 }

@@ -44,7 +44,7 @@ struct End final : TransportDelegate {
     if (reading) reading(payload);
     got.emplace_back(payload.bytes().begin(), payload.bytes().end());
   }
-  void on_sent(SendId ticket, const Error& error) override { sends.end(ticket, error); }
+  void on_sent(SendId send_id, const Error& error) override { sends.end(send_id, error); }
   void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
     lost.emplace_back(peer, cause);
   }
@@ -54,9 +54,9 @@ struct End final : TransportDelegate {
   }
   SendId send(End& to, ConstBytes payload) {
     static const int kHeader = 7;
-    const SendId ticket = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
-    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload, ticket);
-    return ticket;
+    const SendId send_id = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
+    transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload, send_id);
+    return send_id;
   }
 };
 

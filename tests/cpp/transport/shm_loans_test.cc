@@ -34,7 +34,7 @@ TEST(ShmLoans, ShortPayloadsAndOtherMemoryAreCopied) {
   const auto usual = numbered(kPart, 5);
   a.send(b, usual);
   a.send(b, tensor.part().first(shm::kMostCopied));
-  a.transport->send(b.id, std::as_bytes(std::span("abc")), tensor.part(), kNoTicket);
+  a.transport->send(b.id, std::as_bytes(std::span("abc")), tensor.part(), kNoSendId);
   EXPECT_EQ(a.sent, 2);
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == 3; }));
   EXPECT_EQ(b.got[0], usual);
@@ -131,11 +131,11 @@ TEST(ShmLoans, WithdrawnBeforeTheyAreReadDoNotCount) {
   connect(a, b);
   Tensor tensor(1);
   lend(a, b, tensor);
-  const SendId ticket = a.send(b, tensor.part());
+  const SendId send_id = a.send(b, tensor.part());
   a.send(b, tensor.part());
   std::vector<bool> held;
   b.reading = [&](const Payload& payload) { held.push_back(payload.held()); };
-  a.transport->withdraw(b.id, ticket);
+  a.transport->revoke_payload(b.id, send_id);
   EXPECT_EQ(a.sent + a.failed, 0) << "its memory is held until it cannot be read any more";
   ASSERT_TRUE(together({&a, &b}, [&] { return a.sent == 2; }));
   EXPECT_EQ(held, (std::vector{false, true}));
@@ -147,12 +147,12 @@ TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
   connect(a, b);
   Tensor tensor(1);
   lend(a, b, tensor);
-  const SendId ticket = a.send(b, tensor.part());
+  const SendId send_id = a.send(b, tensor.part());
   bool held_before = false;
   bool held_after = true;
   b.reading = [&](const Payload& payload) {
     held_before = payload.held();
-    a.transport->withdraw(b.id, ticket);
+    a.transport->revoke_payload(b.id, send_id);
     held_after = payload.held();
   };
   ASSERT_TRUE(together({&a, &b}, [&] { return a.sent == 1; }));
@@ -171,11 +171,11 @@ TEST(ShmLoans, WithdrawnWhileTheyWaitAreNotSent) {
   for (size_t i = 0; i < shm::kSlots; ++i) a.send(b, fill);
   a.sent = 0;
   const auto usual = numbered(kPart, 2);
-  const SendId lent = a.send(b, tensor.part());
+  const SendId exported = a.send(b, tensor.part());
   const SendId copied = a.send(b, usual);
   a.send(b, fill);
-  a.transport->withdraw(b.id, lent);
-  a.transport->withdraw(b.id, copied);
+  a.transport->revoke_payload(b.id, exported);
+  a.transport->revoke_payload(b.id, copied);
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == shm::kSlots + 1; }));
   EXPECT_EQ(a.sent, 1);
   EXPECT_EQ(a.failed, 2);

@@ -26,7 +26,7 @@ class Stranger {
     mapping_ = std::move(map_memory(file_, shm::kSegmentBytes, /*writable=*/true).value());
   }
   Error greet(uint32_t index) {
-    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_.button());
+    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_.write_end());
   }
   Error greet_without_bell() { return shm::send_hello(socket_, id_, target_.id, 0, file_, file_); }
   void say(std::string_view bytes) {
@@ -34,11 +34,11 @@ class Stranger {
   }
   // Over the connection for loans of a link that was greeted.
   bool lend(const shm::ExportMessage& note, const Fd* file) {
-    return shm::send_note(loans_, note, file);
+    return shm::send_export_message(exports_, note, file);
   }
   Error open_loans(ContextId from, uint32_t index) {
-    loans_ = dial();
-    return shm::send_loans_hello(loans_, from, target_.id, index);
+    exports_ = dial();
+    return shm::send_export_hello(exports_, from, target_.id, index);
   }
   // Greeted, answered, and ready to lend.
   void become_lender() {
@@ -46,15 +46,15 @@ class Stranger {
     ASSERT_TRUE(is_read());
     ASSERT_FALSE(open_loans(id_, 0));
   }
-  void hang_up_loans() { loans_.reset(); }
-  bool loans_are_refused() { return is_closed(loans_); }
+  void hang_up_loans() { exports_.reset(); }
+  bool loans_are_refused() { return is_closed(exports_); }
   const Fd& file() const { return file_; }
   shm::Ring& ring() { return reinterpret_cast<shm::ShmSegment*>(mapping_.data())->rings[0]; }
   // What is answered to a loan.
   std::optional<shm::ExportMessageType> answer() {
     std::optional<shm::ExportMessageType> word;
     EXPECT_TRUE(together({&target_}, [&] {
-      auto heard = shm::receive_note(loans_);
+      auto heard = shm::receive_export_message(exports_);
       if (heard.ok() && heard.value()) word = heard.value()->note.word;
       return word || !heard.ok();
     }));
@@ -71,7 +71,7 @@ class Stranger {
     }));
     if (!answer) return false;
     const auto* front = reinterpret_cast<const shm::ControlBlock*>(answer->segment.data());
-    return (front->consumed[answer->hello.index].value.look() & shm::kLast) == 0;
+    return (front->consumed[answer->hello.index].value.load() & shm::kLast) == 0;
   }
   ContextId id() const { return id_; }
 
@@ -90,7 +90,7 @@ class Stranger {
   End& target_;
   const ContextId id_ = random_id();
   Fd socket_;
-  Fd loans_;
+  Fd exports_;
   Fd file_;
   Mapping mapping_;
   Doorbell bell_ = std::move(Doorbell::create().value());
@@ -154,14 +154,14 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
   for (const Wrong& wrong :
        {Wrong{4, 100, shm::kSegmentBytes - 99}, Wrong{4, 1, UINT64_MAX}, Wrong{4, 1000, 0},
         Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt},
-        Wrong{shm::kLent | 4, 8, shm::place_in_loan(1, 0)}, Wrong{4, 0, 0, shm::kSlots + 1}}) {
+        Wrong{shm::kExported | 4, 8, shm::export_address(1, 0)}, Wrong{4, 0, 0, shm::kSlots + 1}}) {
     End a;
     Stranger stranger(a);
     ASSERT_FALSE(stranger.greet(0));
     stranger.ring().slots[0].header = wrong.header;
     stranger.ring().slots[0].payload_size = wrong.payload;
     stranger.ring().slots[0].payload_at = wrong.at;
-    stranger.ring().published.value.show(wrong.published);
+    stranger.ring().published.value.store(wrong.published);
     EXPECT_TRUE(together({&a}, [&] { return !a.lost.empty(); }));
     EXPECT_FALSE(stranger.is_read());
     EXPECT_TRUE(a.got.empty());
@@ -176,8 +176,8 @@ TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
   for (const shm::ExportMessage& wrong :
        {shm::ExportMessage{.word = ExportMessageType::kTaken, .loan = 1},
         shm::ExportMessage{.word = ExportMessageType{9}, .loan = 1},
-        shm::ExportMessage{.word = ExportMessageType::kLend, .loan = 1 << 16},
-        shm::ExportMessage{.magic = 1, .word = ExportMessageType::kLend, .loan = 1}}) {
+        shm::ExportMessage{.word = ExportMessageType::kExport, .loan = 1 << 16},
+        shm::ExportMessage{.magic = 1, .word = ExportMessageType::kExport, .loan = 1}}) {
     End a;
     Stranger stranger(a);
     stranger.become_lender();
@@ -190,18 +190,19 @@ TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
 
 // A block that is smaller than its message says, or of which a message names what is outside.
 TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
-  for (const uint64_t offset : {uint64_t{4090}, uint64_t{4097}, shm::offset_in_loan(UINT64_MAX)}) {
+  for (const uint64_t offset :
+       {uint64_t{4090}, uint64_t{4097}, shm::offset_in_export(UINT64_MAX)}) {
     End a;
     Stranger stranger(a);
     stranger.become_lender();
-    ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+    ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
                               &stranger.file()));
     const auto say = [&](uint64_t at, int number) {
       shm::Slot& slot = stranger.ring().slots[number];
-      slot.header = shm::kLent | sizeof(int);
+      slot.header = shm::kExported | sizeof(int);
       slot.payload_size = 8;
-      slot.payload_at = shm::place_in_loan(7, at);
-      stranger.ring().published.value.show(number + 1);
+      slot.payload_at = shm::export_address(7, at);
+      stranger.ring().published.value.store(number + 1);
     };
     ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
     say(0, 0);
@@ -220,7 +221,7 @@ TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
   const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
   ASSERT_TRUE(
-      stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096}, &file));
+      stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096}, &file));
   EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kRefused);
   EXPECT_TRUE(a.lost.empty());
 }
@@ -240,7 +241,7 @@ TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
   ASSERT_FALSE(another.open_loans(stranger.id(), 0));
   EXPECT_TRUE(another.loans_are_refused()) << "a second one";
   EXPECT_TRUE(a.lost.empty());
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
                             &stranger.file()));
   EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
 }
@@ -250,22 +251,22 @@ TEST(ShmStrangers, LoansOutliveTheirConnection) {
   End a;
   Stranger stranger(a);
   stranger.become_lender();
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 7, .bytes = 4096},
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
                             &stranger.file()));
   ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
   const auto say = [&](uint32_t loan, int number) {
     shm::Slot& slot = stranger.ring().slots[number];
-    slot.header = shm::kLent | sizeof(int);
+    slot.header = shm::kExported | sizeof(int);
     slot.payload_size = 8;
-    slot.payload_at = shm::place_in_loan(loan, 0);
-    stranger.ring().published.value.show(number + 1);
+    slot.payload_at = shm::export_address(loan, 0);
+    stranger.ring().published.value.store(number + 1);
   };
   stranger.hang_up_loans();
   a.transport->progress();
   say(7, 0);
   ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
   ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kLend, .loan = 8, .bytes = 4096},
+  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 8, .bytes = 4096},
                             &stranger.file()));
   ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
   say(8, 1);

@@ -26,12 +26,12 @@ TEST(Shm, AFullRingHoldsBackAndLosesNothing) {
   for (int i = 0; i < kMessages; ++i) payloads.push_back(numbered(i % 3 == 0 ? 3000 : 8, i));
   for (const auto& payload : payloads) a.send(b, payload);
   EXPECT_EQ(a.sent, static_cast<int>(shm::kSlots));
-  a.transport->ask_delivery();
-  EXPECT_FALSE(a.transport->delivered());
+  a.transport->begin_flush();
+  EXPECT_FALSE(a.transport->flushed());
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == payloads.size(); }));
   EXPECT_EQ(a.sent, kMessages);
   EXPECT_EQ(b.got, payloads);
-  EXPECT_TRUE(together({&a}, [&] { return a.transport->delivered(); }));
+  EXPECT_TRUE(together({&a}, [&] { return a.transport->flushed(); }));
 }
 
 TEST(Shm, APeerThatReadsNothingLeavesRoomForOthers) {
@@ -236,13 +236,13 @@ TEST(Shm, WhatWasAskedForIsDeliveredOnceItIsConsumed) {
   End b;
   connect(a, b);
   a.send(b, numbered(8, 1));
-  a.transport->ask_delivery();
+  a.transport->begin_flush();
   EXPECT_EQ(a.sent, 1);
-  EXPECT_FALSE(a.transport->delivered());
-  ASSERT_TRUE(together({&a, &b}, [&] { return a.transport->delivered(); }));
+  EXPECT_FALSE(a.transport->flushed());
+  ASSERT_TRUE(together({&a, &b}, [&] { return a.transport->flushed(); }));
   // What comes later is not part of the question.
   a.send(b, numbered(8, 1));
-  EXPECT_TRUE(a.transport->delivered());
+  EXPECT_TRUE(a.transport->flushed());
 }
 
 // The end of a peer whose last messages are read between two looks at the sockets.
@@ -305,7 +305,7 @@ TEST(Shm, AKilledPeerIsLost) {
   ASSERT_FALSE(a.transport->add_peer(id, address));
   const int header = 7;
   for (int i = 0; i < 3; ++i)
-    a.transport->send(id, std::as_bytes(std::span(&header, 1)), {}, kNoTicket);
+    a.transport->send(id, std::as_bytes(std::span(&header, 1)), {}, kNoSendId);
   while (a.lost.empty()) {
     if (a.transport->progress() || !a.transport->arm()) continue;
     ASSERT_TRUE(readable(*a.transport, 5000)) << "asleep, and the loss is not told";

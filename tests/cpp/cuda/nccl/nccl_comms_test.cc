@@ -59,7 +59,7 @@ class TableGroup final : public RunnerDelegate {
   Result<std::shared_ptr<GroupSharedMemory>> share(size_t, TimePoint) override {
     return std::shared_ptr<GroupSharedMemory>();
   }
-  void stay_near(const std::string&) override {}
+  void set_affinity_near(const std::string&) override {}
   Error run_on_host(HostOp, std::function<void(Error)>) override {
     return Error(ErrorKind::kNotSupported, "not of this test");
   }

@@ -30,7 +30,7 @@ class MailboxLinkTest : public testing::Test {
  protected:
   struct Rank {
     std::unique_ptr<FakeRunnerDelegate> group;
-    std::shared_ptr<HostMailboxes> boxes;
+    std::shared_ptr<HostMailboxes> mailboxes;
     void* stream;
   };
   void make(int size) {
@@ -38,10 +38,10 @@ class MailboxLinkTest : public testing::Test {
     for (int rank = 0; rank < size; ++rank) {
       auto group = std::make_unique<FakeRunnerDelegate>(rank, size);
       group->memory = memory;
-      auto boxes = HostMailboxes::make(cuda_, *group, TimePoint::max());
-      ASSERT_TRUE(boxes.ok()) << boxes.error().what();
-      ASSERT_NE(boxes.value(), nullptr);
-      ranks_.push_back({std::move(group), boxes.value(), streams_.make()});
+      auto mailboxes = HostMailboxes::make(cuda_, *group, TimePoint::max());
+      ASSERT_TRUE(mailboxes.ok()) << mailboxes.error().what();
+      ASSERT_NE(mailboxes.value(), nullptr);
+      ranks_.push_back({std::move(group), mailboxes.value(), streams_.make()});
     }
   }
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
@@ -52,7 +52,7 @@ class MailboxLinkTest : public testing::Test {
       for (auto& of_pair : of_rank)
         for (SentBytes& message : of_pair) message.assign(message.size(), std::byte{0xee});
     for (size_t rank = 0; rank < sent.size(); ++rank) {
-      MailboxLink link(*ranks_[rank].boxes, ranks_[rank].stream);
+      MailboxLink link(*ranks_[rank].mailboxes, ranks_[rank].stream);
       ASSERT_FALSE(link.begin());
       for (size_t peer = 0; peer < sent.size(); ++peer) {
         for (SentBytes& message : sent[rank][peer])
@@ -79,7 +79,7 @@ TEST_F(MailboxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
   std::mt19937 random(seed);
   constexpr size_t kRanks = 3;
   make(kRanks);
-  const size_t most = at(0).boxes->most();
+  const size_t most = at(0).mailboxes->most();
   const std::vector<size_t> sizes{1, 17, 4096, most - 1, most, most + 1, 2 * most + 5};
   for (int exchange = 0; exchange < 6; ++exchange) {
     std::vector sent(kRanks, std::vector<std::vector<SentBytes>>(kRanks));
@@ -98,21 +98,21 @@ TEST_F(MailboxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
 // So that a device copies both ways at once.
 TEST_F(MailboxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
   make(2);
-  SentBytes sent(3 * at(0).boxes->most(), std::byte{5}), got(sent.size());
+  SentBytes sent(3 * at(0).mailboxes->most(), std::byte{5}), got(sent.size());
   SentBytes answer(100, std::byte{6}), answered(100);
-  MailboxLink first(*at(0).boxes, at(0).stream);
+  MailboxLink first(*at(0).mailboxes, at(0).stream);
   ASSERT_FALSE(first.begin());
   ASSERT_FALSE(first.send(1, {sent.data(), sent.size()}, nullptr));
   ASSERT_FALSE(first.receive(1, {answered.data(), answered.size()}, nullptr));
   ASSERT_FALSE(first.end());
-  MailboxLink second(*at(1).boxes, at(1).stream);
+  MailboxLink second(*at(1).mailboxes, at(1).stream);
   ASSERT_FALSE(second.begin());
   ASSERT_FALSE(second.receive(0, {got.data(), got.size()}, nullptr));
   ASSERT_FALSE(second.end());
   EXPECT_TRUE(streams_.progress()) << "the answer is yet to come";
   EXPECT_TRUE(streams_.idle(at(1).stream));
   EXPECT_EQ(got, sent);
-  MailboxLink third(*at(1).boxes, at(1).stream);
+  MailboxLink third(*at(1).mailboxes, at(1).stream);
   ASSERT_FALSE(third.begin());
   ASSERT_FALSE(third.send(0, {answer.data(), answer.size()}, nullptr));
   ASSERT_FALSE(third.end());
@@ -123,15 +123,15 @@ TEST_F(MailboxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
 TEST_F(MailboxLinkTest, AnAbortEndsWhatWaitsAndWhatComesLater) {
   make(2);
   SentBytes message(100);
-  MailboxLink link(*at(0).boxes, at(0).stream);
+  MailboxLink link(*at(0).mailboxes, at(0).stream);
   ASSERT_FALSE(link.begin());
   ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(link.end());
   EXPECT_TRUE(streams_.progress()) << "nothing has been left for it";
-  at(0).boxes->abort();
+  at(0).mailboxes->abort();
   EXPECT_FALSE(streams_.progress());
-  EXPECT_TRUE(at(0).boxes->ended());
-  MailboxLink later(*at(0).boxes, at(0).stream);
+  EXPECT_TRUE(at(0).mailboxes->ended());
+  MailboxLink later(*at(0).mailboxes, at(0).stream);
   ASSERT_FALSE(later.begin());
   ASSERT_FALSE(later.send(1, {message.data(), message.size()}, nullptr));
   EXPECT_EQ(later.end().kind(), ErrorKind::kAborted);
@@ -141,18 +141,19 @@ TEST_F(MailboxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   make(2);
   SentBytes message(100);
   for (int i = 0; i < 3; ++i) {
-    MailboxLink link(*at(0).boxes, at(0).stream);
+    MailboxLink link(*at(0).mailboxes, at(0).stream);
     ASSERT_FALSE(link.begin());
     ASSERT_FALSE(link.receive(1, {message.data(), message.size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
-  at(0).boxes->abort();
-  MailboxLink other(*at(1).boxes, at(1).stream);  // leaves one, and says so over the abort's word
+  at(0).mailboxes->abort();
+  MailboxLink other(*at(1).mailboxes,
+                    at(1).stream);  // leaves one, and says so over the abort's word
   ASSERT_FALSE(other.begin());
   ASSERT_FALSE(other.send(0, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(other.end());
-  while (streams_.progress()) at(0).boxes->poke();
-  EXPECT_TRUE(at(1).boxes->ended()) << "what the other has taken since may be anything";
+  while (streams_.progress()) at(0).mailboxes->reassert_abort();
+  EXPECT_TRUE(at(1).mailboxes->ended()) << "what the other has taken since may be anything";
 }
 
 TEST_F(MailboxLinkTest, StreamsOfTwoDevicesTakeTurns) {
@@ -162,13 +163,13 @@ TEST_F(MailboxLinkTest, StreamsOfTwoDevicesTakeTurns) {
   bool open = false;
   streams_.push(at(0).stream, {[&] { return open; }, {}});
   for (const auto& [stream, message] : {std::pair(at(0).stream, &a), std::pair(second, &b)}) {
-    MailboxLink link(*at(0).boxes, stream);
+    MailboxLink link(*at(0).mailboxes, stream);
     ASSERT_FALSE(link.begin());
     ASSERT_FALSE(link.send(1, {message->data(), message->size()}, nullptr));
     ASSERT_FALSE(link.end());
   }
   EXPECT_TRUE(streams_.progress());
-  MailboxLink link(*at(1).boxes, at(1).stream);
+  MailboxLink link(*at(1).mailboxes, at(1).stream);
   ASSERT_FALSE(link.begin());
   ASSERT_FALSE(link.receive(0, {got.data(), got.size()}, nullptr));
   ASSERT_FALSE(link.end());

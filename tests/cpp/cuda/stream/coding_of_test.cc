@@ -8,7 +8,7 @@ namespace ringdist {
 namespace {
 
 gpu::KernelCodec of(const std::string& codec) {
-  return gpu::coding_of(*parse_codec(codec).value()).value();
+  return gpu::kernel_codec_of(*parse_codec(codec).value()).value();
 }
 
 TEST(CodingOf, TakesWhatTheNameSays) {
@@ -28,13 +28,14 @@ TEST(CodingOf, TakesWhatTheNameSays) {
 }
 
 TEST(CodingOf, TakesWhatExactOnesStoreFromTheOp) {
-  const auto lossless = gpu::coding_of(*parse_codec("lossless").value(), DType::kFloat16).value();
+  const auto lossless =
+      gpu::kernel_codec_of(*parse_codec("lossless").value(), DType::kFloat16).value();
   EXPECT_EQ(lossless.code, gpu::Code::kLossless);
   EXPECT_EQ(lossless.dtype, DType::kFloat16);
 }
 
 TEST(CodingOf, KnowsWhatNeedsNoKernels) {
-  EXPECT_FALSE(gpu::coding_of(*parse_codec("none").value()).has_value());
+  EXPECT_FALSE(gpu::kernel_codec_of(*parse_codec("none").value()).has_value());
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ class HostPathTest : public testing::Test {
     to.append(values.data() + 1, static_cast<int64_t>(values.size()) - 1);
   }
   void enqueue(const DeviceOp& op) {
-    ASSERT_FALSE(way_->prepare({}, op.request, TimePoint::max()));
-    const Error error = way_->enqueue(op, stream_, held_);
+    ASSERT_FALSE(path_->prepare({}, op.request, TimePoint::max()));
+    const Error error = path_->enqueue(op, stream_, held_);
     ASSERT_FALSE(error) << error.what();
   }
   static Ints values_of(const Buffer& buffer) {
@@ -53,7 +53,7 @@ class HostPathTest : public testing::Test {
   FakeStreams streams_;
   FakeCuda cuda_{streams_};
   FakeRunnerDelegate group_{1, 2};
-  std::unique_ptr<HostPath> way_ = std::make_unique<HostPath>(cuda_, group_);
+  std::unique_ptr<HostPath> path_ = std::make_unique<HostPath>(cuda_, group_);
   void* const stream_ = streams_.make();
   KeptAlive held_;
 };
@@ -72,13 +72,13 @@ TEST_F(HostPathTest, AnAllreduceGoesToTheHostAndBack) {
   ended({});
   EXPECT_FALSE(streams_.progress());
   EXPECT_EQ(values, (Ints{7, 8, 9}));
-  EXPECT_FALSE(way_->check());
+  EXPECT_FALSE(path_->check());
 }
 
 TEST_F(HostPathTest, TheHostIsToldOnceWhereTheDeviceIs) {
   Ints values{1, 2, 3};
   const OpSpec request = op(Collective::kAllreduce, nullptr, &values).request;
-  for (const int device : {1, 0}) ASSERT_FALSE(way_->prepare({device}, request, TimePoint::max()));
+  for (const int device : {1, 0}) ASSERT_FALSE(path_->prepare({device}, request, TimePoint::max()));
   EXPECT_EQ(group_.near, std::vector<std::string>{"fake:1"});
 }
 
@@ -126,7 +126,7 @@ TEST_F(HostPathTest, AnErrorOfTheHostLetsTheStreamGoAndIsTold) {
   EXPECT_TRUE(streams_.progress());
   group_.started.at(0).ended(Error(ErrorKind::kPeerLost, "made up"));
   EXPECT_FALSE(streams_.progress());
-  EXPECT_EQ(way_->check().kind(), ErrorKind::kPeerLost);
+  EXPECT_EQ(path_->check().kind(), ErrorKind::kPeerLost);
 }
 
 TEST_F(HostPathTest, AGroupThatRefusesLetsTheStreamGo) {
@@ -134,13 +134,13 @@ TEST_F(HostPathTest, AGroupThatRefusesLetsTheStreamGo) {
   enqueue(op(Collective::kAllreduce, nullptr, &values));
   group_.fails = Error(ErrorKind::kAborted, "made up");
   EXPECT_FALSE(streams_.progress());
-  EXPECT_EQ(way_->check().kind(), ErrorKind::kAborted);
+  EXPECT_EQ(path_->check().kind(), ErrorKind::kAborted);
 }
 
 TEST_F(HostPathTest, AStreamThatComesAfterTheGroupHasEndedGoesOn) {
   Ints values{1, 2, 3};
   enqueue(op(Collective::kAllreduce, nullptr, &values));
-  way_->end();
+  path_->end();
   EXPECT_FALSE(streams_.progress());
   EXPECT_TRUE(group_.started.empty());
 }
@@ -152,21 +152,21 @@ TEST_F(HostPathTest, NamesWhatIsTooLongForALength) {
   constexpr int64_t kCount = int64_t{1} << 30;
   map->parts.push_back({0, kCount, parse_codec_pair("lossless", 2).value()});
   request.blocks = map;
-  const Error error = way_->prepare({}, request, TimePoint::max());
+  const Error error = path_->prepare({}, request, TimePoint::max());
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("'lossless' of 1073741824 elements"), std::string::npos)
       << error.message();
   map->parts.back().count = kCount / 2;
-  EXPECT_FALSE(way_->prepare({}, request, TimePoint::max()));
+  EXPECT_FALSE(path_->prepare({}, request, TimePoint::max()));
 }
 
 TEST_F(HostPathTest, FailsWhereCudaDoes) {
   Ints values{1, 2, 3};
   const DeviceOp asked = op(Collective::kAllreduce, nullptr, &values);
-  ASSERT_FALSE(way_->prepare({}, asked.request, TimePoint::max()));
+  ASSERT_FALSE(path_->prepare({}, asked.request, TimePoint::max()));
   for (const char* call : {"copy", "call", "hold"}) {
     cuda_.fail_next(call);
-    EXPECT_EQ(way_->enqueue(asked, stream_, held_).kind(), ErrorKind::kSystem) << call;
+    EXPECT_EQ(path_->enqueue(asked, stream_, held_).kind(), ErrorKind::kSystem) << call;
   }
   EXPECT_FALSE(streams_.progress());
 }

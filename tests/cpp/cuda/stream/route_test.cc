@@ -33,7 +33,7 @@ DevicePathQuery compressed(const std::string& codec, int64_t count = 1 << 20) {
 }
 
 DevicePathChoice route(const DevicePathQuery& asked, const NcclInfo& nccl = kFound) {
-  const auto out = route_of(asked, nccl);
+  const auto out = explain_path(asked, nccl);
   EXPECT_TRUE(out.ok()) << (out.ok() ? "" : out.error().message());
   return out.ok() ? out.value() : DevicePathChoice();
 }
@@ -66,7 +66,7 @@ TEST(Route, IsNoScheduleByHosts) {
   DevicePathQuery asked = compressed("int8");
   asked.hosts = {{0, 1}, {2, 3}};
   asked.algorithm = "hierarchical";
-  EXPECT_TRUE(find_algorithm(asked.algorithm)->by_hosts);
+  EXPECT_TRUE(find_algorithm(asked.algorithm)->hierarchical);
   EXPECT_EQ(route(asked).how.find("'hierarchical'"), std::string::npos) << route(asked).how;
 }
 
@@ -94,7 +94,7 @@ TEST(Route, IsWhatIsAskedFor) {
   asked.path = "nccl";
   EXPECT_TRUE(route(asked).by_nccl);
   asked.devices = 1;
-  const auto refused = route_of(asked, kFound);
+  const auto refused = explain_path(asked, kFound);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind(), ErrorKind::kNotSupported);
   expect_has(refused.error().message(), "NCCL is asked for, but rank 0 and rank 1");
@@ -129,7 +129,7 @@ TEST(Route, OfWhatNoKernelTakesIsRefused) {
   for (const char* const path : {"", "host"}) {
     DevicePathQuery asked = compressed("lossless", int64_t{1} << 30);
     asked.path = path;
-    const auto refused = route_of(asked, kFound);
+    const auto refused = explain_path(asked, kFound);
     ASSERT_FALSE(refused.ok());
     expect_has(refused.error().message(), "codec 'lossless' of 1073741824 elements on a device");
   }

@@ -61,8 +61,8 @@ class StreamRunnerTest : public testing::Test {
   FakeCuda cuda_{streams_};
   const std::shared_ptr<EventWatcher> watch_ =
       std::make_shared<EventWatcher>(cuda_, EventWatcher::Polls::kByCaller);
-  const std::shared_ptr<HalvingPath> way_ = std::make_shared<HalvingPath>(cuda_, streams_);
-  StreamRunner runner_{cuda_, watch_, way_};
+  const std::shared_ptr<HalvingPath> path_ = std::make_shared<HalvingPath>(cuda_, streams_);
+  StreamRunner runner_{cuda_, watch_, path_};
   void* const caller_ = streams_.make();
   float value_ = 0;
   std::weak_ptr<void> memory_;
@@ -87,30 +87,30 @@ TEST_F(StreamRunnerTest, EndsWhenTheDeviceHasAndKeepsMemoryUntilThen) {
   EXPECT_TRUE(watch_->poll());
   EXPECT_TRUE(ended_.empty());
   EXPECT_FALSE(memory_.expired());
-  EXPECT_FALSE(way_->last_held.expired());
+  EXPECT_FALSE(path_->last_held.expired());
   EXPECT_FALSE(streams_.progress());
   EXPECT_FALSE(watch_->poll());
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_FALSE(ended_[0]);
   EXPECT_TRUE(memory_.expired());
-  EXPECT_TRUE(way_->last_held.expired());
+  EXPECT_TRUE(path_->last_held.expired());
 }
 
 TEST_F(StreamRunnerTest, GivesCollectivesAndEachDirectionOfEachPeerStreamsOfTheirOwn) {
   for (const int peer : {-1, 1, 2, 1, -1}) ASSERT_TRUE(start(op_on(caller_, peer)).ok());
   ASSERT_TRUE(start(op_on(caller_, 1, /*sends=*/false)).ok());
-  ASSERT_EQ(way_->used.size(), 6u);
-  EXPECT_NE(way_->used[1], way_->used[5]);
-  EXPECT_EQ(way_->used[0], way_->used[4]);
-  EXPECT_EQ(way_->used[1], way_->used[3]);
-  EXPECT_NE(way_->used[0], way_->used[1]);
-  EXPECT_NE(way_->used[1], way_->used[2]);
+  ASSERT_EQ(path_->used.size(), 6u);
+  EXPECT_NE(path_->used[1], path_->used[5]);
+  EXPECT_EQ(path_->used[0], path_->used[4]);
+  EXPECT_EQ(path_->used[1], path_->used[3]);
+  EXPECT_NE(path_->used[0], path_->used[1]);
+  EXPECT_NE(path_->used[1], path_->used[2]);
 }
 
 TEST_F(StreamRunnerTest, EndsWithWhatWentWrong) {
   ASSERT_TRUE(start(op_on(caller_)).ok());
   EXPECT_FALSE(streams_.progress());
-  way_->wrong = Error(ErrorKind::kPeerLost, "made up");
+  path_->wrong = Error(ErrorKind::kPeerLost, "made up");
   EXPECT_FALSE(watch_->poll());
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_[0].kind(), ErrorKind::kPeerLost);
@@ -125,14 +125,14 @@ TEST_F(StreamRunnerTest, EndsWithAnErrorOfTheDevice) {
 }
 
 TEST_F(StreamRunnerTest, RefusesWhatTheWayDoes) {
-  way_->refuses = Error(ErrorKind::kNotSupported, "made up");
+  path_->refuses = Error(ErrorKind::kNotSupported, "made up");
   EXPECT_EQ(start(op_on(caller_)).error().kind(), ErrorKind::kNotSupported);
   EXPECT_TRUE(streams_.idle(caller_));
 }
 
 // What an op put on the stream before it failed may still use its memory.
 TEST_F(StreamRunnerTest, KeepsTheMemoryOfAnOpThatDidNotStart) {
-  way_->fails = Error(ErrorKind::kSystem, "made up");
+  path_->fails = Error(ErrorKind::kSystem, "made up");
   EXPECT_FALSE(start(op_on(caller_)).ok());
   EXPECT_TRUE(watch_->poll());
   EXPECT_FALSE(memory_.expired());
@@ -144,7 +144,7 @@ TEST_F(StreamRunnerTest, KeepsTheMemoryOfAnOpThatDidNotStart) {
 
 TEST_F(StreamRunnerTest, FailsWhereCudaDoes) {
   for (const char* call : {"use", "make_event", "make_stream", "record", "wait"}) {
-    StreamRunner fresh(cuda_, watch_, way_);
+    StreamRunner fresh(cuda_, watch_, path_);
     cuda_.fail_next(call);
     const DeviceOp op = op_on(caller_);
     const Error prepared = fresh.prepare(op.place, op.request, TimePoint::max());
@@ -177,7 +177,7 @@ TEST_F(StreamRunnerTest, RefusesACaptureOfWhatMustBeMade) {
 
 TEST_F(StreamRunnerTest, RefusesACaptureOfAWayThatCannot) {
   ASSERT_TRUE(start(op_on(caller_)).ok());
-  way_->uncaptured = Error(ErrorKind::kNotSupported, "of no graph");
+  path_->uncaptured = Error(ErrorKind::kNotSupported, "of no graph");
   ASSERT_TRUE(start(op_on(caller_)).ok());
   cuda_.begin_capture(caller_);
   EXPECT_EQ(start(op_on(caller_)).error().message(), "of no graph");
@@ -186,7 +186,7 @@ TEST_F(StreamRunnerTest, RefusesACaptureOfAWayThatCannot) {
 
 TEST_F(StreamRunnerTest, AbortsItsWay) {
   runner_.abort();
-  EXPECT_TRUE(way_->aborted);
+  EXPECT_TRUE(path_->aborted);
 }
 
 }  // namespace

@@ -29,12 +29,12 @@ Notice word(uint64_t op) { return abort_notice(7, 0, 0, op, kCause); }
 TEST(FailureNotifier, TellsEachOnce) {
   Others others;
   std::vector<std::string> owner;
-  FailureNotifier aftermath([&](const Error& cause) { owner.push_back(cause.message()); });
-  EXPECT_TRUE(aftermath.settled());
-  aftermath.begin(3);
-  EXPECT_FALSE(aftermath.settled());
-  for (int time = 0; time < 2; ++time) aftermath.settle(others, kCause, word);
-  EXPECT_TRUE(aftermath.settled());
+  FailureNotifier failure_notifier([&](const Error& cause) { owner.push_back(cause.message()); });
+  EXPECT_TRUE(failure_notifier.done());
+  failure_notifier.begin(3);
+  EXPECT_FALSE(failure_notifier.done());
+  for (int time = 0; time < 2; ++time) failure_notifier.notify_pending(others, kCause, word);
+  EXPECT_TRUE(failure_notifier.done());
   EXPECT_EQ(others.heard, std::vector<uint64_t>{3});
   EXPECT_EQ(owner, std::vector<std::string>{"they differ"});
 }
@@ -43,28 +43,28 @@ TEST(FailureNotifier, WhatIsThrownStaysDue) {
   Others others{1, {}};
   int owner_throws = 1;
   int owner = 0;
-  FailureNotifier aftermath([&](const Error&) {
+  FailureNotifier failure_notifier([&](const Error&) {
     if (--owner_throws >= 0) throw std::bad_alloc();
     ++owner;
   });
-  aftermath.begin(3);
+  failure_notifier.begin(3);
   for (int time = 0; time < 2; ++time) {
-    aftermath.settle(others, kCause, word);
-    EXPECT_FALSE(aftermath.settled());
+    failure_notifier.notify_pending(others, kCause, word);
+    EXPECT_FALSE(failure_notifier.done());
   }
-  aftermath.settle(others, kCause, word);
-  EXPECT_TRUE(aftermath.settled());
+  failure_notifier.notify_pending(others, kCause, word);
+  EXPECT_TRUE(failure_notifier.done());
   EXPECT_EQ(others.heard.size(), 1u);
   EXPECT_EQ(owner, 1);
 }
 
 TEST(FailureNotifier, TheOthersMayBeToldLater) {
   Others others;
-  FailureNotifier aftermath(nullptr);
-  aftermath.begin(std::nullopt);
-  EXPECT_TRUE(aftermath.settled());
-  aftermath.tell(3);
-  aftermath.settle(others, kCause, word);
+  FailureNotifier failure_notifier(nullptr);
+  failure_notifier.begin(std::nullopt);
+  EXPECT_TRUE(failure_notifier.done());
+  failure_notifier.tell(3);
+  failure_notifier.notify_pending(others, kCause, word);
   EXPECT_EQ(others.heard.size(), 1u);
 }
 

@@ -10,9 +10,9 @@ namespace {
 
 class CollectivesTest : public testing::Test {
  protected:
-  std::shared_ptr<Op> call(Collective kind, bool hands_over = false) {
+  std::shared_ptr<Op> call(Collective kind, bool output_staged = false) {
     OpRequest request = allreduce_request(data_, DType::kFloat32, ReduceOp::kSum);
-    request.hands_over = hands_over;
+    request.output_staged = output_staged;
     if (kind == Collective::kBarrier) {
       request = {};
       request.kind = kind;
@@ -23,27 +23,27 @@ class CollectivesTest : public testing::Test {
     return op;
   }
   // One that runs.
-  std::shared_ptr<Op> start(bool hands_over = false) {
-    auto op = call(Collective::kAllreduce, hands_over);
+  std::shared_ptr<Op> start(bool output_staged = false) {
+    auto op = call(Collective::kAllreduce, output_staged);
     EXPECT_FALSE(collectives_.keep(op));
     (void)collectives_.start(op);
     return op;
   }
   void finish(uint64_t number) { collectives_.finished(*collectives_.find(number)); }
-  bool park(uint64_t number) {
+  bool store_unexpected(uint64_t number) {
     MessageHeader header{};
     header.op = number;
-    return collectives_.park(header, {});
+    return collectives_.store_unexpected(header, {});
   }
 
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
   Statistics statistics_;
-  ProgressState lane_{statistics_, int64_t{1} << 24};
-  FakeExecutionDelegate port_{lane_, 0, 2};
+  ProgressState progress_{statistics_, int64_t{1} << 24};
+  FakeExecutionDelegate delegate_{progress_, 0, 2};
   Planner planner_{{0, 2, "", false, kRunSegment}};
   uint64_t calls_ = 0;
   std::vector<OpExecutionPtr> retired_;
-  Collectives collectives_{port_, [this](OpExecutionPtr&& run) {
+  Collectives collectives_{delegate_, [this](OpExecutionPtr&& run) {
                              run->stop();
                              retired_.push_back(std::move(run));
                            }};
@@ -86,7 +86,7 @@ TEST_F(CollectivesTest, ABarrierWaitsForResultsThatAreOnTheirWay) {
   finish(op->number);
   const auto barrier = call(Collective::kBarrier);
   ASSERT_TRUE(collectives_.keep(barrier));
-  collectives_.handed_over(op->number);
+  collectives_.output_delivered(op->number);
   EXPECT_EQ(collectives_.take_barrier(), barrier);
 }
 
@@ -106,18 +106,18 @@ TEST_F(CollectivesTest, BarriersKeepTheirOrder) {
 
 TEST_F(CollectivesTest, MessagesWaitForTheirOp) {
   (void)start();
-  EXPECT_FALSE(park(1)) << "it runs";
-  EXPECT_TRUE(park(2));
-  EXPECT_TRUE(park(2));
-  EXPECT_TRUE(park(3));
-  EXPECT_NE(collectives_.dump_parked().find("parked for op #2: 2 messages"), std::string::npos);
+  EXPECT_FALSE(store_unexpected(1)) << "it runs";
+  EXPECT_TRUE(store_unexpected(2));
+  EXPECT_TRUE(store_unexpected(2));
+  EXPECT_TRUE(store_unexpected(3));
+  EXPECT_NE(collectives_.dump_unexpected().find("parked for op #2: 2 messages"), std::string::npos);
   const auto barrier = call(Collective::kBarrier);
   ASSERT_TRUE(collectives_.keep(barrier));
-  EXPECT_TRUE(park(2)) << "called, and not begun";
+  EXPECT_TRUE(store_unexpected(2)) << "called, and not begun";
   finish(1);
   EXPECT_EQ(collectives_.start(collectives_.take_barrier()).size(), 3u);
   finish(2);
-  EXPECT_FALSE(park(1)) << "it has ended";
+  EXPECT_FALSE(store_unexpected(1)) << "it has ended";
 }
 
 TEST_F(CollectivesTest, StopTellsEachOfThem) {
@@ -125,7 +125,7 @@ TEST_F(CollectivesTest, StopTellsEachOfThem) {
   (void)start();
   const auto barrier = call(Collective::kBarrier);
   ASSERT_TRUE(collectives_.keep(barrier));
-  (void)park(9);
+  (void)store_unexpected(9);
   std::vector<uint64_t> told;
   int begun = 0;
   collectives_.stop([&](const std::shared_ptr<Op>& op, const ringdist::OpExecution* run) {
@@ -136,7 +136,7 @@ TEST_F(CollectivesTest, StopTellsEachOfThem) {
   EXPECT_EQ(begun, 2);
   EXPECT_EQ(retired_.size(), 2u);
   EXPECT_TRUE(collectives_.idle());
-  EXPECT_TRUE(collectives_.dump_parked().empty());
+  EXPECT_TRUE(collectives_.dump_unexpected().empty());
 }
 
 // A failure may throw half-way, for want of memory.
@@ -146,9 +146,9 @@ TEST_F(CollectivesTest, StopGoesOnWhereItThrew) {
   const auto throws = [](const std::shared_ptr<Op>& op, const ringdist::OpExecution*) {
     if (op->number == 2) throw std::bad_alloc();
   };
-  ASSERT_FALSE(lane_.work.empty());
+  ASSERT_FALSE(progress_.work.empty());
   EXPECT_THROW(collectives_.stop(throws), std::bad_alloc);
-  EXPECT_TRUE(lane_.work.empty()) << "what was told, or about to be, runs on";
+  EXPECT_TRUE(progress_.work.empty()) << "what was told, or about to be, runs on";
   std::vector<uint64_t> told;
   collectives_.stop([&](const std::shared_ptr<Op>& op, const ringdist::OpExecution*) {
     told.push_back(op->number);

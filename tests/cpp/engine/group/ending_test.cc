@@ -13,7 +13,7 @@ constexpr Duration kGrace = Milliseconds(500);
 
 TEST(FailureState, TheFirstCauseStays) {
   FailureState ending;
-  EXPECT_EQ(ending.state(), FailureState::State::kOpen);
+  EXPECT_EQ(ending.state(), FailureState::State::kActive);
   EXPECT_FALSE(ending.cause());
   EXPECT_TRUE(ending.fail(kFirst));
   EXPECT_FALSE(ending.fail(kSecond));
@@ -23,8 +23,8 @@ TEST(FailureState, TheFirstCauseStays) {
 
 TEST(FailureState, ADoomWaitsForWhatIsOlder) {
   FailureState ending;
-  ending.doom(5, kFirst, /*tell_others=*/true, kNow);
-  EXPECT_EQ(ending.state(), FailureState::State::kDoomed);
+  ending.fail_after(5, kFirst, /*tell_others=*/true, kNow);
+  EXPECT_EQ(ending.state(), FailureState::State::kDraining);
   EXPECT_FALSE(ending.cause());
   const FailureState::Oldest older{4, kNow - std::chrono::hours(1)};
   EXPECT_FALSE(ending.due(older, kGrace, kNow + Milliseconds(499)));
@@ -41,16 +41,16 @@ TEST(FailureState, ADoomWaitsForWhatIsOlder) {
 
 TEST(FailureState, OfSeveralDoomsTheEarliestOpsHolds) {
   FailureState ending;
-  ending.doom(5, kFirst, false, kNow);
-  ending.doom(7, kSecond, true, kNow);
+  ending.fail_after(5, kFirst, false, kNow);
+  ending.fail_after(7, kSecond, true, kNow);
   EXPECT_EQ(ending.due(std::nullopt, kGrace, kNow)->number, 5u);
-  ending.doom(2, kSecond, true, kNow);
+  ending.fail_after(2, kSecond, true, kNow);
   EXPECT_EQ(ending.due(std::nullopt, kGrace, kNow)->number, 2u);
 }
 
 TEST(FailureState, WhatHasFailedIsDoomedNoMore) {
   FailureState ending;
-  ending.doom(5, kFirst, false, kNow);
+  ending.fail_after(5, kFirst, false, kNow);
   EXPECT_TRUE(ending.fail(kSecond));
   EXPECT_FALSE(ending.due(std::nullopt, kGrace, kNow));
   EXPECT_EQ(ending.cause().message(), "second");

@@ -24,7 +24,7 @@ class FakeGroupDelegate final : public GroupDelegate {
   ProgressState state{statistics, int64_t{1} << 24};
   std::vector<Notice> flooded;
 
-  ProgressState& lane_state() override { return state; }
+  ProgressState& progress_state() override { return state; }
   void flood(const Notice& notice) override {
     if (--words < 0) throw std::bad_alloc();
     flooded.push_back(notice);
@@ -32,7 +32,7 @@ class FakeGroupDelegate final : public GroupDelegate {
   int words = 1 << 20;  // so many more can be flooded
   // For a transport of the lane's.
   std::function<void(SendId)> on_sent() {
-    return [this](SendId ticket) { bring_home(state, ticket, {}); };
+    return [this](SendId send_id) { complete_send(state, send_id, {}); };
   }
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override {
     (void)op->finish(std::move(error));
@@ -41,7 +41,7 @@ class FakeGroupDelegate final : public GroupDelegate {
 
   // What can run, does; then what has ended is freed.
   void work(Group& group) {
-    while (!state.work.empty()) work_next(state);
+    while (!state.work.empty()) run_next_step(state);
     group.release_ended();
   }
   int count(NoticeKind kind) const {

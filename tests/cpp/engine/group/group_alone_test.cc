@@ -78,7 +78,7 @@ TEST(GroupAlone, WhatWasTakenBackStillTellsOfADisagreement) {
     MessageHeader header{};
     ASSERT_TRUE(parse_header(sent.front().header, header));
     ASSERT_EQ(header.type, MessageType::kData);
-    members[1].group.on_message(header, Payload::taken_back());
+    members[1].group.on_message(header, Payload::revoked());
     if (!called) op = members[1].allreduce();
     expect_failed(*op, ErrorKind::kMismatch, "ranks disagree on op #1");
   }
@@ -93,7 +93,7 @@ TEST(GroupAlone, WhatWasTakenBackFailsNothingByItself) {
     if (called) op = members[1].allreduce();
     MessageHeader header{};
     ASSERT_TRUE(parse_header(members[0].wire.sent[Members::context(1)].front().header, header));
-    members[1].group.on_message(header, Payload::taken_back());
+    members[1].group.on_message(header, Payload::revoked());
     if (!called) op = members[1].allreduce();
     EXPECT_FALSE(op->finished());
     EXPECT_FALSE(members[1].group.failure());
@@ -251,12 +251,12 @@ TEST(GroupAlone, StallsAreToldOnceAndAnswered) {
   members.deliver();
   members[0].pass(std::chrono::seconds(1));
   EXPECT_EQ(members[0].host.count(NoticeKind::kStalled), 0);
-  const GroupStatus verdict = members[0].group.verdict();
-  EXPECT_EQ(verdict.rank, GroupStatus::kWaits);
-  EXPECT_NE(verdict.text.find("for rank 2 (pid 102), which has not called it (it has called none)"),
+  const GroupStatus status = members[0].group.status();
+  EXPECT_EQ(status.rank, GroupStatus::kWaits);
+  EXPECT_NE(status.text.find("for rank 2 (pid 102), which has not called it (it has called none)"),
             std::string::npos)
-      << verdict.text;
-  EXPECT_EQ(members[2].group.verdict().rank, GroupStatus::kIsAwaited);
+      << status.text;
+  EXPECT_EQ(members[2].group.status().rank, GroupStatus::kIsAwaited);
   EXPECT_FALSE(op->finished());
 }
 
@@ -271,7 +271,7 @@ TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
   ASSERT_TRUE(a->finished());
   EXPECT_FALSE(barrier->finished());
   EXPECT_FALSE(theirs->finished());
-  members[0].group.handed_over(1);
+  members[0].group.output_delivered(1);
   members[0].host.work(members[0].group);
   members.deliver();
   EXPECT_TRUE(barrier->finished() && theirs->finished());
@@ -300,7 +300,7 @@ TEST(GroupAlone, ABarrierThatBeginsAfterADeathEnds) {
   ASSERT_TRUE(op->finished());
   members[0].group.process_lost(Members::context(1), kKilled);
   EXPECT_FALSE(barrier->finished());
-  members[0].group.handed_over(1);
+  members[0].group.output_delivered(1);
   expect_failed(*barrier, ErrorKind::kPeerLost, "rank 1 (pid 101) is lost");
 }
 

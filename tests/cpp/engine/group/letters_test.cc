@@ -19,7 +19,7 @@ std::vector<std::byte> letter_of(size_t bytes, int fill) {
 class FakeGroupService final : public GroupService {
  public:
   void begin(GroupServiceDelegate& now) override { post = &now; }
-  Error on_letter(int rank, ConstBytes letter) override {
+  Error on_service_message(int rank, ConstBytes letter) override {
     letters.emplace_back(rank, std::vector<std::byte>(letter.begin(), letter.end()));
     return answer;
   }
@@ -47,7 +47,7 @@ struct Writer {
   }
   GroupConfig config() {
     GroupConfig out = Member::config();
-    out.correspondent = one;
+    out.service = one;
     return out;
   }
   void pass(Duration time) {
@@ -79,7 +79,7 @@ TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
     std::vector<std::vector<std::byte>> sent;
     for (const size_t bytes : {0u, 1u, 16384u, 16385u, 100000u, 5u})
       sent.push_back(letter_of(bytes, static_cast<int>(bytes % 251)));
-    for (const auto& letter : sent) a.one->post->send_letter(1, letter);
+    for (const auto& letter : sent) a.one->post->send_service_message(1, letter);
     deliver(a, 1, b, seed);
     ASSERT_EQ(b.one->letters.size(), sent.size()) << "seed " << seed;
     for (size_t i = 0; i < sent.size(); ++i) {
@@ -93,19 +93,19 @@ TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
 TEST(ServiceChannel, ThatMakeNoSenseEndTheGroup) {
   Writer a(0, 2), b(1, 2);
   b.one->answer = Error(ErrorKind::kProtocol, "gibberish");
-  a.one->post->send_letter(1, letter_of(3, 1));
+  a.one->post->send_service_message(1, letter_of(3, 1));
   deliver(a, 1, b, 1);
   EXPECT_EQ(b.group.failure().message(), "gibberish");
   EXPECT_EQ(b.one->cause.message(), "gibberish");
   EXPECT_EQ(b.host.count(NoticeKind::kAbort), 1);
-  b.one->post->send_letter(0, letter_of(3, 1));
+  b.one->post->send_service_message(0, letter_of(3, 1));
   EXPECT_TRUE(b.wire.sent[Member::context(0)].empty()) << "it has ended";
 }
 
 TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
   Writer a(0, 2);
   Member b(1, 2);
-  a.one->post->send_letter(1, letter_of(3, 1));
+  a.one->post->send_service_message(1, letter_of(3, 1));
   MessageHeader header{};
   ASSERT_TRUE(parse_header(a.wire.sent[Member::context(1)].front().header, header));
   b.group.on_message(header, ConstBytes());
@@ -119,14 +119,14 @@ TEST(ServiceChannel, NeedNobodyUnlessTheyAreAwaited) {
   a.pass(LostPeerCheck::kGrace * 2);
   EXPECT_FALSE(a.group.failure());
   EXPECT_EQ(a.one->ticks, 0);
-  a.one->post->await_letters(true);
+  a.one->post->set_needs_all_members(true);
   ASSERT_TRUE(a.group.failure());
   EXPECT_NE(a.one->cause.message().find("rank 2 (pid 102) is lost"), std::string::npos);
 }
 
 TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
   Writer a(0, 3);
-  a.one->post->await_letters(true);
+  a.one->post->set_needs_all_members(true);
   EXPECT_FALSE(a.group.idle());
   a.pass(Milliseconds(100));
   EXPECT_EQ(a.one->ticks, 1);
@@ -137,8 +137,8 @@ TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
 // What it had said is on its way for a while.
 TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
   Writer a(0, 3), b(1, 3);
-  a.one->post->await_letters(true);
-  b.one->post->send_letter(0, letter_of(3, 1));
+  a.one->post->set_needs_all_members(true);
+  b.one->post->send_service_message(0, letter_of(3, 1));
   a.group.on_notice(leave_notice(kNonce, 1, 0));
   a.pass(LostPeerCheck::kGrace / 2);
   EXPECT_FALSE(a.group.failure());
@@ -151,8 +151,8 @@ TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
 
 TEST(ServiceChannel, OfAGroupThatNeverFormsEndWithIt) {
   Writer writer(0, 2);
-  GroupSlot seat(writer.host, 0, 2, writer.config());
-  seat.fail(kKilled, /*tell_others=*/false);
+  GroupSlot slot(writer.host, 0, 2, writer.config());
+  slot.fail(kKilled, /*tell_others=*/false);
   EXPECT_EQ(writer.one->cause.message(), kKilled.message());
 }
 

@@ -37,7 +37,7 @@ struct Member {
   static GroupConfig config() {
     GroupConfig out;
     out.name = "alone";
-    out.early_window = EagerCredit::kSegments * kGroupSegment;
+    out.eager_window = EagerCredit::kSegments * kGroupSegment;
     return out;
   }
 
@@ -50,9 +50,9 @@ struct Member {
     host.work(group);
     return op;
   }
-  std::shared_ptr<Op> allreduce(ReduceOp reduce_op = ReduceOp::kSum, bool hands_over = false) {
+  std::shared_ptr<Op> allreduce(ReduceOp reduce_op = ReduceOp::kSum, bool output_staged = false) {
     OpRequest request = allreduce_request(data, DType::kFloat32, reduce_op);
-    request.hands_over = hands_over;
+    request.output_staged = output_staged;
     return call(std::move(request));
   }
   std::shared_ptr<Op> barrier() {
@@ -61,11 +61,11 @@ struct Member {
     request.dtype = DType::kBytes;
     return call(std::move(request));
   }
-  std::shared_ptr<Op> message(int peer, bool sends, bool hands_over = false) {
+  std::shared_ptr<Op> message(int peer, bool sends, bool output_staged = false) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
     request.endpoint = Envelope{peer, 0, sends};
-    request.hands_over = hands_over;
+    request.output_staged = output_staged;
     request.input = request.output;
     return call(std::move(request));
   }

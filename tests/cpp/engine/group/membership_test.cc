@@ -18,13 +18,13 @@ TEST(SiblingNonce, IsOfItsParentGenerationNameAndPlace) {
   rank.rank = 3;
   const std::set<uint64_t> all{0,
                                parent.nonce,
-                               sibling_nonce(parent, "/a", 0),
-                               sibling_nonce(parent, "/a", 1),
-                               sibling_nonce(parent, "/b", 0),
-                               sibling_nonce(other, "/a", 0),
-                               sibling_nonce(later, "/a", 0)};
+                               derived_nonce(parent, "/a", 0),
+                               derived_nonce(parent, "/a", 1),
+                               derived_nonce(parent, "/b", 0),
+                               derived_nonce(other, "/a", 0),
+                               derived_nonce(later, "/a", 0)};
   EXPECT_EQ(all.size(), 7u);
-  EXPECT_EQ(sibling_nonce(rank, "/a", 0), sibling_nonce(parent, "/a", 0)) << "on every rank";
+  EXPECT_EQ(derived_nonce(rank, "/a", 0), derived_nonce(parent, "/a", 0)) << "on every rank";
 }
 
 }  // namespace

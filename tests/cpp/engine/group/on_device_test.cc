@@ -128,9 +128,9 @@ TEST(OnDevice, OneThatAllHaveCalledTakesTooLong) {
   members[1].pass(Milliseconds(600));
   members.deliver();
   members[0].pass(std::chrono::seconds(2));
-  EXPECT_NE(members[0].group.verdict().text.find("for device 3, though all ranks have called it"),
+  EXPECT_NE(members[0].group.status().text.find("for device 3, though all ranks have called it"),
             std::string::npos)
-      << members[0].group.verdict().text;
+      << members[0].group.status().text;
   members[0].pass(std::chrono::seconds(61));
   expect_failed(*op, ErrorKind::kTimeout, "all ranks have called it, but it does not progress");
 }

@@ -14,10 +14,10 @@ TEST(UnexpectedQueue, KeepsCopiesInOrderByPlace) {
     MessageHeader header{};
     header.segment = static_cast<uint32_t>(i);
     std::vector<std::byte> payload(4, static_cast<std::byte>(i));
-    EXPECT_EQ(parking.park(7, header, payload), i == 0);
+    EXPECT_EQ(parking.push(7, header, payload), i == 0);
     std::ranges::fill(payload, std::byte{99});
   }
-  EXPECT_TRUE(parking.park(8, MessageHeader{}, {}));
+  EXPECT_TRUE(parking.push(8, MessageHeader{}, {}));
   EXPECT_EQ(parking.count(), 4u);
   const auto taken = parking.take(7);
   ASSERT_EQ(taken.size(), 3u);
@@ -38,9 +38,9 @@ TEST(UnexpectedQueue, KeepsOfWhatWasTakenBackItsHeader) {
   std::atomic<uint32_t> word = 2;
   MessageHeader header{};
   header.segment = 3;
-  EXPECT_TRUE(parking.park(7, header, Payload(payload, word, 2)));
+  EXPECT_TRUE(parking.push(7, header, Payload(payload, word, 2)));
   word = 0;
-  EXPECT_FALSE(parking.park(7, header, Payload(payload, word, 2)));
+  EXPECT_FALSE(parking.push(7, header, Payload(payload, word, 2)));
   const auto taken = parking.take(7);
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(taken[0].header.segment, 3u);

@@ -33,30 +33,30 @@ TEST(Peer, GoesInEveryOrder) {
   };
   const auto make = [](Presence presence) {
     Peer peer;
-    if (presence == Presence::kExiting) peer.announce_exit(3, kNow);
+    if (presence == Presence::kExiting) peer.mark_exiting(3, kNow);
     if (presence == Presence::kLeft) peer.leave(3, kNow);
     if (presence == Presence::kExited) peer.end(kNow);
-    if (presence == Presence::kLost) peer.die(kDeath, kNow);
+    if (presence == Presence::kLost) peer.mark_lost(kDeath, kNow);
     EXPECT_EQ(peer.presence(), presence);
     return peer;
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(static_cast<int>(row.from));
-    const bool was_gone = make(row.from).gone();
+    const bool was_gone = make(row.from).departed();
     Peer peer = make(row.from);
     peer.leave(7, kNow);
     EXPECT_EQ(peer.presence(), row.left);
-    EXPECT_EQ(peer.said_last(), 7u);
+    EXPECT_EQ(peer.announced_last_op(), 7u);
     peer = make(row.from);
-    peer.announce_exit(7, kNow);
+    peer.mark_exiting(7, kNow);
     EXPECT_EQ(peer.presence(), row.exits);
-    EXPECT_EQ(peer.gone(), was_gone) << "who is gone does not come back";
-    EXPECT_EQ(peer.said_last(), 7u);
+    EXPECT_EQ(peer.departed(), was_gone) << "who is gone does not come back";
+    EXPECT_EQ(peer.announced_last_op(), 7u);
     peer = make(row.from);
     EXPECT_EQ(peer.end(kNow), !was_gone);
     EXPECT_EQ(peer.presence(), row.ended);
     peer = make(row.from);
-    EXPECT_EQ(peer.die(kDeath, kNow), !was_gone);
+    EXPECT_EQ(peer.mark_lost(kDeath, kNow), !was_gone);
     EXPECT_EQ(peer.presence(), row.died);
     EXPECT_EQ(static_cast<bool>(peer.loss()), row.died == Presence::kLost);
   }
@@ -64,14 +64,14 @@ TEST(Peer, GoesInEveryOrder) {
 
 TEST(Peer, WhoExitsCountsAsThereUntilItHasEnded) {
   Peer peer;
-  peer.announce_exit(5, kNow);
-  EXPECT_FALSE(peer.gone());
+  peer.mark_exiting(5, kNow);
+  EXPECT_FALSE(peer.departed());
   EXPECT_FALSE(peer.last_op());
-  EXPECT_EQ(peer.said_last(), 5u);
+  EXPECT_EQ(peer.announced_last_op(), 5u);
   EXPECT_TRUE(peer.end(kNow + Milliseconds(1)));
-  EXPECT_TRUE(peer.gone());
+  EXPECT_TRUE(peer.departed());
   EXPECT_EQ(peer.last_op(), 5u);
-  EXPECT_EQ(peer.gone_at(), kNow + Milliseconds(1));
+  EXPECT_EQ(peer.departed_at(), kNow + Milliseconds(1));
 }
 
 TEST(Peer, WhoEndsWithoutAWordTookPartInNoLaterOp) {
@@ -102,7 +102,7 @@ TEST(PeerTable, NamesThemAndTheFirstWhoLeft) {
   EXPECT_EQ(peers.first_leaver(), -1);
   peers[4].leave(9, kNow);
   peers[2].leave(3, kNow);
-  peers[5].announce_exit(1, kNow);  // not yet
+  peers[5].mark_exiting(1, kNow);  // not yet
   EXPECT_EQ(peers.first_leaver(), 2);
   peers[5].end(kNow);
   EXPECT_EQ(peers.first_leaver(), 5);
@@ -112,7 +112,7 @@ TEST(PeerTable, SayWhyOneIsGone) {
   PeerTable peers(strangers(4));
   peers[1].leave(3, kNow);
   peers[2].end(kNow);
-  peers[3].die(kDeath, kNow);
+  peers[3].mark_lost(kDeath, kNow);
   const std::string left = peers.departure(1).message();
   EXPECT_NE(left.find("rank 1 has left the group after op #3"), std::string::npos) << left;
   EXPECT_NE(left.find("it destroyed the group"), std::string::npos) << left;
@@ -127,7 +127,7 @@ TEST(PeerTable, DoubtABrokenConnectionUntilSomebodySaysWhy) {
   PeerTable peers(strangers(2));
   peers[1].break_connection(kDeath, kNow);
   EXPECT_TRUE(peers.any_in_doubt());
-  peers[1].announce_exit(1, kNow);
+  peers[1].mark_exiting(1, kNow);
   EXPECT_FALSE(peers.any_in_doubt());
 }
 

@@ -21,7 +21,7 @@ TEST(DesyncDetector, RemembersTheLastOfOurCalls) {
   EXPECT_FALSE(roll.find(0));
   EXPECT_FALSE(roll.find(1));
   for (uint64_t number = 1; number <= 1500; ++number)
-    roll.called(number, allreduce(static_cast<int64_t>(number)));
+    roll.record_call(number, allreduce(static_cast<int64_t>(number)));
   EXPECT_FALSE(roll.find(400)) << "forgotten";
   ASSERT_TRUE(roll.find(1500));
   EXPECT_EQ(roll.find(1500)->count, 1500);
@@ -31,10 +31,10 @@ TEST(DesyncDetector, RemembersTheLastOfOurCalls) {
 TEST(DesyncDetector, NamesThoseOfWhomThereIsNoSign) {
   DesyncDetector roll(1, 4);
   EXPECT_EQ(roll.missing(7), (std::vector{0, 2, 3}));
-  roll.heard(7, 2, allreduce(1));
+  roll.record_peer_call(7, 2, allreduce(1));
   EXPECT_EQ(roll.missing(7), (std::vector{0, 3}));
-  EXPECT_EQ(roll.heard_after(6), 7u);
-  EXPECT_EQ(roll.heard_after(7), 0u);
+  EXPECT_EQ(roll.next_peer_call(6), 7u);
+  EXPECT_EQ(roll.next_peer_call(7), 0u);
 }
 
 TEST(DesyncDetector, KnowsWhoHasSaidThatItHasNotCome) {
@@ -51,16 +51,16 @@ TEST(DesyncDetector, KnowsWhoHasSaidThatItHasNotCome) {
 
 TEST(DesyncDetector, AnswersAndTellsOnce) {
   DesyncDetector roll(0, 2);
-  EXPECT_TRUE(roll.answers_absence(5));
-  EXPECT_FALSE(roll.answers_absence(5));
-  EXPECT_FALSE(roll.answers_absence(4));
-  EXPECT_TRUE(roll.answers_absence(6));
-  EXPECT_FALSE(roll.tell_once(5)) << "it has not been called";
-  roll.called(5, allreduce(1));
-  EXPECT_TRUE(roll.tell_once(5));
-  EXPECT_FALSE(roll.tell_once(5));
-  roll.called(5 + 1024, allreduce(1));  // in the same slot
-  EXPECT_TRUE(roll.tell_once(5 + 1024));
+  EXPECT_TRUE(roll.announce_absence_once(5));
+  EXPECT_FALSE(roll.announce_absence_once(5));
+  EXPECT_FALSE(roll.announce_absence_once(4));
+  EXPECT_TRUE(roll.announce_absence_once(6));
+  EXPECT_FALSE(roll.announce_once(5)) << "it has not been called";
+  roll.record_call(5, allreduce(1));
+  EXPECT_TRUE(roll.announce_once(5));
+  EXPECT_FALSE(roll.announce_once(5));
+  roll.record_call(5 + 1024, allreduce(1));  // in the same slot
+  EXPECT_TRUE(roll.announce_once(5 + 1024));
 }
 
 TEST(DesyncDetector, SaysInWhatCallsDiffer) {

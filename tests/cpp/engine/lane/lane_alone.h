@@ -20,7 +20,7 @@ inline constexpr int64_t kLaneSegment = 4096;
 
 class FakeDispatcherDelegate final : public DispatcherDelegate {
  public:
-  bool run_elsewhere(std::function<void()> task) override {
+  bool run_on_pool(std::function<void()> task) override {
     if (--threads < 0) throw std::bad_alloc();
     task();
     return true;
@@ -45,11 +45,11 @@ struct LoneProgressEngine {
                                  FailureNotifier::OnFailed on_failed = nullptr) {
     GroupConfig config;
     config.name = "test";
-    config.early_window = EagerCredit::kSegments * kLaneSegment;
+    config.eager_window = EagerCredit::kSegments * kLaneSegment;
     config.on_failed = std::move(on_failed);
-    auto seat = std::make_shared<GroupSlot>(executor, membership.rank, membership.size(), config);
-    executor.add(seat);
-    return seat;
+    auto slot = std::make_shared<GroupSlot>(dispatcher, membership.rank, membership.size(), config);
+    dispatcher.add(slot);
+    return slot;
   }
   GroupDescriptor membership(uint64_t nonce, const std::vector<ContextId>& contexts, int rank = 0) {
     GroupDescriptor out;
@@ -64,9 +64,9 @@ struct LoneProgressEngine {
                                         const std::vector<ContextId>& contexts = {1, 2},
                                         FailureNotifier::OnFailed on_failed = nullptr) {
     const GroupDescriptor members = membership(nonce, contexts);
-    auto seat = add(members, std::move(on_failed));
-    executor.form(seat, members);
-    return seat;
+    auto slot = add(members, std::move(on_failed));
+    dispatcher.form(slot, members);
+    return slot;
   }
 
   // A rank's first op.
@@ -84,15 +84,15 @@ struct LoneProgressEngine {
   }
 
   void pass(Duration time) {
-    executor.set_now(Clock::now() + time);
-    executor.tick();
+    dispatcher.set_now(Clock::now() + time);
+    dispatcher.tick();
   }
 
   Statistics statistics;
-  FakeDispatcherDelegate host;
+  FakeDispatcherDelegate delegate;
   ProgressLock token;
-  Dispatcher executor{statistics, int64_t{1} << 24, token, host};
-  FakeTransport transport{[this](SendId ticket) { executor.on_sent(ticket, {}); }};
+  Dispatcher dispatcher{statistics, int64_t{1} << 24, token, delegate};
+  FakeTransport transport{[this](SendId send_id) { dispatcher.on_sent(send_id, {}); }};
 };
 
 }  // namespace ringdist::test

@@ -23,10 +23,10 @@ OpRequest request(std::vector<float>& data, const char* codec) {
 // True if there were fewer allocations. Without memory for the group's end either, its op ends by
 // its deadline.
 bool survives(const char* codec, size_t turn, size_t in_a_row) {
-  LoneProgressEngine lane;
-  lane.transport.takes_no_memory = true;  // a transport's own is its own tests'
+  LoneProgressEngine progress;
+  progress.transport.takes_no_memory = true;  // a transport's own is its own tests'
   int told = 0;
-  const auto seat = lane.make_group(7, {1, 2}, [&](const Error&) { ++told; });
+  const auto slot = progress.make_group(7, {1, 2}, [&](const Error&) { ++told; });
   std::vector<float> data(10000, 1.0f);
   const auto op = LoneProgressEngine::make_op(request(data, codec));
   int called_back = 0;
@@ -34,21 +34,21 @@ bool survives(const char* codec, size_t turn, size_t in_a_row) {
   Failures failing{turn, in_a_row};
   {
     const FailingAllocations now(failing);
-    lane.executor.enqueue(seat, op);
-    const auto work = [&] { return lane.executor.run_work(); };
-    while (guarded(lane.executor, work) && !seat->failure()) {  // as the lane does
+    progress.dispatcher.enqueue(slot, op);
+    const auto work = [&] { return progress.dispatcher.run_work(); };
+    while (fail_all_if_thrown(progress.dispatcher, work) && !slot->failure()) {  // as the lane does
     }
   }
   const bool failed = failing.over() || failing.count < in_a_row;
-  EXPECT_EQ(lane.transport.reserved(), 0) << "memory of the transport's was not given back";
+  EXPECT_EQ(progress.transport.reserved(), 0) << "memory of the transport's was not given back";
   for (int round = 1; failed && round <= 2; ++round)  // now there is memory
-    lane.pass(round * std::chrono::minutes(2));
+    progress.pass(round * std::chrono::minutes(2));
   EXPECT_EQ(op->finished(), failed);
   EXPECT_EQ(called_back, failed ? 1 : 0);
-  EXPECT_EQ(std::ranges::count(lane.host.flooded, NoticeKind::kAbort, &Notice::kind),
+  EXPECT_EQ(std::ranges::count(progress.delegate.flooded, NoticeKind::kAbort, &Notice::kind),
             failed ? 1 : 0);
   EXPECT_EQ(told, failed ? 1 : 0);
-  lane.executor.remove(seat);
+  progress.dispatcher.remove(slot);
   return !failed;
 }
 

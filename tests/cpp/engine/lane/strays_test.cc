@@ -23,8 +23,8 @@ struct UnknownGroupMessagesTest : testing::Test {
   void keep_one(const UnknownGroupMessages::GroupKey& key) {
     strays.keep(message_to(key), {}, kNow);
   }
-  void keep_word(bool any_forms) {
-    strays.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forms);
+  void keep_word(bool any_forming) {
+    strays.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forming);
   }
   int words(uint64_t nonce = kGroup.first) const {
     int count = 0;

@@ -19,15 +19,15 @@ class ProgressLockTest : public testing::Test {
 };
 
 TEST_F(ProgressLockTest, OneHasIt) {
-  EXPECT_FALSE(token_.held_here());
+  EXPECT_FALSE(token_.held_by_this_thread());
   EXPECT_TRUE(token_.take());
   EXPECT_FALSE(token_.take());
-  EXPECT_TRUE(token_.held_here());
+  EXPECT_TRUE(token_.held_by_this_thread());
   bool elsewhere = true;
-  std::thread([&] { elsewhere = token_.held_here(); }).join();
+  std::thread([&] { elsewhere = token_.held_by_this_thread(); }).join();
   EXPECT_FALSE(elsewhere);
   EXPECT_FALSE(token_.release(nullptr)) << "nobody waits";
-  EXPECT_FALSE(token_.held_here());
+  EXPECT_FALSE(token_.held_by_this_thread());
   EXPECT_TRUE(token_.take());
 }
 
@@ -39,7 +39,7 @@ TEST_F(ProgressLockTest, GoesToTheFirstWhoWaits) {
   EXPECT_TRUE(token_.release(nullptr));
   EXPECT_FALSE(token_.delist(second_)) << "it was offered to the first";
   token_.await(first_, TimePoint::max());  // returns: it has the offer
-  token_.decline(first_);
+  token_.publish_failure(first_);
   EXPECT_TRUE(token_.take());
   EXPECT_FALSE(token_.delist(first_));
   EXPECT_FALSE(token_.anybody_waits());
@@ -85,7 +85,7 @@ TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
   ASSERT_TRUE(token_.take());
   EXPECT_TRUE(token_.release(nullptr));
   ASSERT_TRUE(token_.take()) << "another caller";
-  token_.decline(first_);
+  token_.publish_failure(first_);
   EXPECT_FALSE(token_.take());
   token_.await(first_, kNoWait);  // no offer: it would sleep
   EXPECT_TRUE(token_.release(nullptr));
@@ -96,7 +96,7 @@ TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
 TEST_F(ProgressLockTest, AnOfferAfterAFailedAttemptStays) {
   ASSERT_TRUE(token_.take());
   token_.enlist(first_);
-  token_.decline(first_);
+  token_.publish_failure(first_);
   EXPECT_FALSE(token_.take());
   EXPECT_TRUE(token_.release(nullptr));
   token_.await(first_, TimePoint::max());  // returns at once

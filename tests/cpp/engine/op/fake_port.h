@@ -27,9 +27,9 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
     std::vector<std::byte> payload;
   };
 
-  FakeExecutionDelegate(ProgressState& lane, int rank, int size,
+  FakeExecutionDelegate(ProgressState& progress, int rank, int size,
                         int64_t window = EagerCredit::kSegments * kRunSegment)
-      : ExecutionDelegate(lane, GroupFlowState(rank, size, window)) {}
+      : ExecutionDelegate(progress, GroupFlowState(rank, size, window)) {}
 
   std::map<int, std::deque<Message>> sent;  // by destination
   std::deque<SendId> tickets;               // of sends that have not ended
@@ -43,17 +43,17 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
   bool copies = false;  // as a transport that stages what it sends
   int reservations = 0;
 
-  void send(MessageHeader header, ConstBytes payload, SendId ticket) override {
-    if (header.early) flow.early[header.destination].sent(payload.size());
-    tickets.push_back(ticket);
+  void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
+    if (header.eager) flow.eager[header.destination].sent(payload.size());
+    tickets.push_back(send_id);
     push(header, payload);
   }
-  void withdraw(int peer, SendId ticket) override { withdrawn.emplace_back(peer, ticket); }
+  void revoke_payload(int peer, SendId send_id) override { withdrawn.emplace_back(peer, send_id); }
   void send_control(MessageHeader header) override { push(header, {}); }
-  bool stages(std::span<const EdgeId>, ConstBytes) const override { return copies; }
+  bool would_copy(std::span<const EdgeId>, ConstBytes) const override { return copies; }
   StagedMessage reserve(std::span<const EdgeId>, size_t bytes) override {
     ++reservations;
-    const PooledBuffer block(lane.scratch, bytes);
+    const PooledBuffer block(progress.scratch, bytes);
     return {block.bytes(), nullptr, block};
   }
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
@@ -66,11 +66,9 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
     header.destination = peer;
     push(header, {});
   }
-  void when_credit_returns(int, OpExecution& run, int step) override {
-    blocked.emplace_back(&run, step);
-  }
+  void await_credit(int, OpExecution& run, int step) override { blocked.emplace_back(&run, step); }
   bool is_oldest(const OpExecution& run) const override { return &run == oldest; }
-  bool gone(int peer) const override { return std::ranges::count(gone_ranks, peer) > 0; }
+  bool departed(int peer) const override { return std::ranges::count(gone_ranks, peer) > 0; }
   void fail(const Error& cause) override { failures.push_back(cause); }
   void send_failed(int peer, const Error& cause) override { lost[peer] = cause; }
   void finished(OpExecution& run) override {
@@ -80,13 +78,13 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
 
   // Runs what can run.
   void work() {
-    while (!lane.work.empty()) work_next(lane);
+    while (!progress.work.empty()) run_next_step(progress);
   }
   // The i-th of the sends that have not ended, ends.
   void end_send(size_t i, const Error& error = {}) {
-    const SendId ticket = tickets[i];
+    const SendId send_id = tickets[i];
     tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
-    bring_home(lane, ticket, error);
+    complete_send(progress, send_id, error);
   }
   // What has been sent to a rank, by type.
   int count(int destination, MessageType type) const {
@@ -99,7 +97,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
  private:
   void push(MessageHeader header, ConstBytes payload) {
     header.source = flow.rank;
-    header.credit = flow.early[header.destination].report();
+    header.credit = flow.eager[header.destination].report();
     sent[header.destination].push_back({header, {payload.begin(), payload.end()}});
   }
 };
@@ -109,8 +107,8 @@ struct OneRank {
   OneRank(int rank, int size, std::vector<float> values, int64_t memory_limit = 1 << 24,
           const std::string& algorithm = "")
       : data(std::move(values)),
-        lane(statistics, memory_limit),
-        port(lane, rank, size),
+        progress(statistics, memory_limit),
+        delegate(progress, rank, size),
         planner({rank, size, algorithm, false, kRunSegment}) {}
 
   std::shared_ptr<Op> make_op(std::shared_ptr<const CodecMap> blocks = nullptr) {
@@ -118,21 +116,21 @@ struct OneRank {
     request.blocks = std::move(blocks);
     return planned_op(planner, std::move(request), 1);
   }
-  void make_run(std::shared_ptr<const CodecMap> blocks = nullptr) {
-    run = ringdist::make_run(port, make_op(std::move(blocks)), 1);
+  void make_execution(std::shared_ptr<const CodecMap> blocks = nullptr) {
+    run = ringdist::make_execution(delegate, make_op(std::move(blocks)), 1);
   }
   OpExecution& start(std::shared_ptr<const CodecMap> blocks = nullptr) {
-    make_run(std::move(blocks));
-    port.oldest = run.get();
+    make_execution(std::move(blocks));
+    delegate.oldest = run.get();
     run->start();
-    port.work();
+    delegate.work();
     return *run;
   }
   void receive(const FakeExecutionDelegate::Message& message) {
     const MessageHeader& header = message.header;
-    if (port.flow.early[header.source].returned(header.credit))
-      for (const auto& [waiting, step] : std::exchange(port.blocked, {})) waiting->queue(step);
-    if (!port.ended.empty()) return;
+    if (delegate.flow.eager[header.source].returned(header.credit))
+      for (const auto& [waiting, step] : std::exchange(delegate.blocked, {})) waiting->queue(step);
+    if (!delegate.ended.empty()) return;
     switch (header.type) {
       case MessageType::kData:
         run->on_data(header, message.payload);
@@ -145,17 +143,17 @@ struct OneRank {
         run->on_grant(header);
         break;
       case MessageType::kCredit:
-      case MessageType::kLetter:
+      case MessageType::kService:
         break;
     }
-    port.work();
+    delegate.work();
   }
-  bool done() const { return !port.ended.empty(); }
+  bool done() const { return !delegate.ended.empty(); }
 
   std::vector<float> data;
   Statistics statistics;
-  ProgressState lane;
-  FakeExecutionDelegate port;
+  ProgressState progress;
+  FakeExecutionDelegate delegate;
   Planner planner;
   OpExecutionPtr run;
 };

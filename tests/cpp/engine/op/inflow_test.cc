@@ -11,8 +11,8 @@ constexpr int64_t kWindow = 8;
 
 class RecvEdgeTest : public testing::Test {
  protected:
-  RecvEdge::GrantTerms terms(bool oldest = false, bool unasked = false) const {
-    return {kWindow, kBytes, oldest, unasked, now_};
+  RecvEdge::GrantTerms terms(bool oldest = false, bool unsolicited = false) const {
+    return {kWindow, kBytes, oldest, unsolicited, now_};
   }
   void keep(RecvEdge& in, int64_t segment) { in.keep(segment, {{}, false}); }
 

@@ -68,17 +68,17 @@ TEST(SendEdge, SendsMayEndInAnyOrder) {
 
 TEST(SendEdge, ForgivesWhatWasSentAndNoMore) {
   SendEdge out({0, 0}, 3);
-  EXPECT_FALSE(out.forgive());
+  EXPECT_FALSE(out.complete_sends());
   out.sent();
   out.sent();
   EXPECT_TRUE(out.complete(1));
-  EXPECT_TRUE(out.forgive());
+  EXPECT_TRUE(out.complete_sends());
   EXPECT_EQ(out.completed(), 2);
-  EXPECT_FALSE(out.forgive());
+  EXPECT_FALSE(out.complete_sends());
   EXPECT_FALSE(out.complete(0)) << "its end comes late";
   EXPECT_EQ(out.state(), OutState::kOpen);
   out.sent();
-  EXPECT_TRUE(out.forgive());
+  EXPECT_TRUE(out.complete_sends());
   EXPECT_EQ(out.state(), OutState::kDone);
 }
 

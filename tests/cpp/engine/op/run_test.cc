@@ -34,17 +34,17 @@ class Ranks {
   bool step(std::mt19937& random) {
     std::vector<std::function<void()>> choices;
     for (auto& from : ranks_) {
-      for (auto& [to, queue] : from->port.sent)
+      for (auto& [to, queue] : from->delegate.sent)
         if (!queue.empty())
           choices.emplace_back([this, to = to, &queue] {
             const FakeExecutionDelegate::Message message = std::move(queue.front());
             queue.pop_front();
             (*this)[to].receive(message);
           });
-      for (size_t i = 0; i < from->port.tickets.size(); ++i)
+      for (size_t i = 0; i < from->delegate.tickets.size(); ++i)
         choices.emplace_back([&from, i] {
-          from->port.end_send(i);
-          from->port.work();
+          from->delegate.end_send(i);
+          from->delegate.work();
         });
     }
     if (choices.empty()) return false;
@@ -77,17 +77,17 @@ TEST(OpExecution, EndsWellInAnyOrder) {
           Ranks ranks(size, memory, algorithm);
           const bool coded = *codec != '\0';
           for (int rank = 0; rank < size; ++rank) {
-            ranks[rank].port.copies = random() % 2 != 0;
+            ranks[rank].delegate.copies = random() % 2 != 0;
             ranks[rank].start(coded ? one_part(codec, size) : nullptr);
           }
           while (ranks.step(random)) {
           }
           for (int rank = 0; rank < size; ++rank) {
             ASSERT_TRUE(ranks[rank].done()) << ranks[rank].run->dump();
-            ASSERT_TRUE(ranks[rank].port.failures.empty());
+            ASSERT_TRUE(ranks[rank].delegate.failures.empty());
             EXPECT_EQ(ranks[rank].data, ranks[0].data);
-            EXPECT_EQ(ranks[rank].lane.promises.promised(), 0);
-            EXPECT_EQ(ranks[rank].lane.tickets.out(), 0u);
+            EXPECT_EQ(ranks[rank].progress.promises.promised(), 0);
+            EXPECT_EQ(ranks[rank].progress.tickets.out(), 0u);
           }
           if (coded) continue;
           for (size_t i = 0; i < kElements; ++i) {
@@ -107,7 +107,7 @@ void deliver_all(Ranks& ranks) {
     any = false;
     for (int from = 0; from < ranks.size(); ++from)
       for (int to = 0; to < ranks.size(); ++to)
-        for (auto& queue = ranks[from].port.sent[to]; !queue.empty(); any = true) {
+        for (auto& queue = ranks[from].delegate.sent[to]; !queue.empty(); any = true) {
           const FakeExecutionDelegate::Message message = std::move(queue.front());
           queue.pop_front();
           ranks[to].receive(message);
@@ -123,7 +123,7 @@ TEST(OpExecution, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
       SCOPED_TRACE(algorithm);
       Ranks ranks(3, 1 << 24, algorithm);
       for (int rank = 0; rank < ranks.size(); ++rank) {
-        ranks[rank].port.copies = copies;
+        ranks[rank].delegate.copies = copies;
         ranks[rank].start();
       }
       std::mt19937 random(1);
@@ -132,7 +132,7 @@ TEST(OpExecution, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
       for (int rank = 0; rank < ranks.size(); ++rank) {
         ASSERT_TRUE(ranks[rank].done());
         EXPECT_EQ(ranks[rank].data, ranks[0].data);
-        const int reservations = ranks[rank].port.reservations;
+        const int reservations = ranks[rank].delegate.reservations;
         if (algorithm == "direct")
           EXPECT_EQ(reservations, copies ? 7 : 0);
         else
@@ -146,10 +146,10 @@ TEST(OpExecution, IsNotDoneBeforeItsSendsHaveEnded) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
-  while (!ranks[0].port.tickets.empty()) {
+  while (!ranks[0].delegate.tickets.empty()) {
     EXPECT_FALSE(ranks[0].done());
-    ranks[0].port.end_send(ranks[0].port.tickets.size() - 1);  // the last first
-    ranks[0].port.work();
+    ranks[0].delegate.end_send(ranks[0].delegate.tickets.size() - 1);  // the last first
+    ranks[0].delegate.work();
     deliver_all(ranks);
   }
   EXPECT_TRUE(ranks[0].done());
@@ -161,18 +161,18 @@ TEST(OpExecution, TicketsThatComeHomeLateAreNobodys) {
     Ranks ranks(2);
     OneRank& rank = ranks[0];
     rank.start(coded ? one_part("int8", 2) : nullptr);
-    ASSERT_FALSE(rank.port.tickets.empty());
+    ASSERT_FALSE(rank.delegate.tickets.empty());
     const std::weak_ptr<Op> op = rank.run->op();
     rank.run->stop();
     rank.run.reset();
-    EXPECT_TRUE(rank.lane.work.empty());
+    EXPECT_TRUE(rank.progress.work.empty());
     EXPECT_EQ(op.expired(), coded) << "of tensors the transport reads, unless they were encoded";
-    const auto home = rank.lane.tickets.redeem(rank.port.tickets.front());
+    const auto home = rank.progress.tickets.complete(rank.delegate.tickets.front());
     ASSERT_TRUE(home);
     EXPECT_EQ(home->what.run, nullptr);
-    rank.port.tickets.pop_front();
-    while (!rank.port.tickets.empty()) rank.port.end_send(0);
-    EXPECT_EQ(rank.lane.tickets.out(), 0u);
+    rank.delegate.tickets.pop_front();
+    while (!rank.delegate.tickets.empty()) rank.delegate.end_send(0);
+    EXPECT_EQ(rank.progress.tickets.out(), 0u);
   }
 }
 
@@ -182,39 +182,39 @@ TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
-  while (!ranks[1].port.tickets.empty()) {
-    ranks[1].port.end_send(0);
-    ranks[1].port.work();
+  while (!ranks[1].delegate.tickets.empty()) {
+    ranks[1].delegate.end_send(0);
+    ranks[1].delegate.work();
     deliver_all(ranks);
   }
   ASSERT_TRUE(ranks[1].done());
   deliver_all(ranks);
   ASSERT_FALSE(ranks[0].done());
-  EXPECT_FALSE(ranks[0].run->owes(1)) << "all has been sent";
+  EXPECT_FALSE(ranks[0].run->has_unsent_to(1)) << "all has been sent";
   EXPECT_FALSE(ranks[0].run->waits_for(1));
-  ranks[0].port.gone_ranks = {1};
-  ranks[0].run->forgive_sends(1);
-  ranks[0].port.work();
+  ranks[0].delegate.gone_ranks = {1};
+  ranks[0].run->complete_sends_to(1);
+  ranks[0].delegate.work();
   EXPECT_TRUE(ranks[0].done());
-  while (!ranks[0].port.tickets.empty())
-    ranks[0].port.end_send(0, Error(ErrorKind::kPeerLost, "late"));
-  EXPECT_TRUE(ranks[0].port.lost.empty());
+  while (!ranks[0].delegate.tickets.empty())
+    ranks[0].delegate.end_send(0, Error(ErrorKind::kPeerLost, "late"));
+  EXPECT_TRUE(ranks[0].delegate.lost.empty());
 }
 
 TEST(OpExecution, ASendThatFailsBreaksTheConnectionUnlessThePeerIsGone) {
   Ranks ranks(2);
   ranks[0].start();
-  ASSERT_GE(ranks[0].port.tickets.size(), 2u);
-  ranks[0].port.gone_ranks = {1};
-  ranks[0].port.end_send(0, Error(ErrorKind::kPeerLost, "gone"));
-  EXPECT_TRUE(ranks[0].port.lost.empty());
-  ranks[0].port.gone_ranks.clear();
-  ranks[0].port.end_send(0, Error(ErrorKind::kPeerLost, "broken"));
-  EXPECT_EQ(ranks[0].port.lost.at(1).message(), "broken");
+  ASSERT_GE(ranks[0].delegate.tickets.size(), 2u);
+  ranks[0].delegate.gone_ranks = {1};
+  ranks[0].delegate.end_send(0, Error(ErrorKind::kPeerLost, "gone"));
+  EXPECT_TRUE(ranks[0].delegate.lost.empty());
+  ranks[0].delegate.gone_ranks.clear();
+  ranks[0].delegate.end_send(0, Error(ErrorKind::kPeerLost, "broken"));
+  EXPECT_EQ(ranks[0].delegate.lost.at(1).message(), "broken");
 }
 
 FakeExecutionDelegate::Message first_data(OneRank& from, int to) {
-  const auto& queue = from.port.sent[to];
+  const auto& queue = from.delegate.sent[to];
   const auto data = std::ranges::find_if(
       queue, [](const auto& message) { return message.header.type == MessageType::kData; });
   EXPECT_NE(data, queue.end());
@@ -258,8 +258,8 @@ TEST(OpExecution, RefusesWhatIsNotItsOwn) {
     FakeExecutionDelegate::Message message = first_data(ranks[1], 0);
     one.change(message);
     ranks[0].receive(message);
-    ASSERT_EQ(ranks[0].port.failures.size(), 1u);
-    const Error& error = ranks[0].port.failures[0];
+    ASSERT_EQ(ranks[0].delegate.failures.size(), 1u);
+    const Error& error = ranks[0].delegate.failures[0];
     EXPECT_NE(error.message().find(one.text), std::string::npos) << error.what();
     EXPECT_EQ(error.ranks(), std::vector{1});
     EXPECT_TRUE(error.message().starts_with("all_reduce #1")) << error.what();
@@ -271,10 +271,10 @@ TEST(OpExecution, RefusesASegmentThatCameBefore) {
   for (int rank : {0, 1}) ranks[rank].start();
   const FakeExecutionDelegate::Message message = first_data(ranks[1], 0);
   ranks[0].receive(message);
-  ASSERT_TRUE(ranks[0].port.failures.empty());
+  ASSERT_TRUE(ranks[0].delegate.failures.empty());
   ranks[0].receive(message);
-  ASSERT_EQ(ranks[0].port.failures.size(), 1u);
-  EXPECT_NE(ranks[0].port.failures[0].message().find("came before"), std::string::npos);
+  ASSERT_EQ(ranks[0].delegate.failures.size(), 1u);
+  EXPECT_NE(ranks[0].delegate.failures[0].message().find("came before"), std::string::npos);
 }
 
 // Early credit bounds what an unasked sender sends; what it gives back wakes the step.
@@ -282,33 +282,33 @@ TEST(OpExecution, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];
   rank.start();
-  EXPECT_EQ(rank.port.count(1, MessageType::kData), EagerCredit::kSegments);
-  EXPECT_EQ(rank.port.count(1, MessageType::kRequest), 1);
-  ASSERT_FALSE(rank.port.blocked.empty());
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kData), EagerCredit::kSegments);
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kRequest), 1);
+  ASSERT_FALSE(rank.delegate.blocked.empty());
   MessageHeader credit{};
   credit.type = MessageType::kCredit;
   credit.source = 1;
   credit.credit = kRunSegment;
   rank.receive({credit, {}});
-  EXPECT_EQ(rank.port.count(1, MessageType::kData), EagerCredit::kSegments + 1);
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kData), EagerCredit::kSegments + 1);
 }
 
 // Without memory for grants only the group's oldest op goes on; the next one when it is the oldest.
 TEST(OpExecution, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];
-  rank.make_run();
+  rank.make_execution();
   rank.run->start();
   MessageHeader request{};
   request.type = MessageType::kRequest;
   request.source = 1;
   rank.receive({request, {}});
-  EXPECT_EQ(rank.port.count(1, MessageType::kGrant), 0);
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kGrant), 0);
   rank.run->grant_waiting();
-  EXPECT_EQ(rank.port.count(1, MessageType::kGrant), 0);
-  rank.port.oldest = rank.run.get();
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kGrant), 0);
+  rank.delegate.oldest = rank.run.get();
   rank.run->grant_waiting();
-  EXPECT_EQ(rank.port.count(1, MessageType::kGrant), 1);
+  EXPECT_EQ(rank.delegate.count(1, MessageType::kGrant), 1);
 }
 
 TEST(OpExecution, SaysHowFarItHasCome) {

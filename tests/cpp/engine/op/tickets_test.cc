@@ -20,53 +20,53 @@ TEST(CompletionTable, ComeHomeOnceWithWhatTheyWereIssuedFor) {
   CompletionTable tickets;
   const SendId first = tickets.issue({&run(0), 1, 2, 3}, nullptr);
   const SendId second = tickets.issue({&run(1), 4, 5, 6}, nullptr);
-  EXPECT_NE(first, kNoTicket);
+  EXPECT_NE(first, kNoSendId);
   EXPECT_NE(first, second);
   EXPECT_EQ(tickets.out(), 2u);
-  const auto home = tickets.redeem(first);
+  const auto home = tickets.complete(first);
   ASSERT_TRUE(home);
   EXPECT_EQ(home->what.run, &run(0));
   EXPECT_EQ(home->what.step, 1);
   EXPECT_EQ(home->what.target, 2);
   EXPECT_EQ(home->what.segment, 3);
-  EXPECT_FALSE(tickets.redeem(first));
-  EXPECT_FALSE(tickets.redeem(kNoTicket));
+  EXPECT_FALSE(tickets.complete(first));
+  EXPECT_FALSE(tickets.complete(kNoSendId));
   const SendId third = tickets.issue({&run(0), 0, 0, 0}, nullptr);  // in the first one's place
   EXPECT_NE(third, first);
-  EXPECT_FALSE(tickets.redeem(first));
-  EXPECT_TRUE(tickets.redeem(third));
-  EXPECT_TRUE(tickets.redeem(second));
+  EXPECT_FALSE(tickets.complete(first));
+  EXPECT_TRUE(tickets.complete(third));
+  EXPECT_TRUE(tickets.complete(second));
   EXPECT_EQ(tickets.out(), 0u);
 }
 
 // A place has been used four thousand million times.
 TEST(CompletionTable, AreNeverNone) {
   CompletionTable tickets(std::numeric_limits<uint32_t>::max());
-  const SendId ticket = tickets.issue({&run(0), 0, 0, 0}, nullptr);
-  EXPECT_NE(ticket, kNoTicket);
-  EXPECT_TRUE(tickets.redeem(ticket));
-  EXPECT_FALSE(tickets.redeem(kNoTicket));
+  const SendId send_id = tickets.issue({&run(0), 0, 0, 0}, nullptr);
+  EXPECT_NE(send_id, kNoSendId);
+  EXPECT_TRUE(tickets.complete(send_id));
+  EXPECT_FALSE(tickets.complete(kNoSendId));
 }
 
 TEST(CompletionTable, HoldMemoryUntilTheyAreHome) {
   CompletionTable tickets;
   auto memory = std::make_shared<int>(0);
   const std::weak_ptr<int> held = memory;
-  const SendId ticket = tickets.issue({&run(0), 0, 0, 0}, std::move(memory));
+  const SendId send_id = tickets.issue({&run(0), 0, 0, 0}, std::move(memory));
   const auto nobody = [](const SentSegment&, SendId) { FAIL() << "it has none on its way"; };
-  tickets.disown(run(1), nobody);
+  tickets.orphan(run(1), nobody);
   std::vector<SendId> told;
-  tickets.disown(run(0), [&](const SentSegment&, SendId one) { told.push_back(one); });
-  EXPECT_EQ(told, std::vector<SendId>{ticket});
+  tickets.orphan(run(0), [&](const SentSegment&, SendId one) { told.push_back(one); });
+  EXPECT_EQ(told, std::vector<SendId>{send_id});
   EXPECT_FALSE(held.expired());
   {
-    const auto home = tickets.redeem(ticket);
+    const auto home = tickets.complete(send_id);
     ASSERT_TRUE(home);
     EXPECT_EQ(home->what.run, nullptr);
     EXPECT_FALSE(held.expired());
   }
   EXPECT_TRUE(held.expired());
-  tickets.disown(run(0), nobody);
+  tickets.orphan(run(0), nobody);
 }
 
 TEST(CompletionTable, OfARunThatEndsAreNamed) {
@@ -75,12 +75,12 @@ TEST(CompletionTable, OfARunThatEndsAreNamed) {
   const SendId first = tickets.issue({&run(0), 1, 2, 3}, nullptr);
   (void)tickets.issue({&run(1), 4, 4, 4}, nullptr);
   const SendId second = tickets.issue({&run(0), 5, 6, 7}, nullptr);
-  (void)tickets.redeem(home);
+  (void)tickets.complete(home);
   std::vector<std::pair<SendId, int>> told;
-  tickets.disown(run(0), [&](const SentSegment& what, SendId ticket) {
+  tickets.orphan(run(0), [&](const SentSegment& what, SendId send_id) {
     EXPECT_EQ(what.target, what.step + 1);
     EXPECT_EQ(what.segment, what.step + 2);
-    told.emplace_back(ticket, what.step);
+    told.emplace_back(send_id, what.step);
   });
   EXPECT_EQ(told, (std::vector<std::pair<SendId, int>>{{first, 1}, {second, 5}}));
 }

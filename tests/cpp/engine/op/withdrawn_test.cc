@@ -18,7 +18,7 @@ OneRank make(int rank) {
 
 // The first data that the rank has sent to the other.
 FakeExecutionDelegate::Message first_data(OneRank& rank) {
-  auto& queue = rank.port.sent[1 - rank.port.flow.rank];
+  auto& queue = rank.delegate.sent[1 - rank.delegate.flow.rank];
   const auto it = std::ranges::find_if(
       queue, [](const auto& message) { return message.header.type == MessageType::kData; });
   EXPECT_NE(it, queue.end());
@@ -28,16 +28,16 @@ FakeExecutionDelegate::Message first_data(OneRank& rank) {
 TEST(Withdrawn, AreAllThatARunHasOnItsWayWhenItEnds) {
   OneRank rank = make(0);
   rank.start();
-  ASSERT_GT(rank.port.tickets.size(), 1u);
-  rank.port.end_send(0);
+  ASSERT_GT(rank.delegate.tickets.size(), 1u);
+  rank.delegate.end_send(0);
   std::vector<std::pair<int, SendId>> expected;
-  for (const SendId ticket : rank.port.tickets) expected.emplace_back(1, ticket);
-  EXPECT_TRUE(rank.port.withdrawn.empty());
+  for (const SendId send_id : rank.delegate.tickets) expected.emplace_back(1, send_id);
+  EXPECT_TRUE(rank.delegate.withdrawn.empty());
   rank.run->stop();
-  EXPECT_EQ(rank.port.withdrawn, expected);
+  EXPECT_EQ(rank.delegate.withdrawn, expected);
   rank.run->stop();
-  EXPECT_EQ(rank.port.withdrawn, expected);
-  EXPECT_EQ(rank.lane.tickets.out(), expected.size()) << "their memory is held";
+  EXPECT_EQ(rank.delegate.withdrawn, expected);
+  EXPECT_EQ(rank.progress.tickets.out(), expected.size()) << "their memory is held";
 }
 
 TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
@@ -46,20 +46,21 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
   for (bool any = true; any;) {
     any = false;
     for (OneRank& rank : ranks) {
-      for (auto& queue = rank.port.sent[1 - rank.port.flow.rank]; !queue.empty(); any = true) {
+      for (auto& queue = rank.delegate.sent[1 - rank.delegate.flow.rank]; !queue.empty();
+           any = true) {
         const FakeExecutionDelegate::Message message = std::move(queue.front());
         queue.pop_front();
-        ranks[1 - rank.port.flow.rank].receive(message);
+        ranks[1 - rank.delegate.flow.rank].receive(message);
       }
-      for (; !rank.port.tickets.empty(); any = true) {
-        rank.port.end_send(0);
-        rank.port.work();
+      for (; !rank.delegate.tickets.empty(); any = true) {
+        rank.delegate.end_send(0);
+        rank.delegate.work();
       }
     }
   }
   for (OneRank& rank : ranks) {
     EXPECT_TRUE(rank.done());
-    EXPECT_TRUE(rank.port.withdrawn.empty());
+    EXPECT_TRUE(rank.delegate.withdrawn.empty());
     EXPECT_EQ(rank.data, std::vector<float>(kWithdrawnCount, 2.0f));
   }
 }
@@ -72,18 +73,18 @@ TEST(Withdrawn, DoesNotCountWhereItArrives) {
   for (const bool at_once : {true, false}) {
     OneRank receiver = make(1);
     receiver.start();
-    const int sent = receiver.port.count(0, MessageType::kData);
+    const int sent = receiver.delegate.count(0, MessageType::kData);
     MessageHeader header = message.header;
     if (!at_once) ++header.segment;
     const std::atomic<uint32_t> word = 1;
     receiver.run->on_data(header, Payload(message.payload, word, 1));
-    receiver.port.work();
-    EXPECT_EQ(receiver.port.count(0, MessageType::kData), sent);
+    receiver.delegate.work();
+    EXPECT_EQ(receiver.delegate.count(0, MessageType::kData), sent);
     EXPECT_EQ(receiver.statistics.messages_kept, 0u);
     EXPECT_EQ(receiver.run->wrote(), at_once) << "what was there may be gone";
     EXPECT_NE(receiver.run->dump().find("segment 0 of 10, kept 0"), std::string::npos)
         << receiver.run->dump();
-    EXPECT_TRUE(receiver.port.failures.empty()) << "its sender says why";
+    EXPECT_TRUE(receiver.delegate.failures.empty()) << "its sender says why";
     receiver.run->stop();
   }
 }

@@ -35,7 +35,7 @@ bool Process::is_near(ProcessId process) {
   return world_.process(index_of(process)).host() == host_;
 }
 
-PromiseInfo Process::freeze() {
+PromiseInfo Process::stop_and_report() {
   if (!frozen_) {
     frozen_.emplace();
     frozen_->first_unfinished = ops_ + 1;

@@ -58,7 +58,7 @@ class Process final : public GenerationLogDelegate {
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool send_near(ProcessId to, const ConsensusMessage& message) override;
   bool is_near(ProcessId process) override;
-  PromiseInfo freeze() override;
+  PromiseInfo stop_and_report() override;
   void read_vote(const Ballot& ballot) override;
   void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                  const Accepted& vote) override;

@@ -24,7 +24,7 @@ void Rules::on_installed(int index, uint64_t from, const Decision& decision) {
   lineages_.note_installed(one.lineage(), index);
   // The first op that not all who stay had finished.
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+  for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const auto frozen = world_.process(Process::index_of(decision.members[rank])).frozen(from);
     if (!frozen) return fail("a member stays that never ended its ops");
     least = std::min(least, *frozen);
@@ -63,7 +63,7 @@ void Rules::on_begun(int index) {
   world_.note("generation " + std::to_string(one.generations().generation().number) +
               " begins on process " + std::to_string(index));
   const Decision& decision = *lineages_.decision(one.lineage());
-  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+  for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const int member = Process::index_of(decision.members[rank]);
     if (!lineages_.has_installed(one.lineage(), member))
       fail("ops begin on process " + std::to_string(index) + " before process " +
@@ -91,7 +91,7 @@ void Rules::on_composed(int index, const Decision& decision) {
 void Rules::check_standings(const Decision& decision) {
   bool all_reach = true, is_old = false, is_offered = false, any_offer = false;
   bool all_formed = true;
-  for (uint32_t rank = 0; rank < decision.stay; ++rank) {
+  for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const Process& member = world_.process(Process::index_of(decision.members[rank]));
     const auto& said = member.standing();
     if (!said || member.lineage() != decision.after) return;  // it has gone on since
@@ -103,7 +103,7 @@ void Rules::check_standings(const Decision& decision) {
     is_offered = is_offered || decision.store == said->offers_store;
     any_offer = any_offer || !said->offers_store.empty();
   }
-  if (decision.anew != (!all_formed || !decision.newcomers.empty()))
+  if (decision.needs_rendezvous != (!all_formed || !decision.newcomers.empty()))
     fail("members look for each other without need, or do not know all others");
   if (all_reach ? !is_old : any_offer && !is_offered) fail("a wrong store goes on");
 }

@@ -94,7 +94,7 @@ std::string Settling::open_of(const std::vector<int>& together) {
 bool Settling::has_quorum(const std::vector<int>& together, const Process& newest) {
   const auto& members = world_.process(newest.index()).generations().members();
   const auto size = static_cast<int>(members.size());
-  int votes = 0, gone = 0;  // here; reported dead to somebody here
+  int votes = 0, departed = 0;  // here; reported dead to somebody here
   bool store = false;
   const auto is_here = [&](int index) {
     return std::find(together.begin(), together.end(), index) != together.end();
@@ -105,13 +105,13 @@ bool Settling::has_quorum(const std::vector<int>& together, const Process& newes
       ++votes;
       store = store || world_.reaches_store(index);
     } else {
-      gone += std::any_of(members.begin(), members.end(), [&](ProcessId other) {
+      departed += std::any_of(members.begin(), members.end(), [&](ProcessId other) {
         const int teller = Process::index_of(other);
         return is_here(teller) && world_.was_told(teller, index);
       });
     }
   }
-  return 2 * votes > size || (2 * votes == size && store) || votes + gone == size;
+  return 2 * votes > size || (2 * votes == size && store) || votes + departed == size;
 }
 
 }  // namespace ringdist::membership

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kFirstNonce = 1;
 
 NetworkCosts costs_of(const Scenario& scenario) {
-  NetworkCosts out = usual_costs(kUsualRate, Milliseconds(scenario.latency));
+  NetworkCosts out = default_costs(kDefaultRate, Milliseconds(scenario.latency));
   out.inside = {};
   out.inside.latency = std::chrono::microseconds(5);
   return out;

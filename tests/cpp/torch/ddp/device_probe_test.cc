@@ -54,7 +54,7 @@ class DeviceProbe : public testing::Test {
       }
     };
     tools.now = [this] { return std::make_shared<Driven>(clock_.now()); };
-    tools.rehearse = [this](const MatrixShape&, GradientMemory&) -> Result<std::function<void()>> {
+    tools.benchmark = [this](const MatrixShape&, GradientMemory&) -> Result<std::function<void()>> {
       if (refusal_) return refusal_;
       return std::function<void()>([this] { ++runs_; });
     };

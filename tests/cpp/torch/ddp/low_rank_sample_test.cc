@@ -16,7 +16,7 @@ TEST(LowRankSample, ComputesAllStagesAsOftenAsAsked) {
   EXPECT_TRUE(first.isfinite().all().item<bool>());
   EXPECT_GT(first.abs().max().item<float>(), 0);
   EXPECT_TRUE(sample.run().isfinite().all().item<bool>());
-  rehearse_low_rank({64, 64, 4}, at::kCPU)();
+  benchmark_low_rank({64, 64, 4}, at::kCPU)();
 }
 
 // Of two ranks, the other of which has put in something else.

@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-CodecPair coarse() { return value_of(parse_coding("codec", "int4", 2)); }
+CodecPair coarse() { return value_of(parse_compression("codec", "int4", 2)); }
 
 bool compressed_by_option(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   c10d::AllreduceOptions options;

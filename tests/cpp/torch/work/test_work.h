@@ -54,7 +54,7 @@ class TestWork final : public BaseWork {
     waits.push_back(limit);
     if (!isCompleted()) throw std::runtime_error("expired");
   }
-  void tell_failure() override { ++told; }
+  void run_failure_hooks() override { ++told; }
   void check_future() override {
     if (refuses_futures) throw std::runtime_error("never marked");
   }

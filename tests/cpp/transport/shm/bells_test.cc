@@ -14,8 +14,8 @@ class PeerDoorbellsTest : public testing::Test {
   PeerDoorbells bells_{epoll_, kFirstKey};
   Doorbell doorbell_ = std::move(Doorbell::create().value());
 
-  Fd button() {
-    return Fd::open([this] { return dup(doorbell_.button().get()); });
+  Fd write_end() {
+    return Fd::open([this] { return dup(doorbell_.write_end().get()); });
   }
   bool rung() {
     Epoll mine = std::move(Epoll::create().value());
@@ -24,36 +24,36 @@ class PeerDoorbellsTest : public testing::Test {
 };
 
 TEST_F(PeerDoorbellsTest, OfOnePeerIsOneWhateverComesLater) {
-  auto first = bells_.keep(5, button());
+  auto first = bells_.keep(5, write_end());
   Doorbell another = std::move(Doorbell::create().value());
-  auto second = bells_.keep(5, Fd::open([&] { return dup(another.button().get()); }));
+  auto second = bells_.keep(5, Fd::open([&] { return dup(another.write_end().get()); }));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first.value(), second.value());
   second.value()->ring();
   EXPECT_TRUE(rung());
-  EXPECT_NE(bells_.keep(6, button()).value(), first.value());
+  EXPECT_NE(bells_.keep(6, write_end()).value(), first.value());
 }
 
 TEST_F(PeerDoorbellsTest, TellWhoIsGoneOnce) {
-  const auto bell = bells_.keep(5, button()).value();
+  const auto bell = bells_.keep(5, write_end()).value();
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
   EXPECT_FALSE(bells_.on_event(kFirstKey + 1));
-  EXPECT_FALSE(bell->gone());
+  EXPECT_FALSE(bell->closed());
   doorbell_.close();
   const auto events = epoll_.wait(std::chrono::seconds(5));
   ASSERT_EQ(events.size(), 1u);
   const uint64_t key = events[0].key;
   EXPECT_EQ(bells_.on_event(key), std::optional<ContextId>(5));
-  EXPECT_TRUE(bell->gone());
+  EXPECT_TRUE(bell->closed());
   bell->ring();
   EXPECT_FALSE(bells_.on_event(key));
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
 }
 
 TEST_F(PeerDoorbellsTest, AreClosedWithTheTransport) {
-  const auto bell = bells_.keep(5, button()).value();
+  const auto bell = bells_.keep(5, write_end()).value();
   bells_.close();
-  EXPECT_TRUE(bell->gone());
+  EXPECT_TRUE(bell->closed());
   bell->ring();
   EXPECT_FALSE(rung());
 }

@@ -22,10 +22,10 @@ constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 
-template <std::memory_order show, std::memory_order look>
+template <std::memory_order store, std::memory_order load>
 struct Orders {
-  static constexpr std::memory_order kShow = show;
-  static constexpr std::memory_order kLook = look;
+  static constexpr std::memory_order kStore = store;
+  static constexpr std::memory_order kLoad = load;
 };
 using Strong = SeqCstOrders;
 
@@ -43,7 +43,7 @@ struct End {
   void exchange(End& peer, uint64_t sends, uint64_t gets, bool sleeps) {
     RingWriter<slots> out;
     RingReader<slots> in;
-    const auto has_room = [&] { return out.consumed(peer.consumed) != out.taken_back(); };
+    const auto has_room = [&] { return out.consumed(peer.consumed) != out.reclaimed(); };
     const auto has_message = [&] {
       return in.consumed() < gets && in.has_message(in.published(peer.published));
     };
@@ -55,7 +55,7 @@ struct End {
         if (in.consume(consumed, peer.sleep)) peer.bell.ring();
         any = true;
       }
-      if (out.published() < sends && (!out.full() || take_back(out, peer))) {
+      if (out.published() < sends && (!out.full() || reclaim(out, peer))) {
         data[out.slot()].write(out.published() + 1);
         if (out.publish(published, peer.sleep)) peer.bell.ring();
         any = true;
@@ -63,22 +63,23 @@ struct End {
       if (any) continue;
       if (!sleeps) return;
       const bool waits = out.published() < sends;
-      if (sleep.may_sleep(waits ? SleepState::kForRoom : SleepState::kForMessages,
-                          [&] { return has_message() || (waits && has_room()); }))
+      if (sleep.prepare_sleep(waits ? SleepState::kForRoom : SleepState::kForMessages,
+                              [&] { return has_message() || (waits && has_room()); }))
         bell.wait();
-      sleep.show_late(SleepState::kAwake);
+      sleep.store_relaxed(SleepState::kAwake);
     }
   }
-  static bool take_back(RingWriter<slots>& ring, const End& peer) {
+  static bool reclaim(RingWriter<slots>& ring, const End& peer) {
     const uint64_t until = ring.consumed(peer.consumed);
-    const bool any = ring.taken_back() < until;
-    while (ring.taken_back() < until) ring.take_back();
+    const bool any = ring.reclaimed() < until;
+    while (ring.reclaimed() < until) ring.reclaim();
     return any;
   }
 };
 
 // A link of which the writer breaks off after some messages: all of them are read, then it has the
-// slots back, and nobody sleeps on. As Outlink::break_off(), Inlink::let_go() and who drives them.
+// slots back, and nobody sleeps on. As Outlink::close_with(), Inlink::release() and who drives
+// them.
 template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
 struct EndingLink {
   End<slots, Published, Consumed, Asleep> writer;
@@ -93,9 +94,9 @@ struct EndingLink {
     out.end(writer.published);
     reader.bell.ring();
     while (!out.reader_has_ended(reader.consumed)) {
-      if (writer.sleep.may_sleep(SleepState::kForMessages, [] { return false; }))
+      if (writer.sleep.prepare_sleep(SleepState::kForMessages, [] { return false; }))
         writer.bell.wait();
-      writer.sleep.show_late(SleepState::kAwake);
+      writer.sleep.store_relaxed(SleepState::kAwake);
     }
     checked::expect(out.consumed(reader.consumed) == sends, "not all was read");
     for (auto& slot : writer.data) slot.write(0);
@@ -110,8 +111,8 @@ struct EndingLink {
         if (in.consume(reader.consumed, writer.sleep)) writer.bell.ring();
       }
       if (ended) break;
-      if (reader.sleep.may_sleep(SleepState::kForMessages, has_message)) reader.bell.wait();
-      reader.sleep.show_late(SleepState::kAwake);
+      if (reader.sleep.prepare_sleep(SleepState::kForMessages, has_message)) reader.bell.wait();
+      reader.sleep.store_relaxed(SleepState::kAwake);
     }
     in.end(reader.consumed);
     writer.bell.ring();

@@ -23,8 +23,8 @@ std::ptrdiff_t open_descriptors() {
 std::vector<int> open_sockets() {
   std::vector<int> out;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    if (read_symlink(entry.path(), gone).string().starts_with("socket:"))
+    std::error_code closed;
+    if (read_symlink(entry.path(), closed).string().starts_with("socket:"))
       out.push_back(std::stoi(entry.path().filename()));
   }
   std::ranges::sort(out);

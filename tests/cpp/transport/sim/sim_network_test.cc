@@ -33,9 +33,9 @@ struct SimRank final : TransportDelegate {
     got.push_back({static_cast<int>(header[0]), payload.size()});
     arrivals.push_back(network->now() - NetworkModel::kStart);
   }
-  void on_sent(SendId ticket, const Error& error) override {
-    EXPECT_FALSE(ended.contains(ticket)) << ticket;
-    ended[ticket] = error;
+  void on_sent(SendId send_id, const Error& error) override {
+    EXPECT_FALSE(ended.contains(send_id)) << send_id;
+    ended[send_id] = error;
   }
   void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
     lost.push_back(peer);
@@ -117,11 +117,11 @@ TEST(SimNetwork, NothingArrivesWhileTheClockStands) {
   room[1].send(2, 1, 10);
   EXPECT_FALSE(room[2].transport->progress());
   EXPECT_FALSE(room[2].transport->drained(1));
-  EXPECT_FALSE(room[1].transport->delivered());
+  EXPECT_FALSE(room[1].transport->flushed());
   room.run();
   EXPECT_EQ(room[2].got.size(), 1u);
   EXPECT_TRUE(room[2].transport->drained(1));
-  EXPECT_TRUE(room[1].transport->delivered());
+  EXPECT_TRUE(room[1].transport->flushed());
 }
 
 TEST(SimNetwork, MessagesOfAPairKeepTheirOrderWhateverTheJitter) {
@@ -200,7 +200,7 @@ TEST(SimNetwork, AStoppedProcessTakesNothingAndNobodyHears) {
   room.run();
   EXPECT_TRUE(room[2].got.empty());
   EXPECT_TRUE(room[1].lost.empty());
-  EXPECT_FALSE(room[1].transport->delivered());
+  EXPECT_FALSE(room[1].transport->flushed());
   room.network->resume(2);
   room.run();
   EXPECT_EQ(room[2].got.size(), 1u);
