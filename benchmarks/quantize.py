@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from tqdm import tqdm
 
-from torch_ringdist import _native, _show
+from torch_ringdist import _info_text, _native
 
 LEAST_MIB = 8  # below it caches help
 TURN = 0.25  # seconds
@@ -98,7 +98,7 @@ def main() -> int:
     rows: list[tuple[str, ...]] = [("fp32", "", "GB/s", "least .. most", "ours / it")]
     for mib in tqdm(args.mib, unit="size", leave=False, disable=None):
         rows += report(mib, measure(mib, args.seconds))
-    print("\n".join(_show.table(rows)))
+    print("\n".join(_info_text.table(rows)))
     return 0
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _inspect, _plan, _show, _timeline, _tune
+from torch_ringdist import _codecs, _dump, _info_text, _inspect, _plan, _timeline, _tune
 from torch_ringdist._launch import arguments as _run_arguments
 from torch_ringdist._launch import store as _store
 
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.command == "info":
             info = _inspect.info_with_devices()
-            print(_show.as_json(info) if args.json else _show.as_text(info))
+            print(_info_text.as_json(info) if args.json else _info_text.as_text(info))
         elif args.command == "codecs":
             _codecs.run(args)
         elif args.command == "plan":
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _store.run(args)
         else:
             states, problems = _dump.ask_all() if args.all else (_dump.ask(args.pid), [])
-            print(_show.states_as_text(states))
+            print(_info_text.states_as_text(states))
             if problems:
                 raise _dump.DumpError("\n".join(problems))
         sys.stdout.flush()

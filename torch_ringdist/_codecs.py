@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch_ringdist import _native
-from torch_ringdist._bar import Bar
+from torch_ringdist._progress_bar import Bar
 
 _COLUMNS = {
     "codec": "codec",

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from torch_ringdist import _native, _plan_device, _plan_plot, _plan_text, _units
-from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs
+from torch_ringdist._progress_bar import Bar
 
 MOST_RANKS = 4096
 # Of each algorithm; more are walked several to one. A second or two each.

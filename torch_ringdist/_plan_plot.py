@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _plan_text
-from torch_ringdist._paths import check_writable
+from torch_ringdist._output_paths import check_writable
 from torch_ringdist._units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

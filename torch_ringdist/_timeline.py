@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch_ringdist._bar import Bar
+from torch_ringdist._progress_bar import Bar
 from torch_ringdist._units import counted
 
 _SAME_CLOCK = 1e6  # microseconds that two clocks of one host may seem apart

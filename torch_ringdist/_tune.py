@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from torch_ringdist import _units
-from torch_ringdist._bar import Bar
 from torch_ringdist._costs import Costs, Link, made_here
-from torch_ringdist._paths import check_writable
+from torch_ringdist._output_paths import check_writable
+from torch_ringdist._progress_bar import Bar
 from torch_ringdist._tune_fit import Fit, fit
 from torch_ringdist._tune_hosts import Between, Found, Launch, TuneError, inside, naming
 

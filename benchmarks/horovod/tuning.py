@@ -27,9 +27,9 @@ import torch_ringdist.horovod as hvd
 from benchmarks import report as common
 from benchmarks.horovod.step import network, sgd, step_of
 from benchmarks.net.hosts import Hosts, why_not
-from torch_ringdist import _show
+from torch_ringdist import _info_text
 from torch_ringdist.horovod._autotune import FUSION_BYTES, IN_FLIGHT, Autotune, Setting
-from torch_ringdist.horovod._world import required
+from torch_ringdist.horovod._global_state import required
 
 _MOST_STEPS = 200
 
@@ -125,13 +125,13 @@ def main() -> int:
     rows = [("bytes as one", "at once", "a step, median")]
     for (size, flying), seconds in figures["sweep"]:
         rows.append((f"{size >> 10} KiB", str(flying), common.duration(seconds * 1e9)))
-    print("\n".join(_show.table(rows)))
+    print("\n".join(_info_text.table(rows)))
     print(f"\nautotune: {figures['found']} after {figures['steps']} steps; best: {figures['best']}")
     rows = [("", "minimum", "median")]
     for name, samples in figures["samples"].items():
         both = min(samples), statistics.median(samples)
         rows.append((name, *(common.duration(one * 1e9) for one in both)))
-    print("\n".join(_show.table(rows)))
+    print("\n".join(_info_text.table(rows)))
     found, best = figures["samples"].values()
     shares = min(best) / min(found), statistics.median(best) / statistics.median(found)
     print(f"speed: {shares[0]:.2f} / {shares[1]:.2f} of the best's, minimum / median")

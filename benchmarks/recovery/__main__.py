@@ -42,7 +42,7 @@ from benchmarks.recovery import peers
 from benchmarks.recovery.plan import KINDS, Plan
 from benchmarks.recovery.processes import adopt_orphans
 from benchmarks.recovery.run import Outcome, run
-from torch_ringdist import _show
+from torch_ringdist import _info_text
 
 LIMIT = 90.0
 
@@ -80,7 +80,7 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
         cells = [common.duration(figure) for figure in figures] or ["-"] * 3
         failed = sum(bool(one.problems) for one in some)
         rows.append((kind, str(len(some)), str(failed), *cells))
-    return _show.table(rows)
+    return _info_text.table(rows)
 
 
 def describe(outcome: Outcome, args: argparse.Namespace) -> str:

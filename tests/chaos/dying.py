@@ -36,7 +36,7 @@ from elastic_digits import Trainer
 
 import torch_ringdist
 from torch_ringdist import elastic
-from torch_ringdist.elastic import _run
+from torch_ringdist.elastic import _elastic_loop
 
 COMMITTED, PROPOSING, JOINING, GIVING = "committed", "proposing", "joining", "giving"
 
@@ -165,7 +165,7 @@ def dying_in(function: Callable[..., Any], seconds: float) -> Callable[..., Any]
 
 def die_in_transfers(plan: Plan) -> None:
     """When the outline has been sent, and the state itself is on its way."""
-    transfer, send = _run.transfer, dist._broadcast_coalesced
+    transfer, send = _elastic_loop.transfer, dist._broadcast_coalesced
 
     def dying(state: elastic.State, company: Any) -> None:
         death = plan.second() if company.has_trained and company.newcomers else None
@@ -178,7 +178,7 @@ def die_in_transfers(plan: Plan) -> None:
         finally:
             dist._broadcast_coalesced = send
 
-    _run.transfer = dying
+    _elastic_loop.transfer = dying
 
 
 def main() -> int:

@@ -15,9 +15,9 @@ import pytest
 import torch.distributed as dist
 
 import torch_ringdist
-from torch_ringdist._launch import arguments, launcher, meeting
-from torch_ringdist._launch.meeting import Meeting
-from torch_ringdist.elastic import _entry, _progress, _run, _store
+from torch_ringdist._launch import arguments, launcher, rendezvous_store
+from torch_ringdist._launch.rendezvous_store import RendezvousStore
+from torch_ringdist.elastic import _elastic_loop, _join_coordinator, _progress, _store
 from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 
 REJOIN = timedelta(seconds=1)
@@ -48,8 +48,8 @@ def full_store(progress: str) -> dist.TCPStore:
 def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.MonkeyPatch):
     """What others die of at that moment may cost it the first try."""
     store = full_store("training another")
-    monkeypatch.setattr(_entry, "_SLICE", timedelta(seconds=0.1))
-    rank_0 = _entry.Entry(settings(store))
+    monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
+    rank_0 = _join_coordinator.JoinCoordinator(settings(store))
     rank_0.begin_beats()
     tries: list[float] = []
 
@@ -66,7 +66,7 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
     )
     leave.start()
     began = time.monotonic()
-    assert _entry.Entry(settings(store)).enter({}) == 7
+    assert _join_coordinator.JoinCoordinator(settings(store)).enter({}) == 7
     rank_0.end_beats()
     leave.join()
     assert len(tries) == 2 and tries[0] - began > REJOIN.total_seconds(), "it did not wait"
@@ -76,7 +76,10 @@ def test_only_the_last_members_say_that_training_has_finished():
     """Anybody can write to the store; a process that comes then takes nobody else's word."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     progress, seal = (_progress.key("mine", name) for name in ("progress", "seal"))
-    entry, own = _entry.Entry(settings(store)), _store.open_store("127.0.0.1", store.port)
+    entry, own = (
+        _join_coordinator.JoinCoordinator(settings(store)),
+        _store.open_store("127.0.0.1", store.port),
+    )
     for written in ("finished", "finished word"):
         store.set(progress, written)
         assert _progress.progress_of(own, "mine") == _progress.TRAINING
@@ -93,10 +96,10 @@ def test_only_the_last_members_say_that_training_has_finished():
 def test_who_waits_for_room_gives_up_a_group_without_a_sign_of_life():
     store = full_store("training another")
     with pytest.raises(dist.DistBackendError, match="no sign of life for 1 s"):
-        _entry.Entry(settings(store)).enter({})
+        _join_coordinator.JoinCoordinator(settings(store)).enter({})
     later = dataclasses.replace(settings(store), rejoin_timeout=timedelta(hours=1))
     with pytest.raises(dist.DistBackendError, match="no sign of life"):  # at once
-        _entry.Entry(later).enter({})
+        _join_coordinator.JoinCoordinator(later).enter({})
     assert (
         store.get(_progress.key("mine", "progress")) == b"training another"
     )  # founds no second one
@@ -106,8 +109,8 @@ def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
     monkeypatch: pytest.MonkeyPatch,
 ):
     store = full_store("forming another")
-    monkeypatch.setattr(_entry, "_SLICE", timedelta(seconds=0.1))
-    monkeypatch.setattr(_entry.Entry, "_found", lambda _: None)
+    monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
+    monkeypatch.setattr(_join_coordinator.JoinCoordinator, "_found", lambda _: None)
 
     def join(*_: Any, **__: Any) -> None:
         time.sleep(0.1)
@@ -115,14 +118,14 @@ def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
 
     monkeypatch.setattr(torch_ringdist, "join", join)
     later = dataclasses.replace(settings(store), rejoin_timeout=timedelta(hours=1))
-    assert _entry.Entry(later).enter({}) == 0
+    assert _join_coordinator.JoinCoordinator(later).enter({}) == 0
 
 
 def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.MonkeyPatch):
-    held = Meeting(None, "mine")
+    held = RendezvousStore(None, "mine")
     held._held.set(_progress.key("mine", "progress"), "training another")
     assert held.is_needed
-    monkeypatch.setattr(meeting, "_SILENCE", 0.1)
+    monkeypatch.setattr(rendezvous_store, "_SILENCE", 0.1)
     time.sleep(0.2)
     assert not held.is_needed
     held._held.add(_progress.key("mine", "beat"), 1)
@@ -170,11 +173,11 @@ def test_who_is_to_end_and_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch)
             assert given_up, "it waits for ever"
             raise dist.DistNetworkError("the group has failed")
 
-    monkeypatch.setattr(_run, "_GOING", 0.2)
+    monkeypatch.setattr(_elastic_loop, "_GOING", 0.2)
     monkeypatch.setattr(dist, "barrier", lambda async_op: Barrier())
-    monkeypatch.setattr(_run._group, "give_up", lambda rank, why: given_up.append(rank))
+    monkeypatch.setattr(_elastic_loop._group, "give_up", lambda rank, why: given_up.append(rank))
     with pytest.raises(dist.DistNetworkError):
-        _run._until_they_go([1, 3])
+        _elastic_loop._until_they_go([1, 3])
     assert given_up == [1, 3]
 
 

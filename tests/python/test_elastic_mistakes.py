@@ -19,7 +19,7 @@ from support.launched import loop, python_path, run_loop
 from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
-from torch_ringdist.elastic import _settings, _standing
+from torch_ringdist.elastic import _rank_state, _settings
 
 # Of what others have, in the words of the newcomer.
 SAID = {
@@ -48,7 +48,7 @@ ROGUE = """
 import sys, time
 import torch, torch.distributed as dist, torch_ringdist
 from torch_ringdist._join import ElasticJob
-from torch_ringdist.elastic._standing import Standing, exchange
+from torch_ringdist.elastic._rank_state import Standing, exchange
 
 class Mine:
     pass
@@ -133,10 +133,10 @@ def test_what_ranks_must_agree_on(entries: dict[str, Any], min_ranks: int, said:
         net = nn.Linear(2, 2)
         sampler = elastic.Sampler(range(length), global_batch=2, seed=seed)
         state = elastic.State(net=net, optimizer=kind(net.parameters()), sampler=sampler)
-        return _standing.terms_of(state, min_ranks)
+        return _rank_state.terms_of(state, min_ranks)
 
-    assert _standing.difference(terms(1), "it", terms(1), "others") == ""
-    found = _standing.difference(terms(min_ranks, **entries), "it", terms(1), "others")
+    assert _rank_state.difference(terms(1), "it", terms(1), "others") == ""
+    found = _rank_state.difference(terms(min_ranks, **entries), "it", terms(1), "others")
     assert re.match(said, found), found
 
 

@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn
 
 from torch_ringdist import elastic
-from torch_ringdist.elastic._run import _content
+from torch_ringdist.elastic._elastic_loop import _content
 
 STEPS = POINTS = 7
 BAD_STEP = 2

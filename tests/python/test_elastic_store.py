@@ -22,8 +22,8 @@ from test_elastic_entry import settings
 
 import torch_ringdist
 from torch_ringdist import _native
-from torch_ringdist._launch.meeting import Meeting
-from torch_ringdist.elastic import _entry, _progress, _store
+from torch_ringdist._launch.rendezvous_store import RendezvousStore
+from torch_ringdist.elastic import _join_coordinator, _progress, _store
 
 HOLDER = """
 import sys, torch.distributed as dist
@@ -62,13 +62,13 @@ def test_a_store_that_does_not_answer(
     """Neither training nor a launcher waits for it, and what they have to say comes to it later."""
     holder, port = held
     monkeypatch.setattr(_store, "LIMIT", 2.0)
-    entry = _entry.Entry(settings(SimpleNamespace(port=port)))
-    meeting = Meeting(("127.0.0.1", port), "mine")
-    assert (meeting.held_here, meeting.count(+1)) == (False, 1)
+    entry = _join_coordinator.JoinCoordinator(settings(SimpleNamespace(port=port)))
+    rendezvous_store = RendezvousStore(("127.0.0.1", port), "mine")
+    assert (rendezvous_store.held_here, rendezvous_store.count(+1)) == (False, 1)
     _stop(holder)
     entry.word = "word"
     entry.go_on(3, 2, {"a": "b"})
-    assert meeting.count(+1) == -1
+    assert rendezvous_store.count(+1) == -1
     with pytest.raises(dist.DistNetworkError, match=r"127.0.0.1:\d+ has not answered"):
         entry.begin_training()
     holder.send_signal(signal.SIGCONT)
@@ -78,7 +78,7 @@ def test_a_store_that_does_not_answer(
     store.wait([size, seal], timedelta(seconds=60))
     assert (store.get(size), store.get(seal)) == (b"2", _progress.seal("word").encode())
     deadline = time.monotonic() + 60
-    while (running := meeting.count(0)) < 0 and time.monotonic() < deadline:
+    while (running := rendezvous_store.count(0)) < 0 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert running == 2, "the launcher's workers are counted when the store answers again"
     # An older generation, of a process that others have left behind, changes nothing.
@@ -173,8 +173,8 @@ def test_who_comes_waits_while_the_store_is_silent(
     joined = SimpleNamespace(generation=7)
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     store.set(_progress.key("mine", "progress"), "training another")
-    entry = _entry.Entry(settings(store, rejoin=timedelta(seconds=60)))
-    late = _entry.Entry(settings(store, rejoin=timedelta(seconds=1)))
+    entry = _join_coordinator.JoinCoordinator(settings(store, rejoin=timedelta(seconds=60)))
+    late = _join_coordinator.JoinCoordinator(settings(store, rejoin=timedelta(seconds=1)))
     _stop(holder)
     with pytest.raises(dist.DistBackendError, match=r"has not answered for 0\.5 s"):
         late.enter({})
@@ -198,16 +198,16 @@ def test_who_comes_does_not_wait_for_ever_for_what_the_store_has_lost(
         raise dist.DistBackendError("not let in")
 
     monkeypatch.setattr(torch_ringdist, "join", join)
-    monkeypatch.setattr(_entry, "_SLICE", timedelta(seconds=0.1))
+    monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
     with pytest.raises(dist.DistBackendError, match="the store has lost what job 'mine' had"):
-        _entry.Entry(settings(held)).enter({})
+        _join_coordinator.JoinCoordinator(settings(held)).enter({})
 
 
 def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.MonkeyPatch):
     """It counts once: generations and workers."""
     monkeypatch.setattr(_store, "_PAUSE", 0.01)
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    entry = _entry.Entry(settings(held))
+    entry = _join_coordinator.JoinCoordinator(settings(held))
     lost = iter([True, False, True, True, False, False, True])
     set_it = entry._set
 
@@ -221,17 +221,19 @@ def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.Monke
         entry.go_on(generation, 2, {})
         assert poll(lambda: entry._writer._kept is None)
     assert _progress.generations_of(entry._store, "mine") == 2
-    meetings = [Meeting(("127.0.0.1", held.port), "mine") for _ in range(2)]
+    meetings = [RendezvousStore(("127.0.0.1", held.port), "mine") for _ in range(2)]
     assert [meetings[0].count(+2), meetings[1].count(+1), meetings[0].count(-1)] == [2, 1, 1]
     assert [one.count(0) for one in meetings] == [2, 2]
 
 
 def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch):
     """Its launcher was started again. Whoever comes then founds no second group."""
-    monkeypatch.setattr(_entry, "_BEAT", 0.1)
+    monkeypatch.setattr(_join_coordinator, "_BEAT", 0.1)
     monkeypatch.setattr(_store, "_PAUSE", 0.1)
     holder, port = hold(free_port())
-    entry = _entry.Entry(settings(SimpleNamespace(port=port), rejoin=timedelta(seconds=60)))
+    entry = _join_coordinator.JoinCoordinator(
+        settings(SimpleNamespace(port=port), rejoin=timedelta(seconds=60))
+    )
     entry.begin_beats()
     entry.go_on(5, 2, {"a": "b"})
     try:

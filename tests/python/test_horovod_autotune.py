@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from torch_ringdist.horovod._autotune import FUSION_BYTES, IN_FLIGHT, WARM_UP, Autotune
-from torch_ringdist.horovod._halving import Halving
+from torch_ringdist.horovod._successive_halving import SuccessiveHalving
 
 RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 
 
 def test_halving_finds_the_best_of_many():
-    search = Halving(list(range(18)))
+    search = SuccessiveHalving(list(range(18)))
     count = 0
     while not search.is_over:
         search.add(abs(search.current - 11) + (count * 7919 % 13) / 30)
@@ -34,12 +34,12 @@ def test_halving_finds_the_best_of_many():
 
 
 def test_halving_of_one_is_over():
-    assert Halving(["only"]).is_over
-    assert Halving(["only"]).current == "only"
+    assert SuccessiveHalving(["only"]).is_over
+    assert SuccessiveHalving(["only"]).current == "only"
 
 
 def test_an_outlier_does_not_count():
-    search = Halving(["slow", "fast"])
+    search = SuccessiveHalving(["slow", "fast"])
     for sample in (2.0, 2.0, 2.0, 1.0, 90.0, 1.0):
         search.add(sample)
     assert search.is_over and search.current == "fast"

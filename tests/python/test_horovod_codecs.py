@@ -15,7 +15,7 @@ from torch.nn.functional import mse_loss
 
 import torch_ringdist.horovod as hvd
 from torch_ringdist.elastic._residuals import Residuals
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 
 WIDTH = 64
 
@@ -264,7 +264,7 @@ def _undoes_a_step() -> None:
 
     for generation in range(3):
         with initialized():
-            _world.required().residuals = residuals  # as hvd.elastic does
+            _global_state.required().residuals = residuals  # as hvd.elastic does
             residuals.begin(hvd.size())
             optimizer = optimizer or _optimizer(net, "int4")
             if generation:

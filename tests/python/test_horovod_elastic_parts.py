@@ -15,7 +15,7 @@ from torch import nn
 
 import torch_ringdist.horovod as hvd
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod._launched import Launched, launched
+from torch_ringdist.horovod._launch_info import LaunchInfo, launched
 from torch_ringdist.horovod.elastic import ElasticSampler, _sampler
 
 
@@ -215,4 +215,4 @@ def test_signatures():
 
 def test_before_it_trains_a_process_is_alone():
     here = {"RINGDIST_RDZV": "a:1", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "SLURM_PROCID": "3"}
-    assert launched({**here, "SLURM_NTASKS": "8"}) == Launched(0, 1, 2, 4, "a", 1)
+    assert launched({**here, "SLURM_NTASKS": "8"}) == LaunchInfo(0, 1, 2, 4, "a", 1)

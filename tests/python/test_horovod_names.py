@@ -11,7 +11,7 @@ import pytest
 
 import torch_ringdist.horovod as hvd
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod._launched import Launched, first_host, launched
+from torch_ringdist.horovod._launch_info import LaunchInfo, first_host, launched
 
 SET = "process_set=global_process_set"
 FACTORS = "prescale_factor=1.0, postscale_factor=1.0"
@@ -178,16 +178,16 @@ def test_a_function_on_ranks(capfd):
 
 
 def test_who_a_process_is():
-    assert launched({}) == Launched(0, 1, 0, 1, "127.0.0.1", 0)
+    assert launched({}) == LaunchInfo(0, 1, 0, 1, "127.0.0.1", 0)
     torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     where = {"MASTER_ADDR": "a", "MASTER_PORT": "7"}
-    assert launched({**torchrun, **where}) == Launched(3, 4, 1, 2, "a", 7)
+    assert launched({**torchrun, **where}) == LaunchInfo(3, 4, 1, 2, "a", 7)
     mpi = "OMPI_COMM_WORLD_"
     here = {f"{mpi}RANK": "1", f"{mpi}SIZE": "2", f"{mpi}LOCAL_RANK": "1", f"{mpi}LOCAL_SIZE": "2"}
-    assert launched(here) == Launched(1, 2, 1, 2, "127.0.0.1", 29500)
+    assert launched(here) == LaunchInfo(1, 2, 1, 2, "127.0.0.1", 29500)
     slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
     nodes = {"SLURM_STEP_NODELIST": "n[03-05]"}
-    assert launched({**slurm, **nodes}) == Launched(1, 2, 0, None, "n03", 29500)
+    assert launched({**slurm, **nodes}) == LaunchInfo(1, 2, 0, None, "n03", 29500)
     for environment, text in [
         (torchrun, "set MASTER_ADDR"),
         ({**torchrun, **where, "RANK": "4"}, "RANK=4"),

@@ -7,13 +7,13 @@ import pickle
 import pytest
 import torch
 
-from torch_ringdist._place import Place
+from torch_ringdist._tensor_meta import TensorMeta
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_what_is_allocated_is_alike(device: str):
     tensor = torch.ones(3, 0, 2, dtype=torch.bfloat16, device=device)
-    place = pickle.loads(pickle.dumps(Place.of(tensor)))
+    place = pickle.loads(pickle.dumps(TensorMeta.of(tensor)))
     made = place.allocate()
     assert (made.shape, made.dtype, made.device) == (tensor.shape, tensor.dtype, tensor.device)
-    assert Place.of(torch.empty(5, dtype=torch.int64)).bytes == 40
+    assert TensorMeta.of(torch.empty(5, dtype=torch.int64)).bytes == 40

@@ -12,7 +12,7 @@ from test_monitored_barrier import monitored_barrier
 
 from torch_ringdist._generation import checked_timeout
 from torch_ringdist.elastic._settings import _duration
-from torch_ringdist.horovod._world import _timeout
+from torch_ringdist.horovod._global_state import _timeout
 
 HUGE = [timedelta(seconds=2**31 - 1), timedelta(days=365_000), timedelta.max]
 NEGATIVE = [timedelta(seconds=-1), timedelta(milliseconds=-2)]

@@ -12,7 +12,7 @@ from torch import nn
 
 import torch_ringdist.horovod as hvd
 from torch_ringdist import elastic
-from torch_ringdist.elastic import _sums
+from torch_ringdist.elastic import _checksums
 from torch_ringdist.horovod import callbacks
 
 DEFAULTS: list[tuple[Callable[[Any], None], Any, Any]] = [
@@ -69,7 +69,7 @@ class Work:
     def elastic(self) -> None:
         assert sorted(elastic.Sampler(range(6), global_batch=6)._order().tolist()) == [*range(6)]
         assert len(list(hvd.elastic.ElasticSampler(range(6)))) == 3
-        assert "torch.float32" in _sums.sums_of(self.x)
+        assert "torch.float32" in _checksums.checksums_of(self.x)
 
 
 def _under(number: int, ranks: list[int]) -> None:

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Sequence
 
 from torch_ringdist._address import join
+from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist._launch.elastic_job import JOB
 from torch_ringdist._launch.hosts import Share, shares
-from torch_ringdist._launch.on_host import is_local
-from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist._launch.remote_command import is_local
 
 _TIMEOUT = 600  # seconds, as Horovod's
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch_ringdist._launch import signals
 from torch_ringdist._launch.discovery import Discovery
 from torch_ringdist._launch.hosts import Share
-from torch_ringdist._launch.on_host import OnHost, end_all
+from torch_ringdist._launch.remote_command import RemoteCommand, end_all
 from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._leave import STATUS as LEFT
@@ -34,7 +34,7 @@ class _Line:
     """A launcher, of some slots of a host."""
 
     share: Share  # from `first` on, of the host
-    process: OnHost
+    process: RemoteCommand
     leaves_by: float = float("inf")  # then it is killed
 
 
@@ -43,7 +43,7 @@ class ElasticJob:
         self,
         args: argparse.Namespace,
         store: BoundedStore,
-        start: Callable[[Share], OnHost],
+        start: Callable[[Share], RemoteCommand],
     ) -> None:
         """`start`: a launcher on a host, for workers numbered as the share's ranks."""
         self._args, self._store, self._start = args, store, start

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import fixed, reach, signals
-from torch_ringdist._launch.meeting import Meeting
+from torch_ringdist._launch import addresses, fixed_launcher, signals
+from torch_ringdist._launch.rendezvous_store import RendezvousStore
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log, _settings
@@ -27,7 +27,7 @@ _SAME_REQUEST = 1.0  # seconds in which a second signal means the same
 class Launcher:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._meeting = Meeting(args.rdzv, args.job)
+        self._meeting = RendezvousStore(args.rdzv, args.job)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
         # Hosts may share the folder.
@@ -66,7 +66,7 @@ class Launcher:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if not self._signals and self._args.stdin and reach.is_left_alone():
+        if not self._signals and self._args.stdin and addresses.is_left_alone():
             self._signals.append((now, signal.SIGHUP))
         for worker in self._workers:
             worker.show()
@@ -213,7 +213,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: arguments that do not go together.
     """
     if args.world_size:
-        return fixed.run(args)
+        return fixed_launcher.run(args)
     for name in ("min_ranks", "start_ranks"):
         if args.max_ranks and args.max_ranks < (value := getattr(args, name) or 1):
             option = name.replace("_", "-")

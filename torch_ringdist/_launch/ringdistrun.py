@@ -16,11 +16,11 @@ import torch.distributed as dist
 
 from torch_ringdist._address import join
 from torch_ringdist._launch import elastic_arguments, signals
+from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist._launch.elastic_job import ElasticJob
 from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
-from torch_ringdist._launch.on_host import HostCommand, OnHost, end_all
-from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all
 from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\
@@ -252,17 +252,19 @@ def _rsh(args: argparse.Namespace) -> list[str]:
     return out
 
 
-def _start(args: argparse.Namespace, share: Share, label: str = "") -> OnHost:
+def _start(args: argparse.Namespace, share: Share, label: str = "") -> RemoteCommand:
     line = launch_line(args, share, stdin=True)
     script = script_for(args, share, stdin=True)
-    return OnHost(HostCommand(share.host, line, _environment(args), _rsh(args), script, label))
+    return RemoteCommand(
+        HostCommand(share.host, line, _environment(args), _rsh(args), script, label)
+    )
 
 
 def _run_elastic(args: argparse.Namespace) -> int:
     held = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
     args.store_port = held.port
 
-    def start(share: Share) -> OnHost:
+    def start(share: Share) -> RemoteCommand:
         if args.verbose:
             print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
         alone = len(args.shares) == 1
@@ -275,7 +277,7 @@ def _run(args: argparse.Namespace) -> int:
     asked: list[int] = []
     for number in signals.that_ask():
         signal.signal(number, lambda number, _: asked.append(number))
-    hosts: list[OnHost] = []
+    hosts: list[RemoteCommand] = []
     try:
         for share in args.shares:
             hosts.append(_start(args, share))

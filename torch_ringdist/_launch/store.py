@@ -8,7 +8,7 @@ import signal
 import torch.distributed as dist
 
 from torch_ringdist import _address
-from torch_ringdist._launch import arguments, reach, signals
+from torch_ringdist._launch import addresses, arguments, signals
 from torch_ringdist.elastic import _log
 
 _DESCRIPTION = """\
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
         OSError: the address is taken, or is not one of this host.
     """
     host, port = args.rdzv
-    if not reach.is_here(host):
+    if not addresses.is_here(host):
         raise OSError(f"--rdzv: {host} is not an address of this host")
-    if reach.answers(host, port):
+    if addresses.answers(host, port):
         raise OSError(f"--rdzv: somebody listens at {host}:{port} already")
     ends = signals.that_ask()
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # also in the threads of the store

@@ -22,7 +22,7 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from torch_ringdist.elastic._run import run, set_job
+from torch_ringdist.elastic._elastic_loop import run, set_job
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._settings import read
 from torch_ringdist.elastic._state import Change, State

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _log, _standing
+from torch_ringdist.elastic import _log, _rank_state
 from torch_ringdist.elastic._settings import JOB
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Key:
 
 def _terms(state: State) -> dict[str, str]:
     """What must be the same where it is loaded: entries, and which index is which."""
-    terms = _standing.terms_of(state, 0)
+    terms = _rank_state.terms_of(state, 0)
     free = ("min_ranks", "sampler: global_batch", "sampler: batch_size", "sampler: drop_last")
     return {name: terms[name] for name in terms if name not in free}
 
@@ -185,7 +185,7 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
     if not together:
         return owed
     shapes = [{name: share.shape for name, share in one["residuals"].items()} for one in owed]
-    for at, known in enumerate(_union(_standing.gather(shapes))):
+    for at, known in enumerate(_union(_rank_state.gather(shapes))):
         # A rank that has just come may owe nothing, of nothing.
         mine = owed[at]["residuals"] if at < len(owed) else {}
         for name in sorted(known):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch_ringdist._shrink import ShrinkReport
 from torch_ringdist.elastic import _group, _log
-from torch_ringdist.elastic._standing import Standing
+from torch_ringdist.elastic._rank_state import RankState
 
 _MEETINGS = 2  # that a newcomer may let fail though nobody is lost
 
@@ -37,7 +37,7 @@ class Newcomers:
         """A meeting has succeeded."""
         self._unmet, self._failed, self.has_met = set(), 0, True
 
-    def refuse_bad(self, standings: Sequence[Standing | None]) -> bool:
+    def refuse_bad(self, standings: Sequence[RankState | None]) -> bool:
         """Whether there are ranks that the group is to go on without, by what all have sent.
 
         Raises:

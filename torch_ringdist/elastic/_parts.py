@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from torch_ringdist.elastic._module_index import ModuleIndex
 from torch_ringdist.elastic._numpy_random import NumpyRandom
-from torch_ringdist.elastic._walk import Walk
 
 Tree = Any  # nested dicts, lists and tuples of tensors and values
 
@@ -83,28 +83,28 @@ class GuardedPart(Part):
 class Parameters(GuardedPart):
     """Of a module."""
 
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
+    def __init__(self, walk: ModuleIndex) -> None:
+        self._module_index = walk
 
     def look(self) -> None:
         """First of all, also for its Buffers: it may be made of other things than before."""
-        self._walk.look()
+        self._module_index.look()
 
     def read(self) -> Tree:
-        return {name: one.detach() for name, one in self._walk.parameters}
+        return {name: one.detach() for name, one in self._module_index.parameters}
 
     def write(self, tree: Tree) -> None:
-        for name, parameter in self._walk.parameters:
+        for name, parameter in self._module_index.parameters:
             _put(parameter, tree[name])
 
     def describe(self) -> str:
-        return _shapes(self._walk.parameters)
+        return _shapes(self._module_index.parameters)
 
     def tensors(self) -> list[torch.Tensor]:
-        return [one for _, one in self._walk.parameters]
+        return [one for _, one in self._module_index.parameters]
 
     def clear_gradients(self) -> None:
-        for _, parameter in self._walk.parameters:
+        for _, parameter in self._module_index.parameters:
             parameter.grad = None
 
 
@@ -114,23 +114,23 @@ class Buffers(Part):
 
     shared = False  # and of no set shape: some grow
 
-    def __init__(self, module: nn.Module, walk: Walk) -> None:
-        self._module, self._walk = module, walk
+    def __init__(self, module: nn.Module, walk: ModuleIndex) -> None:
+        self._module, self._module_index = module, walk
 
     @property
     def fresh(self) -> bool:  # there are none
-        return not (self._walk.buffers or self._walk.has_extra_state)
+        return not (self._module_index.buffers or self._module_index.has_extra_state)
 
     def read(self) -> Tree:
-        tensors = {name: one.detach() for name, one in self._walk.buffers}
-        if not self._walk.has_extra_state:
+        tensors = {name: one.detach() for name, one in self._module_index.buffers}
+        if not self._module_index.has_extra_state:
             return tensors, {}
         extra = self._module.state_dict(keep_vars=True)
         return tensors, {name: extra[name] for name in extra if name.endswith("_extra_state")}
 
     def write(self, tree: Tree) -> None:
         tensors, extra = tree
-        now = dict(self._walk.buffers)
+        now = dict(self._module_index.buffers)
         for name in now.keys() | tensors.keys():
             if name in now and name in tensors and now[name].shape == tensors[name].shape:
                 _put(now[name], tensors[name])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_ringdist.elastic import _sums
+from torch_ringdist.elastic import _checksums
 from torch_ringdist.elastic._parts import Part, Tree
 
 _LEAF = pytree.tree_structure(0)  # of a tree of nothing else
@@ -46,7 +46,7 @@ class Snapshot:
         return pytree.tree_unflatten(self._leaves, self._tree)
 
     def hashes(self) -> dict[str, str]:
-        return _sums.of_leaves(self.tree())
+        return _checksums.of_leaves(self.tree())
 
     @staticmethod
     def _copied(leaves: list[Any], into: list[Any]) -> list[Any]:

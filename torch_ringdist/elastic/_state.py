@@ -11,13 +11,13 @@ from torch import nn
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic import _checkpoint, _group
-from torch_ringdist.elastic._entries import check_value, parts_of
-from torch_ringdist.elastic._guard import Guard
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
+from torch_ringdist.elastic._mutation_detector import MutationDetector
 from torch_ringdist.elastic._parts import GuardedPart, Parameters, Part, RandomNumbers, Value
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._snapshot import Snapshot
+from torch_ringdist.elastic._state_parts import check_value, parts_of
 
 _RANDOM = "random numbers"
 
@@ -287,9 +287,9 @@ class State:
             part.clear_gradients()
 
 
-def _snapshot_of(name: str, part: Part, copies: bool) -> Snapshot | Guard:
+def _snapshot_of(name: str, part: Part, copies: bool) -> Snapshot | MutationDetector:
     guards = not copies and isinstance(part, GuardedPart) and part.can_be_guarded
-    return Guard(name, part) if guards else Snapshot(part)
+    return MutationDetector(name, part) if guards else Snapshot(part)
 
 
 def _refuse_devices(values: dict[str, Any]) -> None:

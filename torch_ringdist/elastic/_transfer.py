@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from torch_ringdist._place import Place
+from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.elastic._parts import Tree
 
 if TYPE_CHECKING:
-    from torch_ringdist.elastic._standing import Company
+    from torch_ringdist.elastic._rank_state import GenerationView
     from torch_ringdist.elastic._state import State
 
 # At once on their way. Ranks that need nothing receive into as much, and let it go.
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Outline:
+class StateSkeleton:
     """All but the tensors, in place of which it has Places; and what newcomers owe."""
 
     steps: int
@@ -31,17 +31,17 @@ class Outline:
     owed: list[dict[str, Any]]
 
 
-def transfer(state: State, company: Company) -> None:
+def transfer(state: State, company: GenerationView) -> None:
     """All ranks call it. Where it raises, the state is as it was."""
     rank, source = dist.get_rank(), company.source
-    needed, first = company.lacks(rank), not company.has_trained
+    needed, first = company.needs_state(rank), not company.has_trained
     mine, outline = None, None
     if rank == source:
         mine = state._given()
         # What a checkpoint has of them is shared out; else they stay whose they are.
         owed = state._residuals.owed() if first else state._residuals.without_tensors()
         trees = pytree.tree_map(_outline, mine)
-        outline = Outline(state.steps, state._identify(), trees, owed)
+        outline = StateSkeleton(state.steps, state._identify(), trees, owed)
     objects = [outline]
     dist.broadcast_object_list(objects, src=source)
     outline = objects[0]
@@ -70,7 +70,7 @@ def transfer(state: State, company: Company) -> None:
 
 def _outline(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return Place.of(leaf)
+        return TensorMeta.of(leaf)
     return leaf
 
 
@@ -79,7 +79,7 @@ def _chunks(leaves: Sequence[Any]) -> Iterator[list[int]]:
     chunk: list[int] = []
     size = 0
     for at, leaf in enumerate(leaves):
-        if not isinstance(leaf, Place):
+        if not isinstance(leaf, TensorMeta):
             continue
         if chunk and size + leaf.bytes > _CHUNK_BYTES:
             yield chunk

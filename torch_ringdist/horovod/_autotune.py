@@ -12,9 +12,9 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch_ringdist.horovod import _world
-from torch_ringdist.horovod._halving import Halving
-from torch_ringdist.horovod._launched import number_of
+from torch_ringdist.horovod import _global_state
+from torch_ringdist.horovod._launch_info import number_of
+from torch_ringdist.horovod._successive_halving import SuccessiveHalving
 
 if TYPE_CHECKING:
     from torch_ringdist.horovod._gradients import Gradients
@@ -29,13 +29,13 @@ Setting = tuple[int, int]  # fusion_bytes, batches_in_flight
 class Autotune:
     """Of one optimizer's steps; each step is a sample of the setting that it ran with."""
 
-    def __init__(self, group: _world.Group, key: str, log: Path | None, kept: Path) -> None:
+    def __init__(self, group: _global_state.Group, key: str, log: Path | None, kept: Path) -> None:
         """`key`: what the result holds for; `kept`: a file of results, by their keys."""
         self._group, self._key, self._kept = group, key, kept
         settings = [(size, flying) for size in FUSION_BYTES for flying in IN_FLIGHT]
         if known := _read(kept).get(key):
             settings = [(int(known[0]), int(known[1]))]
-        self._search: Halving[Setting] = Halving(settings)
+        self._search: SuccessiveHalving[Setting] = SuccessiveHalving(settings)
         self._log = log
         self._steps = 0
         self._last: float | None = None
@@ -114,7 +114,9 @@ def kept_in() -> Path:
     return Path(cache, "torch_ringdist", "horovod-autotune.json")
 
 
-_current: tuple[weakref.ref[_world.World], weakref.ref[Gradients], Autotune] | None = None
+_current: tuple[weakref.ref[_global_state.GlobalState], weakref.ref[Gradients], Autotune] | None = (
+    None
+)
 
 
 def step(gradients: Gradients) -> None:
@@ -122,7 +124,7 @@ def step(gradients: Gradients) -> None:
     global _current
     if number_of(os.environ, "HOROVOD_AUTOTUNE") != 1:
         return
-    world = _world.required()
+    world = _global_state.required()
     if world.me.rank != 0:
         return
     if _current is None or _current[0]() is not world:

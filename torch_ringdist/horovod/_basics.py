@@ -8,9 +8,9 @@ import torch
 
 from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod import _sets, _timeline, _world
+from torch_ringdist.horovod import _global_state, _sets, _timeline
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import is_elastic, launched
+from torch_ringdist.horovod._launch_info import is_elastic, launched
 
 _initial: list[_sets.ProcessSet] = []  # of init()
 
@@ -35,7 +35,7 @@ def init(
             process sets that differ, are alike or have ranks that are none.
         HorovodInternalError: the others were not found.
     """
-    if _world.current() is not None:
+    if _global_state.current() is not None:
         return
     size = launched().size
     if comm is not None and list(comm) != list(range(size)):
@@ -47,7 +47,7 @@ def init(
     if not is_elastic():
         _sets.check(sets, size)
     with as_internal():
-        _world.begin()
+        _global_state.begin()
     _initial[:] = sets
     _begin_sets()
 
@@ -61,12 +61,12 @@ def begin_generation(rank: int, size: int) -> None:
     """
     shutdown()
     with as_internal():
-        _world.begin_generation(rank, size)
+        _global_state.begin_generation(rank, size)
     _begin_sets()
 
 
 def _begin_sets() -> None:
-    size = _world.required().me.size
+    size = _global_state.required().me.size
     try:
         _sets.begin([one for one in _initial if max(one.ranks or [0]) < size], alike=is_elastic())
         _timeline.begin()
@@ -77,7 +77,7 @@ def _begin_sets() -> None:
 
 def shutdown() -> None:
     """Wait for the operations in flight, and leave the groups. Nothing if there is no init()."""
-    world = _world.end()
+    world = _global_state.end()
     if world is None:
         return
     try:
@@ -96,42 +96,42 @@ def leave() -> None:
 
 def is_initialized() -> bool:
     """Whether init() was called, and shutdown() not since."""
-    return _world.current() is not None
+    return _global_state.current() is not None
 
 
 def rank() -> int:
     """Of this process in the job. Here and below: ValueError, not initialized."""
-    return _world.required().me.rank
+    return _global_state.required().me.rank
 
 
 def size() -> int:
     """Ranks of the job."""
-    return _world.required().me.size
+    return _global_state.required().me.size
 
 
 def local_rank() -> int:
     """Among those of this host."""
-    return _world.required().where.local_rank
+    return _global_state.required().where.local_rank
 
 
 def local_size() -> int:
     """Ranks of this host."""
-    return _world.required().where.local_size
+    return _global_state.required().where.local_size
 
 
 def cross_rank() -> int:
     """Of this host, among those that have a rank of this local rank."""
-    return _world.required().where.cross_rank
+    return _global_state.required().where.cross_rank
 
 
 def cross_size() -> int:
     """Hosts that have a rank of this local rank."""
-    return _world.required().where.cross_size
+    return _global_state.required().where.cross_size
 
 
 def is_homogeneous() -> bool:
     """Whether all hosts have as many ranks."""
-    return _world.required().where.homogeneous
+    return _global_state.required().where.homogeneous
 
 
 def mpi_threads_supported() -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod import _autotune, _world
+from torch_ringdist.horovod import _autotune, _global_state
 from torch_ringdist.horovod._async import grouped_allreduce_async_, start_sparse
 from torch_ringdist.horovod._handles import forget, release_name, synchronize_all
 from torch_ringdist.horovod._reductions import Adasum, ReduceOp
@@ -38,7 +38,7 @@ class GradientSettings:
 
 
 @dataclass(eq=False)
-class Bundle:
+class GradientGroup:
     """Parameters whose gradients are reduced as one."""
 
     name: str
@@ -63,11 +63,11 @@ class Gradients:
         self._compressor: Any = settings.compression
         self._passes = settings.backward_passes_per_step
         self._left: dict[Tensor, int] = {}
-        self._bundles: list[Bundle] = []
-        self._bundle_of: dict[Tensor, Bundle] = {}
+        self._bundles: list[GradientGroup] = []
+        self._bundle_of: dict[Tensor, GradientGroup] = {}
         self._hooked: set[Tensor] = set()
         self._optimizer = weakref.ref(optimizer)
-        self._world: weakref.ref[_world.World] | None = None
+        self._global_state: weakref.ref[_global_state.GlobalState] | None = None
         self._follow()
         self.adopt(optimizer)
 
@@ -88,15 +88,15 @@ class Gradients:
     def _follow(self) -> bool:
         """Into another world than the last time, after an init() or a reset: what was on its way
         has ended with that one. Whether it is another."""
-        world = _world.current() if self._world else _world.required()
-        if world is None or (self._world and self._world() is world):
+        world = _global_state.current() if self._global_state else _global_state.required()
+        if world is None or (self._global_state and self._global_state() is world):
             return False
         process_set = self.settings.process_set
         self._included = process_set.included()
         self._takes_part = self._included and process_set.size() > 1
         # Steps of Adasum are made of the rank's own gradients.
         self._reduces = self._takes_part and self.settings.op != Adasum
-        self._world = weakref.ref(world)
+        self._global_state = weakref.ref(world)
         for bundle in self._bundles:
             forget(bundle.handles)
             bundle.start_anew()
@@ -117,8 +117,8 @@ class Gradients:
             own = weakref.ref(self)
             p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))
 
-    def _add_bundle(self, name: str, parameters: list[Tensor]) -> Bundle:
-        bundle = Bundle(name, parameters)
+    def _add_bundle(self, name: str, parameters: list[Tensor]) -> GradientGroup:
+        bundle = GradientGroup(name, parameters)
         bundle.start_anew()
         self._bundles.append(bundle)
         self._bundle_of.update(dict.fromkeys(parameters, bundle))
@@ -224,7 +224,7 @@ class Gradients:
             if self.settings.average_aggregated_gradients:
                 p.grad /= self._passes
 
-    def _start(self, bundle: Bundle) -> None:
+    def _start(self, bundle: GradientGroup) -> None:
         dense = []
         for p in bundle.parameters:
             if p.grad is None and not p.requires_grad:
@@ -245,7 +245,7 @@ class Gradients:
             prescale /= self._passes
         return prescale, settings.gradient_predivide_factor
 
-    def _start_dense(self, bundle: Bundle, parameters: list[Tensor]) -> None:
+    def _start_dense(self, bundle: GradientGroup, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
         # to_dense() of a dense gradient is the gradient itself.
         pairs = [self._compressor.compress(p.grad.to_dense()) for p in parameters]
@@ -269,7 +269,7 @@ class Gradients:
 
         bundle.finish.append(finish)
 
-    def _start_sparse(self, bundle: Bundle, p: Tensor) -> None:
+    def _start_sparse(self, bundle: GradientGroup, p: Tensor) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
         gradient = p.grad if prescale == 1 else p.grad * prescale
         name = f"{self.names[p]}.sparse"

@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._settings import Settings
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._async import grouped_allreduce_async_
 from torch_ringdist.horovod._codec import Codec, OptimizerCompression
-from torch_ringdist.horovod._coded_gradients import CodedGradients
+from torch_ringdist.horovod._compressed_gradients import CompressedGradients
 from torch_ringdist.horovod._compression import Compression, Compressor
 from torch_ringdist.horovod._gradients import Gradients, GradientSettings
 from torch_ringdist.horovod._handles import synchronize
@@ -43,7 +43,7 @@ class _Distributed(Optimizer):
     def compression(self) -> OptimizerCompression | None:
         """With a codec as compression=, of more ranks than one."""
         gradients = self._gradients
-        return gradients.compression if isinstance(gradients, CodedGradients) else None
+        return gradients.compression if isinstance(gradients, CompressedGradients) else None
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Between two steps."""
@@ -177,7 +177,7 @@ def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSett
         out.__dict__.pop(name, None)
     out._wrapped_one = optimizer
     coded = isinstance(settings.compression, Codec)
-    out._gradients = (CodedGradients if coded else Gradients)(out, names, settings)
+    out._gradients = (CompressedGradients if coded else Gradients)(out, names, settings)
     return out
 
 
@@ -275,7 +275,7 @@ def DistributedOptimizer(
         ValueError: not initialized; names that are no names, are missing or are there twice; a
             number that is not accepted.
     """
-    _world.required()
+    _global_state.required()
     if isinstance(optimizer, _Distributed):
         raise ArgumentError("DistributedOptimizer: the optimizer is one already")
     if gradient_predivide_factor != 1.0 and op != Average:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._errors import as_internal
 
 
@@ -35,7 +35,7 @@ class ProcessSet:
         Raises:
             ValueError: not initialized, or the set is not registered.
         """
-        me = _world.required().me.rank
+        me = _global_state.required().me.rank
         return me in self._registered()
 
     def rank(self) -> int:
@@ -44,7 +44,7 @@ class ProcessSet:
 
     def size(self) -> int:
         """Raises: as included()."""
-        _world.required()
+        _global_state.required()
         return len(self._registered())
 
     def _registered(self) -> list[int]:
@@ -89,7 +89,7 @@ global_process_set = _make_global()
 
 _lock = threading.Lock()
 _sets: dict[int, ProcessSet] = {}
-_groups: dict[int, _world.Group] = {}  # those that this process is in
+_groups: dict[int, _global_state.Group] = {}  # those that this process is in
 _next_id = 1
 
 
@@ -104,7 +104,7 @@ def check(sets: Sequence[ProcessSet], size: int) -> None:
 def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
     """After init(): the global one, and those; `alike`: one of them may be of all ranks, too."""
     global _next_id
-    world = _world.required()
+    world = _global_state.required()
     global_process_set.ranks = list(range(world.me.size))
     _sets[0], _groups[0] = global_process_set, world.whole
     _next_id = 1
@@ -112,7 +112,7 @@ def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
         _add(one) if alike else add_process_set(one)
 
 
-def take_groups() -> list[_world.Group]:
+def take_groups() -> list[_global_state.Group]:
     """The whole one last, for who closes them; nothing can be called any more."""
     with _lock:
         groups = [_groups[number] for number in sorted(_groups, reverse=True)]
@@ -130,14 +130,14 @@ def end() -> None:
         _sets.clear()
 
 
-def group_of(process_set: ProcessSet, operation: str) -> _world.Group:
+def group_of(process_set: ProcessSet, operation: str) -> _global_state.Group:
     """Raises: ValueError, this process is not in it, or the set is not registered."""
-    _world.required()
+    _global_state.required()
     members = process_set._registered()
     group = _groups.get(process_set.process_set_id or 0)
     if group is None:
         raise ValueError(
-            f"{operation}: this process, rank {_world.required().me.rank}, is not in "
+            f"{operation}: this process, rank {_global_state.required().me.rank}, is not in "
             f"{process_set}, which has ranks {members}"
         )
     return group
@@ -151,7 +151,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         ValueError: not initialized; ranks that are none; there is a set of the same ranks; another
             rank gives others.
     """
-    world = _world.required()
+    world = _global_state.required()
     out = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     check([out], world.me.size)
     ranks = out.ranks or []
@@ -162,7 +162,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 def _add(out: ProcessSet) -> ProcessSet:
     global _next_id
-    world, ranks = _world.required(), out.ranks or []
+    world, ranks = _global_state.required(), out.ranks or []
     _agree("add_process_set", world, ranks)
     with _lock:
         number, _next_id = _next_id, _next_id + 1
@@ -173,7 +173,7 @@ def _add(out: ProcessSet) -> ProcessSet:
     return out
 
 
-def _agree(operation: str, world: _world.World, ranks: list[int]) -> None:
+def _agree(operation: str, world: _global_state.GlobalState, ranks: list[int]) -> None:
     """That all ranks of the job mean the same set; waits for all."""
     own, count = (torch.tensor(x, dtype=torch.int64, device="cpu") for x in (ranks, [len(ranks)]))
     with as_internal():
@@ -196,7 +196,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         ValueError: not initialized; it is the global one; another rank gives another.
     """
-    world = _world.required()
+    world = _global_state.required()
     if process_set.process_set_id == 0:
         raise ArgumentError("remove_process_set: the global process set stays")
     if process_set.process_set_id is None or process_set.process_set_id not in _sets:
@@ -214,6 +214,6 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Of all that are registered. Raises: ValueError, not initialized."""
-    _world.required()
+    _global_state.required()
     with _lock:
         return {number: list(one.ranks or []) for number, one in sorted(_sets.items())}

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._place import Place
+from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.horovod._async import broadcast_async_
 from torch_ringdist.horovod._handles import synchronize_all
 from torch_ringdist.horovod._objects import broadcast_object
@@ -56,12 +56,12 @@ def broadcast_tree(tree: Any, root_rank: int, process_set: ProcessSet = global_p
     is_root = group.members[group.rank] == root_rank
     leaves, form = tree_flatten(tree)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    plain = [Place.of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    plain = [TensorMeta.of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     told = tree_unflatten(plain, form) if is_root else None
     told = broadcast_object(told, root_rank, process_set=process_set)
     if not is_root:
         leaves, form = tree_flatten(told)
-        leaves = [leaf.allocate() if isinstance(leaf, Place) else leaf for leaf in leaves]
+        leaves = [leaf.allocate() if isinstance(leaf, TensorMeta) else leaf for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     broadcast_parameters(tensors, root_rank, process_set)
     return tree_unflatten(leaves, form)

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 
 from torch_ringdist import _timeline
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import is_elastic, number_of
+from torch_ringdist.horovod._launch_info import is_elastic, number_of
 
 GATHER_TIME = 60.0  # seconds to wait for what others have recorded
 
@@ -33,7 +33,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     Raises:
         ValueError: not initialized.
     """
-    world = _world.required()
+    world = _global_state.required()
     if world.me.rank != 0:
         return
     path = Path(file_path).absolute()
@@ -73,17 +73,17 @@ def begin() -> None:
         )
         return
     start_timeline(path, number_of(os.environ, "HOROVOD_TIMELINE_MARK_CYCLES") == 1)
-    if _world.required().me.rank != 0:
+    if _global_state.required().me.rank != 0:
         atexit.register(_leave, os.getpid())  # rank 0 waits for what it has recorded
 
 
 def _leave(process: int) -> None:
-    if process == os.getpid() and (world := _world.end()) is not None:
+    if process == os.getpid() and (world := _global_state.end()) is not None:
         world.whole.close()
 
 
 def _finish_at_exit(process: int) -> None:
-    world = _world.current()
+    world = _global_state.current()
     if process == os.getpid() and world is not None and world.timeline is not None:
         finish(world)
 
@@ -95,12 +95,12 @@ def stop_timeline() -> None:
     Raises:
         ValueError: not initialized.
     """
-    world = _world.required()
+    world = _global_state.required()
     if world.timeline is not None:  # on rank 0
         finish(world)
 
 
-def finish(world: _world.World) -> None:
+def finish(world: _global_state.GlobalState) -> None:
     """As stop_timeline(), of a world with a timeline. Warns where it lacks what others could not
     send; their files stay then."""
     path, world.timeline = world.timeline, None

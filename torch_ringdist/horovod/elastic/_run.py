@@ -10,9 +10,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from torch_ringdist import elastic
-from torch_ringdist.horovod import _basics, _world
+from torch_ringdist.horovod import _basics, _global_state
 from torch_ringdist.horovod._errors import HorovodInternalError, HostsUpdatedInterrupt
-from torch_ringdist.horovod._launched import is_elastic, number_of
+from torch_ringdist.horovod._launch_info import is_elastic, number_of
 from torch_ringdist.horovod.elastic._state import State
 
 _Rest = ParamSpec("_Rest")
@@ -35,7 +35,7 @@ class _Loop:
         """Raises: torch.distributed.DistBackendError, another one is to follow."""
         try:
             _basics.begin_generation(self._change.rank, self._change.size)
-            _world.required().residuals = self._state._elastic._residuals
+            _global_state.required().residuals = self._state._elastic._residuals
             self._state.on_reset()
             self._state.sync()
             return self._function()

@@ -14,10 +14,10 @@ from torch_ringdist._errors import ArgumentError
 from torch_ringdist.elastic import _group
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
 from torch_ringdist.elastic._parts import Part, Tree, load_state
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._basics import rank
 from torch_ringdist.horovod._errors import HostsUpdatedInterrupt
-from torch_ringdist.horovod._launched import is_elastic
+from torch_ringdist.horovod._launch_info import is_elastic
 from torch_ringdist.horovod._state import broadcast_tree
 
 
@@ -135,7 +135,7 @@ class ObjectState(State):
         self._elastic.commit()
 
     def restore(self) -> None:
-        self._elastic._put_back(goes_on=_world.current() is not None)
+        self._elastic._put_back(goes_on=_global_state.current() is not None)
 
     def sync(self) -> None:
         self._put(self._bcast_object(self._content()))

@@ -8,7 +8,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorMeta:
     """Of a tensor: all but its values. `device` is a kind of device: each rank has its own."""
 
     shape: torch.Size
@@ -16,7 +16,7 @@ class Place:
     device: str
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Place:
+    def of(cls, tensor: torch.Tensor) -> TensorMeta:
         return cls(tensor.shape, tensor.dtype, tensor.device.type)
 
     def allocate(self) -> torch.Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 _Held = tuple[dict[str, Any], str, Any]  # where, by which name, what
 
 
-class Walk:
+class ModuleIndex:
     """Through a module: to ask all its layers takes longer than a small step may.
 
     Attributes, as look() has found them last:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from torch_ringdist._launch.reach import is_here
+from torch_ringdist._launch.addresses import is_here
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HostCommand:
     label: str = ""
 
 
-class OnHost:
+class RemoteCommand:
     """It ends when its stdin is closed, as it is when this process ends."""
 
     def __init__(self, command: HostCommand) -> None:
@@ -100,7 +100,7 @@ def is_local(host: str) -> bool:
         return False
 
 
-def end_all(hosts: Sequence[OnHost], seconds: float) -> None:
+def end_all(hosts: Sequence[RemoteCommand], seconds: float) -> None:
     """They have so long, when asked to."""
     for host in hosts:
         host.ask_to_end()

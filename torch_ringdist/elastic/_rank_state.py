@@ -20,7 +20,7 @@ _RECORD = 1024  # bytes of a Standing in a message
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankState:
     """Of one rank. What it tells the others at the beginning of a generation.
 
     Attributes:
@@ -48,11 +48,11 @@ class Standing:
         return torch.tensor(list(record), dtype=torch.uint8, device="cpu")
 
     @staticmethod
-    def decode(record: torch.Tensor) -> Standing | None:
+    def decode(record: torch.Tensor) -> RankState | None:
         """None where a newcomer has sent something else. JSON, as unpickling runs what was sent."""
         try:
             values = json.loads(bytes(record.tolist()))
-            one = Standing(**values)
+            one = RankState(**values)
         except (ValueError, TypeError, RecursionError):
             return None
         kinds = {"str": str, "int": int, "bool": bool}
@@ -61,10 +61,10 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Company:
+class GenerationView:
     """All ranks of a generation, by rank."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[RankState, ...]
 
     @property
     def source(self) -> int:
@@ -104,16 +104,16 @@ class Company:
         return all(one.finished for one in self.standings)
 
     @property
-    def somebody_lacks(self) -> bool:
-        return any(map(self.lacks, range(len(self.standings)))) or not self.has_trained
+    def any_needs_state(self) -> bool:
+        return any(map(self.needs_state, range(len(self.standings)))) or not self.has_trained
 
-    def lacks(self, rank: int) -> bool:
+    def needs_state(self, rank: int) -> bool:
         """Whether it needs what the source has."""
         source, one = self.standings[self.source], self.standings[rank]
         fresh = not one.veteran and rank != self.source
         return fresh or one.steps != source.steps
 
-    def strangers(self) -> list[int]:
+    def mismatched_ranks(self) -> list[int]:
         """Ranks whose terms are not those of the source."""
         wanted = self.standings[self.source].terms
         return [rank for rank, one in enumerate(self.standings) if one.terms != wanted]
@@ -130,12 +130,12 @@ class Company:
         return []
 
 
-def exchange(mine: Standing) -> list[Standing | None]:
+def exchange(mine: RankState) -> list[RankState | None]:
     """Those of all ranks; None for one that has sent no Standing."""
     size = dist.get_world_size()
     records = list(torch.empty(size, _RECORD, dtype=torch.uint8, device="cpu"))
     dist.all_gather(records, mine.encode())
-    return [Standing.decode(record) for record in records]
+    return [RankState.decode(record) for record in records]
 
 
 def gather(mine: Any) -> list[Any]:
@@ -161,7 +161,7 @@ def hash_of(values: dict[str, str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> None:
+def refuse_mismatched(company: GenerationView, terms: dict[str, str], rank: int) -> None:
     """All ranks call it where there are any. Nothing is read of what strangers have.
 
     Raises:
@@ -169,12 +169,12 @@ def refuse_strangers(company: Company, terms: dict[str, str], rank: int) -> None
     """
     objects = [terms]
     dist.broadcast_object_list(objects, src=company.source)
-    if rank in company.strangers():
+    if rank in company.mismatched_ranks():
         text = difference(terms, f"rank {rank}", objects[0], f"rank {company.source}")
         raise ArgumentError(f"ringdist: elastic: {text}")
 
 
-def raise_difference(company: Company, hashes: dict[str, str]) -> None:
+def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
     """All ranks call it where veterans of one step differ.
 
     Raises:

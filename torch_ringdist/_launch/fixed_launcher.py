@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import reach, signals
+from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._store import open_store
@@ -36,7 +36,7 @@ class FixedLauncher:
         host, port = args.rdzv or ("127.0.0.1", 0)
         self._holds = args.first_rank == 0
         if not self._holds:
-            reach.wait_for(host, port)
+            addresses.wait_for(host, port)
         else:
             self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._held.port
@@ -136,7 +136,7 @@ class FixedLauncher:
         return ""
 
     def _is_left_alone(self) -> bool:
-        return self._args.stdin and reach.is_left_alone()
+        return self._args.stdin and addresses.is_left_alone()
 
     def _end_ranks(self) -> None:
         deadline = time.monotonic() + _LEAVE

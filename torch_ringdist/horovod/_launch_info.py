@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._launch.reach import USUAL_PORT
+from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist.elastic import _settings as elastic_settings
 from torch_ringdist.elastic._settings import RENDEZVOUS
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchInfo:
     """A rank as it was started.
 
     Attributes:
@@ -46,7 +46,7 @@ _LAUNCHERS = {
 }
 
 
-def launched(environment: Mapping[str, str] | None = None) -> Launched:
+def launched(environment: Mapping[str, str] | None = None) -> LaunchInfo:
     """This process, by its environment; alone where no launcher has left anything.
 
     Raises:
@@ -56,7 +56,7 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
     env = os.environ if environment is None else environment
     if is_elastic(env):  # a job of its own until it trains
         here = (number_of(env, name) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-        return Launched(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
+        return LaunchInfo(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
     for launcher, names in _LAUNCHERS.items():
         rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:
@@ -68,8 +68,8 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched:
             )
         local_rank, local_size = (number_of(env, name) for name in names[2:])
         address = _address(env, launcher, alone=size == 1 or local_size == size)
-        return Launched(rank, size, local_rank, local_size, address, _port(env))
-    return Launched(0, 1, 0, 1, "127.0.0.1", 0)
+        return LaunchInfo(rank, size, local_rank, local_size, address, _port(env))
+    return LaunchInfo(0, 1, 0, 1, "127.0.0.1", 0)
 
 
 def is_elastic(environment: Mapping[str, str] | None = None) -> bool:

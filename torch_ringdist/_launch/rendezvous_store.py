@@ -8,14 +8,14 @@ import time
 import torch.distributed as dist
 
 from torch_ringdist import _address
-from torch_ringdist._launch.reach import answers, is_here, wait_for
+from torch_ringdist._launch.addresses import answers, is_here, wait_for
 from torch_ringdist.elastic._progress import TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 
 _SILENCE = 300.0  # seconds without a sign of life, after which a group is taken for lost
 
 
-class Meeting:
+class RendezvousStore:
     """
     Attributes:
         address: "host:port", for RINGDIST_RDZV.

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 _Setting = TypeVar("_Setting")
 
 
-class Halving(Generic[_Setting]):
+class SuccessiveHalving(Generic[_Setting]):
     """All settings are measured a little, the better part of them longer, and so on.
 
     Jamieson, Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization"

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
+from torch_ringdist.elastic._module_index import ModuleIndex
 from torch_ringdist.elastic._optimizer import Optimizer
 from torch_ringdist.elastic._parts import Buffers, Parameters, Part, Stateful, Value
-from torch_ringdist.elastic._walk import Walk
 
 
 def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
@@ -32,7 +32,7 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
         )
     if isinstance(value, nn.Module):
         _check_whole(name, value)
-        walk = Walk(value)
+        walk = ModuleIndex(value)
         return {name: Parameters(walk), f"{name} (buffers)": Buffers(value, walk)}
     if isinstance(value, torch.optim.Optimizer):
         return {name: Optimizer(value)}

@@ -14,11 +14,11 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._units import counted
-from torch_ringdist.elastic import _checkpoint, _group, _leave, _log, _standing
-from torch_ringdist.elastic._entry import Entry
+from torch_ringdist.elastic import _checkpoint, _group, _leave, _log, _rank_state
+from torch_ringdist.elastic._join_coordinator import JoinCoordinator
 from torch_ringdist.elastic._newcomers import Newcomers
+from torch_ringdist.elastic._rank_state import GenerationView, RankState
 from torch_ringdist.elastic._settings import Settings
-from torch_ringdist.elastic._standing import Company, Standing
 from torch_ringdist.elastic._state import Change, State
 from torch_ringdist.elastic._transfer import transfer
 
@@ -28,11 +28,11 @@ _GOING = 30.0  # seconds that ranks have to end that are to
 _RETRIES = 3  # of a step that fails for no reason that shows
 
 
-class Run:
+class ElasticLoop:
     """Of one training function in this process."""
 
-    def __init__(self, settings: Settings, entry: Entry, state: State) -> None:
-        self._settings, self._entry, self._state = settings, entry, state
+    def __init__(self, settings: Settings, entry: JoinCoordinator, state: State) -> None:
+        self._settings, self._join_coordinator, self._state = settings, entry, state
         self._id = uuid.uuid4().hex
         self._generation = 0
         self._lost: tuple[str, ...] = ()
@@ -47,10 +47,10 @@ class Run:
 
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
-            if self._settings.resume and not self._entry.is_training:
+            if self._settings.resume and not self._join_coordinator.is_training:
                 _checkpoint.resume(self._state, self._settings.checkpoint)
             self._state._take()  # of now: it may have been changed since it was made
-            self._generation = self._entry.enter(self._terms())
+            self._generation = self._join_coordinator.enter(self._terms())
             self._newcomers.has_met = self._generation == 0
             _leave.set_member(True)
             try:
@@ -61,7 +61,7 @@ class Run:
                 self._give_up()
                 raise
             finally:
-                self._entry.end_beats()
+                self._join_coordinator.end_beats()
                 _leave.set_member(False)
 
     def _is_over(self, function: Callable[[State], Any]) -> bool:
@@ -86,26 +86,26 @@ class Run:
         state = self._state
         company = self._meet()
         if dist.get_rank() == 0:
-            self._entry.begin_beats()
+            self._join_coordinator.begin_beats()
         if company.all_finished:
-            self._entry.finish()
+            self._join_coordinator.finish()
             return True
         if self._finished:  # the others have not: the last step counts, and what followed does not
             self._finished = False
             state._put_back()
         if company.has_trained:
-            self._entry.has_trained()
+            self._join_coordinator.has_trained()
         elif company.leaving:
             self._part(company)
         elif self._too_few(company.start_ranks):
             if dist.get_rank() == 0:
-                self._entry.check_may_begin()
+                self._join_coordinator.check_may_begin()
             return self._rest("the first step", company.start_ranks)
         elif dist.get_rank() == 0:
-            self._entry.begin_training()
+            self._join_coordinator.begin_training()
             steps = company.standings[company.source].steps
             _checkpoint.warn_of_ignored(self._settings.checkpoint, steps)
-        if company.somebody_lacks:
+        if company.any_needs_state:
             transfer(state, company)
         if not company.has_trained:
             dist.barrier()  # all have what was shared out, or none
@@ -136,35 +136,35 @@ class Run:
                 raise
             raise dist.DistBackendError(str(error)) from error
 
-    def _meet(self) -> Company:
+    def _meet(self) -> GenerationView:
         """Everybody says where they stand."""
         state, terms = self._state, self._terms()
         content = _content(state) if self._veteran else {}
-        mine = Standing(
+        mine = RankState(
             id=self._id,
             steps=state.steps,
             veteran=self._veteran,
             finished=self._finished,
             leaves=self._leaves,
             start_ranks=self._start_ranks,
-            terms=_standing.hash_of(terms),
-            content=_standing.hash_of(content) if self._veteran else "",
+            terms=_rank_state.hash_of(terms),
+            content=_rank_state.hash_of(content) if self._veteran else "",
         )
-        standings = _standing.exchange(mine)
-        company = Company(tuple(one for one in standings if one is not None))
+        standings = _rank_state.exchange(mine)
+        company = GenerationView(tuple(one for one in standings if one is not None))
         if self._newcomers.refuse_bad(standings):
             _until_they_go([])
-        if strangers := company.strangers():
-            _standing.refuse_strangers(company, terms, dist.get_rank())
-            text = f"{_ranks(strangers)} differ from rank {company.source} in what ranks agree on"
-            _log.event("refused", text)
-            _until_they_go(strangers)
+        if mismatched_ranks := company.mismatched_ranks():
+            _rank_state.refuse_mismatched(company, terms, dist.get_rank())
+            differ = f"{_ranks(mismatched_ranks)} differ from rank {company.source}"
+            _log.event("refused", f"{differ} in what ranks agree on")
+            _until_they_go(mismatched_ranks)
         self._newcomers.meet()
         if company.differ():
-            _standing.raise_difference(company, content)
+            _rank_state.raise_difference(company, content)
         return company
 
-    def _part(self, company: Company) -> None:
+    def _part(self, company: GenerationView) -> None:
         """Those who leave hand over what they owe, and go; the others see them go."""
         rank = dist.get_rank()
         staying = [one for one in range(dist.get_world_size()) if one not in company.leaving]
@@ -191,7 +191,7 @@ class Run:
     def _go(self, last: bool = False) -> NoReturn:
         dist.barrier()  # all who are to hear this process have
         if last:
-            self._entry.all_leave()
+            self._join_coordinator.all_leave()
         rank = dist.get_rank()
         _log.event("left", f"rank {rank} has left, as it was asked to", steps=self._state.steps)
         dist.destroy_process_group()
@@ -248,7 +248,7 @@ class Run:
             raise cause
 
     def _terms(self) -> dict[str, str]:
-        return _standing.terms_of(self._state, self._settings.min_ranks)
+        return _rank_state.terms_of(self._state, self._settings.min_ranks)
 
     def _too_few(self, wanted: int) -> bool:
         return dist.get_world_size() < wanted
@@ -267,11 +267,11 @@ class Run:
             text = f"saved step {self._state.steps} in {where}; the same command with --resume "
             _log.event("saved", f"{text}(RINGDIST_RESUME=1) goes on from there", where=where)
 
-    def _tell(self, company: Company) -> None:
+    def _tell(self, company: GenerationView) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
-        self._entry.word = company.word
+        self._join_coordinator.word = company.word
         if rank == 0:
-            self._entry.go_on(self._generation, size, self._terms())
+            self._join_coordinator.go_on(self._generation, size, self._terms())
         joined = company.newcomers
         text = (
             f"generation {self._generation}: {counted(size, 'rank')}, "
@@ -292,7 +292,7 @@ class Run:
             leaving=company.leaving,
         )
 
-    def _call_back(self, company: Company) -> None:
+    def _call_back(self, company: GenerationView) -> None:
         change = Change(
             self._generation,
             dist.get_rank(),
@@ -316,14 +316,14 @@ class _Job:
     """What elastic.init() has found."""
 
     settings: Settings | None = None
-    entry: Entry | None = None
+    entry: JoinCoordinator | None = None
 
 
 _job = _Job()
 
 
 def set_job(settings: Settings) -> None:
-    _job.entry = Entry(settings)
+    _job.entry = JoinCoordinator(settings)
     _job.settings = settings
 
 
@@ -370,7 +370,7 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
                 "makes it, in place of init_process_group"
             )
         entry, _job.entry = _job.entry, None
-        return Run(_job.settings, entry, state).run(function)
+        return ElasticLoop(_job.settings, entry, state).run(function)
 
     return entered
 

@@ -26,7 +26,7 @@ from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._generation import open_tcp_store
 from torch_ringdist._join import ElasticJob
-from torch_ringdist.elastic import _log, _standing
+from torch_ringdist.elastic import _log, _rank_state
 from torch_ringdist.elastic._progress import (
     FINISHED,
     FORMING,
@@ -48,7 +48,7 @@ _FULL_POLL = 0.5  # seconds
 _BEAT = 2.0  # seconds between two signs of life of a group, at most
 
 
-class Entry:
+class JoinCoordinator:
     """Of this process into the group of a job.
 
     Attributes:
@@ -346,7 +346,7 @@ class Entry:
     def _refuse_strangers(self) -> None:
         if terms := self._find("terms"):
             theirs = json.loads(terms)
-            if text := _standing.difference(self._terms, "this process", theirs, "the group"):
+            if text := _rank_state.difference(self._terms, "this process", theirs, "the group"):
                 raise ArgumentError(f"ringdist: elastic: {text}")
 
     @staticmethod

@@ -12,7 +12,7 @@ _ROW = 4096
 _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # of no meaning; as a signed number
 
 
-def sums_of(tensor: torch.Tensor) -> str:
+def checksums_of(tensor: torch.Tensor) -> str:
     """Of its bits, at the speed of memory and on the tensor's device: sums of its rows of 64-bit
     words, and of the columns, each weighted by its place."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -34,7 +34,9 @@ def sums_of(tensor: torch.Tensor) -> str:
 def of_leaves(tree: Any) -> dict[str, str]:
     """Of each leaf, by its path: of a tensor's shape, dtype and bits, of a value's text."""
     return {
-        pytree.keystr(path): sums_of(leaf) if isinstance(leaf, torch.Tensor) else _text_of(leaf)
+        pytree.keystr(path): checksums_of(leaf)
+        if isinstance(leaf, torch.Tensor)
+        else _text_of(leaf)
         for path, leaf in pytree.tree_flatten_with_path(tree)[0]
     }
 

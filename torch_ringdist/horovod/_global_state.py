@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch_ringdist import _native, _registration
 from torch_ringdist._units import LONGEST
 from torch_ringdist.horovod._errors import as_internal
-from torch_ringdist.horovod._launched import Launched, is_elastic, launched, number_of
+from torch_ringdist.horovod._launch_info import LaunchInfo, is_elastic, launched, number_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import NamedGroup, ProcessGroupRing
@@ -123,7 +123,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Where:
+class HostTopology:
     """A rank's place among hosts."""
 
     local_rank: int
@@ -134,10 +134,10 @@ class Where:
     hosts: int = 1
 
 
-class World:
+class GlobalState:
     """All groups between init() and shutdown()."""
 
-    def __init__(self, me: Launched, store: dist.Store) -> None:
+    def __init__(self, me: LaunchInfo, store: dist.Store) -> None:
         self.me = me
         self.store = store
         self.whole = self.make_group(0, list(range(me.size)))
@@ -182,10 +182,10 @@ def _host_of_this_process() -> str:
     return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
 
 
-def _find_place(me: Launched, store: dist.Store) -> Where:
+def _find_place(me: LaunchInfo, store: dist.Store) -> HostTopology:
     """By what each rank writes of itself; waits until all have."""
     if me.size == 1:
-        return Where(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
+        return HostTopology(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
     store.set(f"host/{me.rank}", _host_of_this_process())
     hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
@@ -193,7 +193,7 @@ def _find_place(me: Launched, store: dist.Store) -> Where:
     # Those that are the n-th of their host.
     in_order = list(dict.fromkeys(hosts))
     with_as_many = [host for host in in_order if hosts.count(host) > local_rank]
-    return Where(
+    return HostTopology(
         local_rank,
         len(local),
         with_as_many.index(hosts[me.rank]),
@@ -204,7 +204,7 @@ def _find_place(me: Launched, store: dist.Store) -> Where:
 
 
 _lock = threading.RLock()
-_world: World | None = None
+_world: GlobalState | None = None
 _inits = itertools.count()
 # For the life of the process: others may still be at the end of what one began with.
 _stores: dict[tuple[int, str, int, int], dist.Store] = {}
@@ -215,10 +215,10 @@ def begin_generation(rank: int, size: int) -> None:
     global _world
     with _lock:
         me = replace(launched(), rank=rank, size=size)
-        _world = World(me, dist.PrefixStore("horovod", _store(me)))
+        _world = GlobalState(me, dist.PrefixStore("horovod", _store(me)))
 
 
-def begin() -> World:
+def begin() -> GlobalState:
     """Makes it, if there is none."""
     global _world
     with _lock:
@@ -228,11 +228,11 @@ def begin() -> World:
             # A launcher's store outlives the ranks that it starts again.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             store = dist.PrefixStore(f"horovod/{attempt}/{next(_inits)}", _store(me))
-            _world = World(me, store)
+            _world = GlobalState(me, store)
         return _world
 
 
-def end() -> World | None:
+def end() -> GlobalState | None:
     """Takes it; who has it closes it."""
     global _world
     with _lock:
@@ -240,18 +240,18 @@ def end() -> World | None:
         return world
 
 
-def current() -> World | None:
+def current() -> GlobalState | None:
     return _world
 
 
-def required() -> World:
+def required() -> GlobalState:
     """Raises: ValueError, there is none."""
     if _world is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return _world
 
 
-def _store_of_one(me: Launched) -> dist.Store:
+def _store_of_one(me: LaunchInfo) -> dist.Store:
     if dist.is_initialized() or not is_elastic():
         return dist.HashStore()
     # Others will be reached from where that one is.
@@ -259,7 +259,7 @@ def _store_of_one(me: Launched) -> dist.Store:
     return dist.PrefixStore(f"horovod/alone/{uuid.uuid4().hex}", store)
 
 
-def _store(me: Launched) -> dist.Store:
+def _store(me: LaunchInfo) -> dist.Store:
     if me.size == 1:
         return _store_of_one(me)
     if dist.is_initialized() and dist.get_world_size() == me.size:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torch_ringdist.horovod import _world
+from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._codec import Codec, OptimizerCompression
 from torch_ringdist.horovod._compression import NoneCompressor
 from torch_ringdist.horovod._errors import HorovodInternalError, as_internal
-from torch_ringdist.horovod._gradients import Bundle, Gradients, GradientSettings, put_back
+from torch_ringdist.horovod._gradients import GradientGroup, Gradients, GradientSettings, put_back
 from torch_ringdist.horovod._handles import new_handle
 from torch_ringdist.horovod._reductions import Sum
 from torch_ringdist.horovod._sets import group_of
@@ -65,7 +65,7 @@ class _Bucket:
             offset += p.numel()
 
 
-class CodedGradients(Gradients):
+class CompressedGradients(Gradients):
     """Each bucket is started when all of it is there, and those before it are started: so the order
     of operations, and the bits, are the same on all ranks and in all runs.
 
@@ -84,7 +84,7 @@ class CodedGradients(Gradients):
         self._is_agreed = False  # on how many steps there were
         self._failure: BaseException | None = None  # others wait for a bucket that does not come
         self._lists: list[list[Tensor]] | None = None  # of the caller
-        self._buckets: list[tuple[Bundle, _Bucket]] = []
+        self._buckets: list[tuple[GradientGroup, _Bucket]] = []
         self._ready: set[str] = set()  # buckets, by the names of their bundles
         self._started = 0
         self._has_new = False  # bundles that are no buckets yet
@@ -132,7 +132,7 @@ class CodedGradients(Gradients):
         moved = super()._follow()
         if moved:
             self._put_off()
-            if (world := _world.current()) is not None and world.residuals is not None:
+            if (world := _global_state.current()) is not None and world.residuals is not None:
                 self._owed = None  # world.residuals has the state of the last commit
             self._backend, self._is_agreed, self._failure = None, False, None
             self._begin_step()
@@ -153,9 +153,11 @@ class CodedGradients(Gradients):
         assert isinstance(codec, Codec)
         if self._backend is None:
             group = group_of(process_set, "DistributedOptimizer")
-            self._backend = _world.required().add_coded(process_set.process_set_id or 0, group)
+            self._backend = _global_state.required().add_coded(
+                process_set.process_set_id or 0, group
+            )
         out = OptimizerCompression(self._backend, codec, self.names)
-        if (residuals := _world.required().residuals) is not None:
+        if (residuals := _global_state.required().residuals) is not None:
             residuals.add(out, instead_of=self._before)
         self._before = None
         if self._owed is not None:
@@ -178,7 +180,7 @@ class CodedGradients(Gradients):
             if parameters[0].is_floating_point():
                 self._buckets.append((bundle, _Bucket(parameters)))
 
-    def _start(self, bundle: Bundle) -> None:
+    def _start(self, bundle: GradientGroup) -> None:
         if all(bundle is not one for one, _ in self._buckets):
             return super()._start(bundle)
         if self._failure is not None:
@@ -206,7 +208,7 @@ class CodedGradients(Gradients):
             if self._backend is not None:
                 self._backend.abort()
 
-    def _send(self, index: int, bundle: Bundle, bucket: _Bucket) -> None:
+    def _send(self, index: int, bundle: GradientGroup, bucket: _Bucket) -> None:
         settings = self.settings
         for p, view in zip(bucket.parameters, bucket.views, strict=True):
             if p.grad is not None and p.grad.is_sparse and not settings.sparse_as_dense:

@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import torch
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _sums
+from torch_ringdist.elastic import _checksums
 from torch_ringdist.elastic._parts import GuardedPart, Tree
 
 
-class Guard:
+class MutationDetector:
     """Of its tensors it knows the versions, and so whether they have changed since; it has a copy
     of the rest. For what its functions promise: _snapshot.Snapshot."""
 
@@ -22,18 +22,18 @@ class Guard:
         self._versions: list[int] = []
         self._places: list[int] = []  # in memory
         self._memory: list[torch.Tensor] = []  # which is held, so that nothing else comes there
-        self._sums: list[str] = []  # before the first step of a generation
+        self._checksums: list[str] = []  # before the first step of a generation
         self._values: Any = None
 
     def take(self) -> None:
         self._tensors = self._part.tensors()
         self._mark()
         self._values = self._part.values()
-        self._sums = []
+        self._checksums = []
 
     def begin(self) -> None:
         """Until the next take() a tensor may be written to, if it ends as it was."""
-        self._sums = [_sums.sums_of(one) for one in self._tensors]
+        self._checksums = [_checksums.checksums_of(one) for one in self._tensors]
 
     def put_back(self) -> None:
         self.check()
@@ -52,7 +52,10 @@ class Guard:
                 self._refuse(self._part.name_of(one))
 
     def _is_as_it_was(self, at: int) -> bool:
-        return bool(self._sums) and _sums.sums_of(self._tensors[at]) == self._sums[at]
+        return (
+            bool(self._checksums)
+            and _checksums.checksums_of(self._tensors[at]) == self._checksums[at]
+        )
 
     def _mark(self) -> None:
         self._versions = [one._version for one in self._tensors]
@@ -64,7 +67,7 @@ class Guard:
         return self._part.read_with(self._values)
 
     def hashes(self) -> dict[str, str]:
-        return _sums.of_leaves(self.tree())
+        return _checksums.of_leaves(self.tree())
 
     def _refuse(self, what: str) -> NoReturn:
         raise ArgumentError(
