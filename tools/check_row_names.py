@@ -23,7 +23,7 @@ ROWS = [
     ("csrc/algorithm/*.cc", re.compile(r'\.name = "(\w+)"')),
     ("csrc/codec/registry.cc", re.compile(r"CodecRow (\w+)_row\(\)")),
     ("csrc/transport/registry.cc", re.compile(r'^\s*\{"(\w+)",', re.MULTILINE)),
-    ("csrc/compress/*_treatment.cc", re.compile(r'kName = "(\w+)"')),
+    ("csrc/compress/*_method.cc", re.compile(r'kName = "(\w+)"')),
 ]
 
 # (file, name): why it stands there.
@@ -38,9 +38,9 @@ EXCEPTIONS = {
     ("csrc/compress/auto_codec.cc", "bf16"): "the same",
     ("csrc/compress/auto_codec.cc", "int8"): "the same",
     ("csrc/compress/auto_codec.cc", "int4"): "the same",
-    ("csrc/compress/codec_treatment.cc", "none"): "an example for tests",
-    ("csrc/compress/codec_treatment.cc", "int8"): "an example for tests",
-    ("csrc/os/interfaces.cc", "none"): "the word, where a list is empty",
+    ("csrc/compress/codec_method.cc", "none"): "an example for tests",
+    ("csrc/compress/codec_method.cc", "int8"): "an example for tests",
+    ("csrc/os/network_interfaces.cc", "none"): "the word, where a list is empty",
     ("torch_ringdist/_settings.py", "int4"): "the default of compress() and CompressState",
     ("csrc/codec/parse.cc", "powersgd"): "says where that is accepted: it is no codec",
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",

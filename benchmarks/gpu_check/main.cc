@@ -12,7 +12,7 @@
 #include "bucket.h"
 #include "codec/codec.h"
 #include "cuda/kernel/kernels.h"
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/kernel_codec_of.h"
 #include "device.h"
 #include "kernel/block_format.h"
 #include "support/block_values.h"

@@ -136,9 +136,9 @@ class OpCost {
   TransferCost::PathTime way_;
 };
 
-// What the busiest rank of a host of so many ranks has to do with an op by hosts (hosts.h). There
-// is a range for each column of each host, but parts only for ranks that there are: per host, on
-// average.
+// What the busiest rank of a host of so many ranks has to do with an op by hosts (host_grid.h).
+// There is a range for each column of each host, but parts only for ranks that there are: per host,
+// on average.
 struct HierarchicalLoad {
   double hosts;
   double columns;  // ranges of a host

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "algorithm/cost.h"
-#include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
+#include "algorithm/schedule_helpers.h"
 #include "base/check.h"
 
 namespace ringdist {

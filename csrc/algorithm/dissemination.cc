@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "algorithm/cost.h"
-#include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
+#include "algorithm/schedule_helpers.h"
 
 namespace ringdist {
 namespace {

@@ -1,6 +1,6 @@
 // Hierarchical: a ring of hosts, in each of which the ranks add up, and pass on, through shared
 // memory. Every host's line carries what a ring of hosts must, shared by its ranks: each is the
-// carrier of a column (algorithm/hosts.h). Hosts may have any number of ranks, any ranks. See
+// carrier of a column (algorithm/host_grid.h). Hosts may have any number of ranks, any ranks. See
 // J. Cho et al.: "BlueConnect", MLSys 2019, and H. Mikami et al.: "Massively Distributed SGD",
 // arXiv:1811.05233 (2018), for rings of hosts whose ranks each take a shard.
 //
@@ -13,7 +13,7 @@
 #include <array>
 
 #include "algorithm/cost.h"
-#include "algorithm/hosts.h"
+#include "algorithm/host_grid.h"
 #include "algorithm/schedule.h"
 
 namespace ringdist {

@@ -1,14 +1,14 @@
 // Hierarchical, direct between hosts: inside each the ranks add up through shared memory, and the
-// carriers of a column (algorithm/hosts.h) talk to each other at once, in one step per phase. What
-// crosses a wire is encoded twice at most, once as a host's sum and once as a result, however many
-// hosts and ranks there are. As direct (its file), with hosts for ranks. Gather, scatter: one rank
-// of each host has the parts of its ranks, for one message a host. See T. Kielmann et al.:
+// carriers of a column (algorithm/host_grid.h) talk to each other at once, in one step per phase.
+// What crosses a wire is encoded twice at most, once as a host's sum and once as a result, however
+// many hosts and ranks there are. As direct (its file), with hosts for ranks. Gather, scatter: one
+// rank of each host has the parts of its ranks, for one message a host. See T. Kielmann et al.:
 // "MagPIe: MPI's Collective Communication Operations for Clustered Wide Area Systems", PPoPP 1999.
 #include <algorithm>
 #include <array>
 
 #include "algorithm/cost.h"
-#include "algorithm/hosts.h"
+#include "algorithm/host_grid.h"
 #include "algorithm/schedule.h"
 
 namespace ringdist {

@@ -10,8 +10,8 @@
 #include <array>
 
 #include "algorithm/cost.h"
-#include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
+#include "algorithm/schedule_helpers.h"
 
 namespace ringdist {
 namespace {

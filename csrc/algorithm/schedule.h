@@ -160,7 +160,7 @@ struct Algorithm {
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
   std::span<const CollectiveImpl> serves;
-  // By hosts (hosts.h), and meant for groups that span hosts: sums begin inside them, and an
+  // By hosts (host_grid.h), and meant for groups that span hosts: sums begin inside them, and an
   // allreduce has a shard for each column of each host. Else it has one for each rank.
   bool hierarchical = false;
   // Never by itself in large groups: all ranks' whole tensors come to each at once.

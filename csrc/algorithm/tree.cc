@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "algorithm/cost.h"
-#include "algorithm/ranges.h"
 #include "algorithm/schedule.h"
+#include "algorithm/schedule_helpers.h"
 
 namespace ringdist {
 namespace {

@@ -19,7 +19,7 @@ struct Config {
   int64_t segment_bytes = 252 * 1024;  // UCX sends at most 252 KiB as one fragment
   int64_t memory = int64_t{64} << 20;  // transport memory of the process, bytes
   double peer_timeout = 10.0;          // seconds of silence until a process or host is lost
-  std::string socket_ifname;          // interfaces, see os/interfaces.h; "": the route to the store
+  std::string socket_ifname;  // interfaces, see os/network_interfaces.h; "": the route to the store
   std::string deterministic = "run";  // "", "run" or "layout"
   std::string transport;              // of a group's messages: a name; "": chosen for each peer
   std::string device_path;            // of tensors on devices: "nccl" or "host"; "": chosen

@@ -18,8 +18,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/recorder.h"
 #include "base/thread_annotations.h"
+#include "base/trace_recorder.h"
 
 namespace ringdist {
 

@@ -22,8 +22,8 @@
 #include "torch/backend.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
-#include "torch/store.h"
-#include "torch/store_home.h"
+#include "torch/tcp_store_server.h"
+#include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 #include "transport/registry.h"
 

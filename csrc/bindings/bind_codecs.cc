@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "codec/measure.h"
+#include "codec/codec_metrics.h"
 #include "torch/errors.h"
 
 namespace py = pybind11;

@@ -7,7 +7,7 @@
 #include "codec/none.h"
 #include "torch/ddp/comm_hook.h"
 #include "torch/errors.h"
-#include "torch/ops/coding.h"
+#include "torch/ops/compression_spec.h"
 
 namespace py = pybind11;
 

@@ -10,11 +10,11 @@
 #include "codec/codec.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
-#include "os/shared_blocks.h"
+#include "os/shared_block_registry.h"
 #include "torch/errors.h"
 #include "torch/process_context.h"
-#include "transport/plugin.h"
 #include "transport/registry.h"
+#include "transport/ucx_plugin.h"
 
 namespace py = pybind11;
 

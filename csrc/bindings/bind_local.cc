@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "compress/compression_method.h"
 #include "compress/low_rank.h"
-#include "compress/treatment.h"
 #include "engine/communicator.h"
 #include "torch/errors.h"
-#include "torch/store.h"
 #include "torch/tensors.h"
-#include "transport/local/local.h"
+#include "torch/torch_store.h"
+#include "transport/local/local_transport.h"
 
 namespace py = pybind11;
 

@@ -10,7 +10,7 @@
 #include "bindings/costs.h"
 #include "codec/codec.h"
 #include "engine/devices.h"
-#include "plan/forecast.h"
+#include "plan/plan_explanation.h"
 #include "plan/rounds.h"
 #include "torch/errors.h"
 

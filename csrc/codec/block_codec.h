@@ -5,7 +5,7 @@
 #include <string>
 
 #include "codec/codec.h"
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 
 namespace ringdist {
 

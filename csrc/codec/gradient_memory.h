@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/buffers.h"
-#include "base/device_place.h"
+#include "base/device_stream.h"
 #include "base/dtype.h"
 #include "kernel/residual_span.h"
 

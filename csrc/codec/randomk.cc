@@ -9,9 +9,9 @@
 
 #include "codec/block_codec.h"
 #include "codec/codec.h"
-#include "codec/share.h"
+#include "codec/sparse_fraction.h"
 #include "kernel/cast.h"
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 #include "kernel/finite_bfloat.h"
 #include "kernel/select.h"
 

@@ -14,7 +14,7 @@
 #include "codec/rotated_codec.h"
 #include "codec/rotated_onebit.h"
 #include "kernel/cast.h"
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 #include "kernel/hadamard.h"
 #include "kernel/rotated_sign.h"
 #include "kernel/select.h"

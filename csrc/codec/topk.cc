@@ -8,7 +8,7 @@
 
 #include "codec/block_codec.h"
 #include "codec/codec.h"
-#include "codec/share.h"
+#include "codec/sparse_fraction.h"
 #include "kernel/select.h"
 #include "kernel/topk_entry.h"
 

@@ -1,7 +1,7 @@
 // The codec "auto": watches when the buckets of a backward pass are ready, is told how long ops
-// take with each candidate, and chooses what to do (compress/choose.h): first after a few steps,
-// again every now and then, because links change. Ranks put in the mean of their measurements, so
-// that all choose alike at the same step.
+// take with each candidate, and chooses what to do (compress/choose_codecs.h): first after a few
+// steps, again every now and then, because links change. Ranks put in the mean of their
+// measurements, so that all choose alike at the same step.
 //
 // Not thread-safe.
 #pragma once
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "compress/choose.h"
-#include "compress/moment.h"
+#include "compress/choose_codecs.h"
+#include "compress/time_marker.h"
 
 namespace ringdist {
 

@@ -12,8 +12,8 @@
 #include "base/dtype.h"
 #include "codec/float_buffer.h"
 #include "codec/host_memory.h"
+#include "compress/compression_method.h"
 #include "compress/memory_order.h"
-#include "compress/treatment.h"
 
 namespace ringdist {
 

@@ -5,8 +5,8 @@
 #include "compress/bucket.h"
 #include "compress/compression_options.h"
 #include "compress/parameter_table.h"
-#include "compress/step_changes.h"
-#include "compress/step_record.h"
+#include "compress/step_statistics.h"
+#include "compress/step_transaction.h"
 
 namespace ringdist {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "compress/treatment.h"
+#include "compress/compression_method.h"
 
 namespace ringdist {
 

@@ -7,8 +7,8 @@
 
 #include "codec/float_buffer.h"
 #include "codec/none.h"
-#include "compress/treatment.h"
-#include "engine/runner.h"
+#include "compress/compression_method.h"
+#include "engine/device_runner.h"
 
 namespace ringdist {
 namespace {

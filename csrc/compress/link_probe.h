@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "compress/cost_probe.h"
-#include "compress/low_rank_rehearsal.h"
-#include "compress/moment.h"
+#include "compress/low_rank_benchmark.h"
+#include "compress/time_marker.h"
 #include "engine/communicator.h"
 
 namespace ringdist {

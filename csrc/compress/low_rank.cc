@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/float_mode.h"
+#include "base/scoped_float_mode.h"
 #include "kernel/cast.h"
 #include "kernel/feedback.h"
 

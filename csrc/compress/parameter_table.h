@@ -15,8 +15,8 @@
 
 #include "codec/residual.h"
 #include "compress/bucket.h"
-#include "compress/gradient_guard.h"
-#include "compress/treatment.h"
+#include "compress/compression_method.h"
+#include "compress/gradient_clipper.h"
 
 namespace ringdist {
 

@@ -1,6 +1,6 @@
 #include "control/control.h"
 
-#include "control/loop.h"
+#include "control/control_thread.h"
 
 namespace ringdist {
 namespace {

@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "base/cancellable_deadline.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/error.h"
-#include "base/patience.h"
-#include "control/events.h"
-#include "control/member.h"
+#include "control/control_delegate.h"
+#include "control/control_member.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {
@@ -51,7 +51,7 @@ class Control {
   Error prove_same_host(uint64_t peer_context_id, std::string unix_name, TimePoint deadline);
 
   // Blocks until the processes of my host are connected and the links between hosts in which this
-  // process takes part are up (links_of in links.h), for all members of the group: whoever
+  // process takes part are up (links_of in link_topology.h), for all members of the group: whoever
   // ends after this has returned takes nothing along that another member still needs to find the
   // rest. The Error blames a rank.
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "control/groups.h"
-#include "control/ledger.h"
-#include "control/processes.h"
-#include "control/reach.h"
+#include "control/connection_view.h"
+#include "control/control_groups.h"
+#include "control/control_history.h"
+#include "control/control_peers.h"
 
 namespace ringdist {
 

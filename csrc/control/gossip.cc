@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/serialize.h"
-#include "control/wire.h"
+#include "control/control_frames.h"
 
 namespace ringdist {
 namespace {

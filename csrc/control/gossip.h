@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "control/arrivals.h"
-#include "control/events.h"
-#include "control/groups.h"
-#include "control/guard.h"
-#include "control/ledger.h"
-#include "control/voice.h"
+#include "control/connection_sender.h"
+#include "control/control_delegate.h"
+#include "control/control_groups.h"
+#include "control/control_history.h"
+#include "control/exception_guard.h"
+#include "control/formation_barrier.h"
 
 namespace ringdist {
 

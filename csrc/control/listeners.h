@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "control/connection.h"
+#include "control/control_connection.h"
 #include "os/epoll.h"
 #include "os/fd.h"
 #include "os/socket.h"

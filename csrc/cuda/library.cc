@@ -9,11 +9,11 @@
 
 #include "cuda/cuda_runtime.h"
 #include "cuda/nccl/loaded_nccl.h"
-#include "cuda/stream/chosen_way.h"
-#include "cuda/stream/event_watch.h"
-#include "cuda/stream/host_way.h"
-#include "cuda/stream/nccl_way.h"
-#include "cuda/stream/route.h"
+#include "cuda/stream/event_watcher.h"
+#include "cuda/stream/explain_path.h"
+#include "cuda/stream/host_path.h"
+#include "cuda/stream/nccl_path.h"
+#include "cuda/stream/path_selector.h"
 #include "cuda/stream/stream_runner.h"
 #include "engine/devices.h"
 

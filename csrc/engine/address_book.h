@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/thread_annotations.h"
-#include "engine/found_group.h"
-#include "engine/invitation.h"
-#include "membership/recipient.h"
+#include "engine/group_advertisement.h"
+#include "engine/resolved_group.h"
+#include "membership/peer_address.h"
 
 namespace ringdist {
 

@@ -5,12 +5,12 @@
 #include "base/check.h"
 #include "base/closed_by_peer.h"
 #include "base/log.h"
+#include "engine/deferred_release_op.h"
+#include "engine/derived_bootstrap.h"
+#include "engine/describe_formed.h"
 #include "engine/device_group.h"
-#include "engine/formed_text.h"
-#include "engine/lane/driver.h"
-#include "engine/pooled_op.h"
-#include "engine/sibling_formation.h"
-#include "engine/store_formation.h"
+#include "engine/progress/in_progress_scope.h"
+#include "engine/store_bootstrap.h"
 
 namespace ringdist {
 namespace {

@@ -18,13 +18,13 @@
 #include "engine/communicator_options.h"
 #include "engine/context.h"
 #include "engine/device_ops.h"
-#include "engine/formation.h"
-#include "engine/generation_group.h"
+#include "engine/generation_delegate.h"
+#include "engine/generation_handle.h"
+#include "engine/group_bootstrap.h"
 #include "engine/group_failure.h"
 #include "engine/hooks.h"
 #include "engine/op/op.h"
 #include "engine/op_planner.h"
-#include "engine/own_generation.h"
 
 namespace ringdist {
 

@@ -9,12 +9,12 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/error.h"
-#include "engine/group/correspondent.h"
-#include "engine/runner.h"
+#include "engine/device_runner.h"
+#include "engine/group/group_service.h"
 #include "network/costs.h"
-#include "rendezvous/entry.h"
+#include "rendezvous/rank_info.h"
 #include "rendezvous/store.h"
-#include "rendezvous/store_home.h"
+#include "rendezvous/store_server.h"
 
 namespace ringdist {
 

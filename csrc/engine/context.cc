@@ -7,9 +7,9 @@
 #include "engine/op/message.h"
 #include "os/descriptors.h"
 #include "os/host.h"
-#include "os/interfaces.h"
+#include "os/network_interfaces.h"
 #include "os/random.h"
-#include "transport/self.h"
+#include "transport/self_transport.h"
 
 namespace ringdist {
 namespace {

@@ -16,12 +16,12 @@
 #include "base/config.h"
 #include "base/thread_annotations.h"
 #include "control/control.h"
-#include "engine/lane/lane.h"
 #include "engine/op/statistics.h"
+#include "engine/progress/progress_engine.h"
 #include "engine/task_pool.h"
-#include "membership/assembly.h"
+#include "membership/membership_service.h"
 #include "os/fork_guard.h"
-#include "rendezvous/entry.h"
+#include "rendezvous/rank_info.h"
 #include "transport/registry.h"
 
 namespace ringdist {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "engine/mapped_memory.h"
-#include "os/runs_near.h"
+#include "os/scoped_affinity.h"
 
 namespace ringdist {
 namespace {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "engine/device_runner.h"
 #include "engine/op/op.h"
-#include "engine/runner.h"
 #include "os/cpu_set.h"
 
 namespace ringdist {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/thrown.h"
+#include "base/current_exception.h"
 
 namespace ringdist {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "base/thread_annotations.h"
 #include "engine/communicator_options.h"
+#include "engine/device_runner.h"
 #include "engine/op/op.h"
-#include "engine/runner.h"
 
 namespace ringdist {
 

@@ -1,6 +1,6 @@
 #include "engine/devices.h"
 
-#include "os/library_beside.h"
+#include "os/bundled_library.h"
 
 namespace ringdist {
 

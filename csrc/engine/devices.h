@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/runner.h"
-#include "plan/request.h"
+#include "engine/device_runner.h"
+#include "plan/op_spec.h"
 
 namespace ringdist {
 

@@ -8,7 +8,7 @@
 
 #include "base/buffers.h"
 #include "base/error.h"
-#include "engine/runner.h"
+#include "engine/device_runner.h"
 #include "os/memfd.h"
 
 namespace ringdist {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/topology.h"
-#include "rendezvous/entry.h"
+#include "rendezvous/rank_info.h"
 
 namespace ringdist {
 

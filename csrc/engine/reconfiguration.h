@@ -12,7 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "engine/communicator.h"
-#include "engine/handle.h"
+#include "engine/process_handle.h"
 
 namespace ringdist {
 

@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/float_mode.h"
+#include "base/current_exception.h"
 #include "base/log.h"
-#include "base/thrown.h"
+#include "base/scoped_float_mode.h"
 
 namespace ringdist {
 namespace {

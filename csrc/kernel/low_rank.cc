@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 #include "kernel/low_rank_loops.h"
 
 namespace ringdist {

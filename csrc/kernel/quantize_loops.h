@@ -12,7 +12,7 @@
 
 #include "kernel/block_format.h"
 #include "kernel/block_scale.h"
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 #include "kernel/fp8.h"
 #include "kernel/residual_span.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 #include "kernel/residual_span.h"
 #include "kernel/round16_types.h"
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/group/correspondent.h"
-#include "engine/lane/executor.h"
-#include "negotiation/batch.h"
+#include "engine/group/group_service.h"
+#include "engine/progress/dispatcher.h"
+#include "negotiation/fused_calls.h"
 #include "negotiation/named_call.h"
 #include "negotiation/timeline/timeline.h"
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include "base/thrown.h"
+#include "base/current_exception.h"
 
 namespace ringdist {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "engine/op/op.h"
 #include "negotiation/order/call_description.h"
-#include "negotiation/order/call_table.h"
+#include "negotiation/order/response_cache.h"
 
 namespace ringdist {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/pooled_op.h"
+#include "engine/deferred_release_op.h"
 
 namespace ringdist {
 

@@ -14,8 +14,8 @@
 #include "base/thread_annotations.h"
 #include "engine/communicator.h"
 #include "negotiation/named_call.h"
+#include "negotiation/negotiation_controller.h"
 #include "negotiation/negotiation_options.h"
-#include "negotiation/negotiation_seat.h"
 
 namespace ringdist {
 
@@ -39,7 +39,7 @@ class Negotiation {
   void release(const std::string& name, const Op& end);
 
   // This rank makes no calls until all have joined; what others call until then it takes part in
-  // (stand_in.h), where that can be.
+  // (joined_contribution.h), where that can be.
   Result<NegotiationController::Join> join(FillOnDevice on_device = nullptr);
 
   // On rank 0: NegotiatorOptions of what is decided from now on.

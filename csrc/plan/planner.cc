@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/coded_plan.h"
+#include "plan/compressed_plan.h"
 
 namespace ringdist {
 namespace {

@@ -14,8 +14,8 @@
 #include "network/costs.h"
 #include "plan/compiled_schedule.h"
 #include "plan/fingerprint.h"
+#include "plan/op_spec.h"
 #include "plan/plan.h"
-#include "plan/request.h"
 
 namespace ringdist {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/cost_walk.h"
-#include "plan/likeness.h"
-#include "plan/round_walk.h"
+#include "plan/rank_symmetry.h"
+#include "plan/round_assignment.h"
+#include "plan/simulation.h"
 
 namespace ringdist {
 namespace {

@@ -32,7 +32,7 @@ struct Round {
 
 // Of a schedule of `shape`, whose rank is not read; it has no parts of their own sizes. Messages
 // are listed for groups of up to `shown` ranks. Error: kNotSupported, ranks that are not alike
-// (plan/likeness.h) have too many steps to look at.
+// (plan/rank_symmetry.h) have too many steps to look at.
 Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind,
                                      const Shape& shape, const Topology& topology, int shown);
 

@@ -8,8 +8,8 @@
 #include "base/describe.h"
 #include "base/serialize.h"
 #include "os/pidfd.h"
-#include "rendezvous/compare_entries.h"
-#include "rendezvous/decline.h"
+#include "rendezvous/compare_rank_infos.h"
+#include "rendezvous/publish_failure.h"
 
 namespace ringdist {
 namespace {

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "base/patience.h"
+#include "base/cancellable_deadline.h"
 #include "base/topology.h"
-#include "rendezvous/entry.h"
+#include "rendezvous/rank_info.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {

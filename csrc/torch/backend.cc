@@ -6,15 +6,15 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "engine/admission.h"
+#include "engine/join_client.h"
 #include "torch/monitored_barrier.h"
 #include "torch/ops/all_to_all.h"
 #include "torch/ops/barrier.h"
-#include "torch/ops/move.h"
+#include "torch/ops/data_movement.h"
 #include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
 #include "torch/ops/sparse.h"
-#include "torch/store.h"
+#include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 
 namespace ringdist {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "os/socket.h"
-#include "torch/store.h"
+#include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 
 namespace ringdist {

@@ -12,7 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "torch/ops/call.h"
-#include "torch/work/joined_work.h"
+#include "torch/work/combined_work.h"
 
 namespace ringdist {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/runner.h"
+#include "engine/device_runner.h"
 
 namespace ringdist {
 

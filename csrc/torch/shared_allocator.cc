@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "os/shared_blocks.h"
+#include "os/shared_block_registry.h"
 #include "torch/errors.h"
 
 namespace ringdist {

@@ -1,10 +1,10 @@
 #include "transport/registry.h"
 
 #include "base/config.h"
-#include "transport/local/local.h"
-#include "transport/plugin.h"
+#include "transport/local/local_transport.h"
 #include "transport/shm/shm.h"
 #include "transport/sim/sim.h"
+#include "transport/ucx_plugin.h"
 
 namespace ringdist {
 namespace {

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/payload.h"
-#include "base/ticket.h"
+#include "base/send_id.h"
 
 namespace ringdist {
 

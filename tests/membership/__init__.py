@@ -1,1 +1,1 @@
-"""What `make membership-sim` must notice: csrc/consensus with a bug in it, run in its world."""
+"""What `make membership-sim` must notice: csrc/membership/paxos with a bug, in its world."""

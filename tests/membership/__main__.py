@@ -21,7 +21,7 @@ LIBRARIES = [
     ROOT / "build/release" / f"libringdist_{name}.a" for name in ("core", "transport", "base")
 ]
 SOURCES = (
-    "csrc/consensus/*.cc",
+    "csrc/membership/paxos/*.cc",
     "tests/cpp/support/membership/*.cc",
     "tests/cpp/membership_sim.cc",
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-CONSENSUS = "csrc/consensus/"
+CONSENSUS = "csrc/membership/paxos/"
 WORLD = "tests/cpp/support/membership/"
 
 
@@ -17,7 +17,7 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "half is a quorum",
-        CONSENSUS + "electorate.h",
+        CONSENSUS + "quorum_rule.h",
         "int needed() const { return size_ / 2 + 1; }",
         "int needed() const { return (size_ + 1) / 2; }",
     ),
@@ -29,7 +29,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a dead voter's vote is forgotten",
-        CONSENSUS + "electorate.h",
+        CONSENSUS + "quorum_rule.h",
         "return is_majority(votes, store) || are_all_living(votes, dead);",
         "return 2 * votes.count() > size_ - dead.count() || is_majority(votes, store) ||\n"
         "           are_all_living(votes, dead);",
@@ -42,7 +42,7 @@ MUTATIONS = (
     ),
     Mutation(
         "silence is proof of death",
-        CONSENSUS + "agreement.cc",
+        CONSENSUS + "paxos_instance.cc",
         "  round_.emplace(seen_, dead(), now);\n",
         "  for (int rank = 0; rank < size(); ++rank)\n"
         "    if (others_.is_silent(rank, now)) others_.note_death(rank);\n"
@@ -50,19 +50,19 @@ MUTATIONS = (
     ),
     Mutation(
         "where the rest is dead, some of the living do",
-        CONSENSUS + "electorate.h",
+        CONSENSUS + "quorum_rule.h",
         "      if (!votes.has(rank) && !dead.has(rank)) return false;\n",
         "      if (!votes.has(rank) && !dead.has(rank)) return dead.count() > 0;\n",
     ),
     Mutation(
         "ops begin before all have installed",
-        CONSENSUS + "generations.cc",
+        CONSENSUS + "generation_log.cc",
         "    if (!installed_->has(static_cast<int>(rank))) return;\n",
         "    static_cast<void>(rank);\n",
     ),
     Mutation(
         "a proposer does not read before it writes",
-        CONSENSUS + "agreement.cc",
+        CONSENSUS + "paxos_instance.cc",
         "acceptor_.accepted(), delegate_.stop_and_report());\n",
         "acceptor_.accepted(), delegate_.stop_and_report());\n"
         "  if (seen_.round > 1) return propose(now);\n",
@@ -83,7 +83,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who is near is not told before a decision is installed",
-        CONSENSUS + "generations.cc",
+        CONSENSUS + "generation_log.cc",
         "      near_have_it &= delegate_.send_near(process, addressed(rank, message));\n",
         "      near_have_it = near_have_it && (!decided.mine || (send(rank, message), true));\n",
     ),
@@ -95,31 +95,31 @@ MUTATIONS = (
     ),
     Mutation(
         "newcomers are forgotten",
-        CONSENSUS + "compose.cc",
+        CONSENSUS + "compose_decision.cc",
         "    if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;\n",
         "    if (out.rank_of(process) >= 0 || out.survivor_count > 2) continue;\n",
     ),
     Mutation(
         "who has not found the others is taken to know them",
-        CONSENSUS + "compose.cc",
+        CONSENSUS + "compose_decision.cc",
         "    out.needs_rendezvous |= !standing->second.formed;\n",
         "",
     ),
     Mutation(
         "a dead store goes on",
-        CONSENSUS + "compose.cc",
+        CONSENSUS + "compose_decision.cc",
         "  if (std::all_of(staying.begin(), staying.end(), reaches)) return old;\n",
         "  if (std::any_of(staying.begin(), staying.end(), reaches) || !old.empty()) return old;\n",
     ),
     Mutation(
         "who has installed does not say so again",
-        CONSENSUS + "generations.cc",
+        CONSENSUS + "generation_log.cc",
         "    tell_installed(now);\n  }\n",
         "    resend_at_ = now + pace_.resend;\n  }\n",
     ),
     Mutation(
         "a store that does not answer is not asked again",
-        CONSENSUS + "agreement.cc",
+        CONSENSUS + "paxos_instance.cc",
         "  read_store_at_ = now + pace_.patience;\n",
         "  read_store_at_ = TimePoint::max();\n",
     ),

@@ -23,8 +23,8 @@ GOOD = {
     "csrc/base/error.h": "#include <string>\n",
     "csrc/codec/codec.h": '#include "base/error.h"\n',
     "csrc/transport/transport.h": '#include "base/error.h"\n',
-    "csrc/transport/local/local.h": '#include "transport/transport.h"\n',
-    "csrc/transport/registry.cc": '#include "transport/local/local.h"\n',
+    "csrc/transport/local/local_transport.h": '#include "transport/transport.h"\n',
+    "csrc/transport/registry.cc": '#include "transport/local/local_transport.h"\n',
     "csrc/transport/ucx/ucx.cc": '#include <ucp/api/ucp.h>\n\n#include "base/error.h"\n',
     "csrc/engine/engine.h": '#include "codec/codec.h"\n#include "transport/transport.h"\n',
     "csrc/torch/backend.h": '#include <c10/core/Device.h>\n\n#include "engine/engine.h"\n',
@@ -49,7 +49,7 @@ def test_a_tree_that_keeps_the_rules(tmp_path):
         ("csrc/bindings/a.cc", '#  include "engine/engine.h"', "bindings/ may include base, torch"),
         (
             "csrc/transport/ucx/a.h",
-            '#include "transport/local/local.h"',
+            '#include "transport/local/local_transport.h"',
             "never includes its sibling",
         ),
         ("csrc/codec/a.cc", '#include "codec.h"', "not a file of csrc/"),
@@ -121,8 +121,8 @@ NESTED = {
     **GOOD,
     "csrc/README.md": TABLE
     + "| `engine/op/` | one op | base |\n| `engine/group/` | all | engine/op |\n",
-    "csrc/engine/op/run.h": '#include "base/error.h"\n',
-    "csrc/engine/group/group.h": '#include "engine/op/run.h"\n',
+    "csrc/engine/op/op_execution.h": '#include "base/error.h"\n',
+    "csrc/engine/group/group.h": '#include "engine/op/op_execution.h"\n',
 }
 
 
@@ -136,9 +136,9 @@ def test_a_nested_room_is_a_room(tmp_path):
 
 @pytest.mark.parametrize("name", ["csrc/engine/a.h", "csrc/torch/a.h"])
 def test_a_nested_room_is_not_the_one_around_it(tmp_path, name):
-    code, output = check(tmp_path, {**NESTED, name: '#include "engine/op/run.h"\n'})
+    code, output = check(tmp_path, {**NESTED, name: '#include "engine/op/op_execution.h"\n'})
     assert (code, len(output)) == (1, 1)
-    assert '"engine/op/run.h": ' in output[0]
+    assert '"engine/op/op_execution.h": ' in output[0]
 
 
 def test_a_circle_of_a_header_and_a_source(tmp_path):

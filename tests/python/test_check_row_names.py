@@ -12,7 +12,7 @@ GOOD = {
     "csrc/codec/int3.cc": 'return {"int3", 9};\n',
     "csrc/transport/registry.cc": '    {"wire", "a wire"},\n',
     "csrc/transport/wire/wire.h": 'return "wire";\n',
-    "csrc/compress/half_treatment.cc": 'constexpr std::string_view kName = "half";\n',
+    "csrc/compress/half_method.cc": 'constexpr std::string_view kName = "half";\n',
     "csrc/plan/plan.cc": '// not "star"\nauto x = "star:2"; char c = \'"\'; /* "int3" */\n',
     "torch_ringdist/ddp.py": '"""Takes "int3"."""\nx = f("int3:4")\n',
 }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
+#include "cuda/warp/device.h"
 
 namespace ringdist::gpu {
 

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/device_warp.h"
+#include "cuda/kernel/batched_calls.h"
 #include "cuda/kernel/calls.h"
-#include "cuda/kernel/segments.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/device_warp.h"
 
 namespace ringdist::gpu {
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
+#include "cuda/kernel/batched_calls.h"
 #include "cuda/kernel/calls.h"
 #include "cuda/kernel/elements.h"
-#include "cuda/kernel/segments.h"
 
 namespace ringdist::gpu {
 

@@ -7,10 +7,10 @@
 #include <variant>
 
 #include "base/dtype.h"
-#include "cuda/grid/device.h"
-#include "cuda/kernel/owed.h"
-#include "cuda/kernel/segments.h"
-#include "cuda/kernel/values.h"
+#include "cuda/kernel/batched_calls.h"
+#include "cuda/kernel/block_values.h"
+#include "cuda/kernel/residual_pointers.h"
+#include "cuda/warp/device.h"
 #include "kernel/half.h"
 
 namespace ringdist::gpu {

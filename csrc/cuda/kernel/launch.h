@@ -3,7 +3,7 @@
 
 #include "cuda/kernel/blocks.h"
 #include "cuda/kernel/calls.h"
-#include "cuda/kernel/wide.h"
+#include "cuda/kernel/wide_blocks.h"
 
 namespace ringdist::gpu {
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/scan.h"
-#include "cuda/grid/warp.h"
 #include "cuda/kernel/lossless_code.h"
 #include "cuda/kernel/staged_bytes.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/scan.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
 

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/huffman_tree.h"
 #include "kernel/lossless_chunk.h"
 

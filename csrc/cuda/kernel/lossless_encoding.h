@@ -4,13 +4,13 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
-#include "cuda/kernel/given.h"
+#include "cuda/kernel/encode_input.h"
 #include "cuda/kernel/lossless_bits.h"
 #include "cuda/kernel/lossless_code.h"
 #include "cuda/kernel/lossless_type.h"
 #include "cuda/kernel/staged_bytes.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
 

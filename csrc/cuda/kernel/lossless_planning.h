@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
-#include "cuda/kernel/given.h"
+#include "cuda/kernel/encode_input.h"
 #include "cuda/kernel/lossless_code.h"
 #include "cuda/kernel/lossless_type.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
 

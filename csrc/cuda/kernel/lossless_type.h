@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
 #include "cuda/kernel/block_at.h"
-#include "cuda/kernel/values.h"
+#include "cuda/kernel/block_values.h"
+#include "cuda/warp/device.h"
 #include "kernel/half.h"
 #include "kernel/lossless_chunk.h"
 #include "kernel/split_float.h"

@@ -1,16 +1,16 @@
 // A block of the codecs fp8, int8, int4 and int2 between a warp's registers and its bytes: the twin
-// of kernel/quantize_loops.h, byte for byte. A Coder (cuda/kernel/coding.h).
+// of kernel/quantize_loops.h, byte for byte. A Coder (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/quads.h"
 #include "cuda/kernel/quantized_format.h"
 #include "cuda/kernel/seed.h"
-#include "cuda/kernel/values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/block_format.h"
 #include "kernel/block_scale.h"
 

@@ -6,10 +6,10 @@
 #include <bit>
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/seed.h"
-#include "cuda/kernel/values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/block_format.h"
 #include "kernel/block_scale.h"
 #include "kernel/fp8.h"

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/sparse_coder.h"
-#include "cuda/kernel/values.h"
-#include "kernel/counter.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
+#include "kernel/counter_rng.h"
 #include "kernel/finite_bfloat.h"
 #include "kernel/half.h"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/grid/device.h"
 #include "cuda/kernel/calls.h"
+#include "cuda/warp/device.h"
 #include "kernel/reduce_loop.h"
 #include "kernel/reduce_ops.h"
 #include "kernel/reduce_types.h"

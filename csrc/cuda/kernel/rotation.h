@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/seed.h"
-#include "cuda/kernel/values.h"
-#include "kernel/counter.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
+#include "kernel/counter_rng.h"
 #include "kernel/hadamard.h"
 
 namespace ringdist::gpu {

@@ -1,14 +1,14 @@
 // Elements of the codecs fp16 and bf16 between a warp's registers and their bytes: the twin of
-// kernel/round16_loops.h, byte for byte. A Coder (cuda/kernel/coding.h).
+// kernel/round16_loops.h, byte for byte. A Coder (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/quads.h"
 #include "cuda/kernel/seed.h"
-#include "cuda/kernel/values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/round16_types.h"
 
 namespace ringdist::gpu {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernel/counter.h"
+#include "kernel/counter_rng.h"
 
 namespace ringdist::gpu {
 

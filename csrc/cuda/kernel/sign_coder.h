@@ -1,17 +1,17 @@
 // A block of the codec `onebit` between a warp's registers and its bytes: the twin of
 // codec/onebit.cc and kernel/sign.cc, byte for byte. codec/onebit.spec.md has the bytes. A Coder
-// (cuda/kernel/coding.h).
+// (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/quads.h"
 #include "cuda/kernel/seed.h"
-#include "cuda/kernel/values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/finite_bfloat.h"
 #include "kernel/half.h"
 #include "kernel/sign.h"

@@ -1,14 +1,14 @@
 // Blocks of the codecs topk and randomk between a warp's registers and their bytes: what they have
 // in common. The twins of codec/topk.cc and codec/randomk.cc, byte for byte. Coders
-// (cuda/kernel/coding.h).
+// (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
-#include "cuda/kernel/values.h"
+#include "cuda/kernel/block_values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
 

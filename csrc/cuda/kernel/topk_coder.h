@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/grid/device.h"
-#include "cuda/grid/warp.h"
+#include "cuda/kernel/block_values.h"
 #include "cuda/kernel/seed.h"
 #include "cuda/kernel/sparse_coder.h"
-#include "cuda/kernel/values.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
 #include "kernel/topk_entry.h"
 
 namespace ringdist::gpu {

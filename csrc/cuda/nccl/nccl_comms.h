@@ -21,10 +21,10 @@
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "cuda/api/nccl_api.h"
-#include "cuda/nccl/peers.h"
+#include "cuda/nccl/op_peers.h"
 #include "cuda/nccl/split_comm.h"
 #include "cuda/nccl/split_part.h"
-#include "engine/runner.h"
+#include "engine/device_runner.h"
 
 namespace ringdist::gpu {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/compiled_schedule.h"
-#include "plan/round_walk.h"
+#include "plan/round_assignment.h"
 
 namespace ringdist::gpu {
 

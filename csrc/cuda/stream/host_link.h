@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/stream/link.h"
+#include "cuda/stream/device_link.h"
+#include "cuda/stream/device_path.h"
 #include "cuda/stream/pinned_pool.h"
 #include "cuda/stream/staged_exchange.h"
-#include "cuda/stream/way.h"
 
 namespace ringdist::gpu {
 

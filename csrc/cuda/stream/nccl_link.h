@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cuda/nccl/nccl_comms.h"
-#include "cuda/stream/link.h"
-#include "engine/runner.h"
+#include "cuda/stream/device_link.h"
+#include "engine/device_runner.h"
 
 namespace ringdist::gpu {
 

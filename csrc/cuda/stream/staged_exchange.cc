@@ -1,6 +1,6 @@
 #include "cuda/stream/staged_exchange.h"
 
-#include "base/thrown.h"
+#include "base/current_exception.h"
 
 namespace ringdist::gpu {
 namespace {

@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "cuda/api/cuda_api.h"
 #include "cuda/stream/first_error.h"
-#include "cuda/stream/group_access.h"
-#include "engine/runner.h"
+#include "cuda/stream/revocable_group.h"
+#include "engine/device_runner.h"
 
 namespace ringdist::gpu {
 

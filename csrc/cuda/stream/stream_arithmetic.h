@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "cuda/stream/link.h"
+#include "cuda/stream/device_link.h"
 #include "cuda/stream/stream_op.h"
 
 namespace ringdist::gpu {

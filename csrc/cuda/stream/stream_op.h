@@ -8,8 +8,8 @@
 #include "base/buffers.h"
 #include "base/error.h"
 #include "cuda/api/cuda_api.h"
-#include "cuda/stream/scratch.h"
-#include "engine/runner.h"
+#include "cuda/stream/stream_scratch.h"
+#include "engine/device_runner.h"
 #include "plan/compiled_schedule.h"
 
 namespace ringdist::gpu {

@@ -1,5 +1,5 @@
-// The DeviceRunner of a group (engine/runner.h): gives each device streams of its own, orders them
-// after the callers', and watches what is on them. What runs there is its DevicePath's.
+// The DeviceRunner of a group (engine/device_runner.h): gives each device streams of its own,
+// orders them after the callers', and watches what is on them. What runs there is its DevicePath's.
 #pragma once
 
 #include <sys/types.h>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "cuda/api/cuda_api.h"
-#include "cuda/stream/event_watch.h"
-#include "cuda/stream/way.h"
-#include "engine/runner.h"
+#include "cuda/stream/device_path.h"
+#include "cuda/stream/event_watcher.h"
+#include "engine/device_runner.h"
 
 namespace ringdist::gpu {
 

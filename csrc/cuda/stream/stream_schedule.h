@@ -7,8 +7,8 @@
 
 #include "algorithm/schedule.h"
 #include "base/error.h"
+#include "cuda/stream/device_link.h"
 #include "cuda/stream/exchanges.h"
-#include "cuda/stream/link.h"
 #include "cuda/stream/stream_arithmetic.h"
 #include "cuda/stream/stream_op.h"
 #include "plan/compiled_schedule.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cuda/stream/op_rules.h"
-#include "plan/coded_plan.h"
+#include "cuda/stream/path_rules.h"
+#include "plan/compressed_plan.h"
 
 namespace ringdist::gpu {
 namespace {

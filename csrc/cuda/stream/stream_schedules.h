@@ -8,10 +8,10 @@
 #include <tuple>
 
 #include "base/thread_annotations.h"
-#include "cuda/stream/link.h"
+#include "cuda/stream/device_link.h"
+#include "cuda/stream/device_path.h"
 #include "cuda/stream/stream_schedule.h"
-#include "cuda/stream/way.h"
-#include "engine/runner.h"
+#include "engine/device_runner.h"
 
 namespace ringdist::gpu {
 

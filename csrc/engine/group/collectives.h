@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/group/each_op.h"
-#include "engine/group/ending.h"
-#include "engine/group/parking.h"
-#include "engine/op/port.h"
+#include "engine/group/failure_state.h"
+#include "engine/group/op_visitor.h"
+#include "engine/group/unexpected_queue.h"
+#include "engine/op/execution_delegate.h"
 
 namespace ringdist {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/closed_by_peer.h"
+#include "base/current_exception.h"
 #include "base/log.h"
-#include "base/thrown.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {

@@ -12,22 +12,22 @@
 #include <string>
 #include <vector>
 
-#include "engine/group/aftermath.h"
 #include "engine/group/collectives.h"
-#include "engine/group/correspondent.h"
-#include "engine/group/courier.h"
-#include "engine/group/ending.h"
-#include "engine/group/letters.h"
-#include "engine/group/losses.h"
+#include "engine/group/desync_detector.h"
+#include "engine/group/failure_notifier.h"
+#include "engine/group/failure_state.h"
+#include "engine/group/group_report.h"
+#include "engine/group/group_service.h"
+#include "engine/group/lost_peer_check.h"
+#include "engine/group/message_sender.h"
 #include "engine/group/notice.h"
-#include "engine/group/peers.h"
+#include "engine/group/peer_table.h"
 #include "engine/group/point_to_point.h"
-#include "engine/group/report.h"
-#include "engine/group/roll_call.h"
+#include "engine/group/service_channel.h"
 #include "engine/group/trace_op.h"
-#include "engine/group/waits.h"
-#include "engine/op/port.h"
-#include "engine/op/run.h"
+#include "engine/group/wait_diagnostics.h"
+#include "engine/op/execution_delegate.h"
+#include "engine/op/op_execution.h"
 
 namespace ringdist {
 
@@ -106,7 +106,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   // Frees the OpExecutions that have ended, which may have been on the stack: called where none is.
   void release_ended() { ended_.clear(); }
 
-  // Port
+  // ExecutionDelegate
   void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
     sender_.send(header, payload, send_id);
   }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/op/run.h"
+#include "engine/op/op_execution.h"
 
 namespace ringdist {
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "engine/group/membership.h"
+#include "engine/group/group_descriptor.h"
 
 namespace ringdist {
 

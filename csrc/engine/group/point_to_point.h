@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/group/each_op.h"
-#include "engine/group/parking.h"
-#include "engine/op/port.h"
-#include "engine/op/run.h"
-#include "engine/op/send_name.h"
+#include "engine/group/op_visitor.h"
+#include "engine/group/unexpected_queue.h"
+#include "engine/op/execution_delegate.h"
+#include "engine/op/op_execution.h"
+#include "engine/op/point_to_point_id.h"
 
 namespace ringdist {
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/recorder.h"
+#include "base/trace_recorder.h"
 #include "engine/op/op.h"
 
 namespace ringdist {

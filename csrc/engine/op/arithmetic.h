@@ -58,7 +58,7 @@ struct ArithmeticMemory {
 // `stores`: of what is placed in the output.
 Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, StoreMode stores,
                                     const ArithmeticMemory& memory);
-// Of one with a block map: see codec/block_map.h and docs/compression.md. Reads this rank's values
+// Of one with a block map: see codec/codec_map.h and docs/compression.md. Reads this rank's values
 // once: a part that is all zero keeps its residual.
 Pooled<Arithmetic> compressed_arithmetic(const Op& op, int rank, int size,
                                          const ArithmeticMemory& memory);

@@ -3,8 +3,8 @@
 // Every call comes with the lane's driver token held.
 #pragma once
 
-#include "engine/op/lane_state.h"
-#include "engine/op/run.h"
+#include "engine/op/op_execution.h"
+#include "engine/op/progress_state.h"
 
 namespace ringdist {
 

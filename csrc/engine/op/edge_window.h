@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/op/arithmetic.h"
-#include "engine/op/port.h"
+#include "engine/op/execution_delegate.h"
 #include "plan/compiled_schedule.h"
 
 namespace ringdist {

@@ -14,17 +14,17 @@
 
 #include "base/buffers.h"
 #include "base/clock.h"
-#include "base/device_place.h"
+#include "base/device_stream.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "plan/compiled_schedule.h"
 #include "plan/fingerprint.h"
+#include "plan/op_spec.h"
 #include "plan/plan.h"
-#include "plan/request.h"
 
 namespace ringdist {
 
-class DeviceWork;  // engine/runner.h
+class DeviceWork;  // engine/device_runner.h
 
 // What is asked, and what it works on.
 struct OpRequest : OpSpec {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "negotiation/order/call_table.h"
-#include "negotiation/order/letter.h"
+#include "negotiation/order/call_messages.h"
+#include "negotiation/order/ready_count.h"
+#include "negotiation/order/response_cache.h"
 #include "negotiation/order/spanning_tree.h"
-#include "negotiation/order/tally.h"
 
 namespace ringdist {
 

@@ -16,10 +16,10 @@
 #include "base/buffers.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/recorder.h"
 #include "base/topology.h"
 #include "base/trace_file.h"
-#include "negotiation/timeline/timeline_letter.h"
+#include "base/trace_recorder.h"
+#include "negotiation/timeline/timeline_message.h"
 
 namespace ringdist {
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "compress/host_moment.h"
-#include "torch/ddp/device_moment.h"
+#include "compress/host_time_marker.h"
+#include "torch/ddp/device_time_marker.h"
 
 namespace ringdist {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "torch/ddp/compression.h"
+#include "torch/ddp/ddp_compressor.h"
 
 namespace ringdist {
 

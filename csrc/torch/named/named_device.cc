@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "base/thrown.h"
+#include "base/current_exception.h"
 #include "torch/devices.h"
 #include "torch/errors.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "negotiation/joined_contribution.h"
 #include "negotiation/named_call.h"
-#include "negotiation/stand_in.h"
 #include "torch/ops/call.h"
 
 namespace ringdist {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/shm/layout.h"
+#include "transport/shm/segment_layout.h"
 
 namespace ringdist::shm {
 

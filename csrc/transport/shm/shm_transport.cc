@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "os/shared_blocks.h"
+#include "os/shared_block_registry.h"
 #include "transport/shm/shm.h"
 
 namespace ringdist {

@@ -1,8 +1,8 @@
-// Transport `shm`: between the processes of one host, through memory that they share (layout.h).
-// One copy into the sender's segment, and the receiver reduces straight out of it: two passes over
-// the bytes, and a system call for none of them while both are awake. What lies in a shared tensor
-// (os/shared_blocks.h) is not copied: the receiver reads it there, and the send ends when it has. A
-// link is made at the first send (hello.h).
+// Transport `shm`: between the processes of one host, through memory that they share
+// (segment_layout.h). One copy into the sender's segment, and the receiver reduces straight out of
+// it: two passes over the bytes, and a system call for none of them while both are awake. What lies
+// in a shared tensor (os/shared_block_registry.h) is not copied: the receiver reads it there, and
+// the send ends when it has. A link is made at the first send (shm_hello.h).
 //
 // What was published outlives its sender: the receiver has mapped its memory.
 #pragma once
@@ -15,8 +15,8 @@
 
 #include "base/thread_annotations.h"
 #include "os/epoll.h"
-#include "transport/shm/inbound.h"
-#include "transport/shm/outlink.h"
+#include "transport/shm/recv_channel_table.h"
+#include "transport/shm/send_channel.h"
 #include "transport/transport.h"
 
 namespace ringdist {

@@ -1,6 +1,6 @@
-// Transport `sim`: Contexts of one process over a network that is computed (network/wire.h), with a
-// virtual clock, costs per kind of link, and faults. For tests and predictions: no user can choose
-// it.
+// Transport `sim`: Contexts of one process over a network that is computed
+// (network/network_model.h), with a virtual clock, costs per kind of link, and faults. For tests
+// and predictions: no user can choose it.
 #pragma once
 
 #include "transport/transport.h"

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "network/wire.h"
-#include "transport/sim/sim_end.h"
+#include "network/network_model.h"
+#include "transport/sim/sim_endpoint.h"
 
 namespace ringdist {
 

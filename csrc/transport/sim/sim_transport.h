@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "transport/sim/sim_network.h"
-#include "transport/staging.h"
+#include "transport/staging_pool.h"
 
 namespace ringdist {
 

@@ -2,8 +2,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "transport/plugin.h"
 #include "transport/ucx/ucx_transport.h"
+#include "transport/ucx_plugin.h"
 
 namespace ringdist {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "transport/ucx/status.h"
+#include "transport/ucx/ucx_error.h"
 
 namespace ringdist {
 namespace {

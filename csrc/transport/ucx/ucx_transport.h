@@ -12,9 +12,9 @@
 #include <mutex>
 
 #include "base/thread_annotations.h"
-#include "transport/staging.h"
+#include "transport/staging_pool.h"
 #include "transport/transport.h"
-#include "transport/ucx/worker.h"
+#include "transport/ucx/ucx_worker.h"
 
 namespace ringdist {
 

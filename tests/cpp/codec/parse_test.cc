@@ -1,8 +1,8 @@
 // Specs of codecs and of pairs: what they mean, and what each mistake is told.
 #include <gtest/gtest.h>
 
-#include "codec/block_map.h"
 #include "codec/codec.h"
+#include "codec/codec_map.h"
 #include "codec/rotated.h"
 
 namespace ringdist {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "compress/host_moment.h"
+#include "compress/host_time_marker.h"
 
 namespace ringdist {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "codec/host_memory.h"
-#include "compress/host_moment.h"
+#include "compress/host_time_marker.h"
 #include "support/ranks.h"
 
 namespace ringdist {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/kernel_codec_of.h"
 #include "support/block_values.h"
 #include "support/floats.h"
 #include "support/host_kernels.h"

@@ -20,7 +20,7 @@
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/topk_coder.h"
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/kernel_codec_of.h"
 #include "support/block_values.h"
 #include "support/floats.h"
 #include "support/host_coding.h"

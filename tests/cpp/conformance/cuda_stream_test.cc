@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda/stream/coding_of.h"
+#include "cuda/stream/kernel_codec_of.h"
 #include "cuda/stream/stream_schedule.h"
-#include "plan/coded_plan.h"
+#include "plan/compressed_plan.h"
 #include "support/compressed.h"
 #include "support/fake_cuda.h"
 #include "support/fake_link.h"

@@ -1,6 +1,6 @@
 // Calls by name on devices, by either way: in another order on each rank, beside calls of the
 // host's, in batches, where a rank has joined, where a device refuses. Devices as of
-// cuda_way_test.cc.
+// cuda_path_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>

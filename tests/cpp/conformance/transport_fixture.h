@@ -17,7 +17,7 @@
 #include "os/random.h"
 #include "support/laid_bytes.h"
 #include "support/send_ends.h"
-#include "transport/local/local.h"
+#include "transport/local/local_transport.h"
 #include "transport/registry.h"
 #include "transport/sim/sim_network.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/config.h"
 #include "conformance/transport_fixture.h"
-#include "transport/plugin.h"
+#include "transport/ucx_plugin.h"
 
 namespace ringdist {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "control/wire.h"
+#include "control/control_frames.h"
 #include "os/socket.h"
 
 namespace ringdist::test {

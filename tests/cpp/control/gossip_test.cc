@@ -6,9 +6,9 @@
 #include <map>
 
 #include "base/serialize.h"
-#include "control/fake_reach.h"
-#include "control/fake_voice.h"
-#include "control/fates.h"
+#include "control/departure_handler.h"
+#include "control/fake_connection_sender.h"
+#include "control/fake_connection_view.h"
 #include "os/epoll.h"
 
 namespace ringdist::test {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "control/ledger.h"
-#include "control/links.h"
-#include "control/wire.h"
+#include "control/control_frames.h"
+#include "control/control_history.h"
+#include "control/link_topology.h"
 
 namespace ringdist {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "control/control_plane.h"
 #include "control/fixture.h"
-#include "control/plane.h"
 
 namespace ringdist::test {
 

@@ -6,9 +6,9 @@
 #include <array>
 #include <thread>
 
-#include "control/connection.h"
+#include "control/control_connection.h"
+#include "control/control_frames.h"
 #include "control/fixture.h"
-#include "control/wire.h"
 #include "os/socket.h"
 
 namespace ringdist::test {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "plan/coded_plan.h"
+#include "plan/compressed_plan.h"
 #include "support/ranks.h"
 
 namespace ringdist {

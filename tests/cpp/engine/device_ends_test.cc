@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "engine/fake_runner.h"
+#include "engine/fake_device_runner.h"
 #include "support/hooked_store.h"
 
 namespace ringdist::test {

@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "engine/fake_runner.h"
+#include "engine/fake_device_runner.h"
 
 namespace ringdist::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <barrier>
 #include <thread>
 
-#include "engine/fake_runner.h"
-#include "rendezvous/prefixed_store.h"
+#include "engine/fake_device_runner.h"
+#include "rendezvous/prefix_store.h"
 #include "support/compressed.h"
 
 namespace ringdist::test {

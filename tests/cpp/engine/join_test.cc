@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/admission.h"
+#include "engine/join_client.h"
 #include "support/group_sum.h"
 #include "support/ranks.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include "codec/block_map.h"
+#include "codec/codec_map.h"
 #include "support/sim_op.h"
 #include "support/sim_ranks.h"
 

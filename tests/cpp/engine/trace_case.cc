@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernel/cast.h"
-#include "plan/coded_plan.h"
+#include "plan/compressed_plan.h"
 #include "support/trace.h"
 
 namespace ringdist {

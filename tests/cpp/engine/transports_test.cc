@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "codec/block_map.h"
 #include "codec/codec.h"
+#include "codec/codec_map.h"
 #include "support/ranks.h"
 
 namespace ringdist {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-#include "os/runs_near.h"
+#include "os/scoped_affinity.h"
 
 namespace ringdist {
 namespace {

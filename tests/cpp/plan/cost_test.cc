@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/cost_walk.h"
 #include "plan/plan.h"
+#include "plan/simulation.h"
 
 namespace ringdist {
 namespace {

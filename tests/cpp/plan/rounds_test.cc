@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/cost_walk.h"
+#include "plan/simulation.h"
 #include "support/topologies.h"
 
 namespace ringdist {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "rendezvous/decline.h"
+#include "rendezvous/publish_failure.h"
 #include "support/map_store.h"
 
 namespace ringdist {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/block_map.h"
+#include "codec/codec_map.h"
 #include "kernel/cast.h"
 #include "support/requests.h"
 

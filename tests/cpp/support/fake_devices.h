@@ -6,9 +6,9 @@
 #include <memory>
 #include <thread>
 
-#include "cuda/stream/event_watch.h"
-#include "cuda/stream/host_way.h"
-#include "cuda/stream/nccl_way.h"
+#include "cuda/stream/event_watcher.h"
+#include "cuda/stream/host_path.h"
+#include "cuda/stream/nccl_path.h"
 #include "cuda/stream/stream_runner.h"
 #include "engine/communicator_options.h"
 #include "engine/op/op.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/stream/link.h"
+#include "cuda/stream/device_link.h"
 #include "support/fake_streams.h"
 
 namespace ringdist {

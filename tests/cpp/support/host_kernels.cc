@@ -10,7 +10,7 @@
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/topk_coder.h"
-#include "cuda/kernel/wide.h"
+#include "cuda/kernel/wide_blocks.h"
 #include "support/host_launcher.h"
 #include "support/host_warp.h"
 

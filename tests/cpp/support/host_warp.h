@@ -1,4 +1,4 @@
-// A warp on the host (csrc/cuda/grid/warp.h): its lanes take turns, and see what a device's would.
+// A warp on the host (csrc/cuda/warp/warp.h): its lanes take turns, and see what a device's would.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cuda/grid/warp.h"
+#include "cuda/warp/warp.h"
 
 namespace ringdist {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/buffers.h"
-#include "os/shared_blocks.h"
+#include "os/shared_block_registry.h"
 
 namespace ringdist {
 

@@ -11,7 +11,7 @@
 #include "engine/communicator.h"
 #include "support/map_store.h"
 #include "support/requests.h"
-#include "transport/local/local.h"
+#include "transport/local/local_transport.h"
 
 namespace ringdist {
 

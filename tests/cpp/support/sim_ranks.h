@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/lane/executor.h"
+#include "engine/progress/dispatcher.h"
 #include "plan/planner.h"
 #include "transport/sim/sim_transport.h"
 

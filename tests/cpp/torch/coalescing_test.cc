@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "torch/ops/move.h"
+#include "torch/ops/data_movement.h"
 #include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
 #include "torch/test_device.h"

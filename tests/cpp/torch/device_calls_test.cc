@@ -9,9 +9,9 @@
 
 #include "engine/communicator.h"
 #include "engine/context.h"
-#include "torch/call_runner.h"
+#include "torch/call_submitter.h"
 #include "torch/doubling_runner.h"
-#include "torch/ops/move.h"
+#include "torch/ops/data_movement.h"
 #include "torch/ops/reduce.h"
 #include "torch/test_device.h"
 

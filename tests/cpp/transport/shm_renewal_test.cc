@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "os/fd_passing.h"
-#include "transport/shm/layout.h"
+#include "transport/shm/segment_layout.h"
+#include "transport/shm_exporting.h"
 #include "transport/shm_fixture.h"
-#include "transport/shm_lending.h"
 
 namespace ringdist::test {
 namespace {

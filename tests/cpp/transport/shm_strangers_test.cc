@@ -9,9 +9,9 @@
 
 #include "os/doorbell.h"
 #include "os/socket.h"
-#include "transport/shm/hello.h"
-#include "transport/shm/layout.h"
-#include "transport/shm/loan_note.h"
+#include "transport/shm/export_message.h"
+#include "transport/shm/segment_layout.h"
+#include "transport/shm/shm_hello.h"
 #include "transport/shm_fixture.h"
 
 namespace ringdist::test {

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "transport/shm/layout.h"
+#include "transport/shm/segment_layout.h"
 #include "transport/shm_fixture.h"
 
 namespace ringdist::test {

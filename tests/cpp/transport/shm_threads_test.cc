@@ -4,7 +4,7 @@
 // it must.
 #include <thread>
 
-#include "transport/shm/layout.h"
+#include "transport/shm/segment_layout.h"
 #include "transport/shm_fixture.h"
 
 namespace ringdist::test {

@@ -13,7 +13,7 @@
 
 #include "algorithm/schedule.h"
 #include "plan/compiled_schedule.h"
-#include "plan/round_walk.h"
+#include "plan/round_assignment.h"
 #include "support/registry_rows.h"
 #include "support/symbolic.h"
 

@@ -1,5 +1,5 @@
 // What one rank's host ops are for a stream's messages, and when. All ranks together:
-// tests/cpp/conformance/cuda_way_test.cc.
+// tests/cpp/conformance/cuda_path_test.cc.
 #include "cuda/stream/host_link.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/fake_cuda.h"
-#include "support/fake_runner_group.h"
+#include "support/fake_runner_delegate.h"
 #include "support/fake_streams.h"
 
 namespace ringdist::gpu {

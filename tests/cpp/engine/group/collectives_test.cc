@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/op/fake_port.h"
+#include "engine/op/fake_execution_delegate.h"
 
 namespace ringdist::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/group/fake_host.h"
+#include "engine/group/fake_group_delegate.h"
 #include "support/fake_transport.h"
 #include "support/requests.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/group/now.h"
-#include "engine/group/peers.h"
+#include "engine/group/peer_table.h"
 
 namespace ringdist {
 namespace {

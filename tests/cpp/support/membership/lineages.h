@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "consensus/decision.h"
+#include "membership/paxos/decision.h"
 
 namespace ringdist::membership {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "consensus/generations.h"
+#include "membership/paxos/generation_log.h"
 
 namespace ringdist::membership {
 

@@ -1,0 +1,25 @@
+#include <algorithm>
+#include <array>
+
+#include "compress/compression_method.h"
+
+namespace ringdist {
+
+// To add one: a file that defines x_treatment(), and its row below.
+CompressionMethodRow low_rank_treatment();
+CompressionMethodRow codec_treatment();
+
+std::span<const CompressionMethodRow> compression_methods() {
+  static const std::array rows{low_rank_treatment(), codec_treatment()};
+  return rows;
+}
+
+Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
+                                                     const std::string& spec, int size,
+                                                     std::optional<bool> feedback) {
+  const auto row = std::ranges::find_if(
+      compression_methods(), [&](const CompressionMethodRow& one) { return one.takes(spec); });
+  return row->make(argument, spec, size, feedback);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,45 @@
+#include "control/connection_demand.h"
+
+#include <algorithm>
+
+#include "control/control_frames.h"
+
+namespace ringdist {
+
+bool ConnectionDemand::is_monitored(uint64_t process) const {
+  const ControlPeer* peer = processes_.find(process);
+  return (peer != nullptr && peer->proven) || groups_.is_monitored(process);
+}
+
+void ConnectionDemand::update_connections() {
+  sender_.for_each([this](ControlConnection& connection) {
+    if (connection.open()) update_connections(connection);
+  });
+  for (const uint64_t process : processes_.ids()) {
+    const bool tried = std::ranges::any_of(
+        kLinkKinds, [&](LinkKind kind) { return connections_view_.tried(process, kind); });
+    if (!tried && !needed(process)) processes_.forget(process);
+  }
+}
+
+void ConnectionDemand::drop(uint64_t process) {
+  sender_.for_each([&](ControlConnection& connection) {
+    if (connection.peer == process) sender_.close_after_output(connection);
+  });
+  processes_.forget(process);
+}
+
+void ConnectionDemand::update_connections(ControlConnection& c) {
+  bool need = needed(c.peer);
+  if (need) c.was_needed = true;
+  // One that a peer opened is its to give up: our group may not exist yet.
+  if (!c.was_needed) need = c.peer_needs;
+  if (need != c.needed) {
+    const std::byte value{need};
+    sender_.send(c, make_frame(FrameType::kNeed, ConstBytes{&value, 1}));
+    c.needed = need;
+  }
+  if (!c.needed && !c.peer_needs && id_ < c.peer) sender_.close(c);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,374 @@
+#include "control/connection_manager.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+using State = ControlConnection::State;
+
+constexpr Duration kDialTimeout = std::chrono::seconds(2);
+constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+constexpr Duration kHoldTimeout = std::chrono::seconds(60);
+constexpr Duration kClosingTimeout = std::chrono::seconds(2);
+constexpr size_t kMaxStrangers = 256;  // connections of one kind that have not been let in
+constexpr size_t kMaxStrangerFrame = 256;
+constexpr int kMaxReads = 64;  // of one connection in a row
+
+bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
+
+}  // namespace
+
+void ConnectionManager::handle(uint64_t key, uint32_t events) {
+  const auto found = connections_.find(key);  // no connection is freed before reap()
+  if (!guard_("a connection is given up", [&] { take_event(key, events); }) &&
+      found != connections_.end())
+    give_up(*found->second);
+}
+
+void ConnectionManager::take_event(uint64_t key, uint32_t events) {
+  if (listeners_.handle(key, accept_)) return;
+  auto found = connections_.find(key);
+  if (found == connections_.end()) return;
+  ControlConnection& c = *found->second;
+  if (c.state == State::kConnecting) return connected(c);
+  if ((events & EPOLLOUT) && !c.closed() && !c.stream.flush()) c.broken = true;
+  if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive(c);
+  update_interest(c);
+}
+
+void ConnectionManager::tick(Duration local_heartbeat) {
+  listeners_.tick();
+  for (auto& [key, connection] : connections_)
+    guard_("a heartbeat was not sent", [&c = *connection, local_heartbeat, this] {
+      const Duration interval = c.kind == LinkKind::kLocal ? local_heartbeat : kControlHeartbeat;
+      static const auto heartbeat = make_frame(FrameType::kHeartbeat);
+      expire(c);
+      if (c.stalled && !c.broken) receive(c);
+      // Every turn of the loop must not send one, and a late turn must not skip one.
+      if (c.reached() && now_ - c.last_sent >= interval * 3 / 4) send(c, heartbeat);
+    });
+}
+
+void ConnectionManager::expire(ControlConnection& c) {
+  Duration age = now_ - c.since;
+  if (c.state == State::kClosing && (age > kClosingTimeout || !c.stream.has_output())) {
+    close(c);
+  } else if (c.dialed) {
+    bool waiting = c.state == State::kConnecting || c.state == State::kGreeting;
+    if (waiting && age > kDialTimeout) fail(c, ETIMEDOUT, "no answer on its control socket");
+  } else if ((c.state == State::kGreeting && age > kHelloTimeout) ||
+             (c.state == State::kHeld && age > kHoldTimeout)) {
+    close(c);
+  }
+}
+
+void ConnectionManager::reap() {
+  for (auto& [key, c] : connections_) {
+    if (!c->broken || c->closed()) continue;
+    if (!c->cut_short) receive(*c);  // its last words may be waiting
+    if (c->stalled && !c->cut_short) continue;
+    guard_("a connection's end was not taken in", [&one = *c, this] {
+      fail(one, EPIPE, "connection broken, or the other side does not read");
+    });
+  }
+  std::erase_if(connections_, [this](const auto& entry) {
+    if (entry.second->closed()) by_peer_.forget(*entry.second);
+    return entry.second->closed();
+  });
+}
+
+ControlConnection& ConnectionManager::add(Fd fd, LinkKind kind, bool dialed) {
+  uint64_t key = next_key_++;
+  auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now_);
+  return *connections_.emplace(key, std::move(made)).first->second;
+}
+
+void ConnectionManager::dial(LinkKind kind, uint64_t peer, const std::string& address,
+                             uint64_t nonce) {
+  ConnectAttempt attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
+  ControlConnection& c = add(std::move(attempt.fd), kind, true);
+  by_peer_.lead_to(peer, c);
+  c.hello = {my_id_, peer, nonce};
+  c.state = State::kConnecting;
+  if (attempt.failure) {
+    fail(c, attempt.failure->errno_value, attempt.failure->error.message());
+  } else if (Error e =
+                 epoll_.add(c.stream.fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, c.key)) {
+    fail(c, ENOMEM, e.message());
+  } else if (!attempt.pending) {
+    connected(c);
+  } else {
+    c.wants_output = true;
+  }
+}
+
+void ConnectionManager::connected(ControlConnection& c) {
+  if (int problem = connect_result(c.stream.fd()); problem != 0) {
+    fail(c, problem, std::string("connect: ") + std::strerror(problem));
+    return;
+  }
+  if (c.kind == LinkKind::kLocal) {
+    auto who = peer_credentials(c.stream.fd());
+    if (!who.ok() || who.value().uid != geteuid()) {
+      fail(c, EACCES, who.ok() ? "it runs as another user" : who.error().message());
+      return;
+    }
+    c.pid = who.value().pid;
+    c.uid = who.value().uid;
+  }
+  limit_patience(c);
+  c.state = State::kGreeting;
+  c.last_sent = now_;
+  send(c, c.hello.frame());
+}
+
+void ConnectionManager::limit_patience(const ControlConnection& c) {
+  if (c.kind == LinkKind::kTcp)
+    break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_patience_).count());
+}
+
+void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
+  make_room(kind);
+  ControlConnection& c = add(std::move(fd), kind, false);
+  c.stream.limit_frames(kMaxStrangerFrame);
+  c.pid = who.pid;
+  c.uid = who.uid;
+  limit_patience(c);
+  if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
+}
+
+// For one more stranger: the oldest that says nothing goes, or else the oldest.
+void ConnectionManager::make_room(LinkKind kind) {
+  for (;;) {
+    size_t strangers = 0;
+    ControlConnection* oldest = nullptr;
+    for (auto& [key, c] : connections_) {  // by age
+      if (!stranger(*c) || c->kind != kind) continue;
+      ++strangers;
+      bool silent = c->state == State::kGreeting;
+      if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
+    }
+    if (strangers < kMaxStrangers) return;
+    bool silent = oldest->state == State::kGreeting;
+    if (silent) receive(*oldest);  // what it said may not have been read yet
+    if (!silent || oldest->state == State::kGreeting) close(*oldest);
+  }
+}
+
+void ConnectionManager::receive(ControlConnection& c) {
+  c.stalled = !guard_("words are taken in later", [&] { read(c); });
+}
+
+void ConnectionManager::read(ControlConnection& c) {
+  take_frames(c);  // what could not be taken in before
+  for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
+    auto input = c.stream.receive();
+    if (input == FramedSocket::Input::kEmpty) return;
+    if (input == FramedSocket::Input::kEnd)
+      return fail(c, 0, "connection closed by the other side");
+    take_frames(c);
+  }
+}
+
+void ConnectionManager::take_frames(ControlConnection& c) {
+  while (!c.closed() && c.state != State::kClosing) {  // then it is read only to see the end
+    const auto frame = c.stream.next();
+    if (!frame.ok()) fail(c, EPROTO, frame.error().message());
+    if (!frame.ok() || !frame.value()) return;
+    const bool opened = c.open();
+    try {
+      dispatch(c, *frame.value());
+    } catch (...) {
+      if (opened)
+        c.stream.put_back(*frame.value());
+      else
+        give_up(c);
+      throw;
+    }
+  }
+}
+
+void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
+  if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
+    delegate_.on_frame(c, frame);
+  } else if (c.open() ||
+             (c.dialed && c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
+    delegate_.on_frame(c, frame);
+  } else if (!(c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
+    greet(c, frame);
+  }
+}
+
+// A frame on a connection that is not open yet.
+void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
+  if (!c.dialed) {
+    const bool letters = frame.type == FrameType::kLetters;
+    auto hello = letters || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
+                                                            : std::nullopt;
+    if (!hello || c.state != State::kGreeting) return close(c);
+    if (letters) return hand_over(c, *hello);
+    c.hello = *hello;
+    by_peer_.lead_to(hello->from, c);
+    answer(c);
+    return;
+  }
+  auto id = decode_id(frame.body);
+  if (frame.type == FrameType::kRefused) {
+    fail(c, EACCES, decode_text(frame.body));
+  } else if (!id || *id != c.peer) {
+    fail(c, EPROTO, "another process answers on its control socket");
+  } else if (frame.type == FrameType::kWelcome) {
+    open(c);
+  } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
+    c.state = State::kHeld;
+    c.since = now_;
+    delegate_.on_reached(c);
+  } else {
+    fail(c, EPROTO, "a control frame of unexpected type");
+  }
+}
+
+void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hello) {
+  if (hello.to != my_id_ || hello.from == my_id_) return close(c);
+  epoll_.remove(c.stream.fd().get());
+  delegate_.on_letters(c, hello);
+  close(c);
+}
+
+// Decides about a connection that has said hello.
+void ConnectionManager::answer(ControlConnection& c) {
+  AcceptDecision admission = delegate_.admit(c, c.hello);
+  if (admission.verdict == AcceptAction::kHold) {
+    if (c.state != State::kHeld) hold(c);
+    return;
+  }
+  if (admission.verdict == AcceptAction::kRefuse) {
+    if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
+    close_after_output(c);
+    return;
+  }
+  if (!wins(c)) return close(c);
+  send(c, id_frame(FrameType::kWelcome, my_id_));
+  open(c);
+}
+
+// Whether an admitted connection replaces those that exist between the pair.
+bool ConnectionManager::wins(ControlConnection& incoming) {
+  for (ControlConnection* other : by_peer_.to(incoming.peer)) {
+    const bool ends = other->closed() || other->state == State::kClosing;
+    if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
+    // A dialed one that is held must not win: the peer has just shown that it prefers its own.
+    if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
+    if (!other->dialed && incoming.state == State::kHeld) return false;
+    close(*other);
+  }
+  return true;
+}
+
+void ConnectionManager::open(ControlConnection& c) {
+  if (c.closed()) return;
+  c.state = State::kOpen;
+  c.since = now_;
+  c.stream.limit_frames(kMaxFrameBody);
+  delegate_.on_open(c);
+}
+
+void ConnectionManager::hold(ControlConnection& c) {
+  c.state = State::kHeld;
+  c.since = now_;
+  send(c, id_frame(FrameType::kHeld, my_id_));
+}
+
+void ConnectionManager::readmit() {
+  for (auto& [key, c] : connections_) {
+    if (c->dialed || c->state != State::kHeld) continue;
+    if (!guard_("a connection is given up", [&one = *c, this] { answer(one); })) give_up(*c);
+  }
+}
+
+// Nobody knows how far its greeting came. Who dialed dials again.
+void ConnectionManager::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
+
+ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {
+  ControlConnection* best = nullptr;
+  for (ControlConnection* c : by_peer_.to(peer)) {
+    if (c->kind != kind || c->closed() || c->state == State::kClosing || stranger(*c)) continue;
+    if (!best || c->open()) best = c;
+  }
+  return best;
+}
+
+void ConnectionManager::send(ControlConnection& c, ConstBytes frame) {
+  if (c.closed() || c.broken) return;
+  c.last_sent = now_;
+  c.broken = !c.stream.send(frame);
+  update_interest(c);
+}
+
+void ConnectionManager::send_to_all(ConstBytes frame, const ControlConnection* except) {
+  for (auto& [key, c] : connections_)
+    if (c->open() && c.get() != except) send(*c, frame);
+}
+
+void ConnectionManager::update_interest(ControlConnection& c) {
+  if (c.closed() || c.wants_output == c.stream.has_output()) return;
+  if (c.state == State::kConnecting) return;
+  c.wants_output = c.stream.has_output();
+  uint32_t events = c.wants_output ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (epoll_.modify(c.stream.fd().get(), events, c.key)) fail(c, ENOMEM, "epoll refused");
+}
+
+void ConnectionManager::close(ControlConnection& c) {
+  if (c.closed()) return;
+  if (c.stream.fd()) epoll_.remove(c.stream.fd().get());
+  c.stream.close();
+  c.state = State::kClosed;
+}
+
+void ConnectionManager::end_output(ControlConnection& c) {
+  if (!c.stream.has_output()) c.stream.end_output();
+}
+
+void ConnectionManager::close_after_output(ControlConnection& c) {
+  if (c.closed()) return;
+  c.state = State::kClosing;
+  c.since = now_;
+  if (!c.stream.has_output()) close(c);
+}
+
+void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::string& reason) {
+  if (c.closed()) return;
+  bool report = c.state != State::kClosing && (c.dialed || c.open());
+  bool was_reached = c.reached();
+  close(c);
+  if (report) delegate_.on_closed(c, was_reached, errno_value, reason);
+}
+
+bool ConnectionManager::stalled() const {
+  return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
+}
+
+bool ConnectionManager::drain_connections() {
+  bool all = listeners_.accept_local(accept_);
+  for (auto& [key, c] : connections_) {
+    if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
+    receive(*c);
+    all &= !c->stalled;
+  }
+  return all;
+}
+
+void ConnectionManager::for_each(const std::function<void(ControlConnection&)>& fn) {
+  for (auto& [key, c] : connections_)
+    if (!c->closed()) fn(*c);
+}
+
+}  // namespace ringdist

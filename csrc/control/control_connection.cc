@@ -1,0 +1,55 @@
+#include "control/control_connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxOutput = size_t{4} << 20;
+constexpr size_t kReadAtOnce = size_t{64} << 10;
+
+}  // namespace
+
+bool FramedSocket::send(ConstBytes frame) {
+  if (out_.size() - sent_ + frame.size() > kMaxOutput) return false;
+  if (sent_ > 0) {
+    out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(sent_));
+    sent_ = 0;
+  }
+  out_.insert(out_.end(), frame.begin(), frame.end());
+  return flush();
+}
+
+bool FramedSocket::flush() {
+  while (has_output()) {
+    ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    sent_ += static_cast<size_t>(n);
+  }
+  out_.clear();
+  sent_ = 0;
+  return true;
+}
+
+void FramedSocket::end_output() { shutdown(fd_.get(), SHUT_WR); }
+
+FramedSocket::Input FramedSocket::receive() {
+  std::array<std::byte, kReadAtOnce> buffer;
+  const size_t size = std::min(buffer.size(), reader_.limit());
+  reader_.make_room(size);
+  for (;;) {
+    ssize_t n = recv(fd_.get(), buffer.data(), size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Input::kEmpty : Input::kEnd;
+    if (n == 0) return Input::kEnd;
+    reader_.append(ConstBytes(buffer).first(static_cast<size_t>(n)));
+    return Input::kData;
+  }
+}
+
+}  // namespace ringdist

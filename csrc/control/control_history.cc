@@ -1,0 +1,126 @@
+#include "control/control_history.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kSequenceWindow = 1024;
+constexpr size_t kMaxFates = 1024;
+constexpr size_t kMaxCause = 1024;
+constexpr size_t kMaxFateBytes = size_t{1} << 20;  // told to one connection
+constexpr size_t kMaxKept = 256;
+constexpr size_t kMaxKeptBytes = size_t{1} << 20;
+constexpr Duration kKeepFor = std::chrono::seconds(60);
+
+}  // namespace
+
+std::string format_id(uint64_t id) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(id));
+  return text.data();
+}
+
+bool ControlHistory::record(uint64_t context_id, bool is_lost, const std::string& cause) {
+  if (departed(context_id)) return false;
+  const auto age = by_age_.emplace(next_order_, context_id).first;
+  try {
+    departures_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
+  } catch (...) {
+    by_age_.erase(age);
+    throw;
+  }
+  ++next_order_;
+  ++unreported_;
+  return true;
+}
+
+bool ControlHistory::record_lost(uint64_t context_id, const std::string& cause) {
+  return record(context_id, true, cause);
+}
+
+bool ControlHistory::record_left(uint64_t context_id) { return record(context_id, false, ""); }
+
+std::optional<uint64_t> ControlHistory::unreported() const {
+  if (unreported_ == 0) return std::nullopt;
+  for (const auto& [order, id] : by_age_)
+    if (!departures_.at(id).told) return id;
+  return std::nullopt;
+}
+
+void ControlHistory::told(uint64_t context_id) {
+  const auto found = departures_.find(context_id);
+  if (found != departures_.end() && !std::exchange(found->second.told, true)) --unreported_;
+}
+
+void ControlHistory::forget_old(const std::function<bool(uint64_t)>& needed) {
+  for (auto it = by_age_.begin(); it != by_age_.end() && departures_.size() > kMaxFates;) {
+    if (needed(it->second) || !departures_.at(it->second).told) {
+      ++it;
+      continue;
+    }
+    departures_.erase(it->second);
+    seen_.erase(it->second);
+    it = by_age_.erase(it);
+  }
+}
+
+std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
+  auto found = departures_.find(context_id);
+  if (found == departures_.end() || !found->second.is_lost) return std::nullopt;
+  return found->second.cause;
+}
+
+bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
+  Seen& seen = seen_[flood.origin];
+  if (flood.sequence < seen.floor) return false;
+  const auto [place, fresh] = seen.above.insert(flood.sequence);
+  if (!fresh) return false;
+  try {
+    keep(flood.frame(), now);
+  } catch (...) {
+    seen.above.erase(place);
+    throw;
+  }
+  while (seen.above.size() > kSequenceWindow ||
+         (!seen.above.empty() && *seen.above.begin() == seen.floor)) {
+    seen.floor = *seen.above.begin() + 1;
+    seen.above.erase(seen.above.begin());
+  }
+  return true;
+}
+
+void ControlHistory::keep(std::vector<std::byte> frame, TimePoint now) {
+  kept_.push_back({now, std::move(frame)});
+  kept_bytes_ += kept_.back().frame.size();
+  while (kept_.size() > kMaxKept || kept_bytes_ > kMaxKeptBytes ||
+         (!kept_.empty() && now - kept_.front().at > kKeepFor)) {
+    kept_bytes_ -= kept_.front().frame.size();
+    kept_.pop_front();
+  }
+}
+
+std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const {
+  std::vector<std::vector<std::byte>> out;
+  size_t bytes = 0;
+  for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
+    const KnownDeparture& known = departures_.at(it->second);
+    out.push_back(PeerDeparture{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost
+                                                                             : FrameType::kLeft));
+    bytes += out.back().size();
+  }
+  for (const Kept& kept : kept_)
+    if (now - kept.at <= kKeepFor) out.push_back(kept.frame);
+  return out;
+}
+
+std::string ControlHistory::describe() const {
+  std::string out;
+  for (const auto& [id, known] : departures_)
+    out += "  " + format_id(id) + (known.is_lost ? " lost: " + known.cause : " left") + "\n";
+  return out;
+}
+
+}  // namespace ringdist

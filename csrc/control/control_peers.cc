@@ -1,0 +1,137 @@
+#include "control/control_peers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "os/pidfd.h"
+
+namespace ringdist {
+
+namespace {
+
+constexpr Duration kRedial = Milliseconds(50);
+// How long the side that should accept waits before it dials itself.
+constexpr Duration kGrace = Milliseconds(300);
+
+}  // namespace
+
+void PeerLink::want(TimePoint now) {
+  if (state_ != State::kIdle) return;
+  state_ = State::kMissing;
+  missing_since_ = now;
+}
+
+bool PeerLink::may_dial(bool first, TimePoint now) const {
+  check(state_ != State::kIdle, "nobody asks for this line");
+  const bool their_turn = !first && state_ == State::kMissing && now - missing_since_ < kGrace;
+  return !their_turn && now >= retry_at_;
+}
+
+void PeerLink::dialed(TimePoint now) {
+  check(state_ != State::kIdle, "nobody asks for this line");
+  retry_at_ = now + kRedial;
+}
+
+void PeerLink::connected(TimePoint now) {
+  *this = PeerLink();
+  state_ = State::kJoined;
+  heard_ = now;
+}
+
+void PeerLink::failed(int errno_value, const std::string& reason) {
+  if (errno_value == ECONNREFUSED) ++refusals_;
+  failure_ = reason;
+  if (errno_value == EACCES) rejection_ = reason;
+}
+
+void PeerLink::ended(bool given_up, int errno_value, const std::string& reason, TimePoint now) {
+  if (given_up) state_ = State::kIdle;
+  retry_at_ = now;
+  refusals_ = 0;
+  failed(errno_value, reason);
+}
+
+void PeerLink::forget_failures() {
+  if (!joined()) *this = PeerLink();
+}
+
+void PeerLink::forget_refusals() {
+  refusals_ = 0;
+  rejection_.clear();
+}
+
+void PeerLink::discount_pause(Duration pause, TimePoint now) {
+  if (heard_) heard_ = std::min(*heard_ + pause, now);
+}
+
+Duration PeerLink::silence(TimePoint now) const {
+  check(joined() && heard_, "silence on a line that is not there");
+  return now - *heard_;
+}
+
+Duration ControlPeer::exiting_for(TimePoint now) const {
+  check(exiting(), "a process that did not say that it exits");
+  return now - *exits_since_;
+}
+
+ControlPeer* ControlPeerTable::find(uint64_t id) {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+const ControlPeer* ControlPeerTable::find(uint64_t id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+bool ControlPeerTable::exiting(uint64_t id) const {
+  const ControlPeer* peer = find(id);
+  return peer != nullptr && peer->exiting();
+}
+
+std::vector<uint64_t> ControlPeerTable::ids() const {
+  std::vector<uint64_t> out;
+  for (const auto& [id, peer] : peers_) out.push_back(id);
+  return out;
+}
+
+void ControlPeerTable::watch_exit(uint64_t id, int pid) {
+  ControlPeer& peer = peers_[id];
+  peer.pid = pid;
+  if (peer.pidfd) return;
+  auto pidfd = open_pidfd(pid);
+  if (!pidfd.ok()) return;  // not visible from here: heartbeats must do
+  const uint64_t key = next_exit_key_++;
+  exits_[key] = id;  // first: an event that is nobody's would come again and again
+  if (epoll_.add(pidfd.value().get(), EPOLLIN, key))
+    exits_.erase(key);
+  else
+    peer.pidfd = std::move(pidfd.value());
+}
+
+std::optional<uint64_t> ControlPeerTable::ended(uint64_t key) const {
+  const auto found = exits_.find(key);
+  return found == exits_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void ControlPeerTable::forget(uint64_t id) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  if (found->second.pidfd) epoll_.remove(found->second.pidfd.get());
+  std::erase_if(exits_, [id](const auto& entry) { return entry.second == id; });
+  peers_.erase(found);
+}
+
+void ControlPeerTable::forget_failures() {
+  for (auto& [id, peer] : peers_)
+    for (auto& link : peer.lines) link.forget_failures();
+}
+
+void ControlPeerTable::discount_pause(Duration pause, TimePoint now) {
+  for (auto& [id, peer] : peers_)
+    for (auto& link : peer.lines) link.discount_pause(pause, now);
+}
+
+}  // namespace ringdist

@@ -1,0 +1,321 @@
+#include "control/control_plane.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "control/control_report.h"
+
+namespace ringdist {
+namespace {
+
+using Verdict = ConnectionManager::AcceptAction;
+
+constexpr Duration kUnsettledTick = Milliseconds(50);
+constexpr Duration kLeavingTick = Milliseconds(5);
+constexpr Duration kHeartbeatPerLink = Milliseconds(7);
+constexpr Duration kTcpPatience = std::chrono::seconds(3);
+
+Duration timeout_of(const Config& config) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout));
+}
+
+}  // namespace
+
+ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& events,
+                           const Epoll& epoll, ExceptionGuard& guard)
+    : id_(id),
+      events_(events),
+      guard_(guard),
+      sockets_(id, epoll, *this, guard, std::min<Duration>(timeout_of(config) / 4, kTcpPatience)),
+      processes_(epoll),
+      gossip_(id, sockets_, history_, formation_barrier_, groups_, events, guard),
+      demand_(id, processes_, groups_, sockets_, sockets_),
+      departures_(id, history_, groups_, processes_, demand_, gossip_, timer_, events, guard),
+      dialer_(processes_, groups_, history_, sockets_),
+      failure_detector_(timeout_of(config), processes_, groups_, history_, formation_barrier_,
+                        sockets_, demand_, dialer_, departures_),
+      evaluator_(id, processes_, history_, formation_barrier_, sockets_),
+      requests_(groups_, processes_, evaluator_, *this),
+      shutdown_(id, processes_, sockets_) {}
+
+Error ControlPlane::listen(const std::string& local_ip) {
+  return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip);
+}
+
+void ControlPlane::begin_turn(TimePoint now) {
+  guard_.begin_turn();
+  sockets_.begin_turn(now);
+  failure_detector_.discount_own_pause(timer_.begin_turn(now), now);
+}
+
+void ControlPlane::on_event(const Epoll::Event& event) {
+  if (const auto ended = processes_.ended(event.key))
+    guard_("an end is looked at again", [&] { on_exit(*ended); });
+  else
+    sockets_.handle(event.key, event.events);
+}
+
+void ControlPlane::end_turn() {
+  if (timer_.due()) tick();
+  requests_.answer_ready(now());
+  sockets_.reap();
+}
+
+void ControlPlane::tick() {
+  timer_.set(kControlHeartbeat);  // before the work, which may ask to hurry
+  guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
+  if (shutdown_.here()) upkeep();
+  if (shutdown_.is_sending())
+    guard_("goodbye is said later", [this] {
+      tell_of_ends();
+      shutdown_.say(now());
+    });
+  if (unsettled()) timer_.at_most(kUnsettledTick);
+  if (shutdown_.is_sending()) timer_.at_most(kLeavingTick);
+}
+
+// Of many links each hears less: the kernel tells of a local process's end, and what is left to see
+// is that it stands still. It must not look suspect meanwhile.
+Duration ControlPlane::local_heartbeat() const {
+  const Duration spread =
+      std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
+  return std::min(spread, failure_detector_.suspect_after() * 7 / 8);
+}
+
+void ControlPlane::prove(const ControlRequest& request, const std::string& unix_name) {
+  requests_.prove(request, unix_name);
+  timer_.hurry();
+}
+
+void ControlPlane::connect(const ControlRequest& request, int rank,
+                           const std::vector<ControlMember>& members) {
+  requests_.connect(request, [&] {
+    groups_.join(request.id, id_, rank, members);
+    for (const ControlMember& member : members)  // the group needs them from now on
+      if (ControlPeer* peer = processes_.find(member.context_id))
+        peer->proven = requests_.proving(member.context_id);
+    processes_.forget_failures();
+    sockets_.readmit();
+    gossip_.tell_members(request.id);
+    if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
+  });
+  timer_.hurry();
+}
+
+void ControlPlane::disconnect(uint64_t nonce, int rank) {
+  if (!groups_.leave(nonce, rank, now())) return;
+  timer_.hurry();
+  gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
+}
+
+void ControlPlane::flood(const std::vector<std::byte>& payload) {
+  if (shutdown_.here()) gossip_.flood(payload, now());
+}
+
+void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer) {
+  if (!shutdown_.here()) return answer->set_value({});
+  shutdown_.begin(process_ends, std::move(answer), now());
+  requests_.stop();
+  guard_("who leaves has no link to another host", [this] {
+    for (auto& [nonce, group] : groups_.all()) dialer_.keep_linked(group, now(), /*ends=*/true);
+  });
+  timer_.hurry();
+}
+
+void ControlPlane::end() {
+  if (shutdown_.is_sending()) guard_("goodbye is not said", [this] { shutdown_.say(now()); });
+  shutdown_.end();
+  requests_.stop();
+  sockets_.reap();
+}
+
+std::string ControlPlane::report() {
+  std::string out;
+  guard_("its owner did not report", [&] { out = events_.dump(); });
+  if (!out.empty() && out.back() != '\n') out += '\n';
+  out += "control plane of context " + format_id(id_) + ", pid " + std::to_string(getpid()) + ", " +
+         unix_name() + ", " + tcp_address() + "\n";
+  return out +
+         report_links(groups_, processes_, sockets_, failure_detector_.suspect_after(), now()) +
+         history_.describe();
+}
+
+// What one part of it throws keeps the others from nothing.
+void ControlPlane::upkeep() {
+  departures_.report_departures();
+  guard_("news are told later", [this] { gossip_.catch_up(now()); });
+  guard_("processes are proven later", [this] {
+    for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now());
+  });
+  guard_("groups are looked at later", [this] { keep_groups(); });
+  guard_("processes are judged later", [this] { failure_detector_.check_processes(now()); });
+  guard_("needs are told later", [this] { demand_.update_connections(); });
+}
+
+void ControlPlane::keep_groups() {
+  forget_left();
+  for (auto& [nonce, group] : groups_.all()) {
+    if (group.left() && !formation_barrier_.has(nonce, id_))
+      gossip_.learn_formed(nonce, {id_}, nullptr);
+    dialer_.keep_linked(group, now());
+    if (!group.left()) failure_detector_.check_hosts(group, now());
+  }
+}
+
+// A group that all ranks of this process have left stays until every member has heard so: one that
+// has not linked yet would look for us until its time is over.
+void ControlPlane::forget_left() {
+  const auto heard = [this](uint64_t nonce, const ControlGroup& group) {
+    return std::ranges::all_of(group.roster.processes(), [&](const auto& member) {
+      return formation_barrier_.has(nonce, member.first) || history_.departed(member.first);
+    });
+  };
+  for (const uint64_t nonce : groups_.forget_left(heard, now())) formation_barrier_.forget(nonce);
+}
+
+// Something waits that a regular tick would find too late.
+bool ControlPlane::unsettled() const {
+  if (!requests_.empty() || gossip_.behind() || history_.unreported() || sockets_.stalled())
+    return true;
+  return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
+    const auto& [id, peer] = entry;
+    return std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
+      return peer.link(kind).joined() && !sockets_.reached(id, kind);
+    });
+  });
+}
+
+// A process of this host has ended. What it said before comes first: it may have said goodbye.
+void ControlPlane::on_exit(uint64_t id) {
+  if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
+    sockets_.receive(*link);
+    if (link->stalled) return timer_.hurry();  // this event comes again
+  }
+  if (history_.departed(id)) return processes_.forget(id);
+  if (shutdown_.is_sending()) tell_of_ends();
+  if (!shutdown_.here())
+    demand_.drop(id);
+  else if (processes_.exiting(id))
+    departures_.learn_left(id);
+  else
+    departures_.learn_lost(id, "its process (" + name_of(id, groups_, processes_) + ") died");
+}
+
+ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
+                                                      const ControlHello& hello) {
+  if (hello.from == id_ || hello.to != id_)
+    return {Verdict::kRefuse, "another process listens there now"};
+  if (connection.kind == LinkKind::kLocal) {
+    if (connection.uid != geteuid()) return {Verdict::kRefuse, "it runs as another user"};
+  } else {
+    const ControlGroup* group = groups_.find(hello.nonce);
+    if (group == nullptr) return {Verdict::kHold, ""};
+    // Not a word to somebody who cannot show that he belongs here.
+    if (!group->roster.has(hello.from)) return {Verdict::kRefuse, ""};
+  }
+  if (history_.departed(hello.from))
+    return {Verdict::kRefuse, "it gave this process up before: " +
+                                  history_.lost(hello.from).value_or("this process had left")};
+  return {Verdict::kAccept, ""};
+}
+
+void ControlPlane::on_reached(ControlConnection& connection) {
+  processes_[connection.peer].link(connection.kind).connected(now());
+}
+
+void ControlPlane::on_open(ControlConnection& connection) {
+  on_reached(connection);
+  const bool local = connection.kind == LinkKind::kLocal;
+  if (local) processes_.watch_exit(connection.peer, connection.pid);
+  log(LogLevel::kDebug, "control link to " + name_of(connection.peer, groups_, processes_) +
+                            (local ? " is open, on this host" : " is open, over TCP"));
+  gossip_.bring_up_to_date(connection, now());
+}
+
+void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
+  if (frame.type == FrameType::kExits) return on_exits(connection);
+  if (frame.type == FrameType::kSeen) connection.exit_seen = true;
+  // The last words of one that ends as well come before its end is passed on.
+  if (shutdown_.is_sending() && frame.type == FrameType::kFlood)
+    return gossip_.on_flood(connection, frame, now());
+  if (!shutdown_.here()) return;
+  if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
+  if (ControlPeer* peer = processes_.find(connection.peer))
+    peer->link(connection.kind).heard(now());
+  switch (frame.type) {
+    case FrameType::kLost:
+    case FrameType::kLeft:
+      return on_fate(connection, frame);
+    case FrameType::kFlood:
+      return gossip_.on_flood(connection, frame, now());
+    case FrameType::kFormed:
+      return gossip_.on_formed(connection, frame);
+    case FrameType::kNeed:
+      connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
+      if (!connection.peer_needs && !connection.needed) timer_.hurry();
+      return;
+    default:
+      return;  // heartbeats, and what later versions may say
+  }
+}
+
+void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
+  const auto fate = PeerDeparture::decode(frame.body);
+  if (!fate) return;
+  drain_before_report(fate->context_id, connection);
+  if (frame.type == FrameType::kLost)
+    departures_.learn_lost(fate->context_id, fate->cause, &connection);
+  else
+    departures_.learn_left(fate->context_id, &connection);
+}
+
+void ControlPlane::on_letters(ControlConnection& connection, const ControlHello& hello) {
+  if (connection.kind == LinkKind::kLocal && connection.uid != geteuid()) return;
+  events_.on_letters(std::move(connection.stream), hello, connection.kind);
+}
+
+// Another tells of its end. What it said itself comes first, as nobody of its host repeats that.
+void ControlPlane::drain_before_report(uint64_t id, const ControlConnection& teller) {
+  ControlConnection* const own = sockets_.find(id, LinkKind::kLocal);
+  if (own == nullptr || own == &teller || hears_out_)
+    return;  // frames of the teller are being read
+  hears_out_ = true;
+  sockets_.receive(*own);
+  hears_out_ = false;
+}
+
+void ControlPlane::on_exits(ControlConnection& connection) {
+  processes_[connection.peer].exits(now());
+  sockets_.send(connection, make_frame(FrameType::kSeen));
+  timer_.hurry();  // another one may have to step in
+}
+
+// While this process says goodbye it judges no other any more. It reports processes that have
+// announced their end as left: to other hosts, to which they may have no link.
+void ControlPlane::tell_of_ends() {
+  for (const auto& [id, peer] : processes_.all())
+    if (peer.exiting() && history_.record_left(id)) gossip_.pass_on_left(id, nullptr);
+}
+
+void ControlPlane::on_dump_request(ControlConnection& connection) {
+  if (connection.uid != geteuid() && connection.uid != 0) return sockets_.close(connection);
+  sockets_.send(connection, make_frame(FrameType::kDump, report()));
+  sockets_.close_after_output(connection);
+}
+
+void ControlPlane::on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
+                             const std::string& reason) {
+  ControlPeer* peer = processes_.find(connection.peer);
+  if (!shutdown_.here() || peer == nullptr) return;
+  PeerLink& link = peer->link(connection.kind);
+  if (!was_reached) return link.failed(errno_value, reason);
+  timer_.hurry();
+  // The other side may close what neither needs; otherwise find out at once what has happened.
+  const bool given_up = !connection.needed && !peer->exiting();
+  link.ended(given_up, errno_value, reason, now());
+}
+
+}  // namespace ringdist

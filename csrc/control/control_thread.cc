@@ -1,0 +1,185 @@
+#include "control/control_thread.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "os/thread_without_signals.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kWakeKey = 1;
+constexpr uint64_t kSignalKey = 2;
+constexpr auto kFailedTurn = Milliseconds(5);
+constexpr auto kHandOverTime = std::chrono::seconds(1);
+
+}  // namespace
+
+ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate& events,
+                             Epoll epoll, EventFd wake, EventFd signalled)
+    : epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      signalled_(std::move(signalled)),
+      plane_(id, config, events, epoll_, guard_) {}
+
+Result<std::unique_ptr<ControlThread>> ControlThread::create(uint64_t context_id,
+                                                             const Config& config,
+                                                             const std::string& local_ip,
+                                                             ControlDelegate& events) {
+  auto epoll = Epoll::create();
+  if (!epoll.ok()) return epoll.error();
+  auto wake = EventFd::create();
+  if (!wake.ok()) return wake.error();
+  auto signalled = EventFd::create();
+  if (!signalled.ok()) return signalled.error();
+  std::unique_ptr<ControlThread> loop(
+      new ControlThread(context_id, config, events, std::move(epoll.value()),
+                        std::move(wake.value()), std::move(signalled.value())));
+  if (Error e = loop->open(local_ip)) return e.prefixed("control plane: ");
+  return loop;
+}
+
+Error ControlThread::open(const std::string& local_ip) {
+  if (Error e = plane_.listen(local_ip)) return e;
+  if (Error e = epoll_.add(wake_.get(), EPOLLIN, kWakeKey)) return e;
+  if (Error e = epoll_.add(signalled_.get(), EPOLLIN, kSignalKey)) return e;
+  signal_watch_ = SignalWatch::on_sigusr1(signalled_);
+  thread_ = thread_without_signals("ringdist-ctl", [this] { run(); });
+  return {};
+}
+
+// A process that dials before the control thread has the socket waits in the kernel's queue.
+Result<std::string> ControlThread::listen(const std::string& ip) {
+  auto tcp = listen_tcp(ip, 0);
+  if (!tcp.ok()) return tcp.error().prefixed("control plane: ");
+  auto address = local_address(tcp.value());
+  auto held = std::make_shared<Fd>(std::move(tcp.value()));
+  (void)post([this, held] { plane_.add_listener(std::move(*held)); });
+  return address;
+}
+
+void ControlThread::run() {
+  while (!stopping_.load(std::memory_order_acquire))
+    guard_("a turn was cut short", [this] { turn(); });
+  finish();
+}
+
+void ControlThread::turn() {
+  const auto events = epoll_.wait(plane_.next_sleep());
+  plane_.begin_turn(Clock::now());
+  for (const Epoll::Event& event : events) handle(event);
+  for (const auto& command : take_commands(/*last=*/false)) guard_("a command failed", command);
+  plane_.end_turn();
+  // What could not be done is tried again, but not all the time.
+  if (guard_.failed()) std::this_thread::sleep_for(kFailedTurn);
+}
+
+void ControlThread::handle(const Epoll::Event& event) {
+  if (event.key == kWakeKey) {
+    wake_.drain();
+  } else if (event.key == kSignalKey) {
+    // Who asks again meanwhile gets the report that is on its way.
+    if (signalled_.drain() && !report_.busy())
+      guard_("no report", [this] {
+        report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
+                      plane_.report());
+      });
+  } else {
+    plane_.on_event(event);
+  }
+}
+
+// The thread's last act: whoever waits gets an answer.
+void ControlThread::finish() {
+  for (const auto& command : take_commands(/*last=*/true)) guard_("a command failed", command);
+  plane_.end();
+}
+
+bool ControlThread::post(std::function<void()> command) {
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return false;
+    commands_.push_back(std::move(command));
+  }
+  wake_.signal();
+  return true;
+}
+
+// `last`: none is accepted any more.
+std::vector<std::function<void()>> ControlThread::take_commands(bool last) {
+  std::lock_guard lock(mutex_);
+  finished_ |= last;
+  return std::exchange(commands_, {});
+}
+
+// Runs `begin` on the control thread and waits for the request's answer.
+Error ControlThread::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
+  if (std::this_thread::get_id() == thread_.get_id())
+    return Error(ErrorKind::kInvalidArgument, "a blocking call on the control thread");
+  request.answer = std::make_shared<std::promise<Error>>();
+  auto answer = request.answer->get_future();
+  const bool posted = post([request, begin = std::move(begin)] { begin(request); });
+  return posted ? answer.get() : ControlRequests::stopped();
+}
+
+Error ControlThread::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
+  const CancellableDeadline patience(deadline);
+  return ask({ControlRequest::Kind::kProof, peer, &patience, nullptr},
+             [this, name = std::move(unix_name)](const ControlRequest& request) {
+               plane_.prove(request, name);
+             });
+}
+
+Error ControlThread::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
+                             const CancellableDeadline& patience) {
+  return ask({ControlRequest::Kind::kGroup, nonce, &patience, nullptr},
+             [this, my_rank, members = std::move(members)](const ControlRequest& request) {
+               plane_.connect(request, my_rank, members);
+             });
+}
+
+void ControlThread::disconnect(uint64_t nonce, int rank) {
+  auto done = std::make_shared<std::promise<void>>();
+  auto ran = done->get_future();
+  const bool posted = post([this, nonce, rank, done] {
+    plane_.disconnect(nonce, rank);
+    done->set_value();
+  });
+  done.reset();  // what is thrown there must not leave us waiting
+  if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
+}
+
+void ControlThread::flood(std::vector<std::byte> payload) {
+  post([this, payload = std::move(payload)] { plane_.flood(payload); });
+}
+
+void ControlThread::give_up(uint64_t id, std::string cause) {
+  post([this, id, cause = std::move(cause)] { plane_.give_up(id, cause); });
+}
+
+void ControlThread::drain_connections(std::function<void(bool)> then) {
+  post([this, then = std::move(then)] {
+    bool all = false;
+    guard_("not all that was dialed is taken in", [&] { all = plane_.drain_connections(); });
+    then(all);
+  });
+}
+
+void ControlThread::leave(bool process_ends) {
+  auto done = std::make_shared<std::promise<Error>>();
+  auto said = done->get_future();
+  const bool posted = post([this, process_ends, done] { plane_.leave(process_ends, done); });
+  done.reset();  // what is thrown there must not leave us waiting
+  if (posted) said.wait();
+}
+
+void ControlThread::stop() {
+  std::lock_guard lock(join_mutex_);
+  stopping_.store(true, std::memory_order_release);
+  wake_.signal();
+  if (thread_.joinable()) thread_.join();
+  signal_watch_.reset();
+}
+
+}  // namespace ringdist

@@ -1,0 +1,83 @@
+#include "control/graceful_shutdown.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "control/control_frames.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kGoodbyeTime = Milliseconds(200);
+
+}  // namespace
+
+void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
+                             TimePoint now) {
+  check(here(), "goodbye is said once");
+  state_ = State::kSending;
+  process_ends_ = process_ends;
+  answer_ = std::move(answer);
+  until_ = now + kGoodbyeTime;
+  sender_.stop_listening();
+}
+
+void GracefulShutdown::say(TimePoint now) {
+  check(is_sending(), "a goodbye that was not begun, or has ended");
+  if (state_ == State::kSending) {
+    if (now < until_ && waits_for_links()) return;
+    send_exit_notice(now);
+  }
+  bool waiting = false;
+  sender_.for_each([&](ControlConnection& connection) {
+    if (!process_ends_) sender_.end_output(connection);
+    waiting |= waits_for(connection);
+  });
+  if (!waiting || now >= until_) finish();
+}
+
+bool GracefulShutdown::waits_for_links() {
+  bool out = false;
+  sender_.for_each([&](const ControlConnection& connection) {
+    out |= connection.dialed && connection.kind == LinkKind::kTcp && !connection.open() &&
+           connection.state != ControlConnection::State::kClosing;
+  });
+  return out;
+}
+
+void GracefulShutdown::send_exit_notice(TimePoint now) {
+  sender_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
+                                    : PeerDeparture{id_, ""}.frame(FrameType::kLeft));
+  sender_.for_each([this](ControlConnection& connection) {
+    if (!connection.open()) sender_.close(connection);
+  });
+  state_ = State::kWaiting;
+  until_ = now + kGoodbyeTime;
+}
+
+// For the other side to close: closing first could discard a goodbye that is still on its way. When
+// the process ends they answer instead, and see it end by the connection's; who exits as well has
+// nothing to wait for.
+bool GracefulShutdown::waits_for(ControlConnection& connection) const {
+  if (!process_ends_) return true;
+  return connection.open() && !connection.exit_seen && !processes_.exiting(connection.peer);
+}
+
+void GracefulShutdown::finish() {
+  if (!process_ends_)
+    sender_.for_each([this](ControlConnection& connection) { sender_.close(connection); });
+  answer_->set_value({});
+  state_ = State::kGone;
+}
+
+void GracefulShutdown::end() {
+  if (state_ == State::kGone) return;
+  const bool asked = is_sending();
+  state_ = State::kGone;
+  if (asked) answer_->set_value({});
+  sender_.stop_listening();
+  if (!process_ends_)
+    sender_.for_each([this](ControlConnection& connection) { sender_.close(connection); });
+}
+
+}  // namespace ringdist

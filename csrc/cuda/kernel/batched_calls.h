@@ -1,0 +1,97 @@
+// Many calls as one: what a launch carries of a bucket's parameters.
+//
+// A body is what a kernel does to a call: batches() of them, operator()(worker, index) for each, a
+// worker being a warp or a thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "cuda/kernel/calls.h"
+#include "cuda/warp/device.h"
+
+namespace ringdist::gpu {
+
+inline constexpr size_t kLaunchBytes = 4096;  // that every device lets a launch carry
+
+// The batches of all, those of one body after those of the one before; itself a body.
+template <typename Body>
+class BatchedCalls {
+ public:
+  static constexpr int kScratch = Body::kScratch;
+  static constexpr int kMost =
+      static_cast<int>((kLaunchBytes - 64) / (sizeof(Body) + sizeof(int64_t)));
+
+  void clear() { count_ = 0; }
+  bool full() const { return count_ == kMost; }
+  int count() const { return count_; }
+  const Body& first() const { return bodies_[0]; }
+  void add(const Body& body) {
+    ends_[count_] = batches() + body.batches();
+    bodies_[count_] = body;
+    ++count_;
+  }
+
+  constexpr int64_t batches() const { return count_ == 0 ? 0 : ends_[count_ - 1]; }
+
+  template <typename Worker>
+  RINGDIST_DEVICE void operator()(Worker& worker, int64_t index) const {
+    int at = 0;  // the first that ends beyond it
+    for (int last = count_ - 1; at < last;) {
+      const int middle = (at + last) / 2;
+      if (index < ends_[middle])
+        last = middle;
+      else
+        at = middle + 1;
+    }
+    bodies_[at](worker, at == 0 ? index : index - ends_[at - 1]);
+  }
+
+ private:
+  int count_ = 0;
+  int64_t ends_[kMost];
+  Body bodies_[kMost];
+};
+
+template <typename... Bodies>
+struct BodyTypes {};
+
+// Calls launch(body) for all that it is given, once for many of one type: with their BatchedCalls.
+// LaunchError launch(body).
+template <typename Launch, typename... Bodies>
+class CallGatherer {
+ public:
+  CallGatherer(BodyTypes<Bodies...>, const Launch& launch) : launch_(launch) {}
+
+  template <typename Body>
+  void add(const Body& body) {
+    auto& alike = std::get<BatchedCalls<Body>>(gathered_);
+    if (alike.full()) flush(alike);
+    alike.add(body);
+  }
+  // The first error.
+  LaunchError finish() {
+    std::apply([this](auto&... alike) { (flush(alike), ...); }, gathered_);
+    return error_;
+  }
+
+ private:
+  // A call by itself looks for nothing.
+  template <typename Body>
+  void flush(BatchedCalls<Body>& alike) {
+    if (alike.count() == 0) return;
+    const LaunchError error = alike.count() == 1 ? launch_(alike.first()) : launch_(alike);
+    if (error_ == 0) error_ = error;
+    alike.clear();
+  }
+
+  // With the count of all batches.
+  static_assert(((sizeof(BatchedCalls<Bodies>) + sizeof(int64_t) <= kLaunchBytes) && ...));
+
+  const Launch& launch_;
+  std::tuple<BatchedCalls<Bodies>...> gathered_;
+  LaunchError error_ = 0;
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,41 @@
+// What is encoded: values, and with them what is owed.
+#pragma once
+
+#include "cuda/kernel/block_at.h"
+#include "cuda/kernel/block_values.h"
+#include "cuda/kernel/residual_pointers.h"
+#include "cuda/warp/device.h"
+#include "cuda/warp/warp.h"
+
+namespace ringdist::gpu {
+
+struct EncodeInput {
+  const float* in;
+  ResidualPointers owed;
+
+  // `pays`: owed.pays(). Beyond what is there, zeros.
+  template <Warp W, int kParts>
+  RINGDIST_DEVICE void read(W& warp, BlockAt at, bool pays, Values<W, kParts>& sum) const {
+    fill(warp, sum, 0);
+    each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
+      sum.part[part][lane] = in[at.begin + i];
+    });
+    if (pays)
+      each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
+        sum.part[part][lane] += owed.from[at.begin + i];
+      });
+  }
+
+  // `x`: what others will have of `sum`. There is something owed.
+  template <Warp W, int kParts>
+  RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum,
+                                 const Values<W, kParts>& x) const {
+    const ResidualPointers mine = owed.at(at.begin);
+    each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
+      const float lost = sum.part[part][lane] - x.part[part][lane];
+      mine.to[i] = pays && finite(lost) ? lost : mine.from[i];
+    });
+  }
+};
+
+}  // namespace ringdist::gpu

@@ -1,0 +1,371 @@
+// Of a compressed op: contributions are encoded with what is owed, sums decoded and added in the
+// order of their sources, encoded once for all who want them; what was lost goes into the
+// residuals. The same values, bit for bit, as engine/op/compressed_arithmetic.h. A message has the
+// bytes of its pieces, as codec/*.spec.md has them, each from a multiple of kAlign on.
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+#include "codec/codec_map.h"
+#include "cuda/stream/kernel_codec_of.h"
+#include "cuda/stream/launch_batch.h"
+#include "cuda/stream/stream_arithmetic.h"
+#include "plan/codec_map_pieces.h"
+
+namespace ringdist::gpu {
+namespace {
+
+constexpr size_t kAlign = 16;
+
+class CompressedStreamArith final : public StreamArithmetic {
+ public:
+  CompressedStreamArith(StreamOp& op, int* malformed)
+      : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
+
+  Error begin() override;
+  DeviceBytes incoming(int step, int slot) const override;
+  std::byte* landing(int) const override { return nullptr; }
+  Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) override;
+
+ private:
+  using Pieces = std::vector<CodecMapPiece>;
+
+  size_t part_of(const CodecMapPiece& piece) const {
+    return static_cast<size_t>(piece.part - map_.parts.data());
+  }
+  Pieces pieces(int step) const {
+    return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
+                     op_.step(step).step.range.count);
+  }
+  size_t bytes_of(const CodecMapPiece& piece, EdgeKind mark) const {
+    const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+  // A message of these, or a place for it; where that is is not said.
+  DeviceBytes message_of(const Pieces& pieces, EdgeKind mark) const;
+  Seed seed(const CodecMapPiece& piece) const {
+    const CodecSeed of_op = piece.seed(op_.op.number, op_.rank);
+    return {of_op.shared, of_op.own};
+  }
+  // What is owed, and whether it is paid with this op.
+  ResidualPointers owed(const CodecMapPiece& piece) const {
+    if (piece.part->residual == nullptr) return {};
+    return {piece.owed(), piece.next_residual(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
+  }
+
+  // fp32 values that lie in one piece where they are, else null.
+  float* direct(const Range& range) const {
+    return dtype_ == DType::kFloat32 ? reinterpret_cast<float*>(op_.whole(range)) : nullptr;
+  }
+  Result<float*> floats(int64_t count);
+  Result<const float*> read(const Range& range);
+  // body(values, at, count): where elements of the range lie, each piece of them.
+  template <typename Body>
+  void for_each(const Range& range, const Body& body) const;
+  Error read_into(const Range& range, float* out);
+  Error write(const Range& range, const float* values);
+
+  void encode(const CodecMapPiece& piece, EdgeKind mark, const float* in, ResidualPointers owed,
+              std::byte* out, LaunchBatch& to) const;
+  void decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in, bool accumulate,
+              float* out, LaunchBatch& to) const;
+  Error enqueue(const LaunchBatch& calls) { return calls.enqueue(op_.cuda, op_.stream); }
+  Error decode(const Pieces& pieces, EdgeKind mark, const std::byte* in, bool accumulate,
+               float* out);
+  enum class Pays : bool { kNothing, kWhatIsOwed };
+  Result<DeviceBytes> encode(const Pieces& pieces, EdgeKind mark, const float* in, Pays pays);
+
+  Result<DeviceBytes> send(int step);
+  Error store(int step, const std::byte* bytes);
+  Error copy(int step);
+  Error reduce(int step, std::span<const DeviceBytes> arrived);
+  Error add_up(int step, std::span<const DeviceBytes> arrived, float* sum);
+  Error add_own(const Pieces& pieces, const Step& what, bool first, const float* own, float* sum);
+  // Makes of a sum what all others will have, and of `step` what its messages are.
+  Error round_sum(int step, const float* sum, float* values);
+  Error keep_losses(int step, const float* sum, const float* stored);
+
+  StreamOp& op_;
+  const CodecMap& map_;
+  const DType dtype_;
+  int* const malformed_;
+  std::vector<const uint32_t*> awake_;  // by part, of those with a residual
+  std::map<int, DeviceBytes> encoded_;  // by the step that is to send it
+};
+
+// Parts whose own values are all zero send zeros and keep their residual.
+Error CompressedStreamArith::begin() {
+  const Collective kind = op_.op.request.kind;
+  if (kind == Collective::kAllgather) return {};
+  const BufferId own = kind == Collective::kAllreduce ? BufferId::kOutput : BufferId::kInput;
+  const size_t bytes = map_.parts.size() * sizeof(uint32_t);
+  const auto flags = op_.scratch.take(bytes);
+  if (!flags.ok()) return flags.error();
+  if (Error error = op_.cuda.clear(flags.value(), bytes, op_.stream)) return error;
+  auto* const found = reinterpret_cast<uint32_t*>(flags.value());
+  awake_.resize(map_.parts.size());
+  LaunchBatch calls;
+  for (size_t p = 0; p < map_.parts.size(); ++p) {
+    const CodecMapPart& part = map_.parts[p];
+    if (part.residual == nullptr || part.count == 0) continue;
+    awake_[p] = found + p;
+    for_each({own, part.offset, part.count}, [&](std::byte* values, int64_t, int64_t count) {
+      calls.run(FindValues{dtype_, values, found + p, count});
+    });
+  }
+  return enqueue(calls);
+}
+
+DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind mark) const {
+  DeviceBytes out;
+  for (const CodecMapPiece& piece : pieces) {
+    const size_t room = bytes_of(piece, mark);
+    const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+    if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
+    out.size += room;
+  }
+  return out;
+}
+
+DeviceBytes CompressedStreamArith::incoming(int step, int slot) const {
+  const CompiledStep& compiled = op_.step(step);
+  if (compiled.step.kind != StepKind::kReduce) return message_of(pieces(step), compiled.step.mark);
+  const int source = compiled.source_of_in[static_cast<size_t>(slot)];
+  return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
+}
+
+Result<DeviceBytes> CompressedStreamArith::run(int step, std::span<const DeviceBytes> arrived) {
+  Error error;
+  switch (op_.step(step).step.kind) {
+    case StepKind::kSend:
+      return send(step);
+    case StepKind::kRecv:
+    case StepKind::kRelay:
+      error = store(step, arrived[0].data);
+      break;
+    case StepKind::kCopy:
+      error = copy(step);
+      break;
+    case StepKind::kReduce:
+      error = reduce(step, arrived);
+      break;
+  }
+  if (error) return error;
+  return arrived.empty() ? DeviceBytes{} : arrived[0];
+}
+
+Result<float*> CompressedStreamArith::floats(int64_t count) {
+  const auto memory = op_.scratch.take(static_cast<size_t>(count) * sizeof(float));
+  if (!memory.ok()) return memory.error();
+  return reinterpret_cast<float*>(memory.value());
+}
+
+Result<const float*> CompressedStreamArith::read(const Range& range) {
+  if (const float* const there = direct(range)) return there;
+  const auto out = floats(range.count);
+  if (!out.ok()) return out.error();
+  if (Error error = read_into(range, out.value())) return error;
+  return static_cast<const float*>(out.value());
+}
+
+template <typename Body>
+void CompressedStreamArith::for_each(const Range& range, const Body& body) const {
+  int64_t at = 0;
+  op_.buffer(range.buffer).for_each(range.offset, range.count, [&](Bytes piece) {
+    const auto count = static_cast<int64_t>(piece.size() / dtype_size(dtype_));
+    body(piece.data(), at, count);
+    at += count;
+  });
+}
+
+Error CompressedStreamArith::read_into(const Range& range, float* out) {
+  LaunchBatch calls;
+  for_each(range, [&](const std::byte* stored, int64_t at, int64_t count) {
+    calls.run(Read{dtype_, stored, false, out + at, count});
+  });
+  return enqueue(calls);
+}
+
+Error CompressedStreamArith::write(const Range& range, const float* values) {
+  LaunchBatch calls;
+  for_each(range, [&](std::byte* stored, int64_t at, int64_t count) {
+    calls.run(Write{dtype_, values + at, {}, stored, count});
+  });
+  return enqueue(calls);
+}
+
+void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind mark, const float* in,
+                                   ResidualPointers owed, std::byte* out, LaunchBatch& to) const {
+  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (coding)
+    to.encode(*coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
+  else
+    to.run(Write{dtype_, in, owed, out, piece.count});
+}
+
+void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in,
+                                   bool accumulate, float* out, LaunchBatch& to) const {
+  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+  if (coding)
+    to.decode(*coding, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
+                        piece.count, malformed_});
+  else
+    to.run(Read{dtype_, in, accumulate, out, piece.count});
+}
+
+Error CompressedStreamArith::decode(const Pieces& pieces, EdgeKind mark, const std::byte* in,
+                                    bool accumulate, float* out) {
+  LaunchBatch calls;
+  for (const CodecMapPiece& piece : pieces) {
+    decode(piece, mark, in, accumulate, out + piece.at, calls);
+    in += bytes_of(piece, mark);
+  }
+  return enqueue(calls);
+}
+
+Result<DeviceBytes> CompressedStreamArith::encode(const Pieces& pieces, EdgeKind mark,
+                                                  const float* in, Pays pays) {
+  DeviceBytes message = message_of(pieces, mark);
+  const auto out = op_.scratch.take(message.size);
+  if (!out.ok()) return out.error();
+  LaunchBatch calls;
+  std::byte* to = message.data = out.value();
+  for (const CodecMapPiece& piece : pieces) {
+    const ResidualPointers owes = pays == Pays::kWhatIsOwed ? owed(piece) : ResidualPointers{};
+    encode(piece, mark, in + piece.at, owes, to, calls);
+    to += bytes_of(piece, mark);
+  }
+  if (Error error = enqueue(calls)) return error;
+  return message;
+}
+
+Result<DeviceBytes> CompressedStreamArith::send(int step) {
+  if (const auto it = encoded_.find(step); it != encoded_.end()) return it->second;
+  const Step& what = op_.step(step).step;
+  const auto own = read(what.range);
+  if (!own.ok()) return own.error();
+  return encode(pieces(step), what.mark, own.value(), Pays::kWhatIsOwed);
+}
+
+Error CompressedStreamArith::store(int step, const std::byte* bytes) {
+  const Range& range = op_.step(step).step.range;
+  const Pieces parts = pieces(step);
+  if (float* const there = direct(range))
+    return decode(parts, EdgeKind::kResult, bytes, false, there);
+  const auto values = floats(range.count);
+  if (!values.ok()) return values.error();
+  if (Error error = decode(parts, EdgeKind::kResult, bytes, false, values.value())) return error;
+  return write(range, values.value());
+}
+
+// An allgather's of the own part: its decoded values take its place.
+Error CompressedStreamArith::copy(int step) {
+  const CompiledStep& compiled = op_.step(step);
+  const auto own = read(compiled.step.sources[0].range);
+  if (!own.ok()) return own.error();
+  const auto bytes = encode(pieces(step), EdgeKind::kResult, own.value(), Pays::kNothing);
+  if (!bytes.ok()) return bytes.error();
+  if (compiled.consumer >= 0) encoded_[compiled.consumer] = bytes.value();
+  return store(step, bytes.value().data);
+}
+
+// What goes in encoded is, so that it loses what the others' lose.
+Error CompressedStreamArith::add_own(const Pieces& pieces, const Step& what, bool first,
+                                     const float* own, float* sum) {
+  constexpr EdgeKind kMark = EdgeKind::kContribution;
+  const auto is_raw = [&](const CodecMapPiece& piece) {
+    return adds_own_raw(what, *piece.part, op_.size);
+  };
+  size_t bytes = 0;
+  for (const CodecMapPiece& piece : pieces) bytes += is_raw(piece) ? 0 : bytes_of(piece, kMark);
+  const auto memory = op_.scratch.take(bytes);
+  if (!memory.ok()) return memory.error();
+  std::byte* coded = memory.value();
+  LaunchBatch encodes, sums;
+  for (const CodecMapPiece& piece : pieces) {
+    const float* const in = own + piece.at;
+    float* const out = sum + piece.at;
+    if (is_raw(piece)) {
+      sums.run(Contribute{in, owed(piece), first, out, piece.count});
+      continue;
+    }
+    encode(piece, kMark, in, owed(piece), coded, encodes);
+    decode(piece, kMark, coded, !first, out, sums);
+    coded += bytes_of(piece, kMark);
+  }
+  const Error error = enqueue(encodes);
+  return error ? error : enqueue(sums);
+}
+
+Error CompressedStreamArith::add_up(int step, std::span<const DeviceBytes> arrived, float* sum) {
+  const Step& what = op_.step(step).step;
+  const Pieces parts = pieces(step);
+  size_t slot = 0;
+  for (size_t s = 0; s < what.sources.size(); ++s) {
+    const Source& source = what.sources[s];
+    if (source.peer >= 0) {
+      if (Error error = decode(parts, source.mark, arrived[slot++].data, s > 0, sum)) return error;
+      continue;
+    }
+    const auto own = read(source.range);
+    if (!own.ok()) return own.error();
+    if (Error error = add_own(parts, what, s == 0, own.value(), sum)) return error;
+  }
+  if (!what.finish || op_.op.request.reduce_op != ReduceOp::kAvg) return {};
+  LaunchBatch dividing;
+  dividing.run(Divide{sum, static_cast<float>(op_.size), what.range.count});
+  return enqueue(dividing);
+}
+
+Error CompressedStreamArith::round_sum(int step, const float* sum, float* values) {
+  const CompiledStep& compiled = op_.step(step);
+  if (compiled.consumer < 0)
+    return op_.cuda.copy(
+        values, sum, static_cast<size_t>(compiled.step.range.count) * sizeof(float), op_.stream);
+  const EdgeKind mark = op_.step(compiled.consumer).step.mark;
+  const Pieces parts = pieces(step);
+  const auto bytes = encode(parts, mark, sum, Pays::kNothing);
+  if (!bytes.ok()) return bytes.error();
+  encoded_[compiled.consumer] = bytes.value();
+  return decode(parts, mark, bytes.value().data, false, values);
+}
+
+Error CompressedStreamArith::reduce(int step, std::span<const DeviceBytes> arrived) {
+  const Step& what = op_.step(step).step;
+  const auto sum = floats(what.range.count);
+  if (!sum.ok()) return sum.error();
+  if (Error error = add_up(step, arrived, sum.value())) return error;
+  float* const there = what.finish ? direct(what.range) : nullptr;
+  const auto values = there != nullptr ? Result<float*>(there) : floats(what.range.count);
+  if (!values.ok()) return values.error();
+  if (Error error = round_sum(step, sum.value(), values.value())) return error;
+  if (what.finish && there == nullptr) {
+    if (Error error = write(what.range, values.value())) return error;
+    // Losses are taken against the value as stored: a half rounds once more.
+    if (Error error = read_into(what.range, values.value())) return error;
+  }
+  return keep_losses(step, sum.value(), values.value());
+}
+
+// In units of a contribution: an average divides the sum, so what that lost weighs more.
+Error CompressedStreamArith::keep_losses(int step, const float* sum, const float* stored) {
+  const Step& what = op_.step(step).step;
+  const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
+  LaunchBatch calls;
+  for (const CodecMapPiece& piece : pieces(step)) {
+    const ResidualPointers residual = owed(piece);
+    if (residual.empty()) continue;
+    calls.run(WriteResidual{residual, adds_own_raw(what, *piece.part, op_.size),
+                            averaged ? static_cast<float>(op_.size) : 1.0f, sum + piece.at,
+                            stored + piece.at, piece.count});
+  }
+  return enqueue(calls);
+}
+
+}  // namespace
+
+std::unique_ptr<StreamArithmetic> compressed_stream_arithmetic(StreamOp& op, int* malformed) {
+  return std::make_unique<CompressedStreamArith>(op, malformed);
+}
+
+}  // namespace ringdist::gpu

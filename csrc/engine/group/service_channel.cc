@@ -1,0 +1,49 @@
+#include "engine/group/service_channel.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_payload()
+
+}  // namespace
+
+ServiceChannel::ServiceChannel(ExecutionDelegate& delegate, std::shared_ptr<GroupService> service)
+    : delegate_(delegate), service_(std::move(service)) {}
+
+void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
+  const auto memory = std::make_shared<const std::vector<std::byte>>(std::move(letter));
+  const ConstBytes all(*memory);
+  size_t begin = 0;
+  do {
+    const ConstBytes part = all.subspan(begin, std::min(kPartBytes, all.size() - begin));
+    begin += part.size();
+    MessageHeader header{};
+    header.type = MessageType::kService;
+    header.destination = peer;
+    header.op = pairs_[peer].sent++;
+    header.segment = begin == all.size();
+    delegate_.send(header, part, delegate_.progress.tickets.issue({}, memory));
+  } while (begin < all.size());
+}
+
+Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload) {
+  if (!service_) return {ErrorKind::kProtocol, "ringdist: a letter to a group that has none"};
+  PeerStream& pair = pairs_[header.source];
+  pair.out_of_order.emplace(header.op, Part{header.segment != 0, {payload.begin(), payload.end()}});
+  while (!has_ended_ && !pair.out_of_order.empty() &&
+         pair.out_of_order.begin()->first == pair.received) {
+    Part part = std::move(pair.out_of_order.extract(pair.out_of_order.begin()).mapped());
+    ++pair.received;
+    pair.open.insert(pair.open.end(), part.bytes.begin(), part.bytes.end());
+    if (!part.is_last) continue;
+    const auto letter = std::exchange(pair.open, {});
+    if (Error error = service_->on_service_message(header.source, letter)) return error;
+  }
+  return {};
+}
+
+}  // namespace ringdist

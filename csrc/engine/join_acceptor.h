@@ -1,0 +1,85 @@
+// A member's side of newcomers: the invitation by which they find the group, and who waits at its
+// door. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "engine/address_book.h"
+#include "engine/communicator_options.h"
+#include "engine/context.h"
+#include "engine/group_advertisement.h"
+#include "engine/join_queue.h"
+#include "engine/lazy_store.h"
+
+namespace ringdist {
+
+class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
+ public:
+  // `options`: of the first generation, which the lineage is named after. The context outlives it.
+  JoinAcceptor(Context& context, const CommunicatorOptions& options, uint64_t lineage,
+               std::shared_ptr<AddressBook> book)
+      : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
+
+  // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
+  // receive the note and the group's timeout. They come while there are fewer members than `most`,
+  // if that is not 0. Rank 0 leaves the invitation in the store. Errors: the store's.
+  Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
+  bool admits() const {
+    std::lock_guard lock(mutex_);
+    return queue_.is_open();
+  }
+  uint32_t most() const {
+    std::lock_guard lock(mutex_);
+    return most_;
+  }
+  // That generation has begun and is formed, and uses that store: invitations are to it.
+  void present(uint32_t generation, const ResolvedGroup& found, std::shared_ptr<LazyStore> store);
+
+  // True: somebody has waited long enough. What there is to see of a newcomer is looked at
+  // elsewhere.
+  bool on_join_request(const Newcomer& newcomer, bool reached);
+  // None of whom is known to be lost.
+  std::vector<Newcomer> waiting() const;
+  void admit_members(const Decision& decision);
+  // Records that a process was let in and lost before it had come: its host has to wait.
+  void fail(ProcessId process);
+
+ private:
+  struct Current {
+    uint32_t generation = 0;
+    ResolvedGroup found;
+    std::shared_ptr<LazyStore> store;
+  };
+
+  bool hosts() const RINGDIST_REQUIRES(mutex_) {
+    return queue_.is_open() && present_ && present_->found.membership.rank == 0;
+  }
+  Error publish();
+  Result<GroupAdvertisement> invitation() const;
+  // Finds out whether it shares this host; then lets it come, and answers it.
+  void look_at(const RankInfo& newcomer);
+  // Its address without the port; its control socket if it shares this host.
+  std::string host_of(ProcessId process) const;
+
+  Context& context_;
+  const CommunicatorOptions options_;
+  const uint64_t lineage_;
+  const std::shared_ptr<AddressBook> book_;
+
+  std::mutex publishing_;  // before mutex_
+  mutable std::mutex mutex_;
+  JoinQueue queue_ RINGDIST_GUARDED_BY(mutex_);
+  std::string job_ RINGDIST_GUARDED_BY(mutex_);
+  std::string note_ RINGDIST_GUARDED_BY(mutex_);
+  uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_){0};
+  std::optional<Current> present_ RINGDIST_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringdist

@@ -1,0 +1,104 @@
+#include "engine/join_client.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "engine/op/message.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kReadEvery = Milliseconds(200);
+
+}  // namespace
+
+Error JoinClient::prepare() {
+  if (entry_) return {};
+  const auto network = context_->network(options_.store_host);
+  if (!network.ok()) return network.error();
+  auto entry = context_->entry(network.value(), /*late=*/false);
+  if (!entry.ok()) return entry.error();
+  entry_ = std::move(entry.value());
+  options_.state_in(*entry_);
+  return {};
+}
+
+Error JoinClient::read_invitation() {
+  const auto value = options_.store->find(GroupAdvertisement::key(job_));
+  if (!value.ok()) return value.error();
+  if (!value.value()) return {};
+  auto read = GroupAdvertisement::decode(*value.value(), kWireVersion);
+  if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
+  invitation_ = std::move(read);
+  return {};
+}
+
+Error JoinClient::look() {
+  if (Clock::now() - read_at_ < kReadEvery) return {};
+  read_at_ = Clock::now();
+  store_error_ = read_invitation();
+  if (store_error_) return membership_ ? Error() : store_error_;  // who is asked lets in without it
+  if (!invitation_) return {};
+  if (Error error = invitation_->refusal(*entry_)) return error;
+  // Another group may have taken the place of one that has ended.
+  if (membership_ && membership_->lineage() != invitation_->lineage) leave();
+  if (!membership_) {
+    if (context_->assembly().was_member(invitation_->lineage))
+      return {ErrorKind::kInvalidArgument,
+              "this process was a member of the group before; only another one can come"};
+    options_.name = invitation_->name;
+    options_.timeout = invitation_->timeout;
+    membership_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
+    membership_->register_group();
+  }
+  membership_->learn(*invitation_);
+  return {};
+}
+
+std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
+  if (Error error = prepare()) return error;
+  const auto make = [context = context_](auto options, const auto& prospect, auto place) {
+    return Communicator::create_next(context, std::move(options), prospect, std::move(place));
+  };
+  do {
+    if (Error error = look()) return error;
+    const TimePoint soon = std::min(until, Clock::now() + kReadEvery);
+    if (!membership_) {
+      std::this_thread::sleep_until(soon);
+      continue;
+    }
+    auto outcome = membership_->enter(soon, make);
+    if (!outcome) continue;
+    if (outcome->ok()) membership_.reset();  // the group has it
+    return outcome;
+  } while (Clock::now() < until);
+  return std::nullopt;
+}
+
+Error JoinClient::none_yet() const {
+  if (!invitation_)
+    return {ErrorKind::kTimeout, "no group of a job '" + job_ +
+                                     "' takes newcomers at this store: its members have to call "
+                                     "torch_ringdist.admit()"};
+  if (invitation_->most > 0 && invitation_->members.size() >= invitation_->most)
+    return {ErrorKind::kTimeout, "the group has " + std::to_string(invitation_->members.size()) +
+                                     " ranks, which is the most (max_ranks): this process waited "
+                                     "for one to end"};
+  std::string who;
+  for (const GroupAdvertisement::Member& one : invitation_->members)
+    who += (who.empty() ? "" : ", ") + one.where;
+  return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
+                                   " of the group has not let this process in: its members (" +
+                                   who + ") have ended, or do not reach this process at " +
+                                   entry_->tcp_address + ", or it does not reach them: " +
+                                   context_->assembly().describe(invitation_->lineage) +
+                                   (store_error_ ? "; " + store_error_.message() : "")};
+}
+
+void JoinClient::leave() {
+  if (membership_) membership_->leave(0);
+  membership_.reset();
+}
+
+}  // namespace ringdist

@@ -1,0 +1,336 @@
+#include "engine/progress/dispatcher.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/op/dispatch.h"
+#include "engine/progress/exception_boundary.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kWorkBatch = 32;  // segments between two looks at the wire
+constexpr auto kTickTime = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Dispatcher::Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
+                       DispatcherDelegate& delegate)
+    : lock_(token), delegate_(delegate), state_(statistics, memory_limit) {}
+
+// A transport may be called back by a library of C, which no exception may cross.
+template <typename Body>
+void Dispatcher::fail_if_thrown(const Body& body) {
+  (void)fail_all_if_thrown(*this, [&] {
+    body();
+    return true;
+  });
+}
+
+template <typename Body>
+void Dispatcher::fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    slot->fail(current_exception_error(), /*tell_others=*/true);
+  }
+}
+
+void Dispatcher::add(std::shared_ptr<GroupSlot> slot) {
+  check_token();
+  watched_.reserve(slots_.size() + 1);
+  slots_.insert(std::move(slot));
+}
+
+void Dispatcher::watch(GroupSlot& slot) const noexcept {
+  if (!std::exchange(slot.listed, true)) watched_.push_back(&slot);
+}
+
+void Dispatcher::watch_all() const noexcept {
+  for (const auto& slot : slots_) watch(*slot);
+}
+
+// Returns the groups that are not idle. A process may have many groups, of which few are in use.
+const std::vector<GroupSlot*>& Dispatcher::busy() const {
+  if (!state_.any_ended)
+    std::erase_if(watched_, [](GroupSlot* slot) { return !(slot->listed = !slot->idle()); });
+  return watched_;
+}
+
+void Dispatcher::set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce) {
+  check_token();
+  if (!slots_.contains(slot)) return;
+  watch(*slot);
+  fail_if_thrown(slot, [&] {
+    slot->set_nonce(nonce);
+    unknown_groups_.for_each_notice(nonce, [&](const Notice& notice) { slot->on_notice(notice); });
+  });
+}
+
+void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescriptor& membership,
+                      const std::function<void()>& first) {
+  check_token();
+  if (!slots_.contains(slot) || !slot->is_forming()) return;
+  watch(*slot);
+  fail_if_thrown(slot, [&] {
+    const UnknownGroupMessages::GroupKey key{membership.nonce, membership.rank};
+    if (first) first();
+    slot->form(membership);
+    Group& group = *slot->group();
+    by_key_[key] = &group;
+    for (const UnexpectedMessage& stray : unknown_groups_.take(key))
+      group.on_message(stray.header, stray.payload());
+    // Then who is gone. Notices first: they say which op was a leaver's last.
+    unknown_groups_.for_each_notice(membership.nonce,
+                                    [&](const Notice& notice) { group.on_notice(notice); });
+    for (const GroupMember& member : membership.members)
+      if (left_.contains(member.context)) group.process_left(member.context);
+    for (const GroupMember& member : membership.members)
+      if (auto it = lost_.find(member.context); it != lost_.end())
+        group.process_lost(member.context, it->second);
+  });
+}
+
+void Dispatcher::enqueue(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op) {
+  check_token();
+  watch(*slot);
+  slot->enqueue(op);
+}
+
+void Dispatcher::output_delivered(const std::shared_ptr<GroupSlot>& slot, uint64_t number) {
+  check_token();
+  fail_if_thrown(slot, [&] {
+    if (Group* group = slot->group()) group->output_delivered(number);
+  });
+}
+
+void Dispatcher::ended_on_device(const std::shared_ptr<GroupSlot>& slot,
+                                 const std::shared_ptr<Op>& op, const Error& error) {
+  check_token();
+  fail_if_thrown(slot, [&] {
+    if (Group* group = slot->group()) group->ended_on_device(op, error);
+  });
+}
+
+void Dispatcher::fail(const std::shared_ptr<GroupSlot>& slot, const Error& cause,
+                      bool tell_others) {
+  check_token();
+  watch(*slot);
+  slot->fail(cause, tell_others);
+}
+
+uint64_t Dispatcher::stop_and_report(const std::shared_ptr<GroupSlot>& slot, const Error& cause) {
+  check_token();
+  watch(*slot);
+  return slot->stop_and_report(cause);
+}
+
+void Dispatcher::announce_leave(const std::shared_ptr<GroupSlot>& slot, NoticeKind how) {
+  check_token();
+  fail_if_thrown(slot, [&] { slot->announce_leave(how); });
+}
+
+bool Dispatcher::idle(const std::shared_ptr<GroupSlot>& slot) const {
+  check_token();
+  return slot->idle();
+}
+
+void Dispatcher::remove(const std::shared_ptr<GroupSlot>& slot) {
+  check_token();
+  if (!slots_.contains(slot)) return;
+  fail_if_thrown(slot, [&] {  // the Error needs memory
+    slot->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
+  });
+  if (Group* group = slot->group()) group->release_ended();
+  const UnknownGroupMessages::GroupKey key{slot->nonce(), slot->rank()};
+  std::erase(watched_, slot.get());
+  slot->listed = true;  // so that nothing lists it again
+  slots_.erase(slot);
+  if (key.first == 0) return;
+  by_key_.erase(key);
+  unknown_groups_.close(key);
+}
+
+// Of those that are formed.
+template <typename Each>
+void Dispatcher::for_each_group(const Each& each) {
+  watch_all();
+  for (const auto& slot : slots_)
+    if (Group* group = slot->group()) each(*group);
+}
+
+void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
+  check_token();
+  MessageHeader header{};
+  if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
+  fail_if_thrown([&] {
+    auto it = by_key_.find({header.nonce, header.destination});
+    if (it != by_key_.end()) return it->second->on_message(header, payload);
+    unknown_groups_.keep(header, payload, state_.now);
+  });
+}
+
+void Dispatcher::on_sent(SendId send_id, const Error& error) {
+  check_token();
+  fail_if_thrown([&] { complete_send(state_, send_id, error); });
+}
+
+void Dispatcher::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+  check_token();
+  fail_if_thrown([&] {
+    log(LogLevel::kDebug,
+        "a connection over " + std::string(transport) + " ended: " + cause.message());
+    for_each_group([&](Group& group) { group.connection_lost(transport, peer, cause); });
+  });
+}
+
+void Dispatcher::process_lost(ContextId context, const Error& cause) {
+  check_token();
+  lost_.emplace(context, cause);
+  for_each_group([&](Group& group) { group.process_lost(context, cause); });
+}
+
+void Dispatcher::on_notice(const Notice& notice) {
+  check_token();
+  const bool is_forming = any_forming();  // one of its ranks here, maybe
+  bool known = false;
+  for (const auto& slot : slots_) {
+    // While it forms it hears only why it will not be; the rest is for later.
+    if (slot->nonce() != notice.nonce || (slot->is_forming() && !aborts_formation(notice)))
+      continue;
+    known = true;
+    watch(*slot);
+    slot->on_notice(notice);
+  }
+  if (!known || is_forming) unknown_groups_.keep(notice, is_forming);
+}
+
+void Dispatcher::process_left(ContextId context) {
+  check_token();
+  left_.insert(context);
+  for_each_group([&](Group& group) { group.process_left(context); });
+}
+
+void Dispatcher::fail_all(const Error& cause) noexcept {
+  check_token();
+  // At our own end the others hear of it otherwise.
+  const bool tell_others = cause.kind() != ErrorKind::kAborted;
+  watch_all();
+  for (const auto& slot : slots_) slot->fail(cause, tell_others);
+}
+
+// The control plane serves other processes; other ranks of this Context hear it from the same
+// handler.
+void Dispatcher::flood(const Notice& notice) {
+  check_token();
+  own_notices_.push_back(notice);
+  delegate_.flood(notice);
+}
+
+bool Dispatcher::run_work() {
+  check_token();
+  int done = 0;
+  for (const Notice& notice : std::exchange(own_notices_, {})) on_notice(notice);
+  for (; done < kWorkBatch && !state_.work.empty(); ++done) run_next_step(state_);
+  release_ended();
+  return done > 0;
+}
+
+void Dispatcher::release_ended() {
+  if (!std::exchange(state_.any_ended, false)) return;
+  for (GroupSlot* slot : watched_)
+    if (Group* group = slot->group()) group->release_ended();
+}
+
+void Dispatcher::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
+  check_token();
+  Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
+  const bool calls_back = op->finish(std::move(error));
+  lock_.wake(*op);
+  if (!calls_back) return;
+  op->next = std::exchange(to_call_back_, op);
+  call_back();
+}
+
+void Dispatcher::call_back() noexcept {
+  try {
+    while (const auto op = to_call_back_) {
+      const bool runs = delegate_.run_on_pool([op] {
+        for (const auto& callback : op->take_callbacks()) callback();
+      });
+      if (!runs) (void)op->take_callbacks();
+      to_call_back_ = std::exchange(op->next, nullptr);
+    }
+  } catch (...) {  // there is no thread for them: another time
+  }
+}
+
+void Dispatcher::tick() {
+  check_token();
+  if (state_.now < next_tick_) return;
+  next_tick_ = state_.now + kTickTime;
+  for (const auto& slot : slots_) slot->tick();
+  call_back();
+  unknown_groups_.forget_old(any_forming(), state_.now);
+  release_ended();
+}
+
+bool Dispatcher::any_forming() const {
+  return std::ranges::any_of(slots_, [](const auto& slot) { return slot->is_forming(); });
+}
+
+void Dispatcher::set_now(TimePoint now) {
+  check_token();
+  state_.now = now;
+}
+
+bool Dispatcher::has_work() const {
+  check_token();
+  return !state_.work.empty();
+}
+
+bool Dispatcher::idle() const {
+  check_token();
+  return state_.work.empty() && !to_call_back_ && busy().empty();
+}
+
+Backoff::Wait Dispatcher::wait() const {
+  if (!state_.work.empty()) return Backoff::Wait::kNear;
+  auto out = Backoff::Wait::kNothing;
+  for (const GroupSlot* slot : busy()) {
+    // A group forms on other threads of this process, which want a core.
+    if (slot->is_forming()) continue;
+    if (!slot->spans_hosts()) return Backoff::Wait::kNear;
+    out = Backoff::Wait::kFar;
+  }
+  return out;
+}
+
+void Dispatcher::set_recorder(std::shared_ptr<TraceRecorder> recorder) {
+  check_token();
+  state_.recorder = std::move(recorder);
+}
+
+std::string Dispatcher::status() const {
+  check_token();
+  GroupStatus worst{GroupStatus::kIdle, Duration(0), std::string(kIdle)};
+  for (const auto& slot : slots_) {
+    const GroupStatus one = slot->status();
+    if (!one.more_severe_than(worst)) continue;
+    worst = one;
+    worst.text = "group '" + slot->name() + "': " + one.text;
+  }
+  return worst.text;
+}
+
+std::string Dispatcher::dump() const {
+  check_token();
+  std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
+                    " of " + std::to_string(state_.promises.limit()) +
+                    " bytes; messages of unknown " +
+                    "groups: " + std::to_string(unknown_groups_.count()) + "\n";
+  for (const auto& slot : slots_) out += slot->dump();
+  return out;
+}
+
+}  // namespace ringdist

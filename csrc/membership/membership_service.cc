@@ -1,0 +1,264 @@
+#include "membership/membership_service.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "base/current_exception.h"
+#include "base/log.h"
+#include "os/thread_without_signals.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kAssemblyWakeKey = 1;
+constexpr uint64_t kFirstKey = 16;
+constexpr Duration kTick = Milliseconds(500);
+constexpr Duration kLookAgain = Milliseconds(20);
+constexpr size_t kMostWithdrawn = 64;
+constexpr Duration kTellTime = std::chrono::seconds(1);
+
+}  // namespace
+
+MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& pace,
+                                     DrainConnections drain_connections)
+    : self_(self), pace_(pace), drain_connections_(std::move(drain_connections)) {}
+
+void MembershipService::register_group(InitialMembers origin,
+                                       std::shared_ptr<GroupConsensusDelegate> owner) {
+  if (mark_.forked()) return;
+  std::lock_guard lock(mutex_);
+  const uint64_t nonce = origin.nonce;
+  enrolled_.insert_or_assign(nonce, RegisteredGroup{std::move(origin), std::move(owner)});
+}
+
+void MembershipService::unregister_group(uint64_t lineage, bool for_good) {
+  if (mark_.forked()) return;
+  std::shared_ptr<GroupConsensusDelegate> owner;
+  {
+    std::lock_guard lock(mutex_);
+    const auto one = enrolled_.find(lineage);
+    if (one == enrolled_.end()) return;
+    owner = std::move(one->second.owner);
+    enrolled_.erase(one);
+    if (for_good) left_.insert(lineage);
+    withdrawn_.emplace_back(lineage, owner->recipients());
+    if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
+  }
+  post([this, lineage](TimePoint) { groups_.erase(lineage); });
+}
+
+Error MembershipService::start() {
+  if (thread_.joinable() || stopping_) return {};
+  auto wake = EventFd::create();
+  if (!wake.ok()) return wake.error();
+  auto epoll = Epoll::create();
+  if (!epoll.ok()) return epoll.error();
+  if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kAssemblyWakeKey)) return error;
+  epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
+  transport_ = std::make_unique<MembershipTransport>(
+      self_, *epoll_, kFirstKey, static_cast<MembershipTransport::Delegate&>(*this));
+  try {
+    thread_ = thread_without_signals("ringdist-member", [this] { run(); });
+  } catch (...) {
+    return current_exception_error();
+  }
+  tasks_->open(std::move(wake.value()));
+  return {};
+}
+
+Error MembershipService::begin(uint64_t lineage, uint32_t generation) {
+  if (mark_.forked())
+    return {ErrorKind::kAborted, "a process forked from one that uses ringdist cannot use it"};
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return {ErrorKind::kAborted, "this process has shut ringdist down"};
+    if (!enrolled_.contains(lineage))
+      return {ErrorKind::kInvalidArgument, "the group was destroyed"};
+    if (Error error = start()) return error.prefixed("membership: ");
+  }
+  post([this, lineage, generation](TimePoint now) {
+    if (GroupConsensus* one = find(lineage)) one->begin_after(generation, now);
+  });
+  return {};
+}
+
+bool MembershipService::admits(const ControlHello& hello) {
+  const auto one = enrolled_.find(hello.nonce);
+  if (one == enrolled_.end()) return false;
+  const auto known = one->second.owner->recipient(hello.from);
+  return known || one->second.owner->accepts_joins();
+}
+
+void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
+  if (mark_.forked()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (kind == LinkKind::kTcp && !admits(hello)) return;
+    if (start()) {
+      undrained_.insert(hello.from);
+      return;
+    }
+  }
+  // A function object is copied: a stream is not.
+  auto held = std::make_shared<FramedSocket>(std::move(stream));
+  post([this, held, from = hello.from](TimePoint now) {
+    if (transport_->adopt(std::move(*held), from, now)) return;
+    std::lock_guard lock(mutex_);
+    undrained_.insert(from);
+  });
+}
+
+void MembershipService::give_up(ProcessId process) {
+  if (mark_.forked()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (process != self_) given_up_.insert(process);
+  }
+  post([this, process](TimePoint now) {
+    for (auto& [nonce, lineage] : groups_) lineage->give_up(process, now);
+  });
+}
+
+std::string MembershipService::describe(uint64_t lineage) {
+  if (mark_.forked()) return "";
+  auto said = std::make_shared<std::promise<std::string>>();
+  auto text = said->get_future();
+  const bool posted = post([this, lineage, said](TimePoint now) {
+    const auto one = groups_.find(lineage);
+    said->set_value(one == groups_.end() ? "" : one->second->describe(now));
+  });
+  said.reset();
+  if (!posted || text.wait_for(kTellTime) != std::future_status::ready) return "";
+  try {
+    return text.get();
+  } catch (const std::future_error&) {
+    return "";
+  }
+}
+
+void MembershipService::stop() {
+  if (mark_.forked()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (!thread_.joinable()) return;
+    tasks_->close();
+  }
+  thread_.join();
+  groups_.clear();
+  transport_.reset();
+}
+
+// ---- the thread's
+
+// Letters are said again.
+template <typename Body>
+void MembershipService::contain(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    log(LogLevel::kWarn, "membership: " + current_exception_error().message());
+  }
+}
+
+void MembershipService::run() {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    contain([this] { turn(); });
+  }
+}
+
+Duration MembershipService::sleep() const {
+  const TimePoint now = Clock::now();
+  TimePoint until = now + kTick;
+  for (const auto& [nonce, lineage] : groups_)
+    if (const auto at = lineage->next()) until = std::min(until, *at);
+  if (const auto at = transport_->next()) until = std::min(until, *at);
+  return std::max(until, now) - now;
+}
+
+void MembershipService::turn() {
+  const auto events = epoll_->wait(sleep());
+  const TimePoint now = Clock::now();
+  for (const Epoll::Event& event : events)
+    if (event.key != kAssemblyWakeKey) transport_->on_event(event.key, now);
+  for (const TaskQueue::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
+  for (auto& [nonce, lineage] : groups_) lineage->tick(Clock::now());
+  transport_->tick(Clock::now());
+}
+
+GroupConsensus* MembershipService::find(uint64_t nonce) {
+  if (const auto known = groups_.find(nonce); known != groups_.end()) return known->second.get();
+  std::optional<RegisteredGroup> enrolled;
+  std::set<ProcessId> given_up;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto one = enrolled_.find(nonce); one != enrolled_.end()) enrolled = one->second;
+    given_up = given_up_;
+  }
+  if (!enrolled) return nullptr;
+  const auto later = [this, tasks = tasks_,
+                      nonce](std::function<void(GroupConsensus&, TimePoint)> task) {
+    tasks->post([this, nonce, task = std::move(task)](TimePoint now) {
+      if (const auto one = groups_.find(nonce); one != groups_.end()) task(*one->second, now);
+    });
+  };
+  auto& lineage = groups_[nonce];
+  lineage = std::make_unique<GroupConsensus>(self_, enrolled->origin, pace_, *transport_,
+                                             std::move(enrolled->owner), later);
+  const TimePoint now = Clock::now();
+  for (const ProcessId process : given_up) lineage->give_up(process, now);
+  for (const ProcessId process : dead_) lineage->on_death(process, now);
+  return lineage.get();
+}
+
+void MembershipService::on_letter(ProcessId from, ConstBytes letter) {
+  const auto read = MembershipMessage::decode(letter);
+  if (!read) return;
+  if (GroupConsensus* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
+  if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->lineage, from);
+}
+
+void MembershipService::send_withdrawn(uint64_t lineage, ProcessId to) {
+  std::optional<PeerAddress> known;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [nonce, processes] : withdrawn_)
+      if (const auto one = processes.find(to); nonce == lineage && one != processes.end())
+        known = one->second;
+  }
+  const auto letter = MembershipMessage{lineage, MembershipMessage::Kind::kWithdrawn, {}}.encode();
+  if (known) transport_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
+}
+
+// It counts as dead when all that it said has been read: what it had dialed first.
+void MembershipService::on_deserted(ProcessId process) {
+  drain_connections_([this, tasks = tasks_, process](bool all) {
+    tasks->post([this, process, all](TimePoint) { look_again(process, all); });
+  });
+}
+
+void MembershipService::look_again(ProcessId process, bool all_taken_in) {
+  if (!all_taken_in) {
+    std::this_thread::sleep_for(kLookAgain);
+    return on_deserted(process);
+  }
+  try {
+    transport_->take_in(process, Clock::now());
+    std::lock_guard lock(mutex_);
+    if (undrained_.contains(process)) return;
+    dead_.insert(process);
+  } catch (...) {
+    std::this_thread::sleep_for(kLookAgain);
+    on_deserted(process);
+    throw;
+  }
+  for (auto& [nonce, lineage] : groups_)
+    contain([&, one = lineage.get()] { one->on_death(process, Clock::now()); });
+}
+
+}  // namespace ringdist

@@ -1,0 +1,324 @@
+#include "membership/paxos/generation_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+// They are asked again what they were asked.
+constexpr size_t kMostParked = 4096;
+
+}  // namespace
+
+GenerationLog::GenerationLog(ProcessId self, const GenerationId& generation,
+                             std::vector<ProcessId> members, const PaxosTimeouts& pace,
+                             GenerationLogDelegate& delegate)
+    : self_(self),
+      pace_(pace),
+      delegate_(delegate),
+      generation_(generation),
+      members_(std::move(members)) {
+  make_agreement();
+}
+
+std::unique_ptr<GenerationLog> GenerationLog::admitted(ProcessId self,
+                                                       const ConsensusMessage& message,
+                                                       const PaxosTimeouts& pace,
+                                                       GenerationLogDelegate& delegate,
+                                                       TimePoint now) {
+  if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
+  const Decision& made_by = *message.made_by;
+  auto out = std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, pace, delegate);
+  // Who tells it so has installed it, and it is what became of the one before.
+  out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
+  out->enter(made_by, now);
+  return out;
+}
+
+void GenerationLog::enter(const Decision& made_by, TimePoint now) {
+  generation_ = made_by.id();
+  made_by_ = made_by;
+  members_ = made_by.members;
+  state_ = State::kInstalled;
+  installed_.reset();
+  installed_at_ = now;
+  resend_at_ = now + pace_.resend;
+  make_agreement();
+}
+
+void GenerationLog::make_agreement() {
+  PaxosDelegate& delegate = *this;  // a base that others do not see
+  paxos_ = std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), pace_,
+                                           delegate);
+}
+
+const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& generation) const {
+  const auto found = std::find_if(past_.begin(), past_.end(), [&](const PastGeneration& one) {
+    return one.generation == generation;
+  });
+  return found == past_.end() ? nullptr : &*found;
+}
+
+// ---- what it is told
+
+void GenerationLog::begin(TimePoint now) {
+  if (state_ == State::kExcluded) return;
+  paxos_->begin(now);
+  apply_decision(now);
+}
+
+void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  if (const PastGeneration* past = find(message.generation)) return on_past(from, *past, message);
+  if (state_ == State::kExcluded) return;
+  if (message.generation == generation_) return on_own(from, message, now);
+  if (message.generation.number <= generation_.number)
+    return;  // of a decision that came to nothing
+  // The sender knows what this process has missed.
+  ConsensusMessage ask;
+  ask.kind = ConsensusMessageKind::kAsk;
+  ask.generation = generation_;
+  ask.ballot = paxos_->promised();
+  delegate_.send(from, ask);
+}
+
+void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  const int rank = rank_of(from);
+  if (message.kind == ConsensusMessageKind::kDecided) {  // also by who has become a member since
+    if (rank < 0 && message.decision->rank_of(from) < 0) return;
+    paxos_->on_decided(message.ballot, *message.decision);
+    return apply_decision(now);
+  }
+  if (rank < 0 || from == self_ || std::ranges::count(given_up_, from)) return;
+  if (is_ahead_of_its_dead(message)) {
+    if (deferred_.size() < kMostParked) deferred_.emplace_back(from, message);
+    return;
+  }
+  if (message.kind == ConsensusMessageKind::kInstalled) return on_installed(rank);
+  if (message.kind == ConsensusMessageKind::kBegun) return on_begun_told(now);
+  paxos_->on_message(rank, message, now);
+  apply_decision(now);
+}
+
+// It counts somebody of this host as dead of whom this process may still have something to read:
+// perhaps that it had decided. To vote for it before would be to vote without that.
+bool GenerationLog::is_ahead_of_its_dead(const ConsensusMessage& message) {
+  return std::ranges::any_of(message.dead, [this](int32_t rank) {
+    if (rank < 0 || rank >= static_cast<int32_t>(members_.size())) return false;
+    const ProcessId process = members_[static_cast<size_t>(rank)];
+    return process != self_ && delegate_.is_near(process) && !std::ranges::count(dead_, process);
+  });
+}
+
+void GenerationLog::on_past(ProcessId from, const PastGeneration& past,
+                            const ConsensusMessage& message) {
+  const bool asks = message.kind == ConsensusMessageKind::kPrepare ||
+                    message.kind == ConsensusMessageKind::kAccept ||
+                    message.kind == ConsensusMessageKind::kWait ||
+                    message.kind == ConsensusMessageKind::kAsk ||
+                    message.kind == ConsensusMessageKind::kInstalled;
+  if (!asks) return;
+  ConsensusMessage out;
+  out.kind = ConsensusMessageKind::kDecided;
+  out.generation = past.generation;
+  // It holds as of what it answers: this process lives and has installed it, or gone by it.
+  out.ballot = std::max(past.ballot, message.ballot);
+  out.decision = past.decision;
+  delegate_.send(from, out);
+}
+
+void GenerationLog::on_death(ProcessId process, TimePoint now) {
+  if (std::ranges::count(dead_, process)) return;
+  dead_.push_back(process);
+  const int rank = rank_of(process);
+  if (state_ == State::kExcluded || rank < 0) return;
+  paxos_->on_death(rank, now);
+  begin_if_it_cannot(now);
+  apply_decision(now);
+  for (auto& [from, message] : std::exchange(deferred_, {})) on_message(from, message, now);
+}
+
+void GenerationLog::suspect(ProcessId process) {
+  const int rank = rank_of(process);
+  if (rank >= 0) paxos_->suspect(rank);
+}
+
+void GenerationLog::give_up(ProcessId process, TimePoint now) {
+  if (std::ranges::count(given_up_, process)) return;
+  given_up_.push_back(process);
+  const int rank = rank_of(process);
+  if (state_ == State::kExcluded || rank < 0) return;
+  paxos_->give_up(rank, now);
+  begin_if_it_cannot(now);
+  apply_decision(now);
+}
+
+// Without one of its members what has not begun never will: it may have left before it installed.
+void GenerationLog::begin_if_it_cannot(TimePoint now) {
+  if (state_ == State::kInstalled) paxos_->begin(now);
+}
+
+void GenerationLog::on_vote_read(const GenerationId& generation, const Ballot& ballot,
+                                 const Result<std::optional<Accepted>>& vote, TimePoint now) {
+  if (generation != generation_ || state_ == State::kExcluded) return;
+  paxos_->on_vote_read(ballot, vote, now);
+  apply_decision(now);
+}
+
+void GenerationLog::on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast,
+                                 TimePoint now) {
+  if (generation != generation_ || state_ == State::kExcluded) return;
+  paxos_->on_vote_cast(ballot, cast, now);
+  apply_decision(now);
+}
+
+std::optional<TimePoint> GenerationLog::next() const {
+  if (state_ == State::kExcluded) return std::nullopt;
+  auto out = paxos_->next();
+  if (state_ == State::kInstalled || paxos_->decided() || lacks_newcomers())
+    out = out ? std::min(*out, resend_at_) : resend_at_;
+  return out;
+}
+
+void GenerationLog::tick(TimePoint now) {
+  if (state_ == State::kExcluded) return;
+  if (state_ == State::kInstalled && now >= resend_at_) {
+    // Somebody who stays has not installed it, and is not known to be dead.
+    if (now - installed_at_ >= pace_.silence) paxos_->begin(now);
+    tell_installed(now);
+  }
+  if (now >= resend_at_ && lacks_newcomers()) {
+    resend_at_ = now + pace_.resend;
+    for (size_t rank = made_by_->survivor_count; rank < members_.size(); ++rank)
+      if (!installed_->has(static_cast<int>(rank))) send_begun(members_[rank]);
+  }
+  paxos_->tick(now);
+  apply_decision(now);
+}
+
+// ---- from one generation to the next
+
+ConsensusMessage GenerationLog::addressed(int rank, ConsensusMessage message) const {
+  message.generation = generation_;
+  // A newcomer need not have heard; it votes all the same.
+  if (is_newcomer(rank)) message.made_by = made_by_;
+  return message;
+}
+
+void GenerationLog::send(int rank, ConsensusMessage message) {
+  delegate_.send(members_[static_cast<size_t>(rank)], addressed(rank, std::move(message)));
+}
+
+void GenerationLog::apply_decision(TimePoint now) {
+  // More than once, where a member of the new generation is known to be dead.
+  while (state_ != State::kExcluded && paxos_->decided())
+    if (!install(PaxosInstance::Decided(*paxos_->decided()), now)) return;
+}
+
+bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now) {
+  if (!tell_decided(decided)) {
+    resend_at_ = now + pace_.resend;
+    return false;
+  }
+  past_.push_back({generation_, decided.ballot, decided.value});
+  if (decided.value.rank_of(self_) < 0) {
+    state_ = State::kExcluded;
+    deferred_.clear();
+    delegate_.on_excluded(decided.value);
+    return true;
+  }
+  enter(decided.value, now);
+  delegate_.on_installed(decided.value);
+  bool lacks_one = false;
+  for (const ProcessId process : given_up_) {
+    const int rank = rank_of(process);
+    if (rank < 0) continue;
+    paxos_->give_up(rank, now);
+    lacks_one = true;
+  }
+  for (const ProcessId process : dead_) {
+    const int rank = rank_of(process);
+    if (rank < 0) continue;
+    paxos_->on_death(rank, now);
+    lacks_one = true;
+  }
+  if (lacks_one) paxos_->begin(now);
+  tell_installed(now);
+  return true;
+}
+
+// Before it is installed: those who learn of this process' death have read it by then. Who was
+// asked by the proposer is told by it; those near are told by each.
+bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
+  ConsensusMessage message;
+  message.kind = ConsensusMessageKind::kDecided;
+  message.ballot = decided.ballot;
+  message.decision = decided.value;
+  bool near_have_it = true;
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    const ProcessId process = members_[static_cast<size_t>(rank)];
+    // Also of those whose death came to be known when it was decided.
+    if (process == self_ || paxos_->dead().has(rank) || std::ranges::count(dead_, process))
+      continue;
+    if (delegate_.is_near(process))
+      near_have_it &= delegate_.send_near(process, addressed(rank, message));
+    else if (decided.mine)
+      send(rank, message);
+  }
+  return near_have_it;
+}
+
+void GenerationLog::tell_installed(TimePoint now) {
+  resend_at_ = now + pace_.resend;
+  if (members_.front() == self_) return on_installed(0);
+  ConsensusMessage message;
+  message.kind = ConsensusMessageKind::kInstalled;
+  send(0, std::move(message));
+}
+
+// Its rank 0 has not heard from all of them, for as long as that may take.
+bool GenerationLog::lacks_newcomers() const {
+  return state_ == State::kBegun && made_by_ && members_.front() == self_ && installed_ &&
+         installed_->count() < static_cast<int>(members_.size()) && !paxos_->is_active();
+}
+
+void GenerationLog::on_installed(int rank) {
+  if (members_.front() != self_) return;
+  if (!made_by_) return;  // the first generation begins otherwise
+  if (!installed_) installed_.emplace(static_cast<int>(members_.size()));
+  const bool news = installed_->add(rank);
+  if (state_ == State::kInstalled) return begin_if_all_installed();
+  // It has not heard, or is a newcomer that has.
+  if (!news || !is_newcomer(rank)) send_begun(members_[static_cast<size_t>(rank)]);
+}
+
+void GenerationLog::begin_if_all_installed() {
+  for (uint32_t rank = 0; rank < made_by_->survivor_count; ++rank)
+    if (!installed_->has(static_cast<int>(rank))) return;
+  for (const ProcessId process : members_)
+    if (process != self_) send_begun(process);
+  become_begun();
+}
+
+void GenerationLog::send_begun(ProcessId to) {
+  ConsensusMessage message;
+  message.kind = ConsensusMessageKind::kBegun;
+  message.generation = generation_;
+  message.made_by = made_by_;
+  delegate_.send(to, message);
+}
+
+void GenerationLog::on_begun_told(TimePoint now) {
+  become_begun();
+  if (is_newcomer(rank_of(self_))) tell_installed(now);  // so that it is not told again
+}
+
+void GenerationLog::become_begun() {
+  if (state_ != State::kInstalled) return;
+  state_ = State::kBegun;
+  delegate_.on_begun();
+}
+
+}  // namespace ringdist

@@ -1,0 +1,179 @@
+#include "negotiation/stall/stall_inspector.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+constexpr int kRoot = 0;
+constexpr size_t kNamedCalls = 3;
+
+}  // namespace
+
+StallInspector::StallInspector(StallDelegate& delegate, int rank, int size, Duration warn_after)
+    : delegate_(delegate), rank_(rank), size_(size), warn_after_(warn_after), inquiry_(size) {}
+
+void StallInspector::tick(TimePoint now) {
+  std::vector<StallDelegate::OpenCall> old = delegate_.open_calls();
+  std::erase_if(old, [now](const auto& call) { return now - call.since < kPatience; });
+  const auto turns_late = [this, now](const auto& call) { return this->turns_late(call, now); };
+  if (old.empty()) {
+    interval_ = kPatience;
+    next_ask_ = now;
+  } else if (asked_ && now - asked_at_ > kAnswerTime) {
+    give_up(old, now);
+  } else if (now >= next_ask_ || std::ranges::any_of(old, turns_late)) {
+    ask(old, now);
+  }
+  std::erase_if(found_, [&old](const auto& one) {
+    return std::ranges::count(old, one.first, &StallDelegate::OpenCall::name) == 0;
+  });
+  last_look_ = now;
+}
+
+// Since the last look it has come to have waited for one, two, ... times that long.
+bool StallInspector::turns_late(const StallDelegate::OpenCall& call, TimePoint now) const {
+  if (warn_after_ <= Duration(0)) return false;
+  const TimePoint before = std::max(last_look_, call.since);
+  return (now - call.since) / warn_after_ > (before - call.since) / warn_after_;
+}
+
+void StallInspector::ask(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now) {
+  StallMessage letter;
+  for (const auto& call : calls) {
+    const auto age = std::chrono::duration_cast<Milliseconds>(now - call.since);
+    letter.calls.push_back({call.name, age.count(), turns_late(call, now)});
+  }
+  std::ranges::stable_sort(letter.calls, std::greater(), &StalledCall::milliseconds);
+  letter.calls.resize(std::min(letter.calls.size(), StallQuery::kNames));
+  next_ask_ = now + interval_;
+  interval_ = std::min(2 * interval_, kLongest);
+  if (!std::exchange(asked_, true)) asked_at_ = now;
+  asked_late_ = asked_late_ || std::ranges::any_of(letter.calls, &StalledCall::is_late);
+  send(kRoot, letter, now);
+}
+
+void StallInspector::send(int rank, const StallMessage& letter, TimePoint now) {
+  if (rank == rank_) return obey(rank, letter, now);
+  delegate_.send_stall(rank, letter.encode());
+}
+
+Error StallInspector::receive(int rank, ConstBytes bytes, TimePoint now) {
+  auto letter = StallMessage::decode(bytes);
+  if (!letter.ok()) return letter.error();
+  const bool goes_up = letter.value().kind == StallMessage::Kind::kAsk ||
+                       letter.value().kind == StallMessage::Kind::kAnswer;
+  if (goes_up != (rank_ == kRoot) || (!goes_up && rank != kRoot))
+    return {ErrorKind::kProtocol, "ringdist: negotiation: rank " + std::to_string(rank) +
+                                      " says of stalls what is not its part"};
+  obey(rank, letter.value(), now);
+  return {};
+}
+
+void StallInspector::obey(int rank, const StallMessage& letter, TimePoint now) {
+  switch (letter.kind) {
+    case StallMessage::Kind::kAsk:
+      if (answer_at_once(rank, letter, now)) return;
+      inquiry_.add(letter.calls);
+      if (inquiry_.is_open() && now - inquiry_.begun() > kAnswerTime / 2) conclude(now);
+      if (!inquiry_.is_open() && inquiry_.has_calls()) inquire(now);
+      return;
+    case StallMessage::Kind::kInquire:
+      return send(kRoot, answer_to(letter), now);
+    case StallMessage::Kind::kAnswer:
+      inquiry_.answer(rank, letter);
+      if (inquiry_.is_open() && inquiry_.all_have_answered()) conclude(now);
+      return;
+    case StallMessage::Kind::kFound:
+      asked_ = asked_again_ = asked_late_ = false;
+      for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
+      // What others have asked this rank need not ask.
+      if (std::ranges::all_of(delegate_.open_calls(), [&](const StallDelegate::OpenCall& call) {
+            return now - call.since < kPatience || found_.contains(call.name);
+          }))
+        next_ask_ = std::max(next_ask_, now + interval_);
+      return;
+  }
+}
+
+void StallInspector::inquire(TimePoint now) {
+  inquiry_.begin(now);
+  StallMessage letter;
+  letter.kind = StallMessage::Kind::kInquire;
+  letter.inquiry = inquiry_.number();
+  letter.names = inquiry_.names();
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
+}
+
+StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
+  StallMessage out;
+  out.kind = StallMessage::Kind::kAnswer;
+  out.inquiry = inquiry.inquiry;
+  std::vector<StallDelegate::OpenCall> open = delegate_.open_calls();
+  for (size_t i = 0; i < std::min(inquiry.names.size(), StallQuery::kNames); ++i)
+    if (std::ranges::count(open, inquiry.names[i], &StallDelegate::OpenCall::name) == 0)
+      out.lacks |= uint64_t{1} << i;
+  std::ranges::sort(open, {}, &StallDelegate::OpenCall::since);
+  for (size_t i = 0; i < open.size() && i < kNamedCalls; ++i)
+    out.instead += (i > 0 ? ", '" : "waits for '") + open[i].name + "'";
+  if (open.size() > kNamedCalls)
+    out.instead += " and " + std::to_string(open.size() - kNamedCalls) + " more";
+  out.has_joined = delegate_.has_joined();
+  if (open.empty()) {
+    const std::string elsewhere = delegate_.elsewhere();
+    out.instead = elsewhere.empty() ? "waits for nothing" : "is in " + elsewhere;
+  }
+  return out;
+}
+
+// Many ask for the same in short time.
+bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePoint now) {
+  if (closed_ == TimePoint::min() || now - closed_ > kRecent) return false;
+  for (const StalledCall& call : letter.calls)
+    if (call.is_late || std::ranges::count(last_found_, call.name, &StallFinding::name) == 0)
+      return false;
+  StallMessage found;
+  found.kind = StallMessage::Kind::kFound;
+  found.found = last_found_;
+  send(rank, found, now);
+  return true;
+}
+
+void StallInspector::conclude(TimePoint now) {
+  StallMessage letter;
+  letter.kind = StallMessage::Kind::kFound;
+  letter.found = inquiry_.close([this](int rank) { return delegate_.who(rank); });
+  closed_ = now;
+  last_found_ = letter.found;
+  warn_of(letter.found, now);
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
+  if (inquiry_.has_calls()) inquire(now);
+}
+
+// Once in such a time for each: others ask for the same ones a little later.
+void StallInspector::warn_of(const std::vector<StallFinding>& found, TimePoint now) {
+  std::erase_if(said_, [&](const auto& one) { return now - one.second >= warn_after_ / 2; });
+  bool any_new = false;
+  for (const std::string& name : inquiry_.late(found))
+    any_new = said_.try_emplace(name, now).second || any_new;
+  if (any_new) delegate_.warn(inquiry_.line(found));
+}
+
+// Somebody does not answer. Asked again, rank 0 says who; if it is there.
+void StallInspector::give_up(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now) {
+  asked_ = false;
+  if (!std::exchange(asked_again_, true)) return ask(calls, now);
+  asked_again_ = false;
+  const std::string awaits = delegate_.who(kRoot) + ", which does not answer";
+  for (const auto& call : calls) found_[call.name] = awaits;
+  if (std::exchange(asked_late_, false))
+    delegate_.warn("'" + calls.front().name + "' waits for " + awaits);
+}
+
+std::string StallInspector::awaits(const std::string& name) const {
+  const auto found = found_.find(name);
+  return found == found_.end() ? "" : found->second;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,104 @@
+#include "negotiation/stall/stall_query.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int kNamed = 4;  // ranks, and names, in a line
+
+std::string and_more(size_t count) {
+  return count > kNamed ? " and " + std::to_string(count - kNamed) + " more" : "";
+}
+
+}  // namespace
+
+void StallQuery::add(const std::vector<StalledCall>& calls) {
+  for (const StalledCall& one : calls) {
+    const auto now = std::ranges::find(calls_, one.name, &StalledCall::name);
+    StalledCall& ours =
+        is_open_ && now != calls_.end() ? *now : next_.try_emplace(one.name, one).first->second;
+    ours.milliseconds = std::max(ours.milliseconds, one.milliseconds);
+    ours.is_late = ours.is_late || one.is_late;
+  }
+}
+
+void StallQuery::begin(TimePoint now) {
+  check(!is_open_, "one inquiry at a time");
+  calls_.clear();
+  for (; !next_.empty() && calls_.size() < kNames; next_.erase(next_.begin()))
+    calls_.push_back(std::move(next_.begin()->second));
+  answers_.clear();
+  ++number_;
+  begun_ = now;
+  is_open_ = true;
+}
+
+std::vector<std::string> StallQuery::names() const {
+  std::vector<std::string> out;
+  for (const StalledCall& one : calls_) out.push_back(one.name);
+  return out;
+}
+
+void StallQuery::answer(int rank, const StallMessage& letter) {
+  if (is_open_ && letter.inquiry == number_)
+    answers_.try_emplace(rank, Answer{letter.lacks, letter.has_joined, letter.instead});
+}
+
+// "rank 2 (pid 7 on host h), which waits for 'y'"; empty: for nobody.
+std::string StallQuery::awaited(size_t name, const std::function<std::string(int)>& who) const {
+  std::string out;
+  size_t missing = 0;
+  bool anybody_has_it = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto answer = answers_.find(rank);
+    const bool is_silent = answer == answers_.end();
+    if (!is_silent && (answer->second.lacks >> name & 1) == 0) {
+      anybody_has_it = true;
+      continue;
+    }
+    if (!is_silent && answer->second.has_joined) continue;
+    if (++missing > kNamed) continue;
+    out += (missing > 1 ? "; " : "") + who(rank) + ", which " +
+           (is_silent ? "does not answer" : answer->second.instead);
+  }
+  // If nobody has it any more, all have run it since.
+  return anybody_has_it ? out + and_more(missing) : "";
+}
+
+std::vector<StallFinding> StallQuery::close(const std::function<std::string(int)>& who) {
+  is_open_ = false;
+  std::vector<StallFinding> out;
+  for (size_t name = 0; name < calls_.size(); ++name)
+    if (std::string awaits = awaited(name, who); !awaits.empty())
+      out.push_back({calls_[name].name, std::move(awaits)});
+  return out;
+}
+
+std::vector<std::string> StallQuery::late(const std::vector<StallFinding>& found) const {
+  std::vector<std::string> out;
+  for (const StalledCall& call : calls_)
+    if (call.is_late && std::ranges::count(found, call.name, &StallFinding::name) > 0)
+      out.push_back(call.name);
+  return out;
+}
+
+std::string StallQuery::line(const std::vector<StallFinding>& found) const {
+  std::map<std::string, std::vector<std::string>> by_awaited;
+  for (const StallFinding& one : found) {
+    const auto call = std::ranges::find(calls_, one.name, &StalledCall::name);
+    by_awaited[one.awaits].push_back("'" + one.name + "' (for " +
+                                     std::to_string(call->milliseconds / 1000) + " s)");
+  }
+  std::string out;
+  for (const auto& [awaits, names] : by_awaited) {
+    if (!out.empty()) out += "; ";
+    for (size_t i = 0; i < names.size() && i < kNamed; ++i) out += (i > 0 ? ", " : "") + names[i];
+    out += and_more(names.size()) + (names.size() > 1 ? " wait for " : " waits for ") + awaits;
+  }
+  return out;
+}
+
+}  // namespace ringdist

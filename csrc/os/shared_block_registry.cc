@@ -1,0 +1,241 @@
+#include "os/shared_block_registry.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/log.h"
+#include "os/available_memory.h"
+#include "os/memfd.h"
+
+namespace ringdist {
+namespace {
+
+size_t round_to_pages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// Others need descriptors, too.
+size_t most_blocks() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SharedBlockRegistry::kMost;
+  return std::min<size_t>(SharedBlockRegistry::kMost, limit.rlim_cur / 4);
+}
+
+}  // namespace
+
+// Never destroyed: memory is freed, and forks happen, during exit too.
+SharedBlockRegistry& SharedBlockRegistry::of_process() {
+  static SharedBlockRegistry& instance = make();
+  return instance;
+}
+
+namespace {
+
+// Made when the library is loaded: a child that was forked while another thread made it would wait
+// for that for ever.
+[[maybe_unused]] const SharedBlockRegistry& blocks_at_load = SharedBlockRegistry::of_process();
+
+// Of the calling thread. A forked child's begins outside: what the workers of a DataLoader allocate
+// nobody reads.
+int& region_depth() {
+  struct Depth {
+    int value = 0;
+    ForkMark mark;
+  };
+  thread_local Depth mine;
+  if (mine.mark.forked()) mine = Depth();
+  return mine.value;
+}
+
+}  // namespace
+
+SharedBlockRegistry& SharedBlockRegistry::make() {
+  auto* made = new SharedBlockRegistry;
+  pthread_atfork([] { of_process().mutex_.lock(); },
+                 [] {
+                   ++of_process().forks_;
+                   of_process().mutex_.unlock();
+                 },
+                 [] {
+                   of_process().after_fork_in_child();
+                   of_process().mutex_.unlock();
+                 });
+  return *made;
+}
+
+// What the parent keeps for its next tensors is no business of ours. Not destroyed, which would
+// take the lock of the fork guard, whose turn comes later.
+void SharedBlockRegistry::after_fork_in_child() {
+  watchers_.clear();
+  regions_ = 0;
+  auto& retired = *new RetiredBlocks;
+  while (!idle_.empty()) drop_oldest(retired);
+  for (const auto& block : retired) block->free();
+}
+
+bool SharedBlockRegistry::in_region() { return region_depth() > 0; }
+
+void SharedBlockRegistry::enter_region() {
+  if (region_depth()++ > 0) return;
+  std::lock_guard lock(mutex_);
+  ++regions_;
+}
+
+void SharedBlockRegistry::leave_region() {
+  int& depth = region_depth();
+  if (depth == 0 || --depth > 0) return;
+  RetiredBlocks retired;
+  {
+    std::lock_guard lock(mutex_);
+    if (--regions_ > 0) return;
+    while (!idle_.empty()) drop_oldest(retired);
+  }
+  retire(retired);
+}
+
+Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
+  const size_t size = round_to_pages(bytes);
+  {
+    std::lock_guard lock(mutex_);
+    if (std::byte* data = reuse(size)) return data;
+  }
+  if (Error error = require_memory(bytes)) return error;
+  if (const size_t most = most_blocks(); count_.load(std::memory_order_relaxed) >= most)
+    return without(Error(ErrorKind::kSystem, std::to_string(most) + " tensors are there"));
+  auto file = create_memory("ringdist-tensor", size);
+  if (!file.ok()) return without(file.error());
+  if (Error error = ringdist::allocate(file.value(), 0, size))
+    return error.prefixed("ringdist: a tensor of " + std::to_string(bytes) + " bytes: ");
+  auto block = SharedBlock::map(std::move(file.value()), size);
+  if (!block.ok()) return without(block.error());
+  std::byte* const data = block.value()->data();
+  std::lock_guard lock(mutex_);
+  blocks_.emplace(data, Entry{std::move(block.value()), forks_});
+  count_.store(blocks_.size(), std::memory_order_release);
+  return data;
+}
+
+// Memory that is lacking at its first use, or taken to the last page, gets processes killed.
+Error SharedBlockRegistry::require_memory(size_t bytes) {
+  const auto fits = [bytes](size_t available) { return bytes <= available - available / 16; };
+  auto available = available_memory();
+  if (!available || fits(*available)) return {};
+  RetiredBlocks retired;
+  {
+    std::lock_guard lock(mutex_);
+    while (!idle_.empty()) drop_oldest(retired);
+  }
+  retire(retired);
+  retired.clear();
+  available = available_memory();
+  if (!available || fits(*available)) return {};
+  return Error(ErrorKind::kSystem, "ringdist: a tensor of " + std::to_string(bytes) +
+                                       " bytes does not fit into shared memory: the machine has " +
+                                       std::to_string(*available) + " left");
+}
+
+// The smallest that is large enough and wastes little.
+std::byte* SharedBlockRegistry::reuse(size_t bytes) {
+  auto best = idle_.end();
+  const auto size = [this](std::byte* data) { return blocks_.at(data).block->size(); };
+  for (auto it = idle_.begin(); it != idle_.end(); ++it)
+    if (size(*it) >= bytes && size(*it) - bytes <= bytes / 4 &&
+        (best == idle_.end() || size(*it) < size(*best)))
+      best = it;
+  if (best == idle_.end()) return nullptr;
+  std::byte* const data = *best;
+  idle_.erase(best);
+  Entry& entry = blocks_.at(data);
+  entry.idle = false;
+  entry.forks = forks_;
+  idle_bytes_ -= entry.block->size();
+  return data;
+}
+
+void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired) {
+  idle_.push_back(data);
+  entry.idle = true;
+  idle_bytes_ += entry.block->size();
+  while (idle_bytes_ > kMostIdle) drop_oldest(retired);
+}
+
+void SharedBlockRegistry::drop_oldest(RetiredBlocks& retired) {
+  const auto node = blocks_.find(idle_.front());
+  retired.push_back(node->second.block);
+  idle_bytes_ -= node->second.block->size();
+  idle_.erase(idle_.begin());
+  blocks_.erase(node);
+  count_.store(blocks_.size(), std::memory_order_release);
+}
+
+void SharedBlockRegistry::retire(const RetiredBlocks& retired) {
+  uint64_t is_exported = 0;
+  for (const auto& block : retired) {
+    block->free();
+    is_exported += block->is_exported() && !block->inherited();
+  }
+  if (is_exported == 0) return;
+  std::lock_guard lock(mutex_);
+  frees_.fetch_add(is_exported, std::memory_order_release);
+  for (const Doorbell* doorbell : watchers_) doorbell->ring();
+}
+
+Result<std::byte*> SharedBlockRegistry::without(const Error& cause) {
+  std::lock_guard lock(mutex_);
+  if (!std::exchange(told_, true))
+    log(LogLevel::kWarn, "shared memory has no room for more tensors, " + cause.message() +
+                             ": further ones lie in usual memory");
+  return nullptr;
+}
+
+bool SharedBlockRegistry::free(std::byte* data) {
+  RetiredBlocks retired;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(data);
+    if (it == blocks_.end() || it->second.idle) return false;
+    // Of one that a child may have as well nobody else must find anything there.
+    if (regions_ > 0 && it->second.forks == forks_ && !it->second.block->inherited()) {
+      make_idle(data, it->second, retired);
+    } else {
+      retired.push_back(it->second.block);
+      blocks_.erase(it);
+      count_.store(blocks_.size(), std::memory_order_release);
+    }
+  }
+  retire(retired);
+  return true;
+}
+
+std::shared_ptr<SharedBlock> SharedBlockRegistry::find(ConstBytes range) const {
+  if (count_.load(std::memory_order_acquire) == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  auto it = blocks_.upper_bound(const_cast<std::byte*>(range.data()));
+  if (it == blocks_.begin()) return nullptr;
+  const auto& block = (--it)->second.block;
+  return block->contains(range) && !block->inherited() ? block : nullptr;
+}
+
+void SharedBlockRegistry::watch(const Doorbell& doorbell) {
+  std::lock_guard lock(mutex_);
+  watchers_.push_back(&doorbell);
+}
+
+void SharedBlockRegistry::unwatch(const Doorbell& doorbell) {
+  std::lock_guard lock(mutex_);
+  std::erase(watchers_, &doorbell);
+}
+
+SharedBlockRegistry::Figures SharedBlockRegistry::figures() const {
+  std::lock_guard lock(mutex_);
+  Figures out{blocks_.size() - idle_.size(), 0, bytes_read_.load(std::memory_order_relaxed)};
+  for (const auto& [data, entry] : blocks_) out.bytes += entry.idle ? 0 : entry.block->size();
+  return out;
+}
+
+}  // namespace ringdist

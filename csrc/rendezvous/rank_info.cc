@@ -1,0 +1,75 @@
+#include "rendezvous/rank_info.h"
+
+#include "base/describe.h"
+#include "base/serialize.h"
+
+namespace ringdist {
+namespace {
+
+void put(Writer& out, const TransportAddresses& addresses) {
+  out.put(static_cast<uint32_t>(addresses.size()));
+  for (const auto& [name, address] : addresses) out.put_string(name).put_bytes(address);
+}
+
+void put(Writer& out, const GroupCosts& costs) {
+  for (const LinkCosts* link : {&costs.constants.inside, &costs.constants.between})
+    for (const LinkConstant& one : link_constants()) out.put(one.get(*link));
+  out.put_string(costs.file);
+}
+
+GroupCosts get_costs(Reader& in) {
+  GroupCosts out;
+  for (LinkCosts* link : {&out.constants.inside, &out.constants.between})
+    for (const LinkConstant& one : link_constants()) one.set(*link, in.get<double>());
+  out.file = in.get_string();
+  return out;
+}
+
+TransportAddresses get_addresses(Reader& in) {
+  TransportAddresses out;
+  for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) {
+    std::string name = in.get_string();
+    out.emplace_back(std::move(name), in.get_bytes());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> RankInfo::encode() const {
+  Writer out;
+  out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
+  out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
+  out.put(guessed);
+  out.put(options_hash).put_string(options);
+  put(out, transports);
+  put(out, costs);
+  return out.take();
+}
+
+std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version) {
+  Reader in(bytes);
+  RankInfo out;
+  out.wire_version = in.get<uint16_t>();
+  if (in.ok() && out.wire_version != wire_version) return out;
+  out.context_id = in.get<uint64_t>();
+  out.nonce = in.get<uint64_t>();
+  out.size = in.get<int32_t>();
+  out.lanes = in.get<int32_t>();
+  out.pid = in.get<int32_t>();
+  out.host_name = in.get_string();
+  out.host_key = in.get_string();
+  out.unix_name = in.get_string();
+  out.tcp_address = in.get_string();
+  out.guessed = in.get_bool();
+  out.options_hash = in.get<uint64_t>();
+  out.options = in.get_string();
+  out.transports = get_addresses(in);
+  out.costs = get_costs(in);
+  if (!in.ok()) return std::nullopt;
+  return out;
+}
+
+std::string RankInfo::where() const { return describe_process(pid, host_name); }
+
+}  // namespace ringdist

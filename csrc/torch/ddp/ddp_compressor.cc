@@ -1,0 +1,164 @@
+#include "torch/ddp/ddp_compressor.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+
+#include "torch/ddp/device_memory.h"
+#include "torch/ddp/low_rank_sample.h"
+#include "torch/errors.h"
+#include "torch/ops/compression_spec.h"
+#include "torch/tensors.h"
+#include "torch/work/interrupts.h"
+
+namespace ringdist {
+namespace {
+
+constexpr const char* kBucketName = "the bucket of gradients";
+
+// DDP may leave out buckets that no rank used, the last one among them: the step is complete then
+// when the backward pass ends, which it does not if something raises.
+void watch_backward(std::shared_ptr<std::atomic<bool>> ended) {
+  if (torch::autograd::get_current_graph_task_id() < 0)
+    return;  // a bucket of join(): all will come
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [ended = std::move(ended)] { *ended = true; });
+}
+
+Now now_of(std::shared_ptr<BucketClock> clock) {
+  return [clock = std::move(clock)] { return clock->now(); };
+}
+
+// Of `probe` itself. Its waits hear of Ctrl-C.
+LinkProbe::Delegate tools_of(std::shared_ptr<Communicator> group,
+                             std::shared_ptr<BucketClock> clock, CostProbe& probe) {
+  using Run = Result<std::function<void()>>;
+  return {[group = std::move(group)](const Op& op) {
+            wait_in_slices(std::nullopt, [&](auto slice) { return group->wait(op, slice); });
+          },
+          now_of(std::move(clock)),
+          [&probe](const MatrixShape& shape, GradientMemory& memory) -> Run {
+            const auto device = device_of(memory);
+            if (!device) return benchmark_on_host(shape, memory);
+            if (Error error = check_devices_alike(probe, *device)) return error;
+            return benchmark_low_rank(shape, *device);
+          }};
+}
+
+// Elements of the bucket: complex gradients lie there as pairs of real numbers.
+int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
+  return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
+}
+
+MemoryOrder order_of(const at::Tensor& parameter) {
+  const bool strided = parameter.is_non_overlapping_and_dense() && !parameter.is_contiguous();
+  return strided ? MemoryOrder(parameter.sizes().vec(), parameter.strides().vec())
+                 : MemoryOrder(parameter.sizes().vec());
+}
+
+// Holds the tensor, so that its address stays its own.
+ParameterInfo info_of(const at::Tensor& parameter) {
+  return {parameter.unsafeGetTensorImpl(), std::make_shared<at::Tensor>(parameter),
+          order_of(parameter), parameter.is_complex(),
+          parameter.is_cpu() ? &host_memory() : &device_memory(parameter.device())};
+}
+
+CompressionGroup group_of(const ProcessGroupRing& group) {
+  return {group.getSize(), group.getRank(),
+          group.communicator()->config().deterministic == "layout", kMinCompressed};
+}
+
+GradientCompressorDelegate owner_of(AtStep at_step, DdpCompressor::Buckets buckets,
+                                    std::shared_ptr<BucketClock> clock) {
+  const bool watches = buckets == DdpCompressor::Buckets::kOfDdp;
+  return {std::move(at_step), watches ? watch_backward : [](std::shared_ptr<std::atomic<bool>>) {},
+          [](const std::string& text) { TORCH_WARN_ONCE(text); }, now_of(std::move(clock))};
+}
+
+}  // namespace
+
+DdpCompressor::DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
+                             AtStep at_step, Buckets buckets)
+    : group_(std::move(group)),
+      made_for_(group_->communicator()),
+      probe_(made_for_, tools_of(made_for_, clock_, probe_)),
+      work_(group_, probe_),
+      compressor_(
+          value_of(GradientCompressor::create(probe_, group_of(*group_), std::move(options),
+                                              owner_of(std::move(at_step), buckets, clock_)))) {}
+
+void DdpCompressor::add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule) {
+  throw_if(compressor_->add_parameter(info_of(tensor), std::move(name), std::move(rule)));
+}
+
+FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
+  if (made_for_->was_replaced() || group_->communicator() != made_for_)
+    throw_error({ErrorKind::kAborted, "ringdist: this hook compresses for group '" +
+                                          made_for_->name() +
+                                          "', which was shrunk or reconfigured: give the model a "
+                                          "new DistributedDataParallel, and that "
+                                          "a hook of its own by torch_ringdist.ddp.compress()"});
+  clock_->begin(bucket.getBufferRef().device());
+  try {
+    throw_if(compressor_->begin(bucket.getIndex()));
+    FuturePtr future;
+    throw_if(compressor_->run(describe(bucket), [&](PlannedBucket planned) {
+      auto running = work_.run(bucket.getBuffer(), std::move(planned));
+      future = running.future;
+      return running.pending;
+    }));
+    return future;
+  } catch (...) {
+    compressor_->fail();
+    throw;
+  }
+}
+
+Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {
+  const at::Tensor& buffer = bucket.getBufferRef();
+  const auto parameters = bucket.getParameters();
+  const auto describe_one = [parameters](size_t i) { return info_of(parameters[i]); };
+  if (!parameters.empty() && buffer.layout() != at::kStrided) {
+    const auto name =
+        compressor_->name_of(parameters[0].unsafeGetTensorImpl(), [&] { return describe_one(0); });
+    throw_error(refusal_to_compress(
+        ErrorKind::kNotSupported,
+        "parameter '" + value_of(name) + "' has a sparse gradient; only dense ones are reduced"));
+  }
+  throw_if(check_tensor("compress", kBucketName, buffer, /*written=*/true));
+  Bucket out;
+  out.index = bucket.getIndex();
+  out.last = bucket.isLast();
+  out.dtype = value_of(to_dtype("compress", kBucketName, buffer, ReduceOp::kAvg));
+  out.count = buffer.numel();
+  out.values = {static_cast<std::byte*>(buffer.data_ptr()), buffer.nbytes()};
+  for (const at::Tensor& parameter : parameters)
+    out.parts.push_back({parameter.unsafeGetTensorImpl(), count_in(buffer, parameter)});
+  out.describe = describe_one;
+  return out;
+}
+
+DdpCompressor::State DdpCompressor::state(bool adopted) {
+  const CompressionState state = adopted ? compressor_->state_if_adopted() : compressor_->state();
+  State out{state.steps, state.scale, {}};
+  for (const auto& [name, values] : state.residuals) {
+    const at::Tensor tensor =
+        at::empty(std::ssize(values), at::TensorOptions(at::kFloat).device(at::kCPU));
+    std::ranges::copy(values, tensor.mutable_data_ptr<float>());
+    out.residuals.emplace_back(name, tensor);
+  }
+  return out;
+}
+
+void DdpCompressor::load(const State& state) {
+  CompressionState plain{state.steps, state.scale, {}};
+  for (const auto& [name, tensor] : state.residuals) {
+    const float* values = tensor.const_data_ptr<float>();
+    plain.residuals.emplace_back(name, std::vector<float>(values, values + tensor.numel()));
+  }
+  throw_if(compressor_->load(plain));
+}
+
+}  // namespace ringdist

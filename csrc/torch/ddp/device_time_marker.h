@@ -1,0 +1,29 @@
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <memory>
+
+#include "compress/time_marker.h"
+#include "torch/devices.h"
+
+namespace ringdist {
+
+// Of a device's clock: passed when the device has done what this thread's current stream holds now.
+class DeviceTimeMarker final : public TimeMarker {
+ public:
+  explicit DeviceTimeMarker(c10::Device device)
+      : event_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {  // one that tells the time
+    event_.record(current_stream(device));
+  }
+
+  bool passed() const override { return event_.query(); }
+  double since(const TimeMarker& earlier) const override {
+    return 1e-3 * static_cast<const DeviceTimeMarker&>(earlier).event_.elapsedTime(event_);
+  }
+
+ private:
+  c10::Event event_;
+};
+
+}  // namespace ringdist

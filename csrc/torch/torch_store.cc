@@ -1,0 +1,135 @@
+#include "torch/torch_store.h"
+
+#include <cstring>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "rendezvous/fallback_store.h"
+#include "rendezvous/publish_failure.h"
+
+namespace ringdist {
+namespace {
+
+class TorchStore final : public Store {
+ public:
+  explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  Error set(const std::string& key, std::span<const std::byte> value) override {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(value.data());
+    return guarded([&] { store_->set(key, std::vector<uint8_t>(bytes, bytes + value.size())); });
+  }
+
+  Result<std::vector<std::vector<std::byte>>> multi_get(
+      const std::vector<std::string>& keys) override {
+    std::vector<std::vector<std::byte>> out;
+    const auto append = [&](const std::vector<uint8_t>& value) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(value.data());
+      out.emplace_back(bytes, bytes + value.size());
+    };
+    Error error = guarded([&] {
+      if (store_->hasExtendedApi())
+        for (const auto& value : store_->multiGet(keys)) append(value);
+      else
+        for (const auto& key : keys) append(store_->get(key));
+    });
+    if (error) return error;
+    return out;
+  }
+
+  Result<int64_t> add(const std::string& key, int64_t amount) override {
+    int64_t value = 0;
+    if (Error error = guarded([&] { value = store_->add(key, amount); })) return error;
+    return value;
+  }
+
+  Result<std::string> compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) override {
+    std::string there;
+    const auto ask = [&] {
+      const std::vector<uint8_t> from(expected.begin(), expected.end());
+      const std::vector<uint8_t> to(desired.begin(), desired.end());
+      const auto answer = store_->compareSet(key, from, to);
+      there.assign(answer.begin(), answer.end());
+    };
+    if (Error error = guarded(ask)) return error;
+    return there;
+  }
+
+  Error remove(const std::string& key) override {
+    return guarded([&] { (void)store_->deleteKey(key); });
+  }
+
+  Result<bool> check(const std::vector<std::string>& keys) override {
+    bool there = false;
+    if (Error error = guarded([&] { there = store_->check(keys); })) return error;
+    return there;
+  }
+
+ private:
+  // Stores throw many things; here all of them mean that the store does not work.
+  template <typename Fn>
+  Error guarded(Fn&& fn) {
+    try {
+      fn();
+      return {};
+    } catch (const std::exception& e) {
+      return Error(ErrorKind::kSystem, std::string("the store failed: ") + e.what());
+    }
+  }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+// The TCPStore under the prefixes, if there is one.
+c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
+  // Not dynamic_intrusive_pointer_cast: where that fails it keeps the reference for good.
+  const auto whole = unprefixed_store(store);
+  auto* const tcp = dynamic_cast<c10d::TCPStore*>(whole.get());
+  return tcp ? c10::intrusive_ptr<c10d::TCPStore>::unsafe_reclaim_from_nonowning(tcp)
+             : c10::intrusive_ptr<c10d::TCPStore>();
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  return prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
+}
+
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<TorchStore>(std::move(store));
+}
+
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context) {
+  if (!tcp_store(store)) return wrap_store(std::move(store));
+  const auto open = [store]() -> Result<std::shared_ptr<Store>> {
+    try {
+      return wrap_store(store->clone());
+    } catch (const std::exception& e) {
+      return Error(ErrorKind::kSystem, std::string("the store failed: ") + e.what());
+    }
+  };
+  const auto run = [&context](std::function<void()> task) { context.pool().run(std::move(task)); };
+  return std::make_shared<FallbackStore>(wrap_store(store), open, run);
+}
+
+std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,
+                                      Milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  return wrap_store(c10::make_intrusive<c10d::TCPStore>(host, options));
+}
+
+void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                     const std::vector<int>& members, const Error& why) {
+  (void)publish_failure(*wrap_store(store), rank, members, why);  // without the store nobody waits
+}
+
+std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto tcp = tcp_store(store);
+  return tcp ? tcp->getHost() : "";
+}
+
+}  // namespace ringdist

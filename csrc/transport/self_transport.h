@@ -1,0 +1,50 @@
+// Messages between ranks of one Context: no wire, the same handler. Not in the registry, because it
+// reaches nobody else.
+#pragma once
+
+#include <deque>
+
+#include "transport/staging_pool.h"
+#include "transport/transport.h"
+
+namespace ringdist {
+
+class SelfTransport final : public Transport {
+ public:
+  SelfTransport(ContextId self, size_t max_payload, TransportDelegate& receiver)
+      : self_(self), receiver_(receiver), staging_(max_payload, 16), max_payload_(max_payload) {}
+
+  std::string_view name() const override { return "self"; }
+  size_t max_payload() const override { return max_payload_; }
+  std::vector<std::byte> address() const override { return {}; }
+  Error add_peer(ContextId, ConstBytes) override { return {}; }
+  bool reaches(ContextId peer) const override { return peer == self_; }
+  void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) override;
+  std::optional<Bytes> reserve(size_t bytes) override { return staging_.take(bytes); }
+  void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) override;
+  bool progress() override;
+  int event_fd() const override { return -1; }
+  bool arm() override { return queue_.empty(); }
+  void drop_peer(ContextId) override {}
+  void begin_flush() override {}
+  bool flushed() const override { return true; }
+  void close() override;
+
+ private:
+  struct QueuedMessage {
+    std::vector<std::byte> header;
+    ConstBytes payload;
+    SendId send_id;
+    const std::byte* staged = nullptr;  // a reservation's memory
+  };
+  void enqueue(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
+  void end(const QueuedMessage& parcel, const Error& error);
+
+  const ContextId self_;
+  TransportDelegate& receiver_;
+  StagingPool staging_;
+  const size_t max_payload_;
+  std::deque<QueuedMessage> queue_;
+};
+
+}  // namespace ringdist

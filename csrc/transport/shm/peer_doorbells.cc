@@ -1,0 +1,37 @@
+#include "transport/shm/peer_doorbells.h"
+
+namespace ringdist::shm {
+
+Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::keep(ContextId peer, Fd write_end) {
+  if (const auto found = keys_.find(peer); found != keys_.end())
+    return known_.at(found->second).bell;
+  const uint64_t key = next_key_++;
+  // That it is gone is all there is to hear.
+  if (Error error = epoll_.add(write_end.get(), 0, key)) return error;
+  auto bell = std::make_shared<PeerDoorbell>(std::move(write_end));
+  known_[key] = {peer, bell};
+  keys_[peer] = key;
+  return bell;
+}
+
+std::optional<ContextId> PeerDoorbells::on_event(uint64_t key) {
+  const auto found = known_.find(key);
+  if (found == known_.end()) return std::nullopt;
+  const ContextId peer = found->second.peer;
+  forget(found);
+  return peer;
+}
+
+void PeerDoorbells::forget(std::map<uint64_t, Known>::iterator known) {
+  auto& [peer, bell] = known->second;
+  epoll_.remove(bell->ringer_->get());
+  bell->ringer_.reset();
+  keys_.erase(peer);
+  known_.erase(known);
+}
+
+void PeerDoorbells::close() {
+  while (!known_.empty()) forget(known_.begin());
+}
+
+}  // namespace ringdist::shm

@@ -1,0 +1,391 @@
+// Steps of a GradientCompressor, every way they may go, with ops that end when the test says so.
+#include "compress/gradient_compressor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "compress/host_time_marker.h"
+#include "fakes.h"
+
+namespace ringdist {
+namespace {
+
+constexpr int64_t kCount = 2048;  // of each bucket: one parameter
+
+CompressionOptions options_of(std::string codec, std::map<int64_t, std::string> schedule = {}) {
+  CompressionOptions out;
+  out.codec = std::move(codec);
+  out.schedule = std::move(schedule);
+  return out;
+}
+
+class GradientCompressors : public ::testing::Test {
+ protected:
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+
+  void open(CompressionOptions options) {
+    GradientCompressorDelegate owner{[this](int64_t step) {
+                                       asked.push_back(step);
+                                       return at_step;
+                                     },
+                                     [this](Flag flag) { passes.push_back(std::move(flag)); },
+                                     [](const std::string&) {},
+                                     [this] { return std::make_shared<HostTimeMarker>(now); }};
+    session = std::move(
+        GradientCompressor::create(probe, {4, 0, false, 1024}, std::move(options), std::move(owner))
+            .value());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ParameterInfo info = parameter_of(&keys[i], {32, kCount / 32});
+      info.memory = parameter_memory;
+      ASSERT_FALSE(session->add_parameter(std::move(info), "p" + std::to_string(i), {}));
+    }
+  }
+
+  // Bucket `index` of two, of one parameter whose gradient is `value` everywhere.
+  Bucket bucket_of(size_t index, float value) {
+    gradients[index].assign(kCount, value);
+    return {index,
+            index == 1,
+            DType::kFloat32,
+            kCount,
+            std::as_writable_bytes(std::span(gradients[index])),
+            {{&keys[index], kCount}},
+            nullptr};
+  }
+
+  // Hands in bucket `index` of two; its op is given `next` of what is owed when it ends well.
+  Error bring(size_t index, float owed = 1) {
+    if (Error error = session->begin(index)) return error;
+    return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
+      for (const CodecMapPart& part : planned.plan.blocks->parts)
+        if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
+      plans.push_back(std::move(planned));
+      pending.push_back(std::make_shared<FakePending>());
+      return pending.back();
+    });
+  }
+
+  void end_all(bool failed = false) {
+    for (const auto& one : pending) one->end(failed);
+  }
+
+  // Of both parameters, each element of which owes `owed`.
+  static double norm(double owed) { return owed * std::sqrt(2.0 * kCount); }
+
+  FakeProbe probe;
+  FakeMemory of_device;
+  GradientMemory* parameter_memory = &host_memory();
+  TimePoint now;
+  std::pair<std::string, double> at_step;
+  std::vector<int64_t> asked;
+  std::vector<Flag> passes;
+  std::array<int, 2> keys{};
+  std::array<std::vector<float>, 2> gradients;
+  std::vector<PlannedBucket> plans;
+  std::vector<std::shared_ptr<FakePending>> pending;
+  std::unique_ptr<GradientCompressor> session;
+};
+
+TEST_F(GradientCompressors, AStepTakesEffectWhenAllBucketsSucceeded) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  pending[0]->end();
+  EXPECT_EQ(session->residual_norm(), 0);
+  EXPECT_EQ(session->report().step, -1);
+  EXPECT_EQ(session->state().steps, 0);
+  pending[1]->end();
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
+  EXPECT_EQ(session->report().step, 0);
+  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_EQ(asked, (std::vector<int64_t>{0}));
+}
+
+TEST_F(GradientCompressors, OneBucketThatFailedLeavesAllAsItWasAndTheStepIsRepeated) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  pending[0]->end();
+  pending[1]->end(/*failed=*/true);
+  EXPECT_EQ(session->residual_norm(), 0);
+  EXPECT_EQ(session->report().step, -1);
+  EXPECT_EQ(session->report().total_sent, 0);
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  end_all();
+  EXPECT_EQ(asked, (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(session->state().steps, 1);
+}
+
+TEST_F(GradientCompressors, AStepThatFailedHereAloneIsAdopted) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  pending[0]->end();
+  pending[1]->end(/*failed=*/true);
+  const CompressionState adopted = session->state_if_adopted();
+  EXPECT_EQ(adopted.steps, 1);
+  EXPECT_EQ(adopted.residuals.size(), 2U);
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
+}
+
+TEST_F(GradientCompressors, AStepOfWhichABucketIsMissingIsNotAdopted) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  pending[0]->end(/*failed=*/true);
+  EXPECT_EQ(session->state_if_adopted().steps, 0);
+  session->fail();
+  EXPECT_EQ(session->state_if_adopted().steps, 0);
+  EXPECT_EQ(session->residual_norm(), 0);
+}
+
+TEST_F(GradientCompressors, APassThatIsCutShortDoesNotCount) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  pending[0]->end();
+  EXPECT_EQ(session->state().steps, 0);
+  ASSERT_FALSE(bring(0, 2));  // again from its beginning
+  EXPECT_EQ(asked, (std::vector<int64_t>{0, 0}));
+  ASSERT_FALSE(bring(1, 2));
+  end_all();
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(2));
+}
+
+TEST_F(GradientCompressors, ABucketThatDoesNotStartFailsTheStep) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  session->fail();
+  EXPECT_EQ(session->report().step, -1);  // open: the first is on its way
+  pending[0]->end();
+  EXPECT_EQ(session->residual_norm(), 0);
+  EXPECT_EQ(session->state().steps, 0);
+  session->fail();  // between steps: nothing
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  end_all();
+  EXPECT_EQ(session->state().steps, 1);
+}
+
+TEST_F(GradientCompressors, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  pending[0]->end();
+  EXPECT_EQ(session->state().steps, 0);
+  *passes[0] = true;
+  EXPECT_EQ(session->state().steps, 1);
+  ASSERT_FALSE(bring(1));  // the first of the next one
+  EXPECT_EQ(asked, (std::vector<int64_t>{0, 1}));
+}
+
+TEST_F(GradientCompressors, TheNextStepWaitsForWhatIsOnItsWay) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  int waited = 0;
+  for (const auto& one : pending)
+    one->on_wait = [&waited, one = one.get()] {
+      ++waited;
+      one->end();
+    };
+  ASSERT_FALSE(bring(0));
+  EXPECT_EQ(waited, 2);
+  EXPECT_EQ(asked, (std::vector<int64_t>{0, 1}));
+  for (const auto& one : pending) one->on_wait = nullptr;
+}
+
+TEST_F(GradientCompressors, ACodecThatIsRefusedLeavesTheSessionBetweenSteps) {
+  open(options_of("int4"));
+  at_step.first = "int7";
+  EXPECT_TRUE(bring(0));
+  session->fail();
+  at_step.first = "none";
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  end_all();
+  EXPECT_EQ(session->report().codec, "none");
+  EXPECT_EQ(session->state().steps, 1);
+}
+
+TEST_F(GradientCompressors, TheScheduleAndWarmUpSayTheCodec) {
+  CompressionOptions options = options_of("int8", {{2, "int4"}});
+  options.warmup_steps = 1;
+  open(options);
+  std::vector<std::string> codecs;
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_FALSE(bring(0));
+    ASSERT_FALSE(bring(1));
+    end_all();
+    codecs.push_back(session->report().codec);
+  }
+  EXPECT_EQ(codecs, (std::vector<std::string>{"none", "int8", "int4"}));
+  EXPECT_FALSE(plans[0].plan.coded);
+  EXPECT_TRUE(plans[2].plan.coded);
+}
+
+TEST_F(GradientCompressors, OnlyASessionOfAutoMayBeToldAuto) {
+  open(options_of("int8"));
+  at_step.first = kAuto;
+  const Error error = bring(0);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.message(),
+            "ringdist: compress: schedule(step) may say 'auto' only if codec is 'auto'");
+}
+
+TEST_F(GradientCompressors, AutoLeavesGradientsAloneUntilItHasChosen) {
+  open(options_of(kAuto));
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  now += Milliseconds(5);
+  end_all();
+  EXPECT_FALSE(plans[0].plan.coded);
+  EXPECT_TRUE(session->report().chosen.empty());
+  for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
+    ASSERT_FALSE(bring(0));
+    now += Milliseconds(1);
+    ASSERT_FALSE(bring(1));
+    now += Milliseconds(5);
+    end_all();
+  }
+  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_NE(session->report().reason, "");
+  EXPECT_GT(probe.asked, 0);
+  EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&host_memory()});
+}
+
+TEST_F(GradientCompressors, AutoAsksWhatOpsCostWhereTheGradientsAre) {
+  parameter_memory = &of_device;
+  open(options_of(kAuto));
+  for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
+    ASSERT_FALSE(bring(0));
+    now += Milliseconds(1);
+    ASSERT_FALSE(bring(1));
+    now += Milliseconds(5);
+    end_all();
+  }
+  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&of_device});
+}
+
+// The group has failed, say: whoever handed the bucket in is told, and nothing has changed.
+TEST_F(GradientCompressors, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
+  open(options_of(kAuto));
+  probe.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
+  const auto step = [this] {
+    if (Error error = bring(0)) {
+      session->fail();
+      return error;
+    }
+    now += Milliseconds(1);
+    EXPECT_FALSE(bring(1));
+    now += Milliseconds(5);
+    end_all();
+    return Error();
+  };
+  Error failed;
+  for (int i = 0; i < 20 && !failed; ++i) failed = step();
+  EXPECT_EQ(failed.message(), "rank 1 is lost");
+  const int64_t steps = session->state().steps;
+  EXPECT_TRUE(session->report().chosen.empty());
+  probe.error = {};
+  for (int i = 0; i < 20 && session->report().chosen.empty(); ++i) ASSERT_FALSE(step());
+  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_GT(session->state().steps, steps);
+}
+
+TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
+  CompressionOptions options = options_of("int4");
+  options.measure_every = 1;
+  open(options);
+  ASSERT_FALSE(bring(0, 0.5F));
+  ASSERT_FALSE(bring(1, 0.5F));
+  end_all();
+  const CompressionReport first = session->report();
+  EXPECT_DOUBLE_EQ(first.bytes_uncompressed, 2 * 0.75 * 2 * kCount * 4);
+  EXPECT_LT(first.bytes_sent, first.bytes_uncompressed / 3);
+  EXPECT_EQ(first.measured_step, 0);
+  EXPECT_DOUBLE_EQ(first.relative_error, 0.5);  // ones were sent, a half of each is owed
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  end_all();
+  EXPECT_DOUBLE_EQ(session->report().total_sent, 2 * first.bytes_sent);
+}
+
+TEST_F(GradientCompressors, ANewLossScaleScalesWhatIsOwed) {
+  open(options_of("int4"));
+  at_step.second = 2;
+  ASSERT_FALSE(bring(0));
+  ASSERT_FALSE(bring(1));
+  end_all();
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
+  at_step.second = 8;
+  ASSERT_FALSE(bring(0));
+  EXPECT_EQ(plans.back().plan.blocks->parts[0].residual[0], 4);
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
+  session->fail();
+  at_step.second = -1;
+  EXPECT_TRUE(bring(0));
+}
+
+TEST_F(GradientCompressors, ResidualsAreSavedAndLoaded) {
+  open(options_of("int4"));
+  ASSERT_FALSE(bring(0, 3));
+  ASSERT_FALSE(bring(1, 3));
+  end_all();
+  CompressionState state = session->state();
+  ASSERT_EQ(state.residuals.size(), 2U);
+  ASSERT_FALSE(bring(0, 5));  // dropped by the load
+  ASSERT_FALSE(session->load(state));
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(3));
+  EXPECT_EQ(session->state().steps, 1);
+  state.residuals[1].second.pop_back();
+  EXPECT_TRUE(session->load(state));
+  state.residuals.pop_back();
+  state.scale = 1e300;
+  EXPECT_TRUE(session->load(state));
+  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(3));
+  end_all();
+}
+
+TEST_F(GradientCompressors, SpikesAreCutBeforeTheyAreEncoded) {
+  CompressionOptions options = options_of("none");
+  options.guard = 2;
+  open(options);
+  for (int step = 0; step < GradientClipper::kWarmup; ++step) {
+    ASSERT_FALSE(bring(0));
+    ASSERT_FALSE(bring(1));
+    end_all();
+  }
+  ASSERT_FALSE(session->begin(0));
+  const Bucket bucket = bucket_of(0, 10.0F);
+  ASSERT_FALSE(session->run(bucket, [&](const PlannedBucket&) {
+    return pending.emplace_back(std::make_shared<FakePending>());
+  }));
+  EXPECT_FLOAT_EQ(gradients[0][0], 2);
+  end_all();
+}
+
+TEST_F(GradientCompressors, WhatTheOwnerThrowsComesBack) {
+  open(options_of("int4"));
+  ASSERT_FALSE(session->begin(0));
+  const Bucket bucket = bucket_of(0, 1.0F);
+  EXPECT_THROW(
+      (void)session->run(
+          bucket, [](const PlannedBucket&) -> PendingBucketPtr { throw std::string("no op"); }),
+      std::string);
+  session->fail();
+  EXPECT_EQ(session->state().steps, 0);
+  EXPECT_EQ(session->residual_norm(), 0);
+}
+
+TEST(SessionOptions, AGroupByLayoutTakesNoBlocks) {
+  const CompressionGroup group{4, 0, true, 1024};
+  EXPECT_TRUE(check_options(options_of("int8"), group));
+  EXPECT_TRUE(check_options(options_of(kAuto), group));
+  EXPECT_TRUE(check_options(options_of("none", {{3, "int4"}}), group));
+  EXPECT_FALSE(check_options(options_of("none", {{3, "powersgd:2"}}), group));
+  EXPECT_TRUE(check_options(options_of("int7"), {4, 0, false, 1024}));
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,73 @@
+// Connections that a test makes up, and what is said on them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "control/connection_sender.h"
+
+namespace ringdist::test {
+
+class FakeConnectionSender final : public ConnectionSender {
+ public:
+  using State = ControlConnection::State;
+  struct Said {
+    uint64_t to;
+    FrameType type;
+    std::vector<std::byte> body;
+  };
+
+  ControlConnection& add(uint64_t peer, LinkKind kind = LinkKind::kLocal,
+                         State state = State::kOpen) {
+    connections.push_back(
+        std::make_unique<ControlConnection>(Fd(), kind, true, connections.size(), TimePoint()));
+    connections.back()->peer = peer;
+    connections.back()->state = state;
+    return *connections.back();
+  }
+  // To whom something of that type was said, in order; and forgets it all.
+  std::vector<uint64_t> take(FrameType type) {
+    std::vector<uint64_t> out;
+    for (const Said& one : said)
+      if (one.type == type) out.push_back(one.to);
+    said.clear();
+    return out;
+  }
+
+  // ConnectionSender
+  void for_each(const std::function<void(ControlConnection&)>& fn) override {
+    for (auto& connection : connections)
+      if (!connection->closed()) fn(*connection);
+  }
+  void send(ControlConnection& connection, ConstBytes frame) override {
+    if (no_memory_for.contains(connection.peer)) throw std::bad_alloc();
+    FrameReader reader;
+    reader.append(frame);
+    const auto whole = reader.next();
+    const ConstBytes body = whole.value()->body;
+    said.push_back({connection.peer, whole.value()->type, {body.begin(), body.end()}});
+  }
+  void send_to_all(ConstBytes frame, const ControlConnection* except) override {
+    for (auto& connection : connections)
+      if (connection->open() && connection.get() != except) send(*connection, frame);
+  }
+  void end_output(ControlConnection& connection) override { ended.insert(connection.peer); }
+  void close(ControlConnection& connection) override { connection.state = State::kClosed; }
+  void close_after_output(ControlConnection& connection) override {
+    connection.state = State::kClosing;
+  }
+  void stop_listening() override { listening = false; }
+
+  std::vector<std::unique_ptr<ControlConnection>> connections;
+  std::vector<Said> said;
+  std::set<uint64_t> ended;
+  std::set<uint64_t> no_memory_for;
+  bool listening = true;
+};
+
+}  // namespace ringdist::test

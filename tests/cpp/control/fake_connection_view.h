@@ -1,0 +1,61 @@
+// Connections that a test makes up, and dials that it sees.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/connection_view.h"
+#include "control/control_groups.h"
+
+namespace ringdist::test {
+
+inline constexpr uint64_t kMe = 1;  // the process under test
+inline constexpr uint64_t kNonce = 77;
+inline const TimePoint kStart = TimePoint() + std::chrono::hours(1);
+
+class FakeConnectionView final : public ConnectionView {
+ public:
+  enum class Link { kNone, kTried, kHeld, kOpen };
+  struct Dial {
+    LinkKind kind;
+    uint64_t peer;
+    std::string address;
+    uint64_t nonce;
+  };
+
+  std::map<std::pair<uint64_t, LinkKind>, Link> links;
+  std::vector<Dial> dials;
+
+  bool tried(uint64_t peer, LinkKind kind) const override {
+    return link(peer, kind) >= Link::kTried;
+  }
+  bool reached(uint64_t peer, LinkKind kind) const override {
+    return link(peer, kind) >= Link::kHeld;
+  }
+  bool open(uint64_t peer, LinkKind kind) const override { return link(peer, kind) == Link::kOpen; }
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override {
+    dials.push_back({kind, peer, address, nonce});
+  }
+
+ private:
+  Link link(uint64_t peer, LinkKind kind) const {
+    const auto found = links.find({peer, kind});
+    return found == links.end() ? Link::kNone : found->second;
+  }
+};
+
+// Rank i is process i + 1; host[i] is its host.
+inline std::vector<ControlMember> processes_on(const std::vector<int>& host) {
+  std::vector<ControlMember> out;
+  for (size_t i = 0; i < host.size(); ++i) {
+    const auto id = static_cast<uint64_t>(i) + 1;
+    const std::string text = std::to_string(id);
+    out.push_back({static_cast<int>(i), id, host[i], "@" + text, "tcp" + text,
+                   static_cast<int>(100 + id), "h" + std::to_string(host[i])});
+  }
+  return out;
+}
+
+}  // namespace ringdist::test

@@ -1,0 +1,165 @@
+// Letters between the ranks of a group: of any size, in order; and what awaiting them means for a
+// group that loses members.
+#include "engine/group/service_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/group/members.h"
+
+namespace ringdist::test {
+namespace {
+
+std::vector<std::byte> letter_of(size_t bytes, int fill) {
+  return std::vector<std::byte>(bytes, static_cast<std::byte>(fill));
+}
+
+class FakeGroupService final : public GroupService {
+ public:
+  void begin(GroupServiceDelegate& now) override { post = &now; }
+  Error on_service_message(int rank, ConstBytes letter) override {
+    letters.emplace_back(rank, std::vector<std::byte>(letter.begin(), letter.end()));
+    return answer;
+  }
+  Error tick(TimePoint) override {
+    ++ticks;
+    return {};
+  }
+  void end(const Error& why) noexcept override {
+    if (!cause) cause = why;
+  }
+  std::pair<TimePoint, std::string> waits() const override { return {TimePoint::max(), ""}; }
+  std::string dump() const override { return "\n   a word"; }
+
+  GroupServiceDelegate* post = nullptr;
+  std::vector<std::pair<int, std::vector<std::byte>>> letters;
+  Error answer;
+  int ticks = 0;
+  Error cause;
+};
+
+// A rank's Group with one that lives in it.
+struct Writer {
+  Writer(int rank, int size) : group(host, Member::membership(rank, size, wire), config()) {
+    group.begin();
+  }
+  GroupConfig config() {
+    GroupConfig out = Member::config();
+    out.service = one;
+    return out;
+  }
+  void pass(Duration time) {
+    host.state.now += time;
+    group.tick();
+  }
+
+  const std::shared_ptr<FakeGroupService> one = std::make_shared<FakeGroupService>();
+  FakeGroupDelegate host;
+  FakeTransport wire{host.on_sent()};
+  Group group;
+};
+
+// What `from` has sent to `to`, in an order drawn from the seed.
+void deliver(Writer& from, int to_rank, Writer& to, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  auto& queue = from.wire.sent[Member::context(to_rank)];
+  std::shuffle(queue.begin(), queue.end(), random);
+  for (; !queue.empty(); queue.pop_front()) {
+    MessageHeader header{};
+    ASSERT_TRUE(parse_header(queue.front().header, header));
+    to.group.on_message(header, queue.front().payload);
+  }
+}
+
+TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Writer a(0, 3), b(1, 3);
+    std::vector<std::vector<std::byte>> sent;
+    for (const size_t bytes : {0u, 1u, 16384u, 16385u, 100000u, 5u})
+      sent.push_back(letter_of(bytes, static_cast<int>(bytes % 251)));
+    for (const auto& letter : sent) a.one->post->send_service_message(1, letter);
+    deliver(a, 1, b, seed);
+    ASSERT_EQ(b.one->letters.size(), sent.size()) << "seed " << seed;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      EXPECT_EQ(b.one->letters[i].first, 0);
+      EXPECT_EQ(b.one->letters[i].second, sent[i]);
+    }
+    EXPECT_EQ(a.host.state.tickets.out(), 0u) << "their memory is held";
+  }
+}
+
+TEST(ServiceChannel, ThatMakeNoSenseEndTheGroup) {
+  Writer a(0, 2), b(1, 2);
+  b.one->answer = Error(ErrorKind::kProtocol, "gibberish");
+  a.one->post->send_service_message(1, letter_of(3, 1));
+  deliver(a, 1, b, 1);
+  EXPECT_EQ(b.group.failure().message(), "gibberish");
+  EXPECT_EQ(b.one->cause.message(), "gibberish");
+  EXPECT_EQ(b.host.count(NoticeKind::kAbort), 1);
+  b.one->post->send_service_message(0, letter_of(3, 1));
+  EXPECT_TRUE(b.wire.sent[Member::context(0)].empty()) << "it has ended";
+}
+
+TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
+  Writer a(0, 2);
+  Member b(1, 2);
+  a.one->post->send_service_message(1, letter_of(3, 1));
+  MessageHeader header{};
+  ASSERT_TRUE(parse_header(a.wire.sent[Member::context(1)].front().header, header));
+  b.group.on_message(header, ConstBytes());
+  EXPECT_EQ(b.group.failure().kind(), ErrorKind::kProtocol);
+}
+
+TEST(ServiceChannel, NeedNobodyUnlessTheyAreAwaited) {
+  Writer a(0, 3);
+  EXPECT_TRUE(a.group.idle());
+  a.group.process_lost(Member::context(2), kKilled);
+  a.pass(LostPeerCheck::kGrace * 2);
+  EXPECT_FALSE(a.group.failure());
+  EXPECT_EQ(a.one->ticks, 0);
+  a.one->post->set_needs_all_members(true);
+  ASSERT_TRUE(a.group.failure());
+  EXPECT_NE(a.one->cause.message().find("rank 2 (pid 102) is lost"), std::string::npos);
+}
+
+TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
+  Writer a(0, 3);
+  a.one->post->set_needs_all_members(true);
+  EXPECT_FALSE(a.group.idle());
+  a.pass(Milliseconds(100));
+  EXPECT_EQ(a.one->ticks, 1);
+  a.group.process_lost(Member::context(1), kKilled);
+  EXPECT_EQ(a.one->cause.ranks(), std::vector{1});
+}
+
+// What it had said is on its way for a while.
+TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
+  Writer a(0, 3), b(1, 3);
+  a.one->post->set_needs_all_members(true);
+  b.one->post->send_service_message(0, letter_of(3, 1));
+  a.group.on_notice(leave_notice(kNonce, 1, 0));
+  a.pass(LostPeerCheck::kGrace / 2);
+  EXPECT_FALSE(a.group.failure());
+  deliver(b, 0, a, 1);
+  EXPECT_EQ(a.one->letters.size(), 1u);
+  a.pass(LostPeerCheck::kGrace);
+  EXPECT_EQ(a.one->cause.kind(), ErrorKind::kPeerLost);
+  EXPECT_NE(a.one->cause.message().find("rank 1 (pid 101) has left"), std::string::npos);
+}
+
+TEST(ServiceChannel, OfAGroupThatNeverFormsEndWithIt) {
+  Writer writer(0, 2);
+  GroupSlot slot(writer.host, 0, 2, writer.config());
+  slot.fail(kKilled, /*tell_others=*/false);
+  EXPECT_EQ(writer.one->cause.message(), kKilled.message());
+}
+
+TEST(ServiceChannel, AreInTheDump) {
+  Writer a(0, 2);
+  EXPECT_NE(a.group.dump().find("a word"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ringdist::test

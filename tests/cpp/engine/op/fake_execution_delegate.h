@@ -1,0 +1,161 @@
+// Ranks of a group with no group, no lane, no transport and no time: what their OpExecutions send
+// lies in queues until the test delivers it, and sends end when the test says so.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/op/dispatch.h"
+#include "engine/op/execution_delegate.h"
+#include "engine/op/op_execution.h"
+#include "support/requests.h"
+
+namespace ringdist::test {
+
+inline constexpr int64_t kRunSegment = 1024;
+
+class FakeExecutionDelegate final : public ExecutionDelegate {
+ public:
+  struct Message {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  FakeExecutionDelegate(ProgressState& progress, int rank, int size,
+                        int64_t window = EagerCredit::kSegments * kRunSegment)
+      : ExecutionDelegate(progress, GroupFlowState(rank, size, window)) {}
+
+  std::map<int, std::deque<Message>> sent;  // by destination
+  std::deque<SendId> tickets;               // of sends that have not ended
+  std::vector<std::pair<int, SendId>> withdrawn;
+  std::vector<std::pair<OpExecution*, int>> blocked;
+  std::vector<OpExecution*> ended;
+  std::vector<Error> failures;
+  std::map<int, Error> lost;
+  std::vector<int> gone_ranks;
+  const OpExecution* oldest = nullptr;
+  bool copies = false;  // as a transport that stages what it sends
+  int reservations = 0;
+
+  void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
+    if (header.eager) flow.eager[header.destination].sent(payload.size());
+    tickets.push_back(send_id);
+    push(header, payload);
+  }
+  void revoke_payload(int peer, SendId send_id) override { withdrawn.emplace_back(peer, send_id); }
+  void send_control(MessageHeader header) override { push(header, {}); }
+  bool would_copy(std::span<const EdgeId>, ConstBytes) const override { return copies; }
+  StagedMessage reserve(std::span<const EdgeId>, size_t bytes) override {
+    ++reservations;
+    const PooledBuffer block(progress.scratch, bytes);
+    return {block.bytes(), nullptr, block};
+  }
+  void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
+              std::span<const SendId> of) override {
+    for (size_t i = 0; i < headers.size(); ++i) send(headers[i], staged.bytes.first(used), of[i]);
+  }
+  void report_credit(int peer) override {
+    MessageHeader header{};
+    header.type = MessageType::kCredit;
+    header.destination = peer;
+    push(header, {});
+  }
+  void await_credit(int, OpExecution& run, int step) override { blocked.emplace_back(&run, step); }
+  bool is_oldest(const OpExecution& run) const override { return &run == oldest; }
+  bool departed(int peer) const override { return std::ranges::count(gone_ranks, peer) > 0; }
+  void fail(const Error& cause) override { failures.push_back(cause); }
+  void send_failed(int peer, const Error& cause) override { lost[peer] = cause; }
+  void finished(OpExecution& run) override {
+    ended.push_back(&run);
+    run.stop();
+  }
+
+  // Runs what can run.
+  void work() {
+    while (!progress.work.empty()) run_next_step(progress);
+  }
+  // The i-th of the sends that have not ended, ends.
+  void end_send(size_t i, const Error& error = {}) {
+    const SendId send_id = tickets[i];
+    tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
+    complete_send(progress, send_id, error);
+  }
+  // What has been sent to a rank, by type.
+  int count(int destination, MessageType type) const {
+    const auto it = sent.find(destination);
+    if (it == sent.end()) return 0;
+    return static_cast<int>(std::ranges::count_if(
+        it->second, [&](const Message& message) { return message.header.type == type; }));
+  }
+
+ private:
+  void push(MessageHeader header, ConstBytes payload) {
+    header.source = flow.rank;
+    header.credit = flow.eager[header.destination].report();
+    sent[header.destination].push_back({header, {payload.begin(), payload.end()}});
+  }
+};
+
+// One rank's allreduce of `data`, and what runs it.
+struct OneRank {
+  OneRank(int rank, int size, std::vector<float> values, int64_t memory_limit = 1 << 24,
+          const std::string& algorithm = "")
+      : data(std::move(values)),
+        progress(statistics, memory_limit),
+        delegate(progress, rank, size),
+        planner({rank, size, algorithm, false, kRunSegment}) {}
+
+  std::shared_ptr<Op> make_op(std::shared_ptr<const CodecMap> blocks = nullptr) {
+    OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
+    request.blocks = std::move(blocks);
+    return planned_op(planner, std::move(request), 1);
+  }
+  void make_execution(std::shared_ptr<const CodecMap> blocks = nullptr) {
+    run = ringdist::make_execution(delegate, make_op(std::move(blocks)), 1);
+  }
+  OpExecution& start(std::shared_ptr<const CodecMap> blocks = nullptr) {
+    make_execution(std::move(blocks));
+    delegate.oldest = run.get();
+    run->start();
+    delegate.work();
+    return *run;
+  }
+  void receive(const FakeExecutionDelegate::Message& message) {
+    const MessageHeader& header = message.header;
+    if (delegate.flow.eager[header.source].returned(header.credit))
+      for (const auto& [waiting, step] : std::exchange(delegate.blocked, {})) waiting->queue(step);
+    if (!delegate.ended.empty()) return;
+    switch (header.type) {
+      case MessageType::kData:
+        run->on_data(header, message.payload);
+        break;
+      case MessageType::kRequest:
+        run->on_request(header);
+        break;
+      case MessageType::kGrant:
+      case MessageType::kFirstGrant:
+        run->on_grant(header);
+        break;
+      case MessageType::kCredit:
+      case MessageType::kService:
+        break;
+    }
+    delegate.work();
+  }
+  bool done() const { return !delegate.ended.empty(); }
+
+  std::vector<float> data;
+  Statistics statistics;
+  ProgressState progress;
+  FakeExecutionDelegate delegate;
+  Planner planner;
+  OpExecutionPtr run;
+};
+
+}  // namespace ringdist::test

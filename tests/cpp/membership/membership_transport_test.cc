@@ -1,0 +1,192 @@
+#include "membership/membership_transport.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "os/random.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+constexpr uint64_t kLineage = 7;
+constexpr ProcessId kSelf = 1;
+constexpr ProcessId kOther = 2;
+
+Epoll must_create_epoll() {
+  auto out = Epoll::create();
+  EXPECT_TRUE(out.ok());
+  return std::move(out.value());
+}
+
+std::vector<std::byte> letter_of(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+// One process' post, and a socket that stands for the control plane of another.
+class MembershipTransportTest : public testing::Test, protected MembershipTransport::Delegate {
+ protected:
+  void SetUp() override {
+    auto listener = listen_unix(other_.address);
+    ASSERT_TRUE(listener.ok()) << listener.error().what();
+    listener_ = std::move(listener.value());
+  }
+
+  void on_letter(ProcessId from, ConstBytes letter) override {
+    EXPECT_EQ(from, kOther);
+    received_.emplace_back(reinterpret_cast<const char*>(letter.data()), letter.size());
+  }
+  void on_deserted(ProcessId process) override {
+    EXPECT_EQ(process, kOther);
+    ++deserted_;
+  }
+
+  bool send(const std::string& text, bool certain = false) {
+    return transport_.send(other_, kLineage, letter_of(text), certain, Clock::now());
+  }
+  // What the other side accepts; its hello and all letters.
+  std::vector<std::string> read_accepted() {
+    std::vector<std::string> out;
+    FramedSocket stream(accept_connection(listener_));
+    EXPECT_TRUE(stream.fd()) << "nobody has dialed";
+    if (!stream.fd()) return out;
+    while (stream.receive() == FramedSocket::Input::kData) {
+      for (;;) {
+        const auto frame = stream.next();
+        EXPECT_TRUE(frame.ok());
+        if (!frame.ok() || !frame.value()) break;
+        if (frame.value()->type == FrameType::kLetters) {
+          const auto hello = ControlHello::decode(frame.value()->body);
+          EXPECT_TRUE(hello && hello->from == kSelf && hello->to == kOther &&
+                      hello->nonce == kLineage);
+          continue;
+        }
+        EXPECT_EQ(frame.value()->type, FrameType::kLetter);
+        const ConstBytes body = frame.value()->body;
+        out.emplace_back(reinterpret_cast<const char*>(body.data()), body.size());
+      }
+    }
+    return out;
+  }
+  // Events and time, until `done` or for five seconds.
+  template <typename Done>
+  bool turn_until(const Done& done) {
+    for (const TimePoint end = Clock::now() + std::chrono::seconds(5); Clock::now() < end;) {
+      if (done()) return true;
+      for (const Epoll::Event& event : epoll_.wait(Milliseconds(1)))
+        transport_.on_event(event.key, Clock::now());
+      transport_.tick(Clock::now());
+    }
+    return done();
+  }
+
+  Epoll epoll_ = must_create_epoll();
+  MembershipTransport transport_{kSelf, epoll_, 16,
+                                 static_cast<MembershipTransport::Delegate&>(*this)};
+  const PeerAddress other_{kOther, LinkKind::kLocal,
+                           "@ringdist-post-test-" + std::to_string(random_id())};
+  Fd listener_;
+  std::vector<std::string> received_;
+  int deserted_ = 0;
+};
+
+TEST_F(MembershipTransportTest, TheKernelHasALetterBeforeTheOtherSideRuns) {
+  EXPECT_TRUE(send("a"));
+  EXPECT_TRUE(send("b", /*certain=*/true));
+  EXPECT_EQ(read_accepted(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(MembershipTransportTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain) {
+  const std::string big(20000, 'x');
+  int taken = 0;
+  while (send(big) && taken < 1000) ++taken;
+  EXPECT_GT(taken, 1);
+  EXPECT_LT(taken, 1000) << "the socket holds everything";
+  EXPECT_TRUE(send("certain", /*certain=*/true));
+  const auto read = read_accepted();
+  ASSERT_FALSE(read.empty());
+  EXPECT_EQ(read.back(), "certain");
+}
+
+TEST_F(MembershipTransportTest, WhereNobodyListensTheProcessIsGone) {
+  EXPECT_TRUE(send("a"));
+  listener_.reset();  // the kernel ends what was dialed, too
+  EXPECT_TRUE(turn_until([&] { return deserted_ == 1; }));
+  EXPECT_FALSE(send("b", /*certain=*/true));
+  EXPECT_TRUE(turn_until([&] { return deserted_ == 1; })) << "told once";
+}
+
+TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime) {
+  int accepted = 0;
+  const TimePoint until = Clock::now() + Milliseconds(600);
+  turn_until([&] {
+    transport_.watch(other_, kLineage, Clock::now());
+    while (accept_connection(listener_)) ++accepted;
+    return Clock::now() >= until;
+  });
+  EXPECT_EQ(deserted_, 0);
+  EXPECT_GT(accepted, 1) << "it is looked at again";
+  EXPECT_LT(accepted, 50);
+}
+
+TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
+  ConnectAttempt dialed = connect_unix(other_.address);
+  FramedSocket theirs(std::move(dialed.fd));
+  FramedSocket ours(accept_connection(listener_));
+  ASSERT_TRUE(theirs.send(make_frame(FrameType::kLetter, letter_of("last words"))));
+  theirs.close();
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
+  transport_.take_in(kOther, Clock::now());
+  EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
+}
+
+TEST_F(MembershipTransportTest, WhatIsNoLetterEndsTheLine) {
+  ConnectAttempt dialed = connect_unix(other_.address);
+  FramedSocket theirs(std::move(dialed.fd));
+  FramedSocket ours(accept_connection(listener_));
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
+  ASSERT_TRUE(theirs.send(make_frame(FrameType::kHeartbeat)));
+  EXPECT_TRUE(turn_until([&] { return theirs.receive() == FramedSocket::Input::kEnd; }));
+  EXPECT_TRUE(received_.empty());
+}
+
+// Between hosts: what is said while it connects is not lost.
+TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
+  auto listener = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  listener_ = std::move(listener.value());
+  const PeerAddress far{kOther, LinkKind::kTcp, local_address(listener_).value()};
+  EXPECT_FALSE(transport_.send(far, kLineage, letter_of("a"), /*certain=*/false, Clock::now()));
+  Fd accepted;
+  EXPECT_TRUE(turn_until([&] {
+    if (!accepted) accepted = accept_connection(listener_);
+    return static_cast<bool>(accepted);
+  }));
+  FramedSocket stream(std::move(accepted));
+  std::vector<std::string> read;
+  EXPECT_TRUE(turn_until([&] {
+    (void)stream.receive();
+    for (;;) {
+      const auto frame = stream.next();
+      if (!frame.ok() || !frame.value()) break;
+      if (frame.value()->type == FrameType::kLetter)
+        read.emplace_back(reinterpret_cast<const char*>(frame.value()->body.data()),
+                          frame.value()->body.size());
+    }
+    return !read.empty();
+  }));
+  EXPECT_EQ(read, (std::vector<std::string>{"a"}));
+  listener_.reset();
+  stream.close();
+  turn_until([&, until = Clock::now() + Milliseconds(300)] { return Clock::now() >= until; });
+  EXPECT_EQ(deserted_, 0) << "of another host nobody knows that";
+}
+
+}  // namespace
+}  // namespace ringdist

@@ -1,0 +1,15 @@
+// In place of csrc/transport/shm/memory_orders.h: a slot is published before it is filled.
+#pragma once
+
+#include "base/dekker_word.h"
+
+namespace ringdist::shm {
+
+struct PublishedOrders {
+  static constexpr std::memory_order kShow = std::memory_order_relaxed;
+  static constexpr std::memory_order kLook = std::memory_order_seq_cst;
+};
+using ConsumedOrders = SeqCstOrders;
+using SleepOrders = SeqCstOrders;
+
+}  // namespace ringdist::shm
