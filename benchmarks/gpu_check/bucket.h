@@ -45,7 +45,7 @@ class Bucket {
     decode(many);
     Seconds out{};
     out.same = one.coded.values() == many.coded.values() &&
-               ringdist::same_but_for_nans(one.owed.values(), many.owed.values()) &&
+               ringdist::same_but_for_nans(one.residual.values(), many.residual.values()) &&
                ringdist::same_but_for_nans(one.out.values(), many.out.values());
     if (rounds == 0) return out;
     out.encode_each = least_seconds(rounds, [&](void*) { encode_each(one); });
@@ -62,8 +62,8 @@ class Bucket {
   };
   struct Memory {
     Memory(const ringdist::Floats& values, size_t bytes)
-        : in(values), owed(values.size()), out(values.size()), coded(bytes), malformed(1) {}
-    DeviceMemory<float> in, owed, out;
+        : in(values), residual(values.size()), out(values.size()), coded(bytes), malformed(1) {}
+    DeviceMemory<float> in, residual, out;
     DeviceMemory<uint8_t> coded;
     DeviceMemory<int> malformed;
   };
@@ -72,7 +72,7 @@ class Bucket {
     std::vector<ringdist::gpu::EncodeCall> out;
     for (const Part& part : parts_)
       out.push_back({of.in.data() + part.at,
-                     {of.owed.data() + part.at, of.owed.data() + part.at},
+                     {of.residual.data() + part.at, of.residual.data() + part.at},
                      part.count,
                      kSeed,
                      of.coded.data() + part.bytes_at});

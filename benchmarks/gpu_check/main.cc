@@ -66,11 +66,12 @@ class Check {
     for (float& x : pattern) x = normal(random);
     for (size_t at = 0; at < count; at += pattern.size())
       std::copy_n(pattern.begin(), pattern.size(), values.begin() + static_cast<ptrdiff_t>(at));
-    const DeviceMemory<float> in(values), owed(feedback ? count : 1), out(count);
+    const DeviceMemory<float> in(values), old_residual(feedback ? count : 1), out(count);
     const DeviceMemory<uint8_t> coded(size);
     const DeviceMemory<int> malformed(1);
     const double encoding = least_seconds(kRounds, [&](void* stream) {
-      const gpu::ResidualPointers residual{feedback ? owed.data() : nullptr, owed.data()};
+      const gpu::ResidualPointers residual{feedback ? old_residual.data() : nullptr,
+                                           old_residual.data()};
       check(gpu::encode(coding_, {in.data(), residual, kLarge, kSeed, coded.data()}, stream),
             "encode");
     });
@@ -99,7 +100,7 @@ class Check {
 
   // "" or what differs.
   std::string compare(size_t count, bool feedback, std::mt19937& random) const {
-    const Floats in = values(count, random), owed = values(count, random);
+    const Floats in = values(count, random), old_residual = values(count, random);
     const CodecSeed seed{random(), random()};
     const gpu::Seed device_seed{seed.shared, seed.own};
     const std::string what =
@@ -107,11 +108,11 @@ class Check {
     Coded expected(codec_->max_bytes(static_cast<int64_t>(count), coding_.dtype));
     Floats lost(count);
     const ResidualSpan residual =
-        feedback ? ResidualSpan(owed.data(), lost.data(), count) : ResidualSpan();
+        feedback ? ResidualSpan(old_residual.data(), lost.data(), count) : ResidualSpan();
     codec_->encode(in, coding_.dtype, residual, seed, std::as_writable_bytes(std::span(expected)));
 
     const auto elements = static_cast<int64_t>(count);
-    const DeviceMemory<float> device_in(in), from(owed), to(count);
+    const DeviceMemory<float> device_in(in), from(old_residual), to(count);
     const DeviceMemory<uint8_t> coded(expected.size());
     check(gpu::encode(coding_,
                       {device_in.data(),

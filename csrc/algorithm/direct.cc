@@ -15,9 +15,10 @@ namespace {
 
 // Each peer gets a message of its own: `contribution(s)` is this rank's for peer s.
 template <typename Contribution>
-void send_to_each(const Shape& shape, Contribution contribution, EdgeKind mark, Schedule& out) {
+void send_to_each(const Shape& shape, Contribution contribution, EdgeKind edge_kind,
+                  Schedule& out) {
   for (int peer : peers_after(shape))
-    out.steps.push_back(Step::send(contribution(peer), {peer}, mark));
+    out.steps.push_back(Step::send(contribution(peer), {peer}, edge_kind));
 }
 
 // `place(s)` is where the message of rank s goes. First from those who sent to this rank first.
@@ -162,7 +163,7 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.for_few = true}},
     CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.for_few = true}},
     CollectiveImpl{Collective::kReduce, reduce, whole},
@@ -178,7 +179,7 @@ Algorithm direct_algorithm() {
   return {.name = "direct",
           .description = "all to all; rank order, one rounding, 2 steps",
           .rank_ordered = true,
-          .serves = kServes,
+          .impls = kImpls,
           .cost = direct_cost};
 }
 

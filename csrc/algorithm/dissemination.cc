@@ -49,7 +49,7 @@ Duration cost(const CostQuery& question) {
 
 int64_t one_element(int64_t, int) { return 1; }
 
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kBarrier, barrier, one_element, {.best = true}}};
 
 }  // namespace
@@ -58,7 +58,7 @@ Algorithm dissemination_algorithm() {
   return {.name = "dissemination",
           .description = "barrier in ceil(log2(size)) rounds",
           .rank_ordered = false,
-          .serves = kServes,
+          .impls = kImpls,
           .cost = cost};
 }
 

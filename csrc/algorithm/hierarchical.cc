@@ -55,15 +55,15 @@ class ColumnLeader {
   void pass_on(int round, Range range, Range own, Schedule& out) const {
     const EdgeKind first = EdgeKind::kResult;
     if (!is_me()) {
-      const EdgeKind mark = round == 0 ? first : EdgeKind::kRelay;
-      return out.steps.push_back(Step::recv(range, here_, mark));
+      const EdgeKind edge_kind = round == 0 ? first : EdgeKind::kRelay;
+      return out.steps.push_back(Step::recv(range, here_, edge_kind));
     }
     std::vector<int> to = hosts_.targets(column_, /*onward=*/round + 1 < hosts_.count());
     if (round == 0) {
       if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), first));
     } else if (to.empty()) {
-      const EdgeKind mark = round == 1 ? first : EdgeKind::kRelay;
-      out.steps.push_back(Step::recv(range, before(), mark));
+      const EdgeKind edge_kind = round == 1 ? first : EdgeKind::kRelay;
+      out.steps.push_back(Step::recv(range, before(), edge_kind));
     } else {
       out.steps.push_back(Step::relay(range, before(), std::move(to)));
     }
@@ -170,7 +170,7 @@ Schedule reduce(const Shape& shape) {
   return out;
 }
 
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.best_between_hosts = true}},
     CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.best_between_hosts = true}},
     CollectiveImpl{Collective::kReduce, reduce, whole, {.best_between_hosts = true}},
@@ -183,7 +183,7 @@ Algorithm hierarchical_algorithm() {
   return {.name = "hierarchical",
           .description = "a ring of hosts, whose ranks share its line; a chain to or from a root",
           .rank_ordered = false,
-          .serves = kServes,
+          .impls = kImpls,
           .hierarchical = true,
           .cost = hierarchical_cost};
 }

@@ -279,7 +279,7 @@ Schedule scatter(const Shape& shape) {
 constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
 // One message a host, over one connection: several that share a line hinder each other.
 constexpr Preference kForHosts{.best_between_shared_hosts = true};
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
     CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
     CollectiveImpl{Collective::kReduce, reduce, whole, {.for_few = true}},
@@ -294,7 +294,7 @@ Algorithm hierarchical_direct_algorithm() {
   return {.name = "hierarchical_direct",
           .description = "sums inside hosts, then all hosts to all; 2 steps between hosts",
           .rank_ordered = false,
-          .serves = kServes,
+          .impls = kImpls,
           .hierarchical = true,
           .cost = hierarchical_direct_cost};
 }

@@ -35,7 +35,7 @@ Duration cost(const CostQuery& question) {
   return OpCost(question).then(all).add((at.size - 1) * question.bytes).total();
 }
 
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, whole, {.for_few = true}}};
 
 }  // namespace
@@ -45,7 +45,7 @@ Algorithm one_shot_algorithm() {
           .description = "all to all, whole tensors; rank order, one rounding, 1 step",
           .rank_ordered = true,
           .serves_codecs = false,
-          .serves = kServes,
+          .impls = kImpls,
           .only_for_few = true,
           .cost = cost};
 }

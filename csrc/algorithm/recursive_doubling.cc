@@ -121,7 +121,7 @@ Duration cost(const CostQuery& question) {
   return sum.add(rounds * question.bytes).total();
 }
 
-constexpr std::array kServes{CollectiveImpl{Collective::kAllreduce, allreduce, whole}};
+constexpr std::array kImpls{CollectiveImpl{Collective::kAllreduce, allreduce, whole}};
 
 }  // namespace
 
@@ -130,7 +130,7 @@ Algorithm recursive_doubling_algorithm() {
           .description = "exchanges with ranks 1, 2, 4, ... away; whole tensors, log2(size) steps",
           .rank_ordered = false,
           .serves_codecs = false,
-          .serves = kServes,
+          .impls = kImpls,
           .cost = cost};
 }
 

@@ -130,7 +130,7 @@ Schedule allgather(const Shape& shape) {
   return out;
 }
 
-constexpr std::array kServes{
+constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.best = true}},
     CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.best = true}},
     CollectiveImpl{Collective::kReduce, reduce, longest_shard, {.best = true}},
@@ -142,7 +142,7 @@ Algorithm ring_algorithm() {
   return {.name = "ring",
           .description = "neighbours only; fewest bytes on the wire, 2 (size - 1) steps",
           .rank_ordered = false,
-          .serves = kServes,
+          .impls = kImpls,
           .cost = ring_cost};
 }
 

@@ -24,8 +24,8 @@ std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& p
 
 }  // namespace
 
-std::string_view edge_kind_name(EdgeKind mark) {
-  switch (mark) {
+std::string_view edge_kind_name(EdgeKind edge_kind) {
+  switch (edge_kind) {
     case EdgeKind::kContribution:
       return "contribution";
     case EdgeKind::kResult:
@@ -43,19 +43,19 @@ bool reduces(Collective kind) {
          kind == Collective::kReduce;
 }
 
-Step Step::send(Range range, std::vector<int> to, EdgeKind mark) {
+Step Step::send(Range range, std::vector<int> to, EdgeKind edge_kind) {
   Step step;
   step.kind = StepKind::kSend;
-  step.mark = mark;
+  step.edge_kind = edge_kind;
   step.range = range;
   step.to = std::move(to);
   return step;
 }
 
-Step Step::recv(Range range, int from, EdgeKind mark) {
+Step Step::recv(Range range, int from, EdgeKind edge_kind) {
   Step step;
   step.kind = StepKind::kRecv;
-  step.mark = mark;
+  step.edge_kind = edge_kind;
   step.range = range;
   step.from = from;
   return step;
@@ -64,7 +64,7 @@ Step Step::recv(Range range, int from, EdgeKind mark) {
 Step Step::reduce(Range range, std::vector<Source> sources, bool finish) {
   Step step;
   step.kind = StepKind::kReduce;
-  step.mark = EdgeKind::kContribution;
+  step.edge_kind = EdgeKind::kContribution;
   step.range = range;
   step.sources = std::move(sources);
   step.finish = finish;
@@ -74,7 +74,7 @@ Step Step::reduce(Range range, std::vector<Source> sources, bool finish) {
 Step Step::relay(Range range, int from, std::vector<int> to) {
   Step step;
   step.kind = StepKind::kRelay;
-  step.mark = EdgeKind::kRelay;
+  step.edge_kind = EdgeKind::kRelay;
   step.range = range;
   step.from = from;
   step.to = std::move(to);
@@ -124,17 +124,17 @@ std::vector<int64_t> output_bounds(const Shape& shape) {
 }
 
 const CollectiveImpl* Algorithm::find(Collective kind) const {
-  const auto found = std::ranges::find(serves, kind, &CollectiveImpl::kind);
-  return found == serves.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(impls, kind, &CollectiveImpl::kind);
+  return found == impls.end() ? nullptr : &*found;
 }
 
 std::vector<Collective> Algorithm::collectives() const {
   std::vector<Collective> out;
-  for (const CollectiveImpl& one : serves) out.push_back(one.kind);
+  for (const CollectiveImpl& one : impls) out.push_back(one.kind);
   return out;
 }
 
-const CollectiveImpl& Algorithm::served(Collective kind) const {
+const CollectiveImpl& Algorithm::impl(Collective kind) const {
   const CollectiveImpl* found = find(kind);
   if (found == nullptr)
     check_failed(std::string(name) + " has no schedule for " + std::string(collective_name(kind)),

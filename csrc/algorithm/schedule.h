@@ -45,18 +45,18 @@ enum class EdgeKind : uint8_t {
   kIntraHost,     // a contribution to a sum of the own host, which leaves it in other words
 };
 
-std::string_view edge_kind_name(EdgeKind mark);  // for people
+std::string_view edge_kind_name(EdgeKind edge_kind);  // for people
 
 // One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
 struct Source {
   int peer = -1;
   Range range;
-  EdgeKind mark = EdgeKind::kContribution;  // of what arrives
+  EdgeKind edge_kind = EdgeKind::kContribution;  // of what arrives
 };
 
 struct Step {
   StepKind kind = StepKind::kSend;
-  EdgeKind mark = EdgeKind::kContribution;  // of what it sends or receives
+  EdgeKind edge_kind = EdgeKind::kContribution;  // of what it sends or receives
   Range range;
   int from = -1;
   std::vector<int> to;
@@ -66,8 +66,8 @@ struct Step {
   // theirs. So ranks that all have much for all others take turns.
   std::vector<int> follows = {};
 
-  static Step send(Range range, std::vector<int> to, EdgeKind mark);
-  static Step recv(Range range, int from, EdgeKind mark);
+  static Step send(Range range, std::vector<int> to, EdgeKind edge_kind);
+  static Step recv(Range range, int from, EdgeKind edge_kind);
   static Step reduce(Range range, std::vector<Source> sources, bool finish);
   static Step relay(Range range, int from, std::vector<int> to);
   static Step copy(Range range, Range source);
@@ -159,7 +159,7 @@ struct Algorithm {
   bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
   // Its edges may have codecs: no rank uses a value of its own that others get encoded.
   bool serves_codecs = true;
-  std::span<const CollectiveImpl> serves;
+  std::span<const CollectiveImpl> impls;
   // By hosts (host_grid.h), and meant for groups that span hosts: sums begin inside them, and an
   // allreduce has a shard for each column of each host. Else it has one for each rank.
   bool hierarchical = false;
@@ -172,8 +172,8 @@ struct Algorithm {
   bool supports(Collective kind) const { return find(kind) != nullptr; }
   std::vector<Collective> collectives() const;
   // Of one that it supports.
-  const CollectiveImpl& served(Collective kind) const;
-  Schedule build(Collective kind, const Shape& shape) const { return served(kind).build(shape); }
+  const CollectiveImpl& impl(Collective kind) const;
+  Schedule build(Collective kind, const Shape& shape) const { return impl(kind).build(shape); }
   // Of an allreduce.
   int shard_count(int size, const Topology& topology) const;
   // It has edges that are not encoded, whatever codec is asked for (EdgeKind::kInside).

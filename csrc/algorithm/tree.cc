@@ -79,7 +79,7 @@ Duration cost(const CostQuery& question) {
   return std::max(by_root, OpCost(question).load(relay).chain(hops).after(last).total());
 }
 
-constexpr std::array kServes{CollectiveImpl{Collective::kBroadcast, broadcast, whole}};
+constexpr std::array kImpls{CollectiveImpl{Collective::kBroadcast, broadcast, whole}};
 
 }  // namespace
 
@@ -87,7 +87,7 @@ Algorithm tree_algorithm() {
   return {.name = "tree",
           .description = "binomial tree; ceil(log2(size)) steps from any root",
           .rank_ordered = false,
-          .serves = kServes,
+          .impls = kImpls,
           .cost = cost};
 }
 

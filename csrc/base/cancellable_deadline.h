@@ -1,4 +1,5 @@
-// How long to wait for others; any thread may shorten it meanwhile, or call the whole thing off.
+// Deadline of a wait for other ranks. Any thread may move it to an earlier time, or cancel the
+// wait.
 #pragma once
 
 #include <atomic>
@@ -8,17 +9,17 @@
 namespace ringdist {
 
 struct CancellableDeadline {
-  CancellableDeadline(TimePoint until) : deadline(until) {}
-  // Never longer, whoever else says how long.
+  CancellableDeadline(TimePoint until) : time(until) {}
+  // Moves the deadline to `until`, unless it is earlier already.
   void shorten(TimePoint until) {
-    TimePoint now = deadline;
-    while (until < now && !deadline.compare_exchange_weak(now, until)) {
+    TimePoint now = time;
+    while (until < now && !time.compare_exchange_weak(now, until)) {
     }
   }
-  bool expired(TimePoint now) const { return now >= deadline.load(); }
-  bool over(TimePoint now) const { return cancelled || expired(now); }
+  bool expired(TimePoint now) const { return now >= time.load(); }
+  bool expired_or_cancelled(TimePoint now) const { return cancelled || expired(now); }
 
-  std::atomic<TimePoint> deadline;
+  std::atomic<TimePoint> time;
   std::atomic<bool> cancelled{false};
 };
 

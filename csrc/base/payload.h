@@ -30,7 +30,7 @@ class Payload {
   ConstBytes bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   // What was read of it until now is what was sent.
-  bool held() const {
+  bool still_valid() const {
     if (!word_) return true;
     std::atomic_thread_fence(std::memory_order_acquire);
     return (word_->load(std::memory_order_relaxed) & bit_) == 0;

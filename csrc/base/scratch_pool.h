@@ -66,7 +66,7 @@ class PooledBuffer {
   explicit operator bool() const { return memory_ != nullptr; }
   Bytes bytes() const { return {memory_.get(), size_}; }
   // Only the first `bytes` of it are of use.
-  void shorten(size_t bytes) { size_ = bytes; }
+  void truncate(size_t bytes) { size_ = bytes; }
   // Keeps the memory alive.
   std::shared_ptr<const void> owner() const { return memory_; }
 

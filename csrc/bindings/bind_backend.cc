@@ -35,17 +35,18 @@ namespace {
 // Once: what compresses all sums of a program is easily forgotten where it was set.
 void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_program) {
   if (codecs.contribution->exact() && codecs.result->exact()) return;
-  const bool owes = feedback_by_default(codecs);
-  if (by_program && !owes) return;
+  const bool has_feedback = feedback_by_default(codecs);
+  if (by_program && !has_feedback) return;
   static std::once_flag once;
   std::call_once(once, [&] {
     log(LogLevel::kWarn,
         (by_program ? "Options(codec='" + config.codec + "')" : "RINGDIST_CODEC=" + config.codec) +
             ": sums and averages of " + std::to_string(kMinCompressed) +
             " floats or more are compressed, gradients or not, without error feedback" +
-            (owes ? ", which this codec needs: what it loses is lost for good. Here take one of 8 "
-                    "bits or more; for gradients, torch_ringdist.ddp.compress()"
-                  : ""));
+            (has_feedback
+                 ? ", which this codec needs: what it loses is lost for good. Here take one of 8 "
+                   "bits or more; for gradients, torch_ringdist.ddp.compress()"
+                 : ""));
   });
 }
 

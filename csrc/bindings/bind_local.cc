@@ -148,22 +148,23 @@ const CompressionMethodPtr& LocalRanks::treatment(const std::string& spec, bool 
 BucketPlan LocalRanks::make_plan(const std::vector<Part>& parts, const at::Tensor* residual,
                                  int64_t count) {
   BucketPlan plan;
-  float* const owed = residual != nullptr ? residual->data_ptr<float>() : nullptr;
+  float* const old_residual = residual != nullptr ? residual->data_ptr<float>() : nullptr;
   int64_t at = 0;
   for (const auto& [elements, rows, spec, feedback] : parts) {
     if (elements < 0) refuse("parts: a part of " + std::to_string(elements) + " elements");
     if (rows < 1 || elements % rows != 0)
       refuse("parts: " + std::to_string(elements) + " elements in " + std::to_string(rows) +
              " rows");
-    if (feedback && owed == nullptr)
+    if (feedback && old_residual == nullptr)
       refuse("parts: '" + spec + "' with error feedback needs residuals");
-    treatment(spec, feedback)->add({at, elements, rows, feedback ? owed + at : nullptr}, plan);
+    treatment(spec, feedback)
+        ->add({at, elements, rows, feedback ? old_residual + at : nullptr}, plan);
     at += elements;
   }
   if (at != count)
     refuse("parts cover " + std::to_string(at) + " elements of " + std::to_string(count));
   if (residual != nullptr)
-    plan.blocks->keep_alive = std::make_shared<at::Tensor>(residual->detach());
+    plan.codec_map->keep_alive = std::make_shared<at::Tensor>(residual->detach());
   return plan;
 }
 
@@ -176,7 +177,7 @@ OpRequest LocalRanks::make_request(const BucketPlan& plan, const at::Tensor& ten
     append(out.output, tensor.narrow(0, piece.offset, piece.count));
     out.count += piece.count;
   }
-  if (plan.coded) out.blocks = plan.blocks;
+  if (plan.coded) out.codec_map = plan.codec_map;
   out.keep_alive = std::make_shared<at::Tensor>(tensor.detach());
   return out;
 }

@@ -95,7 +95,7 @@ OpSpec request_of(const std::string& operation, int64_t count, const std::string
                                                          " is not supported; it takes " +
                                                          reducible_dtypes(out.reduce_op)));
   }
-  if (!codec.empty()) out.blocks = blocks_of(codec, out, size);
+  if (!codec.empty()) out.codec_map = blocks_of(codec, out, size);
   return out;
 }
 
@@ -137,7 +137,7 @@ py::list as_list(const std::vector<Round>& rounds) {
     py::list messages;
     for (const RoundMessage& one : round.messages)
       messages.append(
-          py::make_tuple(one.from, one.to, one.count, std::string(edge_kind_name(one.mark))));
+          py::make_tuple(one.from, one.to, one.count, std::string(edge_kind_name(one.edge_kind))));
     py::dict row;
     row["messages_inside"] = round.messages_inside;
     row["messages_between"] = round.messages_between;

@@ -71,19 +71,19 @@ class OnebitCodec final : public BlockCodec {
     std::byte* to = out.data();
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
-      const ResidualSpan owed = residual.subspan(at, n);
+      const ResidualSpan chunk_residual = residual.subspan(at, n);
       prefetch(in, at + 2 * kSignBlock, kSignBlock);
       prefetch({residual.from, residual.count}, at + 2 * kSignBlock, kSignBlock);
       const float total =
-          sign_loops().take(in.data() + at, owed.from, n, sum.data(), to + kScaleBytes);
+          sign_loops().take(in.data() + at, chunk_residual.from, n, sum.data(), to + kScaleBytes);
       const uint16_t field = scale_field(total, sum, n);
       std::memcpy(to, &field, sizeof field);
       if (field == kBFloatNaN) {
         // The sign of a NaN is the processor's choice.
         std::memset(to + kScaleBytes, 0, block_bytes(static_cast<int64_t>(n)) - kScaleBytes);
-        owed.keep();
-      } else if (!owed.empty()) {
-        lose(field, sum, n, owed.to);
+        chunk_residual.keep();
+      } else if (!chunk_residual.empty()) {
+        lose(field, sum, n, chunk_residual.to);
       }
       to += block_bytes(static_cast<int64_t>(n));
     }

@@ -7,9 +7,9 @@ ResidualSpan Residual::begin() {
   return {values.data(), next_.data(), values.size()};
 }
 
-void Residual::commit(bool owed_now) {
+void Residual::commit(bool is_nonzero) {
   std::swap(values, next_);
-  owed = owed_now;
+  nonzero = is_nonzero;
 }
 
 double Residual::squared_norm() const {
@@ -37,21 +37,21 @@ Result<Residual*> ResidualStore::get(const std::string& name, int64_t count,
 
 void ResidualStore::scale(float factor) {
   for (auto& [name, residual] : residuals_)
-    if (residual.owed)
+    if (residual.nonzero)
       residual.values.memory()->scale(DType::kFloat32, residual.values.bytes(), factor);
 }
 
 void ResidualStore::clear() {
   for (auto& [name, residual] : residuals_) {
     residual.values.assign(std::vector<float>(residual.values.size()));
-    residual.owed = false;
+    residual.nonzero = false;
   }
 }
 
 double ResidualStore::squared_norm() const {
   double out = 0;
   for (const auto& [name, residual] : residuals_)
-    if (residual.owed) out += residual.squared_norm();
+    if (residual.nonzero) out += residual.squared_norm();
   return out;
 }
 

@@ -18,13 +18,13 @@ namespace ringdist {
 
 struct Residual {
   FloatBuffer values;
-  bool owed = false;  // may hold something else than zeros
+  bool nonzero = false;  // may hold something else than zeros
 
   // From what is owed to what will be once the step under way has succeeded: a buffer of its own,
   // so that a step that fails leaves everything as it was.
   ResidualSpan begin();
-  // It has succeeded; `owed_now`: as above.
-  void commit(bool owed_now);
+  // It has succeeded; `is_nonzero`: as above.
+  void commit(bool is_nonzero);
   double squared_norm() const;
   // With another buffer, which may be in another memory. Not while a step is under way.
   void replace(FloatBuffer buffer);

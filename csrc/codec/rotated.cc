@@ -88,10 +88,11 @@ size_t RotatedCodec::encode(std::span<const float> in, DType dtype, ResidualSpan
   size_t used = 0;
   for (size_t at = 0; at < in.size(); at += kChunk) {
     const size_t n = std::min(kChunk, in.size() - at);
-    const ResidualSpan owed = residual.subspan(at, n);
+    const ResidualSpan chunk_residual = residual.subspan(at, n);
     const CodecSeed own = chunk_seed(seed, at / kChunk);
     const Signs signs = draw_signs(own.shared);
-    used += encode_chunk(in.subspan(at, n), dtype, owed, own, signs.data(), out.subspan(used));
+    used += encode_chunk(in.subspan(at, n), dtype, chunk_residual, own, signs.data(),
+                         out.subspan(used));
   }
   return used;
 }
@@ -117,8 +118,8 @@ size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, Residu
   Chunk rotated;
   const std::span<float> values = std::span(rotated).first(in.size());
   for_each_block(in.size(), block_, [&](size_t at, size_t n) {
-    const ResidualSpan owed = residual.subspan(at, n);
-    const uint32_t largest = sum_block(&in[at], owed.from, n, &sum[at]);
+    const ResidualSpan chunk_residual = residual.subspan(at, n);
+    const uint32_t largest = sum_block(&in[at], chunk_residual.from, n, &sum[at]);
     prepare(largest < kInfinity, largest < kRotationHuge ? 1.0f : kRotationShrink,
             std::span(sum).subspan(at, n), &values[at]);
   });

@@ -35,11 +35,11 @@ class RotatedOnebit final : public RotatedCodec {
     size_t used = 0;
     for (size_t at = 0; at < in.size(); at += kSignBlock) {
       const size_t n = std::min(kSignBlock, in.size() - at);
-      const ResidualSpan owed = residual.subspan(at, n);
-      const bool done =
-          n == kSignBlock && encode_block(&in[at], owed, signs + at / 8, out.subspan(used));
+      const ResidualSpan chunk_residual = residual.subspan(at, n);
+      const bool done = n == kSignBlock &&
+                        encode_block(&in[at], chunk_residual, signs + at / 8, out.subspan(used));
       used += done ? kBlockBytes
-                   : RotatedCodec::encode_chunk(in.subspan(at, n), dtype, owed, seed,
+                   : RotatedCodec::encode_chunk(in.subspan(at, n), dtype, chunk_residual, seed,
                                                 signs + at / 8, out.subspan(used));
     }
     return used;

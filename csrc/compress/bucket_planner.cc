@@ -24,7 +24,7 @@ LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& mat
 
 bool takes_codecs(DType dtype) { return dtype == DType::kFloat32 || is_half(dtype); }
 
-CompressionMethodPtr no_treatment(int size) {
+CompressionMethodPtr none_method(int size) {
   const auto none = make_compression_method("codec", std::string(kNoCodec), size, false);
   check(none.ok(), "codec none is gone");
   return none.value();
@@ -36,7 +36,7 @@ BucketPlanner::BucketPlanner(const CompressionOptions& options, int size, Parame
                              StepTransaction& changes, StepStatistics& record)
     : options_(options),
       share_((size - 1.0) / size),
-      none_(no_treatment(size)),
+      none_(none_method(size)),
       table_(table),
       transaction_(changes),
       record_(record) {}
@@ -119,7 +119,7 @@ Error BucketPlanner::attach_residual(Parameter& parameter, const Gradient& gradi
 // The gradient travels without error feedback, and takes along what is owed from before.
 void BucketPlanner::apply_residual(Parameter& parameter, const Gradient& gradient) {
   Residual* const residual = parameter.residual;
-  if (residual == nullptr || !residual->owed) return;
+  if (residual == nullptr || !residual->nonzero) return;
   GradientMemory& memory = *parameter.info.memory;
   if (memory.all_zero(gradient.dtype, gradient.values)) return;
   const ResidualSpan both = residual->begin();

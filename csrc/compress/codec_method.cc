@@ -61,7 +61,7 @@ constexpr std::array<std::string_view, 4> kExamples{"none", "int8", "int4>int8",
 
 }  // namespace
 
-CompressionMethodRow codec_treatment() {
+CompressionMethodRow codec_method() {
   return {"codec", [](std::string_view) { return true; }, make, kExamples};
 }
 

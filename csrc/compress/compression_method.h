@@ -32,7 +32,7 @@ struct BucketPlan {
     ParameterSlice slice;
     MatrixShape shape;
   };
-  std::shared_ptr<CodecMap> blocks = std::make_shared<CodecMap>();
+  std::shared_ptr<CodecMap> codec_map = std::make_shared<CodecMap>();
   bool coded = false;                  // some part is compressed
   std::vector<ParameterSlice> pieces;  // where the block map's elements lie, in order
   std::vector<LowRank> low_rank;

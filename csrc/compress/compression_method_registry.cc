@@ -6,11 +6,11 @@
 namespace ringdist {
 
 // To add one: a file that defines x_treatment(), and its row below.
-CompressionMethodRow low_rank_treatment();
-CompressionMethodRow codec_treatment();
+CompressionMethodRow low_rank_method();
+CompressionMethodRow codec_method();
 
 std::span<const CompressionMethodRow> compression_methods() {
-  static const std::array rows{low_rank_treatment(), codec_treatment()};
+  static const std::array rows{low_rank_method(), codec_method()};
   return rows;
 }
 

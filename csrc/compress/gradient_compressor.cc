@@ -177,7 +177,7 @@ CompressionState GradientCompressor::state() {
 CompressionState GradientCompressor::state_if_adopted() {
   {
     std::lock_guard lock(mutex_);
-    if (transaction_.adopt()) record_.succeed();
+    if (transaction_.commit_all()) record_.succeed();
   }
   return state();
 }

@@ -47,7 +47,7 @@ double seconds_between(const TimeMarker& begin, const TimeMarker& end) {
 
 // The seconds that it took.
 Result<double> LinkProbe::average(OpRequest request) {
-  const auto place = request.place;
+  const auto place = request.device_stream;
   const TimeMarkerPtr begin = tools_.now();
   auto op = group_->submit(std::move(request), /*will_wait=*/true);
   Error error = op.error();
@@ -99,15 +99,15 @@ Result<double> LinkProbe::time(int64_t count, const std::string& codec,
   const auto values = std::make_shared<FloatBuffer>(memory, size);
   values->assign(std::vector<float>(size, 1.0F));
   // Keeping what is lost takes as long as the rest of the arithmetic.
-  const bool owes = method.value()->feedback();
-  const auto residual = std::make_shared<FloatBuffer>(memory, owes ? size : 0);
+  const bool has_feedback = method.value()->feedback();
+  const auto residual = std::make_shared<FloatBuffer>(memory, has_feedback ? size : 0);
   BucketPlan plan;
-  method.value()->add({0, count, 1, owes ? residual->data() : nullptr}, plan);
-  plan.blocks->keep_alive = residual;
+  method.value()->add({0, count, 1, has_feedback ? residual->data() : nullptr}, plan);
+  plan.codec_map->keep_alive = residual;
   return shortest([&] {
     OpRequest request = average_of(values->data(), count, DType::kFloat32, values);
-    if (plan.coded) request.blocks = plan.blocks;
-    request.place = memory.place();
+    if (plan.coded) request.codec_map = plan.codec_map;
+    request.device_stream = memory.place();
     return average(std::move(request));
   });
 }

@@ -35,7 +35,7 @@ struct Work {
     return {matrix->residual, next, static_cast<size_t>(matrix->shape.count())};
   }
   std::span<const float> right() { return {rights().from, rights().count}; }
-  std::span<const float> owed() { return {residual().from, residual().count}; }
+  std::span<const float> residual_values() { return {residual().from, residual().count}; }
   ResidualSpan rights() {
     float* const next = matrix->next_right ? matrix->next_right : matrix->right;
     return {matrix->right, next, static_cast<size_t>(matrix->shape.right())};
@@ -59,7 +59,8 @@ class Chunk {
       widen_values(work);
       const std::span<float> left = grow(lefts_, shape.left());
       work.silent = all_zero(work.values());
-      if (!work.silent) multiply_right(shape, work.values(), work.owed(), work.right(), left);
+      if (!work.silent)
+        multiply_right(shape, work.values(), work.residual_values(), work.right(), left);
     }
     return submit(lefts_);
   }
@@ -73,7 +74,7 @@ class Chunk {
       const std::span<float> left = take(lefts_, at, shape.left());
       orthonormalise(shape, left);
       const std::span<float> right = grow(rights_, shape.right());
-      if (!work.silent) multiply_left(shape, work.values(), work.owed(), left, right);
+      if (!work.silent) multiply_left(shape, work.values(), work.residual_values(), left, right);
       work.own_right.assign(right.begin(), right.end());
     }
     return submit(rights_);

@@ -142,7 +142,7 @@ Error ParameterTable::load_residual(const std::string& name, std::span<const flo
     residual.value()->values.assign(known->info.order.from_row_major(values));
   else
     residual.value()->values.assign(values);
-  residual.value()->owed = true;
+  residual.value()->nonzero = true;
   for (Parameter& parameter : parameters_)
     if (parameter.name == name)
       if (Error error = provide_residual(parameter)) return error;

@@ -45,7 +45,7 @@ StepTransaction::Outcome StepTransaction::try_commit() {
   return failed ? Outcome::kFailed : Outcome::kSucceeded;
 }
 
-bool StepTransaction::adopt() {
+bool StepTransaction::commit_all() {
   if (state_ != State::kOpen || !*all_in_) return false;
   for (const auto& bucket : buckets_) bucket->wait();
   commit();
@@ -54,7 +54,7 @@ bool StepTransaction::adopt() {
 }
 
 void StepTransaction::commit() {
-  for (const auto& [parameter, owed] : residuals_) parameter->residual->commit(owed);
+  for (const auto& [parameter, nonzero] : residuals_) parameter->residual->commit(nonzero);
   for (Parameter* parameter : rights_) std::swap(parameter->right, parameter->next_right);
 }
 

@@ -31,8 +31,11 @@ class StepTransaction {
   void begin();
   // A bucket of it has come.
   void arrive(const Bucket& bucket);
-  // What the parameter will owe has been, or is being, written; `owed`: it may be other than zero.
-  void add_residual(Parameter& parameter, bool owed) { residuals_.push_back({&parameter, owed}); }
+  // What the parameter will owe has been, or is being, written; `nonzero`: it may be other than
+  // zero.
+  void add_residual(Parameter& parameter, bool nonzero) {
+    residuals_.push_back({&parameter, nonzero});
+  }
   void add_right(Parameter& parameter) { rights_.push_back(&parameter); }
   void add_bucket(PendingBucketPtr bucket) { buckets_.push_back(std::move(bucket)); }
   // A bucket of the step, if one is under way, could not even start.
@@ -49,7 +52,7 @@ class StepTransaction {
   Outcome try_commit();
   // Of a step all of whose buckets have come: returns when none is on its way, and what was added
   // takes effect, also if some have failed. Else false, and nothing happens.
-  bool adopt();
+  bool commit_all();
   // Forgets the step: nothing takes effect.
   void drop();
 
@@ -58,7 +61,7 @@ class StepTransaction {
 
   struct ResidualChange {
     Parameter* parameter;
-    bool owed;
+    bool nonzero;
   };
   State state_ = State::kIdle;
   size_t last_ = 0;  // index of the last bucket, of this step or of the one before

@@ -16,8 +16,9 @@ void ConnectionDemand::update_connections() {
     if (connection.open()) update_connections(connection);
   });
   for (const uint64_t process : processes_.ids()) {
-    const bool tried = std::ranges::any_of(
-        kLinkKinds, [&](LinkKind kind) { return connections_view_.tried(process, kind); });
+    const bool tried = std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
+      return connections_view_.is_connecting_or_open(process, kind);
+    });
     if (!tried && !needed(process)) processes_.forget(process);
   }
 }

@@ -76,7 +76,9 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
 
   // ConnectionView
-  bool tried(uint64_t peer, LinkKind kind) const override { return find(peer, kind) != nullptr; }
+  bool is_connecting_or_open(uint64_t peer, LinkKind kind) const override {
+    return find(peer, kind) != nullptr;
+  }
   bool reached(uint64_t peer, LinkKind kind) const override {
     const ControlConnection* found = find(peer, kind);
     return found != nullptr && found->reached();

@@ -13,7 +13,7 @@ class ConnectionView {
  public:
   virtual ~ConnectionView() = default;
   // A connection is there, or on its way.
-  virtual bool tried(uint64_t peer, LinkKind kind) const = 0;
+  virtual bool is_connecting_or_open(uint64_t peer, LinkKind kind) const = 0;
   // The other side has it, and may hold it until it knows the group.
   virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
   // Both sides talk.

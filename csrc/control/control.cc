@@ -44,9 +44,9 @@ Error Control::prove_same_host(uint64_t peer_context_id, std::string unix_name,
 }
 
 Error Control::connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                             const CancellableDeadline& patience) {
+                             const CancellableDeadline& deadline) {
   if (mark_.forked()) return in_a_child();
-  return loop_->connect(nonce, my_rank, std::move(members), patience);
+  return loop_->connect(nonce, my_rank, std::move(members), deadline);
 }
 
 void Control::disconnect_group(uint64_t nonce, int my_rank) {

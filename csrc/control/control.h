@@ -55,7 +55,7 @@ class Control {
   // ends after this has returned takes nothing along that another member still needs to find the
   // rest. The Error blames a rank.
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                      const CancellableDeadline& patience);
+                      const CancellableDeadline& deadline);
 
   // Also before connect_group() has returned. Forgets the group once all members have heard so, or
   // a minute later; connections that no group of either side needs are closed. What was flooded

@@ -100,7 +100,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
     processes_.forget_failures();
     sockets_.readmit();
     gossip_.tell_members(request.id);
-    if (request.patience->cancelled) disconnect(request.id, rank);  // it disconnected before
+    if (request.deadline->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
   timer_.hurry();
 }

@@ -27,7 +27,8 @@ std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string&
   std::string out = "  " + format_id(id) + " " + name + ":";
   for (const LinkKind kind : kLinkKinds) {
     const PeerLink& link = peer.link(kind);
-    if (!reach.tried(id, kind) && !link.joined() && link.failure().empty()) continue;
+    if (!reach.is_connecting_or_open(id, kind) && !link.joined() && link.failure().empty())
+      continue;
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
     out += reach.open(id, kind) ? "open" : reach.reached(id, kind) ? "held" : "not connected";
     out += ", heard " + format_age(now, link.last_heard());

@@ -69,7 +69,7 @@ std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, T
   try {
     if (request.kind == Kind::kGroup) return group_answer(request, now);
     const std::string who = name_of(request.id, groups_, processes_);
-    return evaluator_.proof(request.id, who, request.patience->expired(now));
+    return evaluator_.proof(request.id, who, request.deadline->expired(now));
   } catch (...) {
     return current_exception_error();
   }
@@ -77,10 +77,10 @@ std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, T
 
 std::optional<Error> ControlRequests::group_answer(const ControlRequest& request, TimePoint now) {
   ControlGroup* group = groups_.find(request.id);
-  if (group == nullptr || group->left() || request.patience->cancelled)
+  if (group == nullptr || group->left() || request.deadline->cancelled)
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   // What calls it off meanwhile is seen the next time, and is no timeout.
-  const bool expired = request.patience->expired(now);
+  const bool expired = request.deadline->expired(now);
   const auto linked = evaluator_.links(request.id, *group, expired);
   if (!linked || *linked) return linked;
   if (!group->connected) {

@@ -27,7 +27,7 @@ struct ControlRequest {
 
   Kind kind = Kind::kGroup;
   uint64_t id = 0;
-  const CancellableDeadline* patience = nullptr;  // its caller's, who waits
+  const CancellableDeadline* deadline = nullptr;  // its caller's, who waits
   std::shared_ptr<std::promise<Error>> answer;
 };
 

@@ -124,16 +124,16 @@ Error ControlThread::ask(ControlRequest request, std::function<void(const Contro
 }
 
 Error ControlThread::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
-  const CancellableDeadline patience(deadline);
-  return ask({ControlRequest::Kind::kProof, peer, &patience, nullptr},
+  const CancellableDeadline cancellable(deadline);
+  return ask({ControlRequest::Kind::kProof, peer, &cancellable, nullptr},
              [this, name = std::move(unix_name)](const ControlRequest& request) {
                plane_.prove(request, name);
              });
 }
 
 Error ControlThread::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                             const CancellableDeadline& patience) {
-  return ask({ControlRequest::Kind::kGroup, nonce, &patience, nullptr},
+                             const CancellableDeadline& deadline) {
+  return ask({ControlRequest::Kind::kGroup, nonce, &deadline, nullptr},
              [this, my_rank, members = std::move(members)](const ControlRequest& request) {
                plane_.connect(request, my_rank, members);
              });

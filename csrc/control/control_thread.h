@@ -44,7 +44,7 @@ class ControlThread {
   // the latest.
   Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
   Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                const CancellableDeadline& patience);
+                const CancellableDeadline& deadline);
   void disconnect(uint64_t nonce, int rank);
   void flood(std::vector<std::byte> payload);
   void give_up(uint64_t id, std::string cause);

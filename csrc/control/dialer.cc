@@ -3,7 +3,7 @@
 namespace ringdist {
 
 void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) {
-  if (history_.departed(id) || connections_view_.tried(id, kind)) return;
+  if (history_.departed(id) || connections_view_.is_connecting_or_open(id, kind)) return;
   ControlPeer& peer = processes_[id];
   PeerLink& link = peer.link(kind);
   link.want(now);

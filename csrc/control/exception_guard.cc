@@ -9,16 +9,16 @@
 namespace ringdist {
 
 void ExceptionGuard::begin_turn() {
-  if (!std::exchange(failed_, false)) told_ = false;
+  if (!std::exchange(failed_, false)) warned_ = false;
 }
 
 void ExceptionGuard::caught(const char* what) noexcept {
   failed_ = true;
-  if (told_) return;
+  if (warned_) return;
   try {
     log(LogLevel::kError,
         std::string("control plane: ") + what + ": " + current_exception_error().message());
-    told_ = true;
+    warned_ = true;
   } catch (...) {  // log() needs memory, too
   }
 }

@@ -26,7 +26,7 @@ class ExceptionGuard {
   void caught(const char* what) noexcept;
 
   bool failed_ = false;  // in this turn
-  bool told_ = false;
+  bool warned_ = false;
 };
 
 }  // namespace ringdist

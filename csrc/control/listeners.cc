@@ -76,8 +76,9 @@ bool ControlListeners::accept_some(Listener& listener, const Accept& accept) {
     Fd fd = accept_connection(listener.fd);
     if (!fd) {
       if (!exhausted(errno)) return false;
-      if (!told_) log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
-      told_ = true;
+      if (!warned_)
+        log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
+      warned_ = true;
       epoll_.remove(listener.fd.get());  // else the loop would spin on it
       listener.muted = true;
       return false;

@@ -52,7 +52,7 @@ class ControlListeners {
   std::string unix_name_;
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;
-  bool told_ = false;  // that descriptors are lacking
+  bool warned_ = false;  // that descriptors are lacking
 };
 
 }  // namespace ringdist

@@ -247,7 +247,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
     return Error(ErrorKind::kAborted,
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
-  if (request.place) return devices_->submit(std::move(request));
+  if (request.device_stream) return devices_->submit(std::move(request));
   return enqueue(std::move(request), will_wait);
 }
 
@@ -268,8 +268,8 @@ Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will
   std::shared_ptr<Op> op =
       std::make_shared<DeferredReleaseOp>(std::move(request), context_->pool());
   if (Error error = planner_->plan(op)) return error;
-  if (size() == 1) op->request.blocks.reset();  // nothing travels, so nothing need be lost
-  if (!op->request.endpoint) op->number = next_number_;
+  if (size() == 1) op->request.codec_map.reset();  // nothing travels, so nothing need be lost
+  if (!op->request.envelope) op->number = next_number_;
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
@@ -280,7 +280,7 @@ Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will
   if (!enqueues &&
       !progress.post([&dispatcher, slot = slot_, op] { dispatcher.enqueue(slot, op); }, !will_wait))
     return shut_down();
-  if (!op->request.endpoint) ++next_number_;  // last: what was thrown before has taken none
+  if (!op->request.envelope) ++next_number_;  // last: what was thrown before has taken none
   lock.unlock();                              // a failure and a success are told without it
   if (enqueues) dispatcher.enqueue(slot_, op);
   return op;

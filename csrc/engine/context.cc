@@ -39,11 +39,11 @@ Error Context::start() {
   auto progress = ProgressEngine::start(statistics_, config().memory, *this);
   if (!progress.ok()) return progress.error();
   progress_ = std::move(progress.value());
-  PaxosTimeouts pace;
-  pace.silence =
+  PaxosTimeouts timeouts;
+  timeouts.reply_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
   assembly_ = std::make_unique<MembershipService>(
-      id_, pace,
+      id_, timeouts,
       [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
   auto control = Control::start(id_, config(), first.value().ip, *this);
   if (!control.ok()) return control.error();

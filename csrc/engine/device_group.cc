@@ -33,7 +33,7 @@ Buffer buffer_of(std::byte* at, size_t bytes) {
 
 OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline) {
   OpRequest out = bytes_request(Collective::kPointToPoint, memory->size(), memory, deadline);
-  out.endpoint = Envelope{peer, 0, sends, Envelope::TagSpace::kRunner};
+  out.envelope = Envelope{peer, 0, sends, Envelope::TagSpace::kRunner};
   (sends ? out.input : out.output) = buffer_of(memory->data(), memory->size());
   return out;
 }
@@ -74,9 +74,9 @@ Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
   request.input = std::move(op.input);
   request.output = std::move(op.output);
   request.keep_alive = std::move(op.keep_alive);
-  check(!request.endpoint || request.endpoint->origin != Envelope::TagSpace::kCaller,
+  check(!request.envelope || request.envelope->origin != Envelope::TagSpace::kCaller,
         "a runner's message that a caller's would meet");
-  const auto ops = request.endpoint ? Result<HostOps>(group_) : duplicate("/on-host");
+  const auto ops = request.envelope ? Result<HostOps>(group_) : duplicate("/on-host");
   if (!ops.ok()) return ops.error();
   auto started = ops.value().submit(std::move(request));
   if (!started.ok()) return started.error();

@@ -16,7 +16,7 @@ DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
   out.number = op.number;
   out.text = op.describe();
   out.deadline = op.deadline;
-  out.place = *op.request.place;
+  out.device_stream = *op.request.device_stream;
   out.keep_alive = std::move(memory);
   return out;
 }
@@ -30,9 +30,9 @@ TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequest& request,
                                                                     TimePoint deadline) {
   if (Error error = delegate_.refusal()) return error;
-  const auto held = made(*request.place, deadline);
+  const auto held = made(*request.device_stream, deadline);
   if (!held.ok()) return first_cause(held.error());
-  if (Error error = held.value()->runner->prepare(*request.place, request, deadline)) {
+  if (Error error = held.value()->runner->prepare(*request.device_stream, request, deadline)) {
     const Error first = first_cause(error);
     end_group(error);
     return first;

@@ -28,7 +28,7 @@ struct DeviceOp {
   uint64_t number = 0;  // none of a send or a receive
   std::string text;     // "all_reduce #12 (float32, 1000 elements, SUM)", for messages
   TimePoint deadline = TimePoint::max();
-  DeviceStream place;
+  DeviceStream device_stream;
   // Let go on a thread of the runner's, once the op has ended on the device; at once where it was
   // not started.
   std::shared_ptr<void> keep_alive;

@@ -23,7 +23,7 @@ GroupAdvertisement::Member GroupAdvertisement::Member::of(const RankInfo& proces
 
 std::vector<std::byte> GroupAdvertisement::encode() const {
   Writer out;
-  out.put_bytes(first.encode()).put(lineage).put(generation).put_string(name);
+  out.put_bytes(first.encode()).put(group_id).put(generation).put_string(name);
   out.put(static_cast<int64_t>(timeout.count())).put_string(job).put_string(note).put(most);
   out.put(static_cast<uint32_t>(members.size()));
   for (const Member& one : members)
@@ -42,7 +42,7 @@ std::optional<GroupAdvertisement> GroupAdvertisement::decode(ConstBytes bytes,
   GroupAdvertisement out;
   out.first = std::move(*entry);
   if (out.first.wire_version != wire_version) return out;
-  out.lineage = in.get<uint64_t>();
+  out.group_id = in.get<uint64_t>();
   out.generation = in.get<uint32_t>();
   out.name = in.get_string();
   out.timeout = Milliseconds(in.get<int64_t>());

@@ -29,7 +29,7 @@ struct GroupAdvertisement {
   };
 
   RankInfo first;  // rank 0's: its wire version, options and costs are the group's
-  uint64_t lineage = 0;
+  uint64_t group_id = 0;
   uint32_t generation = 0;
   std::string name;         // the group's in its first generation
   Milliseconds timeout{0};  // the group's

@@ -13,7 +13,7 @@ GroupBootstrap::GroupBootstrap(std::shared_ptr<Context> context, std::string nam
       name_(std::move(name)),
       rank_(rank),
       size_(size),
-      patience_(deadline) {}
+      deadline_(deadline) {}
 
 void GroupBootstrap::log_phase(const std::string& text) const {
   log(LogLevel::kDebug, "group '" + name_ + "': " + text);
@@ -71,7 +71,7 @@ void GroupBootstrap::withdraw(ErrorKind kind, const std::string& why, bool proce
 
 void GroupBootstrap::announce_failure(const Error& cause) {
   const uint64_t nonce = nonce_;
-  const bool leaves = patience_.cancelled;
+  const bool leaves = deadline_.cancelled;
   if (nonce == 0 && leaves) return;                                // whoever did it has said so
   if (nonce == 0) return withdraw(cause.kind(), cause.message());  // an abort's word stays
   flood(leaves ? make_notice(leaves_, nonce, /*generation=*/0, rank_, /*op=*/0)
@@ -81,7 +81,7 @@ void GroupBootstrap::announce_failure(const Error& cause) {
 void GroupBootstrap::flood(const Notice& notice) { context_->control().flood(notice.encode()); }
 
 Error GroupBootstrap::connect(const ResolvedGroup& formed) {
-  return context_->control().connect_group(nonce_, rank_, formed.processes, patience_);
+  return context_->control().connect_group(nonce_, rank_, formed.processes, deadline_);
 }
 
 }  // namespace ringdist

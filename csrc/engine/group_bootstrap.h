@@ -50,10 +50,10 @@ class GroupBootstrap {
 
   // It need not go on after that; or not at all, as this rank leaves the group (`how`: kExit if its
   // process ends). It does go on to the group's name where it waits for nobody but us.
-  void shorten(TimePoint until) { patience_.shorten(until); }
+  void shorten(TimePoint until) { deadline_.shorten(until); }
   void cancel(NoticeKind how = NoticeKind::kLeave) {
     leaves_ = how;
-    patience_.cancelled = true;
+    deadline_.cancelled = true;
   }
 
   // Its group has failed. One that was decided on need not find its members then; others go on, so
@@ -97,7 +97,7 @@ class GroupBootstrap {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const CancellableDeadline& patience() const { return patience_; }
+  const CancellableDeadline& deadline() const { return deadline_; }
 
  private:
   Result<ResolvedGroup> form(const Named& named);
@@ -106,7 +106,7 @@ class GroupBootstrap {
   const std::string name_;
   const int rank_;
   const int size_;
-  CancellableDeadline patience_;
+  CancellableDeadline deadline_;
   Known known_;
   std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};
   std::atomic<uint64_t> nonce_{0};

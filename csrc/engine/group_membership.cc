@@ -44,10 +44,10 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
                                  std::weak_ptr<GenerationDelegate> first)
     : context_(context),
       options_(options),
-      lineage_(found.membership.nonce),
+      group_id_(found.membership.nonce),
       first_members_(found.contexts()),
       store_(context, options),
-      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)) {
+      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, group_id_, book_)) {
   present_.found = found;
   present_.group = std::move(first);
   present_.begun = true;
@@ -58,10 +58,10 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
                                  const GroupAdvertisement& invitation, const RankInfo& entry)
     : context_(context),
       options_(options),
-      lineage_(invitation.lineage),
+      group_id_(invitation.group_id),
       entry_(as_text(without_what_nobody_needs(entry).encode())),
       store_(context, options),
-      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, lineage_, book_)),
+      join_acceptor_(std::make_shared<JoinAcceptor>(context, options, group_id_, book_)),
       renumbered_(true) {
   present_.found.costs = invitation.first.costs;
   (void)join_acceptor_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
@@ -69,9 +69,9 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
 }
 
 void GroupMembership::register_group() {
-  context_.assembly().register_group({lineage_, first_members_}, shared_from_this());
+  context_.assembly().register_group({group_id_, first_members_}, shared_from_this());
   // A group of one needs no votes.
-  if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(lineage_);
+  if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(group_id_);
 }
 
 void GroupMembership::leave(uint32_t generation) {
@@ -91,7 +91,7 @@ void GroupMembership::leave(uint32_t generation) {
                                                           "it destroyed the group instead of going "
                                                           "on in its next generation"));
   }
-  context_.assembly().unregister_group(lineage_, /*for_good=*/is_member);
+  context_.assembly().unregister_group(group_id_, /*for_good=*/is_member);
   if (word) context_.control().flood(word->encode());
 }
 
@@ -100,7 +100,7 @@ void GroupMembership::leave(uint32_t generation) {
 Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
                                            const MakeGroup& make) {
   for (;;) {
-    if (Error error = context_.assembly().begin(lineage_, after)) return error;
+    if (Error error = context_.assembly().begin(group_id_, after)) return error;
     std::unique_lock lock(mutex_);
     const TimePoint until = std::min(deadline, Clock::now() + kAskAgain);
     changed_.wait_until(lock, until, [&] { return over(after) || may_make(after); });
@@ -116,7 +116,7 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
 }
 
 std::optional<Result<ShrinkResult>> GroupMembership::enter(TimePoint until, const MakeGroup& make) {
-  if (Error error = context_.assembly().begin(lineage_, 0)) return error;
+  if (Error error = context_.assembly().begin(group_id_, 0)) return error;
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [&] { return over(0) || may_make(0); });
   if (Error error = over(0)) return error;
@@ -193,7 +193,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generatio
     unusable_ = next.number;
     unusable_because_ = error;
   }
-  if (Error none = context_.assembly().begin(lineage_, next.number)) return none;
+  if (Error none = context_.assembly().begin(group_id_, next.number)) return none;
   return std::nullopt;
 }
 
@@ -202,7 +202,7 @@ Error GroupMembership::no_agreement() {
     std::lock_guard lock(mutex_);
     if (unusable_ == present_.number && unusable_because_) return unusable_because_;
   }
-  const std::string why = context_.assembly().describe(lineage_);
+  const std::string why = context_.assembly().describe(group_id_);
   return {ErrorKind::kTimeout, "no agreement on the next generation in time: " +
                                    (why.empty() ? "this process does not come to it" : why)};
 }
@@ -297,9 +297,9 @@ PromiseInfo GroupMembership::stop_and_report() {
   // Not here may it end, as the last to hold its Context.
   context_.pool().run([group = std::move(group)] {});
   // The others must not take this thread for silent meanwhile.
-  const std::chrono::duration<double> patience(context_.config().peer_timeout / 4);
+  const std::chrono::duration<double> limit(context_.config().peer_timeout / 4);
   out.reaches_store =
-      store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(patience)));
+      store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(limit)));
   if (!out.reaches_store) out.offers_store = store_.offer();
   out.newcomers = join_acceptor_->waiting();
   out.most = join_acceptor_->most();

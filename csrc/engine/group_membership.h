@@ -83,7 +83,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   void formed(uint32_t generation, const ResolvedGroup& found);
 
   const std::shared_ptr<JoinAcceptor>& join_acceptor() const { return join_acceptor_; }
-  uint64_t lineage() const { return lineage_; }
+  uint64_t group_id() const { return group_id_; }
   // Of a candidate: what is known of members by now.
   void learn(const GroupAdvertisement& invitation);
   // Of a candidate: the group of the generation in which it is a member, once there is one; nothing
@@ -137,7 +137,7 @@ class GroupMembership final : public GroupConsensusDelegate,
 
   Context& context_;                   // that of its Communicators, and of the membership thread
   const CommunicatorOptions options_;  // of the first generation
-  const uint64_t lineage_;
+  const uint64_t group_id_;
   const std::vector<ContextId> first_members_;  // of a candidate nobody
   const std::string entry_;                     // a candidate's
 

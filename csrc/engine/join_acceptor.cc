@@ -79,7 +79,7 @@ Result<GroupAdvertisement> JoinAcceptor::invitation() const {
   GroupAdvertisement out;
   out.first = std::move(entry.value());
   options_.state_in(out.first);
-  out.lineage = lineage_;
+  out.group_id = group_id_;
   out.name = options_.name;
   std::lock_guard lock(mutex_);
   out.timeout = timeout_;

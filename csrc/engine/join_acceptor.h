@@ -22,9 +22,9 @@ namespace ringdist {
 class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
  public:
   // `options`: of the first generation, which the lineage is named after. The context outlives it.
-  JoinAcceptor(Context& context, const CommunicatorOptions& options, uint64_t lineage,
+  JoinAcceptor(Context& context, const CommunicatorOptions& options, uint64_t group_id,
                std::shared_ptr<AddressBook> book)
-      : context_(context), options_(options), lineage_(lineage), book_(std::move(book)) {}
+      : context_(context), options_(options), group_id_(group_id), book_(std::move(book)) {}
 
   // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
   // receive the note and the group's timeout. They come while there are fewer members than `most`,
@@ -69,7 +69,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
 
   Context& context_;
   const CommunicatorOptions options_;
-  const uint64_t lineage_;
+  const uint64_t group_id_;
   const std::shared_ptr<AddressBook> book_;
 
   std::mutex publishing_;  // before mutex_

@@ -42,9 +42,9 @@ Error JoinClient::look() {
   if (!invitation_) return {};
   if (Error error = invitation_->refusal(*entry_)) return error;
   // Another group may have taken the place of one that has ended.
-  if (membership_ && membership_->lineage() != invitation_->lineage) leave();
+  if (membership_ && membership_->group_id() != invitation_->group_id) leave();
   if (!membership_) {
-    if (context_->assembly().was_member(invitation_->lineage))
+    if (context_->assembly().was_member(invitation_->group_id))
       return {ErrorKind::kInvalidArgument,
               "this process was a member of the group before; only another one can come"};
     options_.name = invitation_->name;
@@ -92,7 +92,7 @@ Error JoinClient::none_yet() const {
                                    " of the group has not let this process in: its members (" +
                                    who + ") have ended, or do not reach this process at " +
                                    entry_->tcp_address + ", or it does not reach them: " +
-                                   context_->assembly().describe(invitation_->lineage) +
+                                   context_->assembly().describe(invitation_->group_id) +
                                    (store_error_ ? "; " + store_error_.message() : "")};
 }
 

@@ -24,7 +24,7 @@ Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
   std::lock_guard lock(mutex_);
   if (Error error = prepare_called(*op)) return error;
   // A send or a receive depends on no topology.
-  if (!formed_ && !forgets_ && !op->request.endpoint) planned_early_.push_back(op);
+  if (!formed_ && !forgets_ && !op->request.envelope) planned_early_.push_back(op);
   return {};
 }
 

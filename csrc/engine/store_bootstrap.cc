@@ -43,13 +43,13 @@ void StoreBootstrap::publish_withdrawal(ErrorKind kind, const std::string& why, 
 
 Error StoreBootstrap::on_member_error(const Error& error) const {
   const bool is_loss = error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kSystem;
-  if (decided_.nonce == 0 || !is_loss || patience().cancelled) return error;
+  if (decided_.nonce == 0 || !is_loss || deadline().cancelled) return error;
   return Error(ErrorKind::kPeerLost, error.message()).blame(error.ranks());
 }
 
 Duration StoreBootstrap::peer_timeout() {
-  const std::chrono::duration<double> patience(context().config().peer_timeout);
-  return std::chrono::duration_cast<Duration>(patience);
+  const std::chrono::duration<double> timeout(context().config().peer_timeout);
+  return std::chrono::duration_cast<Duration>(timeout);
 }
 
 Error StoreBootstrap::find_missing(TimePoint begun) {
@@ -75,7 +75,7 @@ Result<ResolvedGroup> StoreBootstrap::find() {
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
             " is looking for the others");
   const auto missing = [this, begun = Clock::now()] { return find_missing(begun); };
-  auto collected = rendezvous_.collect(patience(), missing);
+  auto collected = rendezvous_.collect(deadline(), missing);
   if (!collected.ok()) return on_member_error(collected.error());
   entries() = std::move(collected.value());
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
@@ -85,13 +85,13 @@ Result<ResolvedGroup> StoreBootstrap::find() {
   if (decided_.nonce != 0) shorten(Clock::now() + std::max(peer_timeout(), kMeetingTime));
   const auto prove = [this](const RankInfo& peer) { return this->prove(peer); };
   const auto lost = [this](const RankInfo& peer) { return context().lost(peer.context_id); };
-  auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, patience());
+  auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, deadline());
   if (!topology.ok()) {
     // Others may read the lists of hosts, which a death or a withdrawal hides from this rank, and
     // some lists may be written only now.
     const TimePoint until = Clock::now() + kListTime;
     auto late = rendezvous_.find_hosts(entries());
-    while (!late.ok() && !patience().cancelled && Clock::now() < until) {
+    while (!late.ok() && !deadline().cancelled && Clock::now() < until) {
       std::this_thread::sleep_for(Milliseconds(20));
       late = rendezvous_.find_hosts(entries());
     }
@@ -110,7 +110,7 @@ Result<ResolvedGroup> StoreBootstrap::find() {
     if (guessed) correct_network();
     const auto entry = own_entry(/*late=*/true);
     if (!entry.ok()) return entry.error();
-    if (Error error = rendezvous_.exchange(entry.value(), entries(), lost, patience()))
+    if (Error error = rendezvous_.exchange(entry.value(), entries(), lost, deadline()))
       return on_member_error(error);
   }
   if (Error error = check_addresses()) return error;

@@ -18,9 +18,10 @@ void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const fl
   const uint32_t mask = keep ? ~uint32_t{0} : 0;
 #pragma GCC ivdep
   for (size_t i = 0; i < n; ++i) {
-    const auto owed = std::bit_cast<uint32_t>(from[i]);
-    const float next = std::bit_cast<float>(owed & mask) + weight * (sum[i] - stored[i]);
-    to[i] = std::bit_cast<float>(select(is_finite(next), std::bit_cast<uint32_t>(next), owed));
+    const auto old_residual = std::bit_cast<uint32_t>(from[i]);
+    const float next = std::bit_cast<float>(old_residual & mask) + weight * (sum[i] - stored[i]);
+    to[i] =
+        std::bit_cast<float>(select(is_finite(next), std::bit_cast<uint32_t>(next), old_residual));
   }
 }
 
@@ -43,10 +44,10 @@ void pay_in_full(std::span<const float> in, ResidualSpan residual, Bytes out) {
   std::byte* bytes = out.data();
 #pragma GCC ivdep
   for (size_t i = 0; i < in.size(); ++i) {
-    const auto owed = std::bit_cast<uint32_t>(from[i]);
+    const auto old_residual = std::bit_cast<uint32_t>(from[i]);
     const float sum = in[i] + from[i];
     std::memcpy(bytes + i * sizeof(float), &sum, sizeof(float));
-    to[i] = std::bit_cast<float>(select(is_finite(sum), uint32_t{0}, owed));
+    to[i] = std::bit_cast<float>(select(is_finite(sum), uint32_t{0}, old_residual));
   }
 }
 

@@ -54,7 +54,8 @@ struct LowRankLoops {
   void (*multiply_left)(const MatrixShape& shape, const float* values, const float* residual,
                         const float* left, float* right);
   void (*reconstruct)(const MatrixShape& shape, const float* left, const float* mean_right,
-                      const float* own_right, float* values, const float* owed, float* owes);
+                      const float* own_right, float* values, const float* old_residual,
+                      float* new_residual);
 };
 
 const LowRankLoops* low_rank_baseline();

@@ -14,7 +14,7 @@
 namespace ringdist::low_rank {
 
 // Owes: there is a residual; otherwise the pointer to it is not read.
-template <int W, bool Owes>
+template <int W, bool HasResidual>
 struct Loops {
   // Partial sums of a dot product: as many as the widest vector has, and part of the result's bits.
   static constexpr int kLanes = 16;
@@ -30,8 +30,9 @@ struct Loops {
   }
   [[gnu::always_inline]] static Stored& at(float* p) { return *reinterpret_cast<Stored*>(p); }
 
-  [[gnu::always_inline]] static float owed(const float* values, const float* residual, int64_t i) {
-    return Owes ? values[i] + residual[i] : values[i];
+  [[gnu::always_inline]] static float with_residual(const float* values, const float* residual,
+                                                    int64_t i) {
+    return HasResidual ? values[i] + residual[i] : values[i];
   }
 
   // The vectors that begin at element `i` of R rows, residuals included.
@@ -41,7 +42,7 @@ struct Loops {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       out[r] = at(values + r * columns + i);
-      if constexpr (Owes) out[r] += at(residual + r * columns + i);
+      if constexpr (HasResidual) out[r] += at(residual + r * columns + i);
     }
   }
 
@@ -74,7 +75,8 @@ struct Loops {
 #pragma GCC unroll 4
         for (int part = 0; part < kParts; ++part) at(lanes.data() + part * W) = sums[r][k][part];
         for (int64_t i = whole; i < columns; ++i)
-          lanes[i % kLanes] += owed(values, residual, r * columns + i) * right[k * columns + i];
+          lanes[i % kLanes] +=
+              with_residual(values, residual, r * columns + i) * right[k * columns + i];
         for (int width = kLanes / 2; width > 0; width /= 2)
           for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
         left[k * shape.rows + r] = lanes[0];
@@ -128,7 +130,7 @@ struct Loops {
       for (int64_t k = 0; k < shape.rank; ++k)
         for (int r = 0; r < R; ++r)
           right[k * shape.columns + j] +=
-              left[k * shape.rows + r] * owed(values, residual, r * shape.columns + j);
+              left[k * shape.rows + r] * with_residual(values, residual, r * shape.columns + j);
   }
 
   // `n` columns of R rows.
@@ -136,7 +138,7 @@ struct Loops {
   [[gnu::always_inline]] static void rebuild_rows(const MatrixShape& shape, int64_t n,
                                                   const float* left, const float* mean_right,
                                                   const float* own_right, float* values,
-                                                  const float* owed, float* owes) {
+                                                  const float* old_residual, float* new_residual) {
     int64_t j = 0;
     for (; j + W <= n; j += W) {
       Vector mean[R] = {};
@@ -147,33 +149,34 @@ struct Loops {
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           mean[r] += left[k * shape.rows + r] * to_mean;
-          if constexpr (Owes) own[r] += left[k * shape.rows + r] * to_own;
+          if constexpr (HasResidual) own[r] += left[k * shape.rows + r] * to_own;
         }
       }
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         Stored& value = at(values + r * shape.columns + j);
         const int64_t i = r * shape.columns + j;
-        if constexpr (Owes) at(owes + i) = at(owed + i) + (value - own[r]);
+        if constexpr (HasResidual) at(new_residual + i) = at(old_residual + i) + (value - own[r]);
         value = mean[r];
       }
     }
     for (; j < n; ++j)
       for (int r = 0; r < R; ++r)
         rebuild_one(shape, left + r, mean_right + j, own_right + j, values + r * shape.columns + j,
-                    owed + r * shape.columns + j, owes + r * shape.columns + j);
+                    old_residual + r * shape.columns + j, new_residual + r * shape.columns + j);
   }
 
   [[gnu::always_inline]] static void rebuild_one(const MatrixShape& shape, const float* left,
                                                  const float* mean_right, const float* own_right,
-                                                 float* value, const float* owed, float* owes) {
+                                                 float* value, const float* old_residual,
+                                                 float* new_residual) {
     float mean = 0;
     float own = 0;
     for (int64_t k = 0; k < shape.rank; ++k) {
       mean += left[k * shape.rows] * mean_right[k * shape.columns];
       own += left[k * shape.rows] * own_right[k * shape.columns];
     }
-    if constexpr (Owes) *owes = *owed + (*value - own);
+    if constexpr (HasResidual) *new_residual = *old_residual + (*value - own);
     *value = mean;
   }
 
@@ -203,13 +206,14 @@ struct Loops {
 
   [[gnu::always_inline]] static void reconstruct(const MatrixShape& shape, const float* left,
                                                  const float* mean_right, const float* own_right,
-                                                 float* values, const float* owed, float* owes) {
-    by_rows(shape, [&]<int R>(std::integral_constant<int, R>, int64_t row, int64_t begin, int64_t n)
-                       __attribute__((always_inline)) {
-                         const int64_t at = row * shape.columns + begin;
-                         rebuild_rows<R>(shape, n, left + row, mean_right + begin,
-                                         own_right + begin, values + at, owed + at, owes + at);
-                       });
+                                                 float* values, const float* old_residual,
+                                                 float* new_residual) {
+    by_rows(shape, [&]<int R>(std::integral_constant<int, R>, int64_t row, int64_t begin,
+                              int64_t n) __attribute__((always_inline)) {
+      const int64_t at = row * shape.columns + begin;
+      rebuild_rows<R>(shape, n, left + row, mean_right + begin, own_right + begin, values + at,
+                      old_residual + at, new_residual + at);
+    });
   }
 };
 
@@ -239,9 +243,11 @@ struct Reconstruct {
   template <int W>
   [[gnu::always_inline]] static void run(const MatrixShape& shape, const float* left,
                                          const float* mean_right, const float* own_right,
-                                         float* values, const float* owed, float* owes) {
-    if (owed != nullptr)
-      Loops<W, true>::reconstruct(shape, left, mean_right, own_right, values, owed, owes);
+                                         float* values, const float* old_residual,
+                                         float* new_residual) {
+    if (old_residual != nullptr)
+      Loops<W, true>::reconstruct(shape, left, mean_right, own_right, values, old_residual,
+                                  new_residual);
     else
       Loops<W, false>::reconstruct(shape, left, mean_right, own_right, values, values, values);
   }

@@ -203,13 +203,13 @@ template <typename Format>
 
 // The third. `count` < kBlock only for a tail, whose values and residual are padded with zeros.
 template <typename Format, bool kResidual>
-[[gnu::always_inline]] inline void finish(const Block& block, const float* owed,
+[[gnu::always_inline]] inline void finish(const Block& block, const float* old_residual,
                                           float* __restrict lost, size_t count, std::byte* out) {
   std::memcpy(out, &block.scale, kScaleBytes);
   pack<Format>(block, count, out + kScaleBytes);
   if (!kResidual) return;
   if (block.scale == kPoisonScale) [[unlikely]]
-    return static_cast<void>(std::memmove(lost, owed, kBlock * sizeof(float)));
+    return static_cast<void>(std::memmove(lost, old_residual, kBlock * sizeof(float)));
   const float value = scale_value(block.scale);
   for (size_t i = 0; i < kBlock; ++i) lost[i] = block.x[i] - block.t[i] * value;
 }
@@ -221,7 +221,7 @@ inline constexpr size_t kGroup = 2;
 
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
-                                                  const float* owed, float* lost,
+                                                  const float* old_residual, float* lost,
                                                   const uint16_t* random, std::byte* out) {
   constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
   constexpr size_t kLine = 16;
@@ -229,7 +229,7 @@ template <typename Format, bool kResidual>
     const size_t at = b * kBlock;
     for (size_t line = at + kAhead; line < at + kAhead + kBlock; line += kLine)
       __builtin_prefetch(in + line);
-    load<kResidual>(blocks[b], in + at, kResidual ? owed + at : nullptr);
+    load<kResidual>(blocks[b], in + at, kResidual ? old_residual + at : nullptr);
   }
   for (size_t b = 0; b < count; ++b)
     choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
@@ -237,10 +237,10 @@ template <typename Format, bool kResidual>
     const size_t at = b * kBlock;
     // Here, not with the other ones: so that memory has something to do all the time.
     for (size_t line = at + kAhead; kResidual && line < at + kAhead + kBlock; line += kLine) {
-      __builtin_prefetch(owed + line);
+      __builtin_prefetch(old_residual + line);
       __builtin_prefetch(lost + line, 1);
     }
-    finish<Format, kResidual>(blocks[b], kResidual ? owed + at : nullptr,
+    finish<Format, kResidual>(blocks[b], kResidual ? old_residual + at : nullptr,
                               kResidual ? lost + at : nullptr, kBlock,
                               out + b * (kScaleBytes + packed_bytes<Format>(kBlock)));
   }

@@ -13,19 +13,19 @@ namespace ringdist::rounding16 {
 
 // `owed` and `lost` may be the same, element by element: to which the pragma swears.
 template <typename Type, bool kResidual>
-[[gnu::always_inline]] inline void round_some(const float* in, const float* owed, float* lost,
-                                              const uint16_t* random, size_t count,
+[[gnu::always_inline]] inline void round_some(const float* in, const float* old_residual,
+                                              float* lost, const uint16_t* random, size_t count,
                                               std::byte* __restrict out) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
-    const float x = kResidual ? in[i] + owed[i] : in[i];
+    const float x = kResidual ? in[i] + old_residual[i] : in[i];
     const uint16_t stored = Type::narrow(x, Type::kStochastic ? random[i] : 0);
     std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
     if (kResidual) {
       const float loss = x - Type::widen(stored);
       const bool finite = (std::bit_cast<uint32_t>(loss) & kInfinite) != kInfinite;
       lost[i] = std::bit_cast<float>(
-          select(finite, std::bit_cast<uint32_t>(loss), std::bit_cast<uint32_t>(owed[i])));
+          select(finite, std::bit_cast<uint32_t>(loss), std::bit_cast<uint32_t>(old_residual[i])));
     }
   }
 }

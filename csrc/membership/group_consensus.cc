@@ -13,18 +13,18 @@ constexpr int kManyKnocks = 8;
 }  // namespace
 
 GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
-                               const PaxosTimeouts& pace, MembershipTransport& post,
+                               const PaxosTimeouts& timeouts, MembershipTransport& post,
                                std::shared_ptr<GroupConsensusDelegate> owner, RunLater later)
     : self_(self),
       nonce_(origin.nonce),
-      pace_(pace),
+      timeouts_(timeouts),
       transport_(post),
       delegate_(std::move(owner)),
       later_(std::move(later)) {
   GenerationLogDelegate& host = *this;  // a base that others do not see
   if (!origin.members.empty())
     generations_ = std::make_unique<GenerationLog>(self, GenerationId{0, origin.nonce},
-                                                   origin.members, pace, host);
+                                                   origin.members, timeouts, host);
 }
 
 // First who is near and gone: their deaths are known before anybody is asked.
@@ -63,7 +63,7 @@ void GroupConsensus::on_agreement(ProcessId from, const ConsensusMessage& messag
 
 bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint now) {
   GenerationLogDelegate& host = *this;
-  generations_ = GenerationLog::admitted(self_, message, pace_, host, now);
+  generations_ = GenerationLog::admitted(self_, message, timeouts_, host, now);
   if (!generations_) return false;
   delegate_->on_installed(*message.made_by);
   for (const ProcessId process : given_up_) generations_->give_up(process, now);

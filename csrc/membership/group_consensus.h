@@ -30,7 +30,7 @@ class GroupConsensus final : private GenerationLogDelegate {
   // Runs a task on the membership thread if the lineage is still there then; any thread.
   using RunLater = std::function<void(std::function<void(GroupConsensus&, TimePoint)>)>;
 
-  GroupConsensus(ProcessId self, const InitialMembers& origin, const PaxosTimeouts& pace,
+  GroupConsensus(ProcessId self, const InitialMembers& origin, const PaxosTimeouts& timeouts,
                  MembershipTransport& post, std::shared_ptr<GroupConsensusDelegate> owner,
                  RunLater later);
 
@@ -73,7 +73,7 @@ class GroupConsensus final : private GenerationLogDelegate {
 
   const ProcessId self_;
   const uint64_t nonce_;
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   MembershipTransport& transport_;
   const std::shared_ptr<GroupConsensusDelegate> delegate_;
   const RunLater later_;

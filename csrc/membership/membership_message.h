@@ -21,22 +21,22 @@ struct MembershipMessage {
 
   static constexpr uint32_t kNoGeneration = ~uint32_t{0};
 
-  uint64_t lineage = 0;
+  uint64_t group_id = 0;
   Kind kind = Kind::kAgreement;
   ConstBytes body;  // of what it was decoded from
 
   std::vector<std::byte> encode() const {
-    auto out = Writer().put(lineage).put(kind).take();
+    auto out = Writer().put(group_id).put(kind).take();
     out.insert(out.end(), body.begin(), body.end());
     return out;
   }
   static std::optional<MembershipMessage> decode(ConstBytes bytes) {
     MembershipMessage out;
     Reader in(bytes);
-    out.lineage = in.get<uint64_t>();
+    out.group_id = in.get<uint64_t>();
     out.kind = in.get<Kind>();
     if (!in.ok() || out.kind > Kind::kReached) return std::nullopt;
-    out.body = bytes.subspan(sizeof out.lineage + sizeof out.kind);
+    out.body = bytes.subspan(sizeof out.group_id + sizeof out.kind);
     return out;
   }
 };

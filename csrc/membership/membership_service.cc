@@ -20,9 +20,9 @@ constexpr Duration kTellTime = std::chrono::seconds(1);
 
 }  // namespace
 
-MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& pace,
+MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
                                      DrainConnections drain_connections)
-    : self_(self), pace_(pace), drain_connections_(std::move(drain_connections)) {}
+    : self_(self), timeouts_(timeouts), drain_connections_(std::move(drain_connections)) {}
 
 void MembershipService::register_group(InitialMembers origin,
                                        std::shared_ptr<GroupConsensusDelegate> owner) {
@@ -32,20 +32,20 @@ void MembershipService::register_group(InitialMembers origin,
   enrolled_.insert_or_assign(nonce, RegisteredGroup{std::move(origin), std::move(owner)});
 }
 
-void MembershipService::unregister_group(uint64_t lineage, bool for_good) {
+void MembershipService::unregister_group(uint64_t group_id, bool for_good) {
   if (mark_.forked()) return;
   std::shared_ptr<GroupConsensusDelegate> owner;
   {
     std::lock_guard lock(mutex_);
-    const auto one = enrolled_.find(lineage);
+    const auto one = enrolled_.find(group_id);
     if (one == enrolled_.end()) return;
     owner = std::move(one->second.owner);
     enrolled_.erase(one);
-    if (for_good) left_.insert(lineage);
-    withdrawn_.emplace_back(lineage, owner->recipients());
+    if (for_good) left_.insert(group_id);
+    withdrawn_.emplace_back(group_id, owner->recipients());
     if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
   }
-  post([this, lineage](TimePoint) { groups_.erase(lineage); });
+  post([this, group_id](TimePoint) { groups_.erase(group_id); });
 }
 
 Error MembershipService::start() {
@@ -67,18 +67,18 @@ Error MembershipService::start() {
   return {};
 }
 
-Error MembershipService::begin(uint64_t lineage, uint32_t generation) {
+Error MembershipService::begin(uint64_t group_id, uint32_t generation) {
   if (mark_.forked())
     return {ErrorKind::kAborted, "a process forked from one that uses ringdist cannot use it"};
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return {ErrorKind::kAborted, "this process has shut ringdist down"};
-    if (!enrolled_.contains(lineage))
+    if (!enrolled_.contains(group_id))
       return {ErrorKind::kInvalidArgument, "the group was destroyed"};
     if (Error error = start()) return error.prefixed("membership: ");
   }
-  post([this, lineage, generation](TimePoint now) {
-    if (GroupConsensus* one = find(lineage)) one->begin_after(generation, now);
+  post([this, group_id, generation](TimePoint now) {
+    if (GroupConsensus* one = find(group_id)) one->begin_after(generation, now);
   });
   return {};
 }
@@ -116,16 +116,16 @@ void MembershipService::give_up(ProcessId process) {
     if (process != self_) given_up_.insert(process);
   }
   post([this, process](TimePoint now) {
-    for (auto& [nonce, lineage] : groups_) lineage->give_up(process, now);
+    for (auto& [nonce, consensus] : groups_) consensus->give_up(process, now);
   });
 }
 
-std::string MembershipService::describe(uint64_t lineage) {
+std::string MembershipService::describe(uint64_t group_id) {
   if (mark_.forked()) return "";
   auto said = std::make_shared<std::promise<std::string>>();
   auto text = said->get_future();
-  const bool posted = post([this, lineage, said](TimePoint now) {
-    const auto one = groups_.find(lineage);
+  const bool posted = post([this, group_id, said](TimePoint now) {
+    const auto one = groups_.find(group_id);
     said->set_value(one == groups_.end() ? "" : one->second->describe(now));
   });
   said.reset();
@@ -175,8 +175,8 @@ void MembershipService::run() {
 Duration MembershipService::sleep() const {
   const TimePoint now = Clock::now();
   TimePoint until = now + kTick;
-  for (const auto& [nonce, lineage] : groups_)
-    if (const auto at = lineage->next()) until = std::min(until, *at);
+  for (const auto& [nonce, consensus] : groups_)
+    if (const auto at = consensus->next()) until = std::min(until, *at);
   if (const auto at = transport_->next()) until = std::min(until, *at);
   return std::max(until, now) - now;
 }
@@ -187,7 +187,7 @@ void MembershipService::turn() {
   for (const Epoll::Event& event : events)
     if (event.key != kAssemblyWakeKey) transport_->on_event(event.key, now);
   for (const TaskQueue::Task& task : tasks_->take()) contain([&] { task(Clock::now()); });
-  for (auto& [nonce, lineage] : groups_) lineage->tick(Clock::now());
+  for (auto& [nonce, consensus] : groups_) consensus->tick(Clock::now());
   transport_->tick(Clock::now());
 }
 
@@ -207,32 +207,32 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
       if (const auto one = groups_.find(nonce); one != groups_.end()) task(*one->second, now);
     });
   };
-  auto& lineage = groups_[nonce];
-  lineage = std::make_unique<GroupConsensus>(self_, enrolled->origin, pace_, *transport_,
-                                             std::move(enrolled->owner), later);
+  auto& consensus = groups_[nonce];
+  consensus = std::make_unique<GroupConsensus>(self_, enrolled->origin, timeouts_, *transport_,
+                                               std::move(enrolled->owner), later);
   const TimePoint now = Clock::now();
-  for (const ProcessId process : given_up) lineage->give_up(process, now);
-  for (const ProcessId process : dead_) lineage->on_death(process, now);
-  return lineage.get();
+  for (const ProcessId process : given_up) consensus->give_up(process, now);
+  for (const ProcessId process : dead_) consensus->on_death(process, now);
+  return consensus.get();
 }
 
 void MembershipService::on_letter(ProcessId from, ConstBytes letter) {
   const auto read = MembershipMessage::decode(letter);
   if (!read) return;
-  if (GroupConsensus* one = find(read->lineage)) return one->on_letter(from, *read, Clock::now());
-  if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->lineage, from);
+  if (GroupConsensus* one = find(read->group_id)) return one->on_letter(from, *read, Clock::now());
+  if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->group_id, from);
 }
 
-void MembershipService::send_withdrawn(uint64_t lineage, ProcessId to) {
+void MembershipService::send_withdrawn(uint64_t group_id, ProcessId to) {
   std::optional<PeerAddress> known;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [nonce, processes] : withdrawn_)
-      if (const auto one = processes.find(to); nonce == lineage && one != processes.end())
+      if (const auto one = processes.find(to); nonce == group_id && one != processes.end())
         known = one->second;
   }
-  const auto letter = MembershipMessage{lineage, MembershipMessage::Kind::kWithdrawn, {}}.encode();
-  if (known) transport_->send(*known, lineage, letter, /*certain=*/false, Clock::now());
+  const auto letter = MembershipMessage{group_id, MembershipMessage::Kind::kWithdrawn, {}}.encode();
+  if (known) transport_->send(*known, group_id, letter, /*certain=*/false, Clock::now());
 }
 
 // It counts as dead when all that it said has been read: what it had dialed first.
@@ -257,8 +257,8 @@ void MembershipService::look_again(ProcessId process, bool all_taken_in) {
     on_deserted(process);
     throw;
   }
-  for (auto& [nonce, lineage] : groups_)
-    contain([&, one = lineage.get()] { one->on_death(process, Clock::now()); });
+  for (auto& [nonce, consensus] : groups_)
+    contain([&, one = consensus.get()] { one->on_death(process, Clock::now()); });
 }
 
 }  // namespace ringdist

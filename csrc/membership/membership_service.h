@@ -32,7 +32,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   // thread: with false where that was not all of it. As Control::sweep.
   using DrainConnections = std::function<void(std::function<void(bool)> then)>;
 
-  MembershipService(ProcessId self, const PaxosTimeouts& pace, DrainConnections drain_connections);
+  MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
+                    DrainConnections drain_connections);
   ~MembershipService() override { stop(); }
   MembershipService(const MembershipService&) = delete;
   MembershipService& operator=(const MembershipService&) = delete;
@@ -43,21 +44,21 @@ class MembershipService final : private MembershipTransport::Delegate {
   void register_group(InitialMembers origin, std::shared_ptr<GroupConsensusDelegate> owner);
   // `for_good`: this process was a member, whose votes may count in what is decided yet. It cannot
   // be another one.
-  void unregister_group(uint64_t lineage, bool for_good);
-  bool was_member(uint64_t lineage) const {
+  void unregister_group(uint64_t group_id, bool for_good);
+  bool was_member(uint64_t group_id) const {
     std::lock_guard lock(mutex_);
-    return left_.contains(lineage);
+    return left_.contains(group_id);
   }
 
   // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be
   // had; kInvalidArgument, the lineage is not known.
-  Error begin(uint64_t lineage, uint32_t generation);
+  Error begin(uint64_t group_id, uint32_t generation);
   // Another process has dialed.
   void adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind);
   // The control plane has lost it, or it has left.
   void give_up(ProcessId process);
   // "no quorum: 1 of 4 voters, 3 needed; ...": why there is no next generation yet.
-  std::string describe(uint64_t lineage);
+  std::string describe(uint64_t group_id);
 
   // Ends the thread. From then on this process is in no agreement. Idempotent.
   void stop();
@@ -77,7 +78,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   Duration sleep() const;
   // Null: nobody here answers for it.
   GroupConsensus* find(uint64_t nonce);
-  void send_withdrawn(uint64_t lineage, ProcessId to);
+  void send_withdrawn(uint64_t group_id, ProcessId to);
   template <typename Body>
   void contain(const Body& body);
   void look_again(ProcessId process, bool all_taken_in);
@@ -87,7 +88,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   void on_deserted(ProcessId process) override;
 
   const ProcessId self_;
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   const DrainConnections drain_connections_;
   ForkMark mark_;
 

@@ -27,17 +27,17 @@ OutboundConnection& MembershipTransport::to(const PeerAddress& recipient) {
   return *line;
 }
 
-bool MembershipTransport::send(const PeerAddress& recipient, uint64_t lineage, ConstBytes letter,
+bool MembershipTransport::send(const PeerAddress& recipient, uint64_t group_id, ConstBytes letter,
                                bool certain, TimePoint now) {
   OutboundConnection& line = to(recipient);
-  const bool certain_now = line.send(lineage, letter, certain, now);
+  const bool certain_now = line.send(group_id, letter, certain, now);
   update_state(line);
   return certain_now;
 }
 
-void MembershipTransport::watch(const PeerAddress& process, uint64_t lineage, TimePoint now) {
+void MembershipTransport::watch(const PeerAddress& process, uint64_t group_id, TimePoint now) {
   OutboundConnection& line = to(process);
-  line.look(lineage, now);
+  line.look(group_id, now);
   update_state(line);
 }
 

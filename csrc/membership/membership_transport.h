@@ -32,10 +32,10 @@ class MembershipTransport {
   MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner);
 
   // As of OutboundConnection.
-  bool send(const PeerAddress& to, uint64_t lineage, ConstBytes letter, bool certain,
+  bool send(const PeerAddress& to, uint64_t group_id, ConstBytes letter, bool certain,
             TimePoint now);
   // That process' end will be told. Again every second at least.
-  void watch(const PeerAddress& process, uint64_t lineage, TimePoint now);
+  void watch(const PeerAddress& process, uint64_t group_id, TimePoint now);
 
   // What another has dialed. False: it could not be; what it holds is lost.
   bool adopt(FramedSocket stream, ProcessId from, TimePoint now);

@@ -27,17 +27,17 @@ OutboundConnection::OutboundConnection(ProcessId self, PeerAddress to, const Epo
                                        uint64_t key)
     : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
 
-bool OutboundConnection::send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now) {
-  look(lineage, now);
+bool OutboundConnection::send(uint64_t group_id, ConstBytes letter, bool certain, TimePoint now) {
+  look(group_id, now);
   if (state_ == State::kOpen) return write(letter, certain, now);
   if (state_ == State::kConnecting && waiting_.size() < kMostWaiting)
     waiting_.emplace_back(letter.begin(), letter.end());
   return false;
 }
 
-void OutboundConnection::look(uint64_t lineage, TimePoint now) {
+void OutboundConnection::look(uint64_t group_id, TimePoint now) {
   used_at_ = now;
-  lineage_ = lineage;
+  group_id_ = group_id;
   if (state_ == State::kClosed && now - dialed_at_ >= pause_) dial(now);
 }
 
@@ -63,7 +63,7 @@ void OutboundConnection::opened(TimePoint now) {
   if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
-  if (!stream_->send(ControlHello{self_, to_.process, lineage_}.frame(FrameType::kLetters)))
+  if (!stream_->send(ControlHello{self_, to_.process, group_id_}.frame(FrameType::kLetters)))
     return fail(0, now);
   for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false, now);
 }

@@ -34,9 +34,9 @@ class OutboundConnection {
   // True once the kernel has the letter: the other gets it even if this process ends now. Else it
   // may come or not. `certain` letters may fill the socket's buffer; others leave room for them.
   // `lineage`: that it is about, which shows another host that we belong there.
-  bool send(uint64_t lineage, ConstBytes letter, bool certain, TimePoint now);
+  bool send(uint64_t group_id, ConstBytes letter, bool certain, TimePoint now);
   // Dials, if nothing is there: its end will be an event, or is seen at once.
-  void look(uint64_t lineage, TimePoint now);
+  void look(uint64_t group_id, TimePoint now);
   void on_event(TimePoint now);
   // What the socket did not take at once; dials that last too long.
   void tick(TimePoint now);
@@ -59,8 +59,8 @@ class OutboundConnection {
   State state_ = State::kClosed;
   std::optional<FramedSocket> stream_;
   std::deque<std::vector<std::byte>> waiting_;
-  bool lost_ = false;     // it ended by itself: whether the other one has, too, is to be seen
-  uint64_t lineage_ = 0;  // the last that was spoken of
+  bool lost_ = false;      // it ended by itself: whether the other one has, too, is to be seen
+  uint64_t group_id_ = 0;  // the last that was spoken of
   TimePoint dialed_at_{};
   Duration pause_{0};  // between dials
   TimePoint used_at_{};

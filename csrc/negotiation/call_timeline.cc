@@ -20,7 +20,7 @@ CallTimeline::CallTimeline(Dispatcher& dispatcher, const GroupServiceDelegate& p
       group_(std::move(group)),
       send_(std::move(send)),
       discard_(std::move(discard)),
-      timeline_(*this, post.topology(), rank, post.who(rank)) {}
+      timeline_(*this, post.topology(), rank, post.describe_rank(rank)) {}
 
 Error CallTimeline::start(const std::string& path, bool marks_cycles) {
   if (rank_ != 0) return {ErrorKind::kInvalidArgument, "ringdist: timeline: rank 0 starts it"};

@@ -43,14 +43,14 @@ void DeviceQueue::start_all() {
 
 void DeviceQueue::start(OpRequest request) {
   // An op that has its number when its device refuses it ends twice.
-  auto ended = [self = shared_from_this(), tell = std::exchange(request.ended, nullptr),
+  auto ended = [self = shared_from_this(), tell = std::exchange(request.on_end, nullptr),
                 told = false](const Error& error) mutable {
     if (std::exchange(told, true)) return;
     if (ends_the_group(error)) self->group_->fail(error);
     tell(error);
   };
   const auto once = std::make_shared<decltype(ended)>(std::move(ended));
-  request.ended = [once](const Error& error) { (*once)(error); };
+  request.on_end = [once](const Error& error) { (*once)(error); };
   const Error error = [&]() -> Error {
     try {
       const auto group = devices();

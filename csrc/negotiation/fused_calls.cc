@@ -19,8 +19,8 @@ void FusedCalls::add(std::vector<OpRequest> parts) {
 void FusedCalls::merge(OpRequest part) {
   OpRequest& all = requests_[0];
   check(part.kind == Collective::kAllreduce && all.kind == Collective::kAllreduce &&
-            part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.blocks &&
-            !all.blocks && part.place.has_value() == all.place.has_value(),
+            part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.codec_map &&
+            !all.codec_map && part.device_stream.has_value() == all.device_stream.has_value(),
         "calls of one batch are alike");
   part.output.for_each(0, part.output.count(), [&](Bytes span) {
     const auto count = static_cast<int64_t>(span.size() / all.output.element_size());

@@ -115,7 +115,7 @@ Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
     if (!memory.ok()) return memory.error();
     at = memory.value().data;
     out.keep_alive = std::move(memory.value().keep);
-    out.place = memory.value().place;
+    out.device_stream = memory.value().device_stream;
   } else {
     return Error(ErrorKind::kNotSupported,
                  "this rank has joined without a device: join() takes one");

@@ -20,7 +20,7 @@ namespace ringdist {
 struct FilledMemory {
   std::byte* data;
   std::shared_ptr<void> keep;
-  DeviceStream place;  // of who uses it
+  DeviceStream device_stream;  // of who uses it
 };
 // Its first bytes, as many as the dtype has.
 using ElementBytes = std::array<std::byte, 16>;

@@ -103,7 +103,7 @@ std::string NegotiationController::elsewhere() const {
   return status == Dispatcher::kIdle ? "" : status;
 }
 
-std::pair<TimePoint, std::string> NegotiationController::waits() const {
+std::pair<TimePoint, std::string> NegotiationController::waiting_for() const {
   std::pair<TimePoint, std::string> out{TimePoint::max(), ""};
   for (const auto& [name, open] : open_)
     if (open.end->started < out.first)
@@ -170,10 +170,10 @@ Error NegotiationController::start(const std::vector<ResponseCache::AgreedCall>&
     ran_at_once_ = true;
   }
   for (OpRequest& request : requests)
-    request.ended = [slot = shared_from_this(), batch](const Error& why) {
+    request.on_end = [slot = shared_from_this(), batch](const Error& why) {
       slot->ended(batch, why);
     };
-  if (!requests.empty() && requests[0].place) return devices_->add(std::move(requests));
+  if (!requests.empty() && requests[0].device_stream) return devices_->add(std::move(requests));
   const auto running = batch->running();  // it may have ended when this returns
   for (OpRequest& request : requests) {
     // What has been started ends with the group.

@@ -71,7 +71,7 @@ class NegotiationController final : public GroupService,
   Error on_service_message(int rank, ConstBytes letter) override;
   Error tick(TimePoint now) override;
   void end(const Error& cause) noexcept override;
-  std::pair<TimePoint, std::string> waits() const override;
+  std::pair<TimePoint, std::string> waiting_for() const override;
   std::string dump() const override;
 
  private:
@@ -87,7 +87,7 @@ class NegotiationController final : public GroupService,
 
   // StallDelegate
   void send_stall(int rank, std::vector<std::byte> letter) override;
-  std::string who(int rank) const override { return post_->who(rank); }
+  std::string describe_rank(int rank) const override { return post_->describe_rank(rank); }
   std::vector<OpenCall> open_calls() const override;
   bool has_joined() const override { return join_.has_value(); }
   std::string elsewhere() const override;

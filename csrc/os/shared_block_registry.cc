@@ -187,7 +187,7 @@ void SharedBlockRegistry::retire(const RetiredBlocks& retired) {
 
 Result<std::byte*> SharedBlockRegistry::without(const Error& cause) {
   std::lock_guard lock(mutex_);
-  if (!std::exchange(told_, true))
+  if (!std::exchange(warned_, true))
     log(LogLevel::kWarn, "shared memory has no room for more tensors, " + cause.message() +
                              ": further ones lie in usual memory");
   return nullptr;

@@ -84,7 +84,7 @@ class SharedBlockRegistry {
   int regions_ RINGDIST_GUARDED_BY(mutex_) = 0;
   uint64_t forks_ RINGDIST_GUARDED_BY(mutex_) = 0;  // of this process so far
   std::vector<const Doorbell*> watchers_ RINGDIST_GUARDED_BY(mutex_);
-  bool told_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool warned_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::atomic<size_t> count_ = 0;  // of blocks_
   std::atomic<uint64_t> frees_ = 0;
   std::atomic<uint64_t> bytes_read_ = 0;

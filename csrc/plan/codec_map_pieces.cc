@@ -38,15 +38,15 @@ int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, in
                                                                 : range.offset;
 }
 
-const Codec& codec_of(EdgeKind mark, const CodecPair& codecs) {
-  if (mark == EdgeKind::kIntraHost) return no_codec();
-  return mark == EdgeKind::kContribution ? *codecs.contribution : *codecs.result;
+const Codec& codec_of(EdgeKind edge_kind, const CodecPair& codecs) {
+  if (edge_kind == EdgeKind::kIntraHost) return no_codec();
+  return edge_kind == EdgeKind::kContribution ? *codecs.contribution : *codecs.result;
 }
 
 bool adds_own_raw(const Step& step, const CodecMapPart& part, int size) {
   // A ring's partial sum is encoded with our values in it, and a host's adds what is not encoded.
   // An owner whose sum is encoded more finely than the contributions would only add noise.
-  const auto inside = [](const Source& source) { return source.mark == EdgeKind::kIntraHost; };
+  const auto inside = [](const Source& source) { return source.edge_kind == EdgeKind::kIntraHost; };
   return step.sources.size() < static_cast<size_t>(size) ||
          std::ranges::any_of(step.sources, inside) ||
          part.codecs.result->bits() > part.codecs.contribution->bits() ||

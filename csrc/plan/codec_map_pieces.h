@@ -23,7 +23,7 @@ struct CodecMapPiece {
   // Equal on all ranks for the same elements of the same op, so that a run repeats.
   CodecSeed seed(uint64_t op_number, int rank) const;
   // Of a part with error feedback: its residual, and where that goes.
-  const float* owed() const { return part->residual + (index - part->offset); }
+  const float* residual_values() const { return part->residual + (index - part->offset); }
   float* next_residual() const {
     return (part->next != nullptr ? part->next : part->residual) + (index - part->offset);
   }
@@ -38,7 +38,7 @@ int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, in
 
 // What elements travel as: to sums of the own host (EdgeKind::kInside) as they are, so that only
 // what a wire carries loses anything.
-const Codec& codec_of(EdgeKind mark, const CodecPair& codecs);
+const Codec& codec_of(EdgeKind edge_kind, const CodecPair& codecs);
 
 // Whether a reduce adds a part's own values as they are, not as others would see them.
 bool adds_own_raw(const Step& step, const CodecMapPart& part, int size);

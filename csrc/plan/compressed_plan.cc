@@ -86,7 +86,7 @@ Error check_kind(const OpSpec& request) {
 
 Error check_codec_map(const OpSpec& request, int size) {
   if (Error error = check_kind(request)) return error;
-  const CodecMap& map = *request.blocks;
+  const CodecMap& map = *request.codec_map;
   const int64_t parts = request.kind == Collective::kReduceScatter ? size : 1;
   int64_t at = 0;
   for (size_t i = 0; i < map.parts.size(); ++i) {
@@ -134,15 +134,15 @@ std::vector<int64_t> compressed_shards(const CodecMap& map, int shards) {
 
 uint64_t compression_hash(const OpSpec& request, int shards) {
   Hash out;
-  out.add(request.blocks->hash());
+  out.add(request.codec_map->hash());
   if (request.kind == Collective::kAllreduce)
-    for (const int64_t bound : compressed_shards(*request.blocks, shards)) out.add(bound);
+    for (const int64_t bound : compressed_shards(*request.codec_map, shards)) out.add(bound);
   return out.value();
 }
 
 Result<int64_t> compressed_segment_count(const OpSpec& request, const CompressedRanges& ranges,
                                          int64_t segment_bytes) {
-  const CodecMap& map = *request.blocks;
+  const CodecMap& map = *request.codec_map;
   if (map.count() == 0) return int64_t{1};
   std::vector<int64_t> bounds{0, map.count()};
   if (request.kind == Collective::kAllreduce) bounds = compressed_shards(map, ranges.shards);

@@ -33,10 +33,10 @@ struct OpSpec {
   int64_t count = 0;                  // elements, as in Shape
   std::vector<int64_t> input_parts;   // as in Shape
   std::vector<int64_t> output_parts;  // as in Shape
-  std::optional<Envelope> endpoint;   // of kPointToPoint
+  std::optional<Envelope> envelope;   // of kPointToPoint
   // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
   // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
-  std::shared_ptr<const CodecMap> blocks;
+  std::shared_ptr<const CodecMap> codec_map;
   bool of_state = false;   // messages call it CompressState.state_dict()'s
   bool on_device = false;  // its tensors are there, and so is what runs it
 };

@@ -113,7 +113,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
       if (!algorithm.supports(request.kind) || !refusal(algorithm, request).empty()) continue;
       if (ordered && !algorithm.rank_ordered) continue;
       if (!spans_hosts(request) && algorithm.hierarchical) continue;
-      const bool for_few = spares && algorithm.served(request.kind).preference.for_few;
+      const bool for_few = spares && algorithm.impl(request.kind).preference.for_few;
       if ((for_few || algorithm.only_for_few) && wants_few(algorithm, request))
         out.left_out = true;
       else
@@ -123,7 +123,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
   }
   check(!out.all.empty(), "no algorithm has this collective");
   const auto rank = [&request](const Algorithm* one) {
-    const Preference& preference = one->served(request.kind).preference;
+    const Preference& preference = one->impl(request.kind).preference;
     if (spans_hosts(request) && preference.best_between_hosts) return 0;
     if (shares_hosts(request) && preference.best_between_shared_hosts) return 0;
     if (preference.best) return 1;
@@ -175,8 +175,8 @@ struct Choice {
 Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
     for (const Algorithm& algorithm : algorithms())
-      if (const CollectiveImpl* served = algorithm.find(request.kind);
-          served != nullptr && served->preference.best_for_codecs_between_hosts)
+      if (const CollectiveImpl* impl = algorithm.find(request.kind);
+          impl != nullptr && impl->preference.best_for_codecs_between_hosts)
         return {&algorithm, "what stays inside a host is not encoded"};
   if (request.compression_loss == CompressionLoss::kNothing) {
     PlanRequest plain = request;
@@ -268,7 +268,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   plan.segment_count =
       parts_differ
           ? most
-          : even_segment(plan.algorithm->served(request.kind).longest(request.count, shards), most);
+          : even_segment(plan.algorithm->impl(request.kind).longest(request.count, shards), most);
   return plan;
 }
 

@@ -10,13 +10,13 @@ namespace {
 
 // Bytes that travel for an element: of contributions, of sums, or half of each.
 double element_bytes(const OpSpec& request) {
-  if (!request.blocks) return static_cast<double>(dtype_size(request.dtype));
+  if (!request.codec_map) return static_cast<double>(dtype_size(request.dtype));
   double bits = 0;
-  for (const CodecMapPart& part : request.blocks->parts) {
+  for (const CodecMapPart& part : request.codec_map->parts) {
     const double contribution = part.codecs.contribution->bits();
     const double result = part.codecs.result->bits();
     const double share = static_cast<double>(part.count) /
-                         static_cast<double>(std::max<int64_t>(1, request.blocks->count()));
+                         static_cast<double>(std::max<int64_t>(1, request.codec_map->count()));
     if (request.kind == Collective::kAllreduce)
       bits += share * (contribution + result) / 2;
     else
@@ -64,7 +64,7 @@ PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algor
 }  // namespace
 
 Result<PlanExplanation> explain_plan(const ExplainRequest& wanted) {
-  check(!wanted.request.endpoint && wanted.request.input_parts.empty() &&
+  check(!wanted.request.envelope && wanted.request.input_parts.empty() &&
             wanted.request.output_parts.empty(),
         "a forecast of what is not walked");
   const auto plan = planner_with(wanted, "").plan(wanted.request);

@@ -21,8 +21,8 @@ bool sizes_differ(const OpSpec& request) {
 
 uint64_t plan_part(const OpSpec& request, const Plan& plan) {
   const uint64_t where = request.on_device ? Fingerprint::kOnDevice : 0;
-  if (request.endpoint) return where;
-  const uint8_t codec = request.blocks ? request.blocks->codec_id() : 0;
+  if (request.envelope) return where;
+  const uint8_t codec = request.codec_map ? request.codec_map->codec_id() : 0;
   return Fingerprint::plan_part(plan.hash(), codec) | where;
 }
 
@@ -45,7 +45,7 @@ void Planner::set_network(const Topology& topology, const NetworkCosts& costs) {
 }
 
 Result<PreparedPlan> Planner::prepare(const OpSpec& request) {
-  if (request.endpoint || request.blocks || has_parts(request)) return make(request);
+  if (request.envelope || request.codec_map || has_parts(request)) return make(request);
   const CacheKey asked{request.kind,      request.dtype, request.reduce_op, request.of_state,
                        request.on_device, request.root,  request.count};
   if (const auto it = prepared_.find(asked); it != prepared_.end()) return it->second;
@@ -60,17 +60,17 @@ Result<PreparedPlan> Planner::make(const OpSpec& request) {
   const auto planned = plan(request);
   if (!planned.ok()) return planned.error();
   PreparedPlan out{planned.value(), nullptr, fingerprint_of(request, planned.value())};
-  if (!request.endpoint && !request.on_device) out.schedule = schedule(request, out.plan);
+  if (!request.envelope && !request.on_device) out.schedule = schedule(request, out.plan);
   return out;
 }
 
 // A send or a receive.
 Result<Plan> Planner::plan_message(const OpSpec& request) const {
-  const Envelope& endpoint = *request.endpoint;
-  const bool any = !endpoint.sends && endpoint.peer == Envelope::kAnySource;
-  check(any || (endpoint.peer >= 0 && endpoint.peer < options_.size),
+  const Envelope& envelope = *request.envelope;
+  const bool any = !envelope.sends && envelope.peer == Envelope::kAnySource;
+  check(any || (envelope.peer >= 0 && envelope.peer < options_.size),
         "a send or a receive with a rank that the group does not have");
-  check(endpoint.tag >= 0, "a negative tag");
+  check(envelope.tag >= 0, "a negative tag");
   Plan plan;
   plan.segment_count = options_.segment_bytes / static_cast<int64_t>(dtype_size(request.dtype));
   if (plan.segment_count >= 1) return plan;
@@ -79,11 +79,11 @@ Result<Plan> Planner::plan_message(const OpSpec& request) const {
 }
 
 Result<Plan> Planner::plan(const OpSpec& request) const {
-  if (request.endpoint) return plan_message(request);
+  if (request.envelope) return plan_message(request);
   const auto wanted = asked_for(request);
   if (!wanted.ok()) return wanted.error();
   auto made = make_plan(wanted.value());
-  return made.ok() && request.blocks ? cut(request, made.value()) : made;
+  return made.ok() && request.codec_map ? cut(request, made.value()) : made;
 }
 
 std::string_view Planner::refusal(const Algorithm& algorithm, const OpSpec& request) const {
@@ -111,9 +111,9 @@ Result<PlanRequest> Planner::asked_for(const OpSpec& request) const {
   wanted.forced_algorithm = options_.algorithm;
   wanted.layout_deterministic = options_.layout_deterministic;
   wanted.segment_bytes = options_.segment_bytes;
-  if (request.blocks) {
+  if (request.codec_map) {
     if (Error error = check_codec_map(request, options_.size)) return error;
-    wanted.compression_loss = loss_of(*request.blocks);
+    wanted.compression_loss = loss_of(*request.codec_map);
   }
   return wanted;
 }
@@ -144,8 +144,8 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const OpSpec& request,
                 request.count, request.root,   plan.compression_hash};
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;
   if (schedules_.size() >= kMaxSchedules) schedules_.clear();
-  if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = compressed_shards(*request.blocks, shard_count(plan));
+  if (request.codec_map && request.kind == Collective::kAllreduce)
+    shape.shards = compressed_shards(*request.codec_map, shard_count(plan));
   return schedules_[key] = make();
 }
 
@@ -163,7 +163,7 @@ std::shared_ptr<const CompiledSchedule> message_schedule(const OpSpec& request, 
                                                          int peer) {
   Schedule schedule;
   schedule.steps.push_back(
-      request.endpoint->sends
+      request.envelope->sends
           ? Step::send({BufferId::kInput, 0, request.count}, {peer}, EdgeKind::kResult)
           : Step::recv({BufferId::kOutput, 0, request.count}, peer, EdgeKind::kResult));
   return compile(std::move(schedule), plan.segment_count);

@@ -18,7 +18,7 @@ void add(const Step& step, int from, const Topology& topology, bool shown, int t
     const bool inside = topology.same_host(from, to);
     (inside ? out.messages_inside : out.messages_between) += times;
     (inside ? out.elements_inside : out.elements_between) += times * step.range.count;
-    if (shown) out.messages.push_back({from, to, step.range.count, step.mark});
+    if (shown) out.messages.push_back({from, to, step.range.count, step.edge_kind});
   }
 }
 

@@ -18,7 +18,7 @@ struct RoundMessage {
   int from = 0;
   int to = 0;
   int64_t count = 0;  // elements
-  EdgeKind mark = EdgeKind::kContribution;
+  EdgeKind edge_kind = EdgeKind::kContribution;
 };
 
 struct Round {

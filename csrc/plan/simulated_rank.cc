@@ -33,7 +33,8 @@ SimulatedRank::SimulatedRank(const CompiledSchedule& schedule, int64_t window)
     step.in.second = static_cast<int>(ins_.size());
     step.out.first = static_cast<int>(outs_.size());
     for (const EdgeId& edge : compiled.out)
-      outs_.push_back({index, edge.peer, edge.edge, compiled.step.mark == EdgeKind::kIntraHost});
+      outs_.push_back(
+          {index, edge.peer, edge.edge, compiled.step.edge_kind == EdgeKind::kIntraHost});
     step.out.second = static_cast<int>(outs_.size());
     step.stored =
         compiled.step.kind == StepKind::kRelay ||

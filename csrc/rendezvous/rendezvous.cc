@@ -97,7 +97,7 @@ Error Rendezvous::publish_withdrawal(ErrorKind kind, const std::string& why, boo
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
-Error Rendezvous::find_withdrawal(const CancellableDeadline& patience) {
+Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
   const auto note = store_->find(prefix_ + "withdrawn");
   if (!note.ok() || !note.value()) return note.error();
   Reader in(*note.value());
@@ -108,7 +108,7 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& patience) {
   std::optional<RankInfo> entry;  // who could not create the group has none
   if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
     entry = RankInfo::decode(*bytes.value(), mine_.wire_version);
-  if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, patience);
+  if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, deadline);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                describe_rank(rank, entry ? entry->where() : "") +
                    " ended the group before its first operation: " + in.get_string())
@@ -116,24 +116,24 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& patience) {
 }
 
 // Whoever started both shall find that one ended first: it is the cause.
-void Rendezvous::await_end(int pid, const CancellableDeadline& patience) {
+void Rendezvous::await_end(int pid, const CancellableDeadline& deadline) {
   const auto process = open_pidfd(pid);
-  const TimePoint deadline = Clock::now() + kEndTime;
-  while (process.ok() && !has_exited(process.value()) && Clock::now() < deadline &&
-         !patience.over(Clock::now()))
+  const TimePoint until = Clock::now() + kEndTime;
+  while (process.ok() && !has_exited(process.value()) && Clock::now() < until &&
+         !deadline.expired_or_cancelled(Clock::now()))
     std::this_thread::sleep_for(kLongestSleep);
 }
 
 Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     const std::string& name, const std::vector<int>& ranks, const std::string& what,
-    const CancellableDeadline& patience, const std::function<Error()>& given_up) {
+    const CancellableDeadline& deadline, const std::function<Error()>& given_up) {
   const std::vector<std::string> keys = this->keys(name, ranks);
   const TimePoint begun = Clock::now();
   for (;;) {
-    if (patience.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
+    if (deadline.cancelled) return Error(ErrorKind::kAborted, "the group was destroyed");
     auto there = store_->check(keys);
     if (there.ok()) {
-      if (Error error = find_withdrawal(patience)) return error;
+      if (Error error = find_withdrawal(deadline)) return error;
       if (there.value()) return store_->multi_get(keys);
     }
     if (const Error error = given_up ? given_up() : Error()) return error;
@@ -141,7 +141,7 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     // So that a wait lasts a quarter longer than it must, at most.
     const TimePoint now = Clock::now();
     const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestSleep);
-    if (now + pause > patience.deadline.load()) break;
+    if (now + pause > deadline.time.load()) break;
     std::this_thread::sleep_for(pause);
   }
   std::string names;
@@ -166,10 +166,10 @@ Error Rendezvous::find_lost(const std::vector<RankInfo>& entries, const std::vec
 
 Error Rendezvous::exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
                            const std::function<Error(const RankInfo&)>& lost,
-                           const CancellableDeadline& patience) {
+                           const CancellableDeadline& deadline) {
   if (Error error = set("reach", mine.encode())) return error;
   const auto given_up = [&] { return find_lost(entries, ranks_, lost); };
-  auto values = await_values("reach", ranks_, "the addresses", patience, given_up);
+  auto values = await_values("reach", ranks_, "the addresses", deadline, given_up);
   if (!values.ok()) return values.error();
   for (int rank = 0; rank < size_; ++rank) {
     auto entry = RankInfo::decode(values.value()[rank], mine_.wire_version);
@@ -183,10 +183,10 @@ Error Rendezvous::exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
   return {};
 }
 
-Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& patience,
+Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& deadline,
                                                   const std::function<Error()>& given_up) {
-  auto values = await_values("entry", ranks_, "the group's creation", patience, given_up);
-  if (!values.ok() && !patience.cancelled) {
+  auto values = await_values("entry", ranks_, "the group's creation", deadline, given_up);
+  if (!values.ok() && !deadline.cancelled) {
     // A rank may have withdrawn once all entries were there. Survivors need them to go on without
     // it; the next wait finds the withdrawal.
     const auto entries = keys("entry", ranks_);
@@ -209,7 +209,7 @@ Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& pat
 Result<Topology> Rendezvous::agree_on_hosts(const std::vector<RankInfo>& entries,
                                             const std::function<Error(const RankInfo&)>& prove,
                                             const std::function<Error(const RankInfo&)>& lost,
-                                            const CancellableDeadline& patience) {
+                                            const CancellableDeadline& deadline) {
   std::map<std::string, std::vector<int>> claims;
   for (int rank = 0; rank < size_; ++rank) claims[entries[rank].host_key].push_back(rank);
   std::vector<int> askers;
@@ -225,7 +225,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<RankInfo>& entries
     if (Error error = set("host", answered.take())) return error;
   }
   const auto given_up = [&] { return find_lost(entries, askers, lost); };
-  auto lists = await_values("host", askers, "the group's creation", patience, given_up);
+  auto lists = await_values("host", askers, "the group's creation", deadline, given_up);
   return lists.ok() ? topology_of(lists.value()) : lists.error();
 }
 

@@ -39,7 +39,7 @@ class Rendezvous {
   // the costs of a file that a rank names and rank 0's); kAborted if it was cancelled; a
   // withdrawn rank's own kind and words.
   // `given_up`: why one need not wait any longer.
-  Result<std::vector<RankInfo>> collect(const CancellableDeadline& patience,
+  Result<std::vector<RankInfo>> collect(const CancellableDeadline& deadline,
                                         const std::function<Error()>& given_up = nullptr);
   // Removes what this rank has published, except its count of incarnations unless the group comes
   // only once. After all ranks have found each other; blocks on the store.
@@ -53,7 +53,7 @@ class Rendezvous {
   Result<Topology> agree_on_hosts(const std::vector<RankInfo>& entries,
                                   const std::function<Error(const RankInfo&)>& prove,
                                   const std::function<Error(const RankInfo&)>& lost,
-                                  const CancellableDeadline& patience);
+                                  const CancellableDeadline& deadline);
 
   // Returns what agree_on_hosts() does, if all lists are there by now; does not wait. Errors:
   // kTimeout, if they are not; the store's.
@@ -64,23 +64,23 @@ class Rendezvous {
   // call it, or none.
   Error exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
                  const std::function<Error(const RankInfo&)>& lost,
-                 const CancellableDeadline& patience);
+                 const CancellableDeadline& deadline);
 
  private:
   // Of those ranks, the first to be lost.
   static Error find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
                          const std::function<Error(const RankInfo&)>& lost);
   Error set(const std::string& what, std::span<const std::byte> value);
-  Error find_withdrawal(const CancellableDeadline& patience);
+  Error find_withdrawal(const CancellableDeadline& deadline);
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
-  static void await_end(int pid, const CancellableDeadline& patience);
+  static void await_end(int pid, const CancellableDeadline& deadline);
   std::string key(const std::string& what, int rank) const;
   std::vector<std::string> keys(const std::string& what, const std::vector<int>& ranks) const;
   // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
   // long; `given_up`: why one need not wait any longer.
   Result<std::vector<std::vector<std::byte>>> await_values(
       const std::string& name, const std::vector<int>& ranks, const std::string& what,
-      const CancellableDeadline& patience, const std::function<Error()>& given_up = nullptr);
+      const CancellableDeadline& deadline, const std::function<Error()>& given_up = nullptr);
 
   const std::shared_ptr<Store> store_;
   const int rank_;

@@ -17,13 +17,13 @@ namespace ringdist {
 struct ActiveGroup {
   ActiveGroup(std::shared_ptr<Communicator> group, CodecPair codecs)
       : communicator(std::move(group)),
-        place{communicator->rank(), communicator->size()},
+        ranks{communicator->rank(), communicator->size()},
         compressor(communicator->size(), std::move(codecs)),
         runner(std::make_shared<CallSubmitter>(communicator)),
         sparse(communicator) {}
 
   const std::shared_ptr<Communicator> communicator;
-  const RankAndSize place;
+  const RankAndSize ranks;
   const CallCompressor compressor;
   const std::shared_ptr<CallSubmitter> runner;
   SparseReducer sparse;

@@ -38,16 +38,16 @@ ActiveGroupHolder::Ref ActiveGroupHolder::current() const {
 }
 
 std::chrono::milliseconds ActiveGroupHolder::timeout() const {
-  const auto now = get();
-  return now ? now->communicator->timeout() : reconfiguration_->options().timeout;
+  const auto group = get();
+  return group ? group->communicator->timeout() : reconfiguration_->options().timeout;
 }
 
 void ActiveGroupHolder::describe(c10d::Backend::Options& options) const {
-  const auto now = get();
-  options.group_name = now ? now->communicator->name() : reconfiguration_->options().name;
+  const auto group = get();
+  options.group_name = group ? group->communicator->name() : reconfiguration_->options().name;
   options.timeout = timeout();
-  if (now)
-    for (const int rank : now->communicator->members())
+  if (group)
+    for (const int rank : group->communicator->members())
       options.global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
 #if RINGDIST_TORCH_HAS_RECONFIGURE
   options.enable_reconfigure = is_reconfigured();
@@ -56,66 +56,66 @@ void ActiveGroupHolder::describe(c10d::Backend::Options& options) const {
 
 void ActiveGroupHolder::set_timeout(std::chrono::milliseconds timeout) {
   if (reconfiguration_) reconfiguration_->set_timeout(timeout);
-  if (const auto now = get()) now->communicator->set_timeout(timeout);
+  if (const auto group = get()) group->communicator->set_timeout(timeout);
 }
 
 uint64_t ActiveGroupHolder::sequence_number() const {
-  const auto now = get();
-  return now ? now->communicator->sequence_number() : 0;
+  const auto group = get();
+  return group ? group->communicator->sequence_number() : 0;
 }
 
 c10d::ErrorType ActiveGroupHolder::error(int rank) const {
-  const auto now = get();
-  const Error error = now ? now->communicator->failure() : Error();
+  const auto group = get();
+  const Error error = group ? group->communicator->failure() : Error();
   // What is to be reconfigured is aborted first: that is no error of the group's.
-  if (!error || (reconfiguration_ && now->aborted_here)) return c10d::ErrorType::SUCCESS;
+  if (!error || (reconfiguration_ && group->aborted_here)) return c10d::ErrorType::SUCCESS;
   if (error.kind() == ErrorKind::kTimeout) return c10d::ErrorType::TIMEOUT;
   const bool remote = !error.ranks().empty() && error.ranks()[0] != rank;
   return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
 }
 
 void ActiveGroupHolder::abort(int rank) {
-  const auto now = get();
-  if (!now) return;
-  now->aborted_here = true;
-  now->communicator->abort("rank " + std::to_string(rank) + " aborted the group");
+  const auto group = get();
+  if (!group) return;
+  group->aborted_here = true;
+  group->communicator->abort("rank " + std::to_string(rank) + " aborted the group");
 }
 
 void ActiveGroupHolder::shutdown() {
-  const auto now = get();
-  if (!now) return;
+  const auto group = get();
+  if (!group) return;
   // close() would wait, too, but it cannot be interrupted by Ctrl-C: then the group is as it was.
   const auto idle = [&](std::optional<Milliseconds> slice) {
     const TimePoint until = deadline_after(slice);
-    return now->sparse.wait_until_idle(until) && now->communicator->wait_until_idle(until);
+    return group->sparse.wait_until_idle(until) && group->communicator->wait_until_idle(until);
   };
   const std::string exception = handled_exception();
   const std::string why =
       "the group was destroyed" + (exception.empty() ? "" : " while " + exception + " was handled");
-  Milliseconds limit(std::llround(now->communicator->config().destroy_grace * 1000));
+  Milliseconds limit(std::llround(group->communicator->config().destroy_grace * 1000));
   for (; !wait_in_slices(limit, idle); limit = kSlice)
-    abandon(*now->communicator, why, /*all=*/!exception.empty());
-  now->communicator->close();
+    abandon(*group->communicator, why, /*all=*/!exception.empty());
+  group->communicator->close();
 }
 
 void ActiveGroupHolder::add_failure_hook(int64_t id, std::function<void()> hook) {
   if (reconfiguration_) hooks_.failed.add(id, hook);
-  if (const auto now = get()) now->communicator->hooks()->failed.add(id, std::move(hook));
+  if (const auto group = get()) group->communicator->hooks()->failed.add(id, std::move(hook));
 }
 
 void ActiveGroupHolder::remove_failure_hook(int64_t id) {
   hooks_.failed.remove(id);
-  if (const auto now = get()) now->communicator->hooks()->failed.remove(id);
+  if (const auto group = get()) group->communicator->hooks()->failed.remove(id);
 }
 
 void ActiveGroupHolder::add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook) {
   if (reconfiguration_) hooks_.succeeded.add(id, hook);
-  if (const auto now = get()) now->communicator->hooks()->succeeded.add(id, std::move(hook));
+  if (const auto group = get()) group->communicator->hooks()->succeeded.add(id, std::move(hook));
 }
 
 void ActiveGroupHolder::remove_success_hook(int64_t id) {
   hooks_.succeeded.remove(id);
-  if (const auto now = get()) now->communicator->hooks()->succeeded.remove(id);
+  if (const auto group = get()) group->communicator->hooks()->succeeded.remove(id);
 }
 
 // ---- another one

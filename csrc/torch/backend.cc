@@ -81,11 +81,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   // Other ranks may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
-  const auto now = active_.current();
+  const auto group = active_.current();
   const Milliseconds timeout =
       value_of(checked_timeout("split_group", opts ? opts->timeout : kBackendDefaultTimeout));
-  auto communicator = now->communicator->subgroup(
-      ranks, wrap_store(own, now->communicator->context()), name, timeout);
+  auto communicator = group->communicator->subgroup(
+      ranks, wrap_store(own, group->communicator->context()), name, timeout);
   throw_if(communicator.error());
   if (!communicator.value()) return nullptr;
   return make_backend(communicator.value());
@@ -104,20 +104,20 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
                                        std::to_string(getSize() - 1)));
   }
   if (excluded.empty()) throw_error(invalid_argument("shrink_group", "ranks_to_exclude is empty"));
-  const auto now = active_.current();
+  const auto group = active_.current();
   if (flags & kShrinkAbort)
-    (void)now->communicator->stop_and_report(
+    (void)group->communicator->stop_and_report(
         {ErrorKind::kAborted, "this rank has shrunk the group"});
-  auto communicator = now->communicator->without({excluded.begin(), excluded.end()});
+  auto communicator = group->communicator->without({excluded.begin(), excluded.end()});
   throw_if(communicator.error());
   return make_backend(communicator.value());
 }
 
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
-  const auto now = active_.current();
+  const auto group = active_.current();
   std::optional<Result<ShrinkResult>> shrunk;
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
-    shrunk = now->communicator->shrink(slice.value_or(timeout));
+    shrunk = group->communicator->shrink(slice.value_or(timeout));
     return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;
   });
   throw_if(shrunk->error());
@@ -152,112 +152,115 @@ void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionH
 #endif
 
 WorkPtr ProcessGroupRing::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return broadcast_call(now->place, tensors, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return broadcast_call(group->ranks, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  const auto now = active_.current();
+  const auto group = active_.current();
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
     return allreduce_sparse(tensors, opts);
-  return now->runner->run([&] {
+  return group->runner->run([&] {
     Call call = allreduce_call(tensors, opts);
-    now->compressor.apply_option(call);
+    group->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run_started(
-      [&] { return now->sparse.reduce(sparse_allreduce_call(tensors, opts)); });
+  const auto group = active_.current();
+  return group->runner->run_started(
+      [&] { return group->sparse.reduce(sparse_allreduce_call(tensors, opts)); });
 }
 
 WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
+  const auto group = active_.current();
+  return group->runner->run([&] {
     Call call = allreduce_coalesced_call(tensors, opts);
-    now->compressor.apply_option(call);
+    group->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return reduce_call(now->place, tensors, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return reduce_call(group->ranks, tensors, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather(TensorLists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return allgather_call(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return allgather_call(group->ranks, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run(
-      [&] { return allgather_into_tensor_call(now->place, output, input, opts); });
+  const auto group = active_.current();
+  return group->runner->run(
+      [&] { return allgather_into_tensor_call(group->ranks, output, input, opts); });
 }
 
 WorkPtr ProcessGroupRing::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED,
-                              [&] { return allgather_calls(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
+    return allgather_calls(group->ranks, outputs, inputs, opts);
+  });
 }
 
 WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
-    return allgather_into_tensor_calls(now->place, outputs, inputs, opts);
+  const auto group = active_.current();
+  return group->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
+    return allgather_into_tensor_calls(group->ranks, outputs, inputs, opts);
   });
 }
 
 WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return gather_call(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return gather_call(group->ranks, outputs, inputs, opts); });
 }
 
 #if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
 WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                              const c10d::GatherOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return gather_into_tensor_call(now->place, output, input, opts); });
+  const auto group = active_.current();
+  return group->runner->run(
+      [&] { return gather_into_tensor_call(group->ranks, output, input, opts); });
 }
 #endif
 
 WorkPtr ProcessGroupRing::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return scatter_call(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return scatter_call(group->ranks, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                          const c10d::ReduceScatterOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return reduce_scatter_call(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run(
+      [&] { return reduce_scatter_call(group->ranks, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
-    Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
-    now->compressor.apply_option(call);
+  const auto group = active_.current();
+  return group->runner->run([&] {
+    Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
+    group->compressor.apply_option(call);
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
-    auto calls = reduce_scatter_tensor_calls(now->place, outputs, inputs, opts);
-    for (Call& call : calls) now->compressor.apply_option(call);
+  const auto group = active_.current();
+  return group->runner->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
+    auto calls = reduce_scatter_tensor_calls(group->ranks, outputs, inputs, opts);
+    for (Call& call : calls) group->compressor.apply_option(call);
     return calls;
   });
 }
@@ -266,35 +269,37 @@ WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run(
-      [&] { return alltoall_call(now->place, output, input, output_splits, input_splits, opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] {
+    return alltoall_call(group->ranks, output, input, output_splits, input_splits, opts);
+  });
 }
 
 WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
                                    const c10d::AllToAllOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return alltoall_list_call(now->place, outputs, inputs, opts); });
+  const auto group = active_.current();
+  return group->runner->run(
+      [&] { return alltoall_list_call(group->ranks, outputs, inputs, opts); });
 }
 
 WorkPtr ProcessGroupRing::send(Tensors& tensors, int to, int tag) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return send_call(now->place, tensors, to, tag); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return send_call(group->ranks, tensors, to, tag); });
 }
 
 WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return recv_call(now->place, tensors, from, tag); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return recv_call(group->ranks, tensors, from, tag); });
 }
 
 WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return recv_any_call(tensors, tag); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return recv_any_call(tensors, tag); });
 }
 
 WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
-  const auto now = active_.current();
-  return now->runner->run([&] { return barrier_call(opts); });
+  const auto group = active_.current();
+  return group->runner->run([&] { return barrier_call(opts); });
 }
 
 void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
@@ -304,17 +309,17 @@ void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool a
 WorkPtr ProcessGroupRing::allreduce_compressed(const at::Tensor& tensor,
                                                const c10d::AllreduceOptions& opts,
                                                const CompressionSpec& coding) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
+  const auto group = active_.current();
+  return group->runner->run([&] {
     Call call = allreduce_call({tensor}, opts);
-    now->compressor.apply(call, tensor, coding, {tensor});
+    group->compressor.apply(call, tensor, coding, {tensor});
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
+  const auto group = active_.current();
+  return group->runner->run([&] {
     Call call = allreduce_call({tensor}, {});
     call.request.of_state = true;
     return call;
@@ -324,10 +329,10 @@ WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
 WorkPtr ProcessGroupRing::allgather_compressed(const at::Tensor& output, const at::Tensor& input,
                                                const c10d::AllgatherOptions& opts,
                                                const CompressionSpec& coding) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
-    Call call = allgather_into_tensor_call(now->place, output, input, opts);
-    now->compressor.apply(call, input, coding, {});
+  const auto group = active_.current();
+  return group->runner->run([&] {
+    Call call = allgather_into_tensor_call(group->ranks, output, input, opts);
+    group->compressor.apply(call, input, coding, {});
     return call;
   });
 }
@@ -336,21 +341,21 @@ WorkPtr ProcessGroupRing::reduce_scatter_compressed(const at::Tensor& output,
                                                     const at::Tensor& input,
                                                     const c10d::ReduceScatterOptions& opts,
                                                     const CompressionSpec& coding) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
-    Call call = reduce_scatter_tensor_call(now->place, output, input, opts);
-    now->compressor.apply(call, input, coding, {input, output});
+  const auto group = active_.current();
+  return group->runner->run([&] {
+    Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
+    group->compressor.apply(call, input, coding, {input, output});
     return call;
   });
 }
 
 WorkPtr ProcessGroupRing::allreduce_with_codec_map(const Tensors& pieces,
                                                    const c10d::AllreduceOptions& opts,
-                                                   std::shared_ptr<const CodecMap> blocks) {
-  const auto now = active_.current();
-  return now->runner->run([&] {
+                                                   std::shared_ptr<const CodecMap> map) {
+  const auto group = active_.current();
+  return group->runner->run([&] {
     Call call = allreduce_list_call(pieces, "tensor", opts);
-    call.request.blocks = std::move(blocks);
+    call.request.codec_map = std::move(map);
     return call;
   });
 }

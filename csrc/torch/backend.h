@@ -150,7 +150,7 @@ class ProcessGroupRing final : public c10d::Backend {
   // All-reduces contiguous tensors, at least one, as one op with a block map made by the caller;
   // null: uncompressed.
   WorkPtr allreduce_with_codec_map(const Tensors& pieces, const c10d::AllreduceOptions& opts,
-                                   std::shared_ptr<const CodecMap> blocks);
+                                   std::shared_ptr<const CodecMap> map);
 
   // What goes on of the group when members were lost: see Communicator::shrink(), whose errors it
   // raises. All who stay call it; this group has failed afterwards.

@@ -20,8 +20,8 @@ bool is_profiled() {
 
 // "ringdist:all_reduce(int4)"; empty if it has no codec.
 std::string coded_title(const Call& call) {
-  if (!call.request.blocks) return {};
-  const std::string codecs = call.request.blocks->describe();  // "int4, 3 parts"
+  if (!call.request.codec_map) return {};
+  const std::string codecs = call.request.codec_map->describe();  // "int4, 3 parts"
   return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
 }
 
@@ -44,7 +44,7 @@ std::optional<c10::Device> CallSubmitter::device_of(const Call& call) const {
 
 WorkPtr CallSubmitter::submit(Call call) {
   const auto device = device_of(call);
-  if (device && call.request.endpoint && call.request.endpoint->peer == communicator_->rank())
+  if (device && call.request.envelope && call.request.envelope->peer == communicator_->rank())
     throw_error(Error(ErrorKind::kNotSupported, "ringdist: " + std::string(collective_title(call)) +
                                                     ": the peer is this rank, " +
                                                     "and the tensor is on " + device->str() +
@@ -53,12 +53,12 @@ WorkPtr CallSubmitter::submit(Call call) {
   // On a device, results go back to the caller's tensors on a stream, where nobody waits for them.
   const bool settles = call.staging.must_finish() && !device;
   if (call.completions.front()->wanted() && !settles)
-    call.request.ended = [completions = call.completions](const Error& error) {
+    call.request.on_end = [completions = call.completions](const Error& error) {
       if (error) return;
       for (const auto& completion : completions) completion->arrive();
     };
   call.request.output_staged = settles;
-  if (device) call.request.place = place_on(*device);
+  if (device) call.request.device_stream = place_on(*device);
   const bool profiled = is_profiled();
   const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
@@ -93,14 +93,14 @@ void CallSubmitter::prepare(const std::vector<Call>& calls) const {
   std::vector<OpRequest> messages;
   for (const Call& call : calls) {
     const auto device = device_of(call);
-    if (!device || !call.request.endpoint) continue;
+    if (!device || !call.request.envelope) continue;
     messages.push_back(call.request);
-    messages.back().place = place_on(*device);
+    messages.back().device_stream = place_on(*device);
   }
   std::vector<const OpRequest*> order;
   for (const OpRequest& message : messages) order.push_back(&message);
   std::ranges::stable_sort(order, {}, [rank = communicator_->rank()](const OpRequest* request) {
-    const int peer = request->endpoint->peer;
+    const int peer = request->envelope->peer;
     return std::pair(std::min(rank, peer), std::max(rank, peer));
   });
   if (!order.empty()) throw_if(communicator_->prepare(order));

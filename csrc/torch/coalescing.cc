@@ -16,8 +16,8 @@ bool may_fuse(const Call& a, const Call& b) {
   const OpRequest& x = a.request;
   const OpRequest& y = b.request;
   return x.kind == Collective::kAllreduce && y.kind == Collective::kAllreduce &&
-         x.dtype == y.dtype && x.reduce_op == y.reduce_op && x.timeout == y.timeout && !x.blocks &&
-         !y.blocks && on_one_device(a, b);
+         x.dtype == y.dtype && x.reduce_op == y.reduce_op && x.timeout == y.timeout &&
+         !x.codec_map && !y.codec_map && on_one_device(a, b);
 }
 
 // One allreduce of the tensors of both.
@@ -42,7 +42,7 @@ std::vector<Call> fused(std::vector<Call> calls) {
 }
 
 bool is_message_on_device(const Call& call) {
-  return call.request.endpoint && !call.memory.empty() && !call.memory[0].is_cpu();
+  return call.request.envelope && !call.memory.empty() && !call.memory[0].is_cpu();
 }
 
 // Streams may share a queue of their device: a send behind a receive would wait for the sender,
@@ -56,7 +56,7 @@ void let_sends_go_first(std::vector<Call>& calls) {
     messages.push_back(std::move(call));
   }
   std::ranges::stable_partition(messages,
-                                [](const Call& call) { return call.request.endpoint->sends; });
+                                [](const Call& call) { return call.request.envelope->sends; });
   for (size_t i = 0; i < places.size(); ++i) *places[i] = std::move(messages[i]);
 }
 

@@ -115,12 +115,12 @@ MUTATIONS = (
         "who has installed does not say so again",
         CONSENSUS + "generation_log.cc",
         "    tell_installed(now);\n  }\n",
-        "    resend_at_ = now + pace_.resend;\n  }\n",
+        "    resend_at_ = now + timeouts_.resend;\n  }\n",
     ),
     Mutation(
         "a store that does not answer is not asked again",
         CONSENSUS + "paxos_instance.cc",
-        "  read_store_at_ = now + pace_.patience;\n",
+        "  read_store_at_ = now + timeouts_.proposal_timeout;\n",
         "  read_store_at_ = TimePoint::max();\n",
     ),
 )

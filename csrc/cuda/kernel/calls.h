@@ -42,10 +42,10 @@ using CallSpan = std::span<const Call>;
 
 struct EncodeCall {
   const float* in = nullptr;
-  ResidualPointers owed;   // added to `in`; none for no error feedback
-  int64_t count = 0;       // elements; of kLossless less than 4 GiB of them
-  Seed seed;               // as codec/codec.h's
-  uint8_t* out = nullptr;  // as many bytes as Codec::max_bytes() says
+  ResidualPointers residual;  // added to `in`; none for no error feedback
+  int64_t count = 0;          // elements; of kLossless less than 4 GiB of them
+  Seed seed;                  // as codec/codec.h's
+  uint8_t* out = nullptr;     // as many bytes as Codec::max_bytes() says
 };
 
 struct DecodeCall {

@@ -49,7 +49,7 @@ template <typename Coder, bool kRotated>
 struct Encoding {
   Coder coder;
   const float* in;
-  ResidualPointers owed;
+  ResidualPointers residual;
   int64_t count;
   Seed seed;
   uint8_t* out;
@@ -59,19 +59,20 @@ struct Encoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
-    const EncodeInput given{in, owed};
-    const bool pays = owed.pays();
+    const EncodeInput given{in, residual};
+    const bool applies = residual.applies();
     for_batch<Coder::kCount, Coder::kEncodes>(index, count, [&]<int kBlocks>(BlockAt first) {
       Values<W, kParts> sums[kBlocks];
       RINGDIST_UNROLL
-      for (int i = 0; i < kBlocks; ++i) given.read(warp, first.next(i), pays, sums[i]);
+      for (int i = 0; i < kBlocks; ++i) given.read(warp, first.next(i), applies, sums[i]);
       Values<W, kParts> x[kBlocks];
       RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) x[i] = sums[i];
       code(warp, x, first);
-      if (owed.empty()) return;
+      if (residual.empty()) return;
       RINGDIST_UNROLL
-      for (int i = 0; i < kBlocks; ++i) given.keep_loss(warp, first.next(i), pays, sums[i], x[i]);
+      for (int i = 0; i < kBlocks; ++i)
+        given.keep_loss(warp, first.next(i), applies, sums[i], x[i]);
     });
   }
 
@@ -90,7 +91,7 @@ struct Encoding {
     }
     encode(warp, x, first.count, place, to);
     if constexpr (kRotated) {
-      if (owed.empty()) return;
+      if (residual.empty()) return;
       RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) {
         if (Coder::kSparse)

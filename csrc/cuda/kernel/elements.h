@@ -49,28 +49,28 @@ struct Read {
 struct Write {
   DType dtype = DType::kFloat32;
   const float* in = nullptr;
-  ResidualPointers owed;
+  ResidualPointers residual;
   void* out = nullptr;
   int64_t count = 0;
 
   RINGDIST_DEVICE void operator()(int64_t i) const {
-    const bool pays = owed.pays();
-    const float value = pays ? in[i] + owed.from[i] : in[i];
+    const bool applies = residual.applies();
+    const float value = applies ? in[i] + residual.from[i] : in[i];
     const float lost = value - store_at(dtype, value, out, i);
-    if (!owed.empty()) owed.to[i] = pays && finite(lost) ? lost : owed.from[i];
+    if (!residual.empty()) residual.to[i] = applies && finite(lost) ? lost : residual.from[i];
   }
 };
 
 // An own contribution that is not encoded: sum[i] += in[i] + what is owed.
 struct Contribute {
   const float* in = nullptr;
-  ResidualPointers owed;
+  ResidualPointers residual;
   bool first = false;  // of the sum
   float* sum = nullptr;
   int64_t count = 0;
 
   RINGDIST_DEVICE void operator()(int64_t i) const {
-    const float mine = owed.pays() ? in[i] + owed.from[i] : in[i];
+    const float mine = residual.applies() ? in[i] + residual.from[i] : in[i];
     sum[i] = first ? mine : sum[i] + mine;
   }
 };
@@ -78,7 +78,7 @@ struct Contribute {
 // What a sum's owner will owe: the loss on the sum times `weight`, besides what its own
 // contribution left - nothing if that went in as it was (`raw`), with what was owed.
 struct WriteResidual {
-  ResidualPointers owed;  // not empty
+  ResidualPointers residual;  // not empty
   bool raw = false;
   float weight = 1;
   const float* sum = nullptr;
@@ -86,10 +86,10 @@ struct WriteResidual {
   int64_t count = 0;
 
   RINGDIST_DEVICE void operator()(int64_t i) const {
-    const float before = raw ? owed.from[i] : owed.to[i];
-    const float kept = raw && owed.pays() ? 0.0f : before;
+    const float before = raw ? residual.from[i] : residual.to[i];
+    const float kept = raw && residual.applies() ? 0.0f : before;
     const float next = kept + weight * (sum[i] - stored[i]);
-    owed.to[i] = finite(next) ? next : before;
+    residual.to[i] = finite(next) ? next : before;
   }
 };
 

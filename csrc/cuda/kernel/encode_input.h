@@ -11,29 +11,29 @@ namespace ringdist::gpu {
 
 struct EncodeInput {
   const float* in;
-  ResidualPointers owed;
+  ResidualPointers residual;
 
   // `pays`: owed.pays(). Beyond what is there, zeros.
   template <Warp W, int kParts>
-  RINGDIST_DEVICE void read(W& warp, BlockAt at, bool pays, Values<W, kParts>& sum) const {
+  RINGDIST_DEVICE void read(W& warp, BlockAt at, bool applies, Values<W, kParts>& sum) const {
     fill(warp, sum, 0);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       sum.part[part][lane] = in[at.begin + i];
     });
-    if (pays)
+    if (applies)
       each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
-        sum.part[part][lane] += owed.from[at.begin + i];
+        sum.part[part][lane] += residual.from[at.begin + i];
       });
   }
 
   // `x`: what others will have of `sum`. There is something owed.
   template <Warp W, int kParts>
-  RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool pays, const Values<W, kParts>& sum,
+  RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool applies, const Values<W, kParts>& sum,
                                  const Values<W, kParts>& x) const {
-    const ResidualPointers mine = owed.at(at.begin);
+    const ResidualPointers mine = residual.at(at.begin);
     each_element<kParts>(warp, at.count, [&](int part, int lane, int i) {
       const float lost = sum.part[part][lane] - x.part[part][lane];
-      mine.to[i] = pays && finite(lost) ? lost : mine.from[i];
+      mine.to[i] = applies && finite(lost) ? lost : mine.from[i];
     });
   }
 };

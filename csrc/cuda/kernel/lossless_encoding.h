@@ -56,26 +56,27 @@ struct LosslessEncoding {
   template <Warp W, typename Body>
   RINGDIST_DEVICE void each_run(W& warp, const LosslessChunk& chunk, int64_t index,
                                 const Body& body) const {
-    const bool pays = given.owed.pays();
+    const bool applies = given.residual.applies();
     Values<W, kRunParts> next;
-    given.read(warp, lossless_run(chunk, index, 0), pays, next);
+    given.read(warp, lossless_run(chunk, index, 0), applies, next);
     for (int run = 0; run < chunk.runs(); ++run) {
       const Values<W, kRunParts> x = next;
       // Far away: what is read next comes while this is worked on.
-      if (run + 1 < chunk.runs()) given.read(warp, lossless_run(chunk, index, run + 1), pays, next);
+      if (run + 1 < chunk.runs())
+        given.read(warp, lossless_run(chunk, index, run + 1), applies, next);
       typename W::template Lanes<Bits> stored[kRunParts];
       RINGDIST_UNROLL
       for (int part = 0; part < kRunParts; ++part)
         warp.each([&](int lane) {
           const float own = x.part[part][lane];
-          stored[part][lane] = pays ? Stored::narrow_sum(own) : Stored::narrow(own);
+          stored[part][lane] = applies ? Stored::narrow_sum(own) : Stored::narrow(own);
         });
-      if (!given.owed.empty()) {
+      if (!given.residual.empty()) {
         Values<W, kRunParts> sent;
         RINGDIST_UNROLL
         for (int part = 0; part < kRunParts; ++part)
           warp.each([&](int lane) { sent.part[part][lane] = Stored::widen(stored[part][lane]); });
-        given.keep_loss(warp, lossless_run(chunk, index, run), pays, x, sent);
+        given.keep_loss(warp, lossless_run(chunk, index, run), applies, x, sent);
       }
       body(run, stored);
     }

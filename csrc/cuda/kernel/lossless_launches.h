@@ -18,7 +18,7 @@ void launch_lossless(Launcher& launcher, const EncodeCall& call) {
   const int64_t chunks = lossless_chunks(call.count);
   auto* const begin = launcher.template memory<uint64_t>(chunks + 1);
   auto* const symbols = launcher.template memory<LosslessSymbols>(chunks);
-  const EncodeInput given{call.in, call.owed};
+  const EncodeInput given{call.in, call.residual};
   launcher.launch(LosslessPlanning<Stored>{given, call.count, symbols, call.out});
   launcher.launch(LosslessLength<Stored>{{call.count, begin}, call.out});
   launcher.launch(LosslessEncoding<Stored>{given, call.count, symbols, begin, call.out});

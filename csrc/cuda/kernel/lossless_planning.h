@@ -81,12 +81,13 @@ struct LosslessPlanning {
       for (int i = lane; i < kTables * kTable; i += kWarp) tables[i] = 0;
     });
     warp.sync();
-    const bool pays = given.owed.pays();
+    const bool applies = given.residual.applies();
     Values<W, kRunParts> next;
-    given.read(warp, lossless_run(chunk, index, 0), pays, next);
+    given.read(warp, lossless_run(chunk, index, 0), applies, next);
     for (int run = 0; run < chunk.runs(); ++run) {
       const Values<W, kRunParts> x = next;
-      if (run + 1 < chunk.runs()) given.read(warp, lossless_run(chunk, index, run + 1), pays, next);
+      if (run + 1 < chunk.runs())
+        given.read(warp, lossless_run(chunk, index, run + 1), applies, next);
       each_element<kRunParts>(warp, chunk.elements_of(run), [&](int part, int lane, int) {
         const uint8_t symbol = Stored::symbol(Stored::narrow(x.part[part][lane]));
         warp.add(tables + lane % kTables * kTable + symbol, 1);

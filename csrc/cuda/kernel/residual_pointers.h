@@ -15,7 +15,7 @@ struct ResidualPointers {
   const uint32_t* awake = nullptr;
 
   constexpr bool empty() const { return from == nullptr; }
-  RINGDIST_DEVICE bool pays() const { return !empty() && (awake == nullptr || *awake != 0); }
+  RINGDIST_DEVICE bool applies() const { return !empty() && (awake == nullptr || *awake != 0); }
   constexpr ResidualPointers at(int64_t begin) const {
     return empty() ? *this : ResidualPointers{from + begin, to + begin, awake};
   }

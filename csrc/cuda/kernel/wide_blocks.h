@@ -109,11 +109,12 @@ inline bool is_aligned(const void* at, uintptr_t to) {
 template <bool kRotated, typename Coder, typename RotationRun>
 auto with_body(Coder coder, const EncodeCall& call, const RotationRun& run) {
   if constexpr (!kRotated && Coder::kEncodesWide) {
-    if (call.owed.empty() && coder.wide() && is_aligned(call.in, alignof(Quad)) &&
+    if (call.residual.empty() && coder.wide() && is_aligned(call.in, alignof(Quad)) &&
         is_aligned(call.out, alignof(Octet)))
       return run(WideEncoding<Coder>{coder, call.in, call.count, call.seed, call.out});
   }
-  return run(Encoding<Coder, kRotated>{coder, call.in, call.owed, call.count, call.seed, call.out});
+  return run(
+      Encoding<Coder, kRotated>{coder, call.in, call.residual, call.count, call.seed, call.out});
 }
 
 template <bool kRotated, typename Coder, typename RotationRun>

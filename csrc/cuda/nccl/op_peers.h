@@ -12,7 +12,7 @@ namespace ringdist::gpu {
 inline constexpr int kNoPeer = -1;  // of collectives
 
 inline int peer_of(const OpSpec& request) {
-  return request.endpoint ? request.endpoint->peer : kNoPeer;
+  return request.envelope ? request.envelope->peer : kNoPeer;
 }
 
 // In order: this rank and the peer, or all. As RunnerDelegate::exchange() takes them.

@@ -20,7 +20,10 @@ constexpr size_t kAlign = 16;
 class CompressedStreamArith final : public StreamArithmetic {
  public:
   CompressedStreamArith(StreamOp& op, int* malformed)
-      : op_(op), map_(*op.op.request.blocks), dtype_(op.op.request.dtype), malformed_(malformed) {}
+      : op_(op),
+        map_(*op.op.request.codec_map),
+        dtype_(op.op.request.dtype),
+        malformed_(malformed) {}
 
   Error begin() override;
   DeviceBytes incoming(int step, int slot) const override;
@@ -37,20 +40,21 @@ class CompressedStreamArith final : public StreamArithmetic {
     return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
                      op_.step(step).step.range.count);
   }
-  size_t bytes_of(const CodecMapPiece& piece, EdgeKind mark) const {
-    const size_t bytes = codec_of(mark, piece.part->codecs).max_bytes(piece.count, dtype_);
+  size_t bytes_of(const CodecMapPiece& piece, EdgeKind edge_kind) const {
+    const size_t bytes = codec_of(edge_kind, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
   // A message of these, or a place for it; where that is is not said.
-  DeviceBytes message_of(const Pieces& pieces, EdgeKind mark) const;
+  DeviceBytes message_of(const Pieces& pieces, EdgeKind edge_kind) const;
   Seed seed(const CodecMapPiece& piece) const {
     const CodecSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
   }
   // What is owed, and whether it is paid with this op.
-  ResidualPointers owed(const CodecMapPiece& piece) const {
+  ResidualPointers residual_of(const CodecMapPiece& piece) const {
     if (piece.part->residual == nullptr) return {};
-    return {piece.owed(), piece.next_residual(), awake_.empty() ? nullptr : awake_[part_of(piece)]};
+    return {piece.residual_values(), piece.next_residual(),
+            awake_.empty() ? nullptr : awake_[part_of(piece)]};
   }
 
   // fp32 values that lie in one piece where they are, else null.
@@ -65,15 +69,16 @@ class CompressedStreamArith final : public StreamArithmetic {
   Error read_into(const Range& range, float* out);
   Error write(const Range& range, const float* values);
 
-  void encode(const CodecMapPiece& piece, EdgeKind mark, const float* in, ResidualPointers owed,
-              std::byte* out, LaunchBatch& to) const;
-  void decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in, bool accumulate,
+  void encode(const CodecMapPiece& piece, EdgeKind edge_kind, const float* in,
+              ResidualPointers residual, std::byte* out, LaunchBatch& to) const;
+  void decode(const CodecMapPiece& piece, EdgeKind edge_kind, const std::byte* in, bool accumulate,
               float* out, LaunchBatch& to) const;
   Error enqueue(const LaunchBatch& calls) { return calls.enqueue(op_.cuda, op_.stream); }
-  Error decode(const Pieces& pieces, EdgeKind mark, const std::byte* in, bool accumulate,
+  Error decode(const Pieces& pieces, EdgeKind edge_kind, const std::byte* in, bool accumulate,
                float* out);
-  enum class Pays : bool { kNothing, kWhatIsOwed };
-  Result<DeviceBytes> encode(const Pieces& pieces, EdgeKind mark, const float* in, Pays pays);
+  enum class Feedback : bool { kNone, kApplied };
+  Result<DeviceBytes> encode(const Pieces& pieces, EdgeKind edge_kind, const float* in,
+                             Feedback feedback);
 
   Result<DeviceBytes> send(int step);
   Error store(int step, const std::byte* bytes);
@@ -116,11 +121,11 @@ Error CompressedStreamArith::begin() {
   return enqueue(calls);
 }
 
-DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind mark) const {
+DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind edge_kind) const {
   DeviceBytes out;
   for (const CodecMapPiece& piece : pieces) {
-    const size_t room = bytes_of(piece, mark);
-    const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+    const size_t room = bytes_of(piece, edge_kind);
+    const auto coding = kernel_codec_of(codec_of(edge_kind, piece.part->codecs), dtype_);
     if (coding && coding->code == Code::kLossless) out.varying.push_back({out.size, room});
     out.size += room;
   }
@@ -129,9 +134,10 @@ DeviceBytes CompressedStreamArith::message_of(const Pieces& pieces, EdgeKind mar
 
 DeviceBytes CompressedStreamArith::incoming(int step, int slot) const {
   const CompiledStep& compiled = op_.step(step);
-  if (compiled.step.kind != StepKind::kReduce) return message_of(pieces(step), compiled.step.mark);
+  if (compiled.step.kind != StepKind::kReduce)
+    return message_of(pieces(step), compiled.step.edge_kind);
   const int source = compiled.source_of_in[static_cast<size_t>(slot)];
-  return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].mark);
+  return message_of(pieces(step), compiled.step.sources[static_cast<size_t>(source)].edge_kind);
 }
 
 Result<DeviceBytes> CompressedStreamArith::run(int step, std::span<const DeviceBytes> arrived) {
@@ -194,18 +200,20 @@ Error CompressedStreamArith::write(const Range& range, const float* values) {
   return enqueue(calls);
 }
 
-void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind mark, const float* in,
-                                   ResidualPointers owed, std::byte* out, LaunchBatch& to) const {
-  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+void CompressedStreamArith::encode(const CodecMapPiece& piece, EdgeKind edge_kind, const float* in,
+                                   ResidualPointers residual, std::byte* out,
+                                   LaunchBatch& to) const {
+  const auto coding = kernel_codec_of(codec_of(edge_kind, piece.part->codecs), dtype_);
   if (coding)
-    to.encode(*coding, {in, owed, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
+    to.encode(*coding, {in, residual, piece.count, seed(piece), reinterpret_cast<uint8_t*>(out)});
   else
-    to.run(Write{dtype_, in, owed, out, piece.count});
+    to.run(Write{dtype_, in, residual, out, piece.count});
 }
 
-void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind mark, const std::byte* in,
-                                   bool accumulate, float* out, LaunchBatch& to) const {
-  const auto coding = kernel_codec_of(codec_of(mark, piece.part->codecs), dtype_);
+void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind edge_kind,
+                                   const std::byte* in, bool accumulate, float* out,
+                                   LaunchBatch& to) const {
+  const auto coding = kernel_codec_of(codec_of(edge_kind, piece.part->codecs), dtype_);
   if (coding)
     to.decode(*coding, {reinterpret_cast<const uint8_t*>(in), seed(piece), accumulate, out,
                         piece.count, malformed_});
@@ -213,27 +221,28 @@ void CompressedStreamArith::decode(const CodecMapPiece& piece, EdgeKind mark, co
     to.run(Read{dtype_, in, accumulate, out, piece.count});
 }
 
-Error CompressedStreamArith::decode(const Pieces& pieces, EdgeKind mark, const std::byte* in,
+Error CompressedStreamArith::decode(const Pieces& pieces, EdgeKind edge_kind, const std::byte* in,
                                     bool accumulate, float* out) {
   LaunchBatch calls;
   for (const CodecMapPiece& piece : pieces) {
-    decode(piece, mark, in, accumulate, out + piece.at, calls);
-    in += bytes_of(piece, mark);
+    decode(piece, edge_kind, in, accumulate, out + piece.at, calls);
+    in += bytes_of(piece, edge_kind);
   }
   return enqueue(calls);
 }
 
-Result<DeviceBytes> CompressedStreamArith::encode(const Pieces& pieces, EdgeKind mark,
-                                                  const float* in, Pays pays) {
-  DeviceBytes message = message_of(pieces, mark);
+Result<DeviceBytes> CompressedStreamArith::encode(const Pieces& pieces, EdgeKind edge_kind,
+                                                  const float* in, Feedback feedback) {
+  DeviceBytes message = message_of(pieces, edge_kind);
   const auto out = op_.scratch.take(message.size);
   if (!out.ok()) return out.error();
   LaunchBatch calls;
   std::byte* to = message.data = out.value();
   for (const CodecMapPiece& piece : pieces) {
-    const ResidualPointers owes = pays == Pays::kWhatIsOwed ? owed(piece) : ResidualPointers{};
-    encode(piece, mark, in + piece.at, owes, to, calls);
-    to += bytes_of(piece, mark);
+    const ResidualPointers residual =
+        feedback == Feedback::kApplied ? residual_of(piece) : ResidualPointers{};
+    encode(piece, edge_kind, in + piece.at, residual, to, calls);
+    to += bytes_of(piece, edge_kind);
   }
   if (Error error = enqueue(calls)) return error;
   return message;
@@ -244,7 +253,7 @@ Result<DeviceBytes> CompressedStreamArith::send(int step) {
   const Step& what = op_.step(step).step;
   const auto own = read(what.range);
   if (!own.ok()) return own.error();
-  return encode(pieces(step), what.mark, own.value(), Pays::kWhatIsOwed);
+  return encode(pieces(step), what.edge_kind, own.value(), Feedback::kApplied);
 }
 
 Error CompressedStreamArith::store(int step, const std::byte* bytes) {
@@ -263,7 +272,7 @@ Error CompressedStreamArith::copy(int step) {
   const CompiledStep& compiled = op_.step(step);
   const auto own = read(compiled.step.sources[0].range);
   if (!own.ok()) return own.error();
-  const auto bytes = encode(pieces(step), EdgeKind::kResult, own.value(), Pays::kNothing);
+  const auto bytes = encode(pieces(step), EdgeKind::kResult, own.value(), Feedback::kNone);
   if (!bytes.ok()) return bytes.error();
   if (compiled.consumer >= 0) encoded_[compiled.consumer] = bytes.value();
   return store(step, bytes.value().data);
@@ -286,10 +295,10 @@ Error CompressedStreamArith::add_own(const Pieces& pieces, const Step& what, boo
     const float* const in = own + piece.at;
     float* const out = sum + piece.at;
     if (is_raw(piece)) {
-      sums.run(Contribute{in, owed(piece), first, out, piece.count});
+      sums.run(Contribute{in, residual_of(piece), first, out, piece.count});
       continue;
     }
-    encode(piece, kMark, in, owed(piece), coded, encodes);
+    encode(piece, kMark, in, residual_of(piece), coded, encodes);
     decode(piece, kMark, coded, !first, out, sums);
     coded += bytes_of(piece, kMark);
   }
@@ -304,7 +313,8 @@ Error CompressedStreamArith::add_up(int step, std::span<const DeviceBytes> arriv
   for (size_t s = 0; s < what.sources.size(); ++s) {
     const Source& source = what.sources[s];
     if (source.peer >= 0) {
-      if (Error error = decode(parts, source.mark, arrived[slot++].data, s > 0, sum)) return error;
+      if (Error error = decode(parts, source.edge_kind, arrived[slot++].data, s > 0, sum))
+        return error;
       continue;
     }
     const auto own = read(source.range);
@@ -322,12 +332,12 @@ Error CompressedStreamArith::round_sum(int step, const float* sum, float* values
   if (compiled.consumer < 0)
     return op_.cuda.copy(
         values, sum, static_cast<size_t>(compiled.step.range.count) * sizeof(float), op_.stream);
-  const EdgeKind mark = op_.step(compiled.consumer).step.mark;
+  const EdgeKind edge_kind = op_.step(compiled.consumer).step.edge_kind;
   const Pieces parts = pieces(step);
-  const auto bytes = encode(parts, mark, sum, Pays::kNothing);
+  const auto bytes = encode(parts, edge_kind, sum, Feedback::kNone);
   if (!bytes.ok()) return bytes.error();
   encoded_[compiled.consumer] = bytes.value();
-  return decode(parts, mark, bytes.value().data, false, values);
+  return decode(parts, edge_kind, bytes.value().data, false, values);
 }
 
 Error CompressedStreamArith::reduce(int step, std::span<const DeviceBytes> arrived) {
@@ -353,7 +363,7 @@ Error CompressedStreamArith::keep_losses(int step, const float* sum, const float
   const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;
   LaunchBatch calls;
   for (const CodecMapPiece& piece : pieces(step)) {
-    const ResidualPointers residual = owed(piece);
+    const ResidualPointers residual = residual_of(piece);
     if (residual.empty()) continue;
     calls.run(WriteResidual{residual, adds_own_raw(what, *piece.part, op_.size),
                             averaged ? static_cast<float>(op_.size) : 1.0f, sum + piece.at,

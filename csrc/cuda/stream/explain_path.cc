@@ -42,7 +42,7 @@ std::string algorithm_text(const DevicePathQuery& question) {
 
 // Why NCCL has nothing that does just that.
 std::string why_no_own(const OpSpec& request) {
-  if (request.blocks) return "it is compressed";
+  if (request.codec_map) return "it is compressed";
   if (!reduces(request.kind)) return "NCCL has no such collective";
   return "NCCL has no " + std::string(reduce_op_name(request.reduce_op)) + " of " +
          std::string(dtype_name(request.dtype)) + " that does as the CPU's";
@@ -75,16 +75,16 @@ std::string why_plain(const DevicePathQuery& question) {
 Error describe_by_host(const DevicePathQuery& question, DevicePathChoice& out) {
   const OpSpec& request = question.request;
   const int size = size_of(question);
-  if (request.blocks)
+  if (request.codec_map)
     if (Error error = schedule_refusal(request, size)) return error;
   if (suits_mailboxes(request, size) && question.hosts.size() == 1 && HostMailboxes::fit(size)) {
     out.how = algorithm_text(question) + ", whose copies go by pinned memory that all ranks map";
-    out.because = request.blocks ? "it is compressed, and all ranks are on one host"
-                                 : "it is large, and all ranks are on one host";
+    out.because = request.codec_map ? "it is compressed, and all ranks are on one host"
+                                    : "it is large, and all ranks are on one host";
     return {};
   }
   out.because = why_plain(question);
-  if (request.blocks) {
+  if (request.codec_map) {
     out.how = algorithm_text(question) + "; encoded bytes go by pinned memory and the host";
   } else {
     out.how = "copies to pinned memory, the host's op, copies back";

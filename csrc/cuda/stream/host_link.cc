@@ -14,7 +14,7 @@ HostOp move_bytes(int peer, bool sends, Buffer bytes, std::shared_ptr<void> keep
   op.request.kind = Collective::kPointToPoint;
   op.request.dtype = DType::kUInt8;
   op.request.count = bytes.count();
-  op.request.endpoint = Envelope{peer, 0, sends, Envelope::TagSpace::kSchedule};
+  op.request.envelope = Envelope{peer, 0, sends, Envelope::TagSpace::kSchedule};
   (sends ? op.input : op.output) = std::move(bytes);
   op.keep_alive = std::move(keep_alive);
   return op;

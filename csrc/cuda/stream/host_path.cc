@@ -32,7 +32,7 @@ bool gets_output(const OpSpec& request, int rank) {
 HostOp host_op_of(const DeviceOp& op) {
   HostOp out;
   out.request = op.request;
-  if (out.request.endpoint) out.request.endpoint->origin = Envelope::TagSpace::kDeviceCaller;
+  if (out.request.envelope) out.request.envelope->origin = Envelope::TagSpace::kDeviceCaller;
   out.input = Buffer(op.input.element_size());
   out.output = Buffer(op.output.element_size());
   return out;
@@ -83,13 +83,13 @@ Error HostPath::prepare(const DeviceStream& place, const OpSpec& request, TimePo
   set_affinity_near(place.device);
   if (suits_mailboxes(request, staging_.size))
     if (Error error = make_mailboxes(deadline)) return error;
-  return request.blocks ? schedules_.prepare(request) : Error();
+  return request.codec_map ? schedules_.prepare(request) : Error();
 }
 
 Error HostPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   if (suits_mailboxes(op.request, staging_.size) && mailboxes())
     return enqueue_by_mailboxes(op, stream, held);
-  if (!op.request.blocks) return enqueue_plain(op, stream, held);
+  if (!op.request.codec_map) return enqueue_plain(op, stream, held);
   HostLink link(staging_, stream, held);
   return schedules_.enqueue(op, stream, link, held);
 }
@@ -135,7 +135,7 @@ Error HostPath::enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held
   if (Error error = exchange.value()->start(cuda, stream)) return error;
   // A send is done when its values are there: one that waited for its receiver would keep from the
   // device what other streams have for it, where they share a queue.
-  if (op.request.endpoint && op.request.endpoint->sends) return {};
+  if (op.request.envelope && op.request.envelope->sends) return {};
   if (Error error = exchange.value()->await(cuda, stream)) return error;
   if (!gets_output(op.request, staging_.rank)) return {};
   return copy_in(cuda, op.output, 0, op.output.count(), output.value(), stream);

@@ -21,21 +21,21 @@ NcclPath::NcclPath(CudaApi& cuda, NcclApi& nccl, RunnerDelegate& group,
       schedules_(cuda, group.rank(), group.size()) {}
 
 Error NcclPath::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
-  if (const auto& endpoint = request.endpoint) {
-    if (endpoint->tag != 0)
+  if (const auto& envelope = request.envelope) {
+    if (envelope->tag != 0)
       return Error(ErrorKind::kNotSupported,
-                   "ringdist: tag " + std::to_string(endpoint->tag) +
+                   "ringdist: tag " + std::to_string(envelope->tag) +
                        ": sends and receives of tensors on devices have none by NCCL; use tag 0, "
                        "or RINGDIST_DEVICE_PATH=host");
-    return comms_.make(place.device, endpoint->peer, deadline);
+    return comms_.make(place.device, envelope->peer, deadline);
   }
-  if (request.blocks || !nccl_reduces(request, nccl_.has_fp8()))
+  if (request.codec_map || !nccl_reduces(request, nccl_.has_fp8()))
     if (Error error = schedules_.prepare(request)) return error;
   return comms_.make(place.device, kNoPeer, deadline);
 }
 
 Error NcclPath::captured(const OpSpec& request) const {
-  if (!request.blocks) return {};
+  if (!request.codec_map) return {};
   return Error(ErrorKind::kNotSupported,
                "ringdist: a compressed " + std::string(collective_name(request.kind)) +
                    " cannot be captured into a CUDA graph: its random numbers differ from call to "
@@ -64,10 +64,10 @@ NcclPath::Numbers NcclPath::numbers_of(const OpSpec& request) const {
 
 NcclComm NcclPath::find_comm(const DeviceOp& op) const {
   using Use = NcclComms::Use;
-  const auto& endpoint = op.request.endpoint;
-  if (!endpoint) return comms_.find(op.place.device, kNoPeer, Use::kCollectives);
-  return comms_.find(op.place.device, endpoint->peer,
-                     endpoint->sends ? Use::kSends : Use::kReceives);
+  const auto& envelope = op.request.envelope;
+  if (!envelope) return comms_.find(op.device_stream.device, kNoPeer, Use::kCollectives);
+  return comms_.find(op.device_stream.device, envelope->peer,
+                     envelope->sends ? Use::kSends : Use::kReceives);
 }
 
 Error NcclPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
@@ -75,7 +75,7 @@ Error NcclPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   const auto calls = comms_.hold();
   const NcclComm comm = find_comm(op);
   if (comm == nullptr) return NcclComms::has_ended();
-  if (request.endpoint) return enqueue_message(op, comm, stream);
+  if (request.envelope) return enqueue_message(op, comm, stream);
   if (is_nccls_own(request, nccl_.has_fp8())) {
     const bool parts =
         request.kind == Collective::kAllgather || request.kind == Collective::kReduceScatter;
@@ -142,14 +142,14 @@ Error NcclPath::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) 
 }
 
 Error NcclPath::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
-  const Envelope& endpoint = *op.request.endpoint;
-  const Buffer& values = endpoint.sends ? op.input : op.output;
+  const Envelope& envelope = *op.request.envelope;
+  const Buffer& values = envelope.sends ? op.input : op.output;
   if (values.count() == 0) return {};  // of which the other has none, either
   const Bytes bytes = values.contiguous(0, values.count());
   ringdist::check(bytes.data() != nullptr, "a message in several pieces");
   // A group of one: alone, a call that is only begun may be said to have succeeded.
   return group_of_calls(op, comm, [&] {
-    return endpoint.sends ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
+    return envelope.sends ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
                                        NcclComms::kReceiver, comm, stream)
                           : nccl_.recv(bytes.data(), bytes.size(), NcclType::kUint8,
                                        NcclComms::kSender, comm, stream);

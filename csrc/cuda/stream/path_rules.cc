@@ -31,7 +31,7 @@ bool nccl_reduces(const OpSpec& request, bool has_fp8) {
 }
 
 bool is_nccls_own(const OpSpec& request, bool has_fp8) {
-  if (request.blocks || !nccl_reduces(request, has_fp8)) return false;
+  if (request.codec_map || !nccl_reduces(request, has_fp8)) return false;
   switch (request.kind) {
     case Collective::kAllreduce:
     case Collective::kBroadcast:
@@ -46,8 +46,8 @@ bool is_nccls_own(const OpSpec& request, bool has_fp8) {
 }
 
 bool suits_mailboxes(const OpSpec& request, int size) {
-  if (request.endpoint) return false;
-  if (request.blocks) return true;
+  if (request.envelope) return false;
+  if (request.codec_map) return true;
   // Ranks do not know each other's parts of an alltoall.
   const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
   const size_t bytes = static_cast<size_t>(request.count) * dtype_size(request.dtype);
@@ -60,8 +60,8 @@ Error schedule_refusal(const OpSpec& request, int size) {
                  "ringdist: " + std::string(collective_name(request.kind)) + " of " +
                      std::to_string(size) + " ranks' tensors on devices; at most " +
                      std::to_string(SourceList::kMost) + " reduce without NCCL");
-  if (!request.blocks) return {};
-  for (const CodecMapPart& part : request.blocks->parts)
+  if (!request.codec_map) return {};
+  for (const CodecMapPart& part : request.codec_map->parts)
     for (const CodecPtr& codec : {part.codecs.contribution, part.codecs.result})
       if (Error error = too_long(*codec, part.count, request.dtype)) return error;
   return {};

@@ -77,7 +77,7 @@ Error PathSelector::choose(int device, int peer, TimePoint deadline) {
 }
 
 Error PathSelector::prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) {
-  if (request.endpoint && request.endpoint->peer == Envelope::kAnySource)
+  if (request.envelope && request.envelope->peer == Envelope::kAnySource)
     return Error(ErrorKind::kNotSupported,
                  "ringdist: recv: a source must be named for tensors on devices");
   if (!path_of(request))

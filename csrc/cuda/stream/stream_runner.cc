@@ -44,7 +44,7 @@ StreamRunner::~StreamRunner() {
 }
 
 StreamRunner::Key StreamRunner::key_of(int device, const OpSpec& request) {
-  return {device, peer_of(request), request.endpoint && request.endpoint->sends};
+  return {device, peer_of(request), request.envelope && request.envelope->sends};
 }
 
 Result<std::shared_ptr<void>> StreamRunner::make_event() {
@@ -97,7 +97,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
                                                           WatchedOp& watched) {
   auto made = make_event();
   if (!made.ok()) return made.error();
-  if (Error error = cuda_.record(lane.ready.get(), op.place.stream)) return error;
+  if (Error error = cuda_.record(lane.ready.get(), op.device_stream.stream)) return error;
   if (Error error = cuda_.wait(lane.stream, lane.ready.get())) return error;
   const Error error = path_->enqueue(op, lane.stream, watched.held);
   // Also of what went there before an Error: its memory is in use until then.
@@ -106,16 +106,16 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
   watched.event = std::move(made.value());
   if (error) return error;
   return std::shared_ptr<DeviceWork>(
-      std::make_shared<StreamWork>(cuda_, op.place.device, watched.event));
+      std::make_shared<StreamWork>(cuda_, op.device_stream.device, watched.event));
 }
 
 Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
                                                         std::function<void(Error)> ended) {
-  const ScopedDevice current(cuda_, op.place.device);
+  const ScopedDevice current(cuda_, op.device_stream.device);
   if (current.error()) return current.error();
-  const auto lane = lanes_.find(key_of(op.place.device, op.request));
+  const auto lane = lanes_.find(key_of(op.device_stream.device, op.request));
   check(lane != lanes_.end(), "an op that was not prepared");
-  const Result<bool> captured = cuda_.captures(op.place.stream);
+  const Result<bool> captured = cuda_.captures(op.device_stream.stream);
   if (!captured.ok()) return captured.error();
   WatchedOp watched;
   auto work = enqueue(op, lane->second, watched);

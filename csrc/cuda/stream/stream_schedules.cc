@@ -17,7 +17,7 @@ constexpr size_t kMostKept = 64;
 
 Error StreamSchedules::prepare(const OpSpec& request) {
   if (Error error = schedule_refusal(request, size_)) return error;
-  return request.blocks && !malformed() ? make_malformed() : Error();
+  return request.codec_map && !malformed() ? make_malformed() : Error();
 }
 
 Error StreamSchedules::make_malformed() {
@@ -44,8 +44,8 @@ Error StreamSchedules::check() const {
 
 Shape StreamSchedules::shape_of(const OpSpec& request) const {
   Shape shape{rank_, size_, request.root, request.count, request.input_parts, request.output_parts};
-  if (request.blocks && request.kind == Collective::kAllreduce)
-    shape.shards = compressed_shards(*request.blocks, size_);
+  if (request.codec_map && request.kind == Collective::kAllreduce)
+    shape.shards = compressed_shards(*request.codec_map, size_);
   return shape;
 }
 
@@ -66,7 +66,7 @@ Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, DeviceLink& li
                                KeptAlive& held) {
   const StreamSchedule& schedule = find(op);
   StreamOp on_stream(op, *schedule.steps, rank_, size_, cuda_, stream);
-  if (!op.request.blocks)
+  if (!op.request.codec_map)
     return gpu::enqueue(schedule, on_stream, *plain_stream_arithmetic(on_stream), link);
   const auto word = malformed();
   held.push_back(word);  // kernels write there

@@ -29,10 +29,10 @@ void Group::check_refused_sends() {
                now() - run.last_progress() >= LostPeerCheck::kGrace;
       },
       [&](const std::shared_ptr<Op>& op, const OpExecution* run) {
-        const int to = op->request.endpoint->peer;
+        const int to = op->request.envelope->peer;
         const Error cause(ErrorKind::kPeerLost,
-                          peers_.who(to) + " receives nothing more: " + std::string(kClosedByPeer) +
-                              "it destroys the group");
+                          peers_.describe_rank(to) + " receives nothing more: " +
+                              std::string(kClosedByPeer) + "it destroys the group");
         finish(op, op_error(*op, run, rank(), config_.name, cause).blame(to));
       });
 }

@@ -31,7 +31,7 @@ std::optional<uint64_t> Collectives::first_unfinished() const {
 }
 
 bool Collectives::keep(const std::shared_ptr<Op>& op) {
-  if (op->request.kind != Collective::kBarrier || op->request.place) return false;
+  if (op->request.kind != Collective::kBarrier || op->request.device_stream) return false;
   if (barriers_.empty() && !held_up(op->number)) return false;
   barriers_.push_back(op);
   return true;

@@ -51,7 +51,7 @@ class DesyncDetector {
   std::vector<int> missing(uint64_t number) const;
 
   // A rank says that it has called ops up to `last` only. Later words hold.
-  void absent(int rank, uint64_t last, TimePoint now) {
+  void record_absence(int rank, uint64_t last, TimePoint now) {
     absent_[static_cast<size_t>(rank)] = {last, now};
   }
   // "which has not called it (its last: #25)", of an op that we called at `started`.

@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kStallTime = std::chrono::milliseconds(500);
 
 // Early enough for the answers to a roll call to be there when a short timeout ends.
-Duration patience(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
+Duration stall_time(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
 
 }  // namespace
 
@@ -49,15 +49,15 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
     body();
   } catch (...) {
     fail(current_exception_error(), /*tell_others=*/true,
-         op->request.endpoint ? kNoOp : op->number);
+         op->request.envelope ? kNoOp : op->number);
     if (!op->finished()) finish(op, error_of(*op, nullptr));
   }
 }
 
 void Group::accept(std::shared_ptr<Op> op) {
-  if (!op->request.endpoint) collectives_.called(*op);
+  if (!op->request.envelope) collectives_.called(*op);
   if (failure_state_.failed()) return finish(op, error_of(*op, nullptr));
-  if (op->request.endpoint) {
+  if (op->request.envelope) {
     point_to_point_.enqueue(std::move(op));
     return check_deaths();
   }
@@ -72,7 +72,7 @@ void Group::accept(std::shared_ptr<Op> op) {
 }
 
 void Group::begin(std::shared_ptr<Op> op) {
-  if (op->request.place) return begin_on_device(std::move(op));
+  if (op->request.device_stream) return begin_on_device(std::move(op));
   if (collectives_.ends_at_once(*op)) return finish(op, {});
   const uint64_t number = op->number;
   for (const UnexpectedMessage& message : collectives_.start(std::move(op)))
@@ -91,7 +91,7 @@ void Group::begin_on_device(std::shared_ptr<Op> op) {
 void Group::ended_on_device(const std::shared_ptr<Op>& op, const Error& error) {
   if (op->finished()) return;
   if (error) return fail(error.prefixed(op->describe() + ": "));
-  if (op->request.endpoint)
+  if (op->request.envelope)
     point_to_point_.ended_on_device(op);
   else
     collectives_.ended_on_device(op->number);
@@ -122,7 +122,7 @@ bool Group::is_oldest(const OpExecution& run) const {
 }
 
 void Group::finished(OpExecution& run) {
-  if (run.op()->request.endpoint)
+  if (run.op()->request.envelope)
     point_to_point_.finished(run);
   else
     collectives_.finished(run);
@@ -185,8 +185,8 @@ std::optional<Fingerprint> Group::call_of(uint64_t number) const {
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
   const auto ours = call_of(number);
   if (!ours || *ours == theirs.group_part()) return true;
-  const std::string self = "rank " + std::to_string(rank());
-  const Error error = disagreement(number, self, *ours, peers_.who(peer), theirs.group_part());
+  const std::string self = "rank " + std::to_string(rank()), other = peers_.describe_rank(peer);
+  const Error error = disagreement(number, self, *ours, other, theirs.group_part());
   fail(error.blame(peer), /*tell_others=*/true, number);
   return false;
 }
@@ -207,7 +207,7 @@ void Group::on_notice(const Notice& notice) {
     return;
   const bool leaves = notice.kind == NoticeKind::kLeave || notice.kind == NoticeKind::kExit;
   if (leaves)
-    log(LogLevel::kDebug, "group '" + config_.name + "': " + peers_.who(notice.rank) +
+    log(LogLevel::kDebug, "group '" + config_.name + "': " + peers_.describe_rank(notice.rank) +
                               " left after op #" + std::to_string(notice.op));
   switch (notice.kind) {
     case NoticeKind::kAbort:
@@ -221,7 +221,7 @@ void Group::on_notice(const Notice& notice) {
       peers_[notice.rank].leave(notice.op, now());
       return check_departures();
     case NoticeKind::kAbsent:
-      return desync_.absent(notice.rank, notice.op, now());
+      return desync_.record_absence(notice.rank, notice.op, now());
     case NoticeKind::kReceivesAborted:
       return peers_[notice.rank].abort_receives(now());
     case NoticeKind::kExit:  // process_left() follows when it has ended
@@ -286,7 +286,7 @@ void Group::fail_if(const Error& cause) {
   if (cause && !failure_state_.failed()) fail(cause, /*tell_others=*/true);
 }
 
-void Group::check_deaths() { fail_if(lost_peers_.death()); }
+void Group::check_deaths() { fail_if(lost_peers_.lost_peer_error()); }
 
 void Group::check_departures(uint64_t number) {
   if (const auto departure = lost_peers_.departure_before(number))
@@ -337,8 +337,8 @@ void Group::process_left(ContextId context) {
 void Group::process_lost(ContextId context, const Error& cause) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peers_[peer].member.context != context) continue;
-    const Error error =
-        cause.prefixed(peers_.who(peer) + " is lost: " + std::string(kClosedByPeer)).blame(peer);
+    const std::string text = peers_.describe_rank(peer) + " is lost: " + std::string(kClosedByPeer);
+    const Error error = cause.prefixed(text).blame(peer);
     if (peer == rank()) return fail(error, /*tell_others=*/false);
     if (peers_[peer].mark_lost(error, now())) complete_sends_to(peer);
   }
@@ -349,14 +349,14 @@ void Group::process_lost(ContextId context, const Error& cause) {
 void Group::tick() {
   check_pending_failure();
   if (failure_state_.failed()) return end();  // what fail() left, if there was no memory for it
-  fail_if(lost_peers_.breakage(now()));
+  fail_if(lost_peers_.broken_link_error(now()));
   check_refused_sends();
   check_deadlines();
   if (const OpExecution* oldest = collectives_.oldest())
     check_stall(*oldest->op(), oldest->last_progress());
   if (const auto& on_device = collectives_.on_device(); !on_device.empty())
     check_stall(*on_device.begin()->second, on_device.begin()->second->started);
-  fail_if(lost_peers_.stranded(now()));
+  fail_if(lost_peers_.stranded_op_error(now()));
   if (!failure_state_.failed()) fail_if(service_channel_.tick());
   if (!failure_state_.failed()) report_.warn_of_waits(config_.warn_after);
 }
@@ -384,7 +384,7 @@ void Group::check_deadlines() {
 
 // An op that has stood still for a while is told of, once.
 void Group::check_stall(const Op& op, TimePoint still_since) {
-  if (now() - still_since < patience(op)) return;
+  if (now() - still_since < stall_time(op)) return;
   // Forgotten for a later one: that is in flight, too.
   if (!desync_.find(op.number)) desync_.record_call(op.number, op.fingerprint);
   if (desync_.announce_once(op.number)) announce(NoticeKind::kStalled, op.number, op.fingerprint);

@@ -119,8 +119,8 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
     return sender_.reserve(to, bytes);
   }
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const SendId> tickets) override {
-    sender_.commit(staged, used, headers, tickets);
+              std::span<const SendId> send_ids) override {
+    sender_.commit(staged, used, headers, send_ids);
   }
   void report_credit(int peer) override { sender_.report_credit(peer); }
   void await_credit(int peer, OpExecution& run, int step) override {
@@ -135,7 +135,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
  private:
   // GroupServiceDelegate
   const Topology& topology() const override { return flow.topology; }
-  std::string who(int rank) const override { return peers_.who(rank); }
+  std::string describe_rank(int rank) const override { return peers_.describe_rank(rank); }
   void send_service_message(int rank, std::vector<std::byte> letter) override;
   void set_needs_all_members(bool awaits) override;
 

@@ -35,7 +35,7 @@ GroupStatus GroupReport::status(const Error& failure) const {
     if (one.more_severe_than(worst)) worst = one;
   };
   add(waits_.awaited_here(collectives_.last_called()));
-  if (const auto [since, text] = service_channel_.waits(); !text.empty())
+  if (const auto [since, text] = service_channel_.waiting_for(); !text.empty())
     add({GroupStatus::kWaits, delegate_.progress.now - since, text});
   for_each_watched([&](const Op& op, const OpExecution* run) {
     add(waits_.status(op, run, delegate_.progress.now));
@@ -60,7 +60,7 @@ std::string GroupReport::dump(const Error& failure) const {
     const int64_t eager = delegate_.flow.eager[peer].outstanding();
     const size_t blocked = peers_[peer].blocked.size();
     if (eager > 0 || blocked > 0)
-      out += "\n   to " + peers_.who(peer) + ": " + std::to_string(eager) +
+      out += "\n   to " + peers_.describe_rank(peer) + ": " + std::to_string(eager) +
              " bytes of early credit in use, " + std::to_string(blocked) + " steps wait for credit";
   }
   return out + collectives_.dump_unexpected() + "\n";

@@ -24,7 +24,7 @@ class GroupServiceDelegate {
 
   virtual const Topology& topology() const = 0;
   // "rank 3 (pid 123 on host x)"
-  virtual std::string who(int rank) const = 0;
+  virtual std::string describe_rank(int rank) const = 0;
   // To another rank. Until the group ends; what comes later is dropped.
   virtual void send_service_message(int rank, std::vector<std::byte> letter) = 0;
   // Whether something of it needs all members, as an op does: then the group fails when one is
@@ -48,7 +48,7 @@ class GroupService {
   // counts.
   virtual void end(const Error& cause) noexcept = 0;
   // Since when something of it waits for members, and for whom, in words; empty: for nobody.
-  virtual std::pair<TimePoint, std::string> waits() const = 0;
+  virtual std::pair<TimePoint, std::string> waiting_for() const = 0;
   // In lines, each begun with a line break; for dumps.
   virtual std::string dump() const = 0;
 };

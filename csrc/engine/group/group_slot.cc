@@ -89,7 +89,7 @@ std::vector<std::string> GroupSlot::abandon(const Error& cause, bool all) {
   std::vector<std::string> out;
   if (group_) out = group_->abort_receives(cause);
   std::erase_if(waiting_, [&](const std::shared_ptr<Op>& op) {
-    if (!op->request.endpoint || op->request.endpoint->sends) return false;
+    if (!op->request.envelope || op->request.envelope->sends) return false;
     out.push_back(op->describe());
     delegate_.finish_op(op, op_error(*op, nullptr, rank_, config_.name, cause));
     return true;

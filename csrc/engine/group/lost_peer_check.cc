@@ -7,7 +7,7 @@
 
 namespace ringdist {
 
-Error LostPeerCheck::death() const {
+Error LostPeerCheck::lost_peer_error() const {
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (peers_[peer].loss() && lacks(peer)) return peers_[peer].loss();
   return {};
@@ -21,7 +21,7 @@ bool LostPeerCheck::lacks(int peer) const {
              std::ranges::any_of(collectives_.runs(),
                                  [&](const auto& entry) { return does(*entry.second); });
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
-    any |= run != nullptr ? does(*run) : op->request.endpoint->peer == peer;
+    any |= run != nullptr ? does(*run) : op->request.envelope->peer == peer;
   });
   return any;
 }
@@ -32,13 +32,13 @@ std::optional<LostPeerCheck::Departure> LostPeerCheck::departure_before(uint64_t
   return Departure{*peers_[first].last_op() + 1, peers_.departure(first)};
 }
 
-Error LostPeerCheck::breakage(TimePoint now) const {
+Error LostPeerCheck::broken_link_error(TimePoint now) const {
   for (int peer = 0; peer < peers_.size(); ++peer) {
     const Peer& one = peers_[peer];
     if (!one.broken_for(kGrace, now) || one.loss()) continue;
     if (one.announced_last_op() && !waits_in_vain(peer, now)) continue;
-    return Error(ErrorKind::kPeerLost,
-                 "the connection to " + peers_.who(peer) + " broke: " + one.breakage().message())
+    return Error(ErrorKind::kPeerLost, "the connection to " + peers_.describe_rank(peer) +
+                                           " broke: " + one.breakage().message())
         .blame(peer);
   }
   return {};
@@ -53,13 +53,13 @@ bool LostPeerCheck::waits_in_vain(int peer, TimePoint now) const {
   });
 }
 
-Error LostPeerCheck::stranded(TimePoint now) const {
+Error LostPeerCheck::stranded_op_error(TimePoint now) const {
   std::shared_ptr<Op> stranded;
   point_to_point_.for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
     if (waits_for_leaver(*op, run, now)) stranded = op;
   });
   if (!stranded) return service_channel_.needs_all_members() ? departure(now) : Error();
-  const int peer = stranded->request.endpoint->peer;
+  const int peer = stranded->request.envelope->peer;
   if (peer != Envelope::kAnySource) return peers_.departure(peer);
   return Error(ErrorKind::kPeerLost,
                std::string(kClosedByPeer) + "all other ranks have left the group or died");
@@ -73,12 +73,12 @@ Error LostPeerCheck::departure(TimePoint now) const {
 }
 
 bool LostPeerCheck::waits_for_leaver(const Op& op, const OpExecution* run, TimePoint now) const {
-  if (op.request.place) return false;  // what the other end did may lie on the device
+  if (op.request.device_stream) return false;  // what the other end did may lie on the device
   const auto over = [&](int peer) {
     if (!peers_[peer].departed() || now - peers_[peer].departed_at() < kGrace) return false;
     return run == nullptr || now - run->last_progress() > kGrace;
   };
-  const int other = op.source() >= 0 ? op.source() : op.request.endpoint->peer;
+  const int other = op.source() >= 0 ? op.source() : op.request.envelope->peer;
   if (other >= 0) return over(other);
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (peer != peers_.rank() && !over(peer)) return false;

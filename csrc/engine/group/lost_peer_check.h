@@ -30,7 +30,7 @@ class LostPeerCheck {
   // The death of a member of which an op lacks something, or any while letters are awaited. What it
   // had sent has been read: so if its part of an op was done, nothing of that is missing here. Of
   // an op on a device nobody knows: it needs all members until it has ended.
-  Error death() const;
+  Error lost_peer_error() const;
   // A member that is gone in good order took part in ops up to a number; one beyond it can never
   // end.
   struct Departure {
@@ -40,10 +40,10 @@ class LostPeerCheck {
   std::optional<Departure> departure_before(uint64_t number) const;
   // A connection that broke a while ago, and nobody has said why, or ops wait in vain for what its
   // member had sent.
-  Error breakage(TimePoint now) const;
+  Error broken_link_error(TimePoint now) const;
   // A send or a receive, not on a device, whose other end is gone for a while; awaited letters, if
   // any member is.
-  Error stranded(TimePoint now) const;
+  Error stranded_op_error(TimePoint now) const;
 
  private:
   bool lacks(int peer) const;

@@ -62,7 +62,7 @@ StagedMessage MessageSender::reserve(std::span<const EdgeId> to, size_t bytes) {
 }
 
 void MessageSender::commit(const StagedMessage& staged, size_t used,
-                           std::span<MessageHeader> headers, std::span<const SendId> tickets) {
+                           std::span<MessageHeader> headers, std::span<const SendId> send_ids) {
   std::vector<OutgoingMessage> out;
   try {
     out.reserve(headers.size());
@@ -74,7 +74,7 @@ void MessageSender::commit(const StagedMessage& staged, size_t used,
     stamp(headers[i]);
     count_sent(headers[i], used);
     out.push_back(
-        {peers_[headers[i].destination].member.context, header_bytes(headers[i]), tickets[i]});
+        {peers_[headers[i].destination].member.context, header_bytes(headers[i]), send_ids[i]});
   }
   if (staged.transport) return staged.transport->commit(staged.bytes, used, out);
   for (size_t i = 0; i < out.size(); ++i)

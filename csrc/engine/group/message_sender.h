@@ -25,7 +25,7 @@ class MessageSender {
   bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const;
   StagedMessage reserve(std::span<const EdgeId> to, size_t bytes);
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const SendId> tickets);
+              std::span<const SendId> send_ids);
   void report_credit(int peer);
   void await_credit(int peer, OpExecution& run, int step);
 

@@ -11,7 +11,7 @@ namespace ringdist {
 // cause alone.
 inline Error op_error(const Op& op, const OpExecution* run, int rank, const std::string& group,
                       const Error& cause) noexcept {
-  const bool wrote = run != nullptr ? run->wrote() : op.request.place.has_value();
+  const bool wrote = run != nullptr ? run->wrote() : op.request.device_stream.has_value();
   try {
     return cause
         .prefixed("ringdist: " + op.describe() + " on rank " + std::to_string(rank) +

@@ -30,7 +30,8 @@ void end_executions(Runs& runs, const OpVisitor& tell, const RetireExecution& re
 
 // "all_reduce #2 (float32, 4 elements, SUM, on cuda): in the hands of device 0"
 inline std::string dump_on_device(const Op& op) {
-  return op.describe() + ": in the hands of device " + std::to_string(op.request.place->device);
+  return op.describe() + ": in the hands of device " +
+         std::to_string(op.request.device_stream->device);
 }
 
 }  // namespace ringdist

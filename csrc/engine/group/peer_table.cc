@@ -46,7 +46,7 @@ Error PeerTable::departure(int peer) const {
   const uint64_t last = p.last_op().value_or(0);
   const bool exited = p.presence() == Peer::State::kExited;
   return Error(ErrorKind::kPeerLost,
-               who(peer) + " has left the group" +
+               describe_rank(peer) + " has left the group" +
                    (last > 0 ? " after op #" + std::to_string(last) : "") + ": " +
                    std::string(kClosedByPeer) +
                    (exited ? "its process exited without destroying the group (an exception, "
@@ -55,7 +55,7 @@ Error PeerTable::departure(int peer) const {
       .blame(peer);
 }
 
-std::string PeerTable::who(int peer) const {
+std::string PeerTable::describe_rank(int peer) const {
   const bool known = peer >= 0 && peer < size();
   return describe_rank(peer, known ? (*this)[peer].member.where : "");
 }

@@ -35,12 +35,12 @@ class PeerTable {
   Error departure(int peer) const;
 
   // "rank 3 (pid 123 on host x)"; any number.
-  std::string who(int peer) const;
+  std::string describe_rank(int peer) const;
   // The first few of the ranks, each as `name` puts it.
   template <typename Name>
   std::string list(const std::vector<int>& ranks, const Name& name) const;
   std::string list(const std::vector<int>& ranks) const {
-    return list(ranks, [this](int peer) { return who(peer); });
+    return list(ranks, [this](int peer) { return describe_rank(peer); });
   }
   // ", over shm to rank 1 2, ucx to rank 3"
   std::string links() const;

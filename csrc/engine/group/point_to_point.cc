@@ -8,19 +8,19 @@ namespace ringdist {
 namespace {
 
 uint64_t channel_of(const Op& op) {
-  return PointToPointId::channel(op.request.endpoint->tag, op.request.endpoint->origin);
+  return PointToPointId::channel(op.request.envelope->tag, op.request.envelope->origin);
 }
 
 bool takes(const Op& receive, int source) {
-  const int peer = receive.request.endpoint->peer;
+  const int peer = receive.request.envelope->peer;
   return peer == Envelope::kAnySource || peer == source;
 }
 
 }  // namespace
 
 void PointToPoint::enqueue(std::shared_ptr<Op> op) {
-  if (op->request.place) return on_device_.push_back(std::move(op));
-  if (op->request.endpoint->sends) return send(std::move(op));
+  if (op->request.device_stream) return on_device_.push_back(std::move(op));
+  if (op->request.envelope->sends) return send(std::move(op));
   const uint64_t channel = channel_of(*op);
   waiting_[channel].posted.push_back(std::move(op));
   ++posted_count_;
@@ -28,7 +28,7 @@ void PointToPoint::enqueue(std::shared_ptr<Op> op) {
 }
 
 void PointToPoint::send(std::shared_ptr<Op> op) {
-  const int to = op->request.endpoint->peer;
+  const int to = op->request.envelope->peer;
   const uint64_t channel = channel_of(*op);
   const Key key{to, PointToPointId::make(channel, sent_[to]++)};
   begin(sends_, std::move(op), key).start();
@@ -99,7 +99,7 @@ void PointToPoint::deliver(OpExecution& run, const MessageHeader& header, const 
 }
 
 void PointToPoint::finished(const OpExecution& run) {
-  Runs& runs = run.op()->request.endpoint->sends ? sends_ : receives_;
+  Runs& runs = run.op()->request.envelope->sends ? sends_ : receives_;
   const auto it = runs.find({run.peer(), run.number()});
   retire_(std::move(it->second));
   runs.erase(it);
@@ -159,9 +159,9 @@ void PointToPoint::for_each(const OpVisitor& each) const {
 std::string PointToPoint::dump() const {
   std::string out;
   for_each([&](const std::shared_ptr<Op>& op, const OpExecution* run) {
-    out += "\n   " + (run != nullptr      ? run->dump()
-                      : op->request.place ? dump_on_device(*op)
-                                          : op->describe() + ": nothing has arrived");
+    out += "\n   " + (run != nullptr              ? run->dump()
+                      : op->request.device_stream ? dump_on_device(*op)
+                                                  : op->describe() + ": nothing has arrived");
   });
   unexpected_.for_each([&](const Key& key, size_t count) {
     out += "\n   from rank " + std::to_string(key.first) + ", tag " +

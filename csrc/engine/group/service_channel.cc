@@ -26,7 +26,7 @@ void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
     header.destination = peer;
     header.op = pairs_[peer].sent++;
     header.segment = begin == all.size();
-    delegate_.send(header, part, delegate_.progress.tickets.issue({}, memory));
+    delegate_.send(header, part, delegate_.progress.completions.issue({}, memory));
   } while (begin < all.size());
 }
 

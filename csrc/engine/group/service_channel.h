@@ -37,8 +37,8 @@ class ServiceChannel {
   bool await(bool awaits) { return awaits_ = awaits; }
   // All members are needed.
   bool needs_all_members() const { return awaits_; }
-  std::pair<TimePoint, std::string> waits() const {
-    return service_ ? service_->waits() : std::pair(TimePoint::max(), std::string());
+  std::pair<TimePoint, std::string> waiting_for() const {
+    return service_ ? service_->waiting_for() : std::pair(TimePoint::max(), std::string());
   }
   std::string dump() const { return service_ ? service_->dump() : std::string(); }
 

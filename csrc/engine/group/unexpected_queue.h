@@ -29,7 +29,7 @@ class UnexpectedQueue {
   // True if it is the first in its place.
   bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
     PooledBuffer copy = pooled_copy(pool_, payload.bytes());
-    const bool revoked = !payload.held();
+    const bool revoked = !payload.still_valid();
     auto& parked = places_[place];
     parked.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});
     ++count_;

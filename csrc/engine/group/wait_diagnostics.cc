@@ -37,7 +37,7 @@ GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
 std::string timed_out(const Op& op, int rank, TimePoint now) {
   const auto waited = std::chrono::duration_cast<Milliseconds>(now - op.started);
   return "Timed out waiting " + std::to_string(waited.count()) + " ms for " +
-         (op.request.endpoint ? op.describe() : "op #" + std::to_string(op.number)) + " on rank " +
+         (op.request.envelope ? op.describe() : "op #" + std::to_string(op.number)) + " on rank " +
          std::to_string(rank);
 }
 
@@ -63,18 +63,19 @@ std::string WaitDiagnostics::awaited_data(const OpExecution& run) const {
 
 // "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
 std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const {
-  if (const auto& endpoint = op.request.endpoint) {
-    const std::string other = endpoint->peer < 0 ? "any rank" : peers_.who(endpoint->peer);
-    if (endpoint->sends) return other + " to receive it";
+  if (const auto& envelope = op.request.envelope) {
+    const std::string other =
+        envelope->peer < 0 ? "any rank" : peers_.describe_rank(envelope->peer);
+    if (envelope->sends) return other + " to receive it";
     return run != nullptr ? awaited_data(*run) : other + " to send";
   }
   const std::vector<int> missing = desync_.missing(op.number);
   if (!missing.empty())
     return peers_.list(missing, [&](int peer) {
-      return peers_.who(peer) + ", " + desync_.absence(peer, op.number, op.started);
+      return peers_.describe_rank(peer) + ", " + desync_.absence(peer, op.number, op.started);
     });
-  if (op.request.place)
-    return "device " + std::to_string(op.request.place->device) +
+  if (op.request.device_stream)
+    return "device " + std::to_string(op.request.device_stream->device) +
            ", though all ranks have called it";
   return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
 }
@@ -86,15 +87,16 @@ GroupStatus WaitDiagnostics::status(const Op& op, const OpExecution* run, TimePo
 Error WaitDiagnostics::timed_out(const Op& op, TimePoint now) const {
   std::string text = ringdist::timed_out(op, peers_.rank(), now);
   std::vector<int> missing;
-  if (op.request.endpoint && op.source() < 0 && !op.request.place)
-    text += op.request.endpoint->sends ? ": it has not been received" : ": nothing has been sent";
-  else if (op.request.endpoint)
+  if (op.request.envelope && op.source() < 0 && !op.request.device_stream)
+    text += op.request.envelope->sends ? ": it has not been received" : ": nothing has been sent";
+  else if (op.request.envelope)
     text += ": it does not progress";
   else if (missing = desync_.missing(op.number); missing.empty())
     text += ": all ranks have called it, but it does not progress";
   else
     text += ": no sign that it was called by ";
-  for (size_t i = 0; i < missing.size(); ++i) text += (i > 0 ? ", " : "") + peers_.who(missing[i]);
+  for (size_t i = 0; i < missing.size(); ++i)
+    text += (i > 0 ? ", " : "") + peers_.describe_rank(missing[i]);
   return Error(ErrorKind::kTimeout, text).blame(std::move(missing));
 }
 

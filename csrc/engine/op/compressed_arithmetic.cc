@@ -11,7 +11,7 @@ namespace ringdist {
 
 ResidualSpan CompressedArithmetic::Piece::residual() const {
   if (part->residual == nullptr) return {};
-  return {owed(), next_residual(), static_cast<size_t>(count)};
+  return {residual_values(), next_residual(), static_cast<size_t>(count)};
 }
 
 // Values only, and what was owed stays.
@@ -23,7 +23,7 @@ ResidualSpan CompressedArithmetic::Piece::take_residual() const {
 
 CompressedArithmetic::CompressedArithmetic(const Op& op, int rank, int size,
                                            std::shared_ptr<ScratchPool> pool)
-    : op_(op), map_(*op.request.blocks), rank_(rank), size_(size), pool_(std::move(pool)) {
+    : op_(op), map_(*op.request.codec_map), rank_(rank), size_(size), pool_(std::move(pool)) {
   memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
   find_silent_parts();
   if (size_ > 1) return;
@@ -102,20 +102,20 @@ void CompressedArithmetic::write(const Range& range, std::span<const float> valu
 size_t CompressedArithmetic::message_bytes(int step, int64_t segment) const {
   const Step& description = op_.schedule->steps[step].step;
   const Pieces parts = pieces(step, segment);
-  if (description.kind != StepKind::kReduce) return most_bytes(parts, description.mark);
+  if (description.kind != StepKind::kReduce) return most_bytes(parts, description.edge_kind);
   size_t out = 0;  // of the longest of those that arrive
-  for (const EdgeKind mark : {EdgeKind::kContribution, EdgeKind::kIntraHost})
-    if (std::ranges::any_of(description.sources, [mark](const Source& source) {
-          return source.peer >= 0 && source.mark == mark;
+  for (const EdgeKind edge_kind : {EdgeKind::kContribution, EdgeKind::kIntraHost})
+    if (std::ranges::any_of(description.sources, [edge_kind](const Source& source) {
+          return source.peer >= 0 && source.edge_kind == edge_kind;
         }))
-      out = std::max(out, most_bytes(parts, mark));
+      out = std::max(out, most_bytes(parts, edge_kind));
   return out;
 }
 
-size_t CompressedArithmetic::most_bytes(const Pieces& pieces, EdgeKind mark) const {
+size_t CompressedArithmetic::most_bytes(const Pieces& pieces, EdgeKind edge_kind) const {
   size_t out = 0;
   for (const Piece& piece : pieces)
-    out += max_frame_bytes(codec_of(mark, piece.part->codecs), piece.count, op_.request.dtype);
+    out += max_frame_bytes(codec_of(edge_kind, piece.part->codecs), piece.count, op_.request.dtype);
   return out;
 }
 
@@ -144,7 +144,7 @@ size_t CompressedArithmetic::encode(int step, int64_t segment, Bytes out) {
   const std::span<const float> own = read(slice, Memory::kOwn);
   size_t used = 0;
   for (const Piece& piece : pieces(step, segment))
-    used += encode_frame(codec_of(description.mark, piece.part->codecs), piece.of(own),
+    used += encode_frame(codec_of(description.edge_kind, piece.part->codecs), piece.of(own),
                          op_.request.dtype, piece.take_residual(), piece.seed(op_.number, rank_),
                          out.subspan(used));
   return used;
@@ -164,11 +164,11 @@ void CompressedArithmetic::add_own(const Piece& piece, bool first, bool raw,
   check(read.ok(), "a codec cannot decode what it encoded");
 }
 
-Error CompressedArithmetic::decode(const Pieces& pieces, EdgeKind mark, ConstBytes bytes,
+Error CompressedArithmetic::decode(const Pieces& pieces, EdgeKind edge_kind, ConstBytes bytes,
                                    bool accumulate, std::span<float> out) {
   for (const Piece& piece : pieces) {
     const Result<size_t> used =
-        decode_frame(codec_of(mark, piece.part->codecs), bytes, op_.request.dtype,
+        decode_frame(codec_of(edge_kind, piece.part->codecs), bytes, op_.request.dtype,
                      piece.seed(op_.number, rank_), accumulate, piece.of(out));
     if (!used.ok()) return used.error();
     bytes = bytes.subspan(used.value());
@@ -179,14 +179,14 @@ Error CompressedArithmetic::decode(const Pieces& pieces, EdgeKind mark, ConstByt
   return {};
 }
 
-PooledBuffer CompressedArithmetic::encode_sum(const Pieces& pieces, EdgeKind mark,
+PooledBuffer CompressedArithmetic::encode_sum(const Pieces& pieces, EdgeKind edge_kind,
                                               std::span<const float> sum, size_t most) const {
   PooledBuffer out(pool_, most);
   size_t used = 0;
   for (const Piece& piece : pieces)
-    used += encode_frame(codec_of(mark, piece.part->codecs), piece.of(sum), op_.request.dtype, {},
-                         piece.seed(op_.number, rank_), out.bytes().subspan(used));
-  out.shorten(used);
+    used += encode_frame(codec_of(edge_kind, piece.part->codecs), piece.of(sum), op_.request.dtype,
+                         {}, piece.seed(op_.number, rank_), out.bytes().subspan(used));
+  out.truncate(used);
   return out;
 }
 
@@ -198,9 +198,9 @@ void CompressedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
   for (const Piece& piece : pieces) {
     const ResidualSpan residual = piece.residual();
     if (residual.empty()) continue;
-    const bool paid = !piece.silent && adds_own_raw(step, *piece.part, size_);
-    const float* const owed = paid ? residual.from : residual.to;
-    add_loss({owed, residual.to, residual.count}, /*keep=*/!paid,
+    const bool applied = !piece.silent && adds_own_raw(step, *piece.part, size_);
+    const float* const old_residual = applied ? residual.from : residual.to;
+    add_loss({old_residual, residual.to, residual.count}, /*keep=*/!applied,
              averaged ? static_cast<float>(size_) : 1.0f, piece.of(sum), piece.of(stored));
   }
 }
@@ -216,7 +216,7 @@ Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const Co
   for (size_t s = 0; s < description.sources.size(); ++s) {
     const Source& source = description.sources[s];
     if (source.peer >= 0) {
-      if (Error error = decode(parts, source.mark, arrived[slot++], s > 0, sum)) return error;
+      if (Error error = decode(parts, source.edge_kind, arrived[slot++], s > 0, sum)) return error;
       continue;
     }
     const auto own = read(op_.schedule->slice(step, source.range, segment), Memory::kOwn);
@@ -230,9 +230,9 @@ Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const Co
   const bool in_place = place.data() != nullptr;
   const std::span<float> values = in_place ? place : memory(Memory::kOther, range.count);
   if (compiled.consumer >= 0) {
-    const EdgeKind mark = op_.schedule->steps[compiled.consumer].step.mark;
-    held = encode_sum(parts, mark, sum, message_bytes(compiled.consumer, segment));
-    const Error error = decode(parts, mark, held.bytes(), false, values);
+    const EdgeKind edge_kind = op_.schedule->steps[compiled.consumer].step.edge_kind;
+    held = encode_sum(parts, edge_kind, sum, message_bytes(compiled.consumer, segment));
+    const Error error = decode(parts, edge_kind, held.bytes(), false, values);
     check(!error, "a codec cannot decode what it encoded");
   } else {
     std::copy(sum.begin(), sum.end(), values.begin());

@@ -59,7 +59,7 @@ class CompressedArithmetic final : public Arithmetic {
   };
 
   const Lengths& lengths(int step);
-  size_t most_bytes(const Pieces& pieces, EdgeKind mark) const;
+  size_t most_bytes(const Pieces& pieces, EdgeKind edge_kind) const;
   const Buffer& buffer(BufferId id) const;
   Pieces pieces(int step, int64_t segment) const;
   std::span<float> memory(Memory which, int64_t count);
@@ -70,10 +70,10 @@ class CompressedArithmetic final : public Arithmetic {
   void find_silent_parts();
   void add_own(const Piece& piece, bool first, bool raw, std::span<const float> own,
                std::span<float> sum);
-  PooledBuffer encode_sum(const Pieces& pieces, EdgeKind mark, std::span<const float> sum,
+  PooledBuffer encode_sum(const Pieces& pieces, EdgeKind edge_kind, std::span<const float> sum,
                           size_t most) const;
   Error store(int step, int64_t segment, ConstBytes bytes);
-  Error decode(const Pieces& pieces, EdgeKind mark, ConstBytes bytes, bool accumulate,
+  Error decode(const Pieces& pieces, EdgeKind edge_kind, ConstBytes bytes, bool accumulate,
                std::span<float> out);
   void keep_losses(const Step& step, const Pieces& pieces, std::span<const float> sum,
                    std::span<const float> stored);

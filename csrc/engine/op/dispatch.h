@@ -16,7 +16,7 @@ inline void run_next_step(ProgressState& progress) {
 
 // A send has ended. Its OpExecution hears of it, if that has not; then the memory goes.
 inline void complete_send(ProgressState& progress, SendId send_id, const Error& error) {
-  const auto home = progress.tickets.complete(send_id);
+  const auto home = progress.completions.complete(send_id);
   if (!home || home->what.run == nullptr) return;
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
 }

@@ -20,7 +20,7 @@ class EdgeWindow {
 
   EdgeWindow(const Op& op, Arithmetic& arithmetic, GroupFlowState& flow)
       : arithmetic_(arithmetic), flow_(flow) {
-    if (!op.request.blocks) return;
+    if (!op.request.codec_map) return;
     int last = -1;  // they are in order of the sender
     for (const auto& [edge, end] : op.schedule->inbound)
       if (std::exchange(last, edge.first) != edge.first && !flow.is_near(edge.first)) ++senders_;

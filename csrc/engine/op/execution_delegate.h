@@ -76,7 +76,7 @@ class ExecutionDelegate {
   virtual StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) = 0;
   // One message to each destination, with its ticket. Takes what was reserved also if it throws.
   virtual void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
-                      std::span<const SendId> tickets) = 0;
+                      std::span<const SendId> send_ids) = 0;
   void give_back(const StagedMessage& staged) { commit(staged, 0, {}, {}); }  // sends nothing
 
   // So much of a peer's early messages has been consumed that it must be told.

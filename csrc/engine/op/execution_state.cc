@@ -7,7 +7,7 @@ namespace {
 
 Pooled<Arithmetic> make_arithmetic(const Op& op, ExecutionDelegate& delegate, StoreMode stores) {
   const ArithmeticMemory memory{delegate.progress.memory, delegate.progress.scratch};
-  return op.request.blocks
+  return op.request.codec_map
              ? compressed_arithmetic(op, delegate.flow.rank, delegate.flow.size, memory)
              : plain_arithmetic(op, delegate.flow.size, stores, memory);
 }
@@ -27,7 +27,7 @@ ExecutionState::ExecutionState(OpExecution& run, ExecutionDelegate& delegate,
       trial(delegate.progress.stores.begin(this->op->request.kind, output_bytes(*this->op),
                                            delegate.progress.now)),
       arithmetic(make_arithmetic(*this->op, delegate, trial.stores)),
-      steps(*this->op->schedule, delegate.progress.promises, delegate.progress.memory),
+      steps(*this->op->schedule, delegate.progress.grants, delegate.progress.memory),
       window(*this->op, *arithmetic, delegate.flow),
       last_progress(delegate.progress.now) {}
 
@@ -37,7 +37,7 @@ void ExecutionState::end() {
   steps.stop();
   if (queued_ > 0) delegate.progress.work.forget(run);
   if (tickets_ > 0)
-    delegate.progress.tickets.orphan(run, [this](const SentSegment& sent, SendId send_id) {
+    delegate.progress.completions.orphan(run, [this](const SentSegment& sent, SendId send_id) {
       delegate.revoke_payload(steps[sent.step].out[sent.target].peer(), send_id);
     });
 }
@@ -64,7 +64,7 @@ void ExecutionState::after_progress(int step) {
 SendId ExecutionState::issue(int step, int target, int64_t segment,
                              std::shared_ptr<const void> memory) {
   ++tickets_;
-  return delegate.progress.tickets.issue({&run, step, target, segment}, std::move(memory));
+  return delegate.progress.completions.issue({&run, step, target, segment}, std::move(memory));
 }
 
 }  // namespace ringdist

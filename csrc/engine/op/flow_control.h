@@ -64,14 +64,14 @@ class GrantBudget {
  public:
   explicit GrantBudget(int64_t limit) : limit_(limit) {}
 
-  bool fits(int64_t bytes) const { return promised_ + bytes <= limit_; }
-  void change(int64_t bytes) { promised_ += bytes; }
-  int64_t promised() const { return promised_; }
+  bool fits(int64_t bytes) const { return granted_ + bytes <= limit_; }
+  void change(int64_t bytes) { granted_ += bytes; }
+  int64_t granted() const { return granted_; }
   int64_t limit() const { return limit_; }
 
  private:
   int64_t limit_;
-  int64_t promised_ = 0;
+  int64_t granted_ = 0;
 };
 
 }  // namespace ringdist

@@ -5,12 +5,12 @@
 namespace ringdist {
 
 std::string Op::describe() const {
-  if (const auto& endpoint = request.endpoint) {
-    const std::string other = endpoint->peer == Envelope::kAnySource
+  if (const auto& envelope = request.envelope) {
+    const std::string other = envelope->peer == Envelope::kAnySource
                                   ? "any rank"
-                                  : "rank " + std::to_string(endpoint->peer);
-    return (endpoint->sends ? "send to " : "recv from ") + other + ", tag " +
-           std::to_string(endpoint->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
+                                  : "rank " + std::to_string(envelope->peer);
+    return (envelope->sends ? "send to " : "recv from ") + other + ", tag " +
+           std::to_string(envelope->tag) + " (" + std::string(dtype_name(request.dtype)) + ", " +
            std::to_string(request.count) + (request.count == 1 ? " element" : " elements") +
            (called.on_device() ? ", on cuda)" : ")");
   }
@@ -39,7 +39,7 @@ bool Op::finish(Error error) {
   const bool calls_back = state_.exchange(State::kFinished) == State::kWatched;
   // After the store: who registers for it and then finds the op unfinished will hear of it.
   try {
-    if (request.ended) request.ended(error_);
+    if (request.on_end) request.on_end(error_);
   } catch (...) {  // who waits must hear of it all the same
   }
   return calls_back;

@@ -30,13 +30,13 @@ class DeviceWork;  // engine/device_runner.h
 struct OpRequest : OpSpec {
   Buffer input;  // what Shape says that a collective reads; a send's data
   Buffer output;
-  std::optional<DeviceStream> place;  // both buffers are there; none: in the host's memory
+  std::optional<DeviceStream> device_stream;  // both buffers are there; none: in the host's memory
   bool output_staged = false;  // barriers after it wait for Communicator::output_delivered(), too
   Milliseconds timeout{0};     // 0: the group's
   std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
   // Null, or called when it has ended, with the lane's token: so brief, without the GIL, and throws
   // nothing.
-  std::function<void(const Error&)> ended;
+  std::function<void(const Error&)> on_end;
 };
 
 class Op {

@@ -84,10 +84,10 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
   const int64_t segment = header.segment;
   if (!in.expects(segment)) return protocol_error(header, "which is out of range or came before");
   if (!state_.arithmetic->accepts(step, segment, payload.size())) {
-    if (!payload.held()) return;  // its sender has failed, and so will this op
+    if (!payload.still_valid()) return;  // its sender has failed, and so will this op
     return protocol_error(header,
                           std::to_string(payload.size()) + " bytes instead of " +
-                              (state_.op->request.blocks ? "at most " : "") +
+                              (state_.op->request.codec_map ? "at most " : "") +
                               std::to_string(state_.arithmetic->message_bytes(step, segment)));
   }
   const bool eager = header.eager != 0;
@@ -97,7 +97,7 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
     consume(step, {slot, payload, eager});
   } else {
     PooledBuffer copy = pooled_copy(state_.delegate.progress.scratch, payload.bytes());
-    if (!payload.held()) return;
+    if (!payload.still_valid()) return;
     in.keep(segment, {std::move(copy), eager});
     Statistics::add(state_.delegate.progress.statistics.messages_kept, 1);
     grant(step, in);
@@ -145,7 +145,7 @@ void OpExecution::consume(int step, const Direct& direct) {
     error = what.kind == StepKind::kReduce
                 ? state_.arithmetic->reduce(step, segment, arrived_, held)
                 : state_.arithmetic->place(step, segment, arrived_[0], held);
-  if (!direct.payload.held()) return;  // as above
+  if (!direct.payload.still_valid()) return;  // as above
   if (error) return state_.fail(error);
   hand_on(step, segment, std::move(held));
   if (state_.ended()) return;  // what it sent may have ended it
@@ -157,14 +157,14 @@ void OpExecution::consume(int step, const Direct& direct) {
 // Stores a sum to where the send that follows leaves from, too, if that can go now.
 bool OpExecution::reduce_and_send(int step, int64_t segment, const Payload& direct) {
   const int sender = compiled(step).consumer;
-  if (sender < 0 || state_.op->request.blocks || compiled(step).step.kind != StepKind::kReduce)
+  if (sender < 0 || state_.op->request.codec_map || compiled(step).step.kind != StepKind::kReduce)
     return false;
   PooledBuffer held;
   const ConstBytes sum = state_.arithmetic->view(sender, segment, held);
   if (held || !sender_.would_copy(sender, segment, sum)) return false;
   return sender_.send_staged(sender, sum.size(), [&](Bytes twin) -> std::optional<size_t> {
     state_.arithmetic->reduce_twice(step, segment, arrived_, twin);
-    if (!direct.held()) return std::nullopt;
+    if (!direct.still_valid()) return std::nullopt;
     return twin.size();
   });
 }
@@ -180,7 +180,7 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
       credit.consumed(arrived_[slot].size());
       if (credit.must_report()) state_.delegate.report_credit(in.peer());
     }
-    in.consume(promise_bytes(step));
+    in.consume(grant_bytes(step));
     grant(step, in);
   }
 }
@@ -189,11 +189,11 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
 // credit, or than a slow link lets them send unasked, are told before they ask: where ranks share
 // cores, an answer may take a time slice.
 void OpExecution::grant_unsolicited() {
-  if (state_.op->request.endpoint) return;
+  if (state_.op->request.envelope) return;
   for (int step = 0; step < state_.steps.count(); ++step) {
     const CompiledStep& what = compiled(step);
     if (what.in.empty() || !what.after.empty()) continue;
-    const bool fits = what.segments * promise_bytes(step) <= state_.delegate.flow.eager_window;
+    const bool fits = what.segments * grant_bytes(step) <= state_.delegate.flow.eager_window;
     for (RecvEdge& in : state_.steps[step].in) {
       if (fits && what.segments <= state_.window.unsolicited(step, in.peer())) continue;
       if (in.edge().edge == 0) grant(step, in, /*unasked=*/true);
@@ -206,7 +206,7 @@ void OpExecution::grant_unsolicited() {
 void OpExecution::grant(int step, RecvEdge& in, bool unsolicited) {
   const int64_t window = state_.window.segments(step, in.peer());
   if (state_.ended() || !in.wants_grant(window)) return;
-  const auto until = in.grant({window, promise_bytes(step), state_.delegate.is_oldest(*this),
+  const auto until = in.grant({window, grant_bytes(step), state_.delegate.is_oldest(*this),
                                unsolicited, state_.delegate.progress.now});
   if (!until) return;
   MessageHeader header{};

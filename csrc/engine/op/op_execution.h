@@ -89,7 +89,7 @@ class OpExecution {
   void count_consumed(int step, const Direct& direct);
   void grant(int step, RecvEdge& in, bool unsolicited = false);
   void grant_unsolicited();
-  int64_t promise_bytes(int step) {
+  int64_t grant_bytes(int step) {
     return static_cast<int64_t>(state_.arithmetic->most_bytes(step));
   }
 

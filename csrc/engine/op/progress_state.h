@@ -19,14 +19,14 @@ namespace ringdist {
 
 struct ProgressState {
   ProgressState(Statistics& statistics, int64_t memory_limit)
-      : statistics(statistics), promises(memory_limit) {}
+      : statistics(statistics), grants(memory_limit) {}
 
   TimePoint now = Clock::now();  // the only clock of Executor, Group and OpExecution
   Statistics& statistics;
   // Of what the driver makes and frees for each op.
   FreeListResource memory;
-  GrantBudget promises;
-  CompletionTable tickets;
+  GrantBudget grants;
+  CompletionTable completions;
   WorkQueue work;
   StoreModeTuner stores;
   std::shared_ptr<TraceRecorder> recorder;  // null: nothing is recorded

@@ -6,9 +6,9 @@
 
 namespace ringdist {
 
-void RecvEdge::promise(int64_t bytes) {
-  budget_.get().change(bytes - promised_);
-  promised_ = bytes;
+void RecvEdge::reserve(int64_t bytes) {
+  budget_.get().change(bytes - reserved_);
+  reserved_ = bytes;
 }
 
 std::optional<TimePoint> RecvEdge::answers_grant(int64_t segment) const {
@@ -19,7 +19,7 @@ std::optional<TimePoint> RecvEdge::answers_grant(int64_t segment) const {
 void RecvEdge::consume(int64_t bytes_per_segment) {
   check(state_ != State::kDone, "a segment beyond the edge's last");
   kept_.erase(consumed_++);
-  promise(std::max<int64_t>(0, granted_ - consumed_) * bytes_per_segment);
+  reserve(std::max<int64_t>(0, granted_ - consumed_) * bytes_per_segment);
   if (consumed_ == segments_) state_ = State::kDone;
 }
 
@@ -42,7 +42,7 @@ bool RecvEdge::wants_grant(int64_t window) const {
 std::optional<int64_t> RecvEdge::grant(const GrantTerms& terms) {
   int64_t target = std::min(segments_, consumed_ + terms.window);
   const auto affordable = [&] {
-    return budget_.get().fits((target - consumed_) * terms.bytes - promised_);
+    return budget_.get().fits((target - consumed_) * terms.bytes - reserved_);
   };
   if (!affordable()) {
     target = here() + 1;
@@ -58,13 +58,13 @@ std::optional<int64_t> RecvEdge::grant(const GrantTerms& terms) {
   }
   granted_ = target;
   state_ = State::kGranted;
-  promise((target - consumed_) * terms.bytes);
+  reserve((target - consumed_) * terms.bytes);
   return target;
 }
 
 void RecvEdge::stop() {
   kept_.clear();
-  promise(0);
+  reserve(0);
 }
 
 }  // namespace ringdist

@@ -72,7 +72,7 @@ class RecvEdge {
  private:
   // Segments that have come, or are known to: consumed ones and kept ones.
   int64_t here() const { return consumed_ + static_cast<int64_t>(kept_.size()); }
-  void promise(int64_t bytes);
+  void reserve(int64_t bytes);
 
   EdgeId edge_;
   int64_t segments_;
@@ -81,7 +81,7 @@ class RecvEdge {
   std::map<int64_t, KeptSegment> kept_;  // by segment: arrived and not yet consumed
   int64_t consumed_ = 0;
   int64_t granted_ = 0;   // segments below this may be sent to us
-  int64_t promised_ = 0;  // bytes of the budget that stand behind the grant
+  int64_t reserved_ = 0;  // bytes of the budget that stand behind the grant
   int64_t first_allowed_ = 0;
   TimePoint granted_at_;
 };

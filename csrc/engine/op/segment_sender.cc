@@ -12,7 +12,7 @@ namespace ringdist {
 // is sent as it is.
 bool SegmentSender::encodes(int step) const {
   const CompiledStep& compiled = state_.compiled(step);
-  return state_.op->request.blocks && compiled.step.kind == StepKind::kSend &&
+  return state_.op->request.codec_map && compiled.step.kind == StepKind::kSend &&
          compiled.producer < 0;
 }
 
@@ -50,7 +50,7 @@ bool SegmentSender::advance_encoded(int step) {
 ConstBytes SegmentSender::to_be_shared(int step) const {
   const auto& out = state_.steps[step].out;
   const int64_t segment = out[0].next();
-  if (out.size() == 1 || out[0].all_sent() || state_.op->request.blocks ||
+  if (out.size() == 1 || out[0].all_sent() || state_.op->request.codec_map ||
       !state_.steps.is_there(step, segment))
     return {};
   PooledBuffer held;  // of what lies in pieces each gets a copy all the same
@@ -77,7 +77,7 @@ bool SegmentSender::send_segment(int step, int target) {
     held = encoded->second;
     payload = held.bytes();
   } else {
-    if (state_.op->request.blocks) return false;  // not encoded yet
+    if (state_.op->request.codec_map) return false;  // not encoded yet
     payload = state_.arithmetic->view(step, segment, held);
   }
   bool eager = false;
@@ -121,7 +121,7 @@ bool SegmentSender::may_send(int step, int target, size_t bytes, bool& eager) {
   eager = !out.granted();
   if (!eager) return true;
   // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
-  const bool is_long = state_.op->request.endpoint && bytes > kEagerBytes;
+  const bool is_long = state_.op->request.envelope && bytes > kEagerBytes;
   const bool unsolicited = !is_long && out.next() < state_.window.unsolicited(step, out.peer());
   if (unsolicited && state_.delegate.flow.eager[out.peer()].allows(bytes)) return true;
   if (unsolicited) {

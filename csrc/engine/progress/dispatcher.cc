@@ -325,8 +325,8 @@ std::string Dispatcher::status() const {
 
 std::string Dispatcher::dump() const {
   check_token();
-  std::string out = "  transport memory promised: " + std::to_string(state_.promises.promised()) +
-                    " of " + std::to_string(state_.promises.limit()) +
+  std::string out = "  transport memory promised: " + std::to_string(state_.grants.granted()) +
+                    " of " + std::to_string(state_.grants.limit()) +
                     " bytes; messages of unknown " +
                     "groups: " + std::to_string(unknown_groups_.count()) + "\n";
   for (const auto& slot : slots_) out += slot->dump();

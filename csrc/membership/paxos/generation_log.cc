@@ -14,10 +14,10 @@ constexpr size_t kMostParked = 4096;
 }  // namespace
 
 GenerationLog::GenerationLog(ProcessId self, const GenerationId& generation,
-                             std::vector<ProcessId> members, const PaxosTimeouts& pace,
+                             std::vector<ProcessId> members, const PaxosTimeouts& timeouts,
                              GenerationLogDelegate& delegate)
     : self_(self),
-      pace_(pace),
+      timeouts_(timeouts),
       delegate_(delegate),
       generation_(generation),
       members_(std::move(members)) {
@@ -26,12 +26,13 @@ GenerationLog::GenerationLog(ProcessId self, const GenerationId& generation,
 
 std::unique_ptr<GenerationLog> GenerationLog::admitted(ProcessId self,
                                                        const ConsensusMessage& message,
-                                                       const PaxosTimeouts& pace,
+                                                       const PaxosTimeouts& timeouts,
                                                        GenerationLogDelegate& delegate,
                                                        TimePoint now) {
   if (!message.made_by || message.made_by->rank_of(self) < 0) return nullptr;
   const Decision& made_by = *message.made_by;
-  auto out = std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, pace, delegate);
+  auto out =
+      std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, timeouts, delegate);
   // Who tells it so has installed it, and it is what became of the one before.
   out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
   out->enter(made_by, now);
@@ -45,13 +46,13 @@ void GenerationLog::enter(const Decision& made_by, TimePoint now) {
   state_ = State::kInstalled;
   installed_.reset();
   installed_at_ = now;
-  resend_at_ = now + pace_.resend;
+  resend_at_ = now + timeouts_.resend;
   make_agreement();
 }
 
 void GenerationLog::make_agreement() {
   PaxosDelegate& delegate = *this;  // a base that others do not see
-  paxos_ = std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), pace_,
+  paxos_ = std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), timeouts_,
                                            delegate);
 }
 
@@ -186,11 +187,11 @@ void GenerationLog::tick(TimePoint now) {
   if (state_ == State::kExcluded) return;
   if (state_ == State::kInstalled && now >= resend_at_) {
     // Somebody who stays has not installed it, and is not known to be dead.
-    if (now - installed_at_ >= pace_.silence) paxos_->begin(now);
+    if (now - installed_at_ >= timeouts_.reply_timeout) paxos_->begin(now);
     tell_installed(now);
   }
   if (now >= resend_at_ && lacks_newcomers()) {
-    resend_at_ = now + pace_.resend;
+    resend_at_ = now + timeouts_.resend;
     for (size_t rank = made_by_->survivor_count; rank < members_.size(); ++rank)
       if (!installed_->has(static_cast<int>(rank))) send_begun(members_[rank]);
   }
@@ -219,7 +220,7 @@ void GenerationLog::apply_decision(TimePoint now) {
 
 bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now) {
   if (!tell_decided(decided)) {
-    resend_at_ = now + pace_.resend;
+    resend_at_ = now + timeouts_.resend;
     return false;
   }
   past_.push_back({generation_, decided.ballot, decided.value});
@@ -271,7 +272,7 @@ bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
 }
 
 void GenerationLog::tell_installed(TimePoint now) {
-  resend_at_ = now + pace_.resend;
+  resend_at_ = now + timeouts_.resend;
   if (members_.front() == self_) return on_installed(0);
   ConsensusMessage message;
   message.kind = ConsensusMessageKind::kInstalled;

@@ -51,11 +51,11 @@ class GenerationLog final : private PaxosDelegate {
   // Of a generation that has begun. `self` is one of `members`, which are in the order of their
   // ranks.
   GenerationLog(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
-                const PaxosTimeouts& pace, GenerationLogDelegate& delegate);
+                const PaxosTimeouts& timeouts, GenerationLogDelegate& delegate);
   // Of a newcomer, by the first message that names it as a member, which on_message() gets next;
   // nothing if this one does not.
   static std::unique_ptr<GenerationLog> admitted(ProcessId self, const ConsensusMessage& message,
-                                                 const PaxosTimeouts& pace,
+                                                 const PaxosTimeouts& timeouts,
                                                  GenerationLogDelegate& delegate, TimePoint now);
 
   enum class State : uint8_t { kInstalled, kBegun, kExcluded };
@@ -122,7 +122,7 @@ class GenerationLog final : private PaxosDelegate {
   void make_agreement();
 
   const ProcessId self_;
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   GenerationLogDelegate& delegate_;
   GenerationId generation_;
   std::vector<ProcessId> members_;

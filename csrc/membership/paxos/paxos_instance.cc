@@ -17,14 +17,14 @@ constexpr uint32_t kMostAhead = 1 << 20;
 
 }  // namespace
 
-PaxosInstance::PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace,
+PaxosInstance::PaxosInstance(Voters electors, int rank, const PaxosTimeouts& timeouts,
                              PaxosDelegate& delegate)
     : voters_(std::move(electors)),
       rank_(rank),
       quorum_(static_cast<int>(voters_.members.size())),
-      pace_(pace),
+      timeouts_(timeouts),
       delegate_(delegate),
-      others_(quorum_.size(), pace) {
+      others_(quorum_.size(), timeouts) {
   check(self() >= 0 && self() < size(), "an agreement without oneself");
 }
 
@@ -204,7 +204,7 @@ void PaxosInstance::write(TimePoint now) {
 
 // All who have not answered the round's question; the others learn that it is still open.
 void PaxosInstance::ask(TimePoint now) {
-  resend_at_ = now + pace_.resend;
+  resend_at_ = now + timeouts_.resend;
   const bool writing = round_->phase == BallotRound::Phase::kWriting;
   ConsensusMessage question;
   question.kind = writing ? ConsensusMessageKind::kAccept : ConsensusMessageKind::kPrepare;
@@ -217,7 +217,7 @@ void PaxosInstance::ask(TimePoint now) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == self() || dead().has(rank)) continue;
     const bool answered = round_->answered().has(rank);
-    if (!answered) others_.note_asked(rank, now);
+    if (!answered) others_.note_request(rank, now);
     delegate_.send(rank, answered ? wait : question);
   }
 }
@@ -228,7 +228,7 @@ void PaxosInstance::reconsider(TimePoint now) {
     case BallotRound::Phase::kReading:
       return reconsider_reading(now);
     case BallotRound::Phase::kCasting:
-      if (now >= round_->phase_began + pace_.patience) retry(now);  // no answer
+      if (now >= round_->phase_began + timeouts_.proposal_timeout) retry(now);  // no answer
       return;
     case BallotRound::Phase::kWriting:
       return reconsider_writing(now);
@@ -245,7 +245,7 @@ void PaxosInstance::reconsider_reading(TimePoint now) {
   if (round.store_read || now < read_store_at_ ||
       !quorum_.is_majority(round.promised, /*store=*/true))
     return;
-  read_store_at_ = now + pace_.patience;
+  read_store_at_ = now + timeouts_.proposal_timeout;
   delegate_.read_vote(round.ballot);
 }
 
@@ -255,7 +255,7 @@ void PaxosInstance::reconsider_writing(TimePoint now) {
     return learn(round.ballot, *round.value, /*mine=*/true);
   if (!others_.all_others_gone(round.accepted, now)) return;
   const bool by_all_living = quorum_.are_all_living(round.accepted, dead());
-  if (by_all_living || now >= round.phase_began + pace_.patience) start_round(now);
+  if (by_all_living || now >= round.phase_began + timeouts_.proposal_timeout) start_round(now);
 }
 
 // Those who owe an answer go on owing it.
@@ -292,7 +292,8 @@ void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
   }
   // It may wait for silent ones for so long, and no longer: else nobody hears what it needs to
   // hear.
-  turn_at_ = std::min(now, gave_way_ + pace_.silence) + pace_.patience + delay();
+  turn_at_ =
+      std::min(now, gave_way_ + timeouts_.reply_timeout) + timeouts_.proposal_timeout + delay();
 }
 
 void PaxosInstance::take_turn(TimePoint now) { turn_at_ = now + delay(); }
@@ -300,7 +301,8 @@ void PaxosInstance::take_turn(TimePoint now) { turn_at_ = now + delay(); }
 Duration PaxosInstance::delay() const {
   const int before = others_.count_before(self());
   // Two who overtake each other wait longer each time, and not alike.
-  return pace_.step * (std::min(before, kMostTurns) + retries_ * (1 + self() % kUnlike));
+  return timeouts_.proposer_stagger *
+         (std::min(before, kMostTurns) + retries_ * (1 + self() % kUnlike));
 }
 
 std::optional<TimePoint> PaxosInstance::next() const {

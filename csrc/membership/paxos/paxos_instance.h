@@ -38,7 +38,7 @@ class PaxosDelegate {
 class PaxosInstance {
  public:
   // `rank`: of this member.
-  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& pace, PaxosDelegate& delegate);
+  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& timeouts, PaxosDelegate& delegate);
 
   // Someone here wants a decision. Without that it takes part once it hears from others.
   void begin(TimePoint now);
@@ -106,7 +106,7 @@ class PaxosInstance {
   const Voters voters_;
   const int rank_;
   const QuorumRule quorum_;
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   PaxosDelegate& delegate_;
   Acceptor acceptor_;
   VoterTracker others_;

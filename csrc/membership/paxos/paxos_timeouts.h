@@ -1,4 +1,4 @@
-// How long members wait for each other.
+// Timeouts of the consensus on a group's next generation.
 #pragma once
 
 #include "base/clock.h"
@@ -6,18 +6,18 @@
 namespace ringdist {
 
 struct PaxosTimeouts {
-  // Who has not answered for so long, is given up: RINGDIST_PEER_TIMEOUT.
-  Duration silence = std::chrono::seconds(10);
-  // The same of one of whom the control plane had heard nothing for that long before.
+  // A voter that has not answered for this time is given up (RINGDIST_PEER_TIMEOUT).
+  Duration reply_timeout = std::chrono::seconds(10);
+  // The same, for a voter from which the control plane had received nothing for that long before.
   Duration grace = Milliseconds(500);
   Duration resend = Milliseconds(100);
-  // The lowest rank proposes at once, each further one so much later.
-  Duration step = Milliseconds(20);
-  // For the proposer of a ballot that was promised, before another one proposes.
-  Duration patience = Milliseconds(500);
-  // As `silence`, of one that was given up: a kernel may have reported its death, and that is on
-  // its way.
-  Duration word = Milliseconds(50);
+  // The lowest rank proposes at once, each further rank this much later.
+  Duration proposer_stagger = Milliseconds(20);
+  // Another rank waits this long for the proposer of a ballot that was promised.
+  Duration proposal_timeout = Milliseconds(500);
+  // The reply timeout of a voter that was given up. A kernel may have reported its death, and that
+  // notice may still be under way.
+  Duration loss_report = Milliseconds(50);
 };
 
 }  // namespace ringdist

@@ -12,9 +12,9 @@ std::vector<int32_t> VoterTracker::dead_ranks() const {
 bool VoterTracker::is_silent(int rank, TimePoint now) const {
   const VoterState& member = at(rank);
   if (!member.asked) return false;
-  const Duration after = given_up_.has(rank) ? pace_.word
-                         : member.suspected  ? pace_.grace
-                                             : pace_.silence;
+  const Duration after = given_up_.has(rank) ? timeouts_.loss_report
+                         : member.suspected  ? timeouts_.grace
+                                             : timeouts_.reply_timeout;
   return now - *member.asked >= after;
 }
 
@@ -29,7 +29,7 @@ void VoterTracker::note_promise(int rank, const Ballot& ballot, TimePoint now) {
   if (ballot != member.promised) {
     member.promised = ballot;
     member.promised_at = now;
-  } else if (now - member.promised_at >= pace_.grace) {
+  } else if (now - member.promised_at >= timeouts_.grace) {
     member.unresponsive = true;
   }
 }

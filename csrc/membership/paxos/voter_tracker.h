@@ -15,8 +15,8 @@ namespace ringdist {
 
 class VoterTracker {
  public:
-  VoterTracker(int size, const PaxosTimeouts& pace)
-      : pace_(pace), members_(size), dead_(size), given_up_(size) {}
+  VoterTracker(int size, const PaxosTimeouts& timeouts)
+      : timeouts_(timeouts), members_(size), dead_(size), given_up_(size) {}
 
   // As a kernel reported. Whether it is news.
   bool note_death(int rank) { return dead_.add(rank); }
@@ -27,7 +27,7 @@ class VoterTracker {
   void suspect(int rank) { at(rank).suspected = true; }
   // Nothing that it says is listened to.
   void give_up(int rank) { given_up_.add(rank); }
-  void note_asked(int rank, TimePoint now) {
+  void note_request(int rank, TimePoint now) {
     if (!at(rank).asked) at(rank).asked = now;
   }
   // A question of ours: so it hears, too.
@@ -64,7 +64,7 @@ class VoterTracker {
   const VoterState& at(int rank) const { return members_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   std::vector<VoterState> members_;
   RankSet dead_;
   RankSet given_up_;

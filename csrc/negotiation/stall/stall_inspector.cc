@@ -143,7 +143,7 @@ bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePo
 void StallInspector::conclude(TimePoint now) {
   StallMessage letter;
   letter.kind = StallMessage::Kind::kFound;
-  letter.found = inquiry_.close([this](int rank) { return delegate_.who(rank); });
+  letter.found = inquiry_.close([this](int rank) { return delegate_.describe_rank(rank); });
   closed_ = now;
   last_found_ = letter.found;
   warn_of(letter.found, now);
@@ -165,7 +165,7 @@ void StallInspector::give_up(const std::vector<StallDelegate::OpenCall>& calls, 
   asked_ = false;
   if (!std::exchange(asked_again_, true)) return ask(calls, now);
   asked_again_ = false;
-  const std::string awaits = delegate_.who(kRoot) + ", which does not answer";
+  const std::string awaits = delegate_.describe_rank(kRoot) + ", which does not answer";
   for (const auto& call : calls) found_[call.name] = awaits;
   if (std::exchange(asked_late_, false))
     delegate_.warn("'" + calls.front().name + "' waits for " + awaits);

@@ -27,7 +27,7 @@ class StallDelegate {
 
   virtual void send_stall(int rank, std::vector<std::byte> letter) = 0;
   // "rank 3 (pid 123 on host x)"
-  virtual std::string who(int rank) const = 0;
+  virtual std::string describe_rank(int rank) const = 0;
   // Made by this rank, and not by all, as far as it knows.
   virtual std::vector<OpenCall> open_calls() const = 0;
   virtual bool has_joined() const = 0;

@@ -48,7 +48,8 @@ void StallQuery::answer(int rank, const StallMessage& letter) {
 }
 
 // "rank 2 (pid 7 on host h), which waits for 'y'"; empty: for nobody.
-std::string StallQuery::awaited(size_t name, const std::function<std::string(int)>& who) const {
+std::string StallQuery::awaited(size_t name,
+                                const std::function<std::string(int)>& describe_rank) const {
   std::string out;
   size_t missing = 0;
   bool anybody_has_it = false;
@@ -61,18 +62,18 @@ std::string StallQuery::awaited(size_t name, const std::function<std::string(int
     }
     if (!is_silent && answer->second.has_joined) continue;
     if (++missing > kNamed) continue;
-    out += (missing > 1 ? "; " : "") + who(rank) + ", which " +
+    out += (missing > 1 ? "; " : "") + describe_rank(rank) + ", which " +
            (is_silent ? "does not answer" : answer->second.instead);
   }
   // If nobody has it any more, all have run it since.
   return anybody_has_it ? out + and_more(missing) : "";
 }
 
-std::vector<StallFinding> StallQuery::close(const std::function<std::string(int)>& who) {
+std::vector<StallFinding> StallQuery::close(const std::function<std::string(int)>& describe_rank) {
   is_open_ = false;
   std::vector<StallFinding> out;
   for (size_t name = 0; name < calls_.size(); ++name)
-    if (std::string awaits = awaited(name, who); !awaits.empty())
+    if (std::string awaits = awaited(name, describe_rank); !awaits.empty())
       out.push_back({calls_[name].name, std::move(awaits)});
   return out;
 }

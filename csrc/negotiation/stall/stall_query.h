@@ -33,9 +33,9 @@ class StallQuery {
   void answer(int rank, const StallMessage& letter);
   bool all_have_answered() const { return static_cast<int>(answers_.size()) == size_; }
 
-  // Ends it: for whom those calls wait that somebody has made, and not all have. `who`: a rank's
-  // name.
-  std::vector<StallFinding> close(const std::function<std::string(int)>& who);
+  // Ends it: for whom those calls wait that somebody has made, and not all have. `describe_rank`: a
+  // rank's name.
+  std::vector<StallFinding> close(const std::function<std::string(int)>& describe_rank);
   // Which of these are late, and a line about all of them: "'a' (for 61 s) and 2 more wait for
   // rank 1 ..., which ..."
   std::vector<std::string> late(const std::vector<StallFinding>& found) const;
@@ -48,7 +48,7 @@ class StallQuery {
     std::string instead;
   };
 
-  std::string awaited(size_t name, const std::function<std::string(int)>& who) const;
+  std::string awaited(size_t name, const std::function<std::string(int)>& describe_rank) const;
 
   const int size_;
   std::map<std::string, StalledCall> next_;  // by name

@@ -55,9 +55,9 @@ WorkPtr BucketReducer::run_rest(const at::Tensor& buffer, const PlannedBucket& p
   for (const ParameterSlice& piece : plan.pieces)
     pieces.push_back(buffer.narrow(0, piece.offset, piece.count));
   if (pieces.empty()) pieces.push_back(buffer);  // an empty bucket, or one of float64
-  plan.blocks->keep_alive = planned.keep_alive;
+  plan.codec_map->keep_alive = planned.keep_alive;
   return group_->allreduce_with_codec_map(pieces, average_options(),
-                                          plan.coded ? plan.blocks : nullptr);
+                                          plan.coded ? plan.codec_map : nullptr);
 }
 
 BucketReducer::Running BucketReducer::run(const at::Tensor& buffer, PlannedBucket planned) {

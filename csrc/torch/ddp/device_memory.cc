@@ -46,11 +46,11 @@ class DeviceMemory final : public GradientMemory {
   }
   void apply_residual(DType dtype, Bytes values, ResidualSpan residual) override {
     at::Tensor there = stored(dtype, values);
-    const at::Tensor owed = floats(residual.from, residual.count);
-    const at::Tensor sum = there.to(at::kFloat) + owed;
+    const at::Tensor old_residual = floats(residual.from, residual.count);
+    const at::Tensor sum = there.to(at::kFloat) + old_residual;
     there.copy_(sum);
     const at::Tensor lost = sum - there.to(at::kFloat);
-    floats(residual.to, residual.count).copy_(at::where(lost.isfinite(), lost, owed));
+    floats(residual.to, residual.count).copy_(at::where(lost.isfinite(), lost, old_residual));
   }
 
  private:

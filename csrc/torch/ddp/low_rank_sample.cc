@@ -36,10 +36,11 @@ LowRankSample::LowRankSample(const std::vector<MatrixShape>& shapes, c10::Device
   int64_t offset = 0;
   for (const MatrixShape& shape : shapes) {
     const auto size = static_cast<size_t>(shape.count());
-    owed_.emplace_back(memory, size);
-    float* const residual = owed_.back().data();
-    owed_.emplace_back(memory, size);
-    const ParameterSlice slice{offset, shape.count(), shape.rows, residual, owed_.back().data()};
+    residuals_.emplace_back(memory, size);
+    float* const residual = residuals_.back().data();
+    residuals_.emplace_back(memory, size);
+    const ParameterSlice slice{offset, shape.count(), shape.rows, residual,
+                               residuals_.back().data()};
     const auto right = static_cast<size_t>(shape.right());
     inputs_.push_back({{slice, shape}, FloatBuffer(memory, right), FloatBuffer(memory, right)});
     inputs_.back().right.assign(first_right(shape));

@@ -22,7 +22,7 @@ class LowRankSample {
 
  private:
   at::Tensor bucket_;
-  std::vector<FloatBuffer> owed_;
+  std::vector<FloatBuffer> residuals_;
   std::vector<LowRankInput> inputs_;
 };
 

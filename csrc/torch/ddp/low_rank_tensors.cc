@@ -119,17 +119,17 @@ void LowRankTensors::write(Matrix& one) {
   const at::Tensor finite = one.left.isfinite().all().logical_and(one.right.isfinite().all());
   const at::Tensor left = one.left.t();
   const at::Tensor right = at::where(finite, one.right, kNaN);
-  const bool owes = one.next.defined();
-  if (owes) one.next.addmm_(left, one.own_right, /*beta=*/1, /*alpha=*/-1);
+  const bool has_residual = one.next.defined();
+  if (has_residual) one.next.addmm_(left, one.own_right, /*beta=*/1, /*alpha=*/-1);
   if (one.values.scalar_type() == at::kFloat) {
     at::mm_out(one.values, left, right);
   } else {
     const at::Tensor average = left.mm(right);
     one.values.copy_(average);
     const at::Tensor lost = average - one.values;
-    if (owes) one.next.add_(at::where(lost.isfinite(), lost, 0.0F));
+    if (has_residual) one.next.add_(at::where(lost.isfinite(), lost, 0.0F));
   }
-  if (owes) at::where_out(one.next, finite, one.next, one.residual);
+  if (has_residual) at::where_out(one.next, finite, one.next, one.residual);
   const at::Tensor most = largest(one.right);
   at::where_out(one.next_right, finite.logical_and(most.gt(0)), one.right / most, one.from);
 }

@@ -84,7 +84,7 @@ MakeRequests behind(const c10::Stream& stream, MakeRequests requests) {
     ready->block(stream);
     auto out = requests(said);
     if (out.ok())
-      for (OpRequest& request : out.value()) request.place = place_on(stream.device());
+      for (OpRequest& request : out.value()) request.device_stream = place_on(stream.device());
     return out;
   };
 }

@@ -39,7 +39,7 @@ void CallCompressor::apply_option(Call& call) const {
       piece.offset = whole->count();
       whole->parts.push_back(std::move(piece));
     }
-  call.request.blocks = std::move(whole);
+  call.request.codec_map = std::move(whole);
 }
 
 at::Tensor CallCompressor::shadow_of(const at::Tensor& residual) const {
@@ -56,8 +56,8 @@ void CallCompressor::apply(Call& call, const at::Tensor& given, CompressionSpec 
     const at::Tensor& residual = coding.residual;
     coding.next = residual.is_cpu() ? shadow_of(residual) : at::empty_like(residual);
   }
-  call.request.blocks = value_of(make_codec_map(contribution(call, given), coding, memory));
-  if (call.request.blocks && coding.next.defined())
+  call.request.codec_map = value_of(make_codec_map(contribution(call, given), coding, memory));
+  if (call.request.codec_map && coding.next.defined())
     call.staging.give_back(coding.residual.detach(), coding.next);
 }
 

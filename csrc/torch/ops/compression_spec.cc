@@ -85,21 +85,21 @@ Result<std::shared_ptr<const CodecMap>> make_codec_map(const Contribution& contr
   if (feedback)
     if (Error error = check_residual(contribution, coding, memory)) return error;
   if (count == 0) return std::shared_ptr<const CodecMap>();
-  auto blocks = std::make_shared<CodecMap>();
+  auto map = std::make_shared<CodecMap>();
   auto* residual = feedback ? coding.residual.data_ptr<float>() : nullptr;
   auto* next = coding.next.defined() ? coding.next.data_ptr<float>() : residual;
   for (int i = 0; i < contribution.parts; ++i)
     for (const CompressedPiece& piece : pieces) {
-      const int64_t offset = blocks->count();
-      blocks->parts.push_back({offset, piece.count, piece.codecs});
+      const int64_t offset = map->count();
+      map->parts.push_back({offset, piece.count, piece.codecs});
       if (!feedback) continue;
-      blocks->parts.back().residual = residual + offset;
-      blocks->parts.back().next = next + offset;
+      map->parts.back().residual = residual + offset;
+      map->parts.back().next = next + offset;
     }
   if (feedback)
-    blocks->keep_alive = std::make_shared<std::vector<at::Tensor>>(
+    map->keep_alive = std::make_shared<std::vector<at::Tensor>>(
         std::vector{coding.residual.detach(), coding.next});
-  return std::shared_ptr<const CodecMap>(std::move(blocks));
+  return std::shared_ptr<const CodecMap>(std::move(map));
 }
 
 }  // namespace ringdist

@@ -9,18 +9,18 @@ namespace ringdist {
 namespace {
 
 Call message(std::string_view op, c10d::OpType type, const char* title, const Tensors& tensors,
-             Envelope endpoint) {
-  throw_if(check_single(op, "tensor", tensors, /*written=*/!endpoint.sends));
+             Envelope envelope) {
+  throw_if(check_single(op, "tensor", tensors, /*written=*/!envelope.sends));
   const DType dtype = value_of(to_dtype(op, "tensor", tensors[0]));
-  if (endpoint.tag < 0)
+  if (envelope.tag < 0)
     throw_error(invalid_argument(
-        op, "invalid tag: " + std::to_string(endpoint.tag) + "; it must be at least 0"));
+        op, "invalid tag: " + std::to_string(envelope.tag) + "; it must be at least 0"));
   // Several are usually begun before one is waited for.
   Call call(Collective::kPointToPoint, dtype, type, title, {c10d::kUnsetTimeout, /*async=*/true});
   call.inputs = call.outputs = tensors;
-  call.request.endpoint = endpoint;
+  call.request.envelope = envelope;
   call.request.count = tensors[0].numel();
-  if (endpoint.sends)
+  if (envelope.sends)
     call.read(tensors[0]);
   else
     call.write(tensors[0]);

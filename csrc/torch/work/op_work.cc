@@ -23,10 +23,10 @@ std::exception_ptr OpWork::exception() const {
 }
 
 int OpWork::sourceRank() const {
-  const auto& endpoint = op_->request.endpoint;
-  TORCH_CHECK(endpoint && !endpoint->sends, "ringdist: only the work of a recv has a source rank");
+  const auto& envelope = op_->request.envelope;
+  TORCH_CHECK(envelope && !envelope->sends, "ringdist: only the work of a recv has a source rank");
   // That of an endpoint is known from the start.
-  return endpoint->peer == Envelope::kAnySource ? op_->source() : endpoint->peer;
+  return envelope->peer == Envelope::kAnySource ? op_->source() : envelope->peer;
 }
 
 bool OpWork::wait_until_ended(std::optional<Milliseconds> limit) {

@@ -25,7 +25,7 @@ bool ExportConnection::dial(uint32_t ring) {
     error = send_export_hello(attempt.fd, me_, peer_, ring);
   if (error) {
     dial_again_ = Clock::now() + kDialAgainAfter;
-    if (!std::exchange(told_, true))
+    if (!std::exchange(warned_, true))
       log(LogLevel::kWarn,
           "tensors in shared memory are copied for a process of this host: " + error.message());
     return false;

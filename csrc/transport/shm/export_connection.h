@@ -41,7 +41,7 @@ class ExportConnection {
   State state_ = State::kClosed;
   Fd socket_;
   TimePoint dial_again_;
-  bool told_ = false;  // in the log
+  bool warned_ = false;  // in the log
 };
 
 }  // namespace ringdist::shm

@@ -126,7 +126,7 @@ void RecvChannel::end(const Error& cause) {
   error_ = cause;
 }
 
-void RecvChannel::look_for_end() {
+void RecvChannel::check_end() {
   if (ring_ && !ended() && slots_.writer_has_ended(ring_->published.value))
     end(PeerDoorbells::closed());
 }

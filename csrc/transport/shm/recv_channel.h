@@ -45,7 +45,7 @@ class RecvChannel {
   // What the peer has published so far is all there will be. The first cause stays.
   void end(const Error& cause);
   // The same, if the peer has said so.
-  void look_for_end();
+  void check_end();
   bool ended() const { return static_cast<bool>(error_); }
   const Error& error() const { return error_; }
   // Ended, and nothing is left to deliver.

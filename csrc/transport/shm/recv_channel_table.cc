@@ -84,8 +84,9 @@ void RecvChannelTable::accept_all() {
     Fd fd = accept_connection(listener_);
     if (!fd) {
       if (!exhausted(errno)) return;
-      if (!told_) log(LogLevel::kWarn, system_error("shared memory: peers wait", errno).message());
-      told_ = true;
+      if (!warned_)
+        log(LogLevel::kWarn, system_error("shared memory: peers wait", errno).message());
+      warned_ = true;
       epoll_.remove(listener_.get());  // else we would be woken for it again and again
       accept_again_ = Clock::now() + kAcceptAgain;
       return;
@@ -132,7 +133,7 @@ bool RecvChannelTable::reap(TimePoint now,
     RecvChannel& link = *it->second;
     if (link.is_stranger(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
     if (const auto due = link.due(); due && now >= *due) link.answer();
-    link.look_for_end();
+    link.check_end();
     close_unneeded_socket(link);
     if (link.finished() && !link.was_released()) {
       link.release();

@@ -51,7 +51,7 @@ class RecvChannelTable {
   std::string address_;
   Fd listener_;
   std::optional<TimePoint> accept_again_;  // no descriptor was left
-  bool told_ = false;                      // so in the log
+  bool warned_ = false;                    // so in the log
   uint64_t listener_key_ = 0;
   uint64_t next_key_ = 0;
   std::map<uint64_t, std::unique_ptr<RecvChannel>> links_;

@@ -108,7 +108,7 @@ void SendChannel::close_with(const Error& cause) {
   for (PendingSend& parcel : std::exchange(waiting_, {})) fail(parcel);
 }
 
-void SendChannel::look_for_end() {
+void SendChannel::check_end() {
   if (state_ != State::kOpen && state_ != State::kBroken) return;
   if (!bell_ || !slots_.reader_has_ended(told())) return;
   if (state_ == State::kOpen) reclaim(consumed());

@@ -53,7 +53,7 @@ class SendChannel {
   // one begins when the former is over.
   void renew() { renewed_ = broken(); }
   // Ends the link if the peer reads no more.
-  void look_for_end();
+  void check_end();
   // Nobody is there for another link either.
   void on_peer_closed();
   // Else nothing more is to be read from its socket: nobody watches it any more.

@@ -178,7 +178,7 @@ bool ShmTransport::progress() {
   if (load) look_at_sockets(now);
   bool any = false;
   for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
-    if (load) used_[i]->link.look_for_end();
+    if (load) used_[i]->link.check_end();
     any |= used_[i]->link.advance();
     update(*used_[i]);
   }

@@ -87,11 +87,11 @@ TEST(Marks, SayWhatStaysInsideAHost) {
         shape.topology = Topology::from_hosts(hosts, 6);
         for (shape.rank = 0; shape.rank < shape.size; ++shape.rank)
           for (const Step& step : algorithm.build(kind, shape).steps) {
-            if (step.kind != StepKind::kSend || step.mark == EdgeKind::kResult) continue;
+            if (step.kind != StepKind::kSend || step.edge_kind == EdgeKind::kResult) continue;
             ASSERT_EQ(step.to.size(), 1u);
             const auto& host_of = shape.topology.host_of;
             const bool same_host = host_of[shape.rank] == host_of[step.to[0]];
-            EXPECT_EQ(step.mark == EdgeKind::kIntraHost, same_host && hosts.size() > 1)
+            EXPECT_EQ(step.edge_kind == EdgeKind::kIntraHost, same_host && hosts.size() > 1)
                 << algorithm.name << " " << collective_name(kind) << ", rank " << shape.rank;
           }
       }

@@ -111,9 +111,9 @@ TEST(Symbolic, SeesTurnsAfterNoMessage) {
 }
 
 TEST(Symbolic, SeesWrongMarksCountsAndRanges) {
-  Subject mark = good("ring", Collective::kAllgather);
-  mark.step(0, 1).mark = EdgeKind::kContribution;
-  expect_problem(mark, "another mark");
+  Subject edge_kind = good("ring", Collective::kAllgather);
+  edge_kind.step(0, 1).edge_kind = EdgeKind::kContribution;
+  expect_problem(edge_kind, "another mark");
   Subject count = good("tree", Collective::kBroadcast);
   --count.step(3, 0).range.count;
   expect_problem(count, "which expects 7");

@@ -13,8 +13,8 @@ TEST(Payload, OfMemoryThatStaysAlwaysHolds) {
   const Payload payload = bytes;
   EXPECT_EQ(payload.bytes().data(), bytes.data());
   EXPECT_EQ(payload.size(), 10u);
-  EXPECT_TRUE(payload.held());
-  EXPECT_TRUE(Payload().held());
+  EXPECT_TRUE(payload.still_valid());
+  EXPECT_TRUE(Payload().still_valid());
   EXPECT_EQ(Payload().size(), 0u);
 }
 
@@ -22,9 +22,9 @@ TEST(Payload, HoldsUntilItIsTakenBack) {
   const std::vector<std::byte> bytes(10);
   std::atomic<uint32_t> word = 5;
   const Payload payload(bytes, word, 8);
-  EXPECT_TRUE(payload.held());
+  EXPECT_TRUE(payload.still_valid());
   word.fetch_or(8);
-  EXPECT_FALSE(payload.held());
+  EXPECT_FALSE(payload.still_valid());
 }
 
 // A reader that finds anything else than what was sent finds that it did not hold.
@@ -50,7 +50,7 @@ TEST(Payload, WhatChangedDidNotHold) {
     round = i;
     int sum = 0;
     for (auto& one : memory) sum += one.load(std::memory_order_relaxed);
-    const bool held = payload.held();
+    const bool held = payload.still_valid();
     torn += sum != 0;
     wrong += sum != 0 && held;
     while (round != -i) std::this_thread::yield();

@@ -76,11 +76,11 @@ TEST(HostMemory, PayingMovesTheResidualIntoTheGradient) {
       std::vector<std::byte> values = as(dtype, noise(random, count));
       const std::vector<float> before = from(dtype, values);
       std::vector<float> residual = noise(random, count);
-      const std::vector<float> owed = residual;
+      const std::vector<float> old_residual = residual;
       host_memory().apply_residual(dtype, values, residual);
       const std::vector<float> after = from(dtype, values);
       for (size_t i = 0; i < count; ++i) {
-        const float sum = before[i] + owed[i];
+        const float sum = before[i] + old_residual[i];
         ASSERT_EQ(after[i] + residual[i], sum) << dtype_name(dtype) << " element " << i;
         ASSERT_TRUE(dtype != DType::kFloat32 || residual[i] == 0);
       }
@@ -99,10 +99,10 @@ TEST(HostMemory, PayingKeepsWhatMeetsANonFiniteValue) {
 TEST(HostMemory, PayingLeavesWhatWasOwedWhereTheRestGoesElsewhere) {
   std::vector<std::byte> values =
       as(DType::kFloat32, {1, std::numeric_limits<float>::infinity(), 0});
-  const std::vector<float> owed{0.5, 0.25, 2};
+  const std::vector<float> old_residual{0.5, 0.25, 2};
   std::vector<float> next(3, 7);
-  host_memory().apply_residual(DType::kFloat32, values, {owed.data(), next.data(), 3});
-  EXPECT_EQ(owed, (std::vector<float>{0.5, 0.25, 2}));
+  host_memory().apply_residual(DType::kFloat32, values, {old_residual.data(), next.data(), 3});
+  EXPECT_EQ(old_residual, (std::vector<float>{0.5, 0.25, 2}));
   EXPECT_EQ(next, (std::vector<float>{0, 0.25, 0}));
   EXPECT_EQ(from(DType::kFloat32, values)[2], 2);
 }

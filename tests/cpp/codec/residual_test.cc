@@ -13,7 +13,7 @@ TEST(ResidualStore, KeepsAResidualWhereItIs) {
   auto first = store.get("a.weight", 3, host_memory());
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(first.value()->values.on_host(), std::vector<float>(3));
-  EXPECT_FALSE(first.value()->owed);
+  EXPECT_FALSE(first.value()->nonzero);
   first.value()->values.data()[1] = 2;
   for (int i = 0; i < 100; ++i)
     ASSERT_TRUE(store.get("p" + std::to_string(i), 5, host_memory()).ok());
@@ -38,14 +38,14 @@ TEST(ResidualStore, ScalesClearsAndMeasuresWhatIsOwed) {
   Residual& b = *store.get("b", 1, host_memory()).value();
   a.values.assign(std::vector<float>{3, 0});
   b.values.assign(std::vector<float>{4});
-  a.owed = b.owed = true;
+  a.nonzero = b.nonzero = true;
   EXPECT_DOUBLE_EQ(store.squared_norm(), 25);
   store.scale(0.5);
   EXPECT_EQ(a.values.data()[0], 1.5F);
   EXPECT_DOUBLE_EQ(store.squared_norm(), 6.25);
   store.clear();
   EXPECT_EQ(b.values.data()[0], 0);
-  EXPECT_FALSE(b.owed);
+  EXPECT_FALSE(b.nonzero);
   EXPECT_EQ(store.squared_norm(), 0);
 }
 
@@ -60,11 +60,11 @@ TEST(Residual, ChangesWhenTheStepHasSucceeded) {
     EXPECT_NE(both.from, both.to);
     std::fill_n(both.to, 3, 7.0F);
     EXPECT_EQ(a.values.on_host(), (std::vector<float>{1, 2, 3}));
-    EXPECT_FALSE(a.owed);
+    EXPECT_FALSE(a.nonzero);
     if (succeeds) a.commit(true);
   }
   EXPECT_EQ(a.values.on_host(), (std::vector<float>{7, 7, 7}));
-  EXPECT_TRUE(a.owed);
+  EXPECT_TRUE(a.nonzero);
 }
 
 TEST(Residual, WhichCodecsMayHaveFeedback) {

@@ -31,9 +31,9 @@ class Planning : public ::testing::Test {
     return std::move(out.value());
   }
   // The step succeeds: every element of what was lent owes `owed`.
-  void succeed(const PlannedBucket& planned, float owed) {
-    for (const CodecMapPart& part : planned.plan.blocks->parts)
-      if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
+  void succeed(const PlannedBucket& planned, float old_residual) {
+    for (const CodecMapPart& part : planned.plan.codec_map->parts)
+      if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
     *changes.all_in() = true;
     EXPECT_EQ(changes.try_commit(), StepTransaction::Outcome::kSucceeded);
     record.succeed();
@@ -62,7 +62,7 @@ TEST_F(Planning, PartsThatShareACodecHaveBlocksAndResidualsOfTheirOwn) {
   EXPECT_EQ(planned.keep_alive, table.residuals());
   ASSERT_EQ(planned.plan.pieces.size(), 1U);
   EXPECT_EQ(planned.plan.pieces[0].count, 2 * kAll);
-  const auto& parts = planned.plan.blocks->parts;
+  const auto& parts = planned.plan.codec_map->parts;
   ASSERT_EQ(parts.size(), 2U);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(parts[i].offset, static_cast<int64_t>(i) * kAll);
@@ -101,7 +101,7 @@ TEST_F(Planning, WhatIsOwedIsPaidByWhoTravelsWithoutFeedback) {
   EXPECT_EQ(gradients[0], 3);
   EXPECT_EQ(gradients[kAll], 0);
   succeed(planned, 0);
-  EXPECT_FALSE(parameters[0]->residual->owed);
+  EXPECT_FALSE(parameters[0]->residual->nonzero);
   EXPECT_EQ(parameters[0]->residual->values.on_host(), std::vector<float>(kAll));
   EXPECT_EQ(parameters[1]->residual->values.on_host(), std::vector<float>(kAll, 2));
 }

@@ -65,7 +65,7 @@ TEST(Treatments, PlanWhatTheyAreGiven) {
     const ParameterSlice slice{100, 64 * 256, 64};
     BucketPlan plan;
     method.add(slice, plan);
-    int64_t planned = plan.blocks->count();
+    int64_t planned = plan.codec_map->count();
     for (const BucketPlan::LowRank& one : plan.low_rank) planned += one.slice.count;
     EXPECT_EQ(planned, slice.count);
     EXPECT_LE(method.bytes(slice, DType::kFloat32), 2.0 * 4 * 64 * 256 * 1.01);
@@ -112,8 +112,8 @@ TEST(BucketPlan, JoinsNeighbours) {
   ASSERT_EQ(plan.pieces.size(), 2u);
   EXPECT_EQ(plan.pieces[0].count, 2020);
   EXPECT_EQ(plan.pieces[1].offset, 5000);
-  ASSERT_EQ(plan.blocks->parts.size(), 3u);
-  EXPECT_EQ(plan.blocks->parts[0].count, 20);
+  ASSERT_EQ(plan.codec_map->parts.size(), 3u);
+  EXPECT_EQ(plan.codec_map->parts[0].count, 20);
   EXPECT_TRUE(plan.coded);
 }
 

@@ -55,11 +55,11 @@ class GradientCompressors : public ::testing::Test {
   }
 
   // Hands in bucket `index` of two; its op is given `next` of what is owed when it ends well.
-  Error bring(size_t index, float owed = 1) {
+  Error bring(size_t index, float old_residual = 1) {
     if (Error error = session->begin(index)) return error;
     return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
-      for (const CodecMapPart& part : planned.plan.blocks->parts)
-        if (part.next != nullptr) std::fill_n(part.next, part.count, owed);
+      for (const CodecMapPart& part : planned.plan.codec_map->parts)
+        if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
       plans.push_back(std::move(planned));
       pending.push_back(std::make_shared<FakePending>());
       return pending.back();
@@ -71,7 +71,7 @@ class GradientCompressors : public ::testing::Test {
   }
 
   // Of both parameters, each element of which owes `owed`.
-  static double norm(double owed) { return owed * std::sqrt(2.0 * kCount); }
+  static double norm(double old_residual) { return old_residual * std::sqrt(2.0 * kCount); }
 
   FakeProbe probe;
   FakeMemory of_device;
@@ -320,7 +320,7 @@ TEST_F(GradientCompressors, ANewLossScaleScalesWhatIsOwed) {
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
   at_step.second = 8;
   ASSERT_FALSE(bring(0));
-  EXPECT_EQ(plans.back().plan.blocks->parts[0].residual[0], 4);
+  EXPECT_EQ(plans.back().plan.codec_map->parts[0].residual[0], 4);
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
   session->fail();
   at_step.second = -1;

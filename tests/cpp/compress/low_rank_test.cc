@@ -106,11 +106,11 @@ TEST_P(LowRank, ResultsAndResidualsSumToTheInputs) {
         in = mine.get(i);
         for (size_t e = 0; e < in.size(); ++e) inputs[rank][i][e] += in[e];
       }
-      const std::vector<float> owed = mine.residuals[0];
+      const std::vector<float> residual = mine.residuals[0];
       const Error error = mine.reduce(reducer);
       ASSERT_FALSE(error) << error.what();
       if (rank == 1 && step == 2 && dtype == DType::kFloat32) {
-        ASSERT_EQ(mine.residuals[0], owed);
+        ASSERT_EQ(mine.residuals[0], residual);
       }
       for (size_t i = 0; i < kShapes.size(); ++i) {
         const std::vector<float> out = mine.get(i);

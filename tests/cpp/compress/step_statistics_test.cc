@@ -10,13 +10,13 @@ namespace ringdist {
 namespace {
 
 // A parameter that owes one value.
-struct Owing {
-  explicit Owing(float value) {
+struct WithResidual {
+  explicit WithResidual(float value) {
     residual.replace(FloatBuffer(host_memory(), 1));
-    owes(value);
+    set_residual(value);
     parameter.residual = &residual;
   }
-  void owes(float value) { residual.values.assign({&value, 1}); }
+  void set_residual(float value) { residual.values.assign({&value, 1}); }
 
   Residual residual;
   Parameter parameter{{nullptr, nullptr, MemoryOrder({1}), false}, {}, {}, {}, {}, {}, {}, {}};
@@ -45,7 +45,7 @@ TEST(StepRecords, OfAStepThatFailsNothingCounts) {
   record.begin(0, "int4");
   record.add_bytes(100, 10);
   record.succeed();
-  const Owing owing(3);
+  const WithResidual owing(3);
   record.begin(1, "int8");
   record.choose({"int8"}, "because");
   record.add_bytes(7, 7);
@@ -74,19 +74,19 @@ TEST(StepRecords, AChoiceIsKeptAsLongAsAutoIsAsked) {
 
 TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
   StepStatistics record("int4");
-  Owing a(9), b(9);  // replaced by what will be owed
+  WithResidual a(9), b(9);  // replaced by what will be owed
   record.begin(5, "int4");
   record.measure(a.parameter, 60);
   record.measure(b.parameter, 40);
-  a.owes(3);
-  b.owes(4);
+  a.set_residual(3);
+  b.set_residual(4);
   record.succeed();
   EXPECT_EQ(record.now().measured_step, 5);
   EXPECT_DOUBLE_EQ(record.now().relative_error, 0.5);  // sqrt(25 / 100)
   EXPECT_DOUBLE_EQ(record.now().total_relative_error, 0.5);
   record.begin(6, "int4");
   record.measure(a.parameter, 300);
-  a.owes(0);
+  a.set_residual(0);
   record.succeed();
   EXPECT_EQ(record.now().measured_step, 6);
   EXPECT_EQ(record.now().relative_error, 0);
@@ -95,7 +95,7 @@ TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
 
 TEST(StepRecords, NothingIsMeasuredOfZerosOrInfinity) {
   StepStatistics record("int4");
-  const Owing owing(1);
+  const WithResidual owing(1);
   for (const double given : {0.0, static_cast<double>(INFINITY)}) {
     record.begin(0, "int4");
     record.measure(owing.parameter, given);

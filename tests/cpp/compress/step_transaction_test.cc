@@ -17,7 +17,7 @@ class StepTransactionTest : public ::testing::Test {
   StepTransactionTest() {
     residual.replace(FloatBuffer(host_memory(), 2));
     residual.values.assign(Values{1, 2});
-    residual.owed = true;
+    residual.nonzero = true;
     parameter.residual = &residual;
     for (FloatBuffer* factor : {&parameter.right, &parameter.next_right})
       *factor = FloatBuffer(host_memory(), 1);
@@ -41,8 +41,8 @@ class StepTransactionTest : public ::testing::Test {
     changes.add_bucket(out);
     return out;
   }
-  void expect(const Values& owed, float right) const {
-    EXPECT_EQ(residual.values.on_host(), owed);
+  void expect(const Values& old_residual, float right) const {
+    EXPECT_EQ(residual.values.on_host(), old_residual);
     EXPECT_EQ(parameter.right.on_host(), Values{right});
   }
 
@@ -81,7 +81,7 @@ TEST_F(StepTransactionTest, WhatIsPaidIsNoLongerOwed) {
   changes.begin();
   bring(0, true, {0, 0})->end();
   EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
-  EXPECT_FALSE(residual.owed);
+  EXPECT_FALSE(residual.nonzero);
 }
 
 TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
@@ -98,7 +98,7 @@ TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
     bucket->end(/*failed=*/way == 0);
     EXPECT_EQ(changes.try_commit(), Outcome::kFailed);
     expect({1, 2}, 3);
-    EXPECT_TRUE(residual.owed);
+    EXPECT_TRUE(residual.nonzero);
     EXPECT_EQ(changes.state(), State::kIdle);
   }
 }

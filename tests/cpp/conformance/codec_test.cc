@@ -117,12 +117,12 @@ TEST_P(CodecConformance, WhatIsLostMayGoElsewhere) {
     for (const bool poisoned : {false, true}) {
       Floats in = values(count);
       if (poisoned && count > 0) in[count / 2] = std::numeric_limits<float>::infinity();
-      const Floats owed = values(count);
-      Floats both = owed;
+      const Floats old_residual = values(count);
+      Floats both = old_residual;
       Floats next(count, -7.0f);
       const auto bytes = test::encode(codec, in, DType::kFloat32, both, kSeed);
-      EXPECT_EQ(bytes,
-                test::encode(codec, in, DType::kFloat32, {owed.data(), next.data(), count}, kSeed));
+      EXPECT_EQ(bytes, test::encode(codec, in, DType::kFloat32,
+                                    {old_residual.data(), next.data(), count}, kSeed));
       for (size_t i = 0; i < count; ++i) ASSERT_TRUE(same_bits(next[i], both[i])) << i;
     }
 }

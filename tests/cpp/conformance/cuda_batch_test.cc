@@ -80,11 +80,11 @@ TEST_P(CudaBatch, GivesEachCallWhatItGetsAlone) {
     if (one.count > 0)
       codec_->encode(std::span(in_).subspan(one.at, one.count), DType::kFloat32, residual, one.seed,
                      std::as_writable_bytes(std::span(expected).subspan(one.bytes_at, one.bytes)));
-    const gpu::ResidualPointers owed =
+    const gpu::ResidualPointers old_residual =
         one.feedback ? gpu::ResidualPointers{owed_.data() + one.at, lost_there.data() + one.at}
                      : gpu::ResidualPointers{};
-    encodes.push_back({in_.data() + one.at, owed, static_cast<int64_t>(one.count), seed_of(one),
-                       bytes.data() + one.bytes_at});
+    encodes.push_back({in_.data() + one.at, old_residual, static_cast<int64_t>(one.count),
+                       seed_of(one), bytes.data() + one.bytes_at});
   }
   host_kernels::encode(coding(), encodes);
   EXPECT_EQ(bytes, expected);

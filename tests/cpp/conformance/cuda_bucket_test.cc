@@ -19,7 +19,7 @@ constexpr int64_t kBucketSteps = 2;
 
 // Parameters of other sizes, in turns of these codecs, with and without residuals.
 std::shared_ptr<CodecMap> bucket_map(const std::vector<std::string>& specs, int parameters,
-                                     Floats& owed) {
+                                     Floats& residual) {
   auto map = std::make_shared<CodecMap>();
   for (int i = 0; i < parameters; ++i) {
     const CodecPair codecs =
@@ -27,7 +27,7 @@ std::shared_ptr<CodecMap> bucket_map(const std::vector<std::string>& specs, int 
     const int64_t count = 1 + (i * 7919) % 700;
     const bool keeps = codecs.contribution->contraction() && i % 4 != 3;
     map->parts.push_back(
-        {map->count(), count, codecs, keeps ? owed.data() + map->count() : nullptr});
+        {map->count(), count, codecs, keeps ? residual.data() + map->count() : nullptr});
   }
   return map;
 }
@@ -47,8 +47,8 @@ class CudaBucket : public testing::Test {
     Ranks ranks(options(on_device));
     Bits out(2 * kBucketRanks);
     ranks.run([&](int rank) {
-      Floats owed(static_cast<size_t>(parameters) * 700, 0.0f);
-      const auto map = bucket_map(specs, parameters, owed);
+      Floats residual(static_cast<size_t>(parameters) * 700, 0.0f);
+      const auto map = bucket_map(specs, parameters, residual);
       const auto count = static_cast<size_t>(map->count());
       Tensor tensor(dtype, count);
       for (int step = 0; step < kBucketSteps; ++step) {
@@ -56,13 +56,13 @@ class CudaBucket : public testing::Test {
         if (step == 1) std::fill_n(values.begin(), count / 2, 0.0f);  // many that sleep
         tensor.set(values);
         OpRequest asked = tensor.request(ReduceOp::kAvg);
-        asked.blocks = map;
+        asked.codec_map = map;
         const Error error =
             run_op(ranks[rank], on_device ? devices_.on_device(std::move(asked)) : asked);
         ASSERT_FALSE(error) << error.what();
       }
       out[static_cast<size_t>(2 * rank)] = tensor.values();
-      out[static_cast<size_t>(2 * rank + 1)] = owed;
+      out[static_cast<size_t>(2 * rank + 1)] = residual;
     });
     return out;
   }

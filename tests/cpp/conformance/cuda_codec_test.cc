@@ -38,8 +38,8 @@ struct Kernels {
 
 template <bool kRotated, typename Coder>
 Kernels kernels_of(Coder coder) {
-  return {[=](const Floats& in, gpu::ResidualPointers owed, gpu::Seed seed) {
-            return encode_on_host<Coder, kRotated>(coder, in, owed, seed);
+  return {[=](const Floats& in, gpu::ResidualPointers old_residual, gpu::Seed seed) {
+            return encode_on_host<Coder, kRotated>(coder, in, old_residual, seed);
           },
           [=](const Coded& in, bool accumulate, Floats& out, gpu::Seed seed) {
             return decode_on_host<Coder, kRotated>(coder, in, accumulate, out, seed);
@@ -47,12 +47,12 @@ Kernels kernels_of(Coder coder) {
 }
 
 Kernels lossless_kernels() {
-  return {[](const Floats& in, gpu::ResidualPointers owed, gpu::Seed seed) {
+  return {[](const Floats& in, gpu::ResidualPointers old_residual, gpu::Seed seed) {
             const auto count = static_cast<int64_t>(in.size());
             Coded out(static_cast<size_t>(gpu::lossless_head(count)) + in.size() * sizeof(float));
             HostLauncher launcher;
             gpu::launch_lossless(launcher, DType::kFloat32,
-                                 gpu::EncodeCall{in.data(), owed, count, seed, out.data()});
+                                 gpu::EncodeCall{in.data(), old_residual, count, seed, out.data()});
             return out;
           },
           [](const Coded& in, bool accumulate, Floats& out, gpu::Seed seed) {
@@ -121,22 +121,23 @@ class CudaCodec : public testing::TestWithParam<std::string> {
 
   void expect_alike(size_t count) { expect_alike(values(count), values(count)); }
 
-  void expect_alike(const Floats& in, const Floats& owed) {
+  void expect_alike(const Floats& in, const Floats& old_residual) {
     const size_t count = in.size();
     const CodecSeed coding{random(), random()};
     for (const bool feedback : {false, true}) {
       SCOPED_TRACE(std::to_string(count) + " elements" + (feedback ? ", residual" : ""));
       Coded expected = memory(count);
-      Floats owed_here(count, 7.0f), owed_there(count, 7.0f);
+      Floats residual_here(count, 7.0f), residual_there(count, 7.0f);
       const ResidualSpan residual =
-          feedback ? ResidualSpan(owed.data(), owed_here.data(), count) : ResidualSpan();
+          feedback ? ResidualSpan(old_residual.data(), residual_here.data(), count)
+                   : ResidualSpan();
       codec->encode(in, DType::kFloat32, residual, coding,
                     std::as_writable_bytes(std::span(expected)));
       const gpu::ResidualPointers device =
-          feedback ? gpu::ResidualPointers{owed.data(), owed_there.data()}
+          feedback ? gpu::ResidualPointers{old_residual.data(), residual_there.data()}
                    : gpu::ResidualPointers{};
       ASSERT_EQ(kernel.encode(in, device, {coding.shared, coding.own}), expected);
-      ASSERT_TRUE(same_but_for_nans(owed_there, owed_here));
+      ASSERT_TRUE(same_but_for_nans(residual_there, residual_here));
       for (const bool accumulate : {false, true})
         expect_decoded_alike(expected, in, accumulate, coding);
     }
@@ -170,13 +171,13 @@ TEST_P(CudaCodec, GivesTheSameForManyKindsOfBlocks) {
 TEST_P(CudaCodec, GivesTheSameForOrdinaryBlocks) {
   std::normal_distribution<float> normal;
   for (int round = 0; round < 20; ++round) {
-    Floats in(4096 + random() % 2000), owed(in.size());
+    Floats in(4096 + random() % 2000), old_residual(in.size());
     for (float& x : in) x = std::ldexp(normal(random), round);
-    for (float& x : owed) x = normal(random);
+    for (float& x : old_residual) x = normal(random);
     if (round % 2 == 1) in[2048 + random() % 1024] = std::numeric_limits<float>::infinity();
-    expect_alike(in, owed);
+    expect_alike(in, old_residual);
     std::fill_n(in.begin() + 1024, 300, 0.0f);
-    expect_alike(in, owed);
+    expect_alike(in, old_residual);
   }
 }
 

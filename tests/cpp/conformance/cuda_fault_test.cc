@@ -61,7 +61,7 @@ class CudaFault : public testing::Test {
       const auto told = values({rank + 7});
       OpRequest one =
           request(Collective::kPointToPoint, 1, sends ? told : nullptr, sends ? nullptr : told);
-      one.endpoint = Envelope{1 - rank, 0, sends};
+      one.envelope = Envelope{1 - rank, 0, sends};
       if (Error error = run_op(communicator, devices.on_device(std::move(one)))) return error;
       EXPECT_EQ(*told, (Values{sends ? rank + 7 : 1 - rank + 7})) << "rank " << rank;
     }
@@ -90,7 +90,7 @@ class CudaFault : public testing::Test {
     const auto tensor = std::make_shared<Tensor>(DType::kFloat32, 700);
     tensor->set(std::vector<float>(700, 2.0f));
     OpRequest asked = tensor->request(ReduceOp::kAvg);
-    asked.blocks = make_map("int8", kFaultRanks, 700, nullptr);
+    asked.codec_map = make_map("int8", kFaultRanks, 700, nullptr);
     asked.keep_alive = tensor;
     const Error error = run_op(communicator, devices.on_device(std::move(asked)));
     EXPECT_TRUE(error || std::abs(tensor->values()[99] - 2.0f) < 0.1f);

@@ -74,11 +74,12 @@ class LosslessKernels : public testing::TestWithParam<DType> {
     return out;
   }
 
-  void expect_encoded_alike(const Floats& in, const Floats& owed) {
+  void expect_encoded_alike(const Floats& in, const Floats& old_residual) {
     for (const bool feedback : {false, true}) {
-      Floats here(in.size(), 7.0f), there = feedback ? owed : here;
-      const Bytes8 expected = encoded(
-          in, feedback ? ResidualSpan(owed.data(), here.data(), in.size()) : ResidualSpan());
+      Floats here(in.size(), 7.0f), there = feedback ? old_residual : here;
+      const Bytes8 expected =
+          encoded(in, feedback ? ResidualSpan(old_residual.data(), here.data(), in.size())
+                               : ResidualSpan());
       Bytes8 got(expected.size());
       HostLauncher launcher;
       // In place, as error feedback is by default.

@@ -33,21 +33,23 @@ TEST(CudaNone, WriteIsTheCodec) {
   std::mt19937 random(seed);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     for (const bool feedback : {false, true}) {
-      const Floats in = values(random), owed = values(random);
-      Floats expected_owes(kValues, 7.0f), owes(kValues, 7.0f);
+      const Floats in = values(random), old_residual = values(random);
+      Floats expected_residual(kValues, 7.0f), new_residual(kValues, 7.0f);
       std::vector<std::byte> expected(kValues * dtype_size(dtype)), out(expected.size());
       const ResidualSpan residual =
-          feedback ? ResidualSpan(owed.data(), expected_owes.data(), kValues) : ResidualSpan();
+          feedback ? ResidualSpan(old_residual.data(), expected_residual.data(), kValues)
+                   : ResidualSpan();
       no_codec().encode(in, dtype, residual, {}, expected);
       const gpu::ResidualPointers device =
-          feedback ? gpu::ResidualPointers{owed.data(), owes.data()} : gpu::ResidualPointers{};
+          feedback ? gpu::ResidualPointers{old_residual.data(), new_residual.data()}
+                   : gpu::ResidualPointers{};
       host_kernels::run(
           gpu::Write{dtype, in.data(), device, out.data(), static_cast<int64_t>(kValues)});
       Floats a(kValues), b(kValues);
       widen(dtype, out, a);
       widen(dtype, expected, b);
       EXPECT_TRUE(same_but_for_nans(a, b)) << dtype_name(dtype);
-      EXPECT_TRUE(same_but_for_nans(owes, expected_owes)) << dtype_name(dtype);
+      EXPECT_TRUE(same_but_for_nans(new_residual, expected_residual)) << dtype_name(dtype);
     }
 }
 

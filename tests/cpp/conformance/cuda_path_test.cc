@@ -131,9 +131,9 @@ TEST_P(CudaPath, SendsAndReceivesBesideCollectives) {
   ranks.run([&](int rank) {
     Ints out{7 + rank, 8}, in(2), sum{1, 1};
     OpRequest send = request(Collective::kPointToPoint, 2, &out, nullptr);
-    send.endpoint = Envelope{1 - rank, 0, true};
+    send.envelope = Envelope{1 - rank, 0, true};
     OpRequest receive = request(Collective::kPointToPoint, 2, nullptr, &in);
-    receive.endpoint = Envelope{1 - rank, 0, false};
+    receive.envelope = Envelope{1 - rank, 0, false};
     // The ranks in different orders.
     std::vector<OpRequest> order{send, request(Collective::kAllreduce, 2, nullptr, &sum), receive};
     if (rank == 1) std::swap(order[0], order[2]);
@@ -153,7 +153,7 @@ TEST_P(CudaPath, SendsDoNotWaitForWhatComesTheOtherWay) {
     for (const bool sends : {true, false}) {
       both.push_back(request(Collective::kPointToPoint, kLarge, sends ? &out : nullptr,
                              sends ? nullptr : &in));
-      both.back().endpoint = Envelope{1 - rank, 0, sends};
+      both.back().envelope = Envelope{1 - rank, 0, sends};
     }
     run_together(ranks[rank], std::move(both));
     EXPECT_EQ(in, Ints(kLarge, 2 - rank));
@@ -168,9 +168,9 @@ TEST_P(CudaPath, RanksInARingDoNotWaitForEachOther) {
   ranks.run([&](int rank) {
     Ints out{rank}, in{-1};
     OpRequest send = request(Collective::kPointToPoint, 1, &out, nullptr);
-    send.endpoint = Envelope{(rank + 1) % kSize, 0, true};
+    send.envelope = Envelope{(rank + 1) % kSize, 0, true};
     OpRequest receive = request(Collective::kPointToPoint, 1, nullptr, &in);
-    receive.endpoint = Envelope{(rank + 2) % kSize, 0, false};
+    receive.envelope = Envelope{(rank + 2) % kSize, 0, false};
     send = on_device(std::move(send));
     receive = on_device(std::move(receive));
     // Rank 2's pairs are with 0 and 1, in this order; the others' lower pair is with the next.
@@ -223,14 +223,14 @@ TEST_P(CudaPath, GivesCompressedOpsTheBitsOfTheCpu) {
       out.make_runner = nullptr;
       return out;
     }());
-    std::vector<Floats> results(kSize), owed(kSize);
+    std::vector<Floats> results(kSize), old_residual(kSize);
     const auto run = [&](int rank, Ranks& group, bool device, Floats& result, Floats& residual) {
       Tensor tensor(DType::kFloat32, kCount);
       residual.assign(kCount, 0.0f);
       for (int step = 0; step < 3; ++step) {
         tensor.set(gradient(20261125, rank, step, kCount));
         OpRequest asked = tensor.request(ReduceOp::kAvg);
-        asked.blocks = make_map(codec, kSize, kCount, &residual);
+        asked.codec_map = make_map(codec, kSize, kCount, &residual);
         const Error error =
             run_op(group[rank], device ? on_device(std::move(asked)) : std::move(asked));
         ASSERT_FALSE(error) << error.what();
@@ -238,13 +238,14 @@ TEST_P(CudaPath, GivesCompressedOpsTheBitsOfTheCpu) {
       result = tensor.values();
     };
     ranks.run([&](int rank) {
-      run(rank, ranks, true, results[static_cast<size_t>(rank)], owed[static_cast<size_t>(rank)]);
+      run(rank, ranks, true, results[static_cast<size_t>(rank)],
+          old_residual[static_cast<size_t>(rank)]);
     });
     plain.run([&](int rank) {
       Floats result, residual;
       run(rank, plain, false, result, residual);
       EXPECT_TRUE(same(results[static_cast<size_t>(rank)], result)) << "rank " << rank;
-      EXPECT_TRUE(same(owed[static_cast<size_t>(rank)], residual)) << "rank " << rank;
+      EXPECT_TRUE(same(old_residual[static_cast<size_t>(rank)], residual)) << "rank " << rank;
     });
   }
 }

@@ -36,19 +36,19 @@ struct RankState {
     if (step == 1 && rank == 0) std::fill(in.begin(), in.begin() + kElements / 2, 0.0f);
     if (step == 2 && rank == c.size - 1) in[77] = std::numeric_limits<float>::quiet_NaN();
     tensor.set(in);
-    if (takes_feedback(c)) owed = gradient(kGradients + 1, rank, step, kElements);
+    if (takes_feedback(c)) residual = gradient(kGradients + 1, rank, step, kElements);
     next.assign(kElements, 7.0f);
   }
   OpRequest request(const CompressedCase& c) {
     OpRequest out = tensor.request(c.op);
-    const bool feedback = !owed.empty();
-    out.blocks = make_map(c.codec, c.size, kElements, feedback ? &owed : nullptr,
-                          feedback ? &next : nullptr);
+    const bool feedback = !residual.empty();
+    out.codec_map = make_map(c.codec, c.size, kElements, feedback ? &residual : nullptr,
+                             feedback ? &next : nullptr);
     return out;
   }
 
   Tensor tensor;
-  std::vector<float> owed, next;
+  std::vector<float> residual, next;
 };
 
 using States = std::vector<std::unique_ptr<RankState>>;
@@ -75,7 +75,7 @@ class CodedStream : public testing::TestWithParam<CompressedCase> {
       device.output = asked.output;
       device.number = number;
       Shape shape{rank, c_.size, 0, asked.count};
-      shape.shards = compressed_shards(*asked.blocks, c_.size);
+      shape.shards = compressed_shards(*asked.codec_map, c_.size);
       const StreamSchedule schedule =
           make_stream_schedule(*find_algorithm(c_.algorithm), Collective::kAllreduce, shape);
       links.push_back(std::make_unique<FakeLink>(wire, streams, rank));
@@ -83,7 +83,7 @@ class CodedStream : public testing::TestWithParam<CompressedCase> {
       const auto arithmetic = compressed_stream_arithmetic(op, &malformed);
       const Error error = enqueue(schedule, op, *arithmetic, *links.back());
       ASSERT_FALSE(error) << error.what();
-      maps_.push_back(asked.blocks);
+      maps_.push_back(asked.codec_map);
     }
     ASSERT_FALSE(streams.progress()) << "streams that wait for ever";
     EXPECT_EQ(cuda.alive(), 0u);

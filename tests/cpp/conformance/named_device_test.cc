@@ -145,7 +145,7 @@ TEST(NamedWithoutDevices, ACallIsRefusedAndTheGroupGoesOn) {
     NamedCall call = sum_of("x", data);
     call.requests = [&](const ExtrasByRank&) {
       OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-      request.place = DeviceStream{};
+      request.device_stream = DeviceStream{};
       return only(std::move(request));
     };
     const Error error = ranks.call(rank, call);

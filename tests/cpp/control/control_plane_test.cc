@@ -19,7 +19,7 @@ class PlaneTest : public testing::Test {
   using Answer = std::shared_ptr<std::promise<Error>>;
 
   ControlRequest request(ControlRequest::Kind kind, uint64_t id, const Answer& answer) const {
-    return {kind, id, &patience_, answer};
+    return {kind, id, &deadline_, answer};
   }
   // Of both, or of the first alone, which runs the command.
   void turn_both(const std::function<void()>& command = nullptr) {
@@ -51,7 +51,7 @@ class PlaneTest : public testing::Test {
   }
 
   TimePoint now_ = Clock::now();
-  CancellableDeadline patience_{now_ + std::chrono::hours(1)};
+  CancellableDeadline deadline_{now_ + std::chrono::hours(1)};
   SteppedPlane first_{1};
   SteppedPlane second_{2};
 };
@@ -109,7 +109,7 @@ class EndOfAHostTest : public testing::Test {
     for (size_t i = 0; i < 4; ++i) {
       const auto answer = std::make_shared<std::promise<Error>>();
       connected.push_back(answer->get_future());
-      planes_[i]->plane.connect({ControlRequest::Kind::kGroup, kOldGroup, &patience_, answer},
+      planes_[i]->plane.connect({ControlRequest::Kind::kGroup, kOldGroup, &deadline_, answer},
                                 static_cast<int>(i), members);
     }
     pass(std::chrono::seconds(1));
@@ -146,7 +146,7 @@ class EndOfAHostTest : public testing::Test {
   }
 
   TimePoint now_ = Clock::now();
-  CancellableDeadline patience_{now_ + std::chrono::hours(1)};
+  CancellableDeadline deadline_{now_ + std::chrono::hours(1)};
   std::vector<std::unique_ptr<SteppedPlane>> planes_;
 };
 

@@ -39,18 +39,18 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
   }
 
   ControlRequest make(Kind kind, uint64_t id) {
-    return {kind, id, &patience_, std::make_shared<std::promise<Error>>()};
+    return {kind, id, &deadline_, std::make_shared<std::promise<Error>>()};
   }
 
   // Host
   void on_linked(uint64_t nonce) override {
     linked_.push_back(nonce);
-    if (cancels_) patience_.cancelled = true;
+    if (cancels_) deadline_.cancelled = true;
     if (no_memory_) throw std::bad_alloc();
     arrive(1);
   }
 
-  CancellableDeadline patience_{kLate};
+  CancellableDeadline deadline_{kLate};
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
@@ -136,7 +136,7 @@ TEST_F(RequestsTest, OfAGroupThatWasLeftOrCalledOffNothingComes) {
   requests_.answer_ready(kStart);
   EXPECT_EQ(left.get().kind(), ErrorKind::kAborted);
   auto cancelled = connect();
-  patience_.cancelled = true;
+  deadline_.cancelled = true;
   requests_.answer_ready(kStart);
   EXPECT_EQ(cancelled.get().kind(), ErrorKind::kAborted);
 }

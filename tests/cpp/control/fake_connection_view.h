@@ -28,7 +28,7 @@ class FakeConnectionView final : public ConnectionView {
   std::map<std::pair<uint64_t, LinkKind>, Link> links;
   std::vector<Dial> dials;
 
-  bool tried(uint64_t peer, LinkKind kind) const override {
+  bool is_connecting_or_open(uint64_t peer, LinkKind kind) const override {
     return link(peer, kind) >= Link::kTried;
   }
   bool reached(uint64_t peer, LinkKind kind) const override {

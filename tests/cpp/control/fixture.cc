@@ -23,12 +23,12 @@ void put_line(int socket, const std::string& link) {
   [[maybe_unused]] ssize_t n = send(socket, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
-std::string get_line(int socket, int patience) {
+std::string get_line(int socket, int timeout) {
   std::string link;
   for (;;) {
     pollfd entry{socket, POLLIN, 0};
     char c = 0;
-    if (poll(&entry, 1, patience) != 1 || recv(socket, &c, 1, 0) != 1) return "no answer";
+    if (poll(&entry, 1, timeout) != 1 || recv(socket, &c, 1, 0) != 1) return "no answer";
     if (c == '\n') return link;
     link += c;
   }

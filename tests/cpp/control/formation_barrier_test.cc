@@ -95,15 +95,15 @@ TEST(ControlFormed, PatienceMayEndMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});
   for (const bool cancels : {false, true}) {
-    CancellableDeadline patience(in(milliseconds(60000)));
+    CancellableDeadline deadline(in(milliseconds(60000)));
     auto waiting = std::async(std::launch::async, [&] {
-      return nodes[0]->control->connect_group(cancels, 0, members, patience);
+      return nodes[0]->control->connect_group(cancels, 0, members, deadline);
     });
     EXPECT_EQ(waiting.wait_for(milliseconds(100)), std::future_status::timeout);
     if (cancels)
-      patience.cancelled = true;
+      deadline.cancelled = true;
     else
-      patience.shorten(Clock::now());
+      deadline.shorten(Clock::now());
     const Error error = waiting.get();
     ASSERT_TRUE(error);
     EXPECT_EQ(error.kind(), cancels ? ErrorKind::kAborted : ErrorKind::kTimeout) << error.what();

@@ -87,8 +87,8 @@ class World {
   bool succeeds(ControlRequest request, const Begin& begin) {
     std::string why;
     for (size_t attempts = 0; attempts <= planned_.count; ++attempts) {
-      CancellableDeadline patience(now_ + std::chrono::seconds(15));
-      request.patience = &patience;
+      CancellableDeadline deadline(now_ + std::chrono::seconds(15));
+      request.deadline = &deadline;
       request.answer = std::make_shared<std::promise<Error>>();
       auto answer = request.answer->get_future();
       const auto answered = [&] {
@@ -132,7 +132,7 @@ class World {
   void connects() {
     const std::vector<ControlMember> members{watched().member(0, 1), other(2).member(1, 1),
                                              other(3).member(2, 0)};
-    CancellableDeadline patience(now_ + std::chrono::seconds(1000));
+    CancellableDeadline deadline(now_ + std::chrono::seconds(1000));
     for (int rank : {1, 2}) {
       SteppedPlane& plane = *planes_[static_cast<size_t>(rank)];
       others_answers_.push_back(std::make_shared<std::promise<Error>>());

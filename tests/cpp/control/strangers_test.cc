@@ -66,10 +66,10 @@ std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
   return out;
 }
 
-bool has_ended(const Fd& fd, int patience) {
+bool has_ended(const Fd& fd, int timeout) {
   pollfd entry{fd.get(), POLLIN, 0};
   std::byte byte;
-  return poll(&entry, 1, patience) == 1 && recv(fd.get(), &byte, 1, 0) <= 0;
+  return poll(&entry, 1, timeout) == 1 && recv(fd.get(), &byte, 1, 0) <= 0;
 }
 
 // More than there is room for, of either kind: members that dial still get in, and the oldest go.

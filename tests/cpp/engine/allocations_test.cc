@@ -85,7 +85,7 @@ size_t allocations_of_sends(bool fresh) {
     const size_t count = allocations_per_batch(ranks[rank], [&](std::vector<float>& data) {
       OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
       request.kind = Collective::kPointToPoint;
-      request.endpoint = Envelope{1 - rank, fresh ? ++tag : tag, /*sends=*/rank == 0};
+      request.envelope = Envelope{1 - rank, fresh ? ++tag : tag, /*sends=*/rank == 0};
       if (rank == 0) std::swap(request.input, request.output);  // as it was in place
       return request;
     });

@@ -84,7 +84,7 @@ TEST_P(CodecEdges, EncodeOnEveryEdge) {
     ranks.run([&](int rank) {
       std::vector<float> data(20011, static_cast<float>(rank + 1));
       OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-      request.blocks = mixed_map(request.count, results_too);
+      request.codec_map = mixed_map(request.count, results_too);
       const Error error = run_op(ranks[rank], std::move(request));
       ASSERT_FALSE(error) << error.what();
       for (float x : data) ASSERT_EQ(x, static_cast<float>(size * (size + 1) / 2));
@@ -106,7 +106,7 @@ TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
     scatter.kind = Collective::kReduceScatter;
     scatter.input = Buffer(sizeof(float));
     scatter.input.append(all.data(), static_cast<int64_t>(all.size()));
-    scatter.blocks = map;
+    scatter.codec_map = map;
     Error error = run_op(ranks[rank], std::move(scatter));
     ASSERT_FALSE(error) << error.what();
     const int n = ranks.size();
@@ -121,7 +121,7 @@ TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
     gather.count = kCount;
     gather.input = Buffer(sizeof(float));
     gather.input.append(mine.data(), kCount);
-    gather.blocks = part;
+    gather.codec_map = part;
     error = run_op(ranks[rank], std::move(gather));
     ASSERT_FALSE(error) << error.what();
     for (int64_t i = 0; i < kCount * n; ++i)
@@ -155,7 +155,7 @@ TEST(ExactCodecs, GiveTheBitsOfAnUncompressedOp) {
           auto map = std::make_shared<CodecMap>();
           map->parts.push_back({0, 5, {none(), none()}, nullptr});
           map->parts.push_back({5, kCount - 5, {codec, codec}, nullptr});
-          request.blocks = map;
+          request.codec_map = map;
         }
         const Error error = run_op(ranks[rank], std::move(request));
         ASSERT_FALSE(error) << error.what();

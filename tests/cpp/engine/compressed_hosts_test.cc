@@ -87,7 +87,7 @@ TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
     }
     (void)ranks.time_of([&](int rank) {
       OpRequest request = tensors[rank].request(c.op);
-      request.blocks = make_map(c.codec, size, kLayoutCount, &residuals[rank], &next[rank]);
+      request.codec_map = make_map(c.codec, size, kLayoutCount, &residuals[rank], &next[rank]);
       return request;
     });
     for (int rank = 0; rank < size; ++rank) {
@@ -139,7 +139,7 @@ TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
         std::vector<Tensor> tensors = gradients(c, kLong);
         (void)ranks.time_of([&](int rank) {
           OpRequest request = tensors[rank].request(c.op);
-          if (coded) request.blocks = make_map(c.codec, c.size(), kLong, nullptr);
+          if (coded) request.codec_map = make_map(c.codec, c.size(), kLong, nullptr);
           return request;
         });
         for (int rank = 0; rank < c.size(); ++rank) {
@@ -162,7 +162,7 @@ TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
   for (int rank = 0; rank < 4; ++rank) data[rank] = gradient(kLayoutSeed, rank, 0, kLayoutCount);
   (void)ranks.time_of([&](int rank) {
     OpRequest request = allreduce_request(data[rank], DType::kFloat32, ReduceOp::kSum);
-    request.blocks = whole_map("int4", 4, kLayoutCount, residuals[rank].data());
+    request.codec_map = whole_map("int4", 4, kLayoutCount, residuals[rank].data());
     return request;
   });
   for (int64_t i = 0; i < kLayoutCount; ++i)
@@ -185,7 +185,7 @@ TEST(CompressedBetweenHostsFew, EndWithTheSumHoweverFewTheElements) {
                                    ", " + std::to_string(count);
           (void)ranks.time_of([&](int rank) {
             OpRequest request = tensors[rank].request(c.op);
-            request.blocks = whole_map(codec, c.size(), count);
+            request.codec_map = whole_map(codec, c.size(), count);
             return request;
           });
           ASSERT_FALSE(HasFailure()) << text;
@@ -205,7 +205,7 @@ TEST(CompressedBetweenHostsOnOne, GivesTheBitsOfDirect) {
     std::vector<Tensor> tensors = gradients(c, kLayoutCount);
     (void)ranks.time_of([&](int rank) {
       OpRequest request = tensors[rank].request(c.op);
-      request.blocks = make_map(c.codec, c.size(), kLayoutCount, nullptr);
+      request.codec_map = make_map(c.codec, c.size(), kLayoutCount, nullptr);
       return request;
     });
     if (first.empty()) first = tensors[0].bytes();
@@ -228,7 +228,7 @@ TEST(CompressedBetweenHostsInside, NothingIsLost) {
     }
     (void)ranks.time_of([&](int rank) {
       OpRequest request = tensors[rank].request(c.op);
-      request.blocks = whole_map("int8", c.size(), kLayoutCount);
+      request.codec_map = whole_map("int8", c.size(), kLayoutCount);
       return request;
     });
     const std::vector<float> sum = tensors[0].values();
@@ -260,7 +260,7 @@ TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
       made.input.append(in.data(), static_cast<int64_t>(in.size()));
       made.output = Buffer(sizeof(float));
       made.output.append(out.data(), static_cast<int64_t>(out.size()));
-      made.blocks = whole_map(c.codec, size, static_cast<int64_t>(in.size()), residual);
+      made.codec_map = whole_map(c.codec, size, static_cast<int64_t>(in.size()), residual);
       return made;
     };
     (void)ranks.time_of([&](int rank) {

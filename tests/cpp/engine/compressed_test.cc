@@ -44,13 +44,13 @@ TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
       if (step == 7) tensor.set(std::vector<float>(kCount));  // a part of zeros keeps its residual
       const std::vector<float> in = tensor.values();
       // The op reads one buffer and writes all of the other.
-      const std::vector<float> owed = residuals[rank];
+      const std::vector<float> old_residual = residuals[rank];
       std::vector<float> next(kCount, std::numeric_limits<float>::quiet_NaN());
       OpRequest request = tensor.request(c.op);
-      request.blocks = make_map(c.codec, c.size, kCount, &residuals[rank], &next);
+      request.codec_map = make_map(c.codec, c.size, kCount, &residuals[rank], &next);
       const Error error = run_op(ranks[rank], std::move(request));
       ASSERT_FALSE(error) << error.what();
-      ASSERT_EQ(residuals[rank], owed);
+      ASSERT_EQ(residuals[rank], old_residual);
       for (float x : next) ASSERT_TRUE(std::isfinite(x));
       residuals[rank].swap(next);
       const std::vector<float> out = tensor.values();
@@ -88,7 +88,7 @@ TEST_P(Compressed, RepeatsBitByBit) {
       for (int step = 0; step < 3; ++step) {
         tensor.set(gradient(kSeed, rank, step, kCount));
         OpRequest request = tensor.request(c.op);
-        request.blocks = make_map(c.codec, c.size, kCount, nullptr);
+        request.codec_map = make_map(c.codec, c.size, kCount, nullptr);
         const Error error = run_op(ranks[rank], std::move(request));
         ASSERT_FALSE(error) << error.what();
         out[rank].insert(out[rank].end(), tensor.bytes().begin(), tensor.bytes().end());
@@ -114,7 +114,7 @@ TEST_P(Compressed, PoisonReachesEveryRankAndNoResidual) {
     if (rank == c.size - 1) in[kBad] = std::numeric_limits<float>::quiet_NaN();
     tensor.set(in);
     OpRequest request = tensor.request(c.op);
-    request.blocks = make_map(c.codec, c.size, kCount, feedback ? &residual : nullptr);
+    request.codec_map = make_map(c.codec, c.size, kCount, feedback ? &residual : nullptr);
     const Error error = run_op(ranks[rank], std::move(request));
     ASSERT_FALSE(error) << error.what();
     EXPECT_TRUE(std::isnan(tensor.values()[kBad]));
@@ -147,7 +147,7 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
     OpRequest request = allreduce_request(in, DType::kFloat32, ReduceOp::kSum);
     auto map = std::make_shared<CodecMap>();
     map->parts.push_back({0, kCount, parse_codec_pair("int4", 3).value(), residual.data()});
-    request.blocks = map;
+    request.codec_map = map;
     const Error error = run_op(ranks[rank], std::move(request));
     ASSERT_FALSE(error) << error.what();
     for (float x : in) ASSERT_NEAR(x, 1.5f, 0.01f);  // rank 0's gradient and residual
@@ -156,7 +156,7 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
 }
 
 Error submit_error(OpRequest request, CodecMap map) {
-  request.blocks = std::make_shared<CodecMap>(std::move(map));
+  request.codec_map = std::make_shared<CodecMap>(std::move(map));
   return check_codec_map(request, 3);
 }
 

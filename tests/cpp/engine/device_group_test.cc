@@ -83,7 +83,7 @@ TEST(DeviceGroup, ExchangesMeetNoOtherOps) {
     std::vector<float> data(16, 1.0f);
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Envelope{(rank + 2) % 3, 0, /*sends=*/false};
+    request.envelope = Envelope{(rank + 2) % 3, 0, /*sends=*/false};
     const auto received = ranks[rank].submit(request, false).value();
     with(0, 1);
     EXPECT_FALSE(host_op(ranks[rank]));
@@ -95,7 +95,7 @@ TEST(DeviceGroup, ExchangesMeetNoOtherOps) {
     with(0, 1);
     beside.join();
     std::swap(request.input, request.output);
-    request.endpoint = Envelope{(rank + 1) % 3, 0, /*sends=*/true};
+    request.envelope = Envelope{(rank + 1) % 3, 0, /*sends=*/true};
     EXPECT_FALSE(run_op(ranks[rank], request));
     EXPECT_FALSE(wait_op(ranks[rank], *received));
   });
@@ -110,8 +110,8 @@ TEST(DeviceGroup, ExchangesWhileOpsArePrepared) {
     int prepared = 0;
     device.prepare = [&](RunnerDelegate& group, const OpSpec& request, TimePoint) {
       ++prepared;
-      if (const auto& endpoint = request.endpoint)
-        expect_exchanged(group, {std::min(rank, endpoint->peer), std::max(rank, endpoint->peer)});
+      if (const auto& envelope = request.envelope)
+        expect_exchanged(group, {std::min(rank, envelope->peer), std::max(rank, envelope->peer)});
       else
         expect_exchanged(group, {0, 1, 2});
       return Error();
@@ -203,7 +203,7 @@ struct Asked {
   HostOp message(int peer, bool sends, int tag = 0) {
     HostOp out = op(Collective::kPointToPoint);
     out.request.reduce_op = ReduceOp::kNone;
-    out.request.endpoint = Envelope{peer, tag, sends, Envelope::TagSpace::kDeviceCaller};
+    out.request.envelope = Envelope{peer, tag, sends, Envelope::TagSpace::kDeviceCaller};
     if (sends) std::swap(out.input, out.output);
     return out;
   }
@@ -242,7 +242,7 @@ TEST(DeviceGroup, MessagesOnTheHostMeetNoCallers) {
     const HostOp message = callers.message(1 - rank, /*sends=*/rank == 0);
     OpRequest request;
     static_cast<OpSpec&>(request) = message.request;
-    request.endpoint->origin = Envelope::TagSpace::kCaller;
+    request.envelope->origin = Envelope::TagSpace::kCaller;
     request.input = message.input;
     request.output = message.output;
     std::shared_ptr<Op> received;

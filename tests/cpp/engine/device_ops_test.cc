@@ -21,7 +21,7 @@ TEST(DeviceOps, EndWhenTheDeviceSaysSo) {
     const auto memory = std::make_shared<int>(0);
     request.keep_alive = memory;
     std::atomic<int> succeeded{0};
-    request.ended = [&](const Error& error) { succeeded += !error; };
+    request.on_end = [&](const Error& error) { succeeded += !error; };
     const auto op = submitted(ranks[rank], std::move(request));
     EXPECT_NE(op->device_work, nullptr);
     EXPECT_FALSE(ranks[rank].wait(*op, Milliseconds(20)));
@@ -81,7 +81,7 @@ TEST(DeviceOps, AreRefusedWhereNothingRunsThem) {
   ranks.run([&](int rank) {
     std::vector<float> data(16, 1.0f);
     OpRequest request = on_device(data);
-    request.place->device = 5;
+    request.device_stream->device = 5;
     const Error error = run_op(ranks[rank], std::move(request));
     EXPECT_TRUE(says(error, "nothing that runs operations on device 5")) << text_of(error);
     EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
@@ -318,7 +318,7 @@ TEST(DeviceOps, SendsAndReceivesTakeNoNumber) {
     const auto op = submitted(ranks[rank], message_on_device(data, 1 - rank, /*sends=*/rank == 0));
     EXPECT_FALSE(host_op(ranks[rank]));
     EXPECT_EQ(ranks.device(rank).op(0).number, 0u);
-    EXPECT_EQ(ranks.device(rank).op(0).request.endpoint->sends, rank == 0);
+    EXPECT_EQ(ranks.device(rank).op(0).request.envelope->sends, rank == 0);
     EXPECT_FALSE(op->finished());
     ranks.device(rank).end(0);
     EXPECT_FALSE(wait_op(ranks[rank], *op));
@@ -333,11 +333,11 @@ TEST(DeviceOps, ACodedOneBringsItsPlan) {
     ranks.device(rank).captures = true;
     std::vector<float> data(1000, 1.0f);
     OpRequest request = on_device(data);
-    request.blocks = make_map("int8", 2, 1000, nullptr);
+    request.codec_map = make_map("int8", 2, 1000, nullptr);
     const auto op = submitted(ranks[rank], std::move(request));
     EXPECT_FALSE(wait_op(ranks[rank], *op));
     EXPECT_NE(ranks.device(rank).op(0).plan.compression_hash, 0u);
-    EXPECT_NE(ranks.device(rank).op(0).request.blocks, nullptr);
+    EXPECT_NE(ranks.device(rank).op(0).request.codec_map, nullptr);
     EXPECT_TRUE(op->fingerprint.on_device());
     EXPECT_NE(op->describe().find("codec int8, on cuda"), std::string::npos) << op->describe();
   });

@@ -180,7 +180,7 @@ class DeviceRanks {
 // An allreduce of a tensor that lies on device 0; nobody looks into it.
 inline OpRequest on_device(std::vector<float>& data) {
   OpRequest out = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-  out.place.emplace();
+  out.device_stream.emplace();
   return out;
 }
 
@@ -188,7 +188,7 @@ inline OpRequest message_on_device(std::vector<float>& data, int peer, bool send
   OpRequest out = on_device(data);
   out.kind = Collective::kPointToPoint;
   out.reduce_op = ReduceOp::kNone;
-  out.endpoint = Envelope{peer, 0, sends};
+  out.envelope = Envelope{peer, 0, sends};
   if (sends) std::swap(out.input, out.output);
   return out;
 }

@@ -18,7 +18,7 @@ RankInfo entry_of_first() {
 GroupAdvertisement invitation() {
   GroupAdvertisement out;
   out.first = entry_of_first();
-  out.lineage = 77;
+  out.group_id = 77;
   out.generation = 3;
   out.name = "a group";
   out.timeout = Milliseconds(1500);
@@ -33,7 +33,7 @@ TEST(GroupAdvertisement, IsReadAsItWasWritten) {
   const GroupAdvertisement given = invitation();
   const auto read = GroupAdvertisement::decode(given.encode(), kVersion);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->lineage, given.lineage);
+  EXPECT_EQ(read->group_id, given.group_id);
   EXPECT_EQ(read->generation, given.generation);
   EXPECT_EQ(read->name, given.name);
   EXPECT_EQ(read->timeout, given.timeout);

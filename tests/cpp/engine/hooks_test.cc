@@ -141,7 +141,7 @@ TEST(Hooks, TheEngineTellsOfSuccess) {
   ranks.run([&](int rank) {
     std::vector<float> data(1000, 1.0f);
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-    request.ended = [&told, rank](const Error& error) { told[rank] = !error; };
+    request.on_end = [&told, rank](const Error& error) { told[rank] = !error; };
     const Error error = run_op(ranks[rank], std::move(request));
     EXPECT_FALSE(error) << error.what();
   });
@@ -163,7 +163,7 @@ TEST(Hooks, TheEngineTellsOfFailureOnEveryRankAndOfNoSuccess) {
   ranks.run([&](int rank) {
     std::vector<float> data(rank == 0 ? 10 : 11, 1.0f);
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-    request.ended = [&](const Error& error) { succeeded = !error; };
+    request.on_end = [&](const Error& error) { succeeded = !error; };
     (void)run_op(ranks[rank], std::move(request));
   });
   for (auto& one : failed)

@@ -26,7 +26,7 @@ OpRequest message(Data& data, int peer, int32_t tag, bool sends) {
   out.dtype = DType::kInt32;
   out.reduce_op = ReduceOp::kNone;
   out.count = static_cast<int64_t>(data.size());
-  out.endpoint = Envelope{peer, tag, sends};
+  out.envelope = Envelope{peer, tag, sends};
   Buffer& buffer = sends ? out.input : out.output;
   buffer = Buffer(sizeof(int32_t));
   buffer.append(data.data(), out.count);

@@ -137,7 +137,7 @@ TEST(Simulated, CompressedAllreduces) {
     blocks->parts.push_back({0, kCount, parse_codec_pair(codec, kSize).value(), nullptr});
     const Duration time = ranks.time_of([&](int rank) {
       OpRequest request = op.request(rank);
-      request.blocks = blocks;
+      request.codec_map = blocks;
       return request;
     });
     EXPECT_TRUE(op.outputs_equal()) << codec;

@@ -38,7 +38,7 @@ bool takes_codecs(Collective kind) {
   OpRequest request;
   request.kind = kind;
   request.reduce_op = ReduceOp::kSum;
-  request.blocks = std::make_shared<CodecMap>();
+  request.codec_map = std::make_shared<CodecMap>();
   return !check_codec_map(request, 1);
 }
 
@@ -183,7 +183,7 @@ OpRequest TraceRank::collective() {
   out.output_parts = shape.output_parts;
   out.input = over(input_);
   out.output = over(output_);
-  if (!case_.codec.empty()) out.blocks = block_map();
+  if (!case_.codec.empty()) out.codec_map = block_map();
   return out;
 }
 
@@ -192,7 +192,7 @@ OpRequest TraceRank::message(int peer, bool sends, std::vector<std::byte>& data)
   out.kind = Collective::kPointToPoint;
   out.dtype = case_.dtype;
   out.count = case_.what.count;
-  out.endpoint = Envelope{peer, tag_, sends};
+  out.envelope = Envelope{peer, tag_, sends};
   (sends ? out.input : out.output) = over(data);
   return out;
 }

@@ -40,7 +40,7 @@ void expect_sums(const RanksOptions& options, const std::string& codec) {
         auto map = std::make_shared<CodecMap>();
         map->parts.push_back(
             {0, kLongCount, parse_codec_pair(codec, options.size).value(), nullptr});
-        request.blocks = map;
+        request.codec_map = map;
       }
       const Error error = run_op(ranks[rank], std::move(request));
       ASSERT_FALSE(error) << error.what();

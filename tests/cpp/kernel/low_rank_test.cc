@@ -83,12 +83,12 @@ TEST_F(LowRankKernel, MultipliesMatrices) {
 TEST_F(LowRankKernel, RebuildsAndKeepsWhatIsLost) {
   for (const MatrixShape& shape : shapes()) {
     const Floats before = draw(shape.count());
-    const Floats owed = draw(shape.count());
+    const Floats old_residual = draw(shape.count());
     const Floats left = draw(shape.left());
     const Floats mean = draw(shape.right());
     const Floats own = draw(shape.right());
     Floats values = before;
-    Floats residual = owed;
+    Floats residual = old_residual;
     reconstruct(shape, left, mean, own, values, residual);
     for (int64_t i = 0; i < shape.rows; ++i)
       for (int64_t j = 0; j < shape.columns; ++j) {
@@ -102,7 +102,7 @@ TEST_F(LowRankKernel, RebuildsAndKeepsWhatIsLost) {
         const auto at = static_cast<size_t>(i * shape.columns + j);
         const double bound = 1e-5 * static_cast<double>(shape.rank);
         ASSERT_NEAR(values[at], to_mean, bound);
-        ASSERT_NEAR(residual[at], owed[at] + before[at] - to_own, bound);
+        ASSERT_NEAR(residual[at], old_residual[at] + before[at] - to_own, bound);
       }
   }
 }
@@ -110,9 +110,9 @@ TEST_F(LowRankKernel, RebuildsAndKeepsWhatIsLost) {
 TEST_F(LowRankKernel, HasTheSameBitsOnAllInstructionSets) {
   if (others().empty()) GTEST_SKIP() << "no AVX2";
   for (const MatrixShape& shape : shapes()) {
-    for (const bool owes : {false, true}) {
+    for (const bool new_residual : {false, true}) {
       const Floats values = draw(shape.count());
-      const Floats residual = owes ? draw(shape.count()) : Floats();
+      const Floats residual = new_residual ? draw(shape.count()) : Floats();
       const Floats left = draw(shape.left());
       const Floats right = draw(shape.right());
       const Floats own = draw(shape.right());

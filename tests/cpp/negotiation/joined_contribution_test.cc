@@ -96,8 +96,8 @@ TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
   ASSERT_TRUE(made.ok()) << made.error().what();
   ASSERT_EQ(made.value().size(), 1u);
   const OpRequest& request = made.value()[0];
-  ASSERT_TRUE(request.place);
-  EXPECT_EQ(request.place->device, 3);
+  ASSERT_TRUE(request.device_stream);
+  EXPECT_EQ(request.device_stream->device, 3);
   std::vector<size_t> pieces;
   request.output.for_each(0, request.count, [&](Bytes piece) { pieces.push_back(piece.size()); });
   EXPECT_EQ(pieces, (std::vector<size_t>{2, 6}));

@@ -75,7 +75,7 @@ TEST(PlanExplanation, CodecsCountTheirBytes) {
   const SimulationResult plain = *find(explain_plan(wanted).value(), "direct").simulated;
   CodecMap map;
   map.parts.push_back({0, 1 << 20, parse_codec_pair("int4", 2).value()});
-  wanted.request.blocks = std::make_shared<const CodecMap>(map);
+  wanted.request.codec_map = std::make_shared<const CodecMap>(map);
   const PlanExplanation coded = explain_plan(wanted).value();
   EXPECT_EQ(find(coded, "one_shot").refusal, "serves no codecs");
   const SimulationResult simulated = *find(coded, "direct").simulated;

@@ -32,7 +32,7 @@ TEST(Planner, CompilesOncePerShapeAndPlan) {
   EXPECT_EQ(planner.schedule(request, plan), schedule);
   EXPECT_NE(planner.schedule(allreduce(1001), plan), schedule);
   OpSpec coded = allreduce(1000);
-  coded.blocks = one_part_of(1000, "int8");
+  coded.codec_map = one_part_of(1000, "int8");
   EXPECT_NE(planner.schedule(coded, planner.plan(coded).value()), schedule);
 }
 
@@ -79,11 +79,11 @@ TEST(Planner, PreparesWhatItKeepsNothingOf) {
   Planner planner(options());
   OpSpec coded = allreduce(1000);
   EXPECT_EQ(planner.prepare(coded).value().fingerprint.codec_id(), 0);
-  coded.blocks = one_part_of(1000, "int8");
+  coded.codec_map = one_part_of(1000, "int8");
   EXPECT_NE(planner.prepare(coded).value().fingerprint.codec_id(), 0);
   OpSpec message;
   message.kind = Collective::kPointToPoint;
-  message.endpoint = Envelope{0, 7, true};
+  message.envelope = Envelope{0, 7, true};
   message.count = 5;
   EXPECT_EQ(planner.prepare(message).value().schedule, nullptr);
   Planner tiny({1, 4, "", false, 1});
@@ -109,7 +109,7 @@ TEST(Planner, AFingerprintTellsWhatRanksMustShare) {
   EXPECT_EQ(plain, print(allreduce(1000)));
   EXPECT_NE(plain, print(allreduce(1001)));
   OpSpec request = allreduce(1000);
-  request.blocks = one_part_of(1000, "int8");
+  request.codec_map = one_part_of(1000, "int8");
   const Fingerprint coded = print(request);
   EXPECT_NE(coded.plan, plain.plan);
   EXPECT_EQ(coded.codec_id(), parse_codec("int8").value()->wire_id());
@@ -130,13 +130,13 @@ TEST(Planner, RefusesWhatCannotBePlanned) {
   EXPECT_NE(refused.error().message().find("2 bytes holds no element"), std::string::npos);
   OpSpec message = allreduce(10);
   message.kind = Collective::kPointToPoint;
-  message.endpoint = Envelope{0, 5, true};
+  message.envelope = Envelope{0, 5, true};
   const auto too_long = Planner(wanted).plan(message);
   ASSERT_FALSE(too_long.ok());
   EXPECT_NE(too_long.error().message().find("segment_bytes: 2"), std::string::npos);
   OpSpec integers = allreduce(10);
   integers.dtype = DType::kInt32;
-  integers.blocks = one_part_of(10, "int8");
+  integers.codec_map = one_part_of(10, "int8");
   const auto uncoded = Planner(options()).plan(integers);
   ASSERT_FALSE(uncoded.ok());
   EXPECT_NE(uncoded.error().message().find("a codec needs float32"), std::string::npos);
@@ -147,7 +147,7 @@ TEST(Planner, AMessageIsOneStep) {
   OpSpec request = allreduce(200'000);
   request.kind = Collective::kPointToPoint;
   for (const bool sends : {true, false}) {
-    request.endpoint = Envelope{sends ? 3 : Envelope::kAnySource, 5, sends};
+    request.envelope = Envelope{sends ? 3 : Envelope::kAnySource, 5, sends};
     const Plan plan = planner.plan(request).value();
     const auto schedule = message_schedule(request, plan, 3);
     ASSERT_EQ(schedule->steps.size(), 1u);

@@ -42,8 +42,8 @@ TEST(Rounds, ATree) {
   EXPECT_EQ(arrows(found[0]), (Arrows{{0, 4}, {0, 2}, {0, 1}}));
   EXPECT_EQ(arrows(found[1]), (Arrows{{2, 3}, {4, 6}, {4, 5}}));
   EXPECT_EQ(arrows(found[2]), (Arrows{{6, 7}}));
-  EXPECT_EQ(found[0].messages[0].mark, EdgeKind::kResult);
-  EXPECT_EQ(found[1].messages[0].mark, EdgeKind::kRelay);
+  EXPECT_EQ(found[0].messages[0].edge_kind, EdgeKind::kResult);
+  EXPECT_EQ(found[1].messages[0].edge_kind, EdgeKind::kRelay);
   EXPECT_EQ(found[0].messages_between, 1);
   EXPECT_EQ(found[0].messages_inside, 2);
   EXPECT_EQ(found[0].elements_inside, 200);
@@ -74,8 +74,8 @@ TEST(Rounds, DirectAnswersInTheSecond) {
   const auto found = rounds("direct", Collective::kAllreduce, shape(3, 3), 3);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].messages.size(), 6u);
-  EXPECT_EQ(found[0].messages[0].mark, EdgeKind::kContribution);
-  EXPECT_EQ(found[1].messages[0].mark, EdgeKind::kResult);
+  EXPECT_EQ(found[0].messages[0].edge_kind, EdgeKind::kContribution);
+  EXPECT_EQ(found[1].messages[0].edge_kind, EdgeKind::kResult);
 }
 
 TEST(Rounds, OneRankSendsNothing) {

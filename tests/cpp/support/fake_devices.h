@@ -32,7 +32,7 @@ class FakeDevices {
   }
   // On a stream of its own.
   OpRequest on_device(OpRequest request) {
-    request.place = DeviceStream{0, streams.make()};
+    request.device_stream = DeviceStream{0, streams.make()};
     return request;
   }
   MakeDeviceRunner maker(By by) {

@@ -14,14 +14,14 @@ namespace ringdist {
 using Coded = std::vector<uint8_t>;
 
 template <typename Coder, bool kRotated = false>
-Coded encode_on_host(Coder coder, const Floats& in, gpu::ResidualPointers owed = {},
+Coded encode_on_host(Coder coder, const Floats& in, gpu::ResidualPointers residual = {},
                      gpu::Seed seed = {}) {
   const auto count = static_cast<int64_t>(in.size());
   const auto tail = static_cast<int>(count % Coder::kCount);
   const int64_t bytes =
       count / Coder::kCount * coder.bytes(Coder::kCount) + (tail == 0 ? 0 : coder.bytes(tail));
   Coded out(static_cast<size_t>(bytes));
-  gpu::with_body<kRotated>(coder, gpu::EncodeCall{in.data(), owed, count, seed, out.data()},
+  gpu::with_body<kRotated>(coder, gpu::EncodeCall{in.data(), residual, count, seed, out.data()},
                            [](const auto& body) { for_each_batch(body); });
   return out;
 }

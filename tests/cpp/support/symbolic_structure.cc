@@ -96,7 +96,7 @@ struct End {
   int rank;
   size_t step;
   int64_t count;
-  EdgeKind mark;
+  EdgeKind edge_kind;
   bool any_final = false;  // a relay takes final values from the owner and from another relay
 };
 
@@ -112,12 +112,13 @@ Pairs collect(const std::vector<Schedule>& schedules) {
     const std::vector<Step>& steps = schedules[rank].steps;
     for (size_t s = 0; s < steps.size(); ++s) {
       const Step& step = steps[s];
-      const End end{rank, s, step.range.count, step.mark, step.kind == StepKind::kRelay};
+      const End end{rank, s, step.range.count, step.edge_kind, step.kind == StepKind::kRelay};
       for (int peer : step.to) out.sends[{rank, peer}].push_back(end);
       if (step.from >= 0) out.receives[{step.from, rank}].push_back(end);
       for (const Source& source : step.sources)
         if (source.peer >= 0)
-          out.receives[{source.peer, rank}].push_back({rank, s, step.range.count, source.mark});
+          out.receives[{source.peer, rank}].push_back(
+              {rank, s, step.range.count, source.edge_kind});
     }
   }
   return out;
@@ -125,8 +126,8 @@ Pairs collect(const std::vector<Schedule>& schedules) {
 
 std::string edge_problem(const End& send, const End& receive) {
   const bool fits = receive.any_final
-                        ? send.mark == EdgeKind::kResult || send.mark == EdgeKind::kRelay
-                        : send.mark == receive.mark;
+                        ? send.edge_kind == EdgeKind::kResult || send.edge_kind == EdgeKind::kRelay
+                        : send.edge_kind == receive.edge_kind;
   if (send.count == receive.count && fits) return "";
   return "rank " + std::to_string(send.rank) + " step " + std::to_string(send.step) + " sends " +
          std::to_string(send.count) + " elements to rank " + std::to_string(receive.rank) +

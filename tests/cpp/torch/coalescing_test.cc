@@ -84,7 +84,7 @@ TEST(Coalescing, SendsOfDevicesGoBeforeReceives) {
   regions.collect(message(2, /*sends=*/true, &memory));
   regions.coalescing.end();
   ASSERT_EQ(regions.submitted.size(), 5U);
-  const auto peer = [&](size_t i) { return regions.submitted[i].request.endpoint->peer; };
+  const auto peer = [&](size_t i) { return regions.submitted[i].request.envelope->peer; };
   EXPECT_EQ((std::vector{peer(0), peer(1), peer(3), peer(4)}), (std::vector{3, 2, 2, 1}));
   EXPECT_EQ(regions.submitted[2].request.kind, Collective::kAllreduce);
 }

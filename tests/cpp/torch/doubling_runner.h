@@ -34,7 +34,7 @@ class DoublingRunner final : public DeviceRunner {
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
                                             std::function<void(Error)> ended) override {
     const Flag ready = make_flag(), done = make_flag();
-    device_streams().push(op.place.stream, {{}, [ready] { *ready = true; }});
+    device_streams().push(op.device_stream.stream, {{}, [ready] { *ready = true; }});
     device_streams().push(own_, {[ready] { return ready->load(); },
                                  [op, done, ended] {
                                    op.output.for_each(0, op.output.count(), [](Bytes piece) {

@@ -134,7 +134,7 @@ TEST(ShmLoans, WithdrawnBeforeTheyAreReadDoNotCount) {
   const SendId send_id = a.send(b, tensor.part());
   a.send(b, tensor.part());
   std::vector<bool> held;
-  b.reading = [&](const Payload& payload) { held.push_back(payload.held()); };
+  b.reading = [&](const Payload& payload) { held.push_back(payload.still_valid()); };
   a.transport->revoke_payload(b.id, send_id);
   EXPECT_EQ(a.sent + a.failed, 0) << "its memory is held until it cannot be read any more";
   ASSERT_TRUE(together({&a, &b}, [&] { return a.sent == 2; }));
@@ -151,9 +151,9 @@ TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
   bool held_before = false;
   bool held_after = true;
   b.reading = [&](const Payload& payload) {
-    held_before = payload.held();
+    held_before = payload.still_valid();
     a.transport->revoke_payload(b.id, send_id);
-    held_after = payload.held();
+    held_after = payload.still_valid();
   };
   ASSERT_TRUE(together({&a, &b}, [&] { return a.sent == 1; }));
   EXPECT_TRUE(held_before);
@@ -194,7 +194,7 @@ TEST(ShmLoans, OfAPeerThatIsGivenUpEndAndCountNoMore) {
   EXPECT_EQ(a.failed, 2);
   tensor.fill(2);
   connect(a, other);
-  slow.reading = [](const Payload& payload) { EXPECT_FALSE(payload.held()); };
+  slow.reading = [](const Payload& payload) { EXPECT_FALSE(payload.still_valid()); };
   ASSERT_TRUE(together({&slow}, [&] { return !slow.lost.empty(); }));
   ASSERT_TRUE(together({&a}, [&] { return mapped() == 1; }));
 }

@@ -51,10 +51,10 @@ TEST(DeviceCoding, MayLeaveTheResidualInPlace) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const Floats in = block_values(300, Int4::kCount, random);
-  Floats owed = block_values(300, Int4::kCount, random), apart(300);
-  const Coded bytes = encode_on_host(Int4(), in, {owed.data(), apart.data()});
-  EXPECT_EQ(encode_on_host(Int4(), in, {owed.data(), owed.data()}), bytes);
-  EXPECT_TRUE(same_but_for_nans(owed, apart));
+  Floats residual = block_values(300, Int4::kCount, random), apart(300);
+  const Coded bytes = encode_on_host(Int4(), in, {residual.data(), apart.data()});
+  EXPECT_EQ(encode_on_host(Int4(), in, {residual.data(), residual.data()}), bytes);
+  EXPECT_TRUE(same_but_for_nans(residual, apart));
 }
 
 }  // namespace

@@ -64,44 +64,46 @@ TEST_F(CudaElements, ContributeAddsWhatIsOwed) {
   for (const bool first : {false, true})
     for (const bool feedback : {false, true}) {
       const Floats in = values();
-      Floats owed = values(), expected = values(), sum = expected;
-      add_contribution(expected, first, in, feedback ? std::span<float>(owed) : std::span<float>());
+      Floats old_residual = values(), expected = values(), sum = expected;
+      add_contribution(expected, first, in,
+                       feedback ? std::span<float>(old_residual) : std::span<float>());
       const gpu::ResidualPointers device =
-          feedback ? gpu::ResidualPointers{owed.data(), owed.data()} : gpu::ResidualPointers{};
+          feedback ? gpu::ResidualPointers{old_residual.data(), old_residual.data()}
+                   : gpu::ResidualPointers{};
       host_kernels::run(gpu::Contribute{in.data(), device, first, sum.data(), kWhole});
       EXPECT_TRUE(same_but_for_nans(sum, expected));
     }
 }
 
 TEST_F(CudaElements, KeepLossIsThatOfTheOwner) {
-  const Floats sum = values(), stored = values(), owed = values();
+  const Floats sum = values(), stored = values(), old_residual = values();
   for (const bool raw : {false, true}) {
-    Floats expected = values(), owes = expected;
+    Floats expected = values(), new_residual = expected;
     const Floats left = expected;  // what encoding left
-    const float* const before = raw ? owed.data() : left.data();
+    const float* const before = raw ? old_residual.data() : left.data();
     add_loss({before, expected.data(), kCount}, /*keep=*/!raw, 3.0f, sum, stored);
     host_kernels::run(gpu::WriteResidual{
-        {owed.data(), owes.data()}, raw, 3.0f, sum.data(), stored.data(), kWhole});
-    EXPECT_TRUE(same_but_for_nans(owes, expected)) << raw;
+        {old_residual.data(), new_residual.data()}, raw, 3.0f, sum.data(), stored.data(), kWhole});
+    EXPECT_TRUE(same_but_for_nans(new_residual, expected)) << raw;
   }
 }
 
 // A part whose values are all zero: nothing is paid, what is owed stays.
 TEST_F(CudaElements, NothingIsPaidOfASilentPart) {
   const uint32_t awake = 0;
-  const Floats zeros(kCount), owed = values();
-  Floats owes(kCount, 7.0f), out(kCount, 7.0f);
-  const gpu::ResidualPointers residual{owed.data(), owes.data(), &awake};
+  const Floats zeros(kCount), old_residual = values();
+  Floats new_residual(kCount, 7.0f), out(kCount, 7.0f);
+  const gpu::ResidualPointers residual{old_residual.data(), new_residual.data(), &awake};
   host_kernels::run(gpu::Write{DType::kFloat32, zeros.data(), residual, out.data(), kWhole});
   EXPECT_TRUE(same(out, zeros));
-  EXPECT_TRUE(same(owes, owed));
+  EXPECT_TRUE(same(new_residual, old_residual));
   host_kernels::run(gpu::Contribute{zeros.data(), residual, true, out.data(), kWhole});
   EXPECT_TRUE(same(out, zeros));
-  owes.assign(kCount, 7.0f);
+  new_residual.assign(kCount, 7.0f);
   host_kernels::run(gpu::WriteResidual{residual, true, 1.0f, zeros.data(), zeros.data(), kWhole});
   Floats expected(kCount);
-  add_loss({owed.data(), expected.data(), kCount}, /*keep=*/true, 1.0f, zeros, zeros);
-  EXPECT_TRUE(same_but_for_nans(owes, expected));
+  add_loss({old_residual.data(), expected.data(), kCount}, /*keep=*/true, 1.0f, zeros, zeros);
+  EXPECT_TRUE(same_but_for_nans(new_residual, expected));
 }
 
 TEST_F(CudaElements, FindValuesSeesNoZeroOfEitherSign) {

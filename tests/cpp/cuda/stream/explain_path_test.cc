@@ -28,7 +28,7 @@ DevicePathQuery compressed(const std::string& codec, int64_t count = 1 << 20) {
   const CodecPtr made = parse_codec(codec).value();
   CodecMap map;
   map.parts.push_back({0, out.request.count, {made, made}});
-  out.request.blocks = std::make_shared<const CodecMap>(std::move(map));
+  out.request.codec_map = std::make_shared<const CodecMap>(std::move(map));
   return out;
 }
 

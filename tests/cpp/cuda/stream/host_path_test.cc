@@ -110,10 +110,10 @@ TEST_F(HostPathTest, SendsOfCallersMeetTheirLikeWithAnyTag) {
   Ints values{1, 2, 3};
   DeviceOp send = op(Collective::kPointToPoint, &values, nullptr);
   constexpr int32_t kTag = std::numeric_limits<int32_t>::max();
-  send.request.endpoint = Envelope{0, kTag, true};
+  send.request.envelope = Envelope{0, kTag, true};
   enqueue(send);
   EXPECT_FALSE(streams_.progress()) << "it waits for its receiver";
-  const Envelope& asked = *group_.started.at(0).op.request.endpoint;
+  const Envelope& asked = *group_.started.at(0).op.request.envelope;
   EXPECT_EQ(asked.tag, kTag);
   EXPECT_EQ(asked.origin, Envelope::TagSpace::kDeviceCaller);
   group_.started[0].ended({});
@@ -151,7 +151,7 @@ TEST_F(HostPathTest, NamesWhatIsTooLongForALength) {
   auto map = std::make_shared<CodecMap>();
   constexpr int64_t kCount = int64_t{1} << 30;
   map->parts.push_back({0, kCount, parse_codec_pair("lossless", 2).value()});
-  request.blocks = map;
+  request.codec_map = map;
   const Error error = path_->prepare({}, request, TimePoint::max());
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("'lossless' of 1073741824 elements"), std::string::npos)

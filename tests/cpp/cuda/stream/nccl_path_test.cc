@@ -32,7 +32,7 @@ class NcclPathTest : public testing::Test {
       (void)nccl_.init_rank(&comm, 2, id, 1);
     });
     const Error error =
-        runner.prepare(op.place, op.request, Clock::now() + std::chrono::seconds(20));
+        runner.prepare(op.device_stream, op.request, Clock::now() + std::chrono::seconds(20));
     other.join();
     ASSERT_FALSE(error) << error.what();
   }
@@ -45,7 +45,7 @@ class NcclPathTest : public testing::Test {
     op.text = "all_reduce #1";
     op.output = Buffer(sizeof(value_));
     op.output.append(&value_, 1);
-    op.place = {0, streams_.make()};
+    op.device_stream = {0, streams_.make()};
     return op;
   }
 
@@ -78,7 +78,7 @@ TEST_F(NcclPathTest, NamesTagsThatNcclHasNot) {
   NcclPath way(cuda_, nccl_, group_);
   OpSpec send;
   send.kind = Collective::kPointToPoint;
-  send.endpoint = Envelope{1, 3, true};
+  send.envelope = Envelope{1, 3, true};
   const Error error = way.prepare({}, send, TimePoint::max());
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("tag 3"), std::string::npos) << error.message();
@@ -121,7 +121,7 @@ TEST_F(NcclPathTest, RefusesACaptureOfCompressedOps) {
   const NcclPath way(cuda_, nccl_, group_);
   OpSpec request;
   EXPECT_FALSE(way.captured(request));
-  request.blocks = std::make_shared<CodecMap>();
+  request.codec_map = std::make_shared<CodecMap>();
   const Error error = way.captured(request);
   EXPECT_EQ(error.kind(), ErrorKind::kNotSupported);
   EXPECT_NE(error.message().find("a compressed all_reduce cannot"), std::string::npos);

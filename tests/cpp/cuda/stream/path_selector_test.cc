@@ -116,7 +116,7 @@ TEST_F(PathSelectorTest, IsChosenForEachPeerByItself) {
                                                   PathSelector::Wanted::kAny);
   OpSpec send;
   send.kind = Collective::kPointToPoint;
-  send.endpoint = Envelope{1, 0, true};
+  send.envelope = Envelope{1, 0, true};
   ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
   EXPECT_EQ(nccl_->prepared, 1);
   three.others = nullptr;  // all on one device
@@ -131,7 +131,7 @@ TEST_F(PathSelectorTest, IsChosenForEachPeerByItself) {
 TEST_F(PathSelectorTest, IsOneForAllOpsOfTwoRanks) {
   const auto way = make({22907, "", false});
   OpSpec send;
-  send.endpoint = Envelope{1, 0, true};
+  send.envelope = Envelope{1, 0, true};
   ASSERT_FALSE(way->prepare({}, send, TimePoint::max()));
   ASSERT_FALSE(prepare(*way));
   EXPECT_EQ(host_->prepared, 2);
@@ -165,7 +165,7 @@ TEST_F(PathSelectorTest, HasNothingToSplitWhereItIsTheHost) {
 TEST_F(PathSelectorTest, NeedsASource) {
   const auto way = make({22907, "", false});
   OpSpec receive;
-  receive.endpoint = Envelope{Envelope::kAnySource, 0, false};
+  receive.envelope = Envelope{Envelope::kAnySource, 0, false};
   EXPECT_EQ(way->prepare({}, receive, TimePoint::max()).kind(), ErrorKind::kNotSupported);
 }
 

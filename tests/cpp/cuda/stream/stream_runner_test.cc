@@ -43,17 +43,17 @@ class StreamRunnerTest : public testing::Test {
   DeviceOp op_on(void* stream, int peer = -1, bool sends = true) {
     DeviceOp out;
     out.request.kind = peer < 0 ? Collective::kAllreduce : Collective::kPointToPoint;
-    if (peer >= 0) out.request.endpoint = Envelope{peer, 0, sends};
+    if (peer >= 0) out.request.envelope = Envelope{peer, 0, sends};
     out.output = Buffer(sizeof(float));
     out.output.append(&value_, 1);
     out.text = "all_reduce #1";
-    out.place = {0, stream};
+    out.device_stream = {0, stream};
     out.keep_alive = std::make_shared<int>(0);
     memory_ = out.keep_alive;
     return out;
   }
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op) {
-    if (Error error = runner_.prepare(op.place, op.request, TimePoint::max())) return error;
+    if (Error error = runner_.prepare(op.device_stream, op.request, TimePoint::max())) return error;
     return runner_.start(std::move(op), [this](Error error) { ended_.push_back(error); });
   }
 
@@ -147,7 +147,7 @@ TEST_F(StreamRunnerTest, FailsWhereCudaDoes) {
     StreamRunner fresh(cuda_, watch_, path_);
     cuda_.fail_next(call);
     const DeviceOp op = op_on(caller_);
-    const Error prepared = fresh.prepare(op.place, op.request, TimePoint::max());
+    const Error prepared = fresh.prepare(op.device_stream, op.request, TimePoint::max());
     const Error error = prepared ? prepared : fresh.start(op, [](const Error&) {}).error();
     EXPECT_EQ(error.kind(), ErrorKind::kSystem) << call;
     EXPECT_NE(error.message().find(call), std::string::npos) << error.message();

@@ -41,9 +41,9 @@ TEST(DesyncDetector, KnowsWhoHasSaidThatItHasNotCome) {
   DesyncDetector roll(0, 2);
   const std::string silent = "which does not say whether it has called it";
   EXPECT_EQ(roll.absence(1, 5, kNow), silent);
-  roll.absent(1, 0, kNow + Milliseconds(1));
+  roll.record_absence(1, 0, kNow + Milliseconds(1));
   EXPECT_EQ(roll.absence(1, 5, kNow), "which has not called it (it has called none)");
-  roll.absent(1, 3, kNow + Milliseconds(2));
+  roll.record_absence(1, 3, kNow + Milliseconds(2));
   EXPECT_EQ(roll.absence(1, 5, kNow), "which has not called it (its last: #3)");
   EXPECT_EQ(roll.absence(1, 3, kNow), silent) << "it has called that one";
   EXPECT_EQ(roll.absence(1, 5, kNow + Milliseconds(3)), silent) << "it said so before our call";

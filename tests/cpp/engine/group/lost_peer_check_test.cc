@@ -36,7 +36,7 @@ class LostPeerCheckTest : public testing::Test {
   std::shared_ptr<Op> message(int peer, bool sends) {
     OpRequest request = allreduce_request(data_, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Envelope{peer, 0, sends};
+    request.envelope = Envelope{peer, 0, sends};
     request.input = request.output;
     auto op = planned_op(planner_, std::move(request), 0);
     point_to_point_.enqueue(op);
@@ -63,11 +63,11 @@ class LostPeerCheckTest : public testing::Test {
 
 TEST_F(LostPeerCheckTest, ADeathCountsWhileACollectiveLacksSomething) {
   (void)peers_[1].mark_lost(kDied, kNow);
-  EXPECT_FALSE(lost_peers_.death()) << "nothing is missing";
+  EXPECT_FALSE(lost_peers_.lost_peer_error()) << "nothing is missing";
   const auto op = allreduce();
-  EXPECT_EQ(lost_peers_.death().message(), peers_[1].loss().message());
+  EXPECT_EQ(lost_peers_.lost_peer_error().message(), peers_[1].loss().message());
   collectives_.finished(*collectives_.find(op->number));
-  EXPECT_FALSE(lost_peers_.death());
+  EXPECT_FALSE(lost_peers_.lost_peer_error());
 }
 
 TEST_F(LostPeerCheckTest, ADeathCountsForMessagesWithThatRankOnly) {
@@ -75,15 +75,15 @@ TEST_F(LostPeerCheckTest, ADeathCountsForMessagesWithThatRankOnly) {
   (void)message(2, /*sends=*/false);
   (void)message(2, /*sends=*/true);
   (void)message(Envelope::kAnySource, /*sends=*/false);
-  EXPECT_FALSE(lost_peers_.death());
+  EXPECT_FALSE(lost_peers_.lost_peer_error());
   (void)message(1, /*sends=*/false);
-  EXPECT_TRUE(lost_peers_.death());
+  EXPECT_TRUE(lost_peers_.lost_peer_error());
 }
 
 TEST_F(LostPeerCheckTest, ADeathCountsForWhatWasNotSentToIt) {
   (void)peers_[1].mark_lost(kDied, kNow);
   (void)message(1, /*sends=*/true);
-  EXPECT_TRUE(lost_peers_.death());
+  EXPECT_TRUE(lost_peers_.lost_peer_error());
 }
 
 TEST_F(LostPeerCheckTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
@@ -107,9 +107,9 @@ TEST_F(LostPeerCheckTest, WhoIsAboutToEndHasNotLeft) {
 
 TEST_F(LostPeerCheckTest, ABrokenConnectionIsGivenTime) {
   peers_[1].break_connection(kReset, kNow);
-  EXPECT_FALSE(lost_peers_.breakage(kNow));
-  EXPECT_FALSE(lost_peers_.breakage(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
-  const Error error = lost_peers_.breakage(kNow + kPastGrace);
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow));
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
+  const Error error = lost_peers_.broken_link_error(kNow + kPastGrace);
   EXPECT_NE(error.message().find("the connection to rank 1 (pid 101) broke: reset by peer"),
             std::string::npos)
       << error.message();
@@ -119,40 +119,42 @@ TEST_F(LostPeerCheckTest, ABrokenConnectionIsGivenTime) {
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
   peers_[1].break_connection(kReset, kNow);
   (void)peers_[1].mark_lost(kDied, kNow);
-  EXPECT_FALSE(lost_peers_.breakage(kNow + kPastGrace));
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace));
 }
 
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
   peers_[1].leave(1, kNow);
   peers_[1].break_connection(kReset, kNow);
-  EXPECT_FALSE(lost_peers_.breakage(kNow + kPastGrace)) << "it owes nothing";
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace)) << "it owes nothing";
   (void)allreduce();
-  EXPECT_FALSE(lost_peers_.breakage(kNow + LostPeerCheck::kGrace)) << "the op moved a moment ago";
-  EXPECT_TRUE(lost_peers_.breakage(kNow + kPastGrace));
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow + LostPeerCheck::kGrace))
+      << "the op moved a moment ago";
+  EXPECT_TRUE(lost_peers_.broken_link_error(kNow + kPastGrace));
 }
 
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
   peers_[1].leave(0, kNow);
   peers_[1].break_connection(kReset, kNow);
   (void)allreduce();  // it cannot end, and departure_before() says so
-  EXPECT_FALSE(lost_peers_.breakage(kNow + kPastGrace));
+  EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace));
   EXPECT_TRUE(lost_peers_.departure_before(1));
 }
 
 TEST_F(LostPeerCheckTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
   (void)message(1, /*sends=*/false);
-  EXPECT_FALSE(lost_peers_.stranded(kNow + kPastGrace));
+  EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + kPastGrace));
   peers_[1].leave(0, kNow);
-  EXPECT_FALSE(lost_peers_.stranded(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
-  EXPECT_NE(lost_peers_.stranded(kNow + kPastGrace).message().find("rank 1"), std::string::npos);
+  EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
+  EXPECT_NE(lost_peers_.stranded_op_error(kNow + kPastGrace).message().find("rank 1"),
+            std::string::npos);
 }
 
 TEST_F(LostPeerCheckTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
   (void)message(Envelope::kAnySource, /*sends=*/false);
   peers_[1].leave(0, kNow);
-  EXPECT_FALSE(lost_peers_.stranded(kNow + kPastGrace)) << "rank 2 is here";
+  EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + kPastGrace)) << "rank 2 is here";
   (void)peers_[2].mark_lost(kDied, kNow);
-  EXPECT_NE(lost_peers_.stranded(kNow + kPastGrace).message().find("all other ranks"),
+  EXPECT_NE(lost_peers_.stranded_op_error(kNow + kPastGrace).message().find("all other ranks"),
             std::string::npos);
 }
 
@@ -163,8 +165,8 @@ TEST_F(LostPeerCheckTest, ASendThatMovesIsNotStranded) {
   delegate_.work();
   progress_.now = kNow + kPastGrace;
   delegate_.end_send(0);
-  EXPECT_FALSE(lost_peers_.stranded(kNow + kPastGrace));
-  EXPECT_TRUE(lost_peers_.stranded(kNow + 2 * kPastGrace));
+  EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + kPastGrace));
+  EXPECT_TRUE(lost_peers_.stranded_op_error(kNow + 2 * kPastGrace));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct Member {
   }
 
   std::shared_ptr<Op> call(OpRequest request) {
-    const uint64_t number = request.endpoint ? 0 : ++calls;
+    const uint64_t number = request.envelope ? 0 : ++calls;
     auto op = planned_op(planner, std::move(request), number);
     op->started = host.state.now;
     op->deadline = op->started + std::chrono::seconds(60);
@@ -64,7 +64,7 @@ struct Member {
   std::shared_ptr<Op> message(int peer, bool sends, bool output_staged = false) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
     request.kind = Collective::kPointToPoint;
-    request.endpoint = Envelope{peer, 0, sends};
+    request.envelope = Envelope{peer, 0, sends};
     request.output_staged = output_staged;
     request.input = request.output;
     return call(std::move(request));

@@ -8,7 +8,7 @@ namespace ringdist::test {
 namespace {
 
 std::shared_ptr<Op> call_on_device(Member& member, OpRequest request) {
-  request.place = DeviceStream{3, nullptr};
+  request.device_stream = DeviceStream{3, nullptr};
   request.on_device = true;
   return member.call(std::move(request));
 }
@@ -20,7 +20,7 @@ std::shared_ptr<Op> device_allreduce(Member& member, ReduceOp op = ReduceOp::kSu
 std::shared_ptr<Op> device_message(Member& member, int peer, bool sends) {
   OpRequest request = allreduce_request(member.data, DType::kFloat32, ReduceOp::kNone);
   request.kind = Collective::kPointToPoint;
-  request.endpoint = Envelope{peer, 0, sends};
+  request.envelope = Envelope{peer, 0, sends};
   return call_on_device(member, std::move(request));
 }
 

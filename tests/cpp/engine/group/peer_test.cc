@@ -94,9 +94,9 @@ TEST(PeerTable, NamesThemAndTheFirstWhoLeft) {
   GroupDescriptor membership = strangers(6);
   membership.members[2].where = "pid 7 on host b";
   PeerTable peers(membership);
-  EXPECT_EQ(peers.who(1), "rank 1");
-  EXPECT_EQ(peers.who(2), "rank 2 (pid 7 on host b)");
-  EXPECT_EQ(peers.who(-3), "rank -3");
+  EXPECT_EQ(peers.describe_rank(1), "rank 1");
+  EXPECT_EQ(peers.describe_rank(2), "rank 2 (pid 7 on host b)");
+  EXPECT_EQ(peers.describe_rank(-3), "rank -3");
   EXPECT_EQ(peers.list({1, 2}), "rank 1, rank 2 (pid 7 on host b)");
   EXPECT_EQ(peers.list({0, 1, 3, 4, 5, 2}), "rank 0, rank 1, rank 3, rank 4 and 2 more");
   EXPECT_EQ(peers.first_leaver(), -1);

@@ -30,7 +30,7 @@ class FakeGroupService final : public GroupService {
   void end(const Error& why) noexcept override {
     if (!cause) cause = why;
   }
-  std::pair<TimePoint, std::string> waits() const override { return {TimePoint::max(), ""}; }
+  std::pair<TimePoint, std::string> waiting_for() const override { return {TimePoint::max(), ""}; }
   std::string dump() const override { return "\n   a word"; }
 
   GroupServiceDelegate* post = nullptr;
@@ -86,7 +86,7 @@ TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
       EXPECT_EQ(b.one->letters[i].first, 0);
       EXPECT_EQ(b.one->letters[i].second, sent[i]);
     }
-    EXPECT_EQ(a.host.state.tickets.out(), 0u) << "their memory is held";
+    EXPECT_EQ(a.host.state.completions.out(), 0u) << "their memory is held";
   }
 }
 

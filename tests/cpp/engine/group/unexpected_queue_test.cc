@@ -44,9 +44,9 @@ TEST(UnexpectedQueue, KeepsOfWhatWasTakenBackItsHeader) {
   const auto taken = parking.take(7);
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(taken[0].header.segment, 3u);
-  EXPECT_FALSE(taken[0].payload().held());
+  EXPECT_FALSE(taken[0].payload().still_valid());
   EXPECT_EQ(taken[0].payload().size(), 0u);
-  EXPECT_TRUE(taken[1].payload().held());
+  EXPECT_TRUE(taken[1].payload().still_valid());
   EXPECT_EQ(taken[1].payload().size(), 4u);
 }
 

@@ -32,7 +32,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
       : ExecutionDelegate(progress, GroupFlowState(rank, size, window)) {}
 
   std::map<int, std::deque<Message>> sent;  // by destination
-  std::deque<SendId> tickets;               // of sends that have not ended
+  std::deque<SendId> send_ids;              // of sends that have not ended
   std::vector<std::pair<int, SendId>> withdrawn;
   std::vector<std::pair<OpExecution*, int>> blocked;
   std::vector<OpExecution*> ended;
@@ -45,7 +45,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
 
   void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
     if (header.eager) flow.eager[header.destination].sent(payload.size());
-    tickets.push_back(send_id);
+    send_ids.push_back(send_id);
     push(header, payload);
   }
   void revoke_payload(int peer, SendId send_id) override { withdrawn.emplace_back(peer, send_id); }
@@ -82,8 +82,8 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
   }
   // The i-th of the sends that have not ended, ends.
   void end_send(size_t i, const Error& error = {}) {
-    const SendId send_id = tickets[i];
-    tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(i));
+    const SendId send_id = send_ids[i];
+    send_ids.erase(send_ids.begin() + static_cast<ptrdiff_t>(i));
     complete_send(progress, send_id, error);
   }
   // What has been sent to a rank, by type.
@@ -113,7 +113,7 @@ struct OneRank {
 
   std::shared_ptr<Op> make_op(std::shared_ptr<const CodecMap> blocks = nullptr) {
     OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
-    request.blocks = std::move(blocks);
+    request.codec_map = std::move(blocks);
     return planned_op(planner, std::move(request), 1);
   }
   void make_execution(std::shared_ptr<const CodecMap> blocks = nullptr) {

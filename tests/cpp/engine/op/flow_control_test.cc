@@ -48,7 +48,7 @@ TEST(GrantBudget, FitsUpToItsLimit) {
   budget.change(600);
   EXPECT_FALSE(budget.fits(401));
   budget.change(-600);
-  EXPECT_EQ(budget.promised(), 0);
+  EXPECT_EQ(budget.granted(), 0);
 }
 
 }  // namespace

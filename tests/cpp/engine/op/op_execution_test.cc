@@ -41,7 +41,7 @@ class Ranks {
             queue.pop_front();
             (*this)[to].receive(message);
           });
-      for (size_t i = 0; i < from->delegate.tickets.size(); ++i)
+      for (size_t i = 0; i < from->delegate.send_ids.size(); ++i)
         choices.emplace_back([&from, i] {
           from->delegate.end_send(i);
           from->delegate.work();
@@ -86,8 +86,8 @@ TEST(OpExecution, EndsWellInAnyOrder) {
             ASSERT_TRUE(ranks[rank].done()) << ranks[rank].run->dump();
             ASSERT_TRUE(ranks[rank].delegate.failures.empty());
             EXPECT_EQ(ranks[rank].data, ranks[0].data);
-            EXPECT_EQ(ranks[rank].progress.promises.promised(), 0);
-            EXPECT_EQ(ranks[rank].progress.tickets.out(), 0u);
+            EXPECT_EQ(ranks[rank].progress.grants.granted(), 0);
+            EXPECT_EQ(ranks[rank].progress.completions.out(), 0u);
           }
           if (coded) continue;
           for (size_t i = 0; i < kElements; ++i) {
@@ -146,9 +146,9 @@ TEST(OpExecution, IsNotDoneBeforeItsSendsHaveEnded) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
-  while (!ranks[0].delegate.tickets.empty()) {
+  while (!ranks[0].delegate.send_ids.empty()) {
     EXPECT_FALSE(ranks[0].done());
-    ranks[0].delegate.end_send(ranks[0].delegate.tickets.size() - 1);  // the last first
+    ranks[0].delegate.end_send(ranks[0].delegate.send_ids.size() - 1);  // the last first
     ranks[0].delegate.work();
     deliver_all(ranks);
   }
@@ -161,18 +161,18 @@ TEST(OpExecution, TicketsThatComeHomeLateAreNobodys) {
     Ranks ranks(2);
     OneRank& rank = ranks[0];
     rank.start(coded ? one_part("int8", 2) : nullptr);
-    ASSERT_FALSE(rank.delegate.tickets.empty());
+    ASSERT_FALSE(rank.delegate.send_ids.empty());
     const std::weak_ptr<Op> op = rank.run->op();
     rank.run->stop();
     rank.run.reset();
     EXPECT_TRUE(rank.progress.work.empty());
     EXPECT_EQ(op.expired(), coded) << "of tensors the transport reads, unless they were encoded";
-    const auto home = rank.progress.tickets.complete(rank.delegate.tickets.front());
+    const auto home = rank.progress.completions.complete(rank.delegate.send_ids.front());
     ASSERT_TRUE(home);
     EXPECT_EQ(home->what.run, nullptr);
-    rank.delegate.tickets.pop_front();
-    while (!rank.delegate.tickets.empty()) rank.delegate.end_send(0);
-    EXPECT_EQ(rank.progress.tickets.out(), 0u);
+    rank.delegate.send_ids.pop_front();
+    while (!rank.delegate.send_ids.empty()) rank.delegate.end_send(0);
+    EXPECT_EQ(rank.progress.completions.out(), 0u);
   }
 }
 
@@ -182,7 +182,7 @@ TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
   deliver_all(ranks);
-  while (!ranks[1].delegate.tickets.empty()) {
+  while (!ranks[1].delegate.send_ids.empty()) {
     ranks[1].delegate.end_send(0);
     ranks[1].delegate.work();
     deliver_all(ranks);
@@ -196,7 +196,7 @@ TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
   ranks[0].run->complete_sends_to(1);
   ranks[0].delegate.work();
   EXPECT_TRUE(ranks[0].done());
-  while (!ranks[0].delegate.tickets.empty())
+  while (!ranks[0].delegate.send_ids.empty())
     ranks[0].delegate.end_send(0, Error(ErrorKind::kPeerLost, "late"));
   EXPECT_TRUE(ranks[0].delegate.lost.empty());
 }
@@ -204,7 +204,7 @@ TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
 TEST(OpExecution, ASendThatFailsBreaksTheConnectionUnlessThePeerIsGone) {
   Ranks ranks(2);
   ranks[0].start();
-  ASSERT_GE(ranks[0].delegate.tickets.size(), 2u);
+  ASSERT_GE(ranks[0].delegate.send_ids.size(), 2u);
   ranks[0].delegate.gone_ranks = {1};
   ranks[0].delegate.end_send(0, Error(ErrorKind::kPeerLost, "gone"));
   EXPECT_TRUE(ranks[0].delegate.lost.empty());

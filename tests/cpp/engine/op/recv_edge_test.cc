@@ -25,7 +25,7 @@ TEST_F(RecvEdgeTest, GrantsAWindowAndThenHalfAWindowAtATime) {
   EXPECT_EQ(in_.state(), InState::kQuiet);
   EXPECT_EQ(in_.grant(terms()), kWindow);
   EXPECT_EQ(in_.state(), InState::kGranted);
-  EXPECT_EQ(budget_.promised(), kWindow * kBytes);
+  EXPECT_EQ(budget_.granted(), kWindow * kBytes);
   std::vector<int64_t> grants;
   for (int64_t segment = 0; segment < 20; ++segment) {
     ASSERT_TRUE(in_.expects(segment));
@@ -36,7 +36,7 @@ TEST_F(RecvEdgeTest, GrantsAWindowAndThenHalfAWindowAtATime) {
   }
   EXPECT_EQ(grants, (std::vector<int64_t>{12, 16, 20}));
   EXPECT_EQ(in_.state(), InState::kDone);
-  EXPECT_EQ(budget_.promised(), 0);
+  EXPECT_EQ(budget_.granted(), 0);
 }
 
 TEST_F(RecvEdgeTest, WhoAsksIsToldAtOnceOfWhatThereIs) {
@@ -56,7 +56,7 @@ TEST_F(RecvEdgeTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
   EXPECT_FALSE(in_.grant(terms()));
   EXPECT_EQ(in_.state(), InState::kAwaited);
   EXPECT_EQ(in_.grant(terms(/*oldest=*/true)), 1);
-  EXPECT_EQ(budget_.promised(), (kWindow + 1) * kBytes);
+  EXPECT_EQ(budget_.granted(), (kWindow + 1) * kBytes);
   keep(in_, 0);
   in_.ask();
   EXPECT_EQ(in_.grant(terms(/*oldest=*/true)), 2) << "one more than is here";
@@ -99,7 +99,7 @@ TEST_F(RecvEdgeTest, GivesBackWhatItPromisedWhenItStops) {
   ASSERT_TRUE(in_.grant(terms()));
   keep(in_, 0);
   in_.stop();
-  EXPECT_EQ(budget_.promised(), 0);
+  EXPECT_EQ(budget_.granted(), 0);
   EXPECT_EQ(in_.kept_count(), 0u);
 }
 

@@ -28,16 +28,16 @@ FakeExecutionDelegate::Message first_data(OneRank& rank) {
 TEST(Withdrawn, AreAllThatARunHasOnItsWayWhenItEnds) {
   OneRank rank = make(0);
   rank.start();
-  ASSERT_GT(rank.delegate.tickets.size(), 1u);
+  ASSERT_GT(rank.delegate.send_ids.size(), 1u);
   rank.delegate.end_send(0);
   std::vector<std::pair<int, SendId>> expected;
-  for (const SendId send_id : rank.delegate.tickets) expected.emplace_back(1, send_id);
+  for (const SendId send_id : rank.delegate.send_ids) expected.emplace_back(1, send_id);
   EXPECT_TRUE(rank.delegate.withdrawn.empty());
   rank.run->stop();
   EXPECT_EQ(rank.delegate.withdrawn, expected);
   rank.run->stop();
   EXPECT_EQ(rank.delegate.withdrawn, expected);
-  EXPECT_EQ(rank.progress.tickets.out(), expected.size()) << "their memory is held";
+  EXPECT_EQ(rank.progress.completions.out(), expected.size()) << "their memory is held";
 }
 
 TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
@@ -52,7 +52,7 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
         queue.pop_front();
         ranks[1 - rank.delegate.flow.rank].receive(message);
       }
-      for (; !rank.delegate.tickets.empty(); any = true) {
+      for (; !rank.delegate.send_ids.empty(); any = true) {
         rank.delegate.end_send(0);
         rank.delegate.work();
       }

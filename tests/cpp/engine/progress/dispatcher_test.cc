@@ -154,7 +154,7 @@ TEST_F(DispatcherTest, TheOtherRanksOfALeaversProcessMayDie) {
   dispatcher.process_lost(2, Error(ErrorKind::kPeerLost, "its process died"));
   std::vector<float> data(4);
   OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
-  request.endpoint = Envelope{2, 0, false};
+  request.envelope = Envelope{2, 0, false};
   request.kind = Collective::kPointToPoint;
   auto op = make_op(std::move(request), 0, 3);
   dispatcher.enqueue(group, op);

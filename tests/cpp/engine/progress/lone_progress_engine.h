@@ -72,7 +72,7 @@ struct LoneProgressEngine {
   // A rank's first op.
   static std::shared_ptr<Op> make_op(OpRequest request, int rank = 0, int size = 2) {
     Planner planner({rank, size, "direct", false, kLaneSegment});
-    const uint64_t number = request.endpoint ? 0 : 1;
+    const uint64_t number = request.envelope ? 0 : 1;
     auto op = planned_op(planner, std::move(request), number);
     op->started = Clock::now();
     op->deadline = op->started + std::chrono::minutes(1);

@@ -16,7 +16,7 @@ OpRequest request(std::vector<float>& data, const char* codec) {
   if (*codec == '\0') return out;
   auto blocks = std::make_shared<CodecMap>();
   blocks->parts.push_back({0, out.count, parse_codec_pair(codec, 2).value(), nullptr});
-  out.blocks = std::move(blocks);
+  out.codec_map = std::move(blocks);
   return out;
 }
 

@@ -46,7 +46,7 @@ class GenerationLogTest : public testing::Test {
     for (int i = 0; i < size; ++i) ids_.push_back(id(i));
     for (int i = 0; i < size; ++i)
       members_[id(i)] =
-          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, ids_, pace_, delegate(i));
+          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, ids_, timeouts_, delegate(i));
   }
   static ProcessId id(int rank) { return static_cast<ProcessId>(10 + rank); }
   FakeGenerationLogDelegate& delegate(int rank) { return hosts_[id(rank)]; }
@@ -69,7 +69,7 @@ class GenerationLogTest : public testing::Test {
   void receive(ProcessId from, ProcessId to, const ConsensusMessage& message) {
     auto& one = members_[to];
     if (!one) {
-      one = GenerationLog::admitted(to, message, pace_, hosts_[to], now_);
+      one = GenerationLog::admitted(to, message, timeouts_, hosts_[to], now_);
       for (const ProcessId dead : dead_)
         if (one) one->on_death(dead, now_);
     }
@@ -90,7 +90,7 @@ class GenerationLogTest : public testing::Test {
       if (one) one->on_death(id(rank), now_);
   }
 
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   TimePoint now_{std::chrono::hours(1)};
   std::vector<ProcessId> ids_;
   std::map<ProcessId, FakeGenerationLogDelegate> hosts_;
@@ -145,7 +145,7 @@ TEST_F(GenerationLogTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
   }
   cut_.emplace(id(2), true);
   for (const int rank : {0, 1}) member(rank).give_up(id(2), now_);
-  pass(pace_.silence / 4);
+  pass(timeouts_.reply_timeout / 4);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(member(rank).members(), (std::vector<ProcessId>{id(0), id(1)})) << rank;
     EXPECT_EQ(member(rank).state(), State::kBegun) << rank;
@@ -156,7 +156,7 @@ TEST_F(GenerationLogTest, WhoWasCutOffHearsThatOthersWentOn) {
   make(3);
   cut_.emplace(id(2), true);
   member(0).begin(now_);
-  pass(pace_.silence + std::chrono::seconds(1));
+  pass(timeouts_.reply_timeout + std::chrono::seconds(1));
   EXPECT_EQ(member(0).members().size(), 2U);
   cut_.clear();
   EXPECT_EQ(member(2).state(), State::kBegun);
@@ -176,7 +176,7 @@ TEST_F(GenerationLogTest, AnExcludedOneStillTellsWhatWasDecided) {
   cut_.emplace(id(1), true);
   member(0).begin(now_);
   cut_.erase(id(1));
-  pass(pace_.silence + std::chrono::seconds(1));
+  pass(timeouts_.reply_timeout + std::chrono::seconds(1));
   cut_.clear();
   member(2).begin(now_);
   pass(Milliseconds(200));
@@ -267,11 +267,11 @@ TEST_F(GenerationLogTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
   cut_.emplace(id(2), true);
   delegate(0).is_full = true;
   member(0).begin(now_);
-  pass(pace_.silence + std::chrono::seconds(1));
+  pass(timeouts_.reply_timeout + std::chrono::seconds(1));
   EXPECT_TRUE(delegate(0).installed.empty());
   EXPECT_EQ(member(0).generation().number, 0U);
   delegate(0).is_full = false;
-  pass(2 * pace_.resend);
+  pass(2 * timeouts_.resend);
   ASSERT_EQ(delegate(0).installed.size(), 1U);
   EXPECT_EQ(member(0).state(), State::kBegun);
 }

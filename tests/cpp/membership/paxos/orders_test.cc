@@ -46,7 +46,7 @@ class OrderedProcess final : public GenerationLogDelegate {
   std::vector<Newcomer> newcomers;
   std::set<int> dead;  // as its kernel told
   std::unique_ptr<GenerationLog> generations;
-  uint64_t lineage = 1;
+  uint64_t group_id = 1;
 
  private:
   void go_on(const Decision& decision);
@@ -72,7 +72,7 @@ class Orders : public testing::Test {
     }
     for (int i = 0; i < size(); ++i)
       at(i).generations =
-          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, members, pace_, at(i));
+          std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, members, timeouts_, at(i));
   }
   // Of that host, whom those who promise from now on know.
   int add_newcomer(int delegate, int knows_it) {
@@ -123,7 +123,7 @@ class Orders : public testing::Test {
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < a; ++b)
         if (at(a).alive && at(b).alive && at(a).generations && at(b).generations) {
-          EXPECT_TRUE(lineages_.on_one_line(at(a).lineage, at(b).lineage))
+          EXPECT_TRUE(lineages_.on_one_line(at(a).group_id, at(b).group_id))
               << "processes " << b << " and " << a;
         }
   }
@@ -137,16 +137,16 @@ class Orders : public testing::Test {
       return;
     }
     if (!one.generations) {
-      one.generations = GenerationLog::admitted(id(to), *message, pace_, one, one.now);
+      one.generations = GenerationLog::admitted(id(to), *message, timeouts_, one, one.now);
       if (!one.generations) return;
-      one.lineage = message->generation.nonce;
+      one.group_id = message->generation.nonce;
       for (const int dead : one.dead) one.generations->on_death(id(dead), one.now);
     }
     one.generations->on_message(id(from), *message, one.now);
   }
 
-  const PaxosTimeouts pace_{std::chrono::seconds(1), Milliseconds(100), Milliseconds(50),
-                            Milliseconds(10), Milliseconds(200)};
+  const PaxosTimeouts timeouts_{std::chrono::seconds(1), Milliseconds(100), Milliseconds(50),
+                                Milliseconds(10), Milliseconds(200)};
   std::vector<int> hosts_;
   std::vector<std::unique_ptr<OrderedProcess>> all_;
   std::map<std::pair<int, int>, std::deque<std::optional<ConsensusMessage>>> lines_;
@@ -166,8 +166,8 @@ bool OrderedProcess::is_near(ProcessId process) {
 
 void OrderedProcess::go_on(const Decision& decision) {
   if (!alive) return;
-  const uint64_t from = std::exchange(lineage, nonce_of(decision));
-  orders_.note(from, lineage, decision);
+  const uint64_t from = std::exchange(group_id, nonce_of(decision));
+  orders_.note(from, group_id, decision);
 }
 
 // D hears from another host that A died, before it has read what A told it: that it had decided

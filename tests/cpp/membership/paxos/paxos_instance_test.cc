@@ -51,7 +51,7 @@ class PaxosInstanceTest : public testing::Test {
   void make(int size, int rank) {
     Voters electors{{3, kNonce}, {}};
     for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
-    paxos_.emplace(std::move(electors), rank, pace_, delegate_);
+    paxos_.emplace(std::move(electors), rank, timeouts_, delegate_);
   }
   void begin() {
     paxos_->begin(now_);
@@ -85,7 +85,7 @@ class PaxosInstanceTest : public testing::Test {
   }
   const Decision& decided() { return paxos_->decided()->value; }
 
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   TimePoint now_{std::chrono::hours(1)};
   FakePaxosDelegate delegate_;
   std::optional<PaxosInstance> paxos_;
@@ -118,7 +118,7 @@ TEST_F(PaxosInstanceTest, OthersLeaveItTheirTurn) {
   make(4, 2);
   begin();
   EXPECT_TRUE(delegate_.sent.empty());
-  pass(2 * pace_.step);
+  pass(2 * timeouts_.proposer_stagger);
   EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), (Ranks{0, 1, 3}));
 }
 
@@ -126,9 +126,9 @@ TEST_F(PaxosInstanceTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
   make(3, 0);
   begin();
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
-  pass(pace_.silence - Milliseconds(1));
+  pass(timeouts_.reply_timeout - Milliseconds(1));
   EXPECT_TRUE(delegate_.take(ConsensusMessageKind::kAccept).empty());
-  pass(pace_.resend + Milliseconds(1));
+  pass(timeouts_.resend + Milliseconds(1));
   EXPECT_FALSE(delegate_.take(ConsensusMessageKind::kAccept).empty());
   hear(1, message(ConsensusMessageKind::kAccepted, kFirst));
   ASSERT_TRUE(paxos_->decided());
@@ -141,7 +141,7 @@ TEST_F(PaxosInstanceTest, WhoIsSuspectedSooner) {
   paxos_->suspect(2);
   begin();
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
-  pass(pace_.grace + pace_.resend);
+  pass(timeouts_.grace + timeouts_.resend);
   EXPECT_FALSE(delegate_.take(ConsensusMessageKind::kAccept).empty());
 }
 
@@ -181,7 +181,7 @@ TEST_F(PaxosInstanceTest, ADeathAfterTheBallotBeganAsksForAnother) {
 TEST_F(PaxosInstanceTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
   make(2, 0);
   begin();
-  pass(pace_.silence + pace_.resend);
+  pass(timeouts_.reply_timeout + timeouts_.resend);
   ASSERT_EQ(delegate_.reads.size(), 1U);
   delegate_.sent.clear();
   paxos_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
@@ -197,11 +197,11 @@ TEST_F(PaxosInstanceTest, HalfCastsTheStoresVoteBeforeAnybodyAccepts) {
 TEST_F(PaxosInstanceTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
   make(2, 0);
   begin();
-  pass(pace_.silence + pace_.resend);
+  pass(timeouts_.reply_timeout + timeouts_.resend);
   paxos_->on_vote_read(kFirst, std::optional<Accepted>(), now_);
   paxos_->on_vote_cast(kFirst, false, now_);
   EXPECT_FALSE(paxos_->decided());
-  pass(pace_.patience + pace_.resend);
+  pass(timeouts_.proposal_timeout + timeouts_.resend);
   ASSERT_GE(delegate_.reads.size(), 2U);
   const Ballot again = delegate_.reads.back();
   const Accepted theirs{{1, 1}, value({1, 1}, {101})};
@@ -217,10 +217,10 @@ TEST_F(PaxosInstanceTest, WhoComesSecondAtTheStoreTakesWhatIsThere) {
 TEST_F(PaxosInstanceTest, AStoreThatDoesNotAnswerIsAskedAgain) {
   make(2, 0);
   begin();
-  pass(pace_.silence + pace_.resend);
+  pass(timeouts_.reply_timeout + timeouts_.resend);
   paxos_->on_vote_read(kFirst, Error(ErrorKind::kSystem, "gone"), now_);
   EXPECT_FALSE(paxos_->decided());
-  pass(pace_.patience + 2 * pace_.resend);
+  pass(timeouts_.proposal_timeout + 2 * timeouts_.resend);
   EXPECT_EQ(delegate_.reads.size(), 2U);
 }
 
@@ -256,7 +256,7 @@ TEST_F(PaxosInstanceTest, WhoHearsNothingIsNotWaitedFor) {
   const Ballot theirs{3, 2};
   hear(2, message(ConsensusMessageKind::kPrepare, theirs));
   for (int i = 0; i < 20; ++i) {
-    pass(pace_.resend);
+    pass(timeouts_.resend);
     hear(2, message(ConsensusMessageKind::kPrepare, theirs));
   }
   const auto asked = delegate_.take(ConsensusMessageKind::kPrepare);
@@ -278,7 +278,7 @@ TEST_F(PaxosInstanceTest, SaysWhoIsMissing) {
   make(4, 0);
   begin();
   paxos_->on_death(3, now_);
-  pass(pace_.silence);
+  pass(timeouts_.reply_timeout);
   const std::string text = paxos_->describe(now_);
   EXPECT_EQ(text,
             "no quorum: 1 of 4 voters, 3 needed; rank 1 is silent; rank 2 is silent; rank 3 died");

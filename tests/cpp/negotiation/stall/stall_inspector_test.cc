@@ -25,7 +25,7 @@ class StallRank final : public StallDelegate {
   void send_stall(int rank, std::vector<std::byte> letter) override {
     outbox.push_back({rank, std::move(letter)});
   }
-  std::string who(int rank) const override { return "rank " + std::to_string(rank); }
+  std::string describe_rank(int rank) const override { return "rank " + std::to_string(rank); }
   std::vector<OpenCall> open_calls() const override { return open; }
   bool has_joined() const override { return joined; }
   std::string elsewhere() const override { return doing; }

@@ -9,9 +9,9 @@ void Callers::shrink(int index) {
 }
 
 void Callers::shrink_within(int index, int64_t most_ms) {
-  world_.at(world_.drawn(0, most_ms), [this, index, lineage = world_.process(index).lineage()] {
-    world_.in_process(index, [this, index, lineage] {
-      if (world_.process(index).lineage() == lineage) shrink(index);
+  world_.at(world_.drawn(0, most_ms), [this, index, group_id = world_.process(index).group_id()] {
+    world_.in_process(index, [this, index, group_id] {
+      if (world_.process(index).group_id() == group_id) shrink(index);
     });
   });
 }
@@ -30,7 +30,7 @@ void Callers::detect(int index) {
       lacks_one = true;
     if (world_.reach().talk(index, other)) continue;
     lacks_one = true;
-    if (world_.now() - world_.reach().since(index, other) >= world_.pace().silence)
+    if (world_.now() - world_.reach().since(index, other) >= world_.timeouts().reply_timeout)
       one.generations().suspect(member);
   }
   if (lacks_one) shrink(index);

@@ -6,14 +6,14 @@
 
 namespace ringdist::membership {
 
-void Process::be_member(std::unique_ptr<GenerationLog> generations, uint64_t lineage, int store) {
+void Process::be_member(std::unique_ptr<GenerationLog> generations, uint64_t group_id, int store) {
   generations_ = std::move(generations);
   store_ = store;
-  lineage_ = lineage;
+  group_id_ = group_id;
 }
 
-std::optional<int64_t> Process::frozen(uint64_t lineage) const {
-  const auto found = frozen_at_.find(lineage);
+std::optional<int64_t> Process::frozen(uint64_t group_id) const {
+  const auto found = frozen_at_.find(group_id);
   return found == frozen_at_.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -44,7 +44,7 @@ PromiseInfo Process::stop_and_report() {
     frozen_->offers_store = "of process " + std::to_string(index_);
     frozen_->formed = (ops_ + static_cast<int64_t>(index_)) % 5 != 0;
     for (const ProcessId one : candidates_) frozen_->newcomers.push_back({one, "entry"});
-    frozen_at_[lineage_] = ops_ + 1;
+    frozen_at_[group_id_] = ops_ + 1;
   }
   return *frozen_;
 }
@@ -58,7 +58,7 @@ void Process::cast_vote(const Ballot& ballot, const std::optional<Accepted>& bef
 
 void Process::on_installed(const Decision& decision) {
   if (!alive) return;
-  const uint64_t from = std::exchange(lineage_, generations_->generation().nonce);
+  const uint64_t from = std::exchange(group_id_, generations_->generation().nonce);
   frozen_.reset();
   ops_ = 0;
   for (const ProcessId member : decision.members) candidates_.erase(member);
@@ -72,7 +72,7 @@ void Process::on_begun() {
 
 void Process::on_excluded(const Decision& decision) {
   if (!alive) return;
-  const uint64_t from = std::exchange(lineage_, nonce_of(decision));
+  const uint64_t from = std::exchange(group_id_, nonce_of(decision));
   world_.on_excluded(index_, from, decision);
 }
 

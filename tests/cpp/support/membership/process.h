@@ -30,15 +30,15 @@ class Process final : public GenerationLogDelegate {
   int store() const { return store_; }
 
   // Of the first generation, or as one who was admitted. `store`: the one that it uses.
-  void be_member(std::unique_ptr<GenerationLog> generations, uint64_t lineage, int store);
+  void be_member(std::unique_ptr<GenerationLog> generations, uint64_t group_id, int store);
   bool is_member() const { return generations_ != nullptr; }
   GenerationLog& generations() { return *generations_; }
   // The generation that it is in, or that goes on without it.
-  uint64_t lineage() const { return lineage_; }
+  uint64_t group_id() const { return group_id_; }
   bool excluded() const {
     return is_member() && generations_->state() == GenerationLog::State::kExcluded;
   }
-  std::optional<int64_t> frozen(uint64_t lineage) const;
+  std::optional<int64_t> frozen(uint64_t group_id) const;
   // What it has said of itself in the present generation.
   const std::optional<PromiseInfo>& standing() const { return frozen_; }
 
@@ -72,7 +72,7 @@ class Process final : public GenerationLogDelegate {
   const int host_;
   int store_ = 0;
   std::unique_ptr<GenerationLog> generations_;
-  uint64_t lineage_ = 0;
+  uint64_t group_id_ = 0;
   int64_t ops_ = 0;
   std::optional<PromiseInfo> frozen_;
   std::map<uint64_t, int64_t> frozen_at_;  // the first op that was unfinished, by generation

@@ -19,9 +19,9 @@ void Rules::on_installed(int index, uint64_t from, const Decision& decision) {
               std::to_string(decision.proposed.round) + "." +
               std::to_string(decision.proposed.rank) + ", " +
               std::to_string(decision.members.size()) + " members");
-  if (const std::string wrong = lineages_.note(from, one.lineage(), decision); !wrong.empty())
+  if (const std::string wrong = lineages_.note(from, one.group_id(), decision); !wrong.empty())
     fail(wrong);
-  lineages_.note_installed(one.lineage(), index);
+  lineages_.note_installed(one.group_id(), index);
   // The first op that not all who stay had finished.
   int64_t least = std::numeric_limits<int64_t>::max();
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
@@ -36,14 +36,14 @@ void Rules::on_installed(int index, uint64_t from, const Decision& decision) {
 void Rules::on_excluded(int index, uint64_t from, const Decision& decision) {
   world_.note("process " + std::to_string(index) + " is excluded from generation " +
               std::to_string(decision.generation));
-  if (const std::string wrong = lineages_.note(from, world_.process(index).lineage(), decision);
+  if (const std::string wrong = lineages_.note(from, world_.process(index).group_id(), decision);
       !wrong.empty())
     fail(wrong);
   check_line(index);
 }
 
 void Rules::on_admitted(int index) {
-  lineages_.note_installed(world_.process(index).lineage(), index);
+  lineages_.note_installed(world_.process(index).group_id(), index);
   check_line(index);
 }
 
@@ -52,7 +52,7 @@ void Rules::check_line(int index) {
   const Process& one = world_.process(index);
   for (const auto& other : world_.processes()) {
     if (!other->alive || !other->is_member()) continue;
-    if (!lineages_.on_one_line(one.lineage(), other->lineage()))
+    if (!lineages_.on_one_line(one.group_id(), other->group_id()))
       fail("process " + std::to_string(index) + " and process " + std::to_string(other->index()) +
            " went on from the same generation by different decisions");
   }
@@ -62,10 +62,10 @@ void Rules::on_begun(int index) {
   Process& one = world_.process(index);
   world_.note("generation " + std::to_string(one.generations().generation().number) +
               " begins on process " + std::to_string(index));
-  const Decision& decision = *lineages_.decision(one.lineage());
+  const Decision& decision = *lineages_.decision(one.group_id());
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const int member = Process::index_of(decision.members[rank]);
-    if (!lineages_.has_installed(one.lineage(), member))
+    if (!lineages_.has_installed(one.group_id(), member))
       fail("ops begin on process " + std::to_string(index) + " before process " +
            std::to_string(member) + " has installed the generation");
   }
@@ -80,7 +80,8 @@ void Rules::on_composed(int index, const Decision& decision) {
     if (lost.cause == LostMember::Cause::kDied) {
       if (world_.process(member).alive) fail(name + " is said to have died");
     } else if (!gives_up(world_.scenario()) && world_.reach().talk(index, member) &&
-               world_.now() - world_.reach().since(index, member) >= world_.pace().silence) {
+               world_.now() - world_.reach().since(index, member) >=
+                   world_.timeouts().reply_timeout) {
       fail(name + " is given up, though it ran and could be reached");
     }
   }
@@ -94,7 +95,7 @@ void Rules::check_standings(const Decision& decision) {
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const Process& member = world_.process(Process::index_of(decision.members[rank]));
     const auto& said = member.standing();
-    if (!said || member.lineage() != decision.after) return;  // it has gone on since
+    if (!said || member.group_id() != decision.after) return;  // it has gone on since
     for (const Newcomer& one : said->newcomers)
       if (decision.rank_of(one.process) < 0) fail("a newcomer is left out");
     all_reach = all_reach && said->reaches_store;

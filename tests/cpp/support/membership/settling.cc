@@ -54,7 +54,7 @@ bool Settling::knows_who_went_on(Process& one, const std::vector<int>& together)
   for (const ProcessId member : one.generations().members()) {
     const int index = Process::index_of(member);
     if (std::find(together.begin(), together.end(), index) == together.end()) continue;
-    if (lineages_.depth(world_.process(index).lineage()) > lineages_.depth(one.lineage()))
+    if (lineages_.depth(world_.process(index).group_id()) > lineages_.depth(one.group_id()))
       return true;
   }
   return false;
@@ -65,7 +65,7 @@ std::string Settling::open_of(const std::vector<int>& together) {
   for (const int index : together) {
     const Process& one = world_.process(index);
     if (!one.is_member() || one.excluded()) continue;
-    if (!newest || lineages_.depth(one.lineage()) > lineages_.depth(newest->lineage()))
+    if (!newest || lineages_.depth(one.group_id()) > lineages_.depth(newest->group_id()))
       newest = &one;
   }
   if (!newest) return "";
@@ -80,12 +80,12 @@ std::string Settling::open_of(const std::vector<int>& together) {
   for (const int index : together) {
     Process& one = world_.process(index);
     if (!one.is_member() || one.excluded()) continue;
-    if (one.lineage() != newest->lineage() && !knows_who_went_on(one, together)) continue;
-    if (one.lineage() != newest->lineage())
+    if (one.group_id() != newest->group_id() && !knows_who_went_on(one, together)) continue;
+    if (one.group_id() != newest->group_id())
       return "process " + std::to_string(index) + " has not heard what was decided";
     if (one.generations().state() != GenerationLog::State::kBegun)
       return "the generation of process " + std::to_string(index) + " does not begin";
-    if (one.frozen(one.lineage()))
+    if (one.frozen(one.group_id()))
       return "process " + std::to_string(index) + " waits for a decision";
   }
   return "";

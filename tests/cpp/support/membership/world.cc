@@ -25,9 +25,9 @@ PaxosTimeouts World::usual_pace() {
           Milliseconds(200)};
 }
 
-World::World(const Scenario& scenario, const PaxosTimeouts& pace, std::ostream* trace)
+World::World(const Scenario& scenario, const PaxosTimeouts& timeouts, std::ostream* trace)
     : scenario_(scenario),
-      pace_(pace),
+      timeouts_(timeouts),
       trace_(trace),
       costs_(costs_of(scenario)),
       wire_(costs_, *this, scenario.seed, Milliseconds(scenario.jitter)),
@@ -37,7 +37,7 @@ World::World(const Scenario& scenario, const PaxosTimeouts& pace, std::ostream* 
   for (const int host : scenario.hosts) members.push_back(Process::id_of(add_process(host)));
   for (const auto& one : processes_)
     one->be_member(std::make_unique<GenerationLog>(one->id(), GenerationId{0, kFirstNonce}, members,
-                                                   pace_, *one),
+                                                   timeouts_, *one),
                    kFirstNonce, 0);
   injector_.plan(scenario.faults);
 }
@@ -53,11 +53,11 @@ int World::add_process(int host) {
 
 Outcome World::run() {
   // Long after everybody must have noticed, and tried again.
-  const Duration patience = 6 * pace_.silence + std::chrono::seconds(3);
+  const Duration limit = 6 * timeouts_.reply_timeout + std::chrono::seconds(3);
   for (int i = 0; i < static_cast<int>(processes_.size()); ++i)
     at(drawn(0, 5), [this, i] { in_process(i, [this, i] { process(i).run_op(); }); });
   bool restored = false;
-  for (TimePoint look = now(); !is_wrong(); look += pace_.silence / 4) {
+  for (TimePoint look = now(); !is_wrong(); look += timeouts_.reply_timeout / 4) {
     while (!is_wrong() && wire_.next() && *wire_.next() <= look) {
       injector_.before_event(outcome_.events++);
       wire_.move_to(*wire_.next());
@@ -67,7 +67,7 @@ Outcome World::run() {
     if (now() < injector_.last()) continue;
     const std::string open =
         injector_.has_counted() && wire_.next() ? "faults are to come" : settling_.open();
-    const bool late = now() >= injector_.last() + patience;
+    const bool late = now() >= injector_.last() + limit;
     const bool must_settle = late && !gives_up(scenario_);
     if (const std::string broken = must_settle ? settling_.broken() : ""; !broken.empty())
       rules_.fail("not settled: " + broken);
@@ -159,7 +159,7 @@ void World::update_reach() {
            gets_through(a, b) && gets_through(b, a);
   });
   // The control plane finds it out.
-  const int64_t silence = std::chrono::duration_cast<Milliseconds>(pace_.silence).count();
+  const int64_t silence = std::chrono::duration_cast<Milliseconds>(timeouts_.reply_timeout).count();
   for (const auto& one : processes_) callers_.detect_within(one->index(), silence, silence + 100);
 }
 
@@ -258,7 +258,7 @@ void World::deliver(const OnItsWay& message) {
 }
 
 void World::deliver_to_newcomer(Process& one, ProcessId from, const ConsensusMessage& message) {
-  auto admitted = GenerationLog::admitted(one.id(), message, pace_, one, now());
+  auto admitted = GenerationLog::admitted(one.id(), message, timeouts_, one, now());
   if (!admitted) return;
   one.be_member(std::move(admitted), message.generation.nonce, store_named(message.made_by->store));
   note("process " + std::to_string(one.index()) + " is admitted to generation " +

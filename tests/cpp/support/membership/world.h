@@ -40,7 +40,7 @@ class World final : public NetworkModelDelegate {
   // Real time limits are kept in proportion: silence is a second here.
   static PaxosTimeouts usual_pace();
 
-  explicit World(const Scenario& scenario, const PaxosTimeouts& pace = usual_pace(),
+  explicit World(const Scenario& scenario, const PaxosTimeouts& timeouts = usual_pace(),
                  std::ostream* trace = nullptr);
 
   // Until all is settled, or something is wrong.
@@ -63,7 +63,7 @@ class World final : public NetworkModelDelegate {
   // For those who drive it.
   using Action = std::function<void()>;
   TimePoint now() const { return wire_.now(); }
-  const PaxosTimeouts& pace() const { return pace_; }
+  const PaxosTimeouts& timeouts() const { return timeouts_; }
   const Scenario& scenario() const { return scenario_; }
   const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
   NetworkModel& wire() { return wire_; }
@@ -117,7 +117,7 @@ class World final : public NetworkModelDelegate {
   bool is_wrong() const { return !rules_.violation().empty(); }
 
   const Scenario scenario_;
-  const PaxosTimeouts pace_;
+  const PaxosTimeouts timeouts_;
   std::ostream* const trace_;
   const NetworkCosts costs_;
   NetworkModel wire_;

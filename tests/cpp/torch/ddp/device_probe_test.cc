@@ -47,7 +47,7 @@ class DeviceProbe : public testing::Test {
     clock_.begin(c10::Device(test::kTestDevice, 0));
     LinkProbe::Delegate tools;
     tools.wait = [this](const Op& op) {
-      on_device_ += op.request.place ? 1 : 0;
+      on_device_ += op.request.device_stream ? 1 : 0;
       while (!op.finished()) {
         device_streams().progress();
         communicator_->wait(op, Milliseconds(1));

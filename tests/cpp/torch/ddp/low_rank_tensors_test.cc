@@ -22,7 +22,8 @@ const std::vector<MatrixShape> kStagesShapes{{40, 30, 2}, {70, 150, 4}, {1, 5, 1
 
 // One rank's bucket, what it owes, and where approximations begin.
 struct RankOfStages {
-  RankOfStages(const std::vector<MatrixShape>& shapes, at::ScalarType dtype, bool owes = true)
+  RankOfStages(const std::vector<MatrixShape>& shapes, at::ScalarType dtype,
+               bool new_residual = true)
       : shapes(shapes) {
     int64_t count = 0;
     for (const MatrixShape& shape : shapes) count += shape.count();
@@ -42,7 +43,7 @@ struct RankOfStages {
       slices.push_back({offset, shape.count(), shape.rows});
       offset += shape.count();
     }
-    if (!owes) residuals.clear();
+    if (!new_residual) residuals.clear();
   }
   std::unique_ptr<LowRankTensors> begin() {
     std::vector<LowRankInput> inputs;
@@ -61,7 +62,7 @@ struct RankOfStages {
     rights.swap(next_rights);
   }
   at::Tensor values(size_t i) const { return bucket.narrow(0, slices[i].offset, slices[i].count); }
-  at::Tensor owed(size_t i) const { return at::tensor(residuals[i].on_host()); }
+  at::Tensor old_residual(size_t i) const { return at::tensor(residuals[i].on_host()); }
 
   std::vector<MatrixShape> shapes;
   at::Tensor bucket;
@@ -101,12 +102,12 @@ TEST_P(Stages, ResultsAndResidualsSumToTheInputs) {
   for (int step = 0; step < 4; ++step) {
     for (RankOfStages& rank : ranks) rank.bucket.normal_();
     if (step == 2) ranks[1].values(0).zero_();  // not used: it keeps what it owes
-    const at::Tensor owed = ranks[1].owed(0);
+    const at::Tensor old_residual = ranks[1].old_residual(0);
     for (size_t i = 0; i < given.size(); ++i)
       for (const RankOfStages& rank : ranks) given[i] = given[i] + rank.values(i).to(at::kDouble);
     reduce(ranks);
     if (step == 2 && dtype == at::kFloat) {
-      EXPECT_TRUE(at::equal(ranks[1].owed(0), owed));
+      EXPECT_TRUE(at::equal(ranks[1].old_residual(0), old_residual));
     }
     for (size_t i = 0; i < got.size(); ++i) {
       for (const RankOfStages& rank : ranks)
@@ -115,7 +116,7 @@ TEST_P(Stages, ResultsAndResidualsSumToTheInputs) {
     }
   }
   for (size_t i = 0; i < got.size(); ++i) {
-    for (const RankOfStages& rank : ranks) got[i] = got[i] + rank.owed(i).to(at::kDouble);
+    for (const RankOfStages& rank : ranks) got[i] = got[i] + rank.old_residual(i).to(at::kDouble);
     const double off = (got[i] - given[i]).norm().item<double>();
     EXPECT_LT(off / given[i].norm().item<double>(), 1e-6)
         << "matrix " << i << ", seed " << kStagesSeed;
@@ -152,7 +153,8 @@ TEST(LowRankTensors, ApproximatesAsTheHostDoes) {
       here[0].commit();
       reduce(there);
       EXPECT_TRUE(at::allclose(there[0].bucket, here[0].bucket, 1e-3, 1e-4)) << "step " << step;
-      EXPECT_TRUE(at::allclose(there[0].owed(0), here[0].owed(0), 1e-3, 1e-4)) << "step " << step;
+      EXPECT_TRUE(at::allclose(there[0].old_residual(0), here[0].old_residual(0), 1e-3, 1e-4))
+          << "step " << step;
     }
   }
   group->close();
@@ -171,7 +173,7 @@ void expect_whole(const MatrixShape& shape, const std::vector<at::Tensor>& gradi
   const double norm = expected.norm().item<double>();
   EXPECT_LT((ranks[0].bucket.to(at::kDouble) - expected).norm().item<double>(), 1e-4 * norm);
   for (const RankOfStages& rank : ranks)
-    EXPECT_LT(rank.owed(0).to(at::kDouble).norm().item<double>(), 1e-4 * norm);
+    EXPECT_LT(rank.old_residual(0).to(at::kDouble).norm().item<double>(), 1e-4 * norm);
 }
 
 const MatrixShape kLate{50, 60, 4};
@@ -215,8 +217,8 @@ TEST(LowRankTensors, PoisonsTheMatrixAndKeepsWhatIsOwed) {
       for (const RankOfStages& rank : ranks) {
         EXPECT_TRUE(rank.values(0).isnan().all().item<bool>());
         EXPECT_TRUE(rank.values(1).isfinite().all().item<bool>());
-        EXPECT_TRUE(rank.owed(0).eq(0.5F).all().item<bool>());
-        EXPECT_TRUE(rank.owed(1).isfinite().all().item<bool>());
+        EXPECT_TRUE(rank.old_residual(0).eq(0.5F).all().item<bool>());
+        EXPECT_TRUE(rank.old_residual(1).isfinite().all().item<bool>());
         EXPECT_EQ(rank.rights[0].on_host(), right);
       }
     }
@@ -246,7 +248,7 @@ TEST(LowRankTensors, AutocastChangesNothing) {
   reduce(cast);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_TRUE(at::equal(plain[0].bucket, cast[0].bucket));
-  EXPECT_TRUE(at::equal(plain[0].owed(0), cast[0].owed(0)));
+  EXPECT_TRUE(at::equal(plain[0].old_residual(0), cast[0].old_residual(0)));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ bool compressed_by_option(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   options.reduceOp = op;
   Call call = allreduce_call({tensor}, options);
   CallCompressor(2, coarse()).apply_option(call);
-  return call.request.blocks != nullptr;
+  return call.request.codec_map != nullptr;
 }
 
 TEST(CallCompressor, TheOptionTakesLargeFloatSumsAlone) {
@@ -37,9 +37,9 @@ TEST(CallCompressor, OfAReduceScatterEachRanksPartHasBlocksOfItsOwn) {
   auto calls = reduce_scatter_tensor_calls({0, 2}, outputs, inputs, {});
   ASSERT_EQ(calls.size(), 1U);
   CallCompressor(2, coarse()).apply_option(calls[0]);
-  ASSERT_TRUE(calls[0].request.blocks);
+  ASSERT_TRUE(calls[0].request.codec_map);
   std::vector<int64_t> offsets;
-  for (const CodecMapPart& part : calls[0].request.blocks->parts) offsets.push_back(part.offset);
+  for (const CodecMapPart& part : calls[0].request.codec_map->parts) offsets.push_back(part.offset);
   EXPECT_EQ(offsets, (std::vector<int64_t>{0, 1000, 1200, 2200}));
 }
 
@@ -49,8 +49,8 @@ TEST(CallCompressor, WhatWillBeOwedReachesTheResidualWhenTheCallHasSucceeded) {
   const at::Tensor residual = at::zeros({10});
   Call call = allreduce_call({tensor}, {});
   coder.apply(call, tensor, {coarse(), residual}, {tensor});
-  ASSERT_TRUE(call.request.blocks);
-  const CodecMapPart& part = call.request.blocks->parts.front();
+  ASSERT_TRUE(call.request.codec_map);
+  const CodecMapPart& part = call.request.codec_map->parts.front();
   EXPECT_EQ(part.residual, residual.data_ptr<float>());
   EXPECT_NE(part.next, part.residual);
   part.next[3] = 0.5F;

@@ -110,9 +110,9 @@ TEST(Calls, SplitsAreRows) {
 TEST(Calls, ASendNamesARankOfTheGroup) {
   const Tensors one{range(0, 2)};
   const Call call = send_call({1, 3}, one, 2, 7);
-  ASSERT_TRUE(call.request.endpoint);
-  EXPECT_EQ(call.request.endpoint->peer, 2);
-  EXPECT_TRUE(call.request.endpoint->sends);
+  ASSERT_TRUE(call.request.envelope);
+  EXPECT_EQ(call.request.envelope->peer, 2);
+  EXPECT_TRUE(call.request.envelope->sends);
   EXPECT_EQ(call.request.output.count(), 0);
   for (const int peer : {-1, 3})
     EXPECT_NE(refusal([&] { send_call({1, 3}, one, peer, 7); }).find("invalid destination rank"),
