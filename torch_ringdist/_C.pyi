@@ -287,8 +287,8 @@ class Compression:
         buckets in a step; all come, in their order."""
     def report(self) -> dict[str, Any]: ...
     def residual_norm(self) -> float: ...
-    def state(self, adopted: bool = False) -> tuple[int, float, list[tuple[str, Tensor]]]:
-        """Steps, loss scale, copies of this rank's residuals in one dimension. `adopted`: as if
+    def state(self, committed: bool = False) -> tuple[int, float, list[tuple[str, Tensor]]]:
+        """Steps, loss scale, copies of this rank's residuals in one dimension. `committed`: as if
         the last step, all of whose buckets have come, had not failed here: for good."""
     def load(self, steps: int, scale: float, residuals: list[tuple[str, Tensor]]) -> None: ...
 

@@ -94,10 +94,10 @@ class CompressState:
             **({} if group is None or group.rank() == 0 else {"residuals": None}),
         }
 
-    def _adopted(self) -> dict[str, Any]:
+    def _committed(self) -> dict[str, Any]:
         """As state_dict(local=True), for a step that may have succeeded on another rank while it
         failed here. Then this object is of no more use."""
-        return self._as_dict(*self._bind().state(adopted=True))
+        return self._as_dict(*self._bind().state(committed=True))
 
     def _as_dict(
         self, steps: int, scale: float, residuals: list[tuple[str, torch.Tensor]]

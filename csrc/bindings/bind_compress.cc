@@ -106,11 +106,11 @@ py::dict report(DdpCompressor& compression) {
   return out;
 }
 
-py::tuple state(DdpCompressor& compression, bool adopted) {
+py::tuple state(DdpCompressor& compression, bool committed) {
   DdpCompressor::State s;
   {
     py::gil_scoped_release release;
-    s = compression.state(adopted);
+    s = compression.state(committed);
   }
   return py::make_tuple(s.steps, s.scale, s.residuals);
 }
@@ -188,7 +188,7 @@ void bind_compress(py::module_& module) {
            py::arg("parameters"))
       .def("report", &report)
       .def("residual_norm", &DdpCompressor::residual_norm, no_gil)
-      .def("state", &state, py::arg("adopted") = false)
+      .def("state", &state, py::arg("committed") = false)
       .def(
           "load",
           [](DdpCompressor& self, int64_t steps, double scale, DdpCompressor::Residuals residuals) {

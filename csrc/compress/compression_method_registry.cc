@@ -18,7 +18,7 @@ Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
                                                      const std::string& spec, int size,
                                                      std::optional<bool> feedback) {
   const auto row = std::ranges::find_if(
-      compression_methods(), [&](const CompressionMethodRow& one) { return one.takes(spec); });
+      compression_methods(), [&](const CompressionMethodRow& one) { return one.accepts(spec); });
   return row->make(argument, spec, size, feedback);
 }
 

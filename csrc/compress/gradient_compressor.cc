@@ -174,7 +174,7 @@ CompressionState GradientCompressor::state() {
   return {steps_ - (open ? 1 : 0), scale_, table_.saved()};
 }
 
-CompressionState GradientCompressor::state_if_adopted() {
+CompressionState GradientCompressor::state_if_committed() {
   {
     std::lock_guard lock(mutex_);
     if (transaction_.commit_all()) record_.succeed();

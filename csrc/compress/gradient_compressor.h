@@ -65,7 +65,7 @@ class GradientCompressor {
   // For a step that may have ended well elsewhere, when the group is of no use any more: all that
   // this rank had to send has arrived then, so the state is as if it had ended well here, too.
   // Else, and where a bucket did not come, it is as state().
-  CompressionState state_if_adopted();
+  CompressionState state_if_committed();
   // A bucket for which begin() was called does not come, or begin() or run() did not return well.
   void fail();
   // As the table has it, or describes it from now on.

@@ -61,7 +61,7 @@ class LowRankMethod final : public CompressionMethod {
   const std::string name_;
 };
 
-bool takes(std::string_view spec) { return spec.substr(0, spec.find(':')) == kName; }
+bool accepts(std::string_view spec) { return spec.substr(0, spec.find(':')) == kName; }
 
 Result<CompressionMethodPtr> make_low_rank(std::string_view argument, const std::string& spec,
                                            int size, std::optional<bool> feedback) {

@@ -71,7 +71,7 @@ void ControlPlane::tick() {
   if (shutdown_.is_sending())
     guard_("goodbye is said later", [this] {
       tell_of_ends();
-      shutdown_.say(now());
+      shutdown_.advance(now());
     });
   if (unsettled()) timer_.at_most(kUnsettledTick);
   if (shutdown_.is_sending()) timer_.at_most(kLeavingTick);
@@ -126,7 +126,7 @@ void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>>
 }
 
 void ControlPlane::end() {
-  if (shutdown_.is_sending()) guard_("goodbye is not said", [this] { shutdown_.say(now()); });
+  if (shutdown_.is_sending()) guard_("goodbye is not said", [this] { shutdown_.advance(now()); });
   shutdown_.end();
   requests_.stop();
   sockets_.reap();

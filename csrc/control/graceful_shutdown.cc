@@ -22,7 +22,7 @@ void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Err
   sender_.stop_listening();
 }
 
-void GracefulShutdown::say(TimePoint now) {
+void GracefulShutdown::advance(TimePoint now) {
   check(is_sending(), "a goodbye that was not begun, or has ended");
   if (state_ == State::kSending) {
     if (now < until_ && waits_for_links()) return;

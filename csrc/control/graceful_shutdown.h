@@ -32,7 +32,7 @@ class GracefulShutdown {
   // kernel closes them, which tells others when. Once only.
   void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now);
   // One step of it; what throws is said by the next.
-  void say(TimePoint now);
+  void advance(TimePoint now);
   // Said, or cut short: the control thread ends.
   void end();
 

@@ -192,13 +192,13 @@ Error CudaRuntime::call(Stream stream, std::function<void()> fn) {
   return error_of(code, "cudaLaunchHostFunc");
 }
 
-Error CudaRuntime::hold(Stream stream, const uint32_t* flag, uint32_t value) {
+Error CudaRuntime::wait_flag(Stream stream, const uint32_t* flag, uint32_t value) {
   constexpr const char* kName = "cuStreamWaitValue32";
   static const OnValue kWait = find(kName);
   return call_on(kWait, kName, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
-Error CudaRuntime::tell(Stream stream, uint32_t* flag, uint32_t value) {
+Error CudaRuntime::write_flag(Stream stream, uint32_t* flag, uint32_t value) {
   constexpr const char* kName = "cuStreamWriteValue32";
   static const OnValue kWrite = find(kName);
   return call_on(kWrite, kName, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);

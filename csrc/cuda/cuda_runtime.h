@@ -27,8 +27,8 @@ class CudaRuntime final : public CudaApi {
   Error copy(void* to, const void* from, size_t bytes, Stream stream) override;
   Error clear(void* memory, size_t bytes, Stream stream) override;
   Error call(Stream stream, std::function<void()> fn) override;
-  Error hold(Stream stream, const uint32_t* flag, uint32_t value) override;
-  Error tell(Stream stream, uint32_t* flag, uint32_t value) override;
+  Error wait_flag(Stream stream, const uint32_t* flag, uint32_t value) override;
+  Error write_flag(Stream stream, uint32_t* flag, uint32_t value) override;
   Error encode(KernelCodec coding, CallSpan<EncodeCall> calls, Stream stream) override;
   Error decode(KernelCodec coding, CallSpan<DecodeCall> calls, Stream stream) override;
   Error reduce(const ReduceCall& call, Stream stream) override;

@@ -18,8 +18,8 @@ class AgreedBootstrap final : public GroupBootstrap {
         found_(std::move(found)) {}
 
  private:
-  Result<ResolvedGroup> find() override { return found_; }
-  Error reach(ResolvedGroup&) override { return {}; }  // as in the generation before
+  Result<ResolvedGroup> resolve() override { return found_; }
+  Error connect_members(ResolvedGroup&) override { return {}; }  // as in the generation before
   bool has_generations() const override { return true; }
 
   const ResolvedGroup found_;

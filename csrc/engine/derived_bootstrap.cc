@@ -23,7 +23,7 @@ DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
 
 // Also when its own time is over or it was called off: others have it, too, and only its name,
 // which is the parent's to give, lets them be told.
-Result<ResolvedGroup> DerivedBootstrap::find() {
+Result<ResolvedGroup> DerivedBootstrap::resolve() {
   while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
     if (context().progress().stopped())
       return Error(ErrorKind::kAborted, "this process shut down while the group formed");

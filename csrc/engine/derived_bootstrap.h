@@ -20,8 +20,8 @@ class DerivedBootstrap final : public GroupBootstrap {
                    std::vector<int> ranks = {});
 
  private:
-  Result<ResolvedGroup> find() override;
-  Error reach(ResolvedGroup&) override { return {}; }  // as the parent's are
+  Result<ResolvedGroup> resolve() override;
+  Error connect_members(ResolvedGroup&) override { return {}; }  // as the parent's are
   bool has_generations() const override { return !ranks_.empty(); }
 
   const std::shared_ptr<const GroupBootstrap> parent_;

@@ -47,7 +47,7 @@ void GenerationHandle::disconnect(const std::shared_ptr<Context>& context, uint6
   };
   {
     std::lock_guard lock(mutex_);
-    if (membership_ && membership_->keep(leave)) return;
+    if (membership_ && membership_->defer(leave)) return;
   }
   leave();
 }

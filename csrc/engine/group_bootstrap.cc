@@ -26,13 +26,13 @@ Result<ResolvedGroup> GroupBootstrap::form(const Named& named) {
     named(nonce);
   };
   if (size_ > 1) name(known_nonce());
-  auto found = find();
+  auto found = resolve();
   if (!found.ok()) return found;
   ResolvedGroup& formed = found.value();
   know(formed);
   if (size_ == 1) return found;
   name(formed.membership.nonce);
-  const Error unreachable = reach(formed);
+  const Error unreachable = connect_members(formed);
   if (Error error = connect(formed)) return on_member_error(error);
   log_phase("linked to the others' control planes, as they are");
   if (unreachable) return unreachable;

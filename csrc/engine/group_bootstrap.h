@@ -75,13 +75,13 @@ class GroupBootstrap {
   // What the group is called, if that is known before its members are found; 0: it is not.
   virtual uint64_t known_nonce() const { return 0; }
   // The name, the hosts and the processes of all members.
-  virtual Result<ResolvedGroup> find() = 0;
+  virtual Result<ResolvedGroup> resolve() = 0;
   void know(const ResolvedGroup& members) const {
     if (known_ && has_generations()) known_(members);
   }
   // Completes the members: how they are reached. Before all have met: after that a member may be
   // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
-  virtual Error reach(ResolvedGroup& formed) = 0;
+  virtual Error connect_members(ResolvedGroup& formed) = 0;
   // Of an error while the members meet.
   virtual Error on_member_error(const Error& error) const { return error; }
   virtual void publish_withdrawal(ErrorKind, const std::string&, bool /*process_ends*/) {}

@@ -65,7 +65,7 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
       renumbered_(true) {
   present_.found.costs = invitation.first.costs;
   (void)join_acceptor_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
-  learn(invitation);
+  update_members(invitation);
 }
 
 void GroupMembership::register_group() {
@@ -115,7 +115,8 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
   }
 }
 
-std::optional<Result<ShrinkResult>> GroupMembership::enter(TimePoint until, const MakeGroup& make) {
+std::optional<Result<ShrinkResult>> GroupMembership::await_admission(TimePoint until,
+                                                                     const MakeGroup& make) {
   if (Error error = context_.assembly().begin(group_id_, 0)) return error;
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [&] { return over(0) || may_make(0); });
@@ -243,7 +244,7 @@ void GroupMembership::formed(uint32_t generation, const ResolvedGroup& found) {
   receive();
 }
 
-bool GroupMembership::keep(std::function<void()> task) {
+bool GroupMembership::defer(std::function<void()> task) {
   std::lock_guard lock(mutex_);
   if (made_ == 0 || present_.formed || left_) return false;
   deferred_.push_back(std::move(task));
@@ -259,7 +260,7 @@ void GroupMembership::receive() {
     join_acceptor_->present(present_.number, present_.found, store_.get());
 }
 
-void GroupMembership::learn(const GroupAdvertisement& invitation) {
+void GroupMembership::update_members(const GroupAdvertisement& invitation) {
   for (const GroupAdvertisement::Member& one : invitation.members)
     if (!book_->find(one.process))
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));

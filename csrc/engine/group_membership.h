@@ -71,7 +71,7 @@ class GroupMembership final : public GroupConsensusDelegate,
 
   // While the members of the last generation look for each other nobody would watch them: false, or
   // the task is run when they have found each other, or this process has left.
-  bool keep(std::function<void()> task);
+  bool defer(std::function<void()> task);
   // The process of that rank, if the generation is the present one; else 0.
   ContextId member(uint32_t generation, int rank) const {
     std::lock_guard lock(mutex_);
@@ -85,10 +85,10 @@ class GroupMembership final : public GroupConsensusDelegate,
   const std::shared_ptr<JoinAcceptor>& join_acceptor() const { return join_acceptor_; }
   uint64_t group_id() const { return group_id_; }
   // Of a candidate: what is known of members by now.
-  void learn(const GroupAdvertisement& invitation);
+  void update_members(const GroupAdvertisement& invitation);
   // Of a candidate: the group of the generation in which it is a member, once there is one; nothing
   // if there is none until then.
-  std::optional<Result<ShrinkResult>> enter(TimePoint until, const MakeGroup& make);
+  std::optional<Result<ShrinkResult>> await_admission(TimePoint until, const MakeGroup& make);
 
  private:
   // A generation that this process has installed.

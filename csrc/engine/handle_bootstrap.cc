@@ -28,7 +28,7 @@ HandleBootstrap::HandleBootstrap(std::shared_ptr<Context> context,
   }
 }
 
-Result<ResolvedGroup> HandleBootstrap::find() {
+Result<ResolvedGroup> HandleBootstrap::resolve() {
   if (size() == 1) return alone(nonce_);
   if (Error error = compare_rank_infos(entries(), rank())) return error;
   if (Error error = check_room(nonce_)) return error;

@@ -18,7 +18,7 @@ class HandleBootstrap final : public RankInfoBootstrap {
 
  private:
   uint64_t known_nonce() const override { return nonce_; }
-  Result<ResolvedGroup> find() override;
+  Result<ResolvedGroup> resolve() override;
   Error prove_neighbours(const Topology& topology);
 
   const uint64_t nonce_;

@@ -34,7 +34,7 @@ Error JoinClient::read_invitation() {
   return {};
 }
 
-Error JoinClient::look() {
+Error JoinClient::refresh() {
   if (Clock::now() - read_at_ < kReadEvery) return {};
   read_at_ = Clock::now();
   store_error_ = read_invitation();
@@ -52,7 +52,7 @@ Error JoinClient::look() {
     membership_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
     membership_->register_group();
   }
-  membership_->learn(*invitation_);
+  membership_->update_members(*invitation_);
   return {};
 }
 
@@ -62,13 +62,13 @@ std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
     return Communicator::create_next(context, std::move(options), prospect, std::move(place));
   };
   do {
-    if (Error error = look()) return error;
+    if (Error error = refresh()) return error;
     const TimePoint soon = std::min(until, Clock::now() + kReadEvery);
     if (!membership_) {
       std::this_thread::sleep_until(soon);
       continue;
     }
-    auto outcome = membership_->enter(soon, make);
+    auto outcome = membership_->await_admission(soon, make);
     if (!outcome) continue;
     if (outcome->ok()) membership_.reset();  // the group has it
     return outcome;

@@ -36,7 +36,7 @@ class JoinClient {
  private:
   Error read_invitation();
   // Takes up the latest, if there is one by now.
-  Error look();
+  Error refresh();
   Error prepare();
   void leave();
 

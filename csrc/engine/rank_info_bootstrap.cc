@@ -174,7 +174,7 @@ ResolvedGroup RankInfoBootstrap::found(uint64_t nonce, Topology topology) const 
   return out;
 }
 
-Error RankInfoBootstrap::reach(ResolvedGroup& formed) {
+Error RankInfoBootstrap::connect_members(ResolvedGroup& formed) {
   Error unreachable;
   if (Error error = choose_network()) return error;
   for (int peer = 0; peer < size(); ++peer) {

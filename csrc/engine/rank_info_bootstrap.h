@@ -44,7 +44,7 @@ class RankInfoBootstrap : public GroupBootstrap {
 
  private:
   Error choose_network();
-  Error reach(ResolvedGroup& formed) override;
+  Error connect_members(ResolvedGroup& formed) override;
   void log_formed(const ResolvedGroup& formed) const override;
 
   const CommunicatorOptions options_;

@@ -70,7 +70,7 @@ Error StoreBootstrap::find_missing(TimePoint begun) {
   return {};
 }
 
-Result<ResolvedGroup> StoreBootstrap::find() {
+Result<ResolvedGroup> StoreBootstrap::resolve() {
   if (size() == 1) return alone(drawn());
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
             " is looking for the others");

@@ -28,7 +28,7 @@ class StoreBootstrap final : public RankInfoBootstrap {
 
  private:
   uint64_t known_nonce() const override { return decided_.nonce; }
-  Result<ResolvedGroup> find() override;
+  Result<ResolvedGroup> resolve() override;
   // Of a decided group: its members were there, so it is theirs who do not answer, or of the store
   // that was, which the next generation does without.
   Error on_member_error(const Error& error) const override;

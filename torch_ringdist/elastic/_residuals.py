@@ -19,7 +19,7 @@ class Residuals:
 
     def __init__(self) -> None:
         self._handles: list[CompressState] = []
-        self._if_adopted: list[dict[str, Any]] = []
+        self._if_committed: list[dict[str, Any]] = []
         self._size = 1
         self._kept: list[dict[str, Any]] = []  # as of the last commit
         self._kept_size = 1
@@ -27,7 +27,7 @@ class Residuals:
 
     def begin(self, size: int) -> None:
         """A generation of so many ranks; nothing is compressed in it yet."""
-        self._handles, self._if_adopted, self._size = [], [], size
+        self._handles, self._if_committed, self._size = [], [], size
 
     def add(self, handle: CompressState, instead_of: CompressState | None = None) -> None:
         """One of this generation, which goes on from what is owed; or in place of another one of
@@ -55,13 +55,13 @@ class Residuals:
     def fail(self) -> None:
         """The group has failed in a step, which may have ended well elsewhere: see adopt()."""
         if self._handles:  # else it has failed once more, before another step
-            self._if_adopted = [handle._adopted() for handle in self._handles]
+            self._if_committed = [handle._committed() for handle in self._handles]
             self._handles = []
 
     def adopt(self, elsewhere: list[Owed]) -> None:
         """It has: others have committed the step that failed here, with all that this rank had
         sent. `elsewhere`: as without_tensors() of one of them."""
-        self._keep(self._if_adopted)
+        self._keep(self._if_committed)
         for one, other in zip(self._kept, elsewhere, strict=False):
             one.update(steps=other["steps"], scale=other["scale"])
 

@@ -66,10 +66,10 @@ class CudaApi {
   virtual Error call(Stream stream, std::function<void()> fn) = 0;
   // What the stream gets from now on waits until `*flag`, pinned, is `value` or up to 2^31 - 1 more
   // than it, modulo 2^32. Not captured.
-  virtual Error hold(Stream stream, const uint32_t* flag, uint32_t value) = 0;
+  virtual Error wait_flag(Stream stream, const uint32_t* flag, uint32_t value) = 0;
   // `*flag`, pinned, becomes `value` when the stream gets there; what it did before is seen by
   // whoever sees that. Not captured.
-  virtual Error tell(Stream stream, uint32_t* flag, uint32_t value) = 0;
+  virtual Error write_flag(Stream stream, uint32_t* flag, uint32_t value) = 0;
 
   // cuda/kernel/kernels.h
   virtual Error encode(KernelCodec coding, CallSpan<EncodeCall> calls, Stream stream) = 0;

@@ -95,30 +95,30 @@ Result<HostMailboxes::Count> HostMailboxes::next(int peer, bool leaves) {
   return count;
 }
 
-Error HostMailboxes::leave(int peer, const Pieces& pieces, Stream stream) {
+Error HostMailboxes::post(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/true);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().left;
-  if (Error error = cuda_.hold(stream, taken_word(peer, rank_), turn - kSlots)) return error;
+  if (Error error = cuda_.wait_flag(stream, taken_word(peer, rank_), turn - kSlots)) return error;
   std::byte* to = slot(rank_, peer, turn);
   for (const auto& piece : pieces) {
     if (Error error = cuda_.copy(to, piece.data(), piece.size(), stream)) return error;
     to += piece.size();
   }
-  return cuda_.tell(stream, left_word(rank_, peer), turn);
+  return cuda_.write_flag(stream, left_word(rank_, peer), turn);
 }
 
-Error HostMailboxes::take(int peer, const Pieces& pieces, Stream stream) {
+Error HostMailboxes::receive(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/false);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().taken;
-  if (Error error = cuda_.hold(stream, left_word(peer, rank_), turn)) return error;
+  if (Error error = cuda_.wait_flag(stream, left_word(peer, rank_), turn)) return error;
   const std::byte* from = slot(peer, rank_, turn);
   for (const auto& piece : pieces) {
     if (Error error = cuda_.copy(piece.data(), from, piece.size(), stream)) return error;
     from += piece.size();
   }
-  return cuda_.tell(stream, taken_word(rank_, peer), turn);
+  return cuda_.write_flag(stream, taken_word(rank_, peer), turn);
 }
 
 Error HostMailboxes::use(Stream stream) {
@@ -161,7 +161,7 @@ Error HostMailboxes::join(Stream stream) {
   return error ? error : cuda_.wait(stream, side.done.get());
 }
 
-Error HostMailboxes::used(Stream stream) {
+Error HostMailboxes::end_use(Stream stream) {
   auto& use = uses_[stream];
   if (!use) {  // of the stream's device, which is current
     auto event = make_event();

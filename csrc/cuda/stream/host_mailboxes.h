@@ -36,12 +36,12 @@ class HostMailboxes {
   // Memory of the device, one piece after another.
   using Pieces = std::vector<std::span<std::byte>>;
   // On the stream: leaves them for `peer`, once that has taken what was there before.
-  Error leave(int peer, const Pieces& pieces, Stream stream);
+  Error post(int peer, const Pieces& pieces, Stream stream);
   // Takes what `peer` has left, once it is there; as many bytes in all.
-  Error take(int peer, const Pieces& pieces, Stream stream);
+  Error receive(int peer, const Pieces& pieces, Stream stream);
   // What is left and taken on this stream comes after what was on another.
   Error use(Stream stream);
-  Error used(Stream stream);
+  Error end_use(Stream stream);
   // A stream beside `stream`, where work comes after what that holds: what is taken, while more is
   // left, as a device copies both ways at once. `stream` goes on after both from join() on.
   Result<Stream> fork(Stream stream);

@@ -35,9 +35,9 @@ Error MailboxLink::receive(int peer, const DeviceBytes& message, Stream) {
 Error MailboxLink::move(Stream takes) {
   while (!sends_.empty() || !receives_.empty()) {
     for (auto& [peer, row] : sends_)
-      if (Error error = mailboxes_.leave(peer, row.cut(mailboxes_.most()), stream_)) return error;
+      if (Error error = mailboxes_.post(peer, row.cut(mailboxes_.most()), stream_)) return error;
     for (auto& [peer, row] : receives_)
-      if (Error error = mailboxes_.take(peer, row.cut(mailboxes_.most()), takes)) return error;
+      if (Error error = mailboxes_.receive(peer, row.cut(mailboxes_.most()), takes)) return error;
     for (Rows* rows : {&sends_, &receives_})
       std::erase_if(*rows, [](const auto& one) { return one.second.empty(); });
   }
@@ -50,7 +50,7 @@ Error MailboxLink::end() {
   const Error error = move(takes.value());
   const Error joined = mailboxes_.join(stream_);  // also of a part: its memory is in use until then
   if (error || joined) return error ? error : joined;
-  return mailboxes_.used(stream_);
+  return mailboxes_.end_use(stream_);
 }
 
 }  // namespace ringdist::gpu

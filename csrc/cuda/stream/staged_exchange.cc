@@ -22,7 +22,7 @@ Error StagedExchange::start(CudaApi& cuda, Stream stream) {
 }
 
 Error StagedExchange::await(CudaApi& cuda, Stream stream) {
-  return cuda.hold(stream, word(flag_), 1);
+  return cuda.wait_flag(stream, word(flag_), 1);
 }
 
 void StagedExchange::begin() {

@@ -213,12 +213,12 @@ void Group::on_notice(const Notice& notice) {
     case NoticeKind::kAbort:
       fail_from(notice.op, cause_of(notice), /*tell_others=*/false);
       // Its exit, which is likely to follow, is no other failure.
-      return peers_[notice.rank].leave(std::max<uint64_t>(notice.op, 1) - 1, now());
+      return peers_[notice.rank].mark_left(std::max<uint64_t>(notice.op, 1) - 1, now());
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
       return on_call_notice(notice);
     case NoticeKind::kLeave:
-      peers_[notice.rank].leave(notice.op, now());
+      peers_[notice.rank].mark_left(notice.op, now());
       return check_departures();
     case NoticeKind::kAbsent:
       return desync_.record_absence(notice.rank, notice.op, now());
@@ -329,8 +329,8 @@ void Group::connection_lost(std::string_view transport, ContextId context, const
 }
 
 void Group::process_left(ContextId context) {
-  for (int peer = 0; peer < size(); ++peer)
-    if (peers_[peer].member.context == context && peers_[peer].end(now())) complete_sends_to(peer);
+  for (int i = 0; i < size(); ++i)
+    if (peers_[i].member.context == context && peers_[i].mark_exited(now())) complete_sends_to(i);
   check_departures();
 }
 

@@ -6,7 +6,7 @@ std::optional<uint64_t> Peer::last_op() const {
   return presence_ == State::kExiting ? std::nullopt : last_op_;
 }
 
-void Peer::leave(uint64_t last_op, TimePoint now) {
+void Peer::mark_left(uint64_t last_op, TimePoint now) {
   last_op_ = last_op;
   departed_at_ = now;
   if (presence_ == State::kHere) presence_ = State::kLeft;
@@ -18,7 +18,7 @@ void Peer::mark_exiting(uint64_t last_op, TimePoint now) {
   if (presence_ == State::kHere) presence_ = State::kExiting;
 }
 
-bool Peer::end(TimePoint now) {
+bool Peer::mark_exited(TimePoint now) {
   if (departed()) return false;
   presence_ = State::kExited;
   last_op_ = last_op_.value_or(0);

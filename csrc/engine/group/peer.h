@@ -40,11 +40,11 @@ class Peer {
   TimePoint departed_at() const { return departed_at_; }
 
   // It says that it leaves; what it says later holds.
-  void leave(uint64_t last_op, TimePoint now);
+  void mark_left(uint64_t last_op, TimePoint now);
   // It says that its process is about to end; so does this, and who is gone stays gone.
   void mark_exiting(uint64_t last_op, TimePoint now);
   // Its process has ended in good order. True if it is gone by that.
-  bool end(TimePoint now);
+  bool mark_exited(TimePoint now);
   // Its process has died. The same; of one that has said that it leaves, that is no death.
   bool mark_lost(const Error& cause, TimePoint now);
 

@@ -140,8 +140,9 @@ Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {
   return out;
 }
 
-DdpCompressor::State DdpCompressor::state(bool adopted) {
-  const CompressionState state = adopted ? compressor_->state_if_adopted() : compressor_->state();
+DdpCompressor::State DdpCompressor::state(bool committed) {
+  const CompressionState state =
+      committed ? compressor_->state_if_committed() : compressor_->state();
   State out{state.steps, state.scale, {}};
   for (const auto& [name, values] : state.residuals) {
     const at::Tensor tensor =

@@ -47,8 +47,8 @@ class DdpCompressor {
 
   CompressionReport report() { return compressor_->report(); }
   double residual_norm() { return compressor_->residual_norm(); }
-  // `adopted`: as GradientCompressor::state_if_adopted().
-  State state(bool adopted = false);
+  // `committed`: as GradientCompressor::state_if_committed().
+  State state(bool committed = false);
   // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
   void load(const State& state);
 

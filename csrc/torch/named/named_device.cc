@@ -76,7 +76,7 @@ FillOnDevice NamedDevice::filler(c10::DeviceIndex index) {
   };
 }
 
-MakeRequests behind(const c10::Stream& stream, MakeRequests requests) {
+MakeRequests on_stream(const c10::Stream& stream, MakeRequests requests) {
   const auto ready = std::make_shared<c10::Event>(stream.device_type());
   ready->record(current_stream(stream.device()));
   return [stream, ready, requests = std::move(requests)](const ExtrasByRank& said) {

@@ -44,6 +44,6 @@ class NamedDevice {
 // The requests of a call that this thread has prepared: what they read is there when the thread's
 // current stream has come here, and what they allocate is of `stream`.
 using MakeRequests = decltype(NamedCall::requests);
-MakeRequests behind(const c10::Stream& stream, MakeRequests requests);
+MakeRequests on_stream(const c10::Stream& stream, MakeRequests requests);
 
 }  // namespace ringdist

@@ -106,7 +106,7 @@ NamedGroup::Handle NamedGroup::start(NamedCall call, const Side& side,
                                      bool will_wait) {
   if (side) {
     after.device = side->device();
-    call.requests = behind(*side, std::move(call.requests));
+    call.requests = on_stream(*side, std::move(call.requests));
   }
   auto out =
       std::make_shared<NamedWork>(negotiation_, call.name, std::move(outputs), std::move(after));

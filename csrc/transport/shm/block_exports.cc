@@ -36,8 +36,8 @@ void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
   block->mark_exported();
   const uint32_t number = free_number();
   all_.push_back({number, State::kOffered, block});
-  hint_ = line_.say({.word = ExportMessageType::kExport, .loan = number, .bytes = block->size()},
-                    &block->file());
+  hint_ = line_.send({.word = ExportMessageType::kExport, .loan = number, .bytes = block->size()},
+                     &block->file());
   if (!hint_) all_.pop_back();
   offered_ = Clock::now();
 }
@@ -60,23 +60,23 @@ uint32_t BlockExports::free_number() {
 
 Error BlockExports::on_event() {
   while (true) {
-    auto heard = line_.hear();
+    auto heard = line_.receive();
     if (!heard.ok()) {
       lose_socket();
       return heard.error().kind() == ErrorKind::kPeerLost ? Error() : heard.error();
     }
     if (!heard.value()) return {};
-    if (Error error = on_note(heard.value()->note)) return error;
+    if (Error error = on_message(heard.value()->note)) return error;
   }
 }
 
 // What messages name is the peer's until it has read them, and is offered again later.
 void BlockExports::lose_socket() {
-  line_.lose();
+  line_.abandon();
   clear();
 }
 
-Error BlockExports::on_note(const ExportMessage& note) {
+Error BlockExports::on_message(const ExportMessage& note) {
   const auto it =
       std::ranges::find_if(all_, [&](const Export& loan) { return loan.number == note.loan; });
   const bool answers =
@@ -96,7 +96,7 @@ void BlockExports::detach_freed() {
   if (frees == frees_seen_) return;
   const auto told = [&](const Export& loan) {
     return loan.block->freed() &&
-           line_.say({.word = ExportMessageType::kDetach, .loan = loan.number});
+           line_.send({.word = ExportMessageType::kDetach, .loan = loan.number});
   };
   std::erase_if(all_, told);
   if (std::ranges::none_of(all_, [](const Export& loan) { return loan.block->freed(); }))

@@ -52,7 +52,7 @@ class BlockExports {
 
   Export* find(const SharedBlock& block);
   void offer(uint32_t ring, std::shared_ptr<SharedBlock> block);
-  Error on_note(const ExportMessage& note);
+  Error on_message(const ExportMessage& note);
   uint32_t free_number();
 
   ExportConnection line_;

@@ -24,11 +24,11 @@ Error BlockImports::on_event(const Fd& socket) {
     auto heard = receive_export_message(socket);
     if (!heard.ok()) return heard.error();
     if (!heard.value()) return {};
-    if (Error error = on_note(socket, *heard.value())) return error;
+    if (Error error = on_message(socket, *heard.value())) return error;
   }
 }
 
-Error BlockImports::on_note(const Fd& socket, const ReceivedExportMessage& heard) {
+Error BlockImports::on_message(const Fd& socket, const ReceivedExportMessage& heard) {
   const ExportMessage& note = heard.note;
   if (note.word == ExportMessageType::kDetach) {
     blocks_.erase(note.loan);  // also one that was refused

@@ -27,7 +27,7 @@ class BlockImports {
   std::optional<ConstBytes> find(uint64_t place, size_t bytes) const;
 
  private:
-  Error on_note(const Fd& socket, const ReceivedExportMessage& heard);
+  Error on_message(const Fd& socket, const ReceivedExportMessage& heard);
   bool take(const ReceivedExportMessage& heard);
 
   std::map<uint32_t, Mapping> blocks_;

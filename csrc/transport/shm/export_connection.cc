@@ -35,16 +35,16 @@ bool ExportConnection::dial(uint32_t ring) {
   return true;
 }
 
-bool ExportConnection::say(const ExportMessage& note, const Fd* file) {
+bool ExportConnection::send(const ExportMessage& note, const Fd* file) {
   return is_open() && send_export_message(socket_, note, file);
 }
 
-Result<std::optional<ReceivedExportMessage>> ExportConnection::hear() {
+Result<std::optional<ReceivedExportMessage>> ExportConnection::receive() {
   if (!is_open()) return std::optional<ReceivedExportMessage>();
   return receive_export_message(socket_);
 }
 
-void ExportConnection::lose() {
+void ExportConnection::abandon() {
   state_ = State::kLost;
   dial_again_ = Clock::now() + kDialAgainAfter;
 }

@@ -22,11 +22,11 @@ class ExportConnection {
   // What has failed is tried again after a while only.
   bool open(uint32_t ring);
   bool is_open() const { return state_ == State::kOpen; }
-  bool say(const ExportMessage& note, const Fd* file = nullptr);
+  bool send(const ExportMessage& note, const Fd* file = nullptr);
   // What the peer has said, if anything. Errors as of receive_export_message(): it is to be lost.
-  Result<std::optional<ReceivedExportMessage>> hear();
+  Result<std::optional<ReceivedExportMessage>> receive();
   // It is of no more use; the socket stays until close().
-  void lose();
+  void abandon();
   const Fd& socket() const { return socket_; }
   void close();
 

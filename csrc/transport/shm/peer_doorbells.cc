@@ -2,7 +2,7 @@
 
 namespace ringdist::shm {
 
-Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::keep(ContextId peer, Fd write_end) {
+Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::add(ContextId peer, Fd write_end) {
   if (const auto found = keys_.find(peer); found != keys_.end())
     return known_.at(found->second).bell;
   const uint64_t key = next_key_++;

@@ -34,7 +34,7 @@ class PeerDoorbells {
   PeerDoorbells(const Epoll& epoll, uint64_t first_key) : epoll_(epoll), next_key_(first_key) {}
 
   // The peer's, which came with a greeting; one that is known already stays. Error: kSystem.
-  Result<std::shared_ptr<PeerDoorbell>> keep(ContextId peer, Fd write_end);
+  Result<std::shared_ptr<PeerDoorbell>> add(ContextId peer, Fd write_end);
   // Whose end that event is, if it is one; told once.
   std::optional<ContextId> on_event(uint64_t key);
   void close();

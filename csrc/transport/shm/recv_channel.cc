@@ -25,7 +25,7 @@ void RecvChannel::on_event() {
     for_exports_ = greeted.value()->hello;
     return;
   }
-  auto bell = bells_.keep(greeted.value()->hello.from, std::move(greeted.value()->write_end));
+  auto bell = bells_.add(greeted.value()->hello.from, std::move(greeted.value()->write_end));
   if (!bell.ok()) return end(bell.error());
   counter_ = own_.take_counter();
   if (!counter_)

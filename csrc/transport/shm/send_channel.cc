@@ -54,7 +54,7 @@ void SendChannel::end_greeting() {
 }
 
 void SendChannel::on_event() {
-  if (bell_) return hear();
+  if (bell_) return poll();
   auto greeted = receive_hello(socket_, me_, /*reads=*/false);
   if (!greeted.ok()) {
     const bool refused =
@@ -66,7 +66,7 @@ void SendChannel::on_event() {
   end_greeting();
   if (greeted.value()->hello.from != peer_ || greeted.value()->for_exports)
     return end(Error(ErrorKind::kProtocol, "another process answers"));
-  auto bell = bells_.keep(peer_, std::move(greeted.value()->write_end));
+  auto bell = bells_.add(peer_, std::move(greeted.value()->write_end));
   if (!bell.ok()) return end(bell.error());
   counter_ = greeted.value()->hello.index;
   peer_memory_ = std::move(greeted.value()->segment);
@@ -75,7 +75,7 @@ void SendChannel::on_event() {
 }
 
 // Once it has answered: what it says of loans.
-void SendChannel::hear() {
+void SendChannel::poll() {
   if (has_ended()) return;
   const Error error = exports_.on_event();
   if (!error) return;
@@ -110,7 +110,7 @@ void SendChannel::close_with(const Error& cause) {
 
 void SendChannel::check_end() {
   if (state_ != State::kOpen && state_ != State::kBroken) return;
-  if (!bell_ || !slots_.reader_has_ended(told())) return;
+  if (!bell_ || !slots_.reader_has_ended(peer_counter())) return;
   if (state_ == State::kOpen) reclaim(consumed());
   end(PeerDoorbells::closed());
 }
@@ -204,11 +204,11 @@ const ControlBlock& SendChannel::peer_front() const {
 }
 
 // How far the peer has come.
-const DekkerWord<uint64_t, ConsumedOrders>& SendChannel::told() const {
+const DekkerWord<uint64_t, ConsumedOrders>& SendChannel::peer_counter() const {
   return peer_front().consumed[counter_].value;
 }
 
-uint64_t SendChannel::consumed() const { return slots_.consumed(told()); }
+uint64_t SendChannel::consumed() const { return slots_.consumed(peer_counter()); }
 
 bool SendChannel::reclaim(uint64_t until) {
   const bool any = slots_.reclaimed() < until;

@@ -123,10 +123,10 @@ class SendChannel {
   bool publish(PendingSend& parcel);
   bool place(PendingSend& parcel);
   const ControlBlock& peer_front() const;
-  const DekkerWord<uint64_t, ConsumedOrders>& told() const;
+  const DekkerWord<uint64_t, ConsumedOrders>& peer_counter() const;
   bool is_exported(PendingSend& parcel);
   uint64_t consumed() const;
-  void hear();
+  void poll();
   bool reclaim(uint64_t until);
   bool make_room();
   void withdraw_all();

@@ -41,13 +41,13 @@ TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     ASSERT_FALSE(row.examples.empty()) << row.name;
     for (const std::string_view example : row.examples) {
-      const auto first =
-          std::ranges::find_if(compression_methods(),
-                               [&](const CompressionMethodRow& one) { return one.takes(example); });
+      const auto first = std::ranges::find_if(
+          compression_methods(),
+          [&](const CompressionMethodRow& one) { return one.accepts(example); });
       EXPECT_EQ(first->name, row.name) << example;
     }
   }
-  EXPECT_TRUE(compression_methods().back().takes("nobody"));
+  EXPECT_TRUE(compression_methods().back().accepts("nobody"));
 }
 
 TEST(Treatments, NameThemselvesAsTheyAreMade) {

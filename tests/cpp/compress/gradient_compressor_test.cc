@@ -124,9 +124,9 @@ TEST_F(GradientCompressors, AStepThatFailedHereAloneIsAdopted) {
   ASSERT_FALSE(bring(1));
   pending[0]->end();
   pending[1]->end(/*failed=*/true);
-  const CompressionState adopted = session->state_if_adopted();
-  EXPECT_EQ(adopted.steps, 1);
-  EXPECT_EQ(adopted.residuals.size(), 2U);
+  const CompressionState committed = session->state_if_committed();
+  EXPECT_EQ(committed.steps, 1);
+  EXPECT_EQ(committed.residuals.size(), 2U);
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
 }
 
@@ -134,9 +134,9 @@ TEST_F(GradientCompressors, AStepOfWhichABucketIsMissingIsNotAdopted) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end(/*failed=*/true);
-  EXPECT_EQ(session->state_if_adopted().steps, 0);
+  EXPECT_EQ(session->state_if_committed().steps, 0);
   session->fail();
-  EXPECT_EQ(session->state_if_adopted().steps, 0);
+  EXPECT_EQ(session->state_if_committed().steps, 0);
   EXPECT_EQ(session->residual_norm(), 0);
 }
 

@@ -39,18 +39,18 @@ TEST_F(GracefulShutdownTest, ItsConnectionsAreClosedByTheOthers) {
   EXPECT_EQ(shutdown_.state(), State::kSending);
   EXPECT_FALSE(sender_.listening);
   EXPECT_TRUE(sender_.said.empty());
-  shutdown_.say(kStart);
+  shutdown_.advance(kStart);
   EXPECT_EQ(shutdown_.state(), State::kWaiting);
   ASSERT_EQ(sender_.said.size(), 1u);
   EXPECT_EQ(PeerDeparture::decode(sender_.said[0].body)->context_id, kMe);
   EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{2});
   EXPECT_TRUE(greeting.closed()) << "nothing can be said there";
-  shutdown_.say(kStart + Milliseconds(5));
+  shutdown_.advance(kStart + Milliseconds(5));
   EXPECT_TRUE(sender_.said.empty()) << "it is said once";
   EXPECT_TRUE(sender_.ended.contains(2));
   EXPECT_TRUE(open.open() && !said());
   open.state = Connection::kClosed;
-  shutdown_.say(kStart + Milliseconds(10));
+  shutdown_.advance(kStart + Milliseconds(10));
   EXPECT_EQ(shutdown_.state(), State::kGone);
   EXPECT_FALSE(said_.get());
 }
@@ -60,11 +60,11 @@ TEST_F(GracefulShutdownTest, ItWaitsForLinksThatItHasDialed) {
   ControlConnection& dialed = sender_.add(2, LinkKind::kTcp, Connection::kConnecting);
   ControlConnection& never = sender_.add(3, LinkKind::kTcp, Connection::kGreeting);
   begin(/*process_ends=*/true);
-  shutdown_.say(kStart);
+  shutdown_.advance(kStart);
   dialed.state = Connection::kOpen;
-  shutdown_.say(kOver - Milliseconds(1));
+  shutdown_.advance(kOver - Milliseconds(1));
   EXPECT_EQ(shutdown_.state(), State::kSending);
-  shutdown_.say(kOver);
+  shutdown_.advance(kOver);
   EXPECT_EQ(sender_.take(FrameType::kExits), Ids{2});
   EXPECT_TRUE(never.closed() && !said()) << "there is time to hear it";
 }
@@ -72,16 +72,16 @@ TEST_F(GracefulShutdownTest, ItWaitsForLinksThatItHasDialed) {
 TEST_F(GracefulShutdownTest, WhoDoesNotCloseIsNotAwaitedForLong) {
   ControlConnection& open = sender_.add(2);
   begin(/*process_ends=*/false);
-  shutdown_.say(kStart);
-  shutdown_.say(kOver - Milliseconds(1));
+  shutdown_.advance(kStart);
+  shutdown_.advance(kOver - Milliseconds(1));
   EXPECT_FALSE(said());
-  shutdown_.say(kOver);
+  shutdown_.advance(kOver);
   EXPECT_TRUE(said() && open.closed());
 }
 
 TEST_F(GracefulShutdownTest, WithNobodyThereItIsSaidAtOnce) {
   begin(/*process_ends=*/false);
-  shutdown_.say(kStart);
+  shutdown_.advance(kStart);
   EXPECT_TRUE(said());
 }
 
@@ -91,11 +91,11 @@ TEST_F(GracefulShutdownTest, OfAProcessThatEndsTheConnectionsStay) {
   ControlConnection& exits = sender_.add(3);
   processes_[3].exits(kStart);
   begin(/*process_ends=*/true);
-  shutdown_.say(kStart);
+  shutdown_.advance(kStart);
   EXPECT_EQ(sender_.take(FrameType::kExits), (Ids{2, 3}));
   EXPECT_FALSE(said());
   answers.exit_seen = true;
-  shutdown_.say(kStart + Milliseconds(5));
+  shutdown_.advance(kStart + Milliseconds(5));
   EXPECT_TRUE(said());
   EXPECT_TRUE(sender_.ended.empty());
   shutdown_.end();
@@ -106,10 +106,10 @@ TEST_F(GracefulShutdownTest, WhatCouldNotBeSaidIsSaidNextTime) {
   (void)sender_.add(2);
   sender_.no_memory_for.insert(2);
   begin(/*process_ends=*/false);
-  EXPECT_THROW(shutdown_.say(kStart), std::bad_alloc);
+  EXPECT_THROW(shutdown_.advance(kStart), std::bad_alloc);
   EXPECT_EQ(shutdown_.state(), State::kSending);
   sender_.no_memory_for.clear();
-  shutdown_.say(kStart + Milliseconds(5));
+  shutdown_.advance(kStart + Milliseconds(5));
   EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{2});
 }
 

@@ -113,7 +113,7 @@ Error FakeCuda::call(gpu::Stream stream, std::function<void()> fn) {
   return push("call", stream, {{}, std::move(fn)});
 }
 
-Error FakeCuda::hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
+Error FakeCuda::wait_flag(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
   if (is_captured(stream))
     return Error(ErrorKind::kSystem, "CUDA: a wait for the host in a capture");
   const auto is_told = [=] {
@@ -123,7 +123,7 @@ Error FakeCuda::hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) {
   return push("hold", stream, {is_told, {}});
 }
 
-Error FakeCuda::tell(gpu::Stream stream, uint32_t* flag, uint32_t value) {
+Error FakeCuda::write_flag(gpu::Stream stream, uint32_t* flag, uint32_t value) {
   if (is_captured(stream)) return Error(ErrorKind::kSystem, "CUDA: a word to others in a capture");
   return push("tell", stream, {{}, [=] { std::atomic_ref(*flag).store(value); }});
 }

@@ -68,8 +68,8 @@ class FakeCuda final : public gpu::CudaApi {
   Error copy(void* to, const void* from, size_t bytes, gpu::Stream stream) override;
   Error clear(void* memory, size_t bytes, gpu::Stream stream) override;
   Error call(gpu::Stream stream, std::function<void()> fn) override;
-  Error hold(gpu::Stream stream, const uint32_t* flag, uint32_t value) override;
-  Error tell(gpu::Stream stream, uint32_t* flag, uint32_t value) override;
+  Error wait_flag(gpu::Stream stream, const uint32_t* flag, uint32_t value) override;
+  Error write_flag(gpu::Stream stream, uint32_t* flag, uint32_t value) override;
   Error encode(gpu::KernelCodec coding, gpu::CallSpan<gpu::EncodeCall> calls,
                gpu::Stream stream) override;
   Error decode(gpu::KernelCodec coding, gpu::CallSpan<gpu::DecodeCall> calls,

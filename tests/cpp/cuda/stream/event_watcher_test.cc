@@ -44,8 +44,8 @@ class Events final : public CudaApi {
   Error copy(void*, const void*, size_t, Stream) override { return unused(); }
   Error clear(void*, size_t, Stream) override { return unused(); }
   Error call(Stream, std::function<void()>) override { return unused(); }
-  Error hold(Stream, const uint32_t*, uint32_t) override { return unused(); }
-  Error tell(Stream, uint32_t*, uint32_t) override { return unused(); }
+  Error wait_flag(Stream, const uint32_t*, uint32_t) override { return unused(); }
+  Error write_flag(Stream, uint32_t*, uint32_t) override { return unused(); }
   Error encode(KernelCodec, CallSpan<EncodeCall>, Stream) override { return unused(); }
   Error decode(KernelCodec, CallSpan<DecodeCall>, Stream) override { return unused(); }
   Error reduce(const ReduceCall&, Stream) override { return unused(); }

@@ -88,8 +88,8 @@ TEST_F(LostPeerCheckTest, ADeathCountsForWhatWasNotSentToIt) {
 
 TEST_F(LostPeerCheckTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
   EXPECT_FALSE(lost_peers_.departure_before(100));
-  peers_[1].leave(5, kNow);
-  peers_[2].leave(3, kNow);
+  peers_[1].mark_left(5, kNow);
+  peers_[2].mark_left(3, kNow);
   EXPECT_FALSE(lost_peers_.departure_before(3));
   const auto departure = lost_peers_.departure_before(4);
   ASSERT_TRUE(departure);
@@ -101,7 +101,7 @@ TEST_F(LostPeerCheckTest, TheFirstToLeaveSaysWhichOpsCanEnd) {
 TEST_F(LostPeerCheckTest, WhoIsAboutToEndHasNotLeft) {
   peers_[1].mark_exiting(3, kNow);
   EXPECT_FALSE(lost_peers_.departure_before(4));
-  EXPECT_TRUE(peers_[1].end(kNow));
+  EXPECT_TRUE(peers_[1].mark_exited(kNow));
   EXPECT_TRUE(lost_peers_.departure_before(4));
 }
 
@@ -123,7 +123,7 @@ TEST_F(LostPeerCheckTest, ABrokenConnectionOfOneThatDiedIsNoNews) {
 }
 
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMissing) {
-  peers_[1].leave(1, kNow);
+  peers_[1].mark_left(1, kNow);
   peers_[1].break_connection(kReset, kNow);
   EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace)) << "it owes nothing";
   (void)allreduce();
@@ -133,7 +133,7 @@ TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMi
 }
 
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
-  peers_[1].leave(0, kNow);
+  peers_[1].mark_left(0, kNow);
   peers_[1].break_connection(kReset, kNow);
   (void)allreduce();  // it cannot end, and departure_before() says so
   EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace));
@@ -143,7 +143,7 @@ TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
 TEST_F(LostPeerCheckTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
   (void)message(1, /*sends=*/false);
   EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + kPastGrace));
-  peers_[1].leave(0, kNow);
+  peers_[1].mark_left(0, kNow);
   EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + LostPeerCheck::kGrace - Milliseconds(1)));
   EXPECT_NE(lost_peers_.stranded_op_error(kNow + kPastGrace).message().find("rank 1"),
             std::string::npos);
@@ -151,7 +151,7 @@ TEST_F(LostPeerCheckTest, AMessageIsStrandedAWhileAfterItsOtherEndHasLeft) {
 
 TEST_F(LostPeerCheckTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
   (void)message(Envelope::kAnySource, /*sends=*/false);
-  peers_[1].leave(0, kNow);
+  peers_[1].mark_left(0, kNow);
   EXPECT_FALSE(lost_peers_.stranded_op_error(kNow + kPastGrace)) << "rank 2 is here";
   (void)peers_[2].mark_lost(kDied, kNow);
   EXPECT_NE(lost_peers_.stranded_op_error(kNow + kPastGrace).message().find("all other ranks"),
@@ -161,7 +161,7 @@ TEST_F(LostPeerCheckTest, AReceiveFromAnyIsStrandedWhenAllHaveLeft) {
 TEST_F(LostPeerCheckTest, ASendThatMovesIsNotStranded) {
   data_.resize(2 * kRunSegment / sizeof(float));
   (void)message(1, /*sends=*/true);
-  peers_[1].leave(0, kNow);
+  peers_[1].mark_left(0, kNow);
   delegate_.work();
   progress_.now = kNow + kPastGrace;
   delegate_.end_send(0);

@@ -34,8 +34,8 @@ TEST(Peer, GoesInEveryOrder) {
   const auto make = [](Presence presence) {
     Peer peer;
     if (presence == Presence::kExiting) peer.mark_exiting(3, kNow);
-    if (presence == Presence::kLeft) peer.leave(3, kNow);
-    if (presence == Presence::kExited) peer.end(kNow);
+    if (presence == Presence::kLeft) peer.mark_left(3, kNow);
+    if (presence == Presence::kExited) peer.mark_exited(kNow);
     if (presence == Presence::kLost) peer.mark_lost(kDeath, kNow);
     EXPECT_EQ(peer.presence(), presence);
     return peer;
@@ -44,7 +44,7 @@ TEST(Peer, GoesInEveryOrder) {
     SCOPED_TRACE(static_cast<int>(row.from));
     const bool was_gone = make(row.from).departed();
     Peer peer = make(row.from);
-    peer.leave(7, kNow);
+    peer.mark_left(7, kNow);
     EXPECT_EQ(peer.presence(), row.left);
     EXPECT_EQ(peer.announced_last_op(), 7u);
     peer = make(row.from);
@@ -53,7 +53,7 @@ TEST(Peer, GoesInEveryOrder) {
     EXPECT_EQ(peer.departed(), was_gone) << "who is gone does not come back";
     EXPECT_EQ(peer.announced_last_op(), 7u);
     peer = make(row.from);
-    EXPECT_EQ(peer.end(kNow), !was_gone);
+    EXPECT_EQ(peer.mark_exited(kNow), !was_gone);
     EXPECT_EQ(peer.presence(), row.ended);
     peer = make(row.from);
     EXPECT_EQ(peer.mark_lost(kDeath, kNow), !was_gone);
@@ -68,7 +68,7 @@ TEST(Peer, WhoExitsCountsAsThereUntilItHasEnded) {
   EXPECT_FALSE(peer.departed());
   EXPECT_FALSE(peer.last_op());
   EXPECT_EQ(peer.announced_last_op(), 5u);
-  EXPECT_TRUE(peer.end(kNow + Milliseconds(1)));
+  EXPECT_TRUE(peer.mark_exited(kNow + Milliseconds(1)));
   EXPECT_TRUE(peer.departed());
   EXPECT_EQ(peer.last_op(), 5u);
   EXPECT_EQ(peer.departed_at(), kNow + Milliseconds(1));
@@ -76,7 +76,7 @@ TEST(Peer, WhoExitsCountsAsThereUntilItHasEnded) {
 
 TEST(Peer, WhoEndsWithoutAWordTookPartInNoLaterOp) {
   Peer peer;
-  peer.end(kNow);
+  peer.mark_exited(kNow);
   EXPECT_EQ(peer.last_op(), 0u);
 }
 
@@ -100,18 +100,18 @@ TEST(PeerTable, NamesThemAndTheFirstWhoLeft) {
   EXPECT_EQ(peers.list({1, 2}), "rank 1, rank 2 (pid 7 on host b)");
   EXPECT_EQ(peers.list({0, 1, 3, 4, 5, 2}), "rank 0, rank 1, rank 3, rank 4 and 2 more");
   EXPECT_EQ(peers.first_leaver(), -1);
-  peers[4].leave(9, kNow);
-  peers[2].leave(3, kNow);
+  peers[4].mark_left(9, kNow);
+  peers[2].mark_left(3, kNow);
   peers[5].mark_exiting(1, kNow);  // not yet
   EXPECT_EQ(peers.first_leaver(), 2);
-  peers[5].end(kNow);
+  peers[5].mark_exited(kNow);
   EXPECT_EQ(peers.first_leaver(), 5);
 }
 
 TEST(PeerTable, SayWhyOneIsGone) {
   PeerTable peers(strangers(4));
-  peers[1].leave(3, kNow);
-  peers[2].end(kNow);
+  peers[1].mark_left(3, kNow);
+  peers[2].mark_exited(kNow);
   peers[3].mark_lost(kDeath, kNow);
   const std::string left = peers.departure(1).message();
   EXPECT_NE(left.find("rank 1 has left the group after op #3"), std::string::npos) << left;

@@ -24,18 +24,18 @@ class PeerDoorbellsTest : public testing::Test {
 };
 
 TEST_F(PeerDoorbellsTest, OfOnePeerIsOneWhateverComesLater) {
-  auto first = bells_.keep(5, write_end());
+  auto first = bells_.add(5, write_end());
   Doorbell another = std::move(Doorbell::create().value());
-  auto second = bells_.keep(5, Fd::open([&] { return dup(another.write_end().get()); }));
+  auto second = bells_.add(5, Fd::open([&] { return dup(another.write_end().get()); }));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first.value(), second.value());
   second.value()->ring();
   EXPECT_TRUE(rung());
-  EXPECT_NE(bells_.keep(6, write_end()).value(), first.value());
+  EXPECT_NE(bells_.add(6, write_end()).value(), first.value());
 }
 
 TEST_F(PeerDoorbellsTest, TellWhoIsGoneOnce) {
-  const auto bell = bells_.keep(5, write_end()).value();
+  const auto bell = bells_.add(5, write_end()).value();
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
   EXPECT_FALSE(bells_.on_event(kFirstKey + 1));
   EXPECT_FALSE(bell->closed());
@@ -51,7 +51,7 @@ TEST_F(PeerDoorbellsTest, TellWhoIsGoneOnce) {
 }
 
 TEST_F(PeerDoorbellsTest, AreClosedWithTheTransport) {
-  const auto bell = bells_.keep(5, write_end()).value();
+  const auto bell = bells_.add(5, write_end()).value();
   bells_.close();
   EXPECT_TRUE(bell->closed());
   bell->ring();
