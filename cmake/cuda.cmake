@@ -1,4 +1,4 @@
-# libringdist_cuda.so, a library of its own (csrc/engine/devices.h): built where it is asked for, since
+# libringdist_cuda.so, a library of its own (csrc/engine/device/devices.h): built where it is asked for, since
 # nvcc may be there for other reasons. `make cuda` asks, and RINGDIST_CUDA=ON in the environment; then
 # every later build of the same folder has it, until RINGDIST_CUDA=OFF.
 set(RINGDIST_CUDA OFF CACHE BOOL "Build the kernels for NVIDIA GPUs; needs nvcc")

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "algorithm/schedule.h"
-#include "network/costs.h"
+#include "base/network_costs.h"
 
 namespace ringdist {
 

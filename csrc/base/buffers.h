@@ -64,4 +64,12 @@ inline bool overlaps(const Range& a, const Range& b) {
   return a.buffer == b.buffer && a.offset < b.end() && b.offset < a.end();
 }
 
+// Where the memory of an op lies that is not the host's.
+
+// A device, and the stream that the op's caller uses.
+struct DeviceStream {
+  int device = 0;
+  void* stream = nullptr;  // cudaStream_t: the op comes after what it holds
+};
+
 }  // namespace ringdist

@@ -42,4 +42,8 @@ class Payload {
   uint32_t bit_ = 0;
 };
 
+// What a sender calls one of its sends: it comes back when the send has ended.
+using SendId = uint64_t;
+inline constexpr SendId kNoSendId = 0;  // nobody wants to know
+
 }  // namespace ringdist

@@ -3,7 +3,7 @@
 
 #include "bindings/bind.h"
 #include "codec/codec_metrics.h"
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 
 namespace py = pybind11;
 

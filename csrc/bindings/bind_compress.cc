@@ -5,9 +5,9 @@
 
 #include "bindings/bind.h"
 #include "codec/none.h"
-#include "torch/ddp/comm_hook.h"
-#include "torch/errors.h"
-#include "torch/ops/compression_spec.h"
+#include "torch/base/errors.h"
+#include "torch/ddp/ddp_compressor.h"
+#include "torch/ops/call_compressor.h"
 
 namespace py = pybind11;
 

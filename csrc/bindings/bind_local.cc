@@ -15,8 +15,8 @@
 #include "compress/compression_method.h"
 #include "compress/low_rank.h"
 #include "engine/communicator.h"
-#include "torch/errors.h"
-#include "torch/tensors.h"
+#include "torch/base/errors.h"
+#include "torch/base/tensors.h"
 #include "torch/torch_store.h"
 #include "transport/local/local_transport.h"
 

@@ -7,7 +7,7 @@
 
 #include "bindings/bind.h"
 #include "torch/backend.h"
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 #include "torch/named/named_group.h"
 
 namespace py = pybind11;

@@ -9,10 +9,9 @@
 #include "bindings/bind.h"
 #include "bindings/costs.h"
 #include "codec/codec.h"
-#include "engine/devices.h"
-#include "plan/plan_explanation.h"
-#include "plan/rounds.h"
-#include "torch/errors.h"
+#include "engine/device/devices.h"
+#include "simulate/plan_explanation.h"
+#include "torch/base/errors.h"
 
 namespace py = pybind11;
 

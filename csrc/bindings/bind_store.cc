@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "bindings/bind.h"
+#include "torch/base/errors.h"
 #include "torch/bounded_store.h"
-#include "torch/errors.h"
 
 namespace py = pybind11;
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "network/costs.h"
+#include "base/network_costs.h"
 
 namespace ringdist {
 

@@ -9,9 +9,9 @@
 #include "codec/block_codec.h"
 #include "codec/codec.h"
 #include "kernel/cast.h"
-#include "kernel/exponent.h"
 #include "kernel/huffman.h"
 #include "kernel/lossless_chunk.h"
+#include "kernel/split_float.h"
 
 namespace ringdist {
 namespace {

@@ -10,8 +10,7 @@
 #include "codec/block_codec.h"
 #include "codec/codec.h"
 #include "kernel/cast.h"
-#include "kernel/finite_bfloat.h"
-#include "kernel/prefetch.h"
+#include "kernel/half.h"
 #include "kernel/sign.h"
 
 namespace ringdist {

@@ -12,7 +12,7 @@
 #include "codec/sparse_fraction.h"
 #include "kernel/cast.h"
 #include "kernel/counter_rng.h"
-#include "kernel/finite_bfloat.h"
+#include "kernel/half.h"
 #include "kernel/select.h"
 
 namespace ringdist {

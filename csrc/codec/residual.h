@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "codec/codec.h"
-#include "codec/float_buffer.h"
+#include "codec/gradient_memory.h"
 
 namespace ringdist {
 

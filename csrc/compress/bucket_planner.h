@@ -5,7 +5,6 @@
 #include "compress/bucket.h"
 #include "compress/compression_options.h"
 #include "compress/parameter_table.h"
-#include "compress/step_statistics.h"
 #include "compress/step_transaction.h"
 
 namespace ringdist {

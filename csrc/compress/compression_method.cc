@@ -1,5 +1,8 @@
 #include "compress/compression_method.h"
 
+#include <algorithm>
+#include <array>
+
 namespace ringdist {
 
 void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) {
@@ -18,6 +21,23 @@ void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) 
   if (codecs.plain()) return;
   parts.back().residual = slice.residual;
   parts.back().next = slice.next;
+}
+
+// To add one: a file that defines x_treatment(), and its row below.
+CompressionMethodRow low_rank_method();
+CompressionMethodRow codec_method();
+
+std::span<const CompressionMethodRow> compression_methods() {
+  static const std::array rows{low_rank_method(), codec_method()};
+  return rows;
+}
+
+Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
+                                                     const std::string& spec, int size,
+                                                     std::optional<bool> feedback) {
+  const auto row = std::ranges::find_if(
+      compression_methods(), [&](const CompressionMethodRow& one) { return one.accepts(spec); });
+  return row->make(argument, spec, size, feedback);
 }
 
 }  // namespace ringdist

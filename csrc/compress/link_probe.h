@@ -14,12 +14,29 @@
 #include <utility>
 #include <vector>
 
+#include "codec/gradient_memory.h"
 #include "compress/cost_probe.h"
-#include "compress/low_rank_benchmark.h"
 #include "compress/time_marker.h"
 #include "engine/communicator.h"
+#include "kernel/low_rank.h"
 
 namespace ringdist {
+
+// The arithmetic of PowerSGD without the exchange, for timing it: over a matrix beyond the caches,
+// as gradients are. One thread at a time.
+class LowRankBenchmark {
+ public:
+  explicit LowRankBenchmark(const MatrixShape& shape);
+  // What a reduction computes on the way, residual included.
+  void run();
+
+ private:
+  const MatrixShape shape_;
+  std::vector<float> values_, residual_, left_, right_;
+};
+
+// Of the host, whatever memory is meant.
+std::function<void()> benchmark_on_host(const MatrixShape& shape, GradientMemory&);
 
 class LinkProbe final : public CostProbe {
  public:

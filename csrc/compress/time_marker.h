@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/clock.h"
+
 namespace ringdist {
 
 class TimeMarker {
@@ -18,5 +20,21 @@ class TimeMarker {
 using TimeMarkerPtr = std::shared_ptr<const TimeMarker>;
 // The present one, of one clock.
 using Now = std::function<TimeMarkerPtr()>;
+
+// Of the host's clock: in the past.
+class HostTimeMarker final : public TimeMarker {
+ public:
+  explicit HostTimeMarker(TimePoint time) : time_(time) {}
+
+  bool passed() const override { return true; }
+  double since(const TimeMarker& earlier) const override {
+    return seconds(time_ - static_cast<const HostTimeMarker&>(earlier).time_);
+  }
+
+ private:
+  const TimePoint time_;
+};
+
+inline TimeMarkerPtr host_now() { return std::make_shared<HostTimeMarker>(Clock::now()); }
 
 }  // namespace ringdist

@@ -5,19 +5,47 @@
 // both sides keep the same one. Owned by ControlPlane; control thread only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "control/connection_index.h"
-#include "control/connection_sender.h"
-#include "control/connection_view.h"
-#include "control/exception_guard.h"
+#include "control/control_connection.h"
 #include "control/listeners.h"
 #include "os/epoll.h"
+#include "os/event_loop.h"
 
 namespace ringdist {
+
+// Connections by the peer that they lead to: everybody's tick asks for each peer's. Owned by
+// ConnectionManager; control thread only; no locks.
+class ConnectionIndex {
+ public:
+  // It is known now whom a connection leads to; once.
+  void lead_to(uint64_t peer, ControlConnection& connection) {
+    connections_[peer].push_back(&connection);
+    connection.peer = peer;
+  }
+  // Before it is freed.
+  void forget(const ControlConnection& connection) {
+    const auto known = connections_.find(connection.peer);
+    if (known == connections_.end()) return;
+    std::erase(known->second, &connection);
+    if (known->second.empty()) connections_.erase(known);
+  }
+  // The oldest first.
+  std::span<ControlConnection* const> to(uint64_t peer) const {
+    const auto known = connections_.find(peer);
+    if (known == connections_.end()) return {};
+    return known->second;
+  }
+
+ private:
+  std::map<uint64_t, std::vector<ControlConnection*>> connections_;
+};
 
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 

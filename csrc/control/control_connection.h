@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -79,6 +81,38 @@ struct ControlConnection {
   bool cut_short = false;     // nothing more is read: what was done about its greeting is unknown
   bool stalled = false;       // a frame could not be taken in: it comes first in the next tick
   bool exit_seen = false;     // the peer knows that this process is about to end
+};
+
+// Whom this process is connected to: what those who judge, dial and answer need of
+// ConnectionManager.
+class ConnectionView {
+ public:
+  virtual ~ConnectionView() = default;
+  // A connection is there, or on its way.
+  virtual bool is_connecting_or_open(uint64_t peer, LinkKind kind) const = 0;
+  // The other side has it, and may hold it until it knows the group.
+  virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
+  // Both sides talk.
+  virtual bool open(uint64_t peer, LinkKind kind) const = 0;
+  virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) = 0;
+};
+
+// Speaking on connections: what those who pass news on, settle needs and say goodbye take of
+// ConnectionManager.
+class ConnectionSender {
+ public:
+  virtual ~ConnectionSender() = default;
+  // All that are not closed.
+  virtual void for_each(const std::function<void(ControlConnection&)>& fn) = 0;
+
+  virtual void send(ControlConnection& connection, ConstBytes frame) = 0;
+  // On all that are open.
+  virtual void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) = 0;
+  // The other side sees that nothing follows; not yet where something has still to be sent.
+  virtual void end_output(ControlConnection& connection) = 0;
+  virtual void close(ControlConnection& connection) = 0;
+  virtual void close_after_output(ControlConnection& connection) = 0;
+  virtual void stop_listening() = 0;
 };
 
 }  // namespace ringdist

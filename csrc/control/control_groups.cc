@@ -1,6 +1,7 @@
 #include "control/control_groups.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "control/control_peers.h"
@@ -8,10 +9,73 @@
 namespace ringdist {
 namespace {
 
+constexpr size_t kRepresentatives = 2;
+
 constexpr Duration kLeftTime = std::chrono::minutes(1);
 constexpr size_t kMaxOver = 256;
 
+constexpr size_t kMaxGroups = 4096;  // that this process does not know yet, and its own
+
 }  // namespace
+
+LinkTopology::LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members)
+    : my_context_(my_context) {
+  std::sort(members.begin(), members.end(),
+            [](const ControlMember& a, const ControlMember& b) { return a.rank < b.rank; });
+  for (const ControlMember& m : members) {
+    if (m.rank == my_rank) my_host_ = m.host;
+    if (processes_.emplace(m.context_id, m).second) hosts_[m.host].push_back(m.context_id);
+  }
+  std::vector<int> order;  // host indices need not be dense
+  for (const auto& [host, processes] : hosts_) order.push_back(host);
+  auto mine = static_cast<size_t>(std::find(order.begin(), order.end(), my_host_) - order.begin());
+  std::set<int> found;
+  for (size_t step = 1; step < order.size(); step *= 2) {
+    found.insert(order[(mine + step) % order.size()]);
+    found.insert(order[(mine + order.size() - step) % order.size()]);
+  }
+  found.erase(my_host_);
+  neighbours_.assign(found.begin(), found.end());
+}
+
+std::vector<uint64_t> LinkTopology::local_peers() const {
+  std::vector<uint64_t> out;
+  auto mine = hosts_.find(my_host_);
+  if (mine == hosts_.end()) return out;
+  std::copy_if(mine->second.begin(), mine->second.end(), std::back_inserter(out),
+               [&](uint64_t id) { return id != my_context_; });
+  return out;
+}
+
+std::vector<uint64_t> LinkTopology::representatives(int host, const HasDeparted& departed) const {
+  std::vector<uint64_t> out;
+  for (uint64_t id : hosts_.at(host)) {
+    if (out.size() == kRepresentatives) break;
+    if (!departed(id)) out.push_back(id);
+  }
+  return out;
+}
+
+bool LinkTopology::representative(const HasDeparted& departed) const {
+  auto mine = representatives(my_host_, departed);
+  return std::find(mine.begin(), mine.end(), my_context_) != mine.end();
+}
+
+std::vector<uint64_t> LinkTopology::links_to(int host, const HasDeparted& departed) const {
+  auto mine = representatives(my_host_, departed);
+  auto theirs = representatives(host, departed);
+  std::set<uint64_t> out;
+  if (mine.empty() || theirs.empty()) return {};
+  for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i)
+    if (mine[std::min(i, mine.size() - 1)] == my_context_)
+      out.insert(theirs[std::min(i, theirs.size() - 1)]);
+  return {out.begin(), out.end()};
+}
+
+bool LinkTopology::dials_first(uint64_t peer) const {
+  const ControlMember& other = member(peer);
+  return other.host == my_host_ ? member(my_context_).rank < other.rank : my_host_ < other.host;
+}
 
 ControlGroup& ControlGroupTable::join(uint64_t nonce, uint64_t id, int rank,
                                       const std::vector<ControlMember>& members) {
@@ -89,6 +153,50 @@ void ControlGroupTable::discount_pause(Duration pause, TimePoint now) {
     if (auto& since = group.judged_since) since = std::min(*since + pause, now);
     for (auto& [host, heard] : group.heard) heard = std::min(heard + pause, now);
   }
+}
+
+std::vector<uint64_t> FormationBarrier::learn(uint64_t nonce,
+                                              const std::vector<uint64_t>& processes,
+                                              const std::function<bool(uint64_t nonce)>& ours) {
+  std::vector<uint64_t> news;
+  news.reserve(processes.size());
+  std::set<uint64_t>& known = enter(nonce, ours);
+  for (const uint64_t process : processes)
+    if (known.insert(process).second) news.push_back(process);
+  return news;
+}
+
+// Both of its lists, or neither, have it.
+std::set<uint64_t>& FormationBarrier::enter(uint64_t nonce,
+                                            const std::function<bool(uint64_t nonce)>& ours) {
+  if (const auto found = known_.find(nonce); found != known_.end()) return found->second;
+  if (order_.size() >= kMaxGroups) {
+    const auto old = std::ranges::find_if(order_, [&](uint64_t one) { return !ours(one); });
+    if (old != order_.end()) forget(uint64_t{*old});
+  }
+  order_.push_back(nonce);
+  try {
+    return known_[nonce];
+  } catch (...) {
+    order_.pop_back();
+    throw;
+  }
+}
+
+void FormationBarrier::forget(uint64_t nonce) {
+  known_.erase(nonce);
+  std::erase(order_, nonce);
+}
+
+bool FormationBarrier::has(uint64_t nonce, uint64_t process) const {
+  const auto known = known_.find(nonce);
+  return known != known_.end() && known->second.contains(process);
+}
+
+std::vector<uint64_t> FormationBarrier::of(uint64_t nonce) const {
+  const auto known = known_.find(nonce);
+  if (known == known_.end()) return {};
+  return {known->second.begin(), known->second.end()};
 }
 
 }  // namespace ringdist

@@ -13,9 +13,60 @@
 
 #include "base/clock.h"
 #include "control/control_connection.h"
-#include "control/link_topology.h"
 
 namespace ringdist {
+
+// A rank of a group, as its store entry and the host proof tell. Several ranks may share a Context.
+struct ControlMember {
+  int rank = -1;
+  uint64_t context_id = 0;
+  int host = 0;  // index in the group's topology
+  std::string unix_name;
+  std::string tcp_address;
+  int pid = 0;  // for messages only
+  std::string host_name;
+};
+
+// Who is connected to whom in one group. Inside a host: everyone with everyone. Between hosts: host
+// h with the hosts h +- 2^k (mod H), so that a notice passes few hops, each pair through the two
+// lowest live processes of each host, its *representatives*, first to first and second to second;
+// the next process steps in when one is gone. Pure functions of the member list and of who is gone.
+class LinkTopology {
+ public:
+  // Tells whether a process is lost or has left.
+  using HasDeparted = std::function<bool(uint64_t)>;
+
+  LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members);
+
+  bool has(uint64_t context_id) const { return processes_.contains(context_id); }
+  // The lowest rank of a process, which stands for it in messages and orders.
+  const ControlMember& member(uint64_t context_id) const { return processes_.at(context_id); }
+  const std::map<uint64_t, ControlMember>& processes() const { return processes_; }
+
+  // The other processes of my host, by rank.
+  std::vector<uint64_t> local_peers() const;
+
+  // The other hosts that mine is linked to.
+  const std::vector<int>& neighbours() const { return neighbours_; }
+  const std::vector<uint64_t>& processes_of(int host) const { return hosts_.at(host); }
+  bool representative(const HasDeparted& departed) const;
+  // The processes of a neighbour that mine is linked to; none unless it is a representative.
+  std::vector<uint64_t> links_to(int host, const HasDeparted& departed) const;
+
+  // Of two linked processes one dials first.
+  bool dials_first(uint64_t peer) const;
+  int my_host() const { return my_host_; }
+  size_t host_count() const { return hosts_.size(); }
+
+ private:
+  std::vector<uint64_t> representatives(int host, const HasDeparted& departed) const;
+
+  uint64_t my_context_;
+  int my_host_ = 0;
+  std::map<uint64_t, ControlMember> processes_;
+  std::map<int, std::vector<uint64_t>> hosts_;  // processes by rank
+  std::vector<int> neighbours_;
+};
 
 struct ControlGroup {
   enum class State : uint8_t {
@@ -87,6 +138,30 @@ class ControlGroupTable {
     std::vector<uint64_t> processes;
   };
   std::deque<ForgottenGroup> over_;  // the oldest first
+};
+
+// Which processes have found all others of a group. It is the last phase of a group's formation:
+// who has connected says so, and no rank's connect_group() returns before all have. So a process
+// whose first operations are done may end, and take the store with it: nobody looks for members any
+// more. Control thread only; no locks.
+class FormationBarrier {
+ public:
+  // Those of them that were not known. Of groups for which `ours` is false the oldest are forgotten
+  // when there are many: others may know of a group before this process does. What throws may have
+  // learned a part.
+  std::vector<uint64_t> learn(uint64_t nonce, const std::vector<uint64_t>& processes,
+                              const std::function<bool(uint64_t nonce)>& ours);
+  void forget(uint64_t nonce);
+
+  bool has(uint64_t nonce, uint64_t process) const;
+  // All that are known; none if there is none.
+  std::vector<uint64_t> of(uint64_t nonce) const;
+
+ private:
+  std::set<uint64_t>& enter(uint64_t nonce, const std::function<bool(uint64_t nonce)>& ours);
+
+  std::map<uint64_t, std::set<uint64_t>> known_;  // by nonce
+  std::deque<uint64_t> order_;                    // its nonces, the oldest first
 };
 
 }  // namespace ringdist

@@ -16,15 +16,11 @@
 #include "control/control_history.h"
 #include "control/control_peers.h"
 #include "control/control_requests.h"
-#include "control/departure_handler.h"
-#include "control/dialer.h"
 #include "control/failure_detector.h"
-#include "control/formation_barrier.h"
 #include "control/gossip.h"
 #include "control/graceful_shutdown.h"
-#include "control/request_evaluator.h"
-#include "control/tick_timer.h"
 #include "os/epoll.h"
+#include "os/event_loop.h"
 
 namespace ringdist {
 

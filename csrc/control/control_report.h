@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "control/connection_view.h"
+#include "control/control_connection.h"
 #include "control/control_groups.h"
 #include "control/control_history.h"
 #include "control/control_peers.h"

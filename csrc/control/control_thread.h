@@ -6,6 +6,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -14,14 +16,17 @@
 #include <thread>
 #include <vector>
 
-#include "base/cancellable_deadline.h"
+#include "base/clock.h"
 #include "base/config.h"
+#include "base/error.h"
 #include "base/thread_annotations.h"
+#include "control/control_delegate.h"
+#include "control/control_groups.h"
 #include "control/control_plane.h"
 #include "control/control_report.h"
-#include "control/exception_guard.h"
 #include "os/epoll.h"
-#include "os/eventfd.h"
+#include "os/event_loop.h"
+#include "os/fork_guard.h"
 #include "os/signal.h"
 
 namespace ringdist {
@@ -79,6 +84,79 @@ class ControlThread {
   std::atomic<bool> stopping_{false};
   std::unique_ptr<SignalWatch> signal_watch_;
   std::thread thread_;
+};
+
+// The process' failure detector and its way to spread notices. It keeps a connection to every
+// process of the host (AF_UNIX) and a few links to other hosts (TCP), notices who dies, falls
+// silent or leaves, and floods payloads to every process that can be reached. It knows processes
+// (Context ids) and, of groups, only the members; what a payload means is its owner's business.
+//
+// Owned by the Context. One thread of its own, which needs neither the GIL nor any engine lock, so
+// that a busy lane does not look dead. All calls may come from any thread but that one (flood also
+// from it). In a forked child every call is an Error or does nothing.
+class ControlThread;
+
+class Control {
+ public:
+  using Events = ControlDelegate;
+  using Member = ControlMember;
+
+  // Listens and runs its thread from here on. `local_ip` is a numeric address of this host that
+  // other hosts can reach. `events` must outlive the Control.
+  static Result<std::unique_ptr<Control>> start(uint64_t context_id, const Config& config,
+                                                std::string local_ip, Events& events);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  uint64_t context_id() const;
+  std::string unix_name() const;    // "@ringdist-<pid>-<context id>"
+  std::string tcp_address() const;  // "ip:port", of start()
+  // Listens at another numeric address of this host, too; returns "ip:port". Once per address.
+  Result<std::string> listen(const std::string& ip);
+
+  // Blocks until that process has answered on its abstract socket with our uid and this id, which
+  // proves that it shares our host; the connection stays. It answers whatever groups it knows.
+  Error prove_same_host(uint64_t peer_context_id, std::string unix_name, TimePoint deadline);
+
+  // Blocks until the processes of my host are connected and the links between hosts in which this
+  // process takes part are up (links_of in link_topology.h), for all members of the group: whoever
+  // ends after this has returned takes nothing along that another member still needs to find the
+  // rest. The Error blames a rank.
+  Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
+                      const CancellableDeadline& deadline);
+
+  // Also before connect_group() has returned. Forgets the group once all members have heard so, or
+  // a minute later; connections that no group of either side needs are closed. What was flooded
+  // before has been given to the kernel when this returns, so it is not lost with the process:
+  // unless a peer's socket is full, or 1 s was not enough.
+  void disconnect_group(uint64_t nonce, int my_rank);
+
+  // Delivers the payload once to every other process that can be reached. A payload may also reach
+  // processes that join up to a minute later. It starts with the nonce of the group that it is
+  // about: inside a host, once its members have found each other, nobody else need hear it.
+  void flood(std::vector<std::byte> payload);
+
+  // Treats that process as lost, for this cause, and notifies all processes that can be reached,
+  // that one included. It counts as silent, not as dead.
+  void give_up(uint64_t context_id, std::string cause);
+
+  // Takes in what the processes of this host have dialed, and said as the first thing, before this
+  // call: what is for the owner it has when `then` is called, on the control thread. Its argument
+  // is false where that could not all be done. Nothing once the thread has ended.
+  void drain_connections(std::function<void(bool)> then);
+
+  // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
+  // `process_ends`: connections stay open until the kernel closes them, which tells others when.
+  void leave(bool process_ends = false);
+  // Ends the thread, which others see as silence unless leave() came first. Idempotent.
+  void stop();
+
+ private:
+  Control(std::unique_ptr<ControlThread> loop);
+
+  std::unique_ptr<ControlThread> loop_;
+  ForkMark mark_;
 };
 
 }  // namespace ringdist

@@ -7,12 +7,10 @@
 #include <string>
 
 #include "control/connection_demand.h"
-#include "control/connection_view.h"
+#include "control/control_connection.h"
 #include "control/control_groups.h"
 #include "control/control_history.h"
 #include "control/control_peers.h"
-#include "control/dialer.h"
-#include "control/formation_barrier.h"
 
 namespace ringdist {
 

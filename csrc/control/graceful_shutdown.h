@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "control/connection_sender.h"
+#include "control/control_connection.h"
 #include "control/control_peers.h"
 
 namespace ringdist {

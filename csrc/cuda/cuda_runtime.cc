@@ -12,7 +12,6 @@
 
 #include "cuda/kernel/kernels.h"
 #include "os/cpu_set.h"
-#include "os/scoped_affinity.h"
 
 namespace ringdist::gpu {
 namespace {

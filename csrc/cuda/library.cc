@@ -10,12 +10,12 @@
 #include "cuda/cuda_runtime.h"
 #include "cuda/nccl/loaded_nccl.h"
 #include "cuda/stream/event_watcher.h"
-#include "cuda/stream/explain_path.h"
 #include "cuda/stream/host_path.h"
 #include "cuda/stream/nccl_path.h"
+#include "cuda/stream/path_rules.h"
 #include "cuda/stream/path_selector.h"
 #include "cuda/stream/stream_runner.h"
-#include "engine/devices.h"
+#include "engine/device/devices.h"
 
 namespace ringdist {
 namespace {

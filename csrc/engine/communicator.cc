@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/closed_by_peer.h"
+#include "base/describe.h"
 #include "base/log.h"
+#include "engine/bootstrap/derived_bootstrap.h"
+#include "engine/bootstrap/group_bootstrap.h"
+#include "engine/bootstrap/store_bootstrap.h"
 #include "engine/deferred_release_op.h"
-#include "engine/derived_bootstrap.h"
-#include "engine/describe_formed.h"
-#include "engine/device_group.h"
-#include "engine/progress/in_progress_scope.h"
-#include "engine/store_bootstrap.h"
+#include "engine/device/device_group.h"
+#include "engine/progress/progress_lock.h"
 
 namespace ringdist {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "engine/context/task_pool.h"
 #include "engine/op/op.h"
-#include "engine/progress/in_progress_scope.h"
-#include "engine/task_pool.h"
+#include "engine/progress/progress_lock.h"
 
 namespace ringdist {
 

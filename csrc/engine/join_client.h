@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/communicator.h"
-#include "engine/group_advertisement.h"
+#include "engine/membership/group_advertisement.h"
 
 namespace ringdist {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/network_costs.h"
 #include "base/thread_annotations.h"
 #include "base/topology.h"
 #include "engine/op/op.h"
-#include "network/costs.h"
 #include "plan/planner.h"
 
 namespace ringdist {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "engine/handle_bootstrap.h"
+#include "engine/bootstrap/handle_bootstrap.h"
 #include "os/random.h"
 
 namespace ringdist {

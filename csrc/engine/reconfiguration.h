@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "engine/bootstrap/handle_bootstrap.h"
 #include "engine/communicator.h"
-#include "engine/process_handle.h"
 
 namespace ringdist {
 

@@ -1,4 +1,4 @@
-// fp32 <-> blocks of small codes with a common scale (kernel/block_scale.h). codec/<name>.spec.md
+// fp32 <-> blocks of small codes with a common scale (kernel/block_format.h). codec/<name>.spec.md
 // has the bytes. Least-squares scales as in "projection" quantizers: for chosen codes t, the scale
 // <x,t>/<t,t> minimises |x - scale * t|, so that quantizing is a contraction.
 //

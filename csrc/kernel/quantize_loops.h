@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "kernel/block_format.h"
-#include "kernel/block_scale.h"
 #include "kernel/counter_rng.h"
 #include "kernel/fp8.h"
 #include "kernel/residual_span.h"

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernel/finite_bfloat.h"
 #include "kernel/half.h"
 
 namespace ringdist {

@@ -6,18 +6,84 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "membership/group_consensus_delegate.h"
-#include "membership/membership_message.h"
+#include "base/buffers.h"
+#include "base/error.h"
+#include "base/serialize.h"
 #include "membership/membership_transport.h"
 #include "membership/paxos/generation_log.h"
 
 namespace ringdist {
+
+// What processes say to each other about a group's membership. Bytes on the wire; any thread.
+struct MembershipMessage {
+  enum class Kind : uint8_t {
+    kAgreement,    // a ConsensusMessage
+    kWithdrawn,    // the sender has no part in the group any more; no body
+    kJoinRequest,  // the sender wants to become a member: a generation whose members have all
+                   // answered it, or kNoGeneration; its entry
+    kReached,  // a member has that knock, and its answer has come: its generation, whose members
+  };
+
+  static constexpr uint32_t kNoGeneration = ~uint32_t{0};
+
+  uint64_t group_id = 0;
+  Kind kind = Kind::kAgreement;
+  ConstBytes body;  // of what it was decoded from
+
+  std::vector<std::byte> encode() const {
+    auto out = Writer().put(group_id).put(kind).take();
+    out.insert(out.end(), body.begin(), body.end());
+    return out;
+  }
+  static std::optional<MembershipMessage> decode(ConstBytes bytes) {
+    MembershipMessage out;
+    Reader in(bytes);
+    out.group_id = in.get<uint64_t>();
+    out.kind = in.get<Kind>();
+    if (!in.ok() || out.kind > Kind::kReached) return std::nullopt;
+    out.body = bytes.subspan(sizeof out.group_id + sizeof out.kind);
+    return out;
+  }
+};
+
+// What a Lineage needs of the group that it is about, which the engine has.
+
+// On the membership thread, one call at a time. Only stop_and_report() may take a while.
+class GroupConsensusDelegate {
+ public:
+  using VoteRead = std::function<void(const Result<std::optional<Accepted>>&)>;
+  using VoteCast = std::function<void(bool)>;
+
+  virtual ~GroupConsensusDelegate() = default;
+  // Of a member of some generation, or one that knocks.
+  virtual std::optional<PeerAddress> recipient(ProcessId process) = 0;
+  virtual std::map<ProcessId, PeerAddress> recipients() = 0;
+  // Processes that are no members may knock.
+  virtual bool accepts_joins() = 0;
+  // Called now and again for a process that wants to become a member, until it is one. It reports
+  // that all members of the generation `reached` reach it, and it them. Returns true if the next
+  // generation shall begin for its sake.
+  virtual bool on_join_request(const Newcomer& newcomer, uint32_t reached) = 0;
+  // Of a candidate, that wants to become one: its entry, with which it knocks.
+  virtual std::string entry() = 0;
+
+  // As of GenerationLogDelegate; of answers any thread tells, or nobody. A candidate that has
+  // become a member is told on_installed(), too.
+  virtual PromiseInfo stop_and_report() = 0;
+  virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;
+  virtual void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
+                         const Accepted& vote, VoteCast then) = 0;
+  virtual void on_installed(const Decision& decision) = 0;
+  virtual void on_begun() = 0;
+  virtual void on_excluded(const Decision& decision) = 0;
+};
 
 // Where a lineage begins.
 struct InitialMembers {

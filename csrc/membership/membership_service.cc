@@ -4,9 +4,9 @@
 #include <future>
 #include <utility>
 
-#include "base/current_exception.h"
+#include "base/error.h"
 #include "base/log.h"
-#include "os/thread_without_signals.h"
+#include "os/event_loop.h"
 
 namespace ringdist {
 namespace {

@@ -20,8 +20,8 @@
 #include "base/thread_annotations.h"
 #include "membership/group_consensus.h"
 #include "membership/membership_transport.h"
-#include "membership/task_queue.h"
 #include "os/epoll.h"
+#include "os/event_loop.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {

@@ -11,7 +11,6 @@
 
 #include "engine/group/group_service.h"
 #include "engine/progress/dispatcher.h"
-#include "negotiation/fused_calls.h"
 #include "negotiation/named_call.h"
 #include "negotiation/timeline/timeline.h"
 

@@ -15,7 +15,6 @@
 #include "engine/communicator.h"
 #include "negotiation/named_call.h"
 #include "negotiation/negotiation_controller.h"
-#include "negotiation/negotiation_options.h"
 
 namespace ringdist {
 

@@ -1,5 +1,8 @@
 #include "os/epoll.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 
@@ -45,6 +48,25 @@ std::span<const Epoll::Event> Epoll::wait(Duration timeout) {
     events_.push_back(
         {ready[static_cast<size_t>(i)].data.u64, ready[static_cast<size_t>(i)].events});
   return events_;
+}
+
+Result<EventFd> EventFd::create() {
+  Fd fd = Fd::open([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!fd) return system_error("eventfd", errno);
+  return EventFd(std::move(fd));
+}
+
+void EventFd::signal() const {
+  int saved = errno;  // also runs inside signal handlers
+  uint64_t one = 1;
+  // Fails only when the counter is full, and then the reader is awake anyway.
+  [[maybe_unused]] ssize_t written = write(fd_.get(), &one, sizeof one);
+  errno = saved;
+}
+
+bool EventFd::drain() const {
+  uint64_t count = 0;
+  return read(fd_.get(), &count, sizeof count) == sizeof count;
 }
 
 }  // namespace ringdist

@@ -3,8 +3,11 @@
 // Callers pass the close-on-exec flag of their call. One thread at a time, as with any value.
 #pragma once
 
+#include <cstddef>
+#include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {
@@ -46,5 +49,11 @@ class Fd {
   int fd_ = -1;
   ForkMark mark_;
 };
+
+// How many file descriptors a process has left. Any thread.
+
+// kSystem, with what to do about it, unless `count` can be open at once for the use that `what`
+// names, of which `had` are open already.
+Error require_descriptors(size_t count, std::string_view what, size_t had = 0);
 
 }  // namespace ringdist

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <memory>
 
 #include "os/fd.h"
 
@@ -29,6 +31,15 @@ Result<std::string> host_key() {
   if (stat("/proc/self/ns/net", &net) != 0) net.st_ino = 0;
   return std::string(boot.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))) + "/" +
          std::to_string(net.st_ino);
+}
+
+std::optional<size_t> available_memory() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), &std::fclose);
+  char line[128];
+  size_t kilobytes = 0;
+  while (file && std::fgets(line, sizeof line, file.get()))
+    if (std::sscanf(line, "MemAvailable: %zu kB", &kilobytes) == 1) return kilobytes << 10;
+  return std::nullopt;
 }
 
 }  // namespace ringdist

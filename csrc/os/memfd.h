@@ -1,5 +1,5 @@
 // Memory that processes share: a file without a name, passed from one to another by its descriptor
-// (os/fd_passing.h). Its size is sealed, so that nobody's access can run past its end, and only who
+// (os/socket.h). Its size is sealed, so that nobody's access can run past its end, and only who
 // made it can write. A forked child does not get the mapping.
 #pragma once
 

@@ -1,17 +1,39 @@
 #include "os/shared_block_registry.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 
 #include "base/log.h"
-#include "os/available_memory.h"
+#include "os/host.h"
 #include "os/memfd.h"
 
 namespace ringdist {
+
+Result<std::shared_ptr<SharedBlock>> SharedBlock::map(Fd file, size_t bytes) {
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (data == MAP_FAILED) return system_error("mmap", errno);
+  madvise(data, bytes, MADV_HUGEPAGE);  // where the system lets shared memory have them
+  seal_against_writing(file);
+  return std::shared_ptr<SharedBlock>(
+      new SharedBlock(std::move(file), static_cast<std::byte*>(data), bytes));
+}
+
+bool SharedBlock::contains(ConstBytes range) const {
+  return range.data() >= data_ && range.size() <= size_ &&
+         range.data() <= data_ + (size_ - range.size());
+}
+
+void SharedBlock::free() {
+  if (!freed_.exchange(true, std::memory_order_acq_rel)) munmap(data_, size_);
+}
+
 namespace {
 
 size_t round_to_pages(size_t bytes) {
@@ -25,16 +47,6 @@ size_t most_blocks() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SharedBlockRegistry::kMost;
   return std::min<size_t>(SharedBlockRegistry::kMost, limit.rlim_cur / 4);
 }
-
-}  // namespace
-
-// Never destroyed: memory is freed, and forks happen, during exit too.
-SharedBlockRegistry& SharedBlockRegistry::of_process() {
-  static SharedBlockRegistry& instance = make();
-  return instance;
-}
-
-namespace {
 
 // Made when the library is loaded: a child that was forked while another thread made it would wait
 // for that for ever.
@@ -53,6 +65,12 @@ int& region_depth() {
 }
 
 }  // namespace
+
+// Never destroyed: memory is freed, and forks happen, during exit too.
+SharedBlockRegistry& SharedBlockRegistry::of_process() {
+  static SharedBlockRegistry& instance = make();
+  return instance;
+}
 
 SharedBlockRegistry& SharedBlockRegistry::make() {
   auto* made = new SharedBlockRegistry;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "os/eventfd.h"
+#include "os/epoll.h"
 
 namespace ringdist {
 

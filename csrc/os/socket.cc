@@ -18,6 +18,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/check.h"
+
 namespace ringdist {
 namespace {
 
@@ -105,6 +107,26 @@ ConnectAttempt connect_to(const Address& address, const std::string& text) {
   if (errno != EINPROGRESS) return failed(errno, system_error("connect to " + text, errno));
   out.pending = true;
   return out;
+}
+
+// Room for the descriptors of one message, aligned as the kernel wants it.
+union Control {
+  cmsghdr align;
+  std::array<char, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
+};
+static_assert(sizeof(Control) == CMSG_LEN(kMaxPassedFds * sizeof(int)), "it fits no more of them");
+
+// Into `out`, which has room: nothing may be thrown while they are nobody's.
+void take_fds(const fork_guard::Hold& hold, msghdr& message, std::vector<Fd>& out) noexcept {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      out.push_back(Fd::adopt(hold, fd));
+    }
+  }
 }
 
 }  // namespace
@@ -237,6 +259,60 @@ Result<PeerCredentials> peer_credentials(const Fd& fd) {
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &given, &length) != 0)
     return system_error("SO_PEERCRED", errno);
   return PeerCredentials{given.pid, given.uid};
+}
+
+Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds, bool* later) {
+  check(fds.size() <= kMaxPassedFds, "too many descriptors in one message");
+  iovec vector{const_cast<std::byte*>(note.data()), note.size()};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
+  }
+  const ssize_t sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == static_cast<ssize_t>(note.size())) return {};
+  const int problem = sent < 0 ? errno : EMSGSIZE;
+  if (later) *later = passes(problem);
+  return system_error("passing descriptors", problem);
+}
+
+Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
+  iovec vector{note.data(), note.size()};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  ReceivedFds out;
+  out.fds.reserve(kMaxPassedFds);
+  int problem = 0;
+  {
+    // No child gets what arrives before it is registered.
+    const fork_guard::Hold hold(kMaxPassedFds);
+    const ssize_t got = recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0) problem = errno;
+    if (got > 0) {
+      out.bytes = static_cast<size_t>(got);
+      take_fds(hold, message, out.fds);
+    }
+  }
+  empty = problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
+  if (problem != 0 && !empty)
+    return Error(ErrorKind::kPeerLost, std::string("recvmsg: ") + std::strerror(problem));
+  if (message.msg_flags & MSG_CTRUNC)
+    return Error(ErrorKind::kSystem,
+                 "this process has no descriptor left for what another passed to it: raise "
+                 "'ulimit -n'");
+  return out;
 }
 
 }  // namespace ringdist

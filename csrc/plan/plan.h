@@ -10,7 +10,7 @@
 #include "algorithm/schedule.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "network/costs.h"
+#include "base/network_costs.h"
 
 namespace ringdist {
 

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "network/costs.h"
+#include "base/network_costs.h"
 #include "plan/compiled_schedule.h"
 #include "plan/fingerprint.h"
 #include "plan/op_spec.h"

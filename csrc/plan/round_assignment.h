@@ -19,8 +19,8 @@ class RoundAssignment {
     kMet,   // all of a round move at once: their memory is the sender's until then
   };
 
-  // Ranks 0 to n - 1 of `size`, which stand for all others as of plan/rank_symmetry.h; each step
-  // one segment.
+  // Ranks 0 to n - 1 of `size`, which stand for all others as of simulate/rank_symmetry.h; each
+  // step one segment.
   RoundAssignment(std::vector<std::shared_ptr<const CompiledSchedule>> ranks, int size,
                   SendMode messages);
 

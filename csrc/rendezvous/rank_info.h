@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "base/buffers.h"
-#include "network/costs.h"
+#include "base/error.h"
+#include "base/network_costs.h"
 
 namespace ringdist {
 
@@ -39,5 +40,11 @@ struct RankInfo {
   // "pid 123 on host x"
   std::string where() const;
 };
+
+// Whether processes can be a group. A pure function.
+
+// By rank; `rank` asks. kMismatch, naming what differs: wire version, size, options; the costs of a
+// file that a rank names, and rank 0's.
+Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank);
 
 }  // namespace ringdist

@@ -8,8 +8,7 @@
 #include "base/describe.h"
 #include "base/serialize.h"
 #include "os/pidfd.h"
-#include "rendezvous/compare_rank_infos.h"
-#include "rendezvous/publish_failure.h"
+#include "rendezvous/rank_info.h"
 
 namespace ringdist {
 namespace {

@@ -16,7 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "base/cancellable_deadline.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/topology.h"
 #include "rendezvous/rank_info.h"
 #include "rendezvous/store.h"
@@ -91,5 +92,11 @@ class Rendezvous {
   std::vector<std::string> keys_;  // that this rank has set
   RankInfo mine_;
 };
+
+// What a rank does that cannot create a group.
+
+// Instead of Rendezvous::publish(): tells the others why it does not come, and counts this
+// creation, as they do theirs, so that the next attempt of all meets.
+Error publish_failure(Store& store, int rank, const std::vector<int>& members, const Error& why);
 
 }  // namespace ringdist

@@ -9,11 +9,8 @@
 #include "engine/join_client.h"
 #include "torch/monitored_barrier.h"
 #include "torch/ops/all_to_all.h"
-#include "torch/ops/barrier.h"
 #include "torch/ops/data_movement.h"
-#include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
-#include "torch/ops/sparse.h"
 #include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 

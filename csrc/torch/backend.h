@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/reconfiguration.h"
-#include "torch/active_group_holder.h"
-#include "torch/errors.h"
-#include "torch/features.h"
+#include "torch/active_group.h"
+#include "torch/base/errors.h"
+#include "torch/base/features.h"
 
 namespace ringdist {
 

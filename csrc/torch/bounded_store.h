@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
-#include "engine/task_pool.h"
+#include "engine/context/task_pool.h"
 #include "os/fork_guard.h"
 #include "rendezvous/store.h"
 

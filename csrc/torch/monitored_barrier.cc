@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 #include "torch/work/interrupts.h"
 
 namespace ringdist {

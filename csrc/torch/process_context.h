@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/context.h"
+#include "engine/context/context.h"
 
 namespace ringdist {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "os/shared_block_registry.h"
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 
 namespace ringdist {
 namespace {

@@ -6,13 +6,36 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
-#include "torch/errors.h"
-#include "torch/tensors.h"
-#include "torch/work/sparse_work.h"
+#include "torch/base/errors.h"
+#include "torch/base/tensors.h"
+#include "torch/work/base_work.h"
 
 namespace ringdist {
+
+// The Work of a sparse allreduce: ended by the thread that does its second round.
+class SparseWork final : public GroupWork {
+ public:
+  SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number);
+
+  std::vector<at::Tensor> result() override { return {tensor_}; }
+
+  // Once, with what the op ended with; null: `tensor` is the result.
+  void end(const std::exception_ptr& error);
+
+ private:
+  std::string describe() const override { return "a sparse all_reduce"; }
+  bool ended() override { return isCompleted(); }
+  bool wait_until_ended(std::optional<Milliseconds> limit) override;
+  FuturePtr make_future() override { return make_future_of_tensors(); }
+
+  const at::Tensor tensor_;
+};
+
 namespace {
 
 constexpr size_t kMaxDimensions = 64;
@@ -226,6 +249,29 @@ bool SparseReducer::wait_until_idle(TimePoint deadline) {
   if (state_->group->context().forked()) return true;  // the thread that works is the parent's
   std::unique_lock lock(state_->mutex);
   return state_->idle.wait_until(lock, deadline, [this] { return !state_->working; });
+}
+
+SparseWork::SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor,
+                       uint64_t number)
+    : GroupWork(group, number, std::make_shared<Completion>(group->hooks(), 1),
+                c10d::OpType::_ALLREDUCE_SPARSE, "ringdist:sparse_all_reduce",
+                std::vector<at::Tensor>{tensor}),
+      tensor_(tensor) {}
+
+bool SparseWork::wait_until_ended(std::optional<Milliseconds> limit) {
+  std::unique_lock lock(mutex_);
+  const auto is_completed = [this] { return completed_; };
+  if (limit) return cv_.wait_for(lock, *limit, is_completed);
+  cv_.wait(lock, is_completed);
+  return true;
+}
+
+void SparseWork::end(const std::exception_ptr& error) {
+  const FuturePtr future = getFuture();  // first: who asks for it after a wait() gets it marked
+  finish(error);  // before the Future is marked: its callbacks may wait for us, or in a barrier
+  group().output_delivered(getSequencenumber());
+  if (!error) report_success();
+  mark(*future, error, {tensor_});
 }
 
 }  // namespace ringdist

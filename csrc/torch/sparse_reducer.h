@@ -12,7 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "engine/communicator.h"
-#include "torch/ops/sparse.h"
+#include "torch/ops/reduce.h"
 
 namespace ringdist {
 

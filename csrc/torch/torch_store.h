@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "engine/context.h"
+#include "engine/context/context.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
@@ -25,11 +25,16 @@ std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port, Mi
 // What it is a part of, which all processes of the job can share: without prefixes.
 c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store);
 
-// For a rank that cannot create a group: as in rendezvous/publish_failure.h.
+// For a rank that cannot create a group: as in rendezvous/rendezvous.h.
 void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                      const std::vector<int>& members, const Error& why);
 
 // The host that a TCPStore talks to, "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);
+
+// Stores that processes of a group serve when the one that it began with is lost: c10d's TCPStore.
+
+// The process'. What it has offered stays for as long as the process does.
+std::shared_ptr<StoreServer> process_store_server();
 
 }  // namespace ringdist

@@ -2,7 +2,7 @@
 
 #include "base/config.h"
 #include "transport/local/local_transport.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_transport.h"
 #include "transport/sim/sim.h"
 #include "transport/ucx_plugin.h"
 

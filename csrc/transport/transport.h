@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/payload.h"
-#include "base/send_id.h"
 
 namespace ringdist {
 

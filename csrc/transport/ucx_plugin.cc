@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "os/bundled_library.h"
-#include "os/descriptors.h"
 #include "os/environment.h"
+#include "os/fd.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {

@@ -62,7 +62,7 @@ def model(inside: bool, latency: float, line: float, copy: float, message: float
     ],
 )
 def test_what_constants_predict(name: str, sample: Sample, expected: float) -> None:
-    """By network/costs.h: ends of 300 ns and 1 ns a byte, a line of half a nanosecond a byte."""
+    """Ends take 300 ns and 1 ns a byte, a link half a nanosecond a byte (base/network_costs.h)."""
     assert model(True, 200, 2e9, 1e9, 300).predict(sample) == pytest.approx(expected), name
 
 

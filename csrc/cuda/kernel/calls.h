@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/dtype.h"
-#include "cuda/kernel/residual_pointers.h"
+#include "cuda/kernel/encode_input.h"
 #include "cuda/kernel/seed.h"
 
 namespace ringdist::gpu {

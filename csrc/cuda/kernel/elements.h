@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "cuda/kernel/batched_calls.h"
 #include "cuda/kernel/block_values.h"
-#include "cuda/kernel/residual_pointers.h"
+#include "cuda/kernel/encode_input.h"
 #include "cuda/warp/device.h"
 #include "kernel/half.h"
 

@@ -1,13 +1,29 @@
 // What is encoded: values, and with them what is owed.
 #pragma once
 
+#include <cstdint>
+
 #include "cuda/kernel/block_at.h"
 #include "cuda/kernel/block_values.h"
-#include "cuda/kernel/residual_pointers.h"
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
 
 namespace ringdist::gpu {
+
+// Error feedback on a device: kernel/residual_span.h without its count.
+struct ResidualPointers {
+  const float* from = nullptr;  // null: none
+  float* to = nullptr;          // may be from
+  // Null, or on the device: 0 if the values are all zero. Nothing is then paid, and what is owed
+  // stays.
+  const uint32_t* awake = nullptr;
+
+  constexpr bool empty() const { return from == nullptr; }
+  RINGDIST_DEVICE bool applies() const { return !empty() && (awake == nullptr || *awake != 0); }
+  constexpr ResidualPointers at(int64_t begin) const {
+    return empty() ? *this : ResidualPointers{from + begin, to + begin, awake};
+  }
+};
 
 struct EncodeInput {
   const float* in;

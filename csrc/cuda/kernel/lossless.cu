@@ -1,11 +1,12 @@
 // Kernels of lossless.
+
 #include <cuda_runtime_api.h>
 
 #include <vector>
 
 #include "cuda/kernel/blocks.h"
 #include "cuda/kernel/families.h"
-#include "cuda/kernel/lossless_launches.h"
+#include "cuda/kernel/lossless.h"
 
 namespace ringdist::gpu {
 namespace {

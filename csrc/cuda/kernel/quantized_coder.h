@@ -12,7 +12,6 @@
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
 #include "kernel/block_format.h"
-#include "kernel/block_scale.h"
 
 namespace ringdist::gpu {
 

@@ -11,7 +11,6 @@
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
 #include "kernel/block_format.h"
-#include "kernel/block_scale.h"
 #include "kernel/fp8.h"
 
 namespace ringdist::gpu {

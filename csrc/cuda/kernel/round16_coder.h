@@ -9,7 +9,7 @@
 #include "cuda/kernel/seed.h"
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
-#include "kernel/round16_types.h"
+#include "kernel/round16_loops.h"
 
 namespace ringdist::gpu {
 

@@ -12,7 +12,6 @@
 #include "cuda/kernel/seed.h"
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
-#include "kernel/finite_bfloat.h"
 #include "kernel/half.h"
 #include "kernel/sign.h"
 

@@ -1,8 +1,7 @@
 // Kernels of topk and randomk.
 #include "cuda/kernel/families.h"
 #include "cuda/kernel/launch.h"
-#include "cuda/kernel/randomk_coder.h"
-#include "cuda/kernel/topk_coder.h"
+#include "cuda/kernel/sparse_coder.h"
 
 namespace ringdist::gpu {
 

@@ -5,10 +5,15 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "cuda/kernel/block_values.h"
+#include "cuda/kernel/seed.h"
 #include "cuda/warp/device.h"
 #include "cuda/warp/warp.h"
+#include "kernel/counter_rng.h"
+#include "kernel/half.h"
+#include "kernel/topk_entry.h"
 
 namespace ringdist::gpu {
 
@@ -46,6 +51,215 @@ struct SparseBlock {
   RINGDIST_DEVICE static float absent(bool adding) { return adding ? -0.0f : 0.0f; }
   RINGDIST_DEVICE static float present(float value, bool adding) {
     return adding ? value : 0.0f + value;
+  }
+};
+
+// A block of the codec `randomk` between a warp's registers and its bytes. codec/randomk.spec.md
+// has them.
+struct RandomkCoder : SparseBlock {
+  static constexpr int kScratch = 0;
+
+  constexpr int64_t bytes(int count) const { return int64_t{kValue} * share(count); }
+
+  template <Warp W>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed seed, uint64_t at,
+                              uint8_t* out) const {
+    const bool poisoned = largest_magnitude(warp, x) >= kInfinity;
+    const auto chosen = draw(warp, seed, at, count);
+    int sent = 0;
+    for (int part = 0; part < kParts; ++part) {
+      const uint32_t lanes = warp.of(chosen, part);
+      warp.each([&](int lane) {
+        float& own = x.part[part][lane];
+        const uint16_t value = poisoned ? kBFloatNaN : finite_bfloat(own);
+        if (is_in(lanes, lane)) store16(value, out + kValue * place(lanes, lane, sent));
+        own = poisoned             ? std::numeric_limits<float>::quiet_NaN()
+              : is_in(lanes, lane) ? bfloat_to_float(value)
+                                   : 0;
+      });
+      sent += std::popcount(lanes);
+    }
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed seed, uint64_t at,
+                              bool adding, Values<W, kParts>& x) const {
+    const auto chosen = draw(warp, seed, at, count);
+    typename W::template Lanes<uint32_t> poisons;
+    warp.each([&](int lane) { poisons[lane] = 0; });
+    int sent = 0;
+    for (int part = 0; part < kParts; ++part) {
+      const uint32_t lanes = warp.of(chosen, part);
+      warp.each([&](int lane) {
+        float value = absent(adding);
+        if (is_in(lanes, lane)) {
+          const float given = bfloat_to_float(load16(in + kValue * place(lanes, lane, sent)));
+          if (!finite(given)) poisons[lane] = 1;
+          value = present(given, adding);
+        }
+        x.part[part][lane] = value;
+      });
+      sent += std::popcount(lanes);
+    }
+    if (warp.ballot(poisons) != 0) fill(warp, x, std::numeric_limits<float>::quiet_NaN());
+    return true;
+  }
+
+ private:
+  static constexpr int kValue = 2;  // bytes
+
+  // Those of the block, by Floyd's method: lane p has a bit for each element of part p.
+  template <Warp W>
+  RINGDIST_DEVICE auto draw(W& warp, Seed seed, uint64_t at, int count) const ->
+      typename W::template Lanes<uint32_t> {
+    const uint64_t key = random_at(seed.shared, at / kCount);
+    typename W::template Lanes<uint32_t> chosen;
+    warp.each([&](int lane) { chosen[lane] = 0; });
+    for (int last = count - share(count); last < count; ++last) {
+      const auto all = static_cast<uint64_t>(last);
+      const auto drawn = static_cast<int>((random_at(key, all) >> 32) * (all + 1) >> 32);
+      const bool taken_before = is_in(warp.of(chosen, drawn / kWarp), drawn % kWarp);
+      const int taken = taken_before ? last : drawn;
+      warp.each([&](int lane) {
+        if (lane == taken / kWarp) chosen[lane] |= 1u << (taken % kWarp);
+      });
+    }
+    return chosen;
+  }
+};
+
+// A block of the codec `topk` between a warp's registers and its bytes. codec/topk.spec.md has
+// them.
+struct TopkCoder : SparseBlock {
+  static constexpr int kScratch = kCount * sizeof(float);
+
+  constexpr int64_t bytes(int count) const { return int64_t{kEntry} * share(count); }
+
+  template <Warp W>
+  RINGDIST_DEVICE void encode(W& warp, Values<W, kParts>& x, int count, Seed, uint64_t,
+                              uint8_t* out) const {
+    if (largest_magnitude(warp, x) >= kInfinity) return poison(warp, x, count, out);
+    const uint32_t bound = least_of_largest(warp, x, count);
+    int sent = 0;
+    int ties = share(count) - static_cast<int>(at_least(warp, x, count, bound + 1));
+    for (int part = 0; part < kParts; ++part) {
+      typename W::template Lanes<uint32_t> above, equal;
+      warp.each([&](int lane) {
+        const bool there = part * kWarp + lane < count;
+        const uint32_t magnitude = magnitude_bits(x.part[part][lane]);
+        above[lane] = there && magnitude > bound ? 1 : 0;
+        equal[lane] = there && magnitude == bound ? 1 : 0;
+      });
+      const uint32_t equals = warp.ballot(equal);
+      const uint32_t first = first_of(equals, ties);
+      const uint32_t chosen = warp.ballot(above) | first;
+      warp.each([&](int lane) {
+        float& own = x.part[part][lane];
+        if (!is_in(chosen, lane)) {
+          own = 0;
+          return;
+        }
+        const Entry entry = Entry::of(static_cast<uint16_t>(part * kWarp + lane), own);
+        store_entry(entry, out + kEntry * place(chosen, lane, sent));
+        own = entry.decoded();
+      });
+      sent += std::popcount(chosen);
+      ties -= std::popcount(first);
+    }
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool adding,
+                              Values<W, kParts>& x) const {
+    auto* values = static_cast<float*>(warp.scratch());
+    warp.sync();  // after another block's
+    each_element<kParts>(warp, kCount, [&](int, int, int i) { values[i] = absent(adding); });
+    warp.sync();
+    const int entries = share(count);
+    for (int begin = 0; begin < entries; begin += kWarp) {
+      const uint32_t poisons = which(
+          warp, begin, entries, [&](int j) { return load_entry(in + kEntry * j).is_poison(); });
+      const uint32_t faults =
+          which(warp, begin, entries, [&](int j) { return is_out_of_order(in, j, count); });
+      if ((poisons | faults) != 0) {
+        const int first = lowest_bit(poisons | faults);
+        if (!is_in(poisons, first)) return false;
+        fill(warp, x, std::numeric_limits<float>::quiet_NaN());
+        return true;
+      }
+      warp.each([&](int lane) {
+        if (begin + lane >= entries) return;
+        const Entry entry = load_entry(in + kEntry * (begin + lane));
+        values[entry.index()] = present(entry.decoded(), adding);
+      });
+    }
+    warp.sync();
+    each_element<kParts>(warp, count,
+                         [&](int part, int lane, int i) { x.part[part][lane] = values[i]; });
+    return true;
+  }
+
+ private:
+  using Entry = TopkEntry;
+  static constexpr int kEntry = 4;  // bytes
+
+  RINGDIST_DEVICE static void store_entry(Entry entry, uint8_t* out) {
+    store16(entry.field, out);
+    store16(entry.value, out + sizeof entry.field);
+  }
+  RINGDIST_DEVICE static Entry load_entry(const uint8_t* in) {
+    return {load16(in), load16(in + sizeof(uint16_t))};
+  }
+  RINGDIST_DEVICE static bool is_out_of_order(const uint8_t* in, int j, int count) {
+    const int element = load_entry(in + kEntry * j).index();
+    const int before = j == 0 ? -1 : load_entry(in + kEntry * (j - 1)).index();
+    return element <= before || element >= count;
+  }
+
+  // The lanes of which such(begin + lane) holds, below `end`.
+  template <Warp W, typename Such>
+  RINGDIST_DEVICE static uint32_t which(W& warp, int begin, int end, const Such& such) {
+    typename W::template Lanes<uint32_t> is_such;
+    warp.each([&](int lane) { is_such[lane] = begin + lane < end && such(begin + lane) ? 1 : 0; });
+    return warp.ballot(is_such);
+  }
+
+  // The lowest `count` of the bits.
+  RINGDIST_DEVICE static uint32_t first_of(uint32_t bits, int count) {
+    uint32_t out = 0;
+    for (; bits != 0 && count > 0; --count) {
+      out |= bits & (0 - bits);
+      bits &= bits - 1;
+    }
+    return out;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE static uint32_t at_least(W& warp, const Values<W, kParts>& x, int count,
+                                           uint32_t bound) {
+    typename W::template Lanes<uint32_t> own;
+    warp.each([&](int lane) { own[lane] = 0; });
+    each_element<kParts>(warp, count, [&](int part, int lane, int) {
+      if (magnitude_bits(x.part[part][lane]) >= bound) ++own[lane];
+    });
+    return warp.sum(own);
+  }
+
+  // The magnitude that share() elements reach and no more than these by more: bit by bit.
+  template <Warp W>
+  RINGDIST_DEVICE uint32_t least_of_largest(W& warp, const Values<W, kParts>& x, int count) const {
+    const auto wanted = static_cast<uint32_t>(share(count));
+    uint32_t bound = 0;
+    for (uint32_t bit = 1u << 30; bit != 0; bit >>= 1)
+      if (at_least(warp, x, count, bound | bit) >= wanted) bound |= bit;
+    return bound;
+  }
+
+  template <Warp W>
+  RINGDIST_DEVICE void poison(W& warp, Values<W, kParts>& x, int count, uint8_t* out) const {
+    each_element<kParts>(warp, share(count),
+                         [&](int, int, int i) { store_entry(Entry::poison(), out + kEntry * i); });
+    fill(warp, x, std::numeric_limits<float>::quiet_NaN());
   }
 };
 

@@ -1,13 +1,30 @@
 // The NCCL of this process: PyTorch's, where that has loaded one.
 #pragma once
 
+#include <climits>
+#include <cstddef>
 #include <memory>
 
 #include "base/error.h"
 #include "cuda/api/nccl_api.h"
-#include "cuda/nccl/nccl_config.h"
 
 namespace ringdist::gpu {
+
+// ncclConfig_t as of 2.18, the oldest that is taken: later ones read its size and take the rest for
+// unset.
+struct NcclConfig {
+  static constexpr int kUnset = INT_MIN;
+
+  size_t size = sizeof(NcclConfig);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21801;  // of this layout
+  int blocking = kUnset;
+  int cga_cluster_size = kUnset;
+  int least_ctas = kUnset;
+  int most_ctas = kUnset;
+  const char* net_name = nullptr;
+  int split_share = kUnset;
+};
 
 class LoadedNccl final : public NcclApi {
  public:

@@ -23,8 +23,7 @@
 #include "cuda/api/nccl_api.h"
 #include "cuda/nccl/op_peers.h"
 #include "cuda/nccl/split_comm.h"
-#include "cuda/nccl/split_part.h"
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 
 namespace ringdist::gpu {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/dtype.h"
-#include "cuda/api/nccl_types.h"
+#include "cuda/api/nccl_api.h"
 
 namespace ringdist::gpu {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 
 namespace ringdist::gpu {
 

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "codec/codec_map.h"
 #include "cuda/stream/kernel_codec_of.h"
-#include "cuda/stream/launch_batch.h"
 #include "cuda/stream/stream_arithmetic.h"
 #include "plan/codec_map_pieces.h"
 

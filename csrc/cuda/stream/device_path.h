@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cuda/api/cuda_api.h"
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 
 namespace ringdist::gpu {
 

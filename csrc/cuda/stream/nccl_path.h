@@ -8,7 +8,7 @@
 
 #include "cuda/nccl/nccl_comms.h"
 #include "cuda/stream/device_path.h"
-#include "cuda/stream/stream_schedules.h"
+#include "cuda/stream/stream_schedule.h"
 
 namespace ringdist::gpu {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "cuda/stream/device_capabilities.h"
 #include "cuda/stream/device_path.h"
+#include "cuda/stream/path_rules.h"
 
 namespace ringdist::gpu {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "cuda/api/cuda_api.h"
 #include "cuda/nccl/op_peers.h"
-#include "cuda/stream/scoped_device.h"
 
 namespace ringdist::gpu {
 namespace {

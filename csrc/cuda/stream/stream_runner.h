@@ -1,5 +1,6 @@
-// The DeviceRunner of a group (engine/device_runner.h): gives each device streams of its own,
-// orders them after the callers', and watches what is on them. What runs there is its DevicePath's.
+// The DeviceRunner of a group (engine/device/device_runner.h): gives each device streams of its
+// own, orders them after the callers', and watches what is on them. What runs there is its
+// DevicePath's.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +15,7 @@
 #include "cuda/api/cuda_api.h"
 #include "cuda/stream/device_path.h"
 #include "cuda/stream/event_watcher.h"
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 
 namespace ringdist::gpu {
 

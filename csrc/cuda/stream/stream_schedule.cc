@@ -2,10 +2,26 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
+
+#include "base/check.h"
+#include "cuda/stream/path_rules.h"
+#include "plan/compressed_plan.h"
 
 namespace ringdist::gpu {
 namespace {
+
+// The round in which all that the step depends on has been done.
+int free_in(const RoundAssignment& walk, int rank, int step) {
+  int round = 0;
+  for (const Dependency& dependency : walk.steps(rank)[static_cast<size_t>(step)].after) {
+    const CompiledStep& on = walk.steps(rank)[static_cast<size_t>(dependency.on)];
+    const bool leaves = dependency.finished && !on.out.empty();
+    round = std::max(round, walk.of(rank, dependency.on) + (leaves ? 1 : 0));
+  }
+  return round;
+}
 
 constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;  // one segment for a step
 
@@ -95,7 +111,33 @@ class Enqueuing {
   std::vector<DeviceBytes> leaving_;               // by step
 };
 
+constexpr size_t kMostKept = 64;
+
 }  // namespace
+
+std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank) {
+  std::vector<Exchange> out;
+  const auto exchange = [&](int round) -> Exchange& {
+    const auto at = static_cast<size_t>(round);
+    if (out.size() <= at) out.resize(at + 1);
+    return out[at];
+  };
+  const auto& steps = walk.steps(rank);
+  for (int step = 0; step < static_cast<int>(steps.size()); ++step) {
+    const CompiledStep& one = steps[static_cast<size_t>(step)];
+    const int round = walk.of(rank, step);
+    exchange(round).steps.push_back(step);
+    for (size_t slot = 0; slot < one.out.size(); ++slot)
+      exchange(round).sends.push_back({step, static_cast<int>(slot)});
+    const bool reduces = one.step.kind == StepKind::kReduce;
+    const int free = free_in(walk, rank, step);
+    for (size_t slot = 0; slot < one.in.size(); ++slot) {
+      const int comes = walk.of_message(rank, one.in[slot]);
+      exchange(comes).receives.push_back({step, static_cast<int>(slot), !reduces && free <= comes});
+    }
+  }
+  return out;
+}
 
 StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind, Shape shape) {
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
@@ -115,6 +157,65 @@ StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
               DeviceLink& link) {
   return Enqueuing(schedule, op, arithmetic, link).run();
+}
+
+Error StreamSchedules::prepare(const OpSpec& request) {
+  if (Error error = schedule_refusal(request, size_)) return error;
+  return request.codec_map && !malformed() ? make_malformed() : Error();
+}
+
+Error StreamSchedules::make_malformed() {
+  const Result<void*> made = cuda_.allocate_pinned(sizeof(int));
+  if (!made.ok()) return made.error();
+  std::shared_ptr<int> word(static_cast<int*>(made.value()),
+                            [cuda = &cuda_](int* memory) { cuda->free_pinned(memory); });
+  *word = 0;
+  std::lock_guard lock(mutex_);
+  malformed_ = std::move(word);
+  return {};
+}
+
+std::shared_ptr<int> StreamSchedules::malformed() const {
+  std::lock_guard lock(mutex_);
+  return malformed_;
+}
+
+Error StreamSchedules::check() const {
+  const auto word = malformed();
+  if (!word || *static_cast<const volatile int*>(word.get()) == 0) return {};
+  return Error(ErrorKind::kProtocol, "ringdist: bytes from another rank that no encoder writes");
+}
+
+Shape StreamSchedules::shape_of(const OpSpec& request) const {
+  Shape shape{rank_, size_, request.root, request.count, request.input_parts, request.output_parts};
+  if (request.codec_map && request.kind == Collective::kAllreduce)
+    shape.shards = compressed_shards(*request.codec_map, size_);
+  return shape;
+}
+
+const StreamSchedule& StreamSchedules::find(const DeviceOp& op) {
+  const Algorithm& algorithm = stream_algorithm(op.request.kind, op.plan.algorithm);
+  const OpSpec& request = op.request;
+  const auto make = [&] {
+    return make_stream_schedule(algorithm, request.kind, shape_of(request));
+  };
+  if (!request.input_parts.empty() || !request.output_parts.empty()) return last_ = make();
+  const Key key{&algorithm, request.kind, request.count, request.root, op.plan.compression_hash};
+  if (const auto it = schedules_.find(key); it != schedules_.end()) return it->second;
+  if (schedules_.size() >= kMostKept) schedules_.clear();
+  return schedules_[key] = make();
+}
+
+Error StreamSchedules::enqueue(const DeviceOp& op, Stream stream, DeviceLink& link,
+                               KeptAlive& held) {
+  const StreamSchedule& schedule = find(op);
+  StreamOp on_stream(op, *schedule.steps, rank_, size_, cuda_, stream);
+  if (!op.request.codec_map)
+    return gpu::enqueue(schedule, on_stream, *plain_stream_arithmetic(on_stream), link);
+  const auto word = malformed();
+  held.push_back(word);  // kernels write there
+  return gpu::enqueue(schedule, on_stream, *compressed_stream_arithmetic(on_stream, word.get()),
+                      link);
 }
 
 }  // namespace ringdist::gpu

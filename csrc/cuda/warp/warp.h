@@ -18,6 +18,8 @@
 #include <concepts>
 #include <cstdint>
 
+#include "cuda/warp/device.h"
+
 namespace ringdist {
 
 inline constexpr int kWarp = 32;
@@ -42,5 +44,24 @@ concept Warp =
 
 // The bits of the lanes before `lane`.
 constexpr uint32_t lanes_before(int lane) { return (uint32_t{1} << lane) - 1; }
+
+// Sums over a warp's lanes.
+
+// In each lane the sum of those of the lanes before it.
+template <Warp W>
+RINGDIST_DEVICE auto sums_before(W& warp, const typename W::template Lanes<uint32_t>& x) ->
+    typename W::template Lanes<uint32_t> {
+  typename W::template Lanes<uint32_t> sums = x;
+  RINGDIST_UNROLL
+  for (int step = 1; step < kWarp; step *= 2) {
+    const auto others =
+        warp.gathered(sums, [&](int lane) { return lane < step ? lane : lane - step; });
+    warp.each([&](int lane) {
+      if (lane >= step) sums[lane] += others[lane];
+    });
+  }
+  warp.each([&](int lane) { sums[lane] -= x[lane]; });
+  return sums;
+}
 
 }  // namespace ringdist

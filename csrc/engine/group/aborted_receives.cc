@@ -1,5 +1,5 @@
 // A Group whose receives, or those of a peer, are aborted because their rank destroys it.
-#include "base/closed_by_peer.h"
+#include "base/describe.h"
 #include "engine/group/group.h"
 #include "engine/group/op_error.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/closed_by_peer.h"
-#include "base/current_exception.h"
+#include "base/describe.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "engine/group/op_error.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/current_exception.h"
+#include "base/error.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/group/failure_notifier.h"
+#include "engine/group/failure_state.h"
 #include "engine/group/group.h"
 
 namespace ringdist {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/closed_by_peer.h"
+#include "base/describe.h"
 
 namespace ringdist {
 

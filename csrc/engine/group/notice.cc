@@ -1,6 +1,6 @@
 #include "engine/group/notice.h"
 
-#include "base/closed_by_peer.h"
+#include "base/describe.h"
 #include "base/serialize.h"
 
 namespace ringdist {

@@ -3,6 +3,10 @@
 
 #include <string>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/trace_recorder.h"
+#include "engine/op/op.h"
 #include "engine/op/op_execution.h"
 
 namespace ringdist {
@@ -19,6 +23,16 @@ inline Error op_error(const Op& op, const OpExecution* run, int rank, const std:
         .suffixed(wrote ? "; its output may be partly overwritten" : "; its tensors are unchanged");
   } catch (...) {
     return cause;
+  }
+}
+
+// That an op of that group has ended.
+inline void trace_op(TraceRecorder& recorder, const std::string& group, const Op& op,
+                     const Error& error) noexcept {
+  try {
+    recorder.add(
+        {"group " + group, op.describe(), error ? error.message() : "", op.started, Clock::now()});
+  } catch (...) {  // there is no memory for it
   }
 }
 

@@ -22,8 +22,8 @@
 #include "engine/group/op_visitor.h"
 #include "engine/group/unexpected_queue.h"
 #include "engine/op/execution_delegate.h"
+#include "engine/op/message.h"
 #include "engine/op/op_execution.h"
-#include "engine/op/point_to_point_id.h"
 
 namespace ringdist {
 

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/pooled.h"
+#include "base/free_list_resource.h"
 #include "base/scratch_pool.h"
 #include "engine/op/op.h"
 #include "kernel/copy.h"

@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/payload.h"
 #include "base/scratch_pool.h"
-#include "base/send_id.h"
 #include "base/topology.h"
 #include "engine/op/flow_control.h"
-#include "engine/op/inbound_window.h"
 #include "engine/op/message.h"
 #include "engine/op/progress_state.h"
 #include "plan/compiled_schedule.h"

@@ -1,8 +1,107 @@
 #include "engine/op/execution_state.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ringdist {
+
+StepProgress::StepProgress(const CompiledSchedule& schedule, GrantBudget& budget,
+                           std::pmr::memory_resource& memory)
+    : schedule_(schedule),
+      inflows_(&memory),
+      outflows_(&memory),
+      steps_(schedule.steps.size(), &memory),
+      unfinished_(static_cast<int>(schedule.steps.size())) {
+  inflows_.reserve(schedule.inbound.size());  // they stay where they are
+  outflows_.reserve(schedule.outbound.size());
+  for (int step = 0; step < count(); ++step) {
+    const CompiledStep& what = compiled(step);
+    StepState& one = (*this)[step];
+    for (const EdgeId& edge : what.in) inflows_.emplace_back(edge, what.segments, budget);
+    for (const EdgeId& edge : what.out) outflows_.emplace_back(edge, what.segments);
+    one.in = std::span(inflows_).last(what.in.size());
+    one.out = std::span(outflows_).last(what.out.size());
+  }
+}
+
+// Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
+int64_t StepProgress::progress_of(int step, bool finished) const {
+  const StepState& one = (*this)[step];
+  int64_t segments = writes(step) ? one.written : compiled(step).segments;
+  if (finished || !writes(step))
+    for (const SendEdge& out : one.out) segments = std::min(segments, out.completed());
+  return std::min(compiled(step).step.range.count, segments * schedule_.segment_count);
+}
+
+// The segment ends at element `end` of its range, which is element `end + shift` of the range that
+// it depends on: those before it must be there, as far as that range reaches.
+bool StepProgress::ready(int step, int64_t segment) const {
+  const CompiledStep& what = compiled(step);
+  if (!std::ranges::all_of(what.step.follows, [this](int before) { return complete(before); }))
+    return false;
+  const int64_t end = schedule_.segment_end(what, segment);
+  return std::ranges::all_of(what.after, [&](const Dependency& dependency) {
+    const int64_t need = std::clamp<int64_t>(dependency.shift + end, 0, dependency.limit);
+    return progress_of(dependency.on, dependency.finished) >= need;
+  });
+}
+
+bool StepProgress::complete(int step) const {
+  const StepState& one = (*this)[step];
+  if (writes(step) && one.written < compiled(step).segments) return false;
+  return std::ranges::all_of(
+      one.out, [](const SendEdge& out) { return out.state() == SendEdge::State::kDone; });
+}
+
+bool StepProgress::mark_done(int step) {
+  StepState& one = (*this)[step];
+  if (one.done || !complete(step)) return false;
+  one.done = true;
+  --unfinished_;
+  return true;
+}
+
+bool StepProgress::waits_for(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const StepState& one) {
+    return std::ranges::any_of(
+        one.in, [peer](const RecvEdge& in) { return in.peer() == peer && in.lacks_any(); });
+  });
+}
+
+bool StepProgress::has_unsent_to(int peer) const {
+  return std::ranges::any_of(steps_, [peer](const StepState& one) {
+    return std::ranges::any_of(
+        one.out, [peer](const SendEdge& out) { return out.peer() == peer && !out.all_sent(); });
+  });
+}
+
+std::string StepProgress::dump() const {
+  std::string out;
+  for (int step = 0; step < count(); ++step) {
+    const StepState& one = (*this)[step];
+    if (one.done) continue;
+    const std::string where = "\n    step " + std::to_string(step);
+    const std::string of = " of " + std::to_string(compiled(step).segments);
+    for (const RecvEdge& in : one.in)
+      out += where + ": from rank " + std::to_string(in.peer()) + ", segment " +
+             std::to_string(one.written) + of + ", kept " + std::to_string(in.kept_count()) +
+             ", granted " + std::to_string(in.granted_until());
+    for (const SendEdge& to : one.out)
+      out += where + ": to rank " + std::to_string(to.peer()) + ", sent " +
+             std::to_string(to.next()) + of + ", completed " + std::to_string(to.completed()) +
+             ", credit to segment " + std::to_string(to.granted_until()) +
+             (to.state() == SendEdge::State::kAsking ? ", asked for more" : "");
+  }
+  return out;
+}
+
+void StepProgress::stop() {
+  for (StepState& one : steps_) {
+    one.held.clear();
+    for (RecvEdge& in : one.in) in.stop();
+  }
+}
+
 namespace {
 
 Pooled<Arithmetic> make_arithmetic(const Op& op, ExecutionDelegate& delegate, StoreMode stores) {

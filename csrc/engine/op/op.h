@@ -14,7 +14,6 @@
 
 #include "base/buffers.h"
 #include "base/clock.h"
-#include "base/device_stream.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
 #include "plan/compiled_schedule.h"
@@ -24,7 +23,7 @@
 
 namespace ringdist {
 
-class DeviceWork;  // engine/device_runner.h
+class DeviceWork;  // engine/device/device_runner.h
 
 // What is asked, and what it works on.
 struct OpRequest : OpSpec {

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/free_list_resource.h"
 #include "base/payload.h"
-#include "base/pooled.h"
 #include "engine/op/execution_delegate.h"
 #include "engine/op/execution_state.h"
 #include "engine/op/message.h"
 #include "engine/op/op.h"
+#include "engine/op/progress_state.h"
 #include "engine/op/segment_sender.h"
 
 namespace ringdist {
@@ -107,6 +108,23 @@ using OpExecutionPtr = Pooled<OpExecution>;
 inline OpExecutionPtr make_execution(ExecutionDelegate& delegate, std::shared_ptr<Op> op,
                                      uint64_t number) {
   return make_pooled<OpExecution>(delegate.progress.memory, delegate, std::move(op), number);
+}
+
+// What whoever drives a lane does for its OpExecutions.
+//
+// Every call comes with the lane's driver token held.
+
+// Works on a segment of the step that has waited the longest; there is one.
+inline void run_next_step(ProgressState& progress) {
+  const WorkItem item = progress.work.pop();
+  item.run->work(item.step);
+}
+
+// A send has ended. Its OpExecution hears of it, if that has not; then the memory goes.
+inline void complete_send(ProgressState& progress, SendId send_id, const Error& error) {
+  const auto home = progress.completions.complete(send_id);
+  if (!home || home->what.run == nullptr) return;
+  home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
 }
 
 }  // namespace ringdist

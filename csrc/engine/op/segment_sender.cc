@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/op/point_to_point_id.h"
+#include "engine/op/message.h"
 
 namespace ringdist {
 

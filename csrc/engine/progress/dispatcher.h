@@ -4,6 +4,9 @@
 // Every call comes with the lane's driver token held, which is checked.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,12 +16,52 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "engine/group/group_slot.h"
+#include "engine/group/notice.h"
+#include "engine/group/unexpected_queue.h"
 #include "engine/progress/backoff.h"
 #include "engine/progress/progress_lock.h"
-#include "engine/progress/unknown_group_messages.h"
 
 namespace ringdist {
+
+// What came for groups of this process that cannot take it: they are not known here yet, or still
+// form. It is kept for them, for a while.
+//
+// Every call comes with the lane's driver token held.
+class UnknownGroupMessages {
+ public:
+  using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
+
+  explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
+
+  // Those of groups that were closed here are dropped; so are more than any group may get.
+  void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
+  // `any_forming`: a group that was closed for one rank may be that of another.
+  void keep(const Notice& notice, bool any_forming);
+
+  // The messages of a group that has formed; they are not kept any longer.
+  std::vector<UnexpectedMessage> take(const GroupKey& key) { return messages_.take(key); }
+  // Calls it for each notice of that group. They stay, for its other ranks.
+  template <typename Each>
+  void for_each_notice(uint64_t nonce, const Each& each) const {
+    for (const Notice& notice : notices_)
+      if (notice.nonce == nonce) each(notice);
+  }
+
+  // Nobody waits for what comes for that rank's group.
+  void close(const GroupKey& key);
+  // Forgets what has been waiting for a minute, unless a group that it may be for still forms.
+  void forget_old(bool any_forming, TimePoint now);
+  size_t count() const { return messages_.count(); }  // of messages
+
+ private:
+  UnexpectedQueue<GroupKey> messages_;
+  std::deque<std::pair<TimePoint, GroupKey>> since_;
+  std::deque<Notice> notices_;
+  std::deque<GroupKey> closed_;  // the last few
+};
 
 // What an Dispatcher needs of its Context.
 class DispatcherDelegate {
@@ -130,5 +173,19 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   std::set<ContextId> left_;
   TimePoint next_tick_ = state_.now;
 };
+
+// What runs on a lane may throw, and must end no process.
+
+// Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
+// was about. `dispatcher`: the Executor, which uses this, too.
+template <typename Groups, typename Body>
+bool fail_all_if_thrown(Groups& dispatcher, Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    dispatcher.fail_all(current_exception_error());
+    return true;
+  }
+}
 
 }  // namespace ringdist

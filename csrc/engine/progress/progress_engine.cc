@@ -8,9 +8,9 @@
 #include <future>
 
 #include "base/check.h"
-#include "base/current_exception.h"
-#include "engine/progress/exception_boundary.h"
-#include "engine/progress/in_progress_scope.h"
+#include "base/error.h"
+#include "engine/progress/dispatcher.h"
+#include "engine/progress/progress_lock.h"
 #include "transport/self_transport.h"
 
 namespace ringdist {

@@ -26,11 +26,9 @@
 #include "base/thread_annotations.h"
 #include "engine/progress/backoff.h"
 #include "engine/progress/dispatcher.h"
-#include "engine/progress/in_progress_scope.h"
 #include "engine/progress/progress_lock.h"
 #include "os/cpu_set.h"
 #include "os/epoll.h"
-#include "os/eventfd.h"
 #include "os/fork_guard.h"
 
 namespace ringdist {

@@ -1,5 +1,7 @@
 #include "engine/progress/progress_lock.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace ringdist {
@@ -56,5 +58,16 @@ void ProgressLock::wake(const Op& op) {
   for (Waiter* waiter : waiters_)
     if (&waiter->op_ == &op) waiter->wake_.notify_one();
 }
+
+namespace {
+
+thread_local bool drives = false;
+
+}  // namespace
+
+InProgressScope::InProgressScope() : before_(std::exchange(drives, true)) {}
+InProgressScope::~InProgressScope() { drives = before_; }
+
+bool in_progress_loop() { return drives; }
 
 }  // namespace ringdist

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/scoped_float_mode.h"
 #include "base/thread_annotations.h"
 #include "engine/op/op.h"
 
@@ -59,5 +60,23 @@ class ProgressLock {
   std::mutex mutex_;
   std::list<Waiter*> waiters_ RINGDIST_GUARDED_BY(mutex_);
 };
+
+// A thread while it drives a lane.
+
+// From here to the end of the scope the calling thread drives.
+class InProgressScope {
+ public:
+  InProgressScope();
+  ~InProgressScope();
+  InProgressScope(const InProgressScope&) = delete;
+  InProgressScope& operator=(const InProgressScope&) = delete;
+
+ private:
+  const bool before_;
+  const ScopedFloatMode mode_;
+};
+
+// Whether the calling thread drives a lane, and so may not wait for the GIL.
+bool in_progress_loop();
 
 }  // namespace ringdist

@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "membership/paxos/consensus_message.h"
-#include "membership/paxos/rank_set.h"
+#include "membership/paxos/decision.h"
+#include "membership/paxos/quorum_rule.h"
 
 namespace ringdist {
 
@@ -52,5 +54,15 @@ struct BallotRound {
   std::optional<Accepted> store_had;  // when it was read
   std::optional<Decision> value;      // once it casts or writes
 };
+
+// Those who decide: the members of a generation, in the order of their ranks.
+struct Voters {
+  GenerationId generation;
+  std::vector<ProcessId> members;
+};
+
+// The next generation, of who promised in a round and lives, as far as that is known: `dead` have
+// died. Newcomers in the order of their numbers.
+Decision compose_decision(const Voters& electors, const BallotRound& round, const RankSet& dead);
 
 }  // namespace ringdist

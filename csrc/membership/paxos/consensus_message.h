@@ -10,7 +10,6 @@
 
 #include "base/buffers.h"
 #include "base/error.h"
-#include "membership/paxos/acceptor.h"
 #include "membership/paxos/decision.h"
 
 namespace ringdist {

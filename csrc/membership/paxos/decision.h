@@ -2,16 +2,26 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/buffers.h"
 #include "base/serialize.h"
-#include "membership/paxos/ballot.h"
 
 namespace ringdist {
+
+// The number of an attempt at a decision. Of two attempts the later round wins, of one round the
+// higher rank; two members never make the same.
+struct Ballot {
+  uint32_t round = 0;  // 0: none
+  int32_t rank = -1;   // of its proposer, in the generation that decides
+
+  auto operator<=>(const Ballot&) const = default;
+};
 
 // A process, as base/config.h's ContextId: one that was taken for dead comes back as another.
 using ProcessId = uint64_t;
@@ -87,5 +97,40 @@ void get_each(Reader& in, const Each& each) {
   const auto count = std::min(in.get<uint32_t>(), kMost);
   for (uint32_t i = 0; i < count && in.ok(); ++i) each();
 }
+
+// A member's memory of the ballots of one generation: Paxos' acceptor (Lamport, "Paxos Made
+// Simple", 2001). It is not kept on disk: a process that ends never comes back as the same member.
+struct Accepted {
+  Ballot ballot;
+  Decision value;
+};
+
+class Acceptor {
+ public:
+  const Ballot& promised() const { return promised_; }
+  const std::optional<Accepted>& accepted() const { return accepted_; }
+
+  // From then on, nothing of an earlier ballot is accepted.
+  bool promise(const Ballot& ballot) {
+    if (ballot < promised_) return false;
+    promised_ = ballot;
+    return true;
+  }
+  bool accept(const Ballot& ballot, const Decision& value) {
+    if (!promise(ballot)) return false;
+    accepted_ = {ballot, value};
+    return true;
+  }
+  // That `value` was decided as of `ballot`: who says so has decided it there, or accepts nothing
+  // up to it any more. What was accepted since may have been decided by those who know nothing of
+  // it, if all who did have died: then it came to nothing.
+  bool may_learn(const Ballot& ballot, const Decision& value) const {
+    return !accepted_ || accepted_->ballot <= ballot || accepted_->value == value;
+  }
+
+ private:
+  Ballot promised_;
+  std::optional<Accepted> accepted_;
+};
 
 }  // namespace ringdist

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "membership/paxos/consensus_message.h"
 #include "membership/paxos/paxos_instance.h"
-#include "membership/paxos/paxos_timeouts.h"
+#include "membership/paxos/voter_tracker.h"
 
 namespace ringdist {
 

@@ -11,11 +11,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "membership/paxos/acceptor.h"
 #include "membership/paxos/ballot_round.h"
-#include "membership/paxos/compose_decision.h"
 #include "membership/paxos/consensus_message.h"
-#include "membership/paxos/paxos_timeouts.h"
+#include "membership/paxos/decision.h"
 #include "membership/paxos/quorum_rule.h"
 #include "membership/paxos/voter_tracker.h"
 

@@ -10,9 +10,20 @@
 
 #include "base/buffers.h"
 #include "base/error.h"
-#include "negotiation/order/call_description.h"
 
 namespace ringdist {
+
+// What all ranks must say alike of an operation that they call by name. Negotiation does not look
+// into it.
+struct CallDescription {
+  std::string content;     // as bytes; compared; the rest follows from it
+  std::string words;       // for people: "allreduce (float32, [1000], Sum)"
+  uint64_t batch = 0;      // calls of the same number may travel as one operation; 0: alone
+  int64_t bytes = 0;       // that travel
+  bool needs_all = false;  // it cannot run without the ranks that have joined
+
+  bool operator==(const CallDescription& other) const { return content == other.content; }
+};
 
 // A call, by the id that the root has given its name and description; or, where it has none (0),
 // by these.

@@ -9,11 +9,73 @@
 namespace ringdist {
 namespace {
 
+// Adds those to both: `ranks` as a heap whose first one is the root.
+void link(const std::vector<int>& ranks, int rank, SpanningTree& out) {
+  const auto found = std::ranges::find(ranks, rank);
+  if (found == ranks.end()) return;
+  const auto at = static_cast<size_t>(found - ranks.begin());
+  const size_t first = at * SpanningTree::kChildren + 1;
+  for (size_t child = first; child < std::min(first + SpanningTree::kChildren, ranks.size());
+       ++child)
+    out.children.push_back(ranks[child]);
+  if (at > 0) out.parent = ranks[(at - 1) / SpanningTree::kChildren];
+}
+
+std::string words_of(const ReadyCall& one) {
+  return "rank " + std::to_string(one.rank) + " called " + one.call.description.words;
+}
+
 Error senseless(const std::string& what) {
   return {ErrorKind::kProtocol, "ringdist: negotiation: " + what};
 }
 
 }  // namespace
+
+SpanningTree SpanningTree::of(const Topology& topology, int rank) {
+  std::vector<int> first_of_hosts;
+  for (const auto& host : topology.hosts) first_of_hosts.push_back(host.front());
+  SpanningTree out;
+  link(topology.hosts[topology.host_of[rank]], rank, out);
+  link(first_of_hosts, rank, out);
+  return out;
+}
+
+bool ReadyCount::add(size_t member, ReadyCall call) {
+  if (is_ready_[member]) return false;
+  is_ready_[member] = true;
+  if (std::exchange(is_empty_, false)) {
+    call_ = std::move(call);
+    return true;
+  }
+  call_.last = call.last;
+  if (call_.conflict.empty()) {
+    if (!call.conflict.empty())
+      call_.conflict = std::move(call.conflict);
+    else if (!(call.call.description == call_.call.description))
+      call_.conflict = disagreement(call);
+  }
+  if (!call_.absent) call_.absent = call.absent;
+  std::ranges::move(call.extras, std::back_inserter(call_.extras));
+  return true;
+}
+
+std::string ReadyCount::disagreement(const ReadyCall& call) const {
+  const CallDescription &ours = call_.call.description, &other = call.call.description;
+  const std::string both = words_of(call_) + ", " + words_of(call);
+  return ours.words == other.words ? both + ": " + describe_difference_(ours, other) : both;
+}
+
+bool ReadyCount::is_complete(const std::vector<bool>& excused) const {
+  for (size_t member = 0; member < is_ready_.size(); ++member)
+    if (!is_ready_[member] && !excused[member]) return false;
+  return true;
+}
+
+std::optional<size_t> ReadyCount::missing() const {
+  const auto found = std::ranges::find(is_ready_, false);
+  if (found == is_ready_.end()) return std::nullopt;
+  return static_cast<size_t>(found - is_ready_.begin());
+}
 
 Negotiator::Negotiator(NegotiatorDelegate& delegate, const Topology& topology, int rank,
                        NegotiatorOptions options)

@@ -9,18 +9,66 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/topology.h"
 #include "negotiation/order/call_messages.h"
-#include "negotiation/order/ready_count.h"
 #include "negotiation/order/response_cache.h"
-#include "negotiation/order/spanning_tree.h"
 
 namespace ringdist {
+
+// By which way ranks tell that they are ready: up to rank 0, inside hosts first, so that a host
+// sends one message for all its ranks. Pure.
+
+// One rank's place in it.
+struct SpanningTree {
+  // Of a rank inside its host, and of a host.
+  static constexpr int kChildren = 4;
+
+  int parent = -1;  // of rank 0
+  std::vector<int> children;
+
+  static SpanningTree of(const Topology& topology, int rank);
+};
+
+// Who is ready for one call, as one rank of the tree sees it: each of its children stands for all
+// ranks below that.
+
+// How two that have the same words differ, in words.
+using DescribeDifference =
+    std::function<std::string(const CallDescription&, const CallDescription&)>;
+
+class ReadyCount {
+ public:
+  // `members`: the children, and the rank itself.
+  ReadyCount(size_t members, DescribeDifference describe_difference)
+      : describe_difference_(std::move(describe_difference)), is_ready_(members) {}
+
+  // `call`: with its name and description. What it says otherwise than the first one is a conflict,
+  // in words. False, and nothing is done: that member is ready already.
+  bool add(size_t member, ReadyCall call);
+
+  // All of them, but for those of which `excused` is true.
+  bool is_complete(const std::vector<bool>& excused) const;
+  // One that is not ready, or nothing.
+  std::optional<size_t> missing() const;
+  // Of all together.
+  ReadyCall take() { return std::move(call_); }
+
+ private:
+  std::string disagreement(const ReadyCall& call) const;
+
+  const DescribeDifference describe_difference_;
+  ReadyCall call_;
+  bool is_empty_ = true;
+  std::vector<bool> is_ready_;
+};
 
 // What a Negotiator needs of who runs it; called in its functions. It may be called from these,
 // too, but for flush().

@@ -10,7 +10,6 @@
 #include "base/buffers.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "negotiation/stall/stall_message.h"
 #include "negotiation/stall/stall_query.h"
 
 namespace ringdist {

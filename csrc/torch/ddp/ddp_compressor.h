@@ -7,15 +7,50 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <utility>
 #include <vector>
 
+#include "compress/bucket.h"
+#include "compress/cost_probe.h"
 #include "compress/gradient_compressor.h"
 #include "compress/link_probe.h"
-#include "torch/ddp/bucket_clock.h"
-#include "torch/ddp/bucket_reducer.h"
+#include "compress/low_rank.h"
+#include "torch/backend.h"
+#include "torch/ddp/device_low_rank.h"
+#include "torch/ddp/device_time_marker.h"
+#include "torch/work/future.h"
 
 namespace ringdist {
+
+// One bucket on its way: the allreduce over some of its pieces and the low-rank averages of others,
+// as one Future.
+
+// One thread at a time.
+class BucketReducer {
+ public:
+  // `probe` outlives it.
+  BucketReducer(c10::intrusive_ptr<ProcessGroupRing> group, CostProbe& probe)
+      : group_(std::move(group)), probe_(probe) {}
+
+  using Running = DeviceLowRank::Running;
+  // Averages the bucket in place. The same order of calls on all ranks.
+  Running run(const at::Tensor& buffer, PlannedBucket planned);
+
+ private:
+  WorkPtr run_rest(const at::Tensor& buffer, const PlannedBucket& planned);
+  Running run_on_host(const at::Tensor& buffer, PlannedBucket planned);
+  Running run_on_device(const at::Tensor& buffer, PlannedBucket planned);
+  void check_not_forked() const;
+  // Each is made when first needed, at the same step everywhere.
+  LowRankReducer& reducer();
+  DeviceLowRank& streamed(c10::Device device);
+
+  const c10::intrusive_ptr<ProcessGroupRing> group_;
+  CostProbe& probe_;
+  std::unique_ptr<LowRankReducer> reducer_;
+  std::unique_ptr<DeviceLowRank> streamed_;
+};
 
 class DdpCompressor {
  public:
@@ -62,5 +97,19 @@ class DdpCompressor {
   BucketReducer work_;  // under the GradientCompressor's lock
   const std::unique_ptr<GradientCompressor> compressor_;
 };
+
+// The hook that DDP's reducer calls for each bucket, without Python.
+class CompressHook final : public c10d::CppCommHookInterface<std::shared_ptr<DdpCompressor>> {
+ public:
+  using CppCommHookInterface::CppCommHookInterface;
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    return state_->run(bucket);
+  }
+};
+
+// Raises c10::Error if the reducer has a hook already.
+inline void register_comm_hook(c10d::Reducer& reducer, std::shared_ptr<DdpCompressor> compression) {
+  reducer.register_comm_hook(std::make_unique<CompressHook>(std::move(compression)));
+}
 
 }  // namespace ringdist

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "torch/ddp/pending_work_bucket.h"
-#include "torch/devices.h"
+#include "torch/base/devices.h"
+#include "torch/ddp/pending_bucket.h"
 
 namespace ringdist {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "compress/bucket.h"
-#include "torch/ddp/low_rank_stages.h"
+#include "torch/ddp/low_rank_tensors.h"
 #include "torch/work/future.h"
 
 namespace ringdist {

@@ -7,8 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "torch/ddp/tensor_at.h"
-#include "torch/devices.h"
+#include "torch/base/devices.h"
 
 namespace ringdist {
 namespace {

@@ -1,11 +1,13 @@
+// Times on a device's clock, and the clock that a gradient compressor uses.
 #pragma once
 
 #include <c10/core/Event.h>
 
 #include <memory>
+#include <optional>
 
 #include "compress/time_marker.h"
-#include "torch/devices.h"
+#include "torch/base/devices.h"
 
 namespace ringdist {
 
@@ -24,6 +26,22 @@ class DeviceTimeMarker final : public TimeMarker {
 
  private:
   c10::Event event_;
+};
+
+// By which "auto" tells how long things take: the clock of the device of the first bucket. Any
+// thread, once that has come.
+class BucketClock {
+ public:
+  void begin(c10::Device device) {
+    if (!device_) device_ = device;
+  }
+  TimeMarkerPtr now() const {
+    if (!device_ || device_->is_cpu()) return host_now();
+    return std::make_shared<DeviceTimeMarker>(*device_);
+  }
+
+ private:
+  std::optional<c10::Device> device_;
 };
 
 }  // namespace ringdist

@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "torch/ddp/tensor_at.h"
+#include "torch/ddp/device_memory.h"
 
 namespace ringdist {
 namespace {

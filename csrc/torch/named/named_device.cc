@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "base/current_exception.h"
-#include "torch/devices.h"
-#include "torch/errors.h"
+#include "base/error.h"
+#include "torch/base/devices.h"
+#include "torch/base/errors.h"
 
 namespace ringdist {
 namespace {

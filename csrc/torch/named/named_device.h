@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "negotiation/joined_contribution.h"
+#include "negotiation/call_content.h"
 #include "negotiation/named_call.h"
 #include "torch/ops/call.h"
 

@@ -9,10 +9,9 @@
 #include <numeric>
 #include <optional>
 
-#include "torch/errors.h"
-#include "torch/named/scale.h"
+#include "torch/base/errors.h"
+#include "torch/named/named_work.h"
 #include "torch/ops/arguments.h"
-#include "torch/ops/by_dtype.h"
 #include "torch/work/interrupts.h"
 
 namespace ringdist {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 #include "torch/ops/arguments.h"
 
 namespace ringdist {

@@ -3,9 +3,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "torch/tensors.h"
+#include "torch/base/tensors.h"
 
 namespace ringdist {
 namespace {
@@ -127,6 +128,26 @@ void PremulFactor::multiply(const at::Tensor& tensor) const {
     tensor.view(signed_type(tensor.element_size())).mul_(*scalar_);  // wraps alike
   else
     tensor.mul_(*scalar_);
+}
+
+std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors) {
+  std::vector<std::vector<size_t>> out;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto same = std::ranges::find_if(out, [&](const auto& group) {
+      return tensors[group[0]].scalar_type() == tensors[i].scalar_type();
+    });
+    if (same == out.end())
+      out.push_back({i});
+    else
+      same->push_back(i);
+  }
+  return out;
+}
+
+Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices) {
+  Tensors out;
+  for (const size_t i : indices) out.push_back(tensors[i]);
+  return out;
 }
 
 }  // namespace ringdist

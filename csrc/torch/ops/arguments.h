@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "torch/ops/call.h"
 
 namespace ringdist {
 
@@ -47,5 +49,13 @@ class PremulFactor {
  private:
   std::optional<at::Scalar> scalar_;
 };
+
+// Operations on lists of tensors, of any dtypes, are one op per dtype, in which no tensor is copied
+// together with others.
+
+// Indices of the tensors of each dtype; dtypes in the order in which they first come.
+std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors);
+
+Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices);
 
 }  // namespace ringdist

@@ -10,8 +10,8 @@
 
 #include "engine/hooks.h"
 #include "engine/op/op.h"
-#include "torch/errors.h"
-#include "torch/tensors.h"
+#include "torch/base/errors.h"
+#include "torch/base/tensors.h"
 
 namespace ringdist {
 

@@ -31,4 +31,17 @@ Call gather_into_tensor_call(RankAndSize place, const at::Tensor& output, const 
 Call scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                   const c10d::ScatterOptions& opts);
 
+// The operation without data.
+inline Call barrier_call(const c10d::BarrierOptions& opts) {
+  return Call(Collective::kBarrier, DType::kBytes, c10d::OpType::BARRIER, "ringdist:barrier",
+              Call::wait_options(opts));
+}
+
+// Operations between two ranks, checked: each throws for arguments that it does not take. They take
+// no op number, and have the group's timeout.
+Call send_call(RankAndSize place, const Tensors& tensors, int to, int tag);
+Call recv_call(RankAndSize place, const Tensors& tensors, int from, int tag);
+// From whoever sends first.
+Call recv_any_call(const Tensors& tensors, int tag);
+
 }  // namespace ringdist

@@ -37,4 +37,14 @@ std::vector<Call> reduce_scatter_tensor_calls(RankAndSize place, const Tensors& 
                                               const Tensors& inputs,
                                               const c10d::ReduceScatterOptions& opts);
 
+// An allreduce of a sparse tensor, checked.
+struct SparseCall {
+  at::Tensor tensor;
+  DType dtype;
+  ReduceOp op;           // kSum or kAvg
+  Milliseconds timeout;  // 0: the group's
+};
+
+SparseCall sparse_allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
+
 }  // namespace ringdist

@@ -5,14 +5,19 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "engine/communicator.h"
 #include "engine/hooks.h"
-#include "torch/features.h"
+#include "torch/base/features.h"
 #include "torch/work/future.h"
 
 namespace ringdist {
@@ -52,6 +57,67 @@ class BaseWork : public c10d::Work {
   std::atomic<bool> has_future_{false};
   std::mutex future_mutex_;  // not held while waiting
   FuturePtr future_;
+};
+
+// The Work of one operation of one group.
+class GroupWork : public BaseWork {
+ public:
+  // Ends the whole group, on all ranks.
+  void abort() final;
+  uint64_t getSequencenumber() const final { return number_; }
+
+ protected:
+  GroupWork(std::shared_ptr<Communicator> group, uint64_t number, CompletionPtr completion,
+            c10d::OpType type, const char* title,
+            const std::optional<std::vector<at::Tensor>>& inputs);
+
+  // For messages: which operation this is.
+  virtual std::string describe() const = 0;
+  virtual bool ended() = 0;
+  // Waits until it has ended; false: `limit` has passed.
+  virtual bool wait_until_ended(std::optional<Milliseconds> limit) = 0;
+
+  // Hears of Ctrl-C.
+  void await(std::optional<Milliseconds> limit) override;
+  void run_failure_hooks() final { group_->run_failure_hooks(); }
+  void check_future() final;
+
+  Communicator& group() const { return *group_; }
+
+ private:
+  // In a process that was forked from the one that runs the operation, nothing ever ends it.
+  void check_not_forked() const;
+
+  const std::shared_ptr<Communicator> group_;
+  const uint64_t number_;
+};
+
+// What Works of an op share, wherever that runs.
+class OpWork : public GroupWork {
+ public:
+  bool isSuccess() const final { return op_->finished() && !exception(); }
+  // What ended the op.
+  std::exception_ptr exception() const override;
+  // Of a receive: the rank that the data came from; -1 while that is open.
+  int sourceRank() const final;
+  std::vector<at::Tensor> result() final { return outputs_; }
+
+ protected:
+  // `outputs` is what the Future resolves to.
+  OpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+         CompletionPtr completion, c10d::OpType type, const char* title,
+         const std::optional<std::vector<at::Tensor>>& inputs, std::vector<at::Tensor> outputs);
+
+  // What it throws is logged: this may be a thread of ours.
+  void tell_profiler();
+
+  const std::shared_ptr<Op> op_;
+  const std::vector<at::Tensor> outputs_;
+
+ private:
+  std::string describe() const final { return op_->describe(); }
+  bool ended() final { return op_->finished(); }
+  bool wait_until_ended(std::optional<Milliseconds> limit) final;
 };
 
 }  // namespace ringdist

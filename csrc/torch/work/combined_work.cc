@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "torch/work/combined_future.h"
+#include "torch/work/future.h"
 
 namespace ringdist {
 

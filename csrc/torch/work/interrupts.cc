@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "engine/task_pool.h"
+#include "engine/context/task_pool.h"
 
 namespace ringdist {
 namespace {

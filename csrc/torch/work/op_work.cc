@@ -1,44 +1,158 @@
-#include "torch/work/op_work.h"
-
-#include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
 
 #include <utility>
 
-#include "base/log.h"
-#include "torch/errors.h"
+#include "torch/base/devices.h"
+#include "torch/base/errors.h"
+#include "torch/work/base_work.h"
 
 namespace ringdist {
 
-OpWork::OpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
-               CompletionPtr completion, c10d::OpType type, const char* title,
-               const std::optional<std::vector<at::Tensor>>& inputs,
-               std::vector<at::Tensor> outputs)
-    : GroupWork(std::move(communicator), op->number, std::move(completion), type, title, inputs),
-      op_(std::move(op)),
-      outputs_(std::move(outputs)) {}
-
-std::exception_ptr OpWork::exception() const {
-  const Error error = op_->error();
-  return error ? to_exception(error) : nullptr;
+c10::intrusive_ptr<HostOpWork> HostOpWork::create(std::shared_ptr<Communicator> communicator,
+                                                  std::shared_ptr<Op> op, c10d::OpType type,
+                                                  const char* title, std::vector<at::Tensor> inputs,
+                                                  std::vector<at::Tensor> outputs, Staging staging,
+                                                  std::vector<CompletionPtr> completions) {
+  auto work = c10::make_intrusive<HostOpWork>(std::move(communicator), std::move(op), type, title,
+                                              std::move(inputs), std::move(outputs),
+                                              std::move(staging), std::move(completions));
+  // Also if nobody waits.
+  if (work->must_deliver_output()) work->op_->when_finished([work] { work->deliver_output(); });
+  return work;
 }
 
-int OpWork::sourceRank() const {
-  const auto& envelope = op_->request.envelope;
-  TORCH_CHECK(envelope && !envelope->sends, "ringdist: only the work of a recv has a source rank");
-  // That of an endpoint is known from the start.
-  return envelope->peer == Envelope::kAnySource ? op_->source() : envelope->peer;
+HostOpWork::HostOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+                       c10d::OpType type, const char* title,
+                       const std::optional<std::vector<at::Tensor>>& inputs,
+                       std::vector<at::Tensor> outputs, Staging staging,
+                       std::vector<CompletionPtr> completions)
+    : OpWork(std::move(communicator), std::move(op), completions.front(), type, title, inputs,
+             std::move(outputs)),
+      staging_(std::move(staging)),
+      completions_(std::move(completions)) {}
+
+HostOpWork::~HostOpWork() { drive(); }  // others wait for what this one drops
+
+void HostOpWork::deliver_output() {
+  if (!must_deliver_output()) return;  // call_once makes a system call
+  std::call_once(delivered_once_, [this] {
+    // No exception may leave: this may be a thread of ours.
+    try {
+      if (!op_->error()) staging_.finish();
+    } catch (...) {
+      unwritten_ = std::current_exception();
+    }
+    tell_profiler();
+    delivered_ = true;
+    if (staging_.must_finish() && !exception())
+      for (const auto& completion : completions_) completion->arrive();
+    // Last: who comes from a barrier after it finds it completed.
+    if (op_->request.output_staged) group().output_delivered(op_->number);
+  });
 }
 
-bool OpWork::wait_until_ended(std::optional<Milliseconds> limit) {
-  return group().wait(*op_, limit);
+// An op whose caller said that it would wait, but asks otherwise.
+void HostOpWork::drive() {
+  if (op_->finished() || driven_.exchange(true) || group().context().forked()) return;
+  group().context().progress().post([] {});
 }
 
-void OpWork::tell_profiler() {
-  try {
-    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
-  } catch (const std::exception& error) {
-    log(LogLevel::kError, op_->describe() + ": a profiler's callback threw: " + error.what());
+bool HostOpWork::isCompleted() {
+  // PyTorch's flight recorder asks each Work once, also of a call that is about to wait; it must
+  // hear of a success that it was told of before.
+  const bool first = !asked_.exchange(true);
+  if (!op_->finished()) {
+    if (!first) drive();
+    return false;
   }
+  return delivered_ || (!staging_.must_finish() && (first || !recordFunctionEndCallback_));
+}
+
+std::exception_ptr HostOpWork::exception() const {
+  if (auto cause = OpWork::exception()) return cause;
+  return delivered_ ? unwritten_ : nullptr;
+}
+
+void HostOpWork::await(std::optional<Milliseconds> limit) {
+  GroupWork::await(limit);
+  deliver_output();
+}
+
+FuturePtr HostOpWork::make_future() {
+  auto future = make_future_of_tensors();
+  drive();
+  if (op_->finished())
+    deliver_and_mark(*future);
+  else
+    op_->when_finished([self = c10::intrusive_ptr<HostOpWork>::reclaim_copy(this), future] {
+      self->deliver_and_mark(*future);
+    });
+  return future;
+}
+
+void HostOpWork::deliver_and_mark(c10::ivalue::Future& future) {
+  deliver_output();
+  mark(future, exception(), outputs_);
+}
+
+c10::intrusive_ptr<DeviceOpWork> DeviceOpWork::create(
+    std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op, c10::Device device,
+    c10d::OpType type, const char* title, std::vector<at::Tensor> inputs,
+    std::vector<at::Tensor> outputs, const Staging& staging, CompletionPtr completion) {
+  auto work = c10::make_intrusive<DeviceOpWork>(std::move(communicator), std::move(op), device,
+                                                type, title, std::move(inputs), std::move(outputs),
+                                                std::move(completion));
+  if (staging.must_finish()) work->give_back(staging);
+  if (work->recordFunctionEndCallback_) work->op_->when_finished([work] { work->tell_profiler(); });
+  return work;
+}
+
+DeviceOpWork::DeviceOpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
+                           c10::Device device, c10d::OpType type, const char* title,
+                           const std::optional<std::vector<at::Tensor>>& inputs,
+                           std::vector<at::Tensor> outputs, CompletionPtr completion)
+    : OpWork(std::move(communicator), std::move(op), std::move(completion), type, title, inputs,
+             std::move(outputs)),
+      device_(device) {}
+
+c10::Stream DeviceOpWork::stream_after() const {
+  const c10::Stream out = side_stream(device_);
+  throw_if(op_->device_work->order(out.native_handle()));
+  return out;
+}
+
+void DeviceOpWork::give_back(const Staging& staging) {
+  const c10::Stream after = stream_after();
+  const c10::StreamGuard guard(after);
+  staging.finish();
+  staging.for_each_back([&](const at::Tensor& theirs, const at::Tensor& ours) {
+    use_on(theirs, after);
+    use_on(ours, after);
+  });
+  back_.emplace(device_.type()).record(after);
+}
+
+void DeviceOpWork::synchronize() {
+  const c10::Stream current = current_stream(device_);
+  if (back_)
+    back_->block(current);
+  else
+    throw_if(op_->device_work->order(current.native_handle()));
+}
+
+void DeviceOpWork::await(std::optional<Milliseconds>) {
+  check_future();  // in a forked child nothing ever comes
+  synchronize();
+}
+
+FuturePtr DeviceOpWork::make_future() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device_});
+  const c10::Stream after = stream_after();
+  if (back_) back_->block(after);
+  const c10::StreamGuard guard(after);
+  mark(*future, exception(), outputs_);
+  return future;
 }
 
 }  // namespace ringdist

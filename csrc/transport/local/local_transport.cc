@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/thread_annotations.h"
-#include "os/eventfd.h"
+#include "os/epoll.h"
 #include "transport/staging_pool.h"
 
 namespace ringdist {

@@ -1,15 +1,94 @@
 #include "transport/shm/block_exports.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
 
 #include "base/log.h"
+#include "os/socket.h"
+#include "transport/shm/segment_layout.h"
 
 namespace ringdist::shm {
+
+bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* file) {
+  const ConstBytes bytes = std::as_bytes(std::span(&note, 1));
+  if (!file) return !send_with_fds(socket, bytes, {});
+  const std::array<int, 1> fds{file->get()};
+  return !send_with_fds(socket, bytes, fds);
+}
+
+Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket) {
+  ExportMessage note{};
+  bool empty = false;
+  auto received = receive_with_fds(socket, std::as_writable_bytes(std::span(&note, 1)), empty);
+  const bool no_descriptor = !received.ok() && received.error().kind() == ErrorKind::kSystem;
+  if (!received.ok() && !no_descriptor) return received.error();
+  if (empty) return std::optional<ReceivedExportMessage>();
+  if (!no_descriptor && received.value().bytes == 0)
+    return Error(ErrorKind::kPeerLost, "the peer closed its connection");
+  if (note.magic != ExportMessage::kMagic ||
+      (!no_descriptor && received.value().bytes != sizeof note))
+    return Error(ErrorKind::kProtocol, "unknown bytes on a connection of shared memory");
+  ReceivedExportMessage out{note, {}};
+  if (!no_descriptor && !received.value().fds.empty())
+    out.file = std::move(received.value().fds.front());
+  return std::optional<ReceivedExportMessage>(std::move(out));
+}
+
 namespace {
+
+constexpr auto kDialAgainAfter = std::chrono::seconds(1);
 
 constexpr auto kAnswerTime = std::chrono::milliseconds(10);  // of a peer that is awake
 
 }  // namespace
+
+bool ExportConnection::open(uint32_t ring) {
+  if (state_ != State::kClosed) return is_open();
+  return Clock::now() >= dial_again_ && dial(ring);
+}
+
+bool ExportConnection::dial(uint32_t ring) {
+  ConnectAttempt attempt = connect_to_own_user(address_);
+  Error error;
+  if (attempt.failure)
+    error = attempt.failure->error;
+  else
+    error = send_export_hello(attempt.fd, me_, peer_, ring);
+  if (error) {
+    dial_again_ = Clock::now() + kDialAgainAfter;
+    if (!std::exchange(warned_, true))
+      log(LogLevel::kWarn,
+          "tensors in shared memory are copied for a process of this host: " + error.message());
+    return false;
+  }
+  socket_ = std::move(attempt.fd);
+  state_ = State::kOpen;
+  return true;
+}
+
+bool ExportConnection::send(const ExportMessage& note, const Fd* file) {
+  return is_open() && send_export_message(socket_, note, file);
+}
+
+Result<std::optional<ReceivedExportMessage>> ExportConnection::receive() {
+  if (!is_open()) return std::optional<ReceivedExportMessage>();
+  return receive_export_message(socket_);
+}
+
+void ExportConnection::abandon() {
+  state_ = State::kLost;
+  dial_again_ = Clock::now() + kDialAgainAfter;
+}
+
+// A child that was just forked holds the socket as well. The reader must see the end of this
+// connection before the next begins.
+void ExportConnection::close() {
+  hang_up(socket_);
+  socket_.reset();
+  state_ = State::kClosed;
+}
 
 BlockExports::Export* BlockExports::find(const SharedBlock& block) {
   const auto it =
@@ -101,6 +180,64 @@ void BlockExports::detach_freed() {
   std::erase_if(all_, told);
   if (std::ranges::none_of(all_, [](const Export& loan) { return loan.block->freed(); }))
     frees_seen_ = frees;
+}
+
+void BlockImports::begin(uint64_t last) {
+  former_.merge(blocks_);
+  blocks_.clear();
+  former_until_ = last;
+}
+
+void BlockImports::read_until(uint64_t consumed) {
+  if (!former_.empty() && consumed >= former_until_) former_.clear();
+}
+
+void BlockImports::clear() {
+  blocks_.clear();
+  former_.clear();
+}
+
+Error BlockImports::on_event(const Fd& socket) {
+  while (true) {
+    auto heard = receive_export_message(socket);
+    if (!heard.ok()) return heard.error();
+    if (!heard.value()) return {};
+    if (Error error = on_message(socket, *heard.value())) return error;
+  }
+}
+
+Error BlockImports::on_message(const Fd& socket, const ReceivedExportMessage& heard) {
+  const ExportMessage& note = heard.note;
+  if (note.word == ExportMessageType::kDetach) {
+    blocks_.erase(note.loan);  // also one that was refused
+    return {};
+  }
+  if (note.word != ExportMessageType::kExport || note.loan >= kExportNumbers ||
+      blocks_.contains(note.loan))
+    return Error(ErrorKind::kProtocol, "a loan that makes no sense");
+  const ExportMessageType answer =
+      take(heard) ? ExportMessageType::kTaken : ExportMessageType::kRefused;
+  // Where it cannot be said the peer goes on to copy.
+  (void)send_export_message(socket, {.word = answer, .loan = note.loan});
+  return {};
+}
+
+bool BlockImports::take(const ReceivedExportMessage& heard) {
+  if (!heard.file || blocks_.size() >= kMaxExports) return false;
+  auto mapping = map_memory(heard.file, heard.note.bytes, /*writable=*/false);
+  if (!mapping.ok()) return false;
+  blocks_[heard.note.loan] = std::move(mapping.value());
+  return true;
+}
+
+std::optional<ConstBytes> BlockImports::find(uint64_t place, size_t bytes) const {
+  const auto& from = blocks_.contains(export_of(place)) ? blocks_ : former_;
+  const auto it = from.find(export_of(place));
+  if (it == from.end()) return std::nullopt;
+  const ConstBytes block{it->second.data(), it->second.size()};
+  const uint64_t offset = offset_in_export(place);
+  if (offset > block.size() || bytes > block.size() - offset) return std::nullopt;
+  return block.subspan(offset, bytes);
 }
 
 }  // namespace ringdist::shm

@@ -3,17 +3,89 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/buffers.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "os/fd.h"
+#include "os/memfd.h"
 #include "os/shared_block_registry.h"
-#include "transport/shm/export_connection.h"
 #include "transport/shm/segment_layout.h"
+#include "transport/shm/shm_hello.h"
 
 namespace ringdist::shm {
+
+// What two ends of a link say of shared tensors, over its connection: the sender lends a block, and
+// passes its file; the reader maps it, or has no room; the sender takes back what was freed. A loan
+// is named in messages only once it is taken.
+enum class ExportMessageType : uint32_t {
+  kExport = 1,  // with the block's file
+  kTaken,
+  kRefused,
+  kDetach,  // the reader unmaps it; no message in the ring names it
+};
+
+// Little-endian.
+struct ExportMessage {
+  uint64_t magic = kMagic;
+  ExportMessageType word;
+  uint32_t loan;
+  uint64_t bytes = 0;  // of a block that is lent
+
+  static constexpr uint64_t kMagic = 0x6e616f6c2d6d6873ull;
+};
+
+// False if it cannot be sent now.
+bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* file = nullptr);
+
+struct ReceivedExportMessage {
+  ExportMessage note;
+  Fd file;  // none where this process had no descriptor left for it
+};
+// Nothing if none is there. Errors: kPeerLost where the connection has ended; kProtocol for other
+// bytes.
+Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket);
+
+// The connection over which a process says what it lends to one peer (export_message.h): the
+// lender's end. Dialed when there is something to lend, for a link that is open already; nobody
+// waits for it, and without it payloads are copied. With the lane's token held.
+class ExportConnection {
+ public:
+  // To the peer that listens at `address`.
+  ExportConnection(std::string address, ContextId me, ContextId peer)
+      : address_(std::move(address)), me_(me), peer_(peer) {}
+
+  // True if something can be said; dials if there is no connection. `ring` is that of the link.
+  // What has failed is tried again after a while only.
+  bool open(uint32_t ring);
+  bool is_open() const { return state_ == State::kOpen; }
+  bool send(const ExportMessage& note, const Fd* file = nullptr);
+  // What the peer has said, if anything. Errors as of receive_export_message(): it is to be lost.
+  Result<std::optional<ReceivedExportMessage>> receive();
+  // It is of no more use; the socket stays until close().
+  void abandon();
+  const Fd& socket() const { return socket_; }
+  void close();
+
+ private:
+  enum class State { kClosed, kOpen, kLost };
+
+  bool dial(uint32_t ring);
+
+  const std::string address_;
+  const ContextId me_;
+  const ContextId peer_;
+  State state_ = State::kClosed;
+  Fd socket_;
+  TimePoint dial_again_;
+  bool warned_ = false;  // in the log
+};
 
 class BlockExports {
  public:
@@ -61,6 +133,31 @@ class BlockExports {
   uint64_t frees_seen_ = 0;
   TimePoint offered_;
   bool hint_ = false;
+};
+
+// The blocks of a peer's shared tensors that it lets this process read, as the receiving half of
+// its link hears of them. With the lane's token held.
+class BlockImports {
+ public:
+  // There is a new connection. What came over the former is kept for messages up to `last`, which
+  // alone may name it.
+  void begin(uint64_t last);
+  // So many messages have been read.
+  void read_until(uint64_t consumed);
+  void clear();
+  // Hears what the peer says, and answers. Errors: kPeerLost where the connection has ended;
+  // kProtocol.
+  Error on_event(const Fd& socket);
+  // What lies at a place in a loan; nothing if it is none of the peer's blocks.
+  std::optional<ConstBytes> find(uint64_t place, size_t bytes) const;
+
+ private:
+  Error on_message(const Fd& socket, const ReceivedExportMessage& heard);
+  bool take(const ReceivedExportMessage& heard);
+
+  std::map<uint32_t, Mapping> blocks_;
+  std::map<uint32_t, Mapping> former_;  // of a connection that broke
+  uint64_t former_until_ = 0;
 };
 
 }  // namespace ringdist::shm

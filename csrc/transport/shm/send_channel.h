@@ -11,7 +11,7 @@
 #include "transport/shm/block_exports.h"
 #include "transport/shm/own_shm_segment.h"
 #include "transport/shm/peer_doorbells.h"
-#include "transport/shm/ring_writer.h"
+#include "transport/shm/ring.h"
 #include "transport/shm/shm_hello.h"
 
 namespace ringdist::shm {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "os/fd_passing.h"
 #include "os/memfd.h"
 #include "os/socket.h"
 #include "transport/transport.h"

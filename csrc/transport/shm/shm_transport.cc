@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "os/shared_block_registry.h"
-#include "transport/shm/shm.h"
 
 namespace ringdist {
 namespace {

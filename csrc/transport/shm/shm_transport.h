@@ -15,7 +15,7 @@
 
 #include "base/thread_annotations.h"
 #include "os/epoll.h"
-#include "transport/shm/recv_channel_table.h"
+#include "transport/shm/recv_channel.h"
 #include "transport/shm/send_channel.h"
 #include "transport/transport.h"
 
@@ -91,5 +91,10 @@ class ShmTransport final : public Transport {
   TimePoint last_look_;
   ForkMark mark_;
 };
+
+// What the registry needs of transport `shm`.
+Error shm_viable(const TransportConfig& config);
+Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config,
+                                              TransportDelegate& receiver);
 
 }  // namespace ringdist

@@ -1,5 +1,5 @@
 // Transport `sim`: Contexts of one process over a network that is computed
-// (network/network_model.h), with a virtual clock, costs per kind of link, and faults. For tests
+// (simulate/network_model.h), with a virtual clock, costs per kind of link, and faults. For tests
 // and predictions: no user can choose it.
 #pragma once
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "os/eventfd.h"
+#include "os/epoll.h"
 #include "transport/transport.h"
 
 namespace ringdist {

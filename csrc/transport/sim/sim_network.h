@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "network/network_model.h"
+#include "simulate/network_model.h"
 #include "transport/sim/sim_endpoint.h"
 
 namespace ringdist {

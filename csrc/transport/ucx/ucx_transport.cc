@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "transport/ucx/ucx_error.h"
+#include "transport/ucx/ucx_worker.h"
 
 namespace ringdist {
 namespace {

@@ -4,8 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "transport/ucx/ucx_error.h"
-
 namespace ringdist {
 namespace {
 

@@ -1,12 +1,11 @@
 // The loops over gradients and residuals in the host's memory.
-#include "codec/host_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "codec/gradient_memory.h"
 #include "kernel/cast.h"
 
 namespace ringdist {

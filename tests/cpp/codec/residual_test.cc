@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "codec/host_memory.h"
+#include "codec/gradient_memory.h"
 
 namespace ringdist {
 namespace {

@@ -1,6 +1,4 @@
 // `onebit+h` has loops of its own: its bytes, values and residuals are those of the general way.
-#include "codec/rotated_onebit.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/rotated_codec.h"
+#include "codec/rotated.h"
 #include "kernel/rotated_sign.h"
 #include "support/floats.h"
 

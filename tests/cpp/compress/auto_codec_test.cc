@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "compress/host_time_marker.h"
+#include "compress/time_marker.h"
 
 namespace ringdist {
 namespace {

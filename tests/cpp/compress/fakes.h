@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "codec/host_memory.h"
+#include "codec/gradient_memory.h"
 #include "compress/bucket.h"
 #include "compress/cost_probe.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "compress/host_time_marker.h"
+#include "compress/time_marker.h"
 #include "fakes.h"
 
 namespace ringdist {

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "codec/host_memory.h"
-#include "compress/host_time_marker.h"
+#include "codec/gradient_memory.h"
+#include "compress/time_marker.h"
 #include "support/ranks.h"
 
 namespace ringdist {

@@ -1,6 +1,6 @@
-#include "compress/memory_order.h"
-
 #include <gtest/gtest.h>
+
+#include "compress/bucket.h"
 
 namespace ringdist {
 namespace {

@@ -1,10 +1,9 @@
-#include "compress/step_statistics.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "compress/compression_options.h"
+#include "compress/step_transaction.h"
 
 namespace ringdist {
 namespace {

@@ -14,12 +14,11 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "cuda/kernel/lossless_launches.h"
+#include "cuda/kernel/lossless.h"
 #include "cuda/kernel/quantized_coder.h"
-#include "cuda/kernel/randomk_coder.h"
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
-#include "cuda/kernel/topk_coder.h"
+#include "cuda/kernel/sparse_coder.h"
 #include "cuda/stream/kernel_codec_of.h"
 #include "support/block_values.h"
 #include "support/floats.h"

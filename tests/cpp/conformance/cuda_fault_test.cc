@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/prefix_store.h"
+#include "rendezvous/store.h"
 #include "support/compressed.h"
 #include "support/fake_devices.h"
 #include "support/ranks.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "cuda/kernel/lossless_launches.h"
+#include "cuda/kernel/lossless.h"
 #include "support/floats.h"
 #include "support/host_launcher.h"
 

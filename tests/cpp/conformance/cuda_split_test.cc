@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/prefix_store.h"
+#include "rendezvous/store.h"
 #include "support/fake_devices.h"
 #include "support/ranks.h"
 

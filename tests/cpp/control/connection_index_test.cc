@@ -1,6 +1,6 @@
-#include "control/connection_index.h"
-
 #include <gtest/gtest.h>
+
+#include "control/connection_manager.h"
 
 namespace ringdist {
 namespace {

@@ -1,6 +1,4 @@
 // Several control planes in one process: connecting, floods, leaving, dumps.
-#include "control/control.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "control/control_thread.h"
 #include "control/fixture.h"
 #include "os/socket.h"
 

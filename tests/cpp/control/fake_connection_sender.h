@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "control/connection_sender.h"
+#include "control/control_connection.h"
 
 namespace ringdist::test {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/connection_view.h"
+#include "control/control_connection.h"
 #include "control/control_groups.h"
 
 namespace ringdist::test {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "control/control.h"
+#include "control/control_thread.h"
 #include "os/random.h"
 
 namespace ringdist::test {

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/serialize.h"
-#include "control/departure_handler.h"
 #include "control/fake_connection_sender.h"
 #include "control/fake_connection_view.h"
 #include "os/epoll.h"

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "control/control_frames.h"
+#include "control/control_groups.h"
 #include "control/control_history.h"
-#include "control/link_topology.h"
 
 namespace ringdist {
 namespace {

@@ -1,13 +1,12 @@
 // What those hear who wait for the control plane, who arrived, who left: without I/O or time.
-#include "control/request_evaluator.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "control/exception_guard.h"
+#include "control/control_requests.h"
 #include "control/fake_connection_view.h"
 #include "os/epoll.h"
+#include "os/event_loop.h"
 
 namespace ringdist::test {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/describe_formed.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/bootstrap/group_bootstrap.h"
 
 namespace ringdist {
 namespace {

@@ -1,5 +1,5 @@
 // What runners of several ranks tell each other while they prepare an op.
-#include "engine/device_group.h"
+#include "engine/device/device_group.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

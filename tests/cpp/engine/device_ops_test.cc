@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "engine/fake_device_runner.h"
-#include "rendezvous/prefix_store.h"
+#include "rendezvous/store.h"
 #include "support/compressed.h"
 
 namespace ringdist::test {

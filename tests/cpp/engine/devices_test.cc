@@ -1,4 +1,4 @@
-#include "engine/devices.h"
+#include "engine/device/devices.h"
 
 #include <gtest/gtest.h>
 

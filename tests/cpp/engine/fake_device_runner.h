@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 #include "support/ranks.h"
 
 namespace ringdist::test {

@@ -1,4 +1,4 @@
-#include "engine/generation_history.h"
+#include "engine/membership/generation_history.h"
 
 #include <gtest/gtest.h>
 

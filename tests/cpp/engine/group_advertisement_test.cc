@@ -1,4 +1,4 @@
-#include "engine/group_advertisement.h"
+#include "engine/membership/group_advertisement.h"
 
 #include <gtest/gtest.h>
 

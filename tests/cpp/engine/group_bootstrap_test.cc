@@ -1,5 +1,5 @@
 // A GroupBootstrap by itself: what its run() comes to.
-#include "engine/group_bootstrap.h"
+#include "engine/bootstrap/group_bootstrap.h"
 
 #include <gtest/gtest.h>
 

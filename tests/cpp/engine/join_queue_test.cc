@@ -1,6 +1,6 @@
-#include "engine/join_queue.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/membership/join_acceptor.h"
 
 namespace ringdist {
 namespace {

@@ -1,6 +1,4 @@
 // Memory of ranks that share a host, and what keeps it from being shared.
-#include "engine/mapped_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -8,6 +6,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "engine/device/device_group.h"
 
 namespace ringdist {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/reachability.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/bootstrap/rank_info_bootstrap.h"
 
 namespace ringdist {
 namespace {

@@ -1,12 +1,12 @@
 // What the cost walk predicts, and what the engine takes over the simulated network by the same
 // terms.
-#include "plan/simulation.h"
+#include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "engine/op/edge_window.h"
+#include "engine/op/execution_state.h"
 #include "support/sim_op.h"
 #include "support/sim_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "engine/task_pool.h"
+#include "engine/context/task_pool.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

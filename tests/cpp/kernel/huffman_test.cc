@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel/exponent.h"
+#include "kernel/split_float.h"
 
 namespace ringdist {
 namespace {

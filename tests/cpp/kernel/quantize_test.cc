@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel/block_scale.h"
+#include "kernel/block_format.h"
 #include "kernel/fp8.h"
 #include "kernel/quantize_isa.h"
 #include "support/block_values.h"

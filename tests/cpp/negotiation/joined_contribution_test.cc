@@ -1,6 +1,4 @@
 // A stand-in's memory, reduced with any value, leaves that value.
-#include "negotiation/joined_contribution.h"
-
 #include <gtest/gtest.h>
 
 #include <array>

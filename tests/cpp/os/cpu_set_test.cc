@@ -11,8 +11,6 @@
 #include <string_view>
 #include <thread>
 
-#include "os/scoped_affinity.h"
-
 namespace ringdist {
 namespace {
 

@@ -1,11 +1,11 @@
-#include "os/descriptors.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <vector>
+
+#include "os/fd.h"
 
 namespace ringdist {
 namespace {

@@ -1,5 +1,3 @@
-#include "os/fd_passing.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -9,6 +7,7 @@
 #include <array>
 
 #include "os/doorbell.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "os/fd_passing.h"
+#include "os/socket.h"
 #include "support/replaced_new.h"
 
 namespace ringdist::test {

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "os/eventfd.h"
+#include "os/epoll.h"
 
 namespace ringdist {
 namespace {

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "os/available_memory.h"
 #include "os/doorbell.h"
 #include "os/epoll.h"
+#include "os/host.h"
 #include "os/memfd.h"
 
 namespace ringdist {

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "os/epoll.h"
-#include "os/eventfd.h"
 #include "os/pidfd.h"
 #include "os/random.h"
 #include "os/signal.h"

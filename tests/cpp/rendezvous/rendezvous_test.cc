@@ -4,7 +4,6 @@
 
 #include <thread>
 
-#include "rendezvous/publish_failure.h"
 #include "support/map_store.h"
 
 namespace ringdist {

@@ -10,7 +10,7 @@
 #include "cuda/stream/host_path.h"
 #include "cuda/stream/nccl_path.h"
 #include "cuda/stream/stream_runner.h"
-#include "engine/communicator_options.h"
+#include "engine/bootstrap/communicator_options.h"
 #include "engine/op/op.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"

@@ -1,5 +1,5 @@
-// The group of a DeviceRunner (engine/device_runner.h), by itself: host ops are kept for the test
-// to end, and what others give in an exchange is made up.
+// The group of a DeviceRunner (engine/device/device_runner.h), by itself: host ops are kept for the
+// test to end, and what others give in an exchange is made up.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 
 namespace ringdist {
 

@@ -1,4 +1,4 @@
-// Kernels that are several launches (csrc/cuda/kernel/lossless_launches.h), run on the host.
+// Kernels that are several launches (csrc/cuda/kernel/lossless.h), run on the host.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/dtype.h"
-#include "cuda/api/nccl_types.h"
+#include "cuda/api/nccl_api.h"
 
 namespace ringdist {
 

@@ -1,8 +1,8 @@
 // A group whose ranks are Dispatchers over a simulated network: no threads, no Contexts, no control
 // plane, and a virtual clock, so that one thread runs hundreds of them, alike every time.
 //
-// An op's work on a rank takes no virtual time but that of its messages (network/costs.h). What
-// ranks tell each other beside the data - notices, deaths - takes none at all.
+// An op's work on a rank takes no virtual time but that of its messages (base/network_costs.h).
+// What ranks tell each other beside the data - notices, deaths - takes none at all.
 #pragma once
 
 #include <deque>

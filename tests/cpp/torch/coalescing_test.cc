@@ -1,12 +1,10 @@
-#include "torch/coalescing.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "torch/call_submitter.h"
 #include "torch/ops/data_movement.h"
-#include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
 #include "torch/test_device.h"
 #include "torch/work/test_work.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
-#include "engine/context.h"
+#include "engine/context/context.h"
 #include "torch/call_submitter.h"
 #include "torch/doubling_runner.h"
 #include "torch/ops/data_movement.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/device_runner.h"
+#include "engine/device/device_runner.h"
 #include "torch/test_device.h"
 
 namespace ringdist::test {

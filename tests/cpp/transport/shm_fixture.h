@@ -11,7 +11,7 @@
 
 #include "os/random.h"
 #include "support/send_ends.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_transport.h"
 
 namespace ringdist::test {
 

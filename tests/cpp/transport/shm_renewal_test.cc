@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "os/fd_passing.h"
+#include "os/socket.h"
 #include "transport/shm/segment_layout.h"
 #include "transport/shm_exporting.h"
 #include "transport/shm_fixture.h"

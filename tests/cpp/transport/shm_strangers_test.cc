@@ -9,7 +9,7 @@
 
 #include "os/doorbell.h"
 #include "os/socket.h"
-#include "transport/shm/export_message.h"
+#include "transport/shm/block_exports.h"
 #include "transport/shm/segment_layout.h"
 #include "transport/shm/shm_hello.h"
 #include "transport/shm_fixture.h"

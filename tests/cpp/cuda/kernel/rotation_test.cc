@@ -1,11 +1,10 @@
-#include "cuda/kernel/rotation.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstddef>
 #include <numeric>
 
+#include "cuda/kernel/codec_bodies.h"
 #include "support/host_warp.h"
 
 namespace ringdist {

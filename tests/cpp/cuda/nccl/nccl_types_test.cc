@@ -1,12 +1,11 @@
 // What we declare of NCCL, against nccl.h where that is.
-#include "cuda/api/nccl_types.h"
-
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <type_traits>
 
-#include "cuda/nccl/nccl_config.h"
+#include "cuda/api/nccl_api.h"
+#include "cuda/nccl/loaded_nccl.h"
 
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>

@@ -1,8 +1,8 @@
-#include "cuda/nccl/split_part.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "cuda/nccl/split_comm.h"
 
 namespace ringdist::gpu {
 namespace {

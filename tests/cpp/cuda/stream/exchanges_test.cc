@@ -1,7 +1,5 @@
 // Every schedule of the registry as exchanges of streams: all ranks come to their end though each
 // waits in an exchange until all its messages have moved; messages meet those that they are for.
-#include "cuda/stream/exchanges.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "algorithm/schedule.h"
+#include "cuda/stream/stream_schedule.h"
 #include "plan/compiled_schedule.h"
 #include "plan/round_assignment.h"
 #include "support/registry_rows.h"

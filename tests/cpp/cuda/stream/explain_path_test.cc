@@ -1,11 +1,10 @@
-#include "cuda/stream/explain_path.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "codec/codec.h"
 #include "codec/codec_map.h"
+#include "cuda/stream/path_rules.h"
 
 namespace ringdist::gpu {
 namespace {

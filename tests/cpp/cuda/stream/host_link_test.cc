@@ -1,7 +1,5 @@
 // What one rank's host ops are for a stream's messages, and when. All ranks together:
 // tests/cpp/conformance/cuda_path_test.cc.
-#include "cuda/stream/host_link.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda/stream/host_path.h"
 #include "support/fake_cuda.h"
 #include "support/fake_runner_delegate.h"
 #include "support/fake_streams.h"

@@ -1,6 +1,4 @@
 // Messages by way of boxes: what arrives, whatever its size, and what ends the waiting for it.
-#include "cuda/stream/mailbox_link.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/stream/host_mailboxes.h"
 #include "support/fake_cuda.h"
 #include "support/fake_runner_delegate.h"
 #include "support/fake_streams.h"

@@ -1,12 +1,11 @@
 // What follows a failure, with others and an owner that cannot be told at first.
-#include "engine/group/failure_notifier.h"
-
 #include <gtest/gtest.h>
 
 #include <new>
 #include <string>
 #include <vector>
 
+#include "engine/group/failure_state.h"
 #include "engine/group/notice.h"
 
 namespace ringdist {

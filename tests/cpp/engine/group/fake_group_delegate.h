@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/group/group_slot.h"
-#include "engine/op/dispatch.h"
+#include "engine/op/op_execution.h"
 
 namespace ringdist::test {
 

@@ -1,5 +1,3 @@
-#include "engine/group/peer.h"
-
 #include <gtest/gtest.h>
 
 #include "engine/group/now.h"

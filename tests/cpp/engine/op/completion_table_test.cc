@@ -1,11 +1,11 @@
-#include "engine/op/completion_table.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
+
+#include "engine/op/progress_state.h"
 
 namespace ringdist {
 namespace {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/op/dispatch.h"
 #include "engine/op/execution_delegate.h"
 #include "engine/op/op_execution.h"
 #include "support/requests.h"

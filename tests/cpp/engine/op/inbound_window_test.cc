@@ -1,6 +1,6 @@
-#include "engine/op/inbound_window.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/op/flow_control.h"
 
 namespace ringdist {
 namespace {

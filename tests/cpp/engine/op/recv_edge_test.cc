@@ -1,6 +1,6 @@
-#include "engine/op/recv_edge.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/op/edges.h"
 
 namespace ringdist {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/progress/exception_boundary.h"
+#include "engine/progress/dispatcher.h"
 #include "engine/progress/lone_progress_engine.h"
 #include "support/replaced_new.h"
 

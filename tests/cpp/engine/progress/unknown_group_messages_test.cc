@@ -1,9 +1,8 @@
 // What comes for groups that cannot take it yet, or no longer.
-#include "engine/progress/unknown_group_messages.h"
-
 #include <gtest/gtest.h>
 
 #include "engine/group/now.h"
+#include "engine/progress/dispatcher.h"
 
 namespace ringdist {
 namespace {

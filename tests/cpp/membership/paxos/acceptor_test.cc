@@ -1,6 +1,6 @@
-#include "membership/paxos/acceptor.h"
-
 #include <gtest/gtest.h>
+
+#include "membership/paxos/decision.h"
 
 namespace ringdist {
 namespace {

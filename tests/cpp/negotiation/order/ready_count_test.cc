@@ -1,6 +1,6 @@
-#include "negotiation/order/ready_count.h"
-
 #include <gtest/gtest.h>
+
+#include "negotiation/order/negotiator.h"
 
 namespace ringdist {
 namespace {

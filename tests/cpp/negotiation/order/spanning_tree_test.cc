@@ -1,9 +1,8 @@
-#include "negotiation/order/spanning_tree.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "negotiation/order/negotiator.h"
 #include "support/topologies.h"
 
 namespace ringdist {

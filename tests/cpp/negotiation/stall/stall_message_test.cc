@@ -1,6 +1,6 @@
-#include "negotiation/stall/stall_message.h"
-
 #include <gtest/gtest.h>
+
+#include "negotiation/stall/stall_query.h"
 
 namespace ringdist {
 namespace {

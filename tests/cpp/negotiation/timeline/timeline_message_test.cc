@@ -1,6 +1,6 @@
-#include "negotiation/timeline/timeline_message.h"
-
 #include <gtest/gtest.h>
+
+#include "negotiation/timeline/timeline.h"
 
 namespace ringdist {
 namespace {

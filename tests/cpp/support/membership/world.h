@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "network/network_model.h"
+#include "simulate/network_model.h"
 #include "support/membership/callers.h"
 #include "support/membership/injector.h"
 #include "support/membership/process.h"

@@ -10,7 +10,7 @@
 
 #include "compress/fakes.h"
 #include "engine/communicator.h"
-#include "engine/context.h"
+#include "engine/context/context.h"
 #include "torch/call_submitter.h"
 #include "torch/ddp/device_time_marker.h"
 #include "torch/doubling_runner.h"

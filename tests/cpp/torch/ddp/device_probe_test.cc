@@ -7,8 +7,8 @@
 #include "compress/fakes.h"
 #include "compress/link_probe.h"
 #include "engine/communicator.h"
-#include "engine/context.h"
-#include "torch/ddp/bucket_clock.h"
+#include "engine/context/context.h"
+#include "torch/ddp/device_time_marker.h"
 #include "torch/doubling_runner.h"
 #include "torch/test_device.h"
 

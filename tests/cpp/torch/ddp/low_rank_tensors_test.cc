@@ -12,7 +12,7 @@
 
 #include "compress/low_rank.h"
 #include "engine/communicator.h"
-#include "engine/context.h"
+#include "engine/context/context.h"
 
 namespace ringdist {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
-#include "engine/context.h"
+#include "engine/context/context.h"
 #include "torch/doubling_runner.h"
 #include "torch/named/named_group.h"
 #include "torch/test_device.h"

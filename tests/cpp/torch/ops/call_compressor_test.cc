@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/codec.h"
-#include "torch/errors.h"
+#include "torch/base/errors.h"
 #include "torch/ops/data_movement.h"
 #include "torch/ops/reduce.h"
 

@@ -7,9 +7,7 @@
 
 #include "torch/ops/all_to_all.h"
 #include "torch/ops/data_movement.h"
-#include "torch/ops/point_to_point.h"
 #include "torch/ops/reduce.h"
-#include "torch/ops/sparse.h"
 
 namespace ringdist {
 namespace {

@@ -1,7 +1,6 @@
-#include "torch/work/combined_future.h"
-
 #include <gtest/gtest.h>
 
+#include "torch/work/future.h"
 #include "torch/work/test_work.h"
 
 namespace ringdist {

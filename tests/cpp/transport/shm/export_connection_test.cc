@@ -1,7 +1,5 @@
 // The connection over which shared tensors are lent: there while something is lent, and no loss if
 // it is not.
-#include "transport/shm/export_connection.h"
-
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "transport/shm/block_exports.h"
 #include "transport/shm_exporting.h"
 
 namespace ringdist::test {

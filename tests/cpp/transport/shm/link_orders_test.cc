@@ -6,8 +6,7 @@
 #include <array>
 
 #include "support/checked/explore.h"
-#include "transport/shm/ring_reader.h"
-#include "transport/shm/ring_writer.h"
+#include "transport/shm/ring.h"
 
 namespace ringdist::shm {
 namespace {

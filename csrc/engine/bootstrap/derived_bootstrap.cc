@@ -1,0 +1,38 @@
+#include "engine/bootstrap/derived_bootstrap.h"
+
+#include <utility>
+
+namespace ringdist {
+namespace {
+
+// How often it looks whether the process ends while the parent forms.
+constexpr auto kLook = Milliseconds(10);
+
+}  // namespace
+
+DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
+                                   const CommunicatorOptions& options,
+                                   std::shared_ptr<const GroupBootstrap> parent, std::string suffix,
+                                   uint64_t which, std::vector<int> ranks)
+    : GroupBootstrap(std::move(context), options.name, options.rank, options.size,
+                     Clock::now() + options.timeout),
+      parent_(std::move(parent)),
+      suffix_(std::move(suffix)),
+      which_(which),
+      ranks_(std::move(ranks)) {}
+
+// Also when its own time is over or it was called off: others have it, too, and only its name,
+// which is the parent's to give, lets them be told.
+Result<ResolvedGroup> DerivedBootstrap::resolve() {
+  while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
+    if (context().progress().stopped())
+      return Error(ErrorKind::kAborted, "this process shut down while the group formed");
+  Result<ResolvedGroup> found = parent_->outcome().get();
+  if (!found.ok()) return found;
+  const uint64_t nonce = derived_nonce(found.value().membership, suffix_, which_);
+  if (!ranks_.empty()) found = found.value().of(ranks_, found.value().membership.rank);
+  found.value().membership.nonce = nonce;
+  return found;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,364 @@
+#include "engine/context/context.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/op/message.h"
+#include "os/fd.h"
+#include "os/host.h"
+#include "os/network_interfaces.h"
+#include "os/random.h"
+#include "transport/self_transport.h"
+
+namespace ringdist {
+namespace {
+
+constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
+constexpr auto kProofTime = std::chrono::seconds(2);
+constexpr auto kDumpTime = std::chrono::milliseconds(300);
+// The control connection, the process (pidfd), its doorbell; and while connections are made, a few.
+constexpr size_t kDescriptorsOfPeer = 3;
+constexpr size_t kDescriptorsMeanwhile = 8;
+
+}  // namespace
+
+Context::Context(ContextOptions options) : options_(std::move(options)), id_(random_id()) {}
+
+Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
+  std::shared_ptr<Context> context(new Context(std::move(options)));
+  if (Error error = context->start()) return error;
+  return context;
+}
+
+Error Context::start() {
+  set_log_level(config().log_level);
+  host_name_ = host_name();
+  auto first = network(options_.store_host);
+  if (!first.ok()) return first.error();
+  auto progress = ProgressEngine::start(statistics_, config().memory, *this);
+  if (!progress.ok()) return progress.error();
+  progress_ = std::move(progress.value());
+  PaxosTimeouts timeouts;
+  timeouts.reply_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
+  assembly_ = std::make_unique<MembershipService>(
+      id_, timeouts,
+      [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
+  auto control = Control::start(id_, config(), first.value().ip, *this);
+  if (!control.ok()) return control.error();
+  control_ = std::move(control.value());
+  std::lock_guard lock(mutex_);
+  const std::string address = control_->tcp_address();
+  service_ip_ = address.substr(0, address.rfind(':'));
+  listens_[first.value().ip] = address;
+  return {};
+}
+
+Result<Context::Network> Context::network(const std::optional<std::string>& host) {
+  const std::string towards = host.value_or(options_.store_host);
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto known = networks_.find(towards); known != networks_.end()) return known->second;
+  }
+  const auto chosen = choose_interfaces(config().socket_ifname, towards);
+  if (!chosen.ok()) return chosen.error();
+  const NetworkInterface& best = chosen.value()[0];
+  Network out{best.address, "", best.loopback, best.guessed};
+  for (const NetworkInterface& one : chosen.value())  // an address may have a label: eth0:1
+    out.devices += (out.devices.empty() ? "" : ",") + one.name.substr(0, one.name.find(':'));
+  std::lock_guard lock(mutex_);
+  return networks_.emplace(towards, std::move(out)).first->second;
+}
+
+Result<std::string> Context::listen(const std::string& ip) {
+  if (const auto known = listens_.find(ip); known != listens_.end()) return known->second;
+  auto address = control_->listen(ip);
+  if (address.ok()) listens_[ip] = address.value();
+  return address;
+}
+
+std::string Context::service_ip() {
+  std::lock_guard lock(mutex_);
+  return service_ip_;
+}
+
+Context::~Context() {
+  if (!mark_.forked()) {
+    shutdown();
+    return;
+  }
+  [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist here
+}
+
+bool Context::is_open(const TransportRow& row, const std::string& devices) const {
+  return std::ranges::any_of(opened_, [&](const Opened& one) {
+    return one.transport->name() == row.name && (row.within_host || one.devices == devices);
+  });
+}
+
+Error Context::open_self() {
+  if (!opened_.empty()) return {};
+  std::vector<std::unique_ptr<Transport>> made;
+  made.push_back(
+      std::make_unique<SelfTransport>(id_, TransportConfig().max_payload, progress_->dispatcher()));
+  return open(std::move(made), "");
+}
+
+Result<Transport*> Context::to_self() {
+  std::lock_guard lock(mutex_);
+  if (Error error = open_self()) return error;
+  return opened_.front().transport;
+}
+
+Error Context::open_transports(bool late, const std::string& devices) {
+  if (Error error = open_self()) return error;
+  TransportConfig transport_config;
+  transport_config.context_id = id_;
+  transport_config.interface_name = devices;
+  transport_config.system_ucx = config().ucx == "system";
+  transport_config.local_network = options_.local_network;
+  std::vector<std::unique_ptr<Transport>> made;
+  Dispatcher& receiver = progress_->dispatcher();
+  const auto& wanted = options_.transports;
+  for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
+    const TransportRow* row = ringdist::find_transport(name);
+    if (!row)
+      return Error(ErrorKind::kInvalidArgument,
+                   "unknown transport '" + name + "'; have: " + transport_names());
+    const bool named = config().transport == name;
+    if (is_open(*row, devices) || (row->opens_late ? !late && !named : open_)) continue;
+    auto transport = row->create(transport_config, receiver);
+    if (transport.ok()) {
+      made.push_back(std::move(transport.value()));
+      continue;
+    }
+    const Error error = transport.error().prefixed("transport " + name + ": ");
+    if (!row->within_host) return error;
+    log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
+  }
+  if (!made.empty())
+    if (Error error = open(std::move(made), devices)) return error;
+  open_ = true;  // what could not be opened has been said
+  return {};
+}
+
+Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices) {
+  std::vector<Opened> opened;
+  for (const auto& transport : made) {
+    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    opened.push_back({transport.get(), row && !row->within_host ? devices : ""});
+  }
+  auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
+  const bool added = progress_->call(
+      [this, shared] {
+        for (auto& transport : *shared) progress_->add_transport(std::move(transport));
+      },
+      Clock::now() + std::chrono::seconds(10));
+  if (!added) return Error(ErrorKind::kSystem, "the lane does not answer");
+  opened_.insert(opened_.end(), opened.begin(), opened.end());
+  return {};
+}
+
+Result<RankInfo> Context::entry(const Network& network, bool late) {
+  std::lock_guard lock(mutex_);
+  auto address = listen(network.ip);
+  if (!address.ok()) return address.error();
+  if (Error error = open_transports(late, network.devices)) return error;
+  if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
+  auto host = host_key();
+  if (!host.ok()) return host.error();
+  RankInfo out;
+  out.wire_version = kWireVersion;
+  out.context_id = id_;
+  out.pid = getpid();
+  out.host_name = host_name_;
+  out.host_key = std::move(host.value());
+  out.unix_name = control_->unix_name();
+  if (!network.loopback) service_ip_ = address.value().substr(0, address.value().rfind(':'));
+  out.tcp_address = std::move(address.value());
+  out.guessed = network.guessed;
+  for (const auto& [transport, devices] : opened_)
+    if (devices.empty() || devices == network.devices)
+      out.transports.emplace_back(transport->name(), transport->address());
+  return out;
+}
+
+// Others connect as soon as they know of us: what that took counts as had.
+Error Context::room_for(const std::vector<ContextId>& processes) {
+  std::lock_guard lock(mutex_);
+  auto all = met_;
+  all.insert(processes.begin(), processes.end());
+  all.erase(id_);
+  if (all.size() == met_.size()) return {};
+  const fork_guard::Hold hold;  // nothing is opened between the two counts
+  const size_t ours = fork_guard::count(hold);
+  const std::string what = "a process with " + std::to_string(all.size()) + " other" +
+                           (all.size() == 1 ? "" : "s") + " of this host in its groups";
+  if (Error error = require_descriptors(kDescriptorsOfPeer * all.size() + kDescriptorsMeanwhile,
+                                        what, ours - std::min(ours, descriptors_alone_)))
+    return error;
+  met_ = std::move(all);
+  return {};
+}
+
+Result<Transport*> Context::reach(const RankInfo& peer, bool same_host, const std::string& wanted,
+                                  const Network& network) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [transport, devices] : opened_) {
+    if (!devices.empty() && devices != network.devices) continue;
+    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    if (row && ((row->within_host && !same_host) || (!wanted.empty() && wanted != row->name)))
+      continue;
+    for (const auto& [name, address] : peer.transports) {
+      if (name != transport->name()) continue;
+      if (Error error = transport->add_peer(peer.context_id, address)) return error;
+      if (transport->reaches(peer.context_id)) return transport;
+    }
+  }
+  return Error(ErrorKind::kPeerLost,
+               (wanted.empty() ? "no transport reaches it ("
+                               : "transport '" + wanted + "' does not reach it (") +
+                   peer.where() + ", " + (same_host ? "this host" : "another host") + ")");
+}
+
+void Context::add_leaver(const void* key, GroupCloser leaver) {
+  std::lock_guard lock(mutex_);
+  leavers_[key] = std::move(leaver);
+}
+
+void Context::remove_leaver(const void* key) {
+  std::lock_guard lock(mutex_);
+  leavers_.erase(key);
+}
+
+void Context::shutdown(bool process_ends) {
+  std::map<const void*, GroupCloser> leavers;
+  {
+    std::lock_guard lock(mutex_);
+    if (shut_down_ || mark_.forked()) return;
+    shut_down_ = true;
+    leavers.swap(leavers_);
+  }
+  const NoticeKind how = process_ends ? NoticeKind::kExit : NoticeKind::kLeave;
+  const TimePoint until = Clock::now() + kFinishTime;
+  for (auto& [key, leaver] : leavers) leaver.finish(how, until);
+  if (progress_ && control_) {
+    // First what was sent, then that nothing follows: others compare calls before they are told.
+    progress_->flush(Clock::now() + ProgressEngine::kFlushTime);
+    // Before others hear that it leaves, and ask who goes on; and while it listens: who does not
+    // counts as dead in what they decide.
+    assembly_->stop();
+    for (auto& [key, leaver] : leavers) leaver.leave(how);
+    // Whoever still waits in another thread gets an error rather than an engine that is gone. At
+    // the process' end a Future does not: threads that wait for it would return to Python.
+    process_ends_ = process_ends;
+    progress_->call(
+        [this] {
+          progress_->dispatcher().fail_all(
+              Error(ErrorKind::kAborted, "this process is shutting down"));
+        },
+        Clock::now() + ProgressEngine::kFlushTime);
+    for (auto& [key, leaver] : leavers) leaver.end();
+    control_->leave(process_ends);
+  }
+  pool_.stop(Clock::now() + kCallbackTime);
+  if (control_) control_->stop();
+  if (progress_) progress_->stop();
+}
+
+Error Context::prove_same_host(ContextId process, const std::string& unix_name) {
+  if (unix_name.empty() || control_->unix_name().empty())
+    return Error(ErrorKind::kNotSupported, "there are no sockets of AF_UNIX");
+  return control_->prove_same_host(process, unix_name, Clock::now() + kProofTime);
+}
+
+Error Context::lost(ContextId context_id) {
+  std::lock_guard lock(mutex_);
+  auto it = lost_.find(context_id);
+  return it == lost_.end() ? Error() : it->second;
+}
+
+Error Context::departed(ContextId context_id) {
+  if (Error error = lost(context_id)) return error;
+  std::lock_guard lock(mutex_);
+  if (!left_.contains(context_id)) return {};
+  return {ErrorKind::kPeerLost, "its process has left"};
+}
+
+bool Context::run_on_pool(std::function<void()> task) {
+  return !process_ends_ && pool_.run_callbacks(std::move(task));
+}
+
+void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
+
+void Context::on_process_lost(uint64_t context_id, const Error& cause) {
+  {
+    std::lock_guard lock(mutex_);
+    lost_.emplace(context_id, cause);
+    met_.erase(context_id);
+  }
+  assembly_->give_up(context_id);
+  progress_->post([this, context_id, cause] {
+    const auto tell = [this, context_id, cause] {
+      progress_->dispatcher().process_lost(context_id, cause);
+    };
+    if (context_id == id_) return tell();  // we were given up
+    progress_->drain_peer(context_id, tell);
+  });
+}
+
+void Context::on_process_left(uint64_t context_id) {
+  {
+    std::lock_guard lock(mutex_);
+    left_.insert(context_id);
+    met_.erase(context_id);
+  }
+  assembly_->give_up(context_id);
+  progress_->post([this, context_id] {
+    progress_->drain_peer(context_id,
+                          [this, context_id] { progress_->dispatcher().process_left(context_id); });
+  });
+}
+
+void Context::on_flood(std::span<const std::byte> payload) {
+  auto notice = Notice::decode(payload);
+  if (!notice) return;
+  progress_->post([this, notice = *notice] { progress_->dispatcher().on_notice(notice); });
+}
+
+void Context::on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
+  assembly_->adopt(std::move(stream), hello, kind);
+}
+
+bool Context::record(std::shared_ptr<TraceRecorder> recorder) {
+  const auto done = std::make_shared<bool>(false);
+  const auto task = [this, done, recorder] {
+    Dispatcher& dispatcher = progress_->dispatcher();
+    *done = recorder == nullptr || dispatcher.recorder() == nullptr;
+    if (*done) dispatcher.set_recorder(recorder);
+  };
+  return progress_->call(task, Clock::now() + kFinishTime) && *done;
+}
+
+std::string Context::dump() {
+  struct Answer {
+    std::string status = "the lane is busy: it did not answer within 300 ms";
+    std::string details;
+  };
+  auto answer = std::make_shared<Answer>();
+  const auto ask = [this, answer] {
+    *answer = {progress_->dispatcher().status(), progress_->dispatcher().dump()};
+  };
+  const bool answered = progress_->call(ask, Clock::now() + kDumpTime);
+  const Answer& known = answered ? *answer : Answer();
+  std::string listens;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [ip, address] : listens_) listens += " " + address;
+  }
+  return "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ + ": " +
+         known.status + "\n  listens at" + listens + "\n" + known.details;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,213 @@
+#include "engine/membership/join_acceptor.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/op/message.h"
+
+namespace ringdist {
+namespace {
+
+constexpr Duration kGuestTime = Milliseconds(700);  // for who knocks no more
+constexpr Duration kForOthers = Milliseconds(150);  // who were started together
+constexpr size_t kMostGuests = 4096;
+constexpr size_t kMostAtOnce = 128;  // a decision has all their entries
+constexpr Duration kFirstHostPause =
+    std::chrono::seconds(2);  // of a host whose process did not come
+constexpr Duration kLongestHostPause = std::chrono::minutes(1);
+constexpr Duration kFailureTime = std::chrono::minutes(5);  // until it is forgotten
+
+constexpr int kMoreTries = 4;
+constexpr Duration kTryAgain = Milliseconds(500);
+
+std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
+  auto entry = RankInfo::decode(
+      {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
+      kWireVersion);
+  const bool good = entry && entry->wire_version == kWireVersion &&  // else it holds no more
+                    entry->context_id == newcomer.process;
+  return good ? entry : std::nullopt;
+}
+
+}  // namespace
+
+bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint now) {
+  const bool is_new = !pending_.contains(newcomer.process);
+  if (is_new && pending_.size() >= kMostGuests) return false;
+  PendingJoin& guest = pending_[newcomer.process];
+  if (is_new) guest.entry = newcomer.entry;
+  guest.heard_at = now;
+  if (!reached)
+    guest.reached_at.reset();
+  else if (!guest.reached_at)
+    guest.reached_at = now;
+  return is_new;
+}
+
+void JoinQueue::accept(ProcessId process, const std::string& host) {
+  const auto known = pending_.find(process);
+  if (known == pending_.end()) return;
+  known->second.accepted = true;
+  known->second.host = host;
+}
+
+void JoinQueue::fail(const std::string& host, TimePoint now) {
+  std::erase_if(failures_, [&](const auto& one) { return now - one.second.until > kFailureTime; });
+  Failures& failures = failures_[host];
+  const Duration pause = kFirstHostPause * (1 << std::min(failures.count++, 5));
+  failures.until = now + std::min(pause, kLongestHostPause);
+}
+
+bool JoinQueue::may_come(const PendingJoin& guest, TimePoint now) const {
+  const auto failures = failures_.find(guest.host);
+  return guest.accepted && guest.reached_at && now - guest.heard_at < kGuestTime &&
+         (failures == failures_.end() || now >= failures->second.until);
+}
+
+std::vector<Newcomer> JoinQueue::waiting(TimePoint now) const {
+  std::vector<Newcomer> out;
+  for (const auto& [process, guest] : pending_)
+    if (may_come(guest, now) && out.size() < kMostAtOnce) out.push_back({process, guest.entry});
+  return out;
+}
+
+bool JoinQueue::is_due(TimePoint now) const {
+  for (const auto& [process, guest] : pending_)
+    if (may_come(guest, now) && now - *guest.reached_at > kForOthers) return true;
+  return false;
+}
+
+void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint now) {
+  for (const ProcessId process : members) pending_.erase(process);
+  std::erase_if(pending_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
+  for (auto& [process, guest] : pending_) guest.reached_at.reset();  // there are other members
+}
+
+Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.open();
+    job_ = std::move(job);
+    note_ = std::move(note);
+    most_ = most;
+    timeout_ = timeout;
+    if (!hosts()) return {};
+  }
+  return publish();
+}
+
+void JoinAcceptor::present(uint32_t generation, const ResolvedGroup& found,
+                           std::shared_ptr<LazyStore> store) {
+  {
+    std::lock_guard lock(mutex_);
+    present_ = {generation, found, std::move(store)};
+    if (!hosts()) return;
+  }
+  context_.pool().run([self = shared_from_this()] {
+    Error error = self->publish();
+    for (int i = 0; error && i < kMoreTries; ++i) {
+      std::this_thread::sleep_for(kTryAgain);
+      error = self->publish();
+    }
+    if (error)
+      log(LogLevel::kWarn,
+          "group '" + self->options_.name + "': newcomers cannot find it: " + error.message());
+  });
+}
+
+// The latest: an older one does not follow it.
+Error JoinAcceptor::publish() {
+  std::lock_guard one_after_the_other(publishing_);
+  const auto out = invitation();
+  if (!out.ok()) return out.error();
+  std::shared_ptr<LazyStore> late;
+  {
+    std::lock_guard lock(mutex_);
+    late = present_->store;
+  }
+  const auto store = late->get();
+  return store.ok()
+             ? store.value()->set(GroupAdvertisement::key(out.value().job), out.value().encode())
+             : store.error();
+}
+
+Result<GroupAdvertisement> JoinAcceptor::invitation() const {
+  const auto network = context_.network(options_.store_host);
+  if (!network.ok()) return network.error();
+  auto entry = context_.entry(network.value(), /*late=*/false);
+  if (!entry.ok()) return entry.error();
+  GroupAdvertisement out;
+  out.first = std::move(entry.value());
+  options_.state_in(out.first);
+  out.group_id = group_id_;
+  out.name = options_.name;
+  std::lock_guard lock(mutex_);
+  out.timeout = timeout_;
+  out.job = job_;
+  out.note = note_;
+  out.most = most_;
+  out.generation = present_->generation;
+  out.first.costs = present_->found.costs;
+  for (const ControlMember& one : present_->found.processes)
+    out.members.push_back(GroupAdvertisement::Member::of(one));
+  if (out.members.empty())
+    out.members.push_back(GroupAdvertisement::Member::of(out.first));  // alone
+  return out;
+}
+
+bool JoinAcceptor::on_join_request(const Newcomer& newcomer, bool reached) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!queue_.is_open()) return false;
+    const bool full = most_ > 0 && present_ && present_->found.membership.members.size() >= most_;
+    if (!queue_.request_join(newcomer, reached, Clock::now()))
+      return !full && queue_.is_due(Clock::now());
+  }
+  // It may take a while, and this thread is that of all agreements.
+  if (const auto entry = entry_of(newcomer))
+    context_.pool().run([self = shared_from_this(), entry = *entry] { self->look_at(entry); });
+  return false;
+}
+
+std::vector<Newcomer> JoinAcceptor::waiting() const {
+  std::unique_lock lock(mutex_);
+  auto out = queue_.waiting(Clock::now());
+  lock.unlock();
+  std::erase_if(
+      out, [this](const Newcomer& one) { return static_cast<bool>(context_.lost(one.process)); });
+  return out;
+}
+
+void JoinAcceptor::look_at(const RankInfo& newcomer) {
+  if (context_.lost(newcomer.context_id)) return;
+  book_->add(GroupAdvertisement::Member::of(newcomer),
+             !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
+  const std::string host = host_of(newcomer.context_id);
+  std::lock_guard lock(mutex_);
+  queue_.accept(newcomer.context_id, host);
+}
+
+std::string JoinAcceptor::host_of(ProcessId process) const {
+  const auto known = book_->find(process);
+  return known ? known->address.substr(0, known->address.rfind(':')) : "";
+}
+
+void JoinAcceptor::fail(ProcessId process) {
+  const std::string host = host_of(process);
+  std::lock_guard lock(mutex_);
+  queue_.fail(host, Clock::now());
+}
+
+void JoinAcceptor::admit_members(const Decision& decision) {
+  for (const Newcomer& one : decision.newcomers)
+    // Who does not know a process of its host as that could take another's death for the last.
+    if (const auto entry = entry_of(one); entry && !book_->find(one.process))
+      book_->add(GroupAdvertisement::Member::of(*entry),
+                 !context_.prove_same_host(one.process, entry->unix_name));
+  std::lock_guard lock(mutex_);
+  queue_.admit_members(decision.members, Clock::now());
+}
+
+}  // namespace ringdist
