@@ -10,20 +10,20 @@ void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) 
     pieces.back().count += slice.count;
   else
     pieces.push_back({slice.offset, slice.count, 0, nullptr});
-  auto& parts = blocks->parts;
+  auto& parts = codec_map->parts;
   coded |= !codecs.plain();
   // Values that travel as they are need no blocks of their own.
   if (codecs.plain() && !parts.empty() && parts.back().codecs.plain()) {
     parts.back().count += slice.count;
     return;
   }
-  parts.push_back({blocks->count(), slice.count, codecs});
+  parts.push_back({codec_map->count(), slice.count, codecs});
   if (codecs.plain()) return;
   parts.back().residual = slice.residual;
   parts.back().next = slice.next;
 }
 
-// To add one: a file that defines x_treatment(), and its row below.
+// To add one: a file that defines x_method(), and its row below.
 CompressionMethodRow low_rank_method();
 CompressionMethodRow codec_method();
 

@@ -62,7 +62,7 @@ using CompressionMethodPtr = std::shared_ptr<const CompressionMethod>;
 // A kind of treatment.
 struct CompressionMethodRow {
   std::string_view name;
-  bool (*takes)(std::string_view spec);
+  bool (*accepts)(std::string_view spec);
   // In a group of `size`. feedback: nullopt for the treatment's default. Errors (kInvalidArgument)
   // name `argument`, the spec, and what is accepted.
   Result<CompressionMethodPtr> (*make)(std::string_view argument, const std::string& spec, int size,
@@ -70,10 +70,10 @@ struct CompressionMethodRow {
   std::span<const std::string_view> examples;  // specs that tests run over
 };
 
-// All kinds; the last one takes what no other does.
+// All kinds; the last one takes what no other accepts.
 std::span<const CompressionMethodRow> compression_methods();
 
-// By the first kind that takes `spec`; as CompressionMethodRow::make.
+// By the first kind that accepts `spec`; as CompressionMethodRow::make.
 Result<CompressionMethodPtr> make_compression_method(std::string_view argument,
                                                      const std::string& spec, int size,
                                                      std::optional<bool> feedback);

@@ -84,6 +84,6 @@ constexpr std::array<std::string_view, 2> kLowRankExamples{"powersgd", "powersgd
 
 }  // namespace
 
-CompressionMethodRow low_rank_method() { return {kName, takes, make_low_rank, kLowRankExamples}; }
+CompressionMethodRow low_rank_method() { return {kName, accepts, make_low_rank, kLowRankExamples}; }
 
 }  // namespace ringdist

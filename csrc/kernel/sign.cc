@@ -68,6 +68,24 @@ void decode_baseline(const std::byte* bits, float scale, bool accumulate, float*
 
 constexpr SignLoops kBaseline{take_baseline, lose_baseline, decode_baseline};
 
+}  // namespace
+
+const SignLoops& sign_baseline() { return kBaseline; }
+
+const SignLoops& sign_loops() {
+  static const SignLoops& best = sign_avx2() != nullptr ? *sign_avx2() : kBaseline;
+  return best;
+}
+
+}  // namespace ringdist
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+namespace ringdist {
+namespace {
+
 template <bool kResidual>
 [[gnu::target("avx2"), gnu::always_inline]] inline float take_whole(const float* in,
                                                                     const float* residual,
@@ -133,20 +151,6 @@ constexpr SignLoops kAvx2{take_avx2, lose_avx2, decode_avx2};
 
 }  // namespace
 
-const SignLoops& sign_baseline() { return kBaseline; }
-
-const SignLoops& sign_loops() {
-  static const SignLoops& best = sign_avx2() != nullptr ? *sign_avx2() : kBaseline;
-  return best;
-}
-
-}  // namespace ringdist
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
-
-namespace ringdist {
 const SignLoops* sign_avx2() {
   static const bool can = __builtin_cpu_supports("avx2") != 0;
   return can ? &kAvx2 : nullptr;

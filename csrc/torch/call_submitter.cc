@@ -7,7 +7,7 @@
 
 #include "torch/base/devices.h"
 #include "torch/base/errors.h"
-#include "torch/work/base_work.h"
+#include "torch/work/op_work.h"
 
 namespace ringdist {
 namespace {

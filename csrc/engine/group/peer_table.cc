@@ -33,7 +33,7 @@ bool Peer::mark_exited(TimePoint now) {
 }
 
 bool Peer::mark_lost(const Error& cause, TimePoint now) {
-  if (presence_ == State::kExiting) return end(now);
+  if (presence_ == State::kExiting) return mark_exited(now);
   if (departed()) return false;
   presence_ = State::kLost;
   loss_ = cause;
@@ -95,7 +95,7 @@ Error PeerTable::departure(int peer) const {
 
 std::string PeerTable::describe_rank(int peer) const {
   const bool known = peer >= 0 && peer < size();
-  return describe_rank(peer, known ? (*this)[peer].member.where : "");
+  return ringdist::describe_rank(peer, known ? (*this)[peer].member.where : "");
 }
 
 std::string PeerTable::links() const {

@@ -1,3 +1,5 @@
+#include "torch/work/op_work.h"
+
 #include <c10/core/StreamGuard.h>
 
 #include <utility>

@@ -15,8 +15,8 @@ class FakeBootstrap final : public GroupBootstrap {
       : GroupBootstrap(nullptr, "alone", 0, 1, TimePoint::max()), find_(std::move(find)) {}
 
  private:
-  Result<ResolvedGroup> find() override { return find_(); }
-  Error reach(ResolvedGroup&) override { return {}; }
+  Result<ResolvedGroup> resolve() override { return find_(); }
+  Error connect_members(ResolvedGroup&) override { return {}; }
 
   const std::function<Result<ResolvedGroup>()> find_;
 };
@@ -31,12 +31,12 @@ class LeftBootstrap final : public GroupBootstrap {
   std::vector<std::string> words;  // in the store
 
  private:
-  Result<ResolvedGroup> find() override {
+  Result<ResolvedGroup> resolve() override {
     ResolvedGroup out;
     out.membership.nonce = 7;
     return out;
   }
-  Error reach(ResolvedGroup&) override { return {}; }
+  Error connect_members(ResolvedGroup&) override { return {}; }
   Error connect(const ResolvedGroup&) override {
     cancel(how_);
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");

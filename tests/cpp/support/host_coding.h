@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cuda/kernel/calls.h"
-#include "cuda/kernel/launch.h"
+#include "cuda/kernel/wide_blocks.h"
 #include "support/floats.h"
 #include "support/host_warp.h"
 

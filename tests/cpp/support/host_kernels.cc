@@ -3,13 +3,13 @@
 #include <source_location>
 
 #include "base/check.h"
-#include "cuda/kernel/launch.h"
 #include "cuda/kernel/lossless.h"
 #include "cuda/kernel/quantized_coder.h"
 #include "cuda/kernel/reduction.h"
 #include "cuda/kernel/round16_coder.h"
 #include "cuda/kernel/sign_coder.h"
 #include "cuda/kernel/sparse_coder.h"
+#include "cuda/kernel/wide_blocks.h"
 #include "support/host_launcher.h"
 #include "support/host_warp.h"
 
