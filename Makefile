@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel lint format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -51,6 +51,7 @@ help:
 	@echo '  make build        only build; .venv/bin/python then knows the backend "ringdist"'
 	@echo '  make cuda         also build the library for NVIDIA GPUs (CUDA tensors, compressed or not); needs nvcc'
 	@echo '  make wheel        a wheel for the torch of .venv, into dist/, and tried: for machines without a compiler'
+	@echo '  make docs         the documentation as HTML, in build/docs; fails on a broken link'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
@@ -67,6 +68,12 @@ examples: build
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/fsdp2_char_lm.py
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/tensor_parallel.py
 	$(VENV)/torchrun --nproc-per-node=$(RANKS) examples/pipeline_parallel.py
+
+docs:
+	@tools/bootstrap.sh
+	$(VENV)/python -m pip install --disable-pip-version-check --quiet -r docs/requirements.txt
+	$(VENV)/python -m sphinx -b html --fail-on-warning --keep-going --quiet docs build/docs
+	@echo 'build/docs/index.html'
 
 # Each of these ends with its ten slowest tests, from the reports in this folder.
 TIMINGS := build/timings

@@ -13,7 +13,7 @@
 namespace ringdist {
 namespace {
 
-// Where the fields lie on the wire, in docs/architecture.md's order; not taken from the code.
+// Offsets of the fields on the wire (docs/explanation/flow-control.md); not taken from the code.
 constexpr size_t kType = 0, kEarly = 1, kSource = 8, kDestination = 12, kNonce = 16, kOp = 24,
                  kEdge = 32, kSegment = 36, kCredit = 40, kShortHeader = 48, kLongHeader = 72;
 constexpr std::array<const char*, 5> kTypes{"data", "request", "grant", "first grant", "credit"};
