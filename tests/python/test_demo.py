@@ -79,10 +79,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.timeout(300)
-def test_readmes_line_for_several_machines(tmp_path: Path):
+def test_the_tutorials_line_for_several_machines(tmp_path: Path):
     """Two launchers here stand for two machines; the names of the machines play no part."""
-    readme = (EXAMPLE.parents[1] / "README.md").read_text()
-    [line] = re.findall(r"^torchrun (--nnodes=2 .*--master-addr.*)$", readme, re.MULTILINE)
+    page = (EXAMPLE.parents[1] / "docs" / "tutorials" / "first-run.md").read_text()
+    [line] = re.findall(r"^torchrun (--nnodes=2 .*--master-addr.*)$", page, re.MULTILINE)
     script = tmp_path / "train.py"
     script.write_text(_REDUCE)
     with socket.create_server(("127.0.0.1", 0)) as listener:
