@@ -1,4 +1,4 @@
-// Values that are of use in tests of codecs with a scale per block.
+// Values for tests of codecs that have a scale per block.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 
 namespace ringdist {
 
-// Blocks of `block` elements of all magnitudes, some of them zero, tiny, huge or not finite.
+// Returns `count` values in blocks of `block` elements. The magnitude differs from block to block,
+// and some blocks are zero, tiny, huge or not finite.
 inline Floats block_values(size_t count, size_t block, std::mt19937& random) {
   std::normal_distribution<float> normal;
   Floats out(count);

@@ -1,5 +1,6 @@
-// What tests of codecs share: every spec of the registry, encoding with guards around the output,
-// values of many kinds.
+// Shared helpers of the codec tests: all codec specs of the registry, encode() and decode() with
+// checks of the buffer limits, and input values of many kinds. The helpers report failures by
+// GoogleTest.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,26 @@ namespace ringdist::test {
 using Floats = std::vector<float>;
 using Memory = std::vector<std::byte>;
 
-// The examples of every row, each also with "+h" unless it is exact.
+// Returns the example specs of every row of the registry. Each one that is not exact also appears
+// with "+h", the rotation.
 std::vector<std::string> all_specs();
 
-// `spec` as a name that GoogleTest accepts: "topk:10+h" is "topk_10_h".
+// Turns a spec into a name that GoogleTest accepts: "topk:10+h" becomes "topk_10_h".
 std::string test_name(const std::string& spec);
 
-// The codec of a spec that must be right.
+// Returns the codec for a spec, which must be valid.
 CodecPtr codec_of(std::string_view spec);
 
-// The bytes that encode() used, after checks that it stayed within max_bytes() and its buffers.
+// Encodes `in` and returns the bytes. Checks that encode() stays within max_bytes() and within its
+// buffers, by guard bytes around the output.
 Memory encode(const Codec& codec, std::span<const float> in, DType dtype, ResidualSpan residual,
               CodecSeed seed);
 
-// What `bytes` decode to, after checks that all of them were used.
+// Decodes `bytes` to `count` values. Checks that decode() consumes all of them.
 Floats decode(const Codec& codec, const Memory& bytes, DType dtype, CodecSeed seed, size_t count);
 
-// Elements as gradients are: normal, of another size in each run of 64, one in eight of these zero;
-// rounded to `dtype`.
+// Returns values distributed like gradients, rounded to `dtype`. They are normal with another
+// scale in each run of 64, and one in eight of these runs is zero.
 Floats random_values(size_t count, DType dtype, std::mt19937_64& random);
 
 struct NamedInput {
@@ -40,7 +43,8 @@ struct NamedInput {
   Floats values;
 };
 
-// Finite and nasty, `count` elements each: subnormals, the largest floats, sparse ones, ...
+// Returns inputs of `count` elements that are finite and difficult for codecs: subnormals, the
+// largest floats, sparse values and others.
 std::vector<NamedInput> nasty_inputs(size_t count, std::mt19937_64& random);
 
 }  // namespace ringdist::test

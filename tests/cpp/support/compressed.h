@@ -1,4 +1,5 @@
-// What tests of compressed ops share: a rank's tensor of any float dtype, gradients, block maps.
+// Shared helpers of the tests of compressed ops: a tensor of any float dtype, gradients and codec
+// maps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 
 namespace ringdist {
 
-// What a compressed allreduce may differ in.
+// Parameters of a compressed allreduce under test.
 struct CompressedCase {
   std::string codec;
   const char* algorithm = "direct";
@@ -35,7 +36,7 @@ inline std::string coded_case_name(const testing::TestParamInfo<CompressedCase>&
   return out;
 }
 
-// One rank's tensor.
+// The tensor of one rank, with conversion from and to float.
 class Tensor {
  public:
   Tensor(DType dtype, size_t count) : dtype_(dtype), bytes_(count * dtype_size(dtype)) {}
@@ -59,7 +60,8 @@ class Tensor {
   std::vector<std::byte> bytes_;
 };
 
-// Three parameters: the codec under test, one uncompressed, the codec again.
+// Returns a map of three parameters: the codec under test, an uncompressed one, and the codec
+// again.
 inline std::shared_ptr<CodecMap> make_map(const std::string& codec, int size, int64_t count,
                                           std::vector<float>* residual,
                                           std::vector<float>* next = nullptr) {
@@ -75,7 +77,7 @@ inline std::shared_ptr<CodecMap> make_map(const std::string& codec, int size, in
   return map;
 }
 
-// One parameter.
+// Returns a map with one parameter over the whole buffer.
 inline std::shared_ptr<CodecMap> whole_map(const std::string& codec, int size, int64_t count,
                                            float* residual = nullptr) {
   auto map = std::make_shared<CodecMap>();

@@ -34,7 +34,8 @@ bool decode_any(std::span<const uint8_t> input) {
   if (codec == nullptr) return false;
   const DType dtype = kTypes[(flags >> 3 & 3) % std::size(kTypes)];
   const size_t count = input[3] | static_cast<size_t>(input[4]) << 8;
-  // Copies of just the right size, for the sanitizer.
+  // The copy has exactly the size of the encoding, so that AddressSanitizer detects reads past its
+  // end.
   const size_t size = input.size() - kHeader;
   const auto copy = std::make_unique<std::byte[]>(size);
   std::transform(input.begin() + kHeader, input.end(), copy.get(),

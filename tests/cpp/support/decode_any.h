@@ -1,5 +1,5 @@
-// What `make fuzz` does with its inputs, and what the tests do with those it once found
-// interesting.
+// Entry point of the fuzzer of codecs (`make fuzz`), shared with the tests that replay the inputs
+// of its corpus.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,21 @@
 
 namespace ringdist::test {
 
-// Decodes arbitrary bytes:
+// Decodes arbitrary bytes, laid out as follows.
 //
-//   byte 0     wire id of the codec
-//   byte 1     which of the examples of its row
-//   byte 2     bit 0: rotated; bit 1: accumulate; bit 2: in a frame; bits 3-4: fp32, bf16, fp16
-//   bytes 3-4  count of elements, little endian
-//   the rest   to decode
+// byte 0: wire id of the codec
 //
-// Returns false if the input names no codec. Ends the process if a codec breaks its word; reads
-// outside its buffers are for a sanitizer to see.
+// byte 1: number of the example in the codec's row
+//
+// byte 2: flags. Bit 0 is rotated, bit 1 accumulate, bit 2 in a frame, bits 3-4 fp32, bf16 or
+// fp16.
+//
+// bytes 3-4: number of elements, little endian
+//
+// the rest: bytes to decode
+//
+// Returns false if the input selects no codec. Ends the process if a codec violates its contract.
+// Accesses outside the buffers are left for a sanitizer to detect.
 bool decode_any(std::span<const uint8_t> input);
 
 }  // namespace ringdist::test

@@ -1,5 +1,5 @@
-// Memory that runs out where a test wants it to: an allocation of this thread, and some after it,
-// throw std::bad_alloc. One file of the test's program includes support/replaced_new.h, too.
+// Simulates memory exhaustion: chosen allocations of the calling thread throw std::bad_alloc. One
+// file of each test program must also include support/replaced_new.h, which replaces operator new.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 namespace ringdist::test {
 
 struct Failures {
-  size_t first = 0;  // of the allocations to come: 1 is the next, 0 none
-  size_t count = 1;  // in a row
+  size_t first = 0;  // number of the first allocation to fail: 1 is the next one, 0 none
+  size_t count = 1;  // number of consecutive allocations to fail
 
   bool over() const { return first == 0; }
 };
 
 inline constinit thread_local Failures failing_now{};
 
-// Whether the allocation that is about to be made is to fail.
+// Counts an allocation that is about to be made, and returns true if it must fail.
 inline bool allocation_fails() noexcept {
   Failures& now = failing_now;
   if (now.over() || --now.first > 0) return false;
@@ -24,7 +24,8 @@ inline bool allocation_fails() noexcept {
   return true;
 }
 
-// While it lives: those that are left, and then what is left of them.
+// While this object exists, the allocations described by `left` fail. The destructor writes the
+// part that has not failed yet back to `left`. It affects the thread that created it only.
 class FailingAllocations {
  public:
   explicit FailingAllocations(Failures& left) : left_(left) {

@@ -128,7 +128,7 @@ Error FakeCuda::write_flag(gpu::Stream stream, uint32_t* flag, uint32_t value) {
   return push("tell", stream, {{}, [=] { std::atomic_ref(*flag).store(value); }});
 }
 
-// A launch carries what it is given.
+// A launch copies its arguments, so the caller's span may end before the stream runs.
 template <typename Call>
 static std::vector<Call> copy_of(gpu::CallSpan<Call> calls) {
   return {calls.begin(), calls.end()};

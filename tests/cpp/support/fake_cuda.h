@@ -1,10 +1,10 @@
-// CUDA as the runner of streams sees it, without a device: its memory is the host's, and streams do
-// what they hold when the test lets them (support/fake_streams.h). Memory that a stream frees is
-// gone when it gets there, and fresh memory holds NaNs, so that what runs too early or too late
-// shows.
+// Fake of the CUDA API that the stream runner uses. It needs no device: its memory is host memory,
+// and its streams execute when the test lets them (support/fake_streams.h). Memory freed on a
+// stream is released when the stream gets there, and new memory is filled with NaNs. So work that
+// runs too early or too late changes the results.
 //
-// One for all ranks and devices of a test. Any thread; call()'s functions run in
-// FakeStreams::progress().
+// One object serves all ranks and devices of a test. Thread-safe; functions passed to call() run
+// inside FakeStreams::progress().
 #pragma once
 
 #include <atomic>
@@ -24,21 +24,22 @@ class FakeCuda final : public gpu::CudaApi {
   explicit FakeCuda(FakeStreams& streams) : streams_(streams) {}
   ~FakeCuda() override;
 
-  // The next call of that name ends with an Error.
+  // Makes the next call with the given name return an Error.
   void fail_next(const std::string& call) {
     std::lock_guard lock(mutex_);
     fails_.insert(call);
   }
-  // What is put on the stream, and on those that come to depend on it, is captured: kept until
-  // end_capture(), which forgets it. What may not be captured fails.
+  // Begins a capture: work pushed to `stream`, and to streams that come to depend on it, is
+  // recorded until end_capture(), which discards it. Calls that CUDA forbids during a capture
+  // fail.
   void begin_capture(void* stream) {
     std::lock_guard lock(mutex_);
     capturing_.insert(stream);
   }
   void end_capture();
-  // Calls that would launch kernels.
+  // Returns the number of calls that would launch kernels.
   int launches() const { return launches_; }
-  // Memory and events that are still there.
+  // Returns the number of allocations and events that have not been freed.
   size_t alive() const {
     std::lock_guard lock(mutex_);
     return memory_.size() + events_.size();
@@ -48,7 +49,7 @@ class FakeCuda final : public gpu::CudaApi {
     return std::array<uint8_t, 16>{static_cast<uint8_t>(device)};
   }
   Result<std::string> address(int device) override {
-    return "fake:" + std::to_string(device);  // no machine has one there
+    return "fake:" + std::to_string(device);  // no machine has a device at such an address
   }
   Result<int> use(int device) override;
   Result<gpu::Stream> make_stream() override;
@@ -85,7 +86,7 @@ class FakeCuda final : public gpu::CudaApi {
   };
 
   Error fails(const std::string& call);
-  // Puts it there, or keeps it from there while that is captured.
+  // Enqueues work on the stream, or records it if the stream is being captured.
   Error push(const std::string& call, gpu::Stream stream, FakeStreams::Work work);
   Result<void*> make_memory(size_t bytes);
   void forget(void* memory) {

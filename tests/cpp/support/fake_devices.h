@@ -1,5 +1,5 @@
-// The devices of all ranks of a test, with the runners of csrc/cuda on them: streams and kernels by
-// FakeCuda, on a thread that stands for the devices, and NCCL by FakeNccl.
+// Devices of all ranks of a test, with the device runners of csrc/cuda on them. FakeCuda provides
+// streams and kernels, FakeNccl provides NCCL, and a background thread executes the streams.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,9 @@ namespace ringdist {
 
 class FakeDevices {
  public:
-  // kApart: by way of the host, as if the ranks did not share one.
-  // kOneQueue: by way of the host, from a device where all of a rank's streams are one queue.
+  // Device path of the runners. By::kApart uses the host path as if the ranks did not share a
+  // host. By::kOneQueue uses the host path on a device that has a single queue for all streams of
+  // a rank.
   enum class By : uint8_t { kNccl, kHost, kApart, kOneQueue };
 
   FakeDevices() : thread_([this] { run(); }) {}
@@ -30,13 +31,13 @@ class FakeDevices {
     thread_.join();
     streams.progress();
   }
-  // On a stream of its own.
+  // Returns the request on a new stream of device 0.
   OpRequest on_device(OpRequest request) {
     request.device_stream = DeviceStream{0, streams.make()};
     return request;
   }
   MakeDeviceRunner maker(By by) {
-    // One that cannot be pinned is enough: then no rank has boxes.
+    // One pin that fails is enough: then no rank uses mailboxes.
     if (by == By::kApart) cuda.fail_next("pin");
     if (by == By::kOneQueue) streams.share_queues();
     return [this, by](RunnerDelegate& group) -> Result<std::unique_ptr<DeviceRunner>> {

@@ -1,6 +1,7 @@
-// The way between the devices of a test's ranks, by streams that are not there
-// (support/fake_streams.h): a stream goes on when all messages of an exchange have met, and checks
-// that they are alike. One FakeNetworkModel for all ranks, a FakeLink for each.
+// Fake link between the devices of a test's ranks, over support/fake_streams.h. A stream proceeds
+// when all messages of an exchange have met their counterparts, and the fake checks that both
+// sides have equal sizes. All ranks share one FakeNetworkModel, and each has a FakeLink. Used only
+// inside FakeStreams::progress() and by the ranks' own calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ class FakeNetworkModel {
     bool moved = false;
   };
 
-  // A rank has come to the part; it moves when both have.
+  // Registers that `rank` has reached the part. Copies the message when both sides have arrived.
   void meet(int rank, const std::shared_ptr<Part>& part) {
     const auto pair = part->sends ? std::pair(rank, part->peer) : std::pair(part->peer, rank);
     auto& others = part->sends ? receives_[pair] : sends_[pair];
@@ -56,7 +57,7 @@ class FakeNetworkModel {
   }
 
  private:
-  // What need not travel.
+  // Overwrites the bytes behind the encoding, because a link does not have to transmit them.
   static void spoil(std::byte* encoding, size_t room) {
     uint32_t length = 0;
     std::memcpy(&length, encoding, sizeof length);

@@ -19,10 +19,11 @@ using gpu::NcclUniqueId;
 
 namespace {
 
-// Of this thread.
+// State of the current group of calls, per thread.
 thread_local int group_depth = 0;
 thread_local std::vector<std::shared_ptr<void>> grouped_parts;
-thread_local NcclResult group_result = NcclResult::kSuccess;  // of its calls
+thread_local NcclResult group_result =
+    NcclResult::kSuccess;  // first failure of a call in the group
 
 }  // namespace
 
@@ -195,7 +196,8 @@ NcclResult FakeNccl::check(Part& part, NcclComm comm, void* stream) {
   const int size = static_cast<int>(part.comm->ring->size);
   if (part.root < 0 || part.root >= size) return NcclResult::kInvalidArgument;
   const bool fp8 = part.type == NcclType::kFloat8E4M3 || part.type == NcclType::kFloat8E5M2;
-  const bool scales_alone = size == 1 && part.op == NcclReduce::kAvg;  // it has no kernel for that
+  const bool scales_alone =
+      size == 1 && part.op == NcclReduce::kAvg;  // NCCL has no kernel for this case
   return fp8 && (!has_fp8() || scales_alone) ? NcclResult::kInvalidArgument : NcclResult::kSuccess;
 }
 
@@ -209,7 +211,7 @@ NcclResult FakeNccl::add(Part part, NcclComm comm, void* stream) {
     grouped_parts.push_back(one);
   else
     enqueue({one});
-  return NcclResult::kInProgress;  // it blocks nobody: async_error() tells
+  return NcclResult::kInProgress;  // the call does not block; async_error() reports its end
 }
 
 void FakeNccl::enqueue(std::vector<PartPtr> parts) {

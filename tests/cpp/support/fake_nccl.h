@@ -1,10 +1,11 @@
-// NCCL without devices, for all ranks of a test in one process: memory is the host's, and what is
-// enqueued runs on support/fake_streams.h. As NCCL, a group of calls is one piece of work on its
-// stream, which goes on when all of them have met their other halves: collectives those of all
-// ranks of the communicator in the order of their calls, sends receives by pairs. A group with a
-// call that failed starts nothing. What NCCL would hang or go astray on fails the test.
+// Fake of NCCL without devices, for all ranks of a test in one process. Memory is host memory, and
+// enqueued work runs on support/fake_streams.h. As in NCCL, a group of calls is one piece of work
+// on its stream. It proceeds when all its calls have met their counterparts: collectives meet by
+// call order on all ranks of the communicator, sends and receives meet pairwise. If a call of a
+// group fails, the group starts nothing. Usage that would make NCCL hang or misbehave fails the
+// test.
 //
-// Any thread.
+// Thread-safe.
 #pragma once
 
 #include <deque>
@@ -25,11 +26,11 @@ class FakeNccl final : public gpu::NcclApi {
   explicit FakeNccl(FakeStreams& streams, int version = 22907)
       : streams_(streams), version_(version) {}
 
-  // Of the first communicator that is made.
+  // Returns the id of the first communicator that will be created.
   static std::string first_id() { return "fake 1"; }
-  // The next call of that name returns it: "init_rank".
+  // Makes the next call with this name, such as "init_rank", return `result`.
   void fail_next(const std::string& call, gpu::NcclResult result);
-  // The same of the n-th call of all, from 0, whatever it is.
+  // Makes the n-th call of any name, counted from 0, return `result`.
   void fail_call(int n, gpu::NcclResult result) {
     std::lock_guard lock(mutex_);
     fails_at_[n] = result;
@@ -38,14 +39,14 @@ class FakeNccl final : public gpu::NcclApi {
     std::lock_guard lock(mutex_);
     return all_calls_;
   }
-  // What was begun is in progress for so many questions after it.
+  // Makes each operation that was begun answer this many queries with "in progress".
   void set_lag(int questions) {
     std::lock_guard lock(mutex_);
     lag_ = questions;
   }
-  // What async_error() says of a communicator from now on.
+  // Makes async_error() return `result` for this communicator.
   void break_comm(gpu::NcclComm comm, gpu::NcclResult result);
-  // Communicators that were neither destroyed nor aborted.
+  // Returns the number of communicators that were neither destroyed nor aborted.
   size_t alive() const;
   int calls(const std::string& call) const;
 
@@ -76,14 +77,14 @@ class FakeNccl final : public gpu::NcclApi {
                        void* stream) override;
 
  private:
-  struct Ring;  // a communicator, of all its ranks
-  struct Comm;  // of one rank
-  struct Part;  // a call
+  struct Ring;  // a communicator with all its ranks
+  struct Comm;  // one rank's handle of a communicator
+  struct Part;  // one call of a rank
   struct Split;
   using PartPtr = std::shared_ptr<Part>;
 
   gpu::NcclResult enter(const std::string& call);
-  // What the call returns at once.
+  // Validates a call and returns its immediate result.
   gpu::NcclResult check(Part& part, gpu::NcclComm comm, void* stream);
   gpu::NcclResult add(Part part, gpu::NcclComm comm, void* stream);
   void enqueue(std::vector<PartPtr> parts);
@@ -99,7 +100,7 @@ class FakeNccl final : public gpu::NcclApi {
   FakeStreams& streams_;
   const int version_;
   mutable std::recursive_mutex mutex_;
-  std::map<std::string, std::shared_ptr<Ring>> rings_;  // by id
+  std::map<std::string, std::shared_ptr<Ring>> rings_;  // by unique id
   std::map<gpu::NcclComm, std::shared_ptr<Comm>> comms_;
   std::map<std::string, gpu::NcclResult> fails_;
   std::map<std::string, int> calls_;

@@ -1,4 +1,4 @@
-// What a FakeNccl is made of.
+// Internal types of FakeNccl.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ struct FakeNccl::Comm {
   int rank = 0;
   bool aborted = false;
   gpu::NcclResult broken = gpu::NcclResult::kSuccess;
-  size_t collectives = 0;  // called
+  size_t collectives = 0;  // number of collectives called
   size_t splits = 0;
-  bool is_split = false;  // until all ranks have called that
-  int lag = 0;            // questions to come that are answered by "in progress"
+  bool is_split = false;  // a split is in progress until all ranks have called it
+  int lag = 0;            // number of queries that still get "in progress"
 };
 
 struct FakeNccl::Part {
@@ -34,10 +34,10 @@ struct FakeNccl::Part {
   size_t count = 0;
   gpu::NcclType type = gpu::NcclType::kUint8;
   gpu::NcclReduce op = gpu::NcclReduce::kSum;
-  int root = 0;  // or the peer
+  int root = 0;  // or the peer of a send or receive
   std::shared_ptr<Comm> comm = nullptr;
   void* stream = nullptr;
-  size_t number = 0;  // of a collective
+  size_t number = 0;  // call number of a collective
   bool done = false;
 
   size_t bytes() const { return count * dtype_size(dtype_of(type)); }
@@ -47,9 +47,9 @@ struct FakeNccl::Part {
   }
 };
 
-// A rank's call.
+// One rank's call of split.
 struct FakeNccl::Split {
-  std::weak_ptr<Comm> comm;  // the ring of which holds this
+  std::weak_ptr<Comm> comm;  // weak, because the ring of this Comm holds the Split
   int color;
   int key;
   gpu::NcclComm* out;
@@ -58,11 +58,12 @@ struct FakeNccl::Split {
 struct FakeNccl::Ring {
   size_t size = 0;
   std::set<int> joined;
-  std::map<size_t, std::vector<PartPtr>> collectives;                  // by number
-  std::map<size_t, std::vector<Split>> splits;                         // so, too
-  std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // from, to
+  std::map<size_t, std::vector<PartPtr>> collectives;                  // by call number
+  std::map<size_t, std::vector<Split>> splits;                         // by call number
+  std::map<std::pair<int, int>, std::deque<PartPtr>> sends, receives;  // by sender and receiver
 
-  // What a rank that aborts has there meets nobody any more: its memory may go.
+  // Removes the pending calls of a rank that aborts. They never meet a counterpart, so their
+  // memory may be freed.
   void drop(const std::shared_ptr<Comm>& departed) {
     const auto is_of = [&](const PartPtr& part) { return part && part->comm == departed; };
     for (auto& [number, parts] : collectives) std::ranges::replace_if(parts, is_of, PartPtr());

@@ -1,5 +1,5 @@
-// The group of a DeviceRunner (engine/device/device_runner.h), by itself: host ops are kept for the
-// test to end, and what others give in an exchange is made up.
+// Fake of the group that a DeviceRunner (engine/device/device_runner.h) belongs to. It keeps host
+// ops for the test to complete, and it makes up the other ranks' contributions to an exchange.
 #pragma once
 
 #include <functional>
@@ -39,11 +39,12 @@ class FakeRunnerDelegate final : public RunnerDelegate {
   }
 
   int exchanges = 0;
-  Error fails;                             // all calls
-  std::function<void(Exchanged&)> others;  // alters what all ranks gave, which is what this one did
+  Error fails;                             // error that every call returns, if set
+  std::function<void(Exchanged&)> others;  // edits the result of an exchange, which is a copy of
+                                           // this rank's contribution per rank
   std::vector<Started> started;
   std::shared_ptr<GroupSharedMemory> memory;
-  std::vector<std::string> near;  // what set_affinity_near() was called with
+  std::vector<std::string> near;  // arguments of the calls of set_affinity_near()
 
  private:
   const int rank_;

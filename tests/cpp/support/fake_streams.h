@@ -1,5 +1,6 @@
-// The streams of devices that are not there, of all ranks of a test: what is enqueued runs when the
-// test says so, in the order of its stream. Any thread may enqueue; one at a time calls progress().
+// Fake streams of devices, for all ranks of a test. Enqueued work runs, in the order of its
+// stream, when the test calls progress(). Any thread may enqueue; only one thread at a time may
+// call progress().
 #pragma once
 
 #include <deque>
@@ -15,8 +16,8 @@ namespace ringdist {
 
 class FakeStreams {
  public:
-  // `arrive`, if any, is called each time that the stream stands at it, and says whether it can
-  // run.
+  // One piece of work. If `arrive` is set, it is called each time that the work is first in its
+  // stream, and returns true if the work can run.
   struct Work {
     std::function<bool()> arrive;
     std::function<void()> run;
@@ -29,8 +30,8 @@ class FakeStreams {
     streams_.push_back(std::make_unique<Stream>());
     return of_thread = streams_.back().get();
   }
-  // Streams that one thread makes from now on are one: so do those of a process wait for each other
-  // where its device has a single queue.
+  // Makes all streams that a thread creates after this call one stream. This models a device with
+  // a single hardware queue, where the streams of a process wait for each other.
   void share_queues() {
     std::lock_guard lock(mutex_);
     shares_queues_ = true;
@@ -40,8 +41,8 @@ class FakeStreams {
     static_cast<Stream*>(stream)->push_back(std::move(work));
   }
 
-  // Does what can be done, one piece of one stream after another in a random order, and what that
-  // makes possible. True if anything was left that cannot.
+  // Runs everything that can run, and everything that this makes possible, in a random order
+  // across streams. Returns true if work is left that cannot run.
   bool progress() {
     for (;;) {
       Work work;
@@ -73,7 +74,7 @@ class FakeStreams {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;
   bool shares_queues_ = false;
-  std::map<std::thread::id, Stream*> queues_;  // the last that each made
+  std::map<std::thread::id, Stream*> queues_;  // by thread: the stream that it created last
   std::mt19937_64 random_{20261125};
 };
 

@@ -1,5 +1,5 @@
-// A transport that sends nothing: it keeps messages by destination, and ends their sends at once or
-// when the test wants them to.
+// Fake transport that sends nothing. It stores messages by destination and completes their sends
+// at once, or when the test calls end_sends(). Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -19,20 +19,20 @@ class FakeTransport final : public Transport {
     std::vector<std::byte> payload;
   };
 
-  // `on_sent` is told of each send's end.
+  // `on_sent` is called with the id of each completed send.
   explicit FakeTransport(std::function<void(SendId)> on_sent) : on_sent_(std::move(on_sent)) {}
 
   std::map<ContextId, std::deque<Message>> sent;
   bool ends_sends = true;
   bool reaches_all = true;
-  bool takes_no_memory = false;  // messages are not kept either
+  bool takes_no_memory = false;  // refuses to reserve memory; messages are not stored
 
-  // Of all sends so far, as a transport does whose receiver has got them.
+  // Completes all sends so far, like a transport with a receiver that has got them.
   void end_sends() {
     for (const SendId send_id : std::exchange(held_, {})) on_sent_(send_id);
   }
   size_t held() const { return held_.size(); }
-  int reserved() const { return reserved_; }  // and not committed
+  int reserved() const { return reserved_; }  // reserved and not committed yet
 
   std::string_view name() const override { return "fake"; }
   size_t max_payload() const override { return memory_.size(); }

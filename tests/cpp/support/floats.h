@@ -1,4 +1,4 @@
-// Comparing results bit by bit.
+// Bitwise comparison of float results.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ inline bool same(const Floats& a, const Floats& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-// Of two NaNs in an operation, which one comes out is the processor's choice.
+// Returns true if both are bitwise equal, where any NaN equals any other. The processor chooses
+// which one of two NaNs an operation returns.
 inline bool same_but_for_nans(const Floats& a, const Floats& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
     return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||

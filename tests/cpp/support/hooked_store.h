@@ -1,4 +1,4 @@
-// Another store, and what a test does before each operation on it.
+// A store that forwards to another store and runs a hook of the test before each operation.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace ringdist {
 
 class HookedStore final : public Store {
  public:
-  // `before` gets the operation's name, on its caller's thread.
+  // `before` gets the operation's name and runs on the thread of the caller.
   HookedStore(std::shared_ptr<Store> store, std::function<void(std::string_view)> before)
       : store_(std::move(store)), before_(std::move(before)) {}
 

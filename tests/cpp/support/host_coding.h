@@ -1,4 +1,4 @@
-// The bodies of the device's kernels, run by a warp on the host, as calls on memory of the host.
+// Runs the bodies of the device kernels on the host, with a HostWarp, over host memory.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ Coded encode_on_host(Coder coder, const Floats& in, gpu::ResidualPointers residu
   return out;
 }
 
-// False for bytes that no encoder writes.
+// Decodes `in` into `out`. Returns false for bytes that no encoder produces.
 template <typename Coder, bool kRotated = false>
 bool decode_on_host(Coder coder, const Coded& in, bool accumulate, Floats& out,
                     gpu::Seed seed = {}) {

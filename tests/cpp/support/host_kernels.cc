@@ -16,7 +16,7 @@
 namespace ringdist::host_kernels {
 namespace {
 
-// Calls run(coder) with the Coder of a code.
+// Calls run(coder) with the Coder that implements the given code.
 template <typename RotationRun>
 void with_coder(gpu::KernelCodec coding, RotationRun run) {
   switch (coding.code) {

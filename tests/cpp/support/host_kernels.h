@@ -1,4 +1,5 @@
-// The devices' kernels (csrc/cuda/kernel/kernels.h) run on the host, by the same bodies.
+// The device kernels (csrc/cuda/kernel/kernels.h) executed on the host. They use the same bodies
+// as the device.
 #pragma once
 
 #include "cuda/kernel/calls.h"

@@ -1,4 +1,4 @@
-// Kernels that are several launches (csrc/cuda/kernel/lossless.h), run on the host.
+// Runs kernels that consist of several launches (csrc/cuda/kernel/lossless.h) on the host.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace ringdist {
 
 class HostLauncher {
  public:
-  // For a T aligned to 8 bytes at most. What it holds no kernel may count on.
+  // Allocates `count` elements of a T with an alignment of at most 8 bytes. The content is
+  // garbage, because a kernel must not rely on it.
   template <typename T>
   T* memory(int64_t count) {
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
@@ -26,7 +27,7 @@ class HostLauncher {
   }
 
  private:
-  using Piece = std::vector<uint64_t>;  // on the heap, for AddressSanitizer
+  using Piece = std::vector<uint64_t>;  // on the heap, so that AddressSanitizer checks accesses
   std::vector<std::unique_ptr<Piece>> pieces_;
 };
 

@@ -1,4 +1,5 @@
-// A warp on the host (csrc/cuda/warp/warp.h): its lanes take turns, and see what a device's would.
+// A warp on the host (csrc/cuda/warp/warp.h). Its lanes run one after another and observe the same
+// values as on a device. Single-threaded.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,8 @@ class HostWarp {
 
   explicit HostWarp(int scratch = 0) : scratch_(static_cast<size_t>(scratch) / sizeof(Unit)) {}
 
-  // In one order and in the other, by turns: no lane may count on what another has just done.
+  // Runs `body` for each lane, alternately in ascending and descending order. This shows code in
+  // which a lane relies on a side effect of another lane of the same step.
   template <typename Body>
   void each(Body body) {
     backwards_ = !backwards_;
@@ -59,12 +61,12 @@ class HostWarp {
  private:
   static constexpr size_t at(int progress) { return static_cast<size_t>(progress); }
 
-  using Unit = uint64_t;  // aligned for whatever a body puts there
+  using Unit = uint64_t;  // aligned for everything that a body stores there
   bool backwards_ = false;
-  std::vector<Unit> scratch_;  // on the heap, for AddressSanitizer
+  std::vector<Unit> scratch_;  // on the heap, so that AddressSanitizer checks accesses
 };
 
-// What a launch of `body` does.
+// Runs `body` for each batch, like a kernel launch.
 template <typename Body>
 void for_each_batch(const Body& body) {
   HostWarp warp(Body::kScratch);

@@ -1,4 +1,4 @@
-// Bytes that a test sends: in usual memory, or in such as processes share.
+// Bytes that a test sends, either in ordinary memory or in a block that processes can share.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A store in memory, shared by ranks that are threads.
+// A store in memory, shared by ranks that are threads. Thread-safe.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class MapStore final : public Store {
     std::vector<std::vector<std::byte>> out;
     for (const auto& key : keys) {
       auto it = values_.find(key);
-      if (it == values_.end()) {  // others wait for it, without end
+      if (it == values_.end()) {  // other stores would wait for the key without end
         ADD_FAILURE() << "asked for " << key << ", which is not there";
         return Error(ErrorKind::kSystem, "no key " + key);
       }

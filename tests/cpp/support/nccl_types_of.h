@@ -1,4 +1,4 @@
-// What NCCL's types and reductions are here.
+// Maps NCCL's types and reductions to the ones of this project.
 #pragma once
 
 #include <map>

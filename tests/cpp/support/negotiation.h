@@ -1,5 +1,5 @@
-// Ranks that negotiate over a network that delivers in any order but that of one sender to one
-// receiver, drawn from a seed.
+// Simulated ranks that negotiate. The network delivers messages in an order drawn from a seed; it
+// keeps the order from each sender to each receiver. Single-threaded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -89,8 +89,8 @@ class NegotiatorRank final : public NegotiatorDelegate {
   std::map<std::string, int> lasts;  // by name: the rank that was ready last
   std::vector<std::string> log;
   bool has_joined = false;
-  int joins = 0;    // of all
-  int running = 0;  // batches
+  int joins = 0;    // number of times that all ranks had joined
+  int running = 0;  // number of batches that have begun
 
  private:
   const int rank_;
@@ -116,7 +116,8 @@ class NegotiatorWorld {
   size_t draw(size_t below) { return random_() % below; }
   bool chance(size_t one_in) { return draw(one_in) == 0; }
 
-  // Something that can happen does: a letter arrives, a batch has run. False: nothing can.
+  // Performs one random event that is possible: delivers a message or ends a batch. Returns false
+  // if no event is possible.
   bool step() {
     for (int rank = 0; rank < size(); ++rank) collect(rank);
     const size_t events = running_.size() + links_.size();
@@ -154,10 +155,10 @@ class NegotiatorWorld {
     }
   }
 
-  std::vector<int> messages;  // sent and received by each rank
+  std::vector<int> messages;  // number of messages that each rank has sent and received
 
  private:
-  // What the rank has sent and begun since.
+  // Takes over the messages and batches that the rank has produced since the last call.
   void collect(int rank) {
     for (auto& [to, bytes] : std::exchange(ranks_[rank]->outbox, {}))
       links_[{rank, to}].push_back(std::move(bytes));
@@ -168,7 +169,7 @@ class NegotiatorWorld {
   const Topology topology_;
   std::vector<std::unique_ptr<NegotiatorRank>> ranks_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> links_;
-  std::multiset<int> running_;  // the ranks of batches
+  std::multiset<int> running_;  // ranks of the batches that run
 };
 
 }  // namespace ringdist

@@ -1,4 +1,4 @@
-// A system that has no thread left.
+// Simulates a system that cannot create another thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 namespace ringdist {
 
-// While it lives the system has no memory for the stack of another thread.
+// While this object exists, thread creation fails because no memory is left for a stack.
 class NoThreads {
  public:
   NoThreads() {

@@ -1,6 +1,6 @@
-// A group whose ranks are threads of this process: each with a Context of its own (or all with
-// one), over a transport of choice. Every wait has a deadline; when it passes, the ranks' dumps are
-// printed and the test process ends, because its threads cannot be stopped.
+// A group of ranks that are threads of this process. Each rank has its own Context, or all share
+// one, over a chosen transport. Every wait has a deadline. When it passes, the dumps of all ranks
+// are printed and the test process ends, because its threads cannot be stopped.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,17 @@
 
 namespace ringdist {
 
-inline constexpr auto kHang = std::chrono::seconds(60);  // the deadline of every wait
+inline constexpr auto kHang = std::chrono::seconds(60);  // deadline of every wait
 
 struct RanksOptions {
   int size = 2;
-  std::map<int, std::vector<std::string>> transports;  // by rank; "local" for those not named
+  std::map<int, std::vector<std::string>>
+      transports;  // by rank; "local" for ranks that are not listed
   LocalOptions network;
   bool one_context = false;
-  std::map<std::string, std::string> config;  // by field
+  std::map<std::string, std::string> config;  // by config field
   Milliseconds timeout{20000};
-  // A rank's way to the store that all share.
+  // Returns the store that a rank uses, given the store that all ranks share.
   std::function<std::shared_ptr<Store>(int rank, std::shared_ptr<Store>)> store;
   std::function<MakeDeviceRunner(int rank)> make_runner;  // null: no rank has devices
 };
@@ -46,7 +47,8 @@ class Ranks {
   std::shared_ptr<Context> share(int rank) { return contexts_[rank]; }
   Config config() const;
 
-  // Another group of the same Contexts; ranks may have their own way to the store.
+  // Creates another group on the same Contexts. `stores` may give a rank its own view of the
+  // store.
   std::vector<std::shared_ptr<Communicator>> another(
       const std::string& name, const std::map<int, std::shared_ptr<Store>>& stores = {});
   std::shared_ptr<Store> store() { return store_; }
@@ -54,7 +56,8 @@ class Ranks {
   std::shared_ptr<LocalNetwork> shared_network() { return network_; }
   void drop_group() { communicators_.clear(); }
 
-  // Runs `body` for every rank, each in a thread; rethrows nothing, ends the process on a hang.
+  // Runs `body` for every rank, each in its own thread. Does not rethrow exceptions, and ends the
+  // process on a hang.
   void run(const std::function<void(int rank)>& body);
 
  private:
@@ -65,7 +68,7 @@ class Ranks {
   std::vector<std::shared_ptr<Communicator>> communicators_;
 };
 
-// Submits and waits; the op's error, or the submission's.
+// Submits the request and waits. Returns the error of the op or of the submission.
 Error run_op(Communicator& communicator, OpRequest request);
 Error wait_op(Communicator& communicator, const Op& op);
 

@@ -1,4 +1,4 @@
-// What tests that run over all algorithms iterate: each with each of its collectives.
+// Iteration over all algorithms of the registry, each with each of its collectives.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Replaces operator new and delete, all forms of them (a sanitizer has its own of those that are
-// missing, which would not fit), for support/failing_allocation.h. Included by one file of a
-// program.
+// Replaces all forms of operator new and delete for support/failing_allocation.h. All forms are
+// needed, because a sanitizer supplies the missing ones and these would not match. Exactly one
+// file of a program includes this header.
 #pragma once
 
 #include <cstdlib>

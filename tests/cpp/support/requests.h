@@ -1,4 +1,4 @@
-// Ops for tests, with and without a Communicator to plan them.
+// Requests and ops for tests, with and without a Communicator to plan them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ringdist {
 
-// An op over plain vectors. The vector must outlive it.
+// Returns an in-place allreduce over a vector. The vector must outlive the op.
 template <typename T>
 OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
   OpRequest out;
@@ -24,7 +24,8 @@ OpRequest allreduce_request(std::vector<T>& data, DType dtype, ReduceOp op) {
   return out;
 }
 
-// Of `count` int32, as SUM where it reduces; null: nothing. The vectors must outlive it.
+// Returns a request over `count` int32 elements, with SUM if the collective reduces. A null vector
+// means no buffer. The vectors must outlive the op.
 inline OpRequest int_request(Collective kind, int64_t count, std::vector<int32_t>* input,
                              std::vector<int32_t>* output) {
   OpRequest out;
@@ -38,7 +39,7 @@ inline OpRequest int_request(Collective kind, int64_t count, std::vector<int32_t
   return out;
 }
 
-// As Communicator::submit makes it of a request. Without a number a send or a receive.
+// Plans a request like Communicator::submit(). `number` stays 0 for a send or a receive.
 inline std::shared_ptr<Op> planned_op(Planner& planner, OpRequest request, uint64_t number = 0) {
   auto op = std::make_shared<Op>(std::move(request));
   const PreparedPlan prepared = planner.prepare(op->request).value();

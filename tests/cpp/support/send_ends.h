@@ -1,4 +1,5 @@
-// The sends of a test that drives a transport itself: what each is to do when it has ended.
+// Tracks the sends of a test that drives a transport itself, with a callback for the completion of
+// each.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ class SendEnds {
  public:
   using Done = std::function<void(const Error&)>;
 
-  // To be given to the transport; `done` is called once.
+  // Returns a new id for a send to pass to the transport. `done` is called once, from end().
   SendId begin(Done done) {
     open_.emplace(++last_, std::move(done));
     return last_;

@@ -6,7 +6,7 @@
 namespace ringdist {
 namespace {
 
-// Small whole numbers: sums are exact in any order.
+// Returns small integers, so that sums are exact in any order.
 float simulated_value(int64_t rank, int64_t element) {
   return static_cast<float>((rank * 7 + element * 3) % 31);
 }

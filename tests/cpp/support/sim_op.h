@@ -1,4 +1,4 @@
-// Collectives for SimRanks: what each rank brings, and what it must end with.
+// Collectives for SimRanks: the input of each rank and the expected output.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 namespace ringdist {
 
-// Of float32, summed where it reduces. `count`: as in Shape. The root is the last rank.
+// A collective over float32, with SUM where it reduces. `count` has the meaning that it has in
+// Shape. The root is the last rank.
 class SimOp {
  public:
   SimOp(Collective kind, int size, int64_t count);
 
   OpRequest request(int rank);
-  // What is wrong with the results, or "".
+  // Returns the first difference from the expected results, or "".
   std::string problem() const;
-  // All ranks have the same output, bit by bit: what compression leaves of an allreduce.
+  // True if all ranks have bitwise equal outputs. A compressed allreduce guarantees no more than
+  // this.
   bool outputs_equal() const;
 
  private:

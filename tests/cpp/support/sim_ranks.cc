@@ -109,7 +109,7 @@ std::string SimRanks::dump(int rank) const {
 
 bool SimRanks::runs(const Rank& rank) const { return network_->runs(context(rank.rank)); }
 
-// What has come, and what can run by that.
+// Receives the messages that have arrived and runs the work that they make possible.
 void SimRanks::turn(Rank& rank) {
   if (!runs(rank)) return;
   rank.dispatcher.set_now(network_->now());

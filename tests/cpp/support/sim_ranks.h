@@ -1,8 +1,9 @@
-// A group whose ranks are Dispatchers over a simulated network: no threads, no Contexts, no control
-// plane, and a virtual clock, so that one thread runs hundreds of them, alike every time.
+// A group of ranks that are Dispatchers over a simulated network. It uses no threads, no Contexts,
+// no control plane and a virtual clock. So one thread can run hundreds of ranks, and every run is
+// the same.
 //
-// An op's work on a rank takes no virtual time but that of its messages (base/network_costs.h).
-// What ranks tell each other beside the data - notices, deaths - takes none at all.
+// On a rank, only the messages of an op take virtual time (base/network_costs.h). Notices and
+// reports of deaths take none.
 #pragma once
 
 #include <deque>
@@ -18,16 +19,16 @@
 namespace ringdist {
 
 struct SimRanksOptions {
-  std::vector<int> hosts;  // of each rank
+  std::vector<int> hosts;  // host of each rank
   SimOptions network;
-  std::string algorithm;  // "": the planner's choice
+  std::string algorithm;  // "": chosen by the planner
   int64_t segment_bytes = 252 * 1024;
-  int64_t early_segments = EagerCredit::kSegments;  // of each pair's credit
-  int64_t memory = int64_t{64} << 20;               // of promises, each rank
-  Duration timeout = std::chrono::minutes(5);       // of ops, in virtual time
+  int64_t early_segments = EagerCredit::kSegments;  // eager credit of each pair, in segments
+  int64_t memory = int64_t{64} << 20;               // bytes for grants, per rank
+  Duration timeout = std::chrono::minutes(5);       // timeout of ops, in virtual time
 };
 
-// The hosts of `size` ranks, so many to each, one after another.
+// Returns the hosts of `size` ranks, with `per_host` consecutive ranks on each.
 std::vector<int> hosts_of(int size, int per_host);
 
 class SimRanks {
@@ -41,21 +42,23 @@ class SimRanks {
   SimNetwork& network() { return *network_; }
   const Statistics& statistics(int rank) const;
 
-  // All ranks call this now.
+  // Submits one op on every rank at the current virtual time.
   void call(const std::function<OpRequest(int rank)>& request);
-  // Until all ops have ended on all ranks that run, or so much virtual time has passed.
+  // Runs until all ops have ended on all ranks that are alive, or until `most` of virtual time has
+  // passed.
   void run(Duration most = std::chrono::hours(1));
   struct Outcome {
     bool ended = false;
     Error error;
-    Duration time{0};  // since the call
+    Duration time{0};  // since call()
   };
-  // Of the last call.
+  // Returns the rank's result of the last call.
   const Outcome& outcome(int rank) const;
-  // call() and run(): the time until the last rank had ended. Fails the test on any error.
+  // Does call() and run(). Returns the time until the last rank has ended, and fails the test on
+  // any error.
   Duration time_of(const std::function<OpRequest(int rank)>& request);
 
-  // A process ends; the others are told after `until_told`, as by the control plane.
+  // Ends a process. The other ranks get the report of the control plane after `until_told`.
   void kill(int rank, Duration until_told = Milliseconds(5));
   std::string dump(int rank) const;
 
@@ -77,8 +80,8 @@ class SimRanks {
   const SimRanksOptions options_;
   const std::shared_ptr<SimNetwork> network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::deque<std::pair<int, Notice>> notices_;  // with who says so
-  std::vector<Death> deaths_;                   // that are to be told
+  std::deque<std::pair<int, Notice>> notices_;  // with the rank that sends it
+  std::vector<Death> deaths_;                   // deaths that are not reported yet
   TimePoint called_;
   TimePoint next_tick_;
   uint64_t calls_ = 0;

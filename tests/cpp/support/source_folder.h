@@ -1,10 +1,11 @@
-// Where files lie that tests read. Not __FILE__: that may be relative to wherever the compiler ran.
+// Location of the files that tests read. __FILE__ does not serve, because it may be relative to
+// the working directory of the compiler.
 #pragma once
 
 #include <filesystem>
 
 namespace ringdist {
 
-std::filesystem::path source_folder();  // the project's
+std::filesystem::path source_folder();  // root folder of the project
 
 }  // namespace ringdist

@@ -38,7 +38,7 @@ bool Stepper::turn(int rank) {
   return any;
 }
 
-// In one task of the lane, so that it begins none of them before it has all.
+// Submits in one task of the lane, so that all ops exist before the first of them begins.
 void Stepper::submit(Communicator& communicator, int rank, std::vector<OpRequest> requests) {
   on_lane(rank, [&] {
     for (OpRequest& request : requests) {
@@ -83,7 +83,7 @@ std::vector<std::string> Stepper::finish() {
     if (any) continue;
     if (std::ranges::all_of(ops_, finished)) break;
     if (Clock::now() > deadline) hang();
-    std::this_thread::sleep_for(kPause);  // what it waits for is no message
+    std::this_thread::sleep_for(kPause);  // no message; the ranks wait for something else
   }
   std::vector<std::string> errors;
   for (const auto& op : std::exchange(ops_, {}))

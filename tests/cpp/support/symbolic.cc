@@ -12,7 +12,8 @@ Checker::Checker(const Case& what, const std::vector<Schedule>& schedules) : wha
     add_actions(rank, schedules[rank]);
   }
   for (int a = 0; a < static_cast<int>(actions_.size()); ++a) {
-    // Numbers of both ends follow from the order in which they are met here.
+    // Messages of a channel are numbered, on both ends, in the order in which this loop meets
+    // them.
     for (Edge& edge : actions_[a].out) {
       edge.index = static_cast<int>(channels_[edge.channel].senders.size());
       channels_[edge.channel].senders.push_back(a);
@@ -39,7 +40,8 @@ void Checker::add_actions(int rank, const Schedule& schedule) {
       actions_.push_back(action);
       action.kind = StepKind::kSend;
       action.in.clear();
-      // Said here, because an empty range would not show it.
+      // The dependence of the two halves is explicit, because ranges that are empty do not
+      // overlap.
       action.after.push_back(static_cast<int>(actions_.size()) - 1);
     }
     for (int peer : step.to) action.out.push_back({channel(rank, peer), 0});
@@ -51,8 +53,8 @@ void Checker::add_actions(int rank, const Schedule& schedule) {
   add_dependences(first);
 }
 
-// Actions from `first` on belong to one rank. Each comes after all earlier ones that write what it
-// touches or touch what it writes.
+// Adds dependences among the actions from `first` on, which all belong to one rank. Each action
+// follows all earlier ones that write a range that it touches, or touch a range that it writes.
 void Checker::add_dependences(size_t first) {
   const auto reads = [](const Action& action, const Range& range) {
     if (action.kind == StepKind::kSend) return overlaps(action.range, range);
@@ -144,7 +146,8 @@ bool Checker::can_run(int a) const {
   return true;
 }
 
-// What can run stays able to: nobody else uses its ends of its channels. So each is woken once.
+// Queues an action that can run. It stays runnable, because no other action uses its ends of its
+// channels, so one wake-up is enough.
 void Checker::wake(int a) {
   if (woken_[a] || !can_run(a)) return;
   woken_[a] = true;
@@ -244,7 +247,7 @@ std::string Checker::run_in_random_order(uint64_t seed) {
   return run(after, &random);
 }
 
-// Who waits for what: the first unfinished action of each rank that nothing local holds up.
+// Describes a deadlock by the first unfinished action of each rank that waits for a peer only.
 std::string Checker::stuck() const {
   std::string out = "deadlock:";
   int last_rank = -1;
@@ -295,7 +298,8 @@ std::string Checker::wrong_value(int rank, int64_t element, Value value) {
   }
   if (what_.kind == Collective::kReduceScatter)
     return wrong_sum(value, what_.sent_before(rank, rank) + element);
-  // The same history everywhere: the same operations in the same order, so the same bits.
+  // All ranks must have the same history: the same operations in the same order give the same
+  // bits.
   if (what_.kind == Collective::kReduce || rank == 0) return wrong_sum(value, element);
   if (value == memory(0, BufferId::kOutput)[element]) return "";
   return "came about otherwise than on rank 0";
@@ -303,7 +307,7 @@ std::string Checker::wrong_value(int rank, int64_t element, Value value) {
 
 std::string Checker::wrong_sum(Value sum, int64_t element) {
   if (!terms_[sum].finish) return "is not finished";
-  std::vector<int> ranks;  // of the leaves, in the order of the sum
+  std::vector<int> ranks;  // ranks of the leaves, in the order of the sum
   std::vector<Value> open{sum};
   while (!open.empty()) {
     const Value value = open.back();

@@ -1,12 +1,13 @@
-// Executes schedules without data: an element's value is the history of how it came to be, so that
-// a wrong, missing or doubled contribution shows for every input at once.
+// Executes schedules symbolically: the value of an element is the history of its operations. A
+// wrong, missing or doubled contribution thus shows for every possible input at once.
 //
-// The network is the hardest one that a schedule has to live with: a channel per ordered pair of
-// ranks that holds one message and delivers in order. A message is a step's whole range. Steps run
-// when those before them that touch the same elements are done; a step with several peers needs all
-// its channels at once; a relay first receives, then passes on.
+// The simulated network is the hardest one that a schedule must work with. Each ordered pair of
+// ranks has a channel that holds one message and delivers in order, and a message is the whole
+// range of a step. A step runs when the earlier steps that touch the same elements are done. A
+// step with several peers needs all its channels at once; a relay first receives and then
+// forwards.
 //
-// Not thread-safe; one Checker checks one set of schedules in any number of orders.
+// Not thread-safe. One Checker checks one set of schedules in any number of orders.
 #pragma once
 
 #include <bitset>
@@ -23,20 +24,21 @@ namespace ringdist::symbolic {
 
 inline constexpr int kMaxSize = 64;
 
-// A collective as all its ranks see it.
+// A collective as seen by all its ranks together.
 struct Case {
   Collective kind = Collective::kAllreduce;
   int size = 1;
   int64_t count = 0;
   int root = 0;
   bool rank_ordered = false;  // each sum must be one reduce over ranks 0, 1, ... in this order
-  // Allgather, reduce-scatter, alltoall: parts[a][b] elements of rank a concern rank b. Empty:
-  // `count`. All rows of a reduce-scatter are equal, and so are all columns of an allgather.
+  // For allgather, reduce-scatter and alltoall: parts[a][b] elements of rank a concern rank b.
+  // Empty means `count` for all. All rows of a reduce-scatter are equal, and so are all columns of
+  // an allgather.
   std::vector<std::vector<int64_t>> parts = {};
-  std::vector<std::vector<int>> hosts = {};  // ranks of each; empty: one host
+  std::vector<std::vector<int>> hosts = {};  // ranks of each host, or empty for one host
 
   int64_t moved(int from, int to) const;
-  // Elements of `from`'s input that concern ranks before `to`.
+  // Returns the number of elements of `from`'s input that concern ranks before `to`.
   int64_t sent_before(int from, int to) const;
 };
 
@@ -46,41 +48,45 @@ struct Counts {
   int64_t input = 0;
   int64_t output = 0;
 };
-// Elements of a rank's buffers.
+// Returns the numbers of elements of a rank's buffers.
 Counts counts_of(const Case& what, int rank);
 
-// An element of a rank's input, or of its output where it works in place.
+// An element of a rank's input, or of its output if the collective works in place.
 struct Origin {
   int rank;
   int64_t element;
 };
-// Which element must end as `element` of a rank's output if nothing is reduced there. A reduce
-// leaves all outputs but the root's as they were.
+// Returns the origin of `element` of a rank's final output, for collectives and ranks without
+// reduction. A reduce leaves the outputs of all ranks but the root unchanged.
 Origin origin_of(const Case& what, int rank, int64_t element);
 
 std::vector<Schedule> build_all(const Algorithm& algorithm, const Case& what);
 
-// The schedules with each step cut into steps of at most `segment_count` elements, in order.
+// Returns the schedules with each step cut into steps of at most `segment_count` elements, in
+// order.
 std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segment_count);
 
-// What is wrong with the schedules (one per rank) before anything runs, or "": ranges inside their
-// buffers and equal within a step, input never written, nor the output by those who do not reduce
-// to it, edges that pair up with equal counts and fitting marks.
+// Checks the schedules (one per rank) without running them and returns a problem or "". Ranges
+// must lie inside their buffers and have equal sizes within a step. Inputs must not be written,
+// nor outputs by ranks that do not reduce to them. Edges must pair up with equal counts and
+// matching marks.
 std::string structural_problem(const Case& what, const std::vector<Schedule>& schedules);
 
 class Checker {
  public:
-  // Requires schedules without a structural problem.
+  // The schedules must have no structural problem.
   Checker(const Case& what, const std::vector<Schedule>& schedules);
 
-  // Runs every rank and checks the results; returns what went wrong, or "". In program order a step
-  // waits for all steps before it on its rank; else the seed picks among those that can run.
+  // Each runs every rank, checks the results and returns a problem or "". In program order, a step
+  // waits for all earlier steps of its rank; in random order, the seed picks among the steps that
+  // can run.
   std::string run_in_program_order();
   std::string run_in_random_order(uint64_t seed);
 
  private:
-  using Value = int;  // index into terms_; 0 is what nobody wrote
-  // A leaf (no operands): what `rank` brought at `element`. Else a reduce of the operands.
+  using Value = int;  // index into terms_; 0 is memory that was never written
+  // A leaf (no operands) is the contribution of `rank` at `element`. Other terms reduce their
+  // operands.
   struct Term {
     int rank = -1;
     int64_t element = -1;
@@ -101,7 +107,7 @@ class Checker {
     bool finish = false;
     std::vector<Edge> in;
     std::vector<Edge> out;
-    std::vector<int> after;  // actions that touched what this one touches
+    std::vector<int> after;  // earlier actions that touched the same memory
   };
   using Ranks = std::bitset<kMaxSize>;
   struct Channel {
@@ -122,7 +128,7 @@ class Checker {
   Value leaf(int rank, int64_t element) const {
     return first_leaf_[static_cast<size_t>(rank)] + static_cast<Value>(element);
   }
-  // The one value that is this reduce of these operands.
+  // Returns the unique value that is this reduction of these operands.
   Value reduce_of(bool finish, std::vector<Value> operands);
   std::vector<Value>& memory(int rank, BufferId buffer);
   void reset(const std::vector<std::vector<int>>& after);
@@ -138,26 +144,27 @@ class Checker {
 
   Case what_;
   std::vector<int64_t> scratch_counts_;
-  std::vector<Action> actions_;  // rank after rank
+  std::vector<Action> actions_;  // grouped by rank, in rank order
   std::vector<Term> terms_;
-  std::vector<Value> first_leaf_;  // of each rank
+  std::vector<Value> first_leaf_;  // by rank
   struct HashOfValues {
     size_t operator()(const std::vector<Value>& values) const;
   };
-  std::unordered_map<std::vector<Value>, Value, HashOfValues> reduces_[2];  // [finish]
+  std::unordered_map<std::vector<Value>, Value, HashOfValues> reduces_[2];  // by `finish`
 
   // State of one run.
   std::vector<Channel> channels_;
   std::vector<std::vector<Value>> memory_;  // by rank and buffer
-  std::vector<int> waits_for_;              // per action: unfinished ones it comes after
-  std::vector<std::vector<int>> before_;    // per action: those that come after it
+  std::vector<int> waits_for_;            // by action: number of unfinished actions that it follows
+  std::vector<std::vector<int>> before_;  // by action: actions that follow it
   std::vector<bool> woken_;
   std::vector<bool> done_;
-  std::vector<Ranks> known_;  // per action: ranks whose start it must have come after
+  std::vector<Ranks> known_;  // by action: ranks with a start that happened before it
   std::vector<int> runnable_;
 };
 
-// All of the above: structure, program order, and `orders` random orders from `seed` on.
+// Runs all checks: structure, program order, and `orders` random orders from `seed` on. Returns
+// the first problem, or "".
 std::string problem(const Case& what, const std::vector<Schedule>& schedules, int orders,
                     uint64_t seed);
 

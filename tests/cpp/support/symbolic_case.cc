@@ -1,4 +1,4 @@
-// What each rank of a collective has and must end with, by the checker's own arithmetic.
+// Input and expected output of each rank of a collective, computed independently of the product.
 #include "support/symbolic.h"
 
 namespace ringdist::symbolic {

@@ -1,4 +1,4 @@
-// The part of the symbolic checker that looks at schedules without running them.
+// Structural checks of the symbolic checker, which examine schedules without running them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -100,7 +100,7 @@ struct End {
   bool any_final = false;  // a relay takes final values from the owner and from another relay
 };
 
-// Both ends of all messages, in order, per ordered pair of ranks.
+// Both ends of all messages, in order, by ordered pair of ranks.
 struct Pairs {
   std::map<std::pair<int, int>, std::vector<End>> sends;
   std::map<std::pair<int, int>, std::vector<End>> receives;
@@ -137,7 +137,8 @@ std::string edge_problem(const End& send, const End& receive) {
 
 std::string pairing_problem(const std::vector<Schedule>& schedules) {
   Pairs pairs = collect(schedules);
-  for (const auto& [pair, unused] : pairs.receives) pairs.sends[pair];  // pairs without a send too
+  for (const auto& [pair, unused] : pairs.receives)
+    pairs.sends[pair];  // creates the pairs that only receive
   for (const auto& [pair, sends] : pairs.sends) {
     const std::vector<End>& receives = pairs.receives[pair];
     if (sends.size() != receives.size())
@@ -157,7 +158,7 @@ std::vector<Schedule> cut(const std::vector<Schedule>& schedules, int64_t segmen
   for (const Schedule& schedule : schedules) {
     Schedule& segments = out.emplace_back();
     segments.scratch_count = schedule.scratch_count;
-    std::vector<int> last;  // segment of each step
+    std::vector<int> last;  // last segment number of each step
     for (const Step& step : schedule.steps) {
       int64_t begin = 0;
       do {

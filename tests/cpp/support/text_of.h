@@ -6,7 +6,7 @@
 
 namespace ringdist {
 
-// Of a whole file; empty if there is none.
+// Returns the content of a file, or "" if it cannot be read.
 inline std::string text_of(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -8,7 +8,7 @@
 
 namespace ringdist::test {
 
-// `per_host` ranks that follow each other on each host; the last one may have fewer.
+// Returns a topology with `per_host` consecutive ranks on each host. The last host may have fewer.
 inline Topology runs_of_ranks(int size, int per_host) {
   std::vector<std::vector<int>> hosts(static_cast<size_t>((size + per_host - 1) / per_host));
   for (int rank = 0; rank < size; ++rank)

@@ -13,15 +13,16 @@
 namespace ringdist {
 namespace {
 
-// Offsets of the fields on the wire (docs/explanation/flow-control.md); not taken from the code.
+// Offsets of the header fields on the wire, in the order of docs/explanation/flow-control.md. They are
+// deliberately not taken from the product's code.
 constexpr size_t kType = 0, kEarly = 1, kSource = 8, kDestination = 12, kNonce = 16, kOp = 24,
                  kEdge = 32, kSegment = 36, kCredit = 40, kShortHeader = 48, kLongHeader = 72;
 constexpr std::array<const char*, 5> kTypes{"data", "request", "grant", "first grant", "credit"};
 constexpr int kData = 0, kCreditOnly = 4;
 
-constexpr int kPerLine = 8;  // messages of a pair, runs of data as one
+constexpr int kPerLine = 8;  // messages of a pair per line; a run of data messages counts as one
 
-// Of a send and its receive, whose name is the same in every run.
+// Marks the key of a send and its receive, which is the same in every run.
 constexpr uint64_t kNamesSend = uint64_t{1} << 63;
 
 template <typename T>
@@ -31,7 +32,7 @@ T read(ConstBytes bytes, size_t at) {
   return out;
 }
 
-// "" for the first op of a trace, "op 2 " for the next; "(tag 7, send 0) ".
+// Returns "" for the first op of a trace, "op 2 " for the next, and "(tag 7, send 0) " for a send.
 std::string op_text(uint64_t op, uint64_t first) {
   if ((op & kNamesSend) != 0)
     return "(tag " + std::to_string((op & ~kNamesSend) >> 32) + ", send " +
@@ -43,7 +44,7 @@ std::string pair_text(const TracedMessage& m) {
   return std::to_string(m.source) + ">" + std::to_string(m.destination);
 }
 
-// Of the one group, and of no op before the trace.
+// Checks that a message belongs to the one group of the trace, and to no op before it.
 void check_names(const TracedMessage& one, const TracedMessage& first, uint64_t first_op) {
   EXPECT_EQ(one.nonce, first.nonce);
   EXPECT_TRUE(one.op >= first_op || one.type == kCreditOnly) << one.op;
@@ -105,7 +106,7 @@ std::vector<std::string> data_lines(const std::vector<TracedMessage>& messages, 
   using Edge = std::tuple<uint64_t, int, int, uint32_t>;
   std::map<Edge, std::map<uint32_t, TracedMessage>> edges;
   for (const TracedMessage& m : messages) {
-    if (m.type != kData) continue;  // of an earlier op a grant may come late
+    if (m.type != kData) continue;  // a grant of an earlier op may arrive late
     check_names(m, messages[0], first_op);
     auto& segments = edges[{m.op, m.source, m.destination, m.edge}];
     EXPECT_TRUE(segments.emplace(m.segment, m).second) << "a segment was sent twice";
@@ -142,7 +143,7 @@ std::vector<std::string> flow_lines(const std::vector<TracedMessage>& messages, 
     int on_line = 0;
     for (size_t i = 0; i < sent.size(); ++i) {
       const TracedMessage& m = sent[i];
-      size_t last = i;  // of data that goes on in the same way
+      size_t last = i;  // end of a run of consecutive data segments
       const auto follows = [&](const TracedMessage& next) {
         return m.type == kData && next.type == kData && next.op == m.op && next.edge == m.edge &&
                next.early == m.early && next.credit == m.credit &&

@@ -1,12 +1,14 @@
-// What ranks send each other, read from the bytes on the wire alone: no rearrangement of the engine
-// can change what it says. Gets its messages from the tap of a `local` network. Thread-safe.
+// Records the messages between ranks, decoded from the bytes on the wire alone. So a change inside
+// the engine cannot change the trace unless it changes the traffic. It gets the messages from the
+// tap of a `local` network. Thread-safe.
 //
-// Two texts:
-//  - data_lines(): what one op moves over each edge. The same in every run, whatever the timing:
-//    data messages in the order of their segments, without what depends on the group and on the
-//    moment (nonce, number of a collective, early or granted, credit).
-//  - flow_lines(): every message of each ordered pair in its order, those of flow control included,
-//    without their data. The same only where nothing is left to chance: see Stepper.
+// data_lines() describes the data that an op moves over each edge. The lines are the same in every
+// run, whatever the timing. Data messages are in segment order. The lines leave out everything
+// that depends on the group or on timing: nonce, number of a collective, eager or granted, and
+// credit.
+//
+// flow_lines() describes every message of each ordered pair in order, with those of flow control,
+// but without their data. The lines are the same only in a deterministic run; see Stepper.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +32,17 @@ struct TracedMessage {
   uint32_t segment = 0;
   uint64_t credit = 0;
   size_t payload_bytes = 0;
-  uint64_t header_hash = 0;  // without nonce, number of a collective, early, credit
+  uint64_t header_hash =
+      0;  // hash of the header without nonce, number of a collective, eager mark and credit
   uint64_t payload_hash = 0;
 };
 
 class Trace {
  public:
   void add(ConstBytes header, ConstBytes payload);
-  // What came since the last call.
+  // Returns the messages since the last call.
   std::vector<TracedMessage> take();
-  // Whether each of `size` ranks has sent something since the last take().
+  // True if each of `size` ranks has sent a message since the last take().
   bool all_have_sent(int size) const;
 
  private:
@@ -47,11 +50,11 @@ class Trace {
   std::vector<TracedMessage> messages_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// Lines without their ends. Collectives are numbered from `first_op` on.
+// Format the messages as lines without line ends. Collectives are numbered from `first_op` on.
 std::vector<std::string> data_lines(const std::vector<TracedMessage>& messages, uint64_t first_op);
 std::vector<std::string> flow_lines(const std::vector<TracedMessage>& messages, uint64_t first_op);
 
 uint64_t hash_of(ConstBytes bytes);
-std::string hex(uint64_t hash);  // "01234567": folded, for people
+std::string hex(uint64_t hash);  // 8 digits, folded to 32 bits for readability
 
 }  // namespace ringdist

@@ -7,7 +7,7 @@
 namespace ringdist::checked {
 namespace {
 
-// Shorter ones end in zeros.
+// A vector of counters. Missing elements at the end count as zero.
 using Numbers = std::vector<uint64_t>;
 
 uint64_t at(const Numbers& numbers, size_t index) {
@@ -29,8 +29,8 @@ void append_all(std::string& key, const Numbers& numbers) {
 }
 
 struct Knowledge {
-  Numbers stores;   // of each atomic: the oldest that may still be loaded
-  Numbers actions;  // of each thread: how many of its actions have happened before
+  Numbers stores;   // by atomic: the oldest store that may still be loaded
+  Numbers actions;  // by thread: how many of its actions happened before
 
   void join_with(const Knowledge& other) {
     join(stores, other.stores);
@@ -44,13 +44,13 @@ struct Store {
 };
 
 struct Place {
-  std::vector<Store> stores{Store{}};  // of an atomic, in their order
-  uint64_t agreed = 0;                 // the newest that a sequentially consistent action knows
-  // Of what is not atomic:
+  std::vector<Store> stores{Store{}};  // for an atomic: its stores, in modification order
+  uint64_t agreed = 0;  // newest store that a sequentially consistent action has seen
+  // The following members serve places that are not atomic.
   uint64_t value = 0;
   size_t writer = 0;
-  uint64_t written = 0;  // as which of its writer's actions; 0: never
-  Numbers read;          // by thread, the same of its last read
+  uint64_t written = 0;  // index of the write among the actions of its writer, 0 if never written
+  Numbers read;          // by thread: index of its last read among its own actions
 };
 
 bool acquires(std::memory_order order) {

@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kMostStates = 4'000'000;
 
-using Past = std::vector<uint64_t>;  // what a thread's actions have returned
+using Past = std::vector<uint64_t>;  // results of a thread's actions so far
 
 struct State {
   std::unique_ptr<Model> memory;
   std::vector<Past> pasts;
-  std::set<size_t> rung;  // bells
+  std::set<size_t> rung;  // doorbells that were rung and not yet waited for
 
   State copy() const { return {memory->copy(), pasts, rung}; }
 };
@@ -45,7 +45,7 @@ class Search {
   }
 
  private:
-  // The executions that go on from there.
+  // Returns the number of executions that continue from `state`. Results are cached by state.
   double visit(const State& state) {
     const std::string key = key_of(state);
     if (auto known = seen_.find(key); known != seen_.end()) return known->second;
@@ -88,7 +88,7 @@ class Search {
     const size_t ways = state.memory->ways(static_cast<int>(thread), action, place);
     for (size_t way = 0; way < ways; ++way) {
       State after = state.copy();
-      path_.push_back(describe(thread, action));  // should it be wrong
+      path_.push_back(describe(thread, action));  // for the message if perform() throws
       const uint64_t result = after.memory->perform(static_cast<int>(thread), action, place, way);
       path_.pop_back();
       executions += go_on(after, thread, action, result);
@@ -109,7 +109,8 @@ class Search {
     return executions;
   }
 
-  // What a thread with that past does next; nothing if it has ended.
+  // Returns the next action of a thread that has the given past, or nothing if the thread has
+  // ended.
   std::optional<Action> next_action(size_t thread, const Past& past) {
     auto [known, added] = next_[thread].try_emplace(past);
     if (!added) return known->second;

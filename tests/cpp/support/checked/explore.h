@@ -1,9 +1,11 @@
-// Runs threads in every order, and with everything that memory may make of each (model.h): a search
-// through all states that they can be in together. Two executions that come to the same state
-// go on as one, so that what counts is the number of states, not that of executions.
+// Model checker for small multi-threaded programs. It searches all states that the threads can
+// reach together, in every order of their actions and with every result that the memory model
+// (model.h) allows. Two executions that reach the same state continue as one, so the cost grows
+// with the number of states and not with the number of executions.
 //
-// The threads are functions that use memory.h for all that they share, and nothing else that one
-// run of them would leave for the next.
+// The threads are functions that use the types of memory.h for everything that they share. They
+// must leave nothing behind that could influence the next run of the same function, because each
+// function runs many times. Not thread-safe: one explore() at a time per thread.
 #pragma once
 
 #include <functional>
@@ -17,18 +19,19 @@
 namespace ringdist::checked {
 
 struct Outcome {
-  std::string wrong;      // "" if nothing ever is; else what, and the actions that lead there
-  size_t states = 0;      // that were seen
-  double executions = 0;  // that they stand for, where nothing is wrong
+  std::string wrong;  // "" if no execution fails, else the failure and the actions that lead to it
+  size_t states = 0;  // number of distinct states visited
+  double executions = 0;  // number of executions that these states cover, if nothing is wrong
 };
 
 struct Program {
   std::vector<std::function<void()>> threads;
-  std::map<const void*, std::string> names;  // of what they share, for messages
+  std::map<const void*, std::string> names;  // names of shared variables, for messages
 };
 
-// Wrong is what a model or a thread says is, and that all threads that have not ended wait: for
-// bells that nobody rings.
+// Explores all executions of `program` under a model. A failure is a Wrong that the model or a
+// thread throws, or a state in which all unfinished threads wait for doorbells that no thread
+// rings. The search also fails if it exceeds its limit on states.
 Outcome explore(const Program& program, std::unique_ptr<Model> (*model)(int threads));
 
 }  // namespace ringdist::checked

@@ -1,5 +1,6 @@
-// Memory and doorbells for code that is checked in every order (explore.h): what it does to them
-// goes to the checker, one action at a time. Used within its threads only; begins at zero.
+// Replacements for atomics, plain variables and doorbells in code that explore.h checks. Each
+// access becomes an Action that the checker performs, one at a time. The types may only be used
+// inside the checked threads, and their values begin at zero.
 #pragma once
 
 #include <atomic>
@@ -14,23 +15,24 @@ enum class Kind : uint8_t { kLoad, kStore, kRead, kWrite, kRing, kWait };
 struct Action {
   Kind kind;
   const void* where;
-  std::memory_order order = std::memory_order_relaxed;  // of a load or a store
-  uint64_t value = 0;                                   // to store, to write
+  std::memory_order order = std::memory_order_relaxed;  // order of a load or a store
+  uint64_t value = 0;                                   // value to store or to write
 };
 
 std::string name_of(Kind kind);
 std::string name_of(std::memory_order order);
 
-// What a thread must not do, or see. Ends the exploration.
+// An error of the checked program, such as a race. Throwing it ends the exploration.
 struct Wrong {
   std::string what;
 };
 
-// One thread, run from its beginning up to the action behind those of its past, where it stops. A
-// thread is a function of what its actions have returned.
+// Runs one thread from its beginning, answers its actions from `past` and stops it at the first
+// action beyond. This works because a thread is a function of the results of its actions. Only one
+// Replay per system thread may exist at a time.
 class Replay {
  public:
-  struct Stop {  // thrown through the thread
+  struct Stop {  // exception that leaves the checked thread
     Action action;
   };
 
@@ -38,14 +40,14 @@ class Replay {
   ~Replay();
   Replay(const Replay&) = delete;
 
-  // Of the thread that is being run.
+  // Performs an action of the thread that is being replayed, and returns its result.
   static uint64_t perform(const Action& action);
 
  private:
   std::span<const uint64_t> past_;
 };
 
-// In place of std::atomic.
+// Replacement for std::atomic.
 template <typename T>
 class Atomic {
  public:
@@ -60,7 +62,8 @@ class Atomic {
   T place_{};
 };
 
-// What is not atomic: two that use it at a time, one of them writing, are a race.
+// A variable that is not atomic. Two concurrent accesses, at least one of them a write, are a
+// race.
 class Plain {
  public:
   void write(uint64_t value) {
@@ -72,8 +75,8 @@ class Plain {
   char place_ = 0;
 };
 
-// As an eventfd: a wait ends when it was rung since the last one. It orders nothing else: what is
-// seen after it must not depend on it.
+// Doorbell with the semantics of an eventfd: a wait ends if the doorbell was rung after the
+// previous wait. It orders no other memory accesses, so the checked code must not rely on that.
 class Bell {
  public:
   void ring() { Replay::perform({Kind::kRing, this}); }

@@ -23,7 +23,7 @@ void Callers::detect(int index) {
   for (const ProcessId member : one.generations().members()) {
     const int other = Process::index_of(member);
     if (other == index) continue;
-    // Its ops fail where another runs those of a later generation.
+    // Ops of this process fail if another member runs ops of a later generation.
     Process& its = world_.process(other);
     if (its.is_member() && its.generations().state() == GenerationLog::State::kBegun &&
         its.generations().generation().number > one.generations().generation().number)

@@ -1,5 +1,6 @@
-// The callers of the processes of a world: they want another generation when they hear of a loss,
-// and are told by the control plane who has been out of reach for too long.
+// Callers of the processes of a simulated World. They request a new generation when their process
+// detects a loss. They also model the control plane, which reports processes that were unreachable
+// for too long.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,10 @@ class Callers {
   explicit Callers(World& world) : world_(world) {}
 
   void shrink(int index);
-  // Hears of a loss in the generation that it is in, and reacts within so many ms.
+  // The process detects a loss in its present generation and its caller reacts within `most_ms`
+  // ms.
   void shrink_within(int index, int64_t most_ms);
-  // The control plane looks, a while from now.
+  // Runs the failure detector of the process after a random delay in the given range.
   void detect_within(int index, int64_t least_ms, int64_t most_ms);
   void detect_all_soon();
 

@@ -79,7 +79,8 @@ void Injector::stop(int index, Duration lasts) {
   if (lasts > Duration(0)) world_.at(lasts, [this, index] { resume(index); });
 }
 
-// What came meanwhile is read, from each sender in order; a timer may have its turn first.
+// Wakes a stopped process. It then reads the messages that arrived meanwhile, in order per sender.
+// A timer may fire before them.
 void Injector::resume(int index) {
   Process& one = world_.process(index);
   if (!one.alive || !one.stopped) return;
@@ -139,7 +140,8 @@ void Injector::restore() {
   note_fault();
 }
 
-// It tells some members; one of them, at least, asks for a generation with it.
+// Adds a process that wants to join. It contacts some members, and at least one of them requests a
+// generation with it.
 void Injector::join(int host) {
   const int newcomer = world_.add_process(host);
   for (const auto& one : world_.processes())

@@ -1,4 +1,4 @@
-// Does to a world what a scenario says.
+// Applies the faults of a Scenario to a World.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,22 @@ class Injector {
  public:
   explicit Injector(World& world) : world_(world) {}
 
-  // All that is timed; the rest waits for its event.
+  // Schedules the faults that have a time. Faults that have an event number wait for
+  // before_event().
   void plan(const std::vector<Fault>& faults);
-  // What is to happen before that event.
+  // Applies the faults that are to happen before event number `event`.
   void before_event(int64_t event);
   bool has_counted() const { return !counted_.empty(); }
-  // When the last one has happened and ended, or will have.
+  // Returns the time at which the last fault so far ends.
   TimePoint last() const { return last_; }
-  void note_fault();  // now
-  // Everything is healed, and everybody wakes.
+  void note_fault();  // records that a fault happens at the current time
+  // Heals all cuts and wakes all stopped processes.
   void restore();
   bool loses(int from_host, int to_host) const {
     const auto found = drops_.find({from_host, to_host});
     return found != drops_.end() && found->second > 0;
   }
-  // Nothing gets from one host to the other.
+  // True if no message gets from the one host to the other.
   bool is_cut(int from_host, int to_host) const { return cuts_.contains({from_host, to_host}); }
 
  private:
@@ -44,8 +45,8 @@ class Injector {
   void join(int host);
 
   World& world_;
-  std::vector<Fault> counted_;               // the last first
-  std::map<std::pair<int, int>, int> cuts_;  // of hosts, how many hold
+  std::vector<Fault> counted_;               // faults by event number, the last one first
+  std::map<std::pair<int, int>, int> cuts_;  // by pair of hosts: number of cuts in effect
   std::map<std::pair<int, int>, int> drops_;
   TimePoint last_;
 };

@@ -1,5 +1,5 @@
-// The generations of a world as a tree: which followed which, who has installed them. What must
-// hold of them is checked here.
+// The generations of a World as a tree: the predecessor of each generation and the processes that
+// have installed it. The class detects two decisions for one generation.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace ringdist::membership {
 
 class Lineages {
  public:
-  // That a process goes from one generation to the next by this decision. What is wrong with it,
-  // or "".
+  // Records that a process goes from generation `from` to generation `to` by `decision`. Returns a
+  // violation, or "" if there is none.
   std::string note(uint64_t from, uint64_t to, const Decision& decision) {
     const auto [found, added] = nodes_.try_emplace(to, Node{from, depth(from) + 1, decision, {}});
     if (added || found->second.decision == decision) return "";
@@ -30,7 +30,7 @@ class Lineages {
     return found == nodes_.end() ? nullptr : &found->second.decision;
   }
 
-  // One of them came out of the other.
+  // True if one of the generations is an ancestor of the other, or both are equal.
   bool on_one_line(uint64_t a, uint64_t b) const {
     while (depth(a) > depth(b)) a = nodes_.at(a).from;
     while (depth(b) > depth(a)) b = nodes_.at(b).from;
@@ -46,7 +46,7 @@ class Lineages {
     uint64_t from = 0;
     int depth = 0;
     Decision decision;
-    std::set<int> installed;  // processes
+    std::set<int> installed;  // processes that have installed this generation
   };
 
   std::map<uint64_t, Node> nodes_;

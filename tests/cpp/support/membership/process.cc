@@ -18,13 +18,13 @@ std::optional<int64_t> Process::frozen(uint64_t group_id) const {
 }
 
 void Process::send(ProcessId to, const ConsensusMessage& message) {
-  if (!alive) return;  // it died in the middle of what it does
+  if (!alive) return;  // the process died during the call that sends this
   if (sends_left == 0) return world_.kill(index_);
   if (sends_left > 0) --sends_left;
   world_.send(index_, index_of(to), message);
 }
 
-// Now and then the other's socket is full.
+// Sends to a process of the same host. Returns false at random, as if the socket were full.
 bool Process::send_near(ProcessId to, const ConsensusMessage& message) {
   if (!alive || world_.is_full()) return !alive;
   send(to, message);

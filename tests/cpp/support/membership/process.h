@@ -1,5 +1,5 @@
-// A process of a world: GenerationLog, and a caller that wants ops, with all that a real one would
-// have around it.
+// A process of a simulated World: a GenerationLog, and fakes of its caller and of its
+// surroundings.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class World;
 
 class Process final : public GenerationLogDelegate {
  public:
-  // Its number in the world names it.
+  // `index` is the number of the process in the world.
   Process(World& world, int index, int host) : world_(world), index_(index), host_(host) {}
 
   static ProcessId id_of(int index) { return static_cast<ProcessId>(index) + 1; }
@@ -29,31 +29,32 @@ class Process final : public GenerationLogDelegate {
   int host() const { return host_; }
   int store() const { return store_; }
 
-  // Of the first generation, or as one who was admitted. `store`: the one that it uses.
+  // Makes the process a member, either of the first generation or as an admitted newcomer. `store`
+  // is the store that it uses.
   void be_member(std::unique_ptr<GenerationLog> generations, uint64_t group_id, int store);
   bool is_member() const { return generations_ != nullptr; }
   GenerationLog& generations() { return *generations_; }
-  // The generation that it is in, or that goes on without it.
+  // Returns the generation that the process is in, or the generation that excludes it.
   uint64_t group_id() const { return group_id_; }
   bool excluded() const {
     return is_member() && generations_->state() == GenerationLog::State::kExcluded;
   }
   std::optional<int64_t> frozen(uint64_t group_id) const;
-  // What it has said of itself in the present generation.
+  // Returns its promise info of the present generation, if it has stopped and reported.
   const std::optional<PromiseInfo>& standing() const { return frozen_; }
 
   void add_candidate(ProcessId process) { candidates_.insert(process); }
   void drop_candidate(ProcessId process) { candidates_.erase(process); }
-  // The caller runs another op if it may.
+  // The caller runs one more op, if ops may run.
   void run_op() {
     if (is_member() && generations_->state() == GenerationLog::State::kBegun && !frozen_) ++ops_;
   }
 
   bool alive = true;
   bool stopped = false;
-  int sends_left = -1;                      // until it is killed; -1: it is not
-  std::deque<std::function<void()>> inbox;  // what waits while it is stopped
-  std::optional<TimePoint> tick_at;         // of the earliest tick that is under way
+  int sends_left = -1;                      // number of messages until the process is killed, or -1
+  std::deque<std::function<void()>> inbox;  // actions that wait while the process is stopped
+  std::optional<TimePoint> tick_at;         // time of the earliest pending tick
 
   void send(ProcessId to, const ConsensusMessage& message) override;
   bool send_near(ProcessId to, const ConsensusMessage& message) override;
@@ -75,7 +76,7 @@ class Process final : public GenerationLogDelegate {
   uint64_t group_id_ = 0;
   int64_t ops_ = 0;
   std::optional<PromiseInfo> frozen_;
-  std::map<uint64_t, int64_t> frozen_at_;  // the first op that was unfinished, by generation
+  std::map<uint64_t, int64_t> frozen_at_;  // by generation: its first unfinished op when it stopped
   std::set<ProcessId> candidates_;
 };
 

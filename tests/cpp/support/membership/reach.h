@@ -1,5 +1,5 @@
-// Which processes of a world can talk to each other, and since when. Both ways and awake: no less
-// makes a member that must be kept.
+// Pairs of processes of a World that can communicate, and the time of the last change. A pair must
+// reach each other in both directions and be awake. Only such members must be kept by a decision.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class Reach {
     for (auto& row : pairs_) row.push_back({true, now});
     pairs_.emplace_back(pairs_.size() + 1, Pair{true, now});
   }
-  // Asks of all pairs whether they can talk.
+  // Calls `can_talk` for all pairs and records the changes.
   void update(TimePoint now, const std::function<bool(int, int)>& can_talk) {
     for (size_t a = 0; a < pairs_.size(); ++a)
       for (size_t b = 0; b < pairs_.size(); ++b) {
@@ -26,7 +26,7 @@ class Reach {
   }
 
   bool talk(int a, int b) const { return at(a, b).talk; }
-  // Since when it has been so.
+  // Returns the time since which the state of the pair has been the same.
   TimePoint since(int a, int b) const { return at(a, b).since; }
 
  private:

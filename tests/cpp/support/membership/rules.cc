@@ -22,7 +22,7 @@ void Rules::on_installed(int index, uint64_t from, const Decision& decision) {
   if (const std::string wrong = lineages_.note(from, one.group_id(), decision); !wrong.empty())
     fail(wrong);
   lineages_.note_installed(one.group_id(), index);
-  // The first op that not all who stay had finished.
+  // The first unfinished op is the smallest one of all survivors.
   int64_t least = std::numeric_limits<int64_t>::max();
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const auto frozen = world_.process(Process::index_of(decision.members[rank])).frozen(from);
@@ -47,7 +47,8 @@ void Rules::on_admitted(int index) {
   check_line(index);
 }
 
-// One decision per generation: of all who live, one is as far as another, or behind it.
+// Each generation has one successor. Of any two living processes, the generation of one must be an
+// ancestor of the other's.
 void Rules::check_line(int index) {
   const Process& one = world_.process(index);
   for (const auto& other : world_.processes()) {
@@ -71,7 +72,7 @@ void Rules::on_begun(int index) {
   }
 }
 
-// Nobody is given up who ran and could be reached.
+// A process that ran and could be reached must not be declared lost.
 void Rules::on_composed(int index, const Decision& decision) {
   const auto& members = world_.process(index).generations().members();
   for (const LostMember& lost : decision.lost) {
@@ -88,14 +89,16 @@ void Rules::on_composed(int index, const Decision& decision) {
   check_standings(decision);
 }
 
-// What those who stay have said is in it: who wants to come, and which store can go on.
+// A decision must include the promise infos of all survivors: their newcomers, and a store that
+// can be used in the next generation.
 void Rules::check_standings(const Decision& decision) {
   bool all_reach = true, is_old = false, is_offered = false, any_offer = false;
   bool all_formed = true;
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const Process& member = world_.process(Process::index_of(decision.members[rank]));
     const auto& said = member.standing();
-    if (!said || member.group_id() != decision.after) return;  // it has gone on since
+    if (!said || member.group_id() != decision.after)
+      return;  // the member has already left this generation
     for (const Newcomer& one : said->newcomers)
       if (decision.rank_of(one.process) < 0) fail("a newcomer is left out");
     all_reach = all_reach && said->reaches_store;

@@ -1,5 +1,5 @@
-// What must hold in a world while it runs: checked when a process goes from one generation to the
-// next, when one begins, and when a value is proposed.
+// Invariants of a World. They are checked when a process installs a generation, when a generation
+// begins, and when a value is proposed.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Rules {
  public:
   explicit Rules(World& world) : world_(world) {}
 
-  // What was broken first; "": nothing.
+  // Returns the first violation, or "" if there is none.
   const std::string& violation() const { return violation_; }
   void fail(const std::string& what);
   const Lineages& lineages() const { return lineages_; }

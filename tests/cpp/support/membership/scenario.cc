@@ -11,7 +11,7 @@ using Kind = Fault::Kind;
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}
-  // From `least` to `most`.
+  // Returns a random number from `least` to `most`, both included.
   int64_t roll(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
   }
@@ -35,7 +35,7 @@ Fault draw_fault(Dice& dice, int ranks, int hosts) {
       Kind::kLoseStore, Kind::kShrink, Kind::kShrink,      Kind::kJoin,        Kind::kJoin};
   Fault out;
   out.kind = kKinds[dice.pick(std::size(kKinds))];
-  // Most while they agree, some long after.
+  // Most faults happen during the agreement, some long afterwards.
   out.at = dice.chance(70) ? dice.roll(0, 150) : dice.roll(0, 4000);
   out.who = dice.pick(ranks);
   if (out.kind == Kind::kKillSending) out.other = dice.pick(3 * ranks);
@@ -63,8 +63,8 @@ std::string lasting(const Fault& fault) {
   return fault.lasts == 0 ? " for ever" : " for " + std::to_string(fault.lasts) + " ms";
 }
 
-// A majority decides without three, two of it die with what they accepted, the other two are cut
-// off; the three meet.
+// A majority decides without three members. Two of this majority die with the value that they
+// accepted, and the other two are cut off. Then the three others meet.
 void lose_a_decided_majority(Dice& dice, Scenario& out) {
   out.hosts = {0, 0, 1, 1, 1, 2, 3};
   out.latency = dice.roll(2, 15);
@@ -81,7 +81,8 @@ void lose_a_decided_majority(Dice& dice, Scenario& out) {
   }
 }
 
-// Those who decided without a stopped one die, and a newcomer of theirs goes on; it wakes.
+// Two members decide without a stopped one and then die, while a newcomer that they admitted
+// continues. Then the stopped member wakes.
 void leave_it_to_a_newcomer(Dice& dice, Scenario& out) {
   out.hosts = {0, 0, 0};
   out.faults = {
@@ -91,7 +92,8 @@ void leave_it_to_a_newcomer(Dice& dice, Scenario& out) {
       {Kind::kKill, dice.roll(1000, 2500), false, 1, 0, 0}};
 }
 
-// The proposer dies while it tells what was decided, with all who accepted it; who wakes decides.
+// The proposer dies while it announces the decision, together with all members that accepted it.
+// The stopped members wake and decide.
 void lose_all_who_accepted(Dice& dice, Scenario& out) {
   out.hosts = {1, 0, 0, 0, 0};
   out.jitter = dice.roll(0, 100);
@@ -104,7 +106,7 @@ void lose_all_who_accepted(Dice& dice, Scenario& out) {
       {Kind::kKill, dice.roll(1000, 1200), false, 3, 0, 0}};
 }
 
-// Two halves that do not reach each other, and both the store.
+// Two halves cannot reach each other, but both reach the store.
 void halve(Dice& dice, Scenario& out) {
   const auto half = dice.roll(1, 3);
   out.hosts.assign(static_cast<size_t>(half), 0);
@@ -169,9 +171,10 @@ bool gives_up(const Scenario& scenario) {
 
 namespace {
 
-// What takes a group of three that loses nobody: after that nothing happens to be disturbed.
+// Events of a run of three members that loses no member. Later events do not exist, so a fault
+// there would disturb nothing.
 constexpr int64_t kEvents = 64;
-constexpr int64_t kMessages = 12;  // of a member
+constexpr int64_t kMessages = 12;  // messages that one member sends in such a run
 
 std::vector<Fault> single_faults(const std::vector<int>& layout, int64_t stride) {
   std::vector<Fault> out;

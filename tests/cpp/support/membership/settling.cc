@@ -30,7 +30,7 @@ bool Settling::takes_part(int index) {
   return one.alive && !one.stopped && one.is_member() && !one.excluded();
 }
 
-// Also over others.
+// Returns the processes that `index` reaches directly or over other processes.
 std::vector<int> Settling::reached_from(int index) {
   std::vector<int> out{index};
   for (size_t i = 0; i < out.size(); ++i)
@@ -49,7 +49,8 @@ bool Settling::all_talk(const std::vector<int>& together) {
   });
 }
 
-// Somebody whom it can ask: else it cannot hear that others went on, and goes nowhere.
+// True if a member of its generation is reachable and has a later generation. Otherwise the
+// process has no member to query and stays in its generation.
 bool Settling::knows_who_went_on(Process& one, const std::vector<int>& together) {
   for (const ProcessId member : one.generations().members()) {
     const int index = Process::index_of(member);
@@ -94,7 +95,8 @@ std::string Settling::open_of(const std::vector<int>& together) {
 bool Settling::has_quorum(const std::vector<int>& together, const Process& newest) {
   const auto& members = world_.process(newest.index()).generations().members();
   const auto size = static_cast<int>(members.size());
-  int votes = 0, departed = 0;  // here; reported dead to somebody here
+  int votes = 0,
+      departed = 0;  // members in this set; members outside that were reported dead to one of them
   bool store = false;
   const auto is_here = [&](int index) {
     return std::find(together.begin(), together.end(), index) != together.end();

@@ -1,4 +1,5 @@
-// Whether a world has come to rest: every process that can go on has, and nobody else.
+// Decides if a World has come to rest: every process that can continue has done so, and no other
+// process has.
 #pragma once
 
 #include <string>
@@ -15,9 +16,10 @@ class Settling {
  public:
   Settling(World& world, const Lineages& lineages) : world_(world), lineages_(lineages) {}
 
-  // What is still open; "": nothing.
+  // Returns a description of unfinished work, or "" if there is none.
   std::string open();
-  // The same of those who are promised that it comes to rest: each of them reaches each other.
+  // Does the same for sets of processes in which each reaches each other. Only these are
+  // guaranteed to come to rest.
   std::string broken();
 
  private:

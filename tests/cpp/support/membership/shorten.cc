@@ -23,7 +23,7 @@ std::vector<Scenario> simpler(const Scenario& from) {
   with([](Scenario& one) { one.store_process = -1; });
   with([](Scenario& one) { one.store_host = 0; });
   with([](Scenario& one) { one.latency = 1; });
-  // The last member, if nothing is done to it.
+  // Drops the last member if no fault concerns it.
   const auto last = static_cast<int>(from.hosts.size()) - 1;
   const bool named = std::any_of(from.faults.begin(), from.faults.end(), [&](const Fault& fault) {
     return fault.kind != Fault::Kind::kJoin && fault.who == last;

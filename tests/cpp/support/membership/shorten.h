@@ -6,8 +6,8 @@
 
 namespace ringdist::membership {
 
-// The shortest run that is found by leaving out faults, members' jitter and the store's process,
-// one at a time, as long as it still fails.
+// Minimizes a failing scenario. Removes faults, members, jitter and the store's process one at a
+// time, as long as `fails` still returns true.
 Scenario shorten(Scenario scenario, const std::function<bool(const Scenario&)>& fails);
 
 }  // namespace ringdist::membership

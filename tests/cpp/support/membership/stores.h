@@ -1,4 +1,5 @@
-// The stores of a world, as far as votes go: a value by generation, and a compare-and-set on it.
+// The stores of a World, as far as votes use them: one value per generation, changed by
+// compare-and-set.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace ringdist::membership {
 
 class Stores {
  public:
-  // `process`: that it ends with; -1: none.
+  // `process` is the process that the store ends with, or -1.
   int add(std::string name, int host, int process) {
     all_.push_back({std::move(name), host, process, true, {}});
     return static_cast<int>(all_.size()) - 1;

@@ -49,10 +49,10 @@ int World::add_process(int host) {
   return index;
 }
 
-// ---- what happens
+// ---- events
 
 Outcome World::run() {
-  // Long after everybody must have noticed, and tried again.
+  // The limit is long after every process must have detected the loss and retried.
   const Duration limit = 6 * timeouts_.reply_timeout + std::chrono::seconds(3);
   for (int i = 0; i < static_cast<int>(processes_.size()); ++i)
     at(drawn(0, 5), [this, i] { in_process(i, [this, i] { process(i).run_op(); }); });
@@ -72,7 +72,7 @@ Outcome World::run() {
     if (const std::string broken = must_settle ? settling_.broken() : ""; !broken.empty())
       rules_.fail("not settled: " + broken);
     if (open.empty() || late) {
-      // What was held up comes at last, and must do no harm.
+      // Messages that were held up are delivered at last, and must do no harm.
       if (restored) break;
       restored = true;
       injector_.restore();
@@ -122,15 +122,15 @@ void World::schedule_tick(Process& one) {
   });
 }
 
-// What it had sent inside its host is there all the same, and the kernel tells of the death after
-// that; of what was for other hosts an end is lost, at random.
+// Messages that the process had sent inside its host are delivered, and the kernel reports the
+// death after them. For each other host, a random tail of its messages is lost.
 void World::kill(int index) {
   Process& one = process(index);
   if (!one.alive) return;
   one.alive = false;
   note("process " + std::to_string(index) + " dies");
-  if (one.stopped) wire_.hold(index, false);  // what it had sent, the kernel has
-  std::map<int, bool> lost;                   // by receiver: from here on
+  if (one.stopped) wire_.hold(index, false);  // the kernel has everything that it sent before
+  std::map<int, bool> lost;                   // by receiver: all later messages are lost, too
   for (auto& [id, message] : on_its_way_) {
     if (message.from != index || process(message.to).host() == one.host()) continue;
     bool& rest = lost[message.to];
@@ -144,7 +144,7 @@ void World::kill(int index) {
     if (other->host() == one.host()) {
       put_on_wire(index, other->index(), {});
     } else {
-      callers_.shrink_within(other->index(), scenario_.told);  // hears of it by the control plane
+      callers_.shrink_within(other->index(), scenario_.told);  // the control plane reports the loss
     }
   }
   injector_.note_fault();
@@ -158,12 +158,13 @@ void World::update_reach() {
     return answers[static_cast<size_t>(a)] && answers[static_cast<size_t>(b)] &&
            gets_through(a, b) && gets_through(b, a);
   });
-  // The control plane finds it out.
+  // The control plane detects the change after the reply timeout.
   const int64_t silence = std::chrono::duration_cast<Milliseconds>(timeouts_.reply_timeout).count();
   for (const auto& one : processes_) callers_.detect_within(one->index(), silence, silence + 100);
 }
 
-// Before that a process does not vote with those who have.
+// True if the process has processed the deaths on its host. Before that, it does not vote together
+// with processes that have.
 bool World::has_read_the_dead(int index) const {
   return std::ranges::all_of(processes_, [&](const auto& other) {
     if (other->alive || other->host() != process(index).host()) return true;
@@ -285,8 +286,8 @@ int World::store_named(const std::string& name) {
   return stores_.add(name, process(server).host(), server);
 }
 
-// What is done there when the question has come, and then in the process with the answer; there is
-// none now and then.
+// Runs `visit` at the store when the query arrives, and then its result in the process as the
+// answer. In rough scenarios some answers never arrive.
 void World::ask_store(int index, std::function<Action(const Process&, bool reached)> visit) {
   const int store = process(index).store();
   at(drawn(0, scenario_.rough && is_unlucky(10) ? 400 : 5),
@@ -322,7 +323,7 @@ void World::cast_vote(int index, const Ballot& ballot, const std::optional<Accep
   });
 }
 
-// ---- what its processes do
+// ---- callbacks of processes
 
 void World::on_installed(int index, uint64_t from, const Decision& decision) {
   outcome_.last_installed = now() - NetworkModel::kStart;

@@ -1,6 +1,6 @@
-// Processes that agree on who they are, on a simulated network with a virtual clock: one run of a
-// scenario, with faults, in which what must hold is checked after each thing that happens. The same
-// scenario always takes the same course.
+// Simulated processes that agree on their membership over a simulated network with a virtual
+// clock. One World runs one scenario with faults, and checks the invariants (rules.h) after each
+// event. The same scenario always gives the same run. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -30,23 +30,24 @@ struct Outcome {
   std::string violation;  // "": none
   int64_t events = 0;
   int64_t messages = 0;
-  Duration took{0};            // of virtual time
-  Duration last_installed{0};  // when a process installed a generation for the last time
-  Duration last_begun{0};      // when one began on a process
+  Duration took{0};            // virtual time of the run
+  Duration last_installed{0};  // time of the last installation of a generation
+  Duration last_begun{0};      // time at which a generation last began on a process
 };
 
 class World final : public NetworkModelDelegate {
  public:
-  // Real time limits are kept in proportion: silence is a second here.
+  // Returns the default timeouts. They keep the proportions of the real ones, with one second of
+  // silence until a process counts as lost.
   static PaxosTimeouts usual_pace();
 
   explicit World(const Scenario& scenario, const PaxosTimeouts& timeouts = usual_pace(),
                  std::ostream* trace = nullptr);
 
-  // Until all is settled, or something is wrong.
+  // Runs until all processes have settled, or until an invariant is violated.
   Outcome run();
 
-  // For its processes.
+  // The following functions are for the processes.
   Process& process(int index) { return *processes_[static_cast<size_t>(index)]; }
   const Process& process(int index) const { return *processes_[static_cast<size_t>(index)]; }
   void send(int from, int to, const ConsensusMessage& message);
@@ -60,7 +61,7 @@ class World final : public NetworkModelDelegate {
   void on_begun(int index);
   void on_excluded(int index, uint64_t from, const Decision& decision);
 
-  // For those who drive it.
+  // The following functions are for Injector, Callers, Rules and Settling.
   using Action = std::function<void()>;
   TimePoint now() const { return wire_.now(); }
   const PaxosTimeouts& timeouts() const { return timeouts_; }
@@ -70,22 +71,22 @@ class World final : public NetworkModelDelegate {
   Stores& stores() { return stores_; }
   const Reach& reach() const { return reach_; }
   Callers& callers() { return callers_; }
-  // The kernel told the one of the other's death.
+  // True if the kernel has reported the death of `dead` to process `index`.
   bool was_told(int index, int dead) { return told_[index].contains(dead); }
   void at(Duration after, Action action);
-  // Runs it now, or when that process wakes.
+  // Runs the action at once, or when the process wakes if it is stopped.
   void in_process(int index, Action action);
   void note(const std::string& what);
   Duration drawn(int64_t least_ms, int64_t most_ms);
   bool toss() { return random_() % 2 == 0; }
   int add_process(int host);
   void kill(int index);
-  // What the one sends to the other comes so much later.
+  // Delays messages from one process to the other by `lasts`.
   void stall(int from, int to, Duration lasts);
-  // The kernel tells a process, which has read all that the dead one had sent.
+  // The kernel reports the death of `dead` to a process that has read all its messages.
   void tell_death(int index, int dead);
-  bool is_full();  // a socket that something is to be written to
-  // Something has changed that decides who can talk to whom.
+  bool is_full();  // true, at random, if the socket to be written to is full
+  // Recomputes the pairs of processes that can communicate, after an event that affects them.
   void update_reach();
 
   void on_left(int) override {}
@@ -96,7 +97,7 @@ class World final : public NetworkModelDelegate {
   struct OnItsWay {
     int from = 0;
     int to = 0;
-    std::vector<std::byte> bytes;  // none: the kernel tells of the sender's death
+    std::vector<std::byte> bytes;  // empty: the kernel reports the death of the sender
     bool lost = false;
   };
 
@@ -123,9 +124,9 @@ class World final : public NetworkModelDelegate {
   NetworkModel wire_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::map<int, OnItsWay> on_its_way_;         // by the wire's number
-  std::map<std::pair<int, int>, Line> lines_;  // of processes
-  std::vector<Action> actions_;                // of on_time
+  std::map<int, OnItsWay> on_its_way_;         // by message number of the network model
+  std::map<std::pair<int, int>, Line> lines_;  // by sender and receiver
+  std::vector<Action> actions_;                // actions of on_time()
   Reach reach_;
   Stores stores_;
   std::map<int, std::set<int>> told_;
