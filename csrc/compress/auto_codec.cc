@@ -14,17 +14,20 @@ namespace {
 
 // DDP rebuilds its buckets after the first step; caches and connections are warm after some more.
 constexpr int64_t kSkippedSteps = 3;
-constexpr int64_t kFirstChoice = 4;    // soon: on a slow link an uncompressed step takes seconds
-constexpr int64_t kSecondChoice = 12;  // from more than one step
+// early, because an uncompressed step takes seconds on a slow link
+constexpr int64_t kFirstChoice = 4;
+constexpr int64_t kSecondChoice = 12;  // with data of more than one step
+// Steps between later choices.
 constexpr int64_t kEvery = 100;
-// Of measurements, where no step is whole because some bucket never comes.
+// Limit of recorded steps, for the case that no step completes because some bucket never comes.
 constexpr size_t kMostSteps = 2 * kEvery;
 
-// From gentle to harsh. Codecs coarser than int4 cost accuracy at equal steps
-// (docs/compression.md), which nobody should get without asking.
+// Ordered from gentle to harsh. Codecs that are coarser than int4 cost accuracy at equal steps
+// (docs/compression.md), so users get those only by an explicit choice.
 const std::array<std::string, 5> kCandidates{"none", "bf16", "int8", "int4", "powersgd:4"};
 constexpr size_t kCodecs = kCandidates.size() - 1;
 
+// Returns the median of the values, or the upper one of two; 0 if there are none.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -79,7 +82,8 @@ void AutoCodec::resume() {
   next_ = std::min(next_, count_ + kFirstChoice);
 }
 
-// [whether, how many, how many squared]
+// The values are: 1 if there is a complete step, the number of its buckets, and that number
+// squared.
 std::vector<double> AutoCodec::view() {
   seen_ = -1;
   for (const Step& step : std::views::reverse(steps_))
@@ -93,14 +97,15 @@ std::vector<double> AutoCodec::view() {
 }
 
 bool AutoCodec::agree(std::span<const double> mean) {
-  return mean[0] == 1 && mean[2] == mean[1] * mean[1];  // no variance
+  return mean[0] == 1 && mean[2] == mean[1] * mean[1];  // the variance of the counts is zero
 }
 
 size_t AutoCodec::codec_of(size_t bucket) const {
   return bucket < choice_.codecs.size() ? choice_.codecs[bucket] : 0;
 }
 
-// [latency, step, buckets' ready times, codecs' costs, buckets' seconds with PowerSGD]
+// The values are: latency, length of a step, each bucket's ready time, each codec's cost, and each
+// bucket's seconds with PowerSGD.
 std::vector<double> AutoCodec::measurement(double latency, std::span<const double> costs,
                                            std::span<const double> low_rank) const {
   check(costs.size() == kCodecs, "costs of other codecs than the candidates");
@@ -109,7 +114,8 @@ std::vector<double> AutoCodec::measurement(double latency, std::span<const doubl
   std::vector<double> lengths;
   std::vector<std::vector<double>> ready(count);
   for (const Step& step : steps_) {
-    if (!step.complete()) continue;  // asks a device's driver for each bucket: once
+    // complete() queries the driver for each bucket, so it is called once
+    if (!step.complete()) continue;
     if (step.next && step.next->passed()) lengths.push_back(step.length());
     if (step.buckets.size() != count) continue;
     for (size_t i = 0; i < count; ++i)
@@ -129,7 +135,8 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
   const std::vector<Bucket> buckets = complete->buckets;
   check(mean.size() == 2 + 2 * buckets.size() + kCodecs,
         "a measurement of other buckets than ours");
-  // Other work between steps, as an evaluation, must not count.
+  // The shortest step is used, because other work between steps, such as an evaluation, must not
+  // count.
   shortest_step_ = shortest_step_ > 0 ? std::min(shortest_step_, mean[1]) : mean[1];
   BackwardPass pass;
   pass.latency = mean[0];
@@ -144,7 +151,7 @@ const CodecChoice& AutoCodec::choose(std::span<const double> mean) {
   choice_ = choose_codecs(pass, costs);
   reason_ = explain(choice_, pass, costs);
   next_ = step() < kSecondChoice ? kSecondChoice : step() + kEvery;
-  steps_.erase(steps_.begin(), steps_.end() - 1);  // the step that has just begun goes on
+  steps_.erase(steps_.begin(), steps_.end() - 1);  // the step that has just begun stays
   return choice_;
 }
 

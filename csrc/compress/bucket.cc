@@ -14,7 +14,7 @@ std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes) {
   return out;
 }
 
-// Calls fn(place in memory) for each element, in row-major order.
+// Calls fn with each element's offset in memory, in row-major order.
 template <typename Fn>
 void for_elements(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t at,
                   Fn& fn) {

@@ -1,5 +1,5 @@
-// What the owner of a Session hands it, and what it gives back: buckets of gradients as spans, and
-// the ops that average them.
+// Interface between a GradientCompressor and its owner. The owner passes buckets of gradients as
+// spans, and receives the planned ops that average them.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,30 @@
 
 namespace ringdist {
 
-// DDP lays the elements of a gradient into its bucket as they lie in the parameter's memory, if
-// that has no gaps and no overlaps (channels_last, a transposed weight), row-major otherwise. A
-// residual has that order; a checkpoint has row-major values, whatever the memory of the model that
-// loads it.
+// Order of the elements of a parameter, which matters for residuals.
+//
+// DDP stores a gradient in its bucket in the order of the parameter's memory, if that has no gaps
+// and no overlaps (as with channels_last or a transposed weight). Otherwise it stores the gradient
+// row-major. A residual has the same order as the gradient. Checkpoints hold row-major values,
+// because the model that loads them may have another memory layout.
 
-// How one parameter lies. Immutable: any thread.
+// Memory order of one parameter. Immutable, so any thread may use it.
 class MemoryOrder {
  public:
-  // Row-major.
+  // Creates a row-major order.
   explicit MemoryOrder(std::vector<int64_t> sizes);
-  // In elements, one for each size: without gaps and overlaps.
+  // Creates an order from strides in elements, one per size. It must be without gaps and overlaps.
   MemoryOrder(std::vector<int64_t> sizes, std::vector<int64_t> strides);
 
   const std::vector<int64_t>& sizes() const { return sizes_; }
+  // Returns the number of elements.
   int64_t count() const;
-  // The size of the dimension that varies least in memory, those of size 1 aside: the rows of the
-  // parameter's matrix. 1 for one element.
+  // Returns the number of rows if the parameter is seen as a matrix for PowerSGD. That is the size
+  // of the dimension with the largest stride, ignoring dimensions of size 1. Returns 1 for one
+  // element.
   int64_t rows() const;
 
-  // count() values of one in the order of the other.
+  // Convert count() values between memory order and row-major order.
   std::vector<float> to_row_major(std::span<const float> in_memory) const;
   std::vector<float> from_row_major(std::span<const float> row_major) const;
 
@@ -44,66 +48,75 @@ class MemoryOrder {
   std::vector<int64_t> strides_;
 };
 
-// What names a parameter as long as its holder is held.
+// Identifies a parameter. It is valid as long as ParameterInfo::holder is held.
 using ParameterKey = const void*;
 
+// Description of one parameter.
 struct ParameterInfo {
   ParameterKey key = nullptr;
+  // Keeps the parameter alive, so that its key is not reused.
   std::shared_ptr<const void> holder;
   MemoryOrder order;
   bool complex = false;
-  GradientMemory* memory = &host_memory();  // where its gradients are; outlives all Sessions
+  // place of its gradients; outlives all GradientCompressors
+  GradientMemory* memory = &host_memory();
 };
 
-// Gradients one after another, without gaps.
+// Gradients of several parameters, one after another without gaps.
 struct Bucket {
+  // One parameter's gradient in the bucket.
   struct Part {
     ParameterKey key = nullptr;
-    int64_t count = 0;  // elements of the bucket: two for each of a complex parameter
+    int64_t count = 0;  // elements in the bucket; a complex parameter has two per element
   };
-  size_t index = 0;   // in the backward pass; those that no rank used may be missing
-  bool last = false;  // none comes after it
+  size_t index = 0;   // position in the backward pass; buckets that no rank used are missing
+  bool last = false;  // it is the last one of its backward pass
   DType dtype = DType::kFloat32;
   int64_t count = 0;  // elements
+  // Memory of all elements. It is averaged in place.
   Bytes values;
   std::vector<Part> parts;
-  // Of parts[i]; called where the Session does not know its key.
+  // Describes the parameter of parts[i]. It is called if its key is new to the GradientCompressor.
   std::function<ParameterInfo(size_t i)> describe;
 };
 
-// A matrix of a bucket, and where its approximation and the next one begin.
+// A matrix of the bucket that PowerSGD averages. `right` is the right factor of the last step,
+// where the approximation begins. The new one is written to `next_right`.
 struct LowRankInput {
   BucketPlan::LowRank matrix;
   FloatBuffer right;
   FloatBuffer next_right;
 };
 
-// How a bucket is to be averaged. `keep_alive` holds the residuals that the plan points to.
+// Plan for averaging one bucket. `keep_alive` holds the residuals that the plan points to.
 struct PlannedBucket {
   BucketPlan plan;
   std::vector<LowRankInput> low_rank;
   std::shared_ptr<void> keep_alive;
 };
 
-// A bucket on its way. Any thread. What one says of itself holds from the moment on at which
-// anybody can know that it has ended: callbacks may come later.
+// A bucket with ops in flight. Any thread may call it.
+//
+// ended() and failed() are correct from the moment at which any thread can notice the end.
+// Callbacks may run later.
 class PendingBucket {
  public:
   virtual ~PendingBucket() = default;
 
-  virtual bool ended() const = 0;
-  virtual bool failed() const = 0;  // once it has ended
-  virtual void wait() const = 0;    // until it has ended, well or not
-  // Whoever waits for its values does not wait until it has ended: those are for a device.
+  virtual bool ended() const = 0;   // all ops have completed
+  virtual bool failed() const = 0;  // valid once ended() returns true
+  virtual void wait() const = 0;    // returns when it has ended, also after a failure
+  // Returns true if the ops can complete later than waiters of the values continue. This holds for
+  // values that are for a device, because their consumers wait on its stream.
   virtual bool ends_later() const { return false; }
-  // Runs once it has ended, at once if it has; on any thread.
+  // Runs the callback on any thread once the bucket has ended, or at once if it has ended already.
   virtual void on_end(std::function<void()> callback) = 0;
 };
 
 using PendingBucketPtr = std::shared_ptr<PendingBucket>;
 
-// Starts the ops of a bucket: all ranks in the same order. What it throws reaches whoever handed
-// the bucket in.
+// Starts the ops of a planned bucket. All ranks call it in the same order. Exceptions pass through
+// GradientCompressor::run to its caller.
 using StartBucket = std::function<PendingBucketPtr(PlannedBucket)>;
 
 }  // namespace ringdist

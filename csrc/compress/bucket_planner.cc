@@ -9,11 +9,12 @@
 namespace ringdist {
 namespace {
 
-// Where the approximation of a parameter begins: the last one, or the same noise on all ranks.
+// Returns the right factors of a matrix. The first approximation of a parameter begins with noise,
+// which is the same on all ranks; later ones begin with the last factor.
 LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& matrix) {
   GradientMemory& memory = *parameter.info.memory;
   const auto count = static_cast<size_t>(matrix.shape.right());
-  // Of another size: ops in flight may still have the old ones.
+  // The size has changed. New buffers are needed, because ops in flight may still use the old ones.
   if (parameter.right.size() != count) {
     parameter.right = FloatBuffer(memory, count);
     parameter.right.assign(first_right(matrix.shape));
@@ -72,7 +73,7 @@ Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
   return out;
 }
 
-// Returns CompressionMethod::bytes.
+// The method is "none" in warm-up steps.
 Result<double> BucketPlanner::plan_part(Parameter& parameter, ParameterSlice slice,
                                         const Gradient& gradient, PlannedBucket& out) {
   const bool warm = record_.now().step < options_.warmup_steps;
@@ -98,14 +99,15 @@ void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) co
   if (factor != 1) memory.scale(gradient.dtype, gradient.values, factor);
 }
 
-// What is owed is added when the gradient is encoded, and what will be is left in another buffer.
+// The encoder adds the residual. The next residual goes to another buffer, so that a failed step
+// changes nothing.
 Error BucketPlanner::attach_residual(Parameter& parameter, const Gradient& gradient,
                                      ParameterSlice& slice) {
   if (Error error = table_.provide_residual(parameter)) return error;
   Residual& residual = *parameter.residual;
   transaction_.add_residual(parameter, true);
   const int64_t every = options_.measure_every;
-  // A parameter without a gradient sends zeros: it loses nothing.
+  // A parameter without a gradient sends zeros and loses nothing, so it does not count.
   GradientMemory& memory = *parameter.info.memory;
   if (every > 0 && record_.now().step % every == 0 &&
       !memory.all_zero(gradient.dtype, gradient.values))
@@ -116,7 +118,8 @@ Error BucketPlanner::attach_residual(Parameter& parameter, const Gradient& gradi
   return {};
 }
 
-// The gradient travels without error feedback, and takes along what is owed from before.
+// Gradients of zeros stay as they are: a rank without a gradient contributes nothing, and keeps its
+// residual.
 void BucketPlanner::apply_residual(Parameter& parameter, const Gradient& gradient) {
   Residual* const residual = parameter.residual;
   if (residual == nullptr || !residual->nonzero) return;

@@ -1,5 +1,5 @@
-// How each gradient of a bucket travels in the step under way, and what happens to it before: the
-// guard, and what is owed. Not thread-safe.
+// Plans how each gradient of a bucket travels in the current step. Also applies what comes before
+// sending: clipping of spikes (GradientClipper) and error feedback. Not thread-safe.
 #pragma once
 
 #include "compress/bucket.h"
@@ -9,32 +9,42 @@
 
 namespace ringdist {
 
+// Makes a PlannedBucket of a Bucket. Registers changes of residuals and low-rank factors with the
+// StepTransaction, and bytes and errors with the StepStatistics.
 class BucketPlanner {
  public:
-  // Parts of one Session, in a group of `size`: they outlive it.
+  // `size`: ranks in the group. The other arguments are members of a GradientCompressor, and
+  // outlive the planner.
   BucketPlanner(const CompressionOptions& options, int size, ParameterTable& table,
                 StepTransaction& changes, StepStatistics& record);
 
-  // For the step that the record has begun. dtypes that no codec takes go uncompressed. Errors as
-  // ParameterTable has them.
+  // Plans a bucket of the step that StepStatistics::begin started. May change the bucket's values,
+  // by clipping or by adding a residual. Gradients of dtypes that codecs do not support travel
+  // uncompressed. Errors are those of ParameterTable.
   Result<PlannedBucket> plan(const Bucket& bucket);
+  // Returns the parameter of bucket.parts[part], which is added to the table if it is new.
   Result<Parameter*> find(const Bucket& bucket, size_t part);
 
  private:
-  // Part of a bucket.
+  // The part of the bucket that belongs to one parameter.
   struct Gradient {
     DType dtype;
     Bytes values;
   };
+  // Plans one part. Returns CompressionMethod::bytes for it.
   Result<double> plan_part(Parameter& parameter, ParameterSlice slice, const Gradient& gradient,
                            PlannedBucket& out);
+  // Clips the gradient, if the options have a limit.
   void cut_spike(Parameter& parameter, const Gradient& gradient) const;
+  // Sets the residual of the slice. The codec adds it while encoding, and the op writes the next
+  // one.
   Error attach_residual(Parameter& parameter, const Gradient& gradient, ParameterSlice& slice);
+  // Adds the residual to the gradient, for a method without error feedback.
   void apply_residual(Parameter& parameter, const Gradient& gradient);
 
   const CompressionOptions& options_;
-  const double share_;  // of a sum that a rank sends to the others
-  const CompressionMethodPtr none_;
+  const double share_;  // the share of a sum that each rank sends to others, (size - 1) / size
+  const CompressionMethodPtr none_;  // method for warm-up steps
   ParameterTable& table_;
   StepTransaction& transaction_;
   StepStatistics& record_;

@@ -8,20 +8,24 @@
 namespace ringdist {
 namespace {
 
-// Communication that lasts no longer than this share of the computation counts as hidden.
+// Communication counts as hidden if the part that exceeds the computation is at most this share of
+// a step.
 constexpr double kHidden = 0.03;
-// How long a step may be, relative to the gentler way, for the harsher one to be taken.
+// A harsher candidate is used if the step takes at most this share of the time with the gentler
+// one.
 constexpr double kWorth = 0.9;
-// PowerSGD of rank 4 needed 1 to 2.7 times the steps, by the network (docs/compression-when.md).
+// The same for the coarse candidate. PowerSGD of rank 4 needed 1 to 2.7 times as many steps,
+// depending on the network (docs/compression-when.md).
 constexpr double kCoarseWorth = 0.4;
 
+// Returns the seconds of a bucket's allreduce with a candidate.
 double seconds(const BackwardPass& pass, size_t bucket, const CodecCost& codec) {
   if (!codec.seconds.empty()) return codec.seconds[bucket];
   return pass.latency + pass.buckets[bucket].elements * codec.seconds_per_element;
 }
 
-// The gentlest candidate that, used everywhere, brings the exposed time within `enough`; else the
-// one that exposes least.
+// Returns the gentlest candidate that, used for all buckets, exposes at most `enough` seconds. If
+// there is none, returns the one that exposes least.
 size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates, double enough) {
   size_t best = 0;
   double least = 0;
@@ -37,7 +41,7 @@ size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates,
   return best;
 }
 
-// One for all buckets; the first where none is worth it.
+// Returns one candidate for all buckets. It is the first one if no other is worth its loss.
 size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidates) {
   const auto step = [&](size_t codec) {
     const std::vector<size_t> all(pass.buckets.size(), codec);
@@ -47,12 +51,14 @@ size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidate
   const bool coarse = candidates[last].coarse;
   const auto fine = coarse ? candidates.first(last) : candidates;
   size_t codec = gentlest(pass, fine, kHidden * pass.step);
-  while (codec < fine.size() && step(codec) >= kWorth * step(0)) ++codec;  // a harsher one may do
+  // a harsher one may be worth it
+  while (codec < fine.size() && step(codec) >= kWorth * step(0)) ++codec;
   if (codec == fine.size()) codec = 0;
   if (coarse && step(last) < kCoarseWorth * step(codec)) codec = last;
   return codec;
 }
 
+// Formats seconds with three digits, as s or ms.
 std::string duration(double seconds) {
   char text[32];
   if (seconds >= 0.9995)
@@ -66,7 +72,7 @@ std::string duration(double seconds) {
 
 double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> candidates,
                        std::span<const size_t> codecs) {
-  double free = 0;  // when the link is
+  double free = 0;  // time at which the link becomes idle
   for (size_t i = 0; i < pass.buckets.size(); ++i)
     free = std::max(free, pass.buckets[i].ready) + seconds(pass, i, candidates[codecs[i]]);
   return std::max(0.0, free - pass.end);
@@ -78,7 +84,8 @@ CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> c
   out.codecs.assign(pass.buckets.size(), 0);
   out.exposed_plain = exposed_seconds(pass, candidates, out.codecs);
   std::vector<size_t> codecs(pass.buckets.size(), choose_one(pass, candidates));
-  // What is hidden anyway may be gentler: from the first bucket on, as far as nothing is lost.
+  // Buckets that are hidden anyway may use a gentler candidate. The first bucket is tried first,
+  // and the exposed time must not grow beyond what is allowed.
   const double allowed = std::max(exposed_seconds(pass, candidates, codecs), kHidden * pass.step);
   for (size_t& one : codecs) {
     const size_t harsh = one;

@@ -6,7 +6,7 @@
 namespace ringdist {
 namespace {
 
-// An allreduce whose edges have codecs.
+// An allreduce with codecs on its edges: one for contributions, one for results.
 class CodecMethod final : public CompressionMethod {
  public:
   CodecMethod(CodecPair codecs, bool feedback)
@@ -25,7 +25,8 @@ class CodecMethod final : public CompressionMethod {
   }
 
  private:
-  // What an exact codec gains depends on the values: counted as nothing.
+  // Returns the most bytes that the codec makes of the slice. The gain of an exact codec depends on
+  // the values, so it counts as none.
   static double sent(const Codec& codec, const ParameterSlice& slice, DType dtype) {
     const size_t plain = static_cast<size_t>(slice.count) * dtype_size(dtype);
     return static_cast<double>(codec.exact() ? plain : codec.max_bytes(slice.count, dtype));
@@ -36,6 +37,7 @@ class CodecMethod final : public CompressionMethod {
   const std::string name_;
 };
 
+// Returns the names of codecs that allow error feedback, for error messages.
 std::string feedback_codecs() {
   return codec_names_where(
       [](const Codec& codec) { return !codec.exact() && codec.contraction(); });

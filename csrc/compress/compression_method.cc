@@ -12,7 +12,7 @@ void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) 
     pieces.push_back({slice.offset, slice.count, 0, nullptr});
   auto& parts = codec_map->parts;
   coded |= !codecs.plain();
-  // Values that travel as they are need no blocks of their own.
+  // Neighbouring uncompressed values need no separate blocks, because they have no scales.
   if (codecs.plain() && !parts.empty() && parts.back().codecs.plain()) {
     parts.back().count += slice.count;
     return;
@@ -23,7 +23,7 @@ void BucketPlan::add_part(const ParameterSlice& slice, const CodecPair& codecs) 
   parts.back().next = slice.next;
 }
 
-// To add one: a file that defines x_method(), and its row below.
+// To add a kind, write a file that defines its row function, and list the function below.
 CompressionMethodRow low_rank_method();
 CompressionMethodRow codec_method();
 

@@ -26,7 +26,8 @@ Error refusal_to_compress(ErrorKind kind, const std::string& what) {
   return Error(kind, "ringdist: compress: " + what);
 }
 
-// In blocks an element's bits depend on its place. As the op itself would say, but before training.
+// In most codecs an element's bits depend on its place in a block. The op itself would fail with
+// the same error, but only during training.
 Error check_deterministic(const CompressionGroup& group, const std::string& argument,
                           const std::string& spec, const CompressionMethod& method) {
   if (!group.by_layout) return {};

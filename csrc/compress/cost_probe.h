@@ -1,4 +1,8 @@
-// What ops cost just now: what "auto" asks before it chooses.
+// Interface through which the codec "auto" measures the cost of ops before it chooses
+// (compress/auto_codec.h). LinkProbe implements it with ops of the group; tests replace it with
+// fixed numbers.
+//
+// All ranks must make the same calls in the same order.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +16,32 @@
 
 namespace ringdist {
 
-// Of what PowerSGD computes on its way.
+// Cost of PowerSGD's arithmetic for one matrix, without the exchange of factors.
 struct LowRankSeconds {
-  double matrix = 0;   // whatever its size; infinite: it cannot be used
-  double element = 0;  // of it
+  double matrix = 0;   // per matrix; infinite if PowerSGD is not available
+  double element = 0;  // additional cost per element
+  // Returns the seconds for a matrix of `elements` elements.
   double of(int64_t elements) const { return matrix + element * static_cast<double>(elements); }
 };
 
-// `memory`: where the gradients are, and ops are timed.
+// Measures communication and arithmetic. `memory` is the place of the gradients (host or device),
+// and ops are timed there. Errors are those of the ops.
 class CostProbe {
  public:
   virtual ~CostProbe() = default;
 
-  // Of what the ranks have put in: the same on all.
+  // Returns the mean over the ranks of each of the values. The result is the same on all ranks, so
+  // decisions based on it agree. All ranks pass equally many values.
   virtual Result<std::vector<double>> mean(std::vector<double> values) = 0;
-  // Seconds of a tiny average.
+  // Returns the seconds of an allreduce of one element.
   virtual Result<double> latency(GradientMemory& memory) = 0;
-  // Seconds per element of a large average, without the latency, by codec; feedback as
-  // make_compression_method() takes it.
+  // Returns, for each codec, the seconds per element of a large allreduce. `latency` has been
+  // subtracted. `feedback` has the meaning that it has for make_compression_method().
   virtual Result<std::vector<double>> codec_seconds(std::span<const std::string> codecs,
                                                     double latency, std::optional<bool> feedback,
                                                     GradientMemory& memory) = 0;
-  // Timed once, links do not change it.
+  // Returns the cost of PowerSGD's arithmetic. It is measured once per memory, because it does not
+  // depend on the links.
   virtual Result<LowRankSeconds> low_rank_seconds(GradientMemory& memory) = 0;
 };
 

@@ -65,16 +65,16 @@ Result<std::optional<AutoCodecTuner::Chosen>> AutoCodecTuner::choose(ParameterTa
   return std::optional(use_choice(table));
 }
 
-// Where ops are timed: where the gradients of the first bucket are, which are all in one place but
-// in models on several devices.
+// Ops are timed where the gradients of the first bucket are. Only models on several devices have
+// gradients elsewhere, too.
 GradientMemory& AutoCodecTuner::memory() const {
   for (const auto& bucket : buckets_)
     if (!bucket.empty()) return *bucket.front()->info.memory;
   return host_memory();
 }
 
-// What PowerSGD would take for each bucket: its factors travel as they are, in two rounds, and the
-// arithmetic goes over all elements. None without error feedback, which it cannot do without.
+// PowerSGD's factors travel uncompressed in two rounds, and its arithmetic touches all elements.
+// Returns no values without error feedback, because PowerSGD needs it.
 Result<std::vector<double>> AutoCodecTuner::low_rank_seconds(ParameterTable& table, double latency,
                                                              double plain) {
   std::vector<double> out;
@@ -229,7 +229,7 @@ Error GradientCompressor::run(const Bucket& bucket, const StartBucket& start) {
   return record_.now().codec == kAuto ? watch(bucket, *pending) : Error();
 }
 
-// Tells "auto" when the bucket was ready and when it is done.
+// Reports to "auto" when the bucket is ready and when it is done.
 Error GradientCompressor::watch(const Bucket& bucket, PendingBucket& pending) {
   std::vector<Parameter*> parameters;
   for (size_t i = 0; i < bucket.parts.size(); ++i) {
@@ -241,7 +241,7 @@ Error GradientCompressor::watch(const Bucket& bucket, PendingBucket& pending) {
   return {};
 }
 
-// Once no bucket is on its way: the step has changed what it was to change, or nothing.
+// Does nothing while a bucket is in flight. After a failed step, the counter of steps goes back.
 void GradientCompressor::finish_step() {
   transaction_.await_devices();
   switch (transaction_.try_commit()) {
@@ -293,7 +293,8 @@ Error GradientCompressor::load(const CompressionState& state) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, values] : state.residuals)
     if (Error error = table_.check_residual(name, std::ssize(values))) return error;
-  // Into today's loss scale; the guard's means are in it already.
+  // The residuals are converted to the current loss scale. The running means of norms are in it
+  // already.
   const auto factor = static_cast<float>(scale_ / state.scale);
   if (!std::isnormal(factor))
     return refusal_to_compress(ErrorKind::kInvalidArgument,

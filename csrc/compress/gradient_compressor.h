@@ -1,10 +1,10 @@
-// Compresses the gradients of one model: decides per parameter and step how they travel, keeps what
-// was lost, counts what was saved. Its owner hands it buckets and starts the ops that it plans:
-// torch/ddp does for DistributedDataParallel.
+// Compresses the gradients of one model. Decides for each parameter and step how its gradient
+// travels, keeps the residuals, and counts the bytes saved. Its owner passes buckets and starts the
+// ops that it plans; for DistributedDataParallel the owner is DdpCompressor (torch/ddp).
 //
-// Any thread; buckets come one by one, the same on all ranks. The lock is never held while
-// `at_step` runs, which may take locks of its own. What the owner's functions throw goes back to
-// the owner; all else that fails is an Error.
+// Any thread may call it, but buckets come one after another, in the same order on all ranks. The
+// lock is not held during `at_step`, which may take locks of its own. Exceptions of the owner's
+// functions pass through to the owner. All other failures are returned as Error.
 #pragma once
 
 #include <functional>
@@ -27,107 +27,134 @@
 
 namespace ringdist {
 
-// "auto" in a Session: watches its buckets, asks the link when a choice is due, and gives the
-// parameters of each bucket the codec that was chosen for it. Not thread-safe, but for the
-// callbacks of buckets, which may come from any thread and after our end.
+// Runs the codec "auto" for a GradientCompressor. Measures its buckets, probes the links when a
+// choice is due, and sets the chosen codec for the parameters of each bucket.
+//
+// Not thread-safe, except for the callbacks of buckets. They may run on any thread, and after the
+// destruction of the tuner.
 class AutoCodecTuner {
  public:
-  // In a group of `size`. `now` is also called in callbacks of buckets: then, of the end of theirs.
+  // `size` is the number of ranks. `now` is also called in callbacks of buckets, where it must
+  // return the time at which the bucket ended.
   AutoCodecTuner(CostProbe& probe, int size, std::optional<bool> feedback, Now now);
 
+  // Result of a choice.
   struct Chosen {
-    std::vector<std::string> codecs;  // of each bucket
+    std::vector<std::string> codecs;  // by bucket
     std::string reason;
   };
 
-  // After steps with another codec: on from the last choice; nullopt if there was none.
+  // Continues after steps with another codec. Applies the last choice and returns it, or nullopt if
+  // there is none.
   std::optional<Chosen> resume(ParameterTable& table);
-  // Before the first bucket of a step: all ranks come here at the same steps, so the ops match.
-  // What was chosen, if a choice was due. Errors are those of the probe.
+  // Called before the first bucket of a step. Returns the new choice if one was due. All ranks make
+  // choices at the same steps, so their ops match. Errors are those of the probe.
   Result<std::optional<Chosen>> begin_step(ParameterTable& table);
-  // A bucket of so many elements is ready; `pending` tells when it is done.
+  // Records that a bucket of `elements` elements is ready. `pending` reports the end of its
+  // average.
   void watch(size_t index, double elements, std::vector<Parameter*> parameters,
              PendingBucket& pending);
 
  private:
+  // State that callbacks of buckets share, because they may outlive the tuner.
   struct State {
     explicit State(int size) : codec(size) {}
     std::mutex mutex;
     AutoCodec codec RINGDIST_GUARDED_BY(mutex);
   };
+  // Applies the current choice to the parameters.
   Chosen use_choice(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
+  // Measures and chooses, or postpones the choice if some rank has no complete step.
   Result<std::optional<Chosen>> choose(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
+  // Returns the place where ops are timed.
   GradientMemory& memory() const;
+  // Estimates PowerSGD's seconds for each bucket.
   Result<std::vector<double>> low_rank_seconds(ParameterTable& table, double latency, double plain);
 
   const std::optional<bool> feedback_;
   const Now now_;
   CostProbe& probe_;
-  std::vector<std::vector<Parameter*>> buckets_;  // what each held in the last step
+  std::vector<std::vector<Parameter*>> buckets_;  // parameters of each bucket in the last step
   const std::shared_ptr<State> state_;
 };
 
-// Asked once at the start of each step: the codec ("": no schedule, as the options say) and the
-// loss scale (0: none). Must say the same codec on all ranks.
+// Called once at the start of each step. Returns the codec ("" for that of the options) and the
+// loss scale (0 for none). It must return the same codec on all ranks.
 using AtStep = std::function<std::pair<std::string, double>(int64_t step)>;
 
-// What a GradientCompressor asks of its owner.
+// Functions of the GradientCompressor's owner.
 struct GradientCompressorDelegate {
   AtStep at_step;  // may be null
-  // A step begins: whoever knows that no bucket is to come any more sets the flag, on any thread.
+  // Called when a step begins. The owner sets the flag, on any thread, once it is certain that no
+  // more buckets of this step will come.
   std::function<void(std::shared_ptr<std::atomic<bool>>)> watch_pass;
+  // Emits a warning to the user.
   std::function<void(const std::string&)> warn;
   Now now;
 };
 
+// State of one rank for a checkpoint.
 struct CompressionState {
-  int64_t steps = 0;
-  double scale = 1;
-  std::vector<NamedResidual> residuals;  // this rank's, row-major
+  int64_t steps = 0;                     // successful steps
+  double scale = 1;                      // loss scale of the residuals
+  std::vector<NamedResidual> residuals;  // residuals of this rank, row-major
 };
 
+// Compression state of one model. Buckets go through begin() and run(); a step ends with the first
+// bucket of the next one, or when its state is queried.
 class GradientCompressor {
  public:
-  // `probe` outlives it. Errors as check_options().
+  // Creates a compressor after checking the options. `probe` must outlive it. Errors are those of
+  // check_options().
   static Result<std::unique_ptr<GradientCompressor>> create(CostProbe& probe,
                                                             CompressionGroup group,
                                                             CompressionOptions options,
                                                             GradientCompressorDelegate owner);
 
-  // Before the first step. Errors (kInvalidArgument): the rule.
+  // Adds a parameter with its rule, before the first step. Error kInvalidArgument: the rule is not
+  // valid, or a deterministic group does not allow it.
   Error add_parameter(ParameterInfo info, std::string name, ParameterRule rule);
 
-  // Before each bucket: begins a step if it is the first of one, after the last step has ended.
-  // Errors: what at_step said (kInvalidArgument); those of the probe.
+  // Must be called before each bucket. If `index` starts a step, waits for the end of the last step
+  // and begins a new one. Error kInvalidArgument: at_step returned an invalid codec or scale. Other
+  // errors are those of the probe.
   Error begin(size_t index);
-  // Averages the bucket's gradients over the group, in place, by what `start` starts. What is owed
-  // changes when all buckets of a backward pass have been averaged. A step of which one was not
-  // does not count, and leaves all as it was before it. dtypes that no codec takes go uncompressed.
+  // Starts the average of the bucket over the group, in place, with the ops that `start` starts.
+  //
+  // Residuals change once all buckets of a backward pass have been averaged. If one fails, the step
+  // does not count and leaves everything as before. Gradients of dtypes that codecs do not support
+  // travel uncompressed.
   Error run(const Bucket& bucket, const StartBucket& start);
-  // For a step that may have ended well elsewhere, when the group is of no use any more: all that
-  // this rank had to send has arrived then, so the state is as if it had ended well here, too.
-  // Else, and where a bucket did not come, it is as state().
+  // Returns the state of a group that cannot be used any more, if the step may have succeeded on
+  // other ranks. All that this rank had to send has arrived in that case, so the changes are
+  // applied as if the step had succeeded here. If a bucket is missing, returns state() instead.
   CompressionState state_if_committed();
-  // A bucket for which begin() was called does not come, or begin() or run() did not return well.
+  // Reports that a bucket will not come although begin() was called for it, or that begin() or
+  // run() failed.
   void fail();
-  // As the table has it, or describes it from now on.
+  // Returns the name of a parameter. Adds the parameter to the table if it is new.
   Result<std::string> name_of(ParameterKey key, const std::function<ParameterInfo()>& describe);
 
-  // Between two steps; while one runs, of the last one that has ended.
+  // Return the statistics, the norm of this rank's residuals without the loss scale, and the state.
+  // They refer to the last step that has ended.
   CompressionReport report();
   double residual_norm();
   CompressionState state();
-  // Replaces all residuals. Errors (kInvalidArgument), with nothing changed, for one of a wrong
-  // size or a scale too far from today's.
+  // Replaces all residuals and the number of steps. Error kInvalidArgument, with nothing changed: a
+  // residual has a wrong size, or the scale is too far from the current one.
   Error load(const CompressionState& state);
 
  private:
   GradientCompressor(CostProbe& probe, CompressionGroup group, CompressionOptions options,
                      GradientCompressorDelegate owner);
+  // Begins a step with a codec and a loss scale (0 for none).
   Error begin_step(int64_t step, const std::string& wanted, double scale) RINGDIST_REQUIRES(mutex_);
+  // Converts residuals and running means to a new loss scale.
   Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
+  // Lets "auto" begin its step, and logs a new choice on rank 0.
   Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
   Error watch(const Bucket& bucket, PendingBucket& pending) RINGDIST_REQUIRES(mutex_);
+  // Applies or discards the changes of a step that is over.
   void finish_step() RINGDIST_REQUIRES(mutex_);
   double unscaled_norm() RINGDIST_REQUIRES(mutex_);
 
@@ -136,14 +163,15 @@ class GradientCompressor {
   const GradientCompressorDelegate owner_;
 
   std::mutex mutex_;
-  std::unique_ptr<AutoCodecTuner> auto_ RINGDIST_GUARDED_BY(mutex_);  // null: the codec never is
+  // null if the codec is never "auto"
+  std::unique_ptr<AutoCodecTuner> auto_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
   StepTransaction transaction_ RINGDIST_GUARDED_BY(mutex_);
   StepStatistics record_ RINGDIST_GUARDED_BY(mutex_);
   BucketPlanner planner_ RINGDIST_GUARDED_BY(mutex_);
-  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // begun
-  std::string current_ RINGDIST_GUARDED_BY(mutex_);  // the codec of the step
-  double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;
+  int64_t steps_ RINGDIST_GUARDED_BY(mutex_) = 0;    // number of steps begun, without failed ones
+  std::string current_ RINGDIST_GUARDED_BY(mutex_);  // codec of the step
+  double scale_ RINGDIST_GUARDED_BY(mutex_) = 1;     // current loss scale
 };
 
 }  // namespace ringdist

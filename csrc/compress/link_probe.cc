@@ -36,19 +36,24 @@ std::function<void()> benchmark_on_host(const MatrixShape& shape, GradientMemory
 
 namespace {
 
-// 512 KiB uncompressed, some 60 ms at 100 Mb/s.
+// 512 KiB uncompressed, which takes about 60 ms at 100 Mb/s.
 constexpr int64_t kCount = 128 * 1024;
-// On a device, whose ways are faster and take longer to begin.
+// For devices. Their paths are faster but have a higher latency, so a measurement needs more
+// elements.
 constexpr int64_t kDeviceCount = 1024 * 1024;
+// Repetitions; the shortest one counts.
 constexpr int kTimes = 3;
+// The difference of two sizes separates the cost per element from the cost per matrix.
 constexpr MatrixShape kMatrix{2048, 2048, 4};
 constexpr MatrixShape kSmallMatrix{64, 64, 4};
 
+// Yields in a loop, because a marker cannot wake a thread.
 void await_moment(const TimeMarker& moment) {
   while (!moment.passed()) std::this_thread::yield();
 }
 
-// An average in place over `count` values, which `held` holds.
+// Returns a request for an in-place average over `count` values. `held` keeps them alive until the
+// op has ended.
 OpRequest average_of(void* values, int64_t count, DType dtype, std::shared_ptr<void> held) {
   OpRequest request;
   request.kind = Collective::kAllreduce;
@@ -61,6 +66,7 @@ OpRequest average_of(void* values, int64_t count, DType dtype, std::shared_ptr<v
   return request;
 }
 
+// Waits for `end`. `begin` has passed by then, because both are of one clock.
 double seconds_between(const TimeMarker& begin, const TimeMarker& end) {
   await_moment(end);
   return end.since(begin);
@@ -68,7 +74,7 @@ double seconds_between(const TimeMarker& begin, const TimeMarker& end) {
 
 }  // namespace
 
-// The seconds that it took.
+// On a device, the end is marked behind the op on its stream; on the host, after the wait.
 Result<double> LinkProbe::average(OpRequest request) {
   const auto place = request.device_stream;
   const TimeMarkerPtr begin = tools_.now();
@@ -97,11 +103,11 @@ Result<std::vector<double>> LinkProbe::mean(std::vector<double> values) {
 }
 
 Error LinkProbe::meet() {
-  await_moment(*tools_.now());  // a device has done what it was given before
+  await_moment(*tools_.now());  // the device finishes earlier work first
   return mean({0}).error();
 }
 
-// Of a few. The ranks begin together.
+// The shortest duration has the least noise from other processes.
 template <typename Body>
 Result<double> LinkProbe::shortest(const Body& body) {
   double out = 0;
@@ -121,7 +127,7 @@ Result<double> LinkProbe::time(int64_t count, const std::string& codec,
   const auto size = static_cast<size_t>(count);
   const auto values = std::make_shared<FloatBuffer>(memory, size);
   values->assign(std::vector<float>(size, 1.0F));
-  // Keeping what is lost takes as long as the rest of the arithmetic.
+  // Storing the residual takes as long as the rest of the arithmetic, so it must be timed, too.
   const bool has_feedback = method.value()->feedback();
   const auto residual = std::make_shared<FloatBuffer>(memory, has_feedback ? size : 0);
   BucketPlan plan;

@@ -1,8 +1,11 @@
-// What ops cost just now, for the codec "auto". All ranks of the group call the same in the same
-// order, with no op in flight, one thread at a time; arithmetic is timed while the other ranks do
-// theirs, because they may share this machine. Errors are those of the ops.
+// Measures the cost of ops and arithmetic for the codec "auto", by running them.
 //
-// On a device by its own clock: how long the host takes to hear of it does not count.
+// All ranks of the group make the same calls in the same order, with no other op in flight. One
+// thread at a time may call. Arithmetic is timed on all ranks at once, because ranks may share a
+// machine and slow each other down. Errors are those of the ops.
+//
+// On a device, times come from the device's clock, so the delay until the host notices a completion
+// does not count.
 #pragma once
 
 #include <functional>
@@ -22,12 +25,13 @@
 
 namespace ringdist {
 
-// The arithmetic of PowerSGD without the exchange, for timing it: over a matrix beyond the caches,
-// as gradients are. One thread at a time.
+// PowerSGD's arithmetic without the exchange, for timing. It runs over a matrix that is larger than
+// the caches, as gradients are. One thread at a time.
 class LowRankBenchmark {
  public:
   explicit LowRankBenchmark(const MatrixShape& shape);
-  // What a reduction computes on the way, residual included.
+  // Does the arithmetic of one reduction: two products, orthonormalisation and reconstruction, with
+  // a residual.
   void run();
 
  private:
@@ -35,22 +39,29 @@ class LowRankBenchmark {
   std::vector<float> values_, residual_, left_, right_;
 };
 
-// Of the host, whatever memory is meant.
+// Returns the benchmark on the host, regardless of the memory that is given. It is the default of
+// LinkProbe::Delegate.
 std::function<void()> benchmark_on_host(const MatrixShape& shape, GradientMemory&);
 
+// CostProbe that times real ops of a group. Each measurement is the shortest of three, and ranks
+// synchronize before each.
 class LinkProbe final : public CostProbe {
  public:
-  // What it needs of its owner.
+  // Functions of the owner, which differ between the host and devices.
   struct Delegate {
-    // Returns when the op has finished, or throws, which ends the probing: the op goes on.
+    // Waits until the op has completed. May throw, for example when the caller is interrupted; the
+    // exception ends the measurement, while the op continues.
     std::function<void(const Op&)> wait;
+    // Clock of the measurements.
     Now now;
-    // The arithmetic of PowerSGD, to be called several times: it has run when the next `now` has
-    // passed. All ranks ask alike. Errors: kNotSupported, PowerSGD cannot be used there.
+    // Returns a function that runs PowerSGD's arithmetic once per call. Its work is done when the
+    // next marker of `now` has passed. All ranks call it alike. Error kNotSupported: PowerSGD
+    // cannot run in that memory.
     std::function<Result<std::function<void()>>(const MatrixShape&, GradientMemory&)> benchmark =
         benchmark_on_host;
   };
 
+  // `group` must be used for nothing else during a call.
   LinkProbe(std::shared_ptr<Communicator> group, Delegate tools)
       : group_(std::move(group)), tools_(std::move(tools)) {}
 
@@ -62,17 +73,22 @@ class LinkProbe final : public CostProbe {
   Result<LowRankSeconds> low_rank_seconds(GradientMemory& memory) override;
 
  private:
+  // Runs an allreduce and returns its duration in seconds.
   Result<double> average(OpRequest request);
+  // Waits for the device and then synchronizes the ranks.
   Error meet();
+  // Returns the shortest of several durations that `body` returns.
   template <typename Body>
   Result<double> shortest(const Body& body);
+  // Returns the seconds of an allreduce of `count` float32 elements with `codec`.
   Result<double> time(int64_t count, const std::string& codec, std::optional<bool> feedback,
                       GradientMemory& memory);
+  // Returns the seconds of PowerSGD's arithmetic on one matrix.
   Result<double> arithmetic(const MatrixShape& shape, GradientMemory& memory);
 
   const std::shared_ptr<Communicator> group_;
   const Delegate tools_;
-  std::map<GradientMemory*, LowRankSeconds> low_rank_;
+  std::map<GradientMemory*, LowRankSeconds> low_rank_;  // measured once per memory
 };
 
 }  // namespace ringdist

@@ -13,16 +13,17 @@
 namespace ringdist {
 namespace {
 
-// Elements of the matrices of a chunk, at least: fewer, and the latency of its two ops counts more
-// than what their overlap saves.
+// Least number of elements in a chunk. With fewer, the latency of the chunk's two ops exceeds the
+// gain from their overlap with computation.
 constexpr int64_t kChunk = 1 << 20;
 
-// One matrix on its way.
+// State of one matrix during a reduction.
 struct Work {
   LowRankMatrix* matrix;
-  std::vector<float> widened;  // empty for fp32
+  std::vector<float> widened;  // the values in fp32; empty if they are fp32 already
+  // This rank's right factor before the average.
   std::vector<float> own_right;
-  bool silent = false;  // all zero: sends zeros and keeps its residual
+  bool silent = false;  // all values are zero: the rank sends zeros and keeps its residual
 
   std::span<float> values() {
     const auto count = static_cast<size_t>(matrix->shape.count());
@@ -42,17 +43,19 @@ struct Work {
   }
 };
 
-// Held by the op that moves them, also when it has failed and its sends drain.
+// Factors of a chunk. The op that averages them holds them, too, because its sends may still drain
+// after it has failed.
 using Factors = std::shared_ptr<std::vector<float>>;
 
-// Matrices whose factors travel together.
+// Several matrices with one allreduce for all left factors, and one for all right factors. start(),
+// turn() and finish() are called in this order.
 class Chunk {
  public:
   Chunk(std::shared_ptr<Communicator> group, std::span<LowRankMatrix> matrices) : group_(group) {
     for (LowRankMatrix& matrix : matrices) work_.push_back({&matrix, {}, {}});
   }
 
-  // Computes the left factors and sends them on their way.
+  // Computes the left factors and submits their average.
   Error start() {
     for (Work& work : work_) {
       const MatrixShape& shape = work.matrix->shape;
@@ -65,7 +68,7 @@ class Chunk {
     return submit(lefts_);
   }
 
-  // Waits for the left factors, computes the right ones and sends them.
+  // Waits for the left factors, computes the right ones and submits their average.
   Error turn() {
     if (Error error = wait()) return error;
     size_t at = 0;
@@ -98,32 +101,37 @@ class Chunk {
   }
 
  private:
+  // Converts the values to fp32, if they are not fp32.
   static void widen_values(Work& work) {
     if (work.matrix->dtype == DType::kFloat32) return;
     work.widened.resize(static_cast<size_t>(work.matrix->shape.count()));
     widen(work.matrix->dtype, stored(work), work.widened);
   }
 
+  // Returns the memory of the values in their own dtype.
   static Bytes stored(const Work& work) {
     const auto count = static_cast<size_t>(work.matrix->shape.count());
     return {work.matrix->values, count * dtype_size(work.matrix->dtype)};
   }
 
+  // Writes the average, the new residual and the new right factor.
   void write(Work& work, std::span<const float> left, std::span<const float> right) {
     const ResidualSpan residual = work.residual();
     reconstruct(work.matrix->shape, left, right, work.own_right, work.values(), residual);
     const ResidualSpan rights = work.rights();
-    rights.keep();  // of directions that have shown nothing
+    rights.keep();  // columns of zeros keep their old direction
     keep_directions(work.matrix->shape, right, {rights.to, rights.count});
     if (work.matrix->dtype == DType::kFloat32) return;
     narrow(work.matrix->dtype, work.widened, stored(work));
     if (residual.empty()) return;
+    // Rounding to the dtype loses something, too, which is added to the residual.
     std::vector<float> back(work.widened.size());
     widen(work.matrix->dtype, stored(work), back);
     add_loss({residual.to, residual.to, residual.count}, /*keep=*/true, 1.0f, work.widened, back);
   }
 
-  // A non-finite value of any rank: the whole matrix is NaN, and what was owed stays owed.
+  // Writes NaN to the whole matrix, because some rank had a non-finite value. The residual and the
+  // right factor keep their values.
   static void poison(Work& work) {
     const std::span<float> values = work.values();
     std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
@@ -132,11 +140,13 @@ class Chunk {
     work.rights().keep();
   }
 
+  // Appends `count` zeros to the factors and returns them.
   static std::span<float> grow(const Factors& factors, int64_t count) {
     const size_t at = factors->size();
     factors->resize(at + static_cast<size_t>(count));
     return std::span(*factors).subspan(at);
   }
+  // Returns the next `count` factors and advances `at`.
   static std::span<float> take(const Factors& factors, size_t& at, int64_t count) {
     const auto out = std::span(*factors).subspan(at, static_cast<size_t>(count));
     at += static_cast<size_t>(count);
@@ -169,6 +179,7 @@ class Chunk {
   std::shared_ptr<Op> op_;
 };
 
+// Cuts the matrices into chunks of at least kChunk elements.
 std::vector<Chunk> cut(const std::shared_ptr<Communicator>& group,
                        std::span<LowRankMatrix> matrices) {
   std::vector<Chunk> out;
@@ -184,6 +195,8 @@ std::vector<Chunk> cut(const std::shared_ptr<Communicator>& group,
   return out;
 }
 
+// Runs each stage for all chunks before the next stage, so that one chunk computes while the
+// factors of others travel.
 Error reduce_all(const std::shared_ptr<Communicator>& group, std::span<LowRankMatrix> matrices) {
   std::vector<Chunk> chunks = cut(group, matrices);
   for (Error (Chunk::*stage)() : {&Chunk::start, &Chunk::turn, &Chunk::finish})

@@ -1,11 +1,12 @@
-// PowerSGD over a group: averages matrices by their rank-r approximations. Each matrix needs two
-// allreduces, the second of which depends on the first; a thread of its own computes for one chunk
-// of matrices while those of others travel. The group is its own, too: its ops are issued in one
-// order on all ranks, whatever else the process does.
+// PowerSGD over a group: averages matrices through approximations of rank r.
 //
-// T. Vogels, S. P. Karimireddy, M. Jaggi: "PowerSGD", NeurIPS 2019. Departs from it in what a rank
-// keeps: its own values less its own part of the projection. The sum over the ranks is the same,
-// and a rank that contributed zeros owes what it owed.
+// Each matrix needs two allreduces, and the second depends on the first. A dedicated thread
+// computes one chunk of matrices while factors of other chunks travel. It needs a group of its own,
+// so that all ranks submit its ops in the same order, independent of the process' other ops.
+//
+// Source: T. Vogels, S. P. Karimireddy, M. Jaggi: "PowerSGD", NeurIPS 2019. One detail differs: the
+// residual of a rank is its own values less its own part of the projection. The sum over the ranks
+// is the same as in the paper, but a rank that contributes zeros keeps its residual unchanged.
 #pragma once
 
 #include <condition_variable>
@@ -24,37 +25,44 @@
 
 namespace ringdist {
 
+// A matrix to average, with its state of error feedback.
 struct LowRankMatrix {
   MatrixShape shape;
   DType dtype = DType::kFloat32;  // float32, bfloat16, float16
-  std::byte* values = nullptr;    // count() of them, row-major: replaced by the average
-  float* residual = nullptr;      // count() fp32, in units of a contribution; null: none
-  float* right = nullptr;         // right() fp32: the last approximation, where the next one begins
-  // Where what will be owed and the next `right` go once all has succeeded; null: into the above,
-  // which a failure then spoils.
+  std::byte* values = nullptr;    // count() of them, row-major; the average replaces them
+  // count() fp32 in units of one rank's contribution; null without error feedback
+  float* residual = nullptr;
+  float* right = nullptr;  // right() fp32: the last approximation, where the next one begins
+  // Destinations of the new residual and the new `right`, which are used after success. If null,
+  // the buffers above are overwritten, and a failure leaves them undefined.
   float* next_residual = nullptr;
   float* next_right = nullptr;
 };
 
-// Where the first approximation of a matrix begins: the same on all ranks.
+// Returns the noise where the first approximation of a matrix begins. It is the same on all ranks.
 std::vector<float> first_right(const MatrixShape& shape);
 
+// Averages matrices on a thread of its own. Any thread may call reduce(), but all ranks need the
+// same order of calls.
 class LowRankReducer {
  public:
+  // `group` must be used by this object only.
   explicit LowRankReducer(std::shared_ptr<Communicator> group);
-  // Waits for what is in flight.
+  // Waits for the averages in flight. In a forked child, leaves the thread and its state alone.
   ~LowRankReducer();
 
-  // Averages the matrices over the group; all ranks give the same shapes in the same order of
-  // calls. `done` runs on the reducer's thread. The memory must stay until then.
+  // Queues an average of the matrices over the group. All ranks pass the same shapes. `done` runs
+  // on the reducer's thread with the first error, if any. The memory must stay valid until then.
   void reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done);
 
  private:
+  // The matrices of one call of reduce().
   struct Job {
     std::vector<LowRankMatrix> matrices;
     std::function<void(Error)> done;
   };
-  // Apart from us, because a forked child must leave it as it is: it has no such thread.
+  // Allocated separately, because a forked child has no such thread and must leave its state
+  // untouched.
   struct State {
     explicit State(std::shared_ptr<Communicator> group) : group(std::move(group)) {}
     const std::shared_ptr<Communicator> group;
@@ -63,6 +71,7 @@ class LowRankReducer {
     std::deque<Job> jobs RINGDIST_GUARDED_BY(mutex);
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;
   };
+  // Main function of the thread. Works through the jobs in order.
   static void run(State& state);
 
   State* const state_;

@@ -1,5 +1,6 @@
-// "powersgd:r": a parameter's gradient, seen as a matrix of its outermost dimension by all others,
-// is averaged by its approximation of rank r. See low_rank.h.
+// The method "powersgd:r" averages a parameter's gradient through an approximation of rank r. The
+// gradient is seen as a matrix, with the outermost dimension as rows and all others as columns. See
+// low_rank.h.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -14,6 +15,7 @@ constexpr std::string_view kName = "powersgd";
 constexpr int64_t kDefaultRank = 4;
 constexpr int64_t kMostRank = 64;
 
+// PowerSGD for matrices where it saves bytes; no compression for all other parameters.
 class LowRankMethod final : public CompressionMethod {
  public:
   LowRankMethod(int64_t rank, int size, bool feedback)
@@ -24,12 +26,13 @@ class LowRankMethod final : public CompressionMethod {
   bool feedback_of(const ParameterSlice& slice) const override {
     return feedback_ && pays(shape_of(slice));
   }
-  // By the shape; always coarser than codecs of elements, which is what rules ask.
+  // The number of bits depends on the shape. Zero makes PowerSGD coarser than every codec of
+  // elements, which is what rules compare.
   double bits() const override { return 0; }
 
   double bytes(const ParameterSlice& slice, DType dtype) const override {
     const MatrixShape shape = shape_of(slice);
-    // Two averages, each of a contribution and a result.
+    // There are two averages, each with a contribution and a result.
     const int64_t factors = shape.left() + shape.right();
     if (pays(shape)) return 2.0 * static_cast<double>(factors) * sizeof(float);
     return 2.0 * static_cast<double>(slice.count) * static_cast<double>(dtype_size(dtype));
@@ -44,19 +47,20 @@ class LowRankMethod final : public CompressionMethod {
   }
 
  private:
+  // Returns the slice as a matrix. The rank is limited by its rows and columns.
   MatrixShape shape_of(const ParameterSlice& slice) const {
     const int64_t rows = std::max<int64_t>(1, slice.rows);
     const int64_t columns = slice.count / rows;
     return {rows, columns, std::min({rank_, rows, columns})};
   }
-  // A factorisation that takes more than half of the values is not worth its loss: vectors, and
-  // narrow matrices.
+  // Returns true if the factors take less than half of the values. Otherwise, as for vectors and
+  // narrow matrices, the saving does not justify the loss.
   bool pays(const MatrixShape& shape) const {
     return size_ > 1 && 2 * (shape.left() + shape.right()) < shape.count();
   }
 
   const int64_t rank_;
-  const int size_;  // alone, nothing need be lost
+  const int size_;  // with one rank, nothing is compressed
   const bool feedback_;
   const std::string name_;
 };

@@ -13,7 +13,8 @@ double GradientClipper::factor(double norm, double limit) {
   if (!std::isfinite(norm) || norm == 0) return 1;
   const bool spike = steps_ >= kWarmup && norm > limit * mean_;
   const double kept = spike ? limit * mean_ : norm;
-  // A plain mean at first, so that the first step has no more weight than the others.
+  // In the first steps this is a plain mean, so that the first step does not weigh more than
+  // others.
   const double weight = std::max(1 - kKeep, 1.0 / static_cast<double>(++steps_));
   const double factor = kept / norm;
   mean_ += weight * (kept - mean_);
@@ -22,7 +23,7 @@ double GradientClipper::factor(double norm, double limit) {
 
 namespace {
 
-// "[64, 3]"
+// Formats sizes as "[64, 3]".
 std::string text(const std::vector<int64_t>& sizes) {
   std::string out;
   for (const int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
@@ -91,7 +92,7 @@ Result<Parameter*> ParameterTable::insert(ParameterInfo info, std::string name,
   if (info.complex) rule = {std::string(kNoCodec), ""};
   auto method = resolve(rule, own_);
   if (!method.ok()) return method.error();
-  Residual* loaded = nullptr;  // before its parameter was known
+  Residual* loaded = nullptr;  // it was loaded before the parameter was added
   if (!info.complex && residuals_->all().contains(name)) {
     auto residual = residuals_->get(name, info.order.count(), *info.memory);
     if (!residual.ok()) return residual.error();

@@ -66,7 +66,8 @@ void StepTransaction::drop() {
   residuals_.clear();
   rights_.clear();
   buckets_.clear();
-  all_in_ = std::make_shared<std::atomic<bool>>();  // the last step's may still be set
+  // a new flag, because others may still set the old one
+  all_in_ = std::make_shared<std::atomic<bool>>();
 }
 
 void StepStatistics::begin(int64_t step, std::string codec) {

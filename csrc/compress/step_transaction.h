@@ -1,9 +1,10 @@
-// One step of a Session, that is all buckets of a backward pass, and what it changes in its
-// parameters: what they owe and where approximations begin. All of it takes effect once all buckets
-// were averaged; if one was not, or the pass was cut short, nothing does, so that the step can be
-// repeated.
+// Transaction and statistics of one step, which is all buckets of one backward pass.
 //
-// Not thread-safe, but for all_in().
+// A step changes the state of its parameters: residuals and right factors of PowerSGD. All changes
+// take effect once all buckets have been averaged. If one fails, or the pass is cut short, nothing
+// changes, so that the step can be repeated.
+//
+// Not thread-safe, except for the flag that all_in() returns.
 #pragma once
 
 #include <atomic>
@@ -17,104 +18,117 @@
 
 namespace ringdist {
 
+// Collects the changes of one step, and applies or discards them at its end.
 class StepTransaction {
  public:
-  // kIdle: between two steps. kOpen: buckets are to come or on their way. kFailed: a bucket could
-  // not even start, or the pass was cut short; others may still be on their way.
+  // State kIdle is between two steps. In kOpen, buckets are expected or in flight. In kFailed, a
+  // bucket could not be started, or the pass was cut short; other buckets may still be in flight.
   enum class State { kIdle, kOpen, kFailed };
+  // Result of try_commit().
   enum class Outcome { kOpen, kSucceeded, kFailed };
 
   State state() const { return state_; }
-  // Whether a bucket is the first of a step. They come in order of their index, but some may be
-  // missing, those that no rank used.
+  // Returns true if a bucket with this index is the first of a new step. Buckets come in the order
+  // of their index, but those that no rank used may be missing.
   bool begins_with(size_t index) const;
 
-  // A step begins; what the last one left open is forgotten.
+  // Begins a step. Discards what the last step left open.
   void begin();
-  // A bucket of it has come.
+  // Records that a bucket of the step has come.
   void arrive(const Bucket& bucket);
-  // What the parameter will owe has been, or is being, written; `nonzero`: it may be other than
-  // zero.
+  // Adds a new residual of the parameter, which is being written by an op or is complete. `nonzero`
+  // means that it may have values other than zero.
   void add_residual(Parameter& parameter, bool nonzero) {
     residuals_.push_back({&parameter, nonzero});
   }
+  // Adds a new right factor of the parameter.
   void add_right(Parameter& parameter) { rights_.push_back(&parameter); }
+  // Adds a bucket that has been started.
   void add_bucket(PendingBucketPtr bucket) { buckets_.push_back(std::move(bucket)); }
-  // A bucket of the step, if one is under way, could not even start.
+  // Marks the step as failed if one is under way, because a bucket could not be started.
   void fail();
-  // Any thread may set it: all buckets of the step have come.
+  // Returns the flag that all buckets of the step have come. Any thread may set it.
   const std::shared_ptr<std::atomic<bool>>& all_in() const { return all_in_; }
 
-  // No bucket is to come any more, and returns when none is on its way.
+  // Ends the step when no more buckets will come: marks it as failed if some are missing. Returns
+  // when none is in flight.
   void end();
-  // If all have come: returns when none that ends later than its values are there is on its way.
+  // If all buckets have come, waits for those with PendingBucket::ends_later(). Otherwise returns
+  // at once.
   void await_devices() const;
-  // kOpen while a bucket is to come or on its way, or there is no step. Else what was added takes
-  // effect, or nothing.
+  // Applies or discards the changes if the step is over. Returns kOpen if there is no step, or if a
+  // bucket is expected or in flight.
   Outcome try_commit();
-  // Of a step all of whose buckets have come: returns when none is on its way, and what was added
-  // takes effect, also if some have failed. Else false, and nothing happens.
+  // If all buckets of the step have come, waits for them and applies all changes, even if some have
+  // failed. Otherwise returns false and does nothing.
   bool commit_all();
-  // Forgets the step: nothing takes effect.
+  // Discards the step and all its changes.
   void drop();
 
  private:
   void commit();
 
+  // A parameter with a new residual.
   struct ResidualChange {
     Parameter* parameter;
     bool nonzero;
   };
   State state_ = State::kIdle;
-  size_t last_ = 0;  // index of the last bucket, of this step or of the one before
+  size_t last_ = 0;  // index of the last bucket of this step or the one before
   std::vector<ResidualChange> residuals_;
   std::vector<Parameter*> rights_;
   std::vector<PendingBucketPtr> buckets_;
   std::shared_ptr<std::atomic<bool>> all_in_ = std::make_shared<std::atomic<bool>>();
 };
 
-// What a Session tells of its steps: bytes, relative errors, and of which step they are. A step
-// that did not succeed leaves it as it was. Not thread-safe.
+// Statistics of the steps of a GradientCompressor. A failed step leaves them unchanged. Not
+// thread-safe.
 struct CompressionReport {
-  int64_t step = -1;  // the last one that was complete
-  std::string codec;
-  std::vector<std::string> chosen;  // by "auto", of each bucket; empty before it has chosen
-  std::string reason;               // why
-  double residual_norm = 0;         // of all that this rank owes, without the loss scale
-  // What this rank sends for the last step's gradients, and for all, without and with codecs.
+  int64_t step = -1;  // the last complete step; -1 if there was none
+  std::string codec;  // codec of that step
+  // choice of "auto" for each bucket; empty before the first choice
+  std::vector<std::string> chosen;
+  std::string reason;        // explanation of that choice
+  double residual_norm = 0;  // norm of all residuals of this rank, without the loss scale
+  // Bytes that this rank sends without and with codecs, in the last step and in total.
   double bytes_uncompressed = 0, bytes_sent = 0;
   double total_uncompressed = 0, total_sent = 0;
-  // |what was lost| / |gradient + residual|, of the last step that was measured and of all.
+  // Relative error |loss| / |gradient + residual|, of the last measured step and of all of them.
   int64_t measured_step = -1;
   double relative_error = 0, total_relative_error = 0;
 };
 
+// Collects a CompressionReport step by step.
 class StepStatistics {
  public:
   explicit StepStatistics(std::string codec) { now_.codec = std::move(codec); }
 
-  // The step under way, or the last one; and the one before it.
+  // Return the report of the current or last step, and that of the step before it.
   const CompressionReport& now() const { return now_; }
   const CompressionReport& before() const { return before_; }
 
-  // `codec`: of this step. What "auto" chose is kept if that is still asked.
+  // Begins a step with its codec. Keeps the choice of "auto" if `codec` is still "auto".
   void begin(int64_t step, std::string codec);
+  // Records the choice of "auto".
   void choose(std::vector<std::string> chosen, std::string reason);
+  // Adds the bytes of one parameter, without and with its method.
   void add_bytes(double uncompressed, double sent);
-  // What a parameter sends is measured: |gradient + residual|^2.
+  // Adds a parameter to the measurement of the relative error. `contribution` is the squared norm
+  // of its gradient plus residual.
   void measure(const Parameter& parameter, double contribution);
 
-  // The step has ended. After a success the residuals hold what it lost.
+  // End the step. After a success the residuals hold what the step lost, so the error can be
+  // computed. A failure restores the report of the step before.
   void succeed();
   void fail();
-  // What was measured of the step under way does not count.
+  // Discards the measurement of the current step.
   void drop_measurement();
 
  private:
   CompressionReport now_;
   CompressionReport before_;
   std::vector<const Parameter*> measured_;
-  double contribution_ = 0;  // squared norms
+  double contribution_ = 0;  // squared norms, of this step
   double total_contribution_ = 0;
   double total_loss_ = 0;
 };

@@ -1,5 +1,8 @@
-// A point in time, for telling how long things took. One of a device is put on a stream, and comes
-// to pass when the device gets there. Immutable: any thread.
+// Time markers measure how long buckets and ops take. A marker of the host's clock is a time stamp.
+// A marker of a device is an event on a stream (torch/ddp/device_time_marker.h), and passes when
+// the device reaches it.
+//
+// Markers are immutable, so any thread may use them.
 #pragma once
 
 #include <functional>
@@ -9,19 +12,24 @@
 
 namespace ringdist {
 
+// One point in time of one clock.
 class TimeMarker {
  public:
   virtual ~TimeMarker() = default;
+  // Returns true once the point in time has been reached. Does not wait; a device's marker queries
+  // the driver.
   virtual bool passed() const = 0;
-  // Seconds from an earlier one of the same clock. Both have passed.
+  // Returns the seconds from `earlier` to this marker. Both must have passed and belong to the same
+  // clock.
   virtual double since(const TimeMarker& earlier) const = 0;
 };
 
 using TimeMarkerPtr = std::shared_ptr<const TimeMarker>;
-// The present one, of one clock.
+// Creates a marker of the present on one clock. A clock of a device puts an event on the calling
+// thread's current stream.
 using Now = std::function<TimeMarkerPtr()>;
 
-// Of the host's clock: in the past.
+// A time stamp of the host's steady clock. It has always passed.
 class HostTimeMarker final : public TimeMarker {
  public:
   explicit HostTimeMarker(TimePoint time) : time_(time) {}
@@ -35,6 +43,7 @@ class HostTimeMarker final : public TimeMarker {
   const TimePoint time_;
 };
 
+// Returns the present time of the host's clock.
 inline TimeMarkerPtr host_now() { return std::make_shared<HostTimeMarker>(Clock::now()); }
 
 }  // namespace ringdist
