@@ -13,8 +13,8 @@
 namespace ringdist {
 namespace {
 
-// Offsets of the header fields on the wire, in the order of docs/explanation/flow-control.md. They are
-// deliberately not taken from the product's code.
+// Offsets of the header fields on the wire, in the order of docs/explanation/flow-control.md. They
+// are deliberately not taken from the product's code.
 constexpr size_t kType = 0, kEarly = 1, kSource = 8, kDestination = 12, kNonce = 16, kOp = 24,
                  kEdge = 32, kSegment = 36, kCredit = 40, kShortHeader = 48, kLongHeader = 72;
 constexpr std::array<const char*, 5> kTypes{"data", "request", "grant", "first grant", "credit"};
