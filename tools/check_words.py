@@ -253,12 +253,13 @@ class Checked(NamedTuple):
     counts: dict[str, Counter[str]]  # words, sentences, blocks and hits by part of the tree
 
 
-def check(root: Path) -> Checked:
+def check(root: Path, only: str) -> Checked:
+    """Reads the files that begin with `only`."""
     banned = read_banned(root)
     words = "|".join(map(re.escape, sorted(banned.in_prose)))
     pattern = re.compile(rf"\b({words})\b", re.IGNORECASE) if words else None
     checked = Checked({}, {})
-    for name in files_of(root):
+    for name in (name for name in files_of(root) if name.startswith(only)):
         text = (root / name).read_text()
         part = "docs" if name.endswith(".md") else name.split("/")[0]
         count = checked.counts.setdefault(part, Counter())
@@ -321,10 +322,10 @@ def main() -> int:
     add("--update", action="store_true", help="write the baseline")
     add("--table", action="store_true", help="print how often each rule is broken")
     add("--list", metavar="RULE", help="print all hits of a rule, those of the baseline, too")
-    add("--only", metavar="PATH", default="", help="print those of files that begin so")
+    add("--only", metavar="PATH", default="", help="read only files that begin so")
     args = parser.parse_args()
     root = args.root.resolve()
-    checked = check(root)
+    checked = check(root, "" if args.update else args.only)
     path = root / BASELINE
     baseline = json.loads(path.read_text()) if path.is_file() else {}
     if args.table:
@@ -336,10 +337,9 @@ def main() -> int:
         for rule, found in Counter(hit.rule for hit in hits).items():
             too_many = found > baseline.get(name, {}).get(rule, 0)
             status = 1 if too_many else status
-            if not name.startswith(args.only) or not (too_many or rule == args.list):
-                continue
-            for hit in (hit for hit in hits if hit.rule == rule):
-                print(f"{name}:{hit.line}: {rule}: {hit.text}")
+            for hit in hits if too_many or rule == args.list else ():
+                if hit.rule == rule:
+                    print(f"{name}:{hit.line}: {rule}: {hit.text}")
     return status
 
 
