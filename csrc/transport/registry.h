@@ -1,4 +1,6 @@
-// The transports there are: one row each. What is not viable here says why.
+// Registry of the transports, one row each. A transport that cannot work in this process reports
+// the reason through its row. The table is constant, so every function may be called from any
+// thread.
 #pragma once
 
 #include <memory>
@@ -12,24 +14,30 @@ namespace ringdist {
 
 struct Config;
 
+// Describes one transport.
 struct TransportRow {
   std::string_view name;
   std::string_view description;
   bool within_host;   // connects processes of one host only
-  bool of_processes;  // of every process, the first in the table being the best
-  bool opens_late;    // takes long to open: only for a group that needs it
-  // Success, or why this transport cannot work in this process.
+  bool of_processes;  // connects processes; the best has the first row
+  bool opens_late;    // opening takes long, so it waits for a group that needs it
+  // Returns success, or the reason why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
+  // Opens an instance. `receiver` must outlive it.
   Result<std::unique_ptr<Transport>> (*create)(const TransportConfig& config,
                                                TransportDelegate& receiver);
 };
 
+// Returns all rows, in order of preference.
 std::span<const TransportRow> transports();
+// Returns the row of that name, or null.
 const TransportRow* find_transport(std::string_view name);
+// Returns the names of all transports, separated by commas.
 std::string transport_names();
-// Those of every process, best first.
+// Returns the names of the transports that connect processes, best first.
 std::vector<std::string> process_transports();
-// Success, or that Config::transport names none of these.
+// Returns success if Config::transport is empty or names a transport that connects processes.
+// Otherwise returns an error that lists the accepted names.
 Error check_forced_transport(const Config& config);
 
 }  // namespace ringdist

@@ -29,7 +29,8 @@ void SelfTransport::commit(Bytes reserved, size_t used, std::span<const Outgoing
 
 bool SelfTransport::progress() {
   bool any = false;
-  // Only what is there now: a handler that answers must not keep us here.
+  // Handles only the messages that are queued at this moment, because handlers may queue answers
+  // without end.
   for (size_t n = queue_.size(); n > 0 && !queue_.empty(); --n) {
     QueuedMessage parcel = std::move(queue_.front());
     queue_.pop_front();

@@ -1,5 +1,6 @@
-// Messages between ranks of one Context: no wire, the same handler. Not in the registry, because it
-// reaches nobody else.
+// Transport between the ranks of one Context. Messages go through a queue and reach the same
+// delegate at the next progress(). It is not in the registry, because it reaches no other Context.
+// Threads: see Transport.
 #pragma once
 
 #include <deque>
@@ -9,6 +10,8 @@
 
 namespace ringdist {
 
+// Queues messages of a Context to itself. Payloads of send() stay in the caller's memory until they
+// have been delivered; only headers are copied.
 class SelfTransport final : public Transport {
  public:
   SelfTransport(ContextId self, size_t max_payload, TransportDelegate& receiver)
@@ -35,7 +38,7 @@ class SelfTransport final : public Transport {
     std::vector<std::byte> header;
     ConstBytes payload;
     SendId send_id;
-    const std::byte* staged = nullptr;  // a reservation's memory
+    const std::byte* staged = nullptr;  // the reservation that holds the payload, or null
   };
   void enqueue(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
   void end(const QueuedMessage& parcel, const Error& error);

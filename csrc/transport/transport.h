@@ -1,10 +1,11 @@
-// A Transport moves messages between Contexts. A message is a small header (opaque here) and a
-// payload of at most max_payload() bytes. Messages of one ordered pair of Contexts may overtake
-// each other only where a transport says so; receivers match them by their header in any case.
+// A transport moves messages between Contexts. A message has a small header, which the transport
+// does not interpret, and a payload of at most max_payload() bytes. Messages of one ordered pair of
+// Contexts keep their order unless the transport documents otherwise; receivers match them by
+// header in any case.
 //
-// Threads: name(), address(), add_peer() and reaches() may be called from any; every other method
-// with the lane's driver token held, by one thread at a time (not always the same one). No method
-// blocks.
+// Threads: name(), address(), add_peer(), reaches() and renew() may be called from any thread.
+// Every other method requires the lane's progress lock, so that one thread at a time calls it,
+// though not always the same one. No method blocks.
 #pragma once
 
 #include <array>
@@ -24,98 +25,123 @@
 
 namespace ringdist {
 
+// Identifies a Context, over all processes and hosts.
 using ContextId = uint64_t;
 
+// The header buffers of all transports have this size. A larger header fails a check in send().
 inline constexpr size_t kMaxHeaderBytes = 160;
 
+// The kinds of memory that payloads may lie in.
 enum class MemoryKind : uint8_t { kHost, kCuda };
 
-// What a transport calls, while it progresses and on a send.
+// Receives the events of a transport. Its methods are called during progress(), send() and
+// commit(), with the progress lock held.
 class TransportDelegate {
  public:
   virtual ~TransportDelegate() = default;
-  // Both views end with the call: consume in place, or copy. Those of the payload lie in memory of
-  // the transport, or of a sender, who may have taken it back meanwhile.
+  // Delivers a message. Both views end with the call, so the delegate consumes them in place or
+  // copies them. The payload lies in memory of the transport or of the sender, which may revoke it
+  // meanwhile: Payload::still_valid() must be checked after reading.
   virtual void on_message(ConstBytes header, const Payload& payload) = 0;
-  // False: an op has ended, and its caller goes first. A transport that keeps messages where they
-  // are delivers no more in this progress().
+  // Returns false if an op has ended, so that its caller continues before more messages are
+  // handled. A transport that can leave messages where they are then delivers no more in this
+  // progress().
   virtual bool takes_more() const { return true; }
-  // A send has ended: its memory is free. Once for each but those with kNoTicket, possibly before
-  // send() or commit() returns, never after close() returned.
+  // Reports that a send has ended and its memory is free. Called once for each send with an id
+  // other than kNoSendId, possibly before send() or commit() returns, and never after close() has
+  // returned.
   virtual void on_sent(SendId send_id, const Error& error) = 0;
-  // The same, of any send: nobody is told of one without a ticket.
+  // Reports the end of any send; does nothing for kNoSendId.
   void end_send(SendId send_id, const Error& error) {
     if (send_id != kNoSendId) on_sent(send_id, error);
   }
-  // The connection to a peer broke. The engine decides whether that is a death: a process that left
-  // in good order closes connections too.
+  // Reports that the connection to a peer broke. The engine decides if the peer is lost, because a
+  // process that left in good order closes its connections too.
   virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
 };
 
+// One message of commit(). The header is copied during the call.
 struct OutgoingMessage {
   ContextId peer;
   ConstBytes header;
   SendId send_id = kNoSendId;
 };
 
+// The interface of all transports. Each lane of a process has its own instance of each transport
+// that it uses.
 class Transport {
  public:
   virtual ~Transport() = default;
 
+  // Returns the name of the transport's row in the registry.
   virtual std::string_view name() const = 0;
+  // Returns the kinds of memory that payloads passed to send() may lie in.
   virtual std::vector<MemoryKind> memory_kinds() const { return {MemoryKind::kHost}; }
+  // Returns the largest payload of one message, in bytes.
   virtual size_t max_payload() const = 0;
 
-  // What a peer needs to reach this Context: opaque bytes for the rendezvous. Any thread.
+  // Returns the opaque bytes that a peer passes to add_peer() to reach this Context; the rendezvous
+  // exchanges them. Any thread.
   virtual std::vector<std::byte> address() const = 0;
-  // Remembers a peer's address; connects on the first send. Any thread. A second call renews.
+  // Stores the address of a peer. The connection is made at the first send. A second call for the
+  // same peer keeps the address and acts as renew(). Returns kPeerLost if the address is empty but
+  // this transport needs one. Any thread.
   virtual Error add_peer(ContextId peer, ConstBytes address) = 0;
+  // Returns true if the peer was added and its connection is not broken. Any thread.
   virtual bool reaches(ContextId peer) const = 0;
-  // If the connection to a living peer has broken, and that was reported, the next send makes
-  // another. Any thread.
+  // Lets the next send to a living peer open a new connection, if the former one broke and that was
+  // reported. Otherwise does nothing. Any thread.
   virtual void renew(ContextId) {}
 
-  // Sends from the caller's memory, which stays valid and unchanged until on_sent(). The header is
-  // copied.
+  // Sends from the caller's memory, which must stay valid and unchanged until on_sent(). The header
+  // is copied. Errors are reported by on_sent() only, for instance kPeerLost if the peer cannot be
+  // reached.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) = 0;
-  // The memory of this send, if it has not ended, may change from here on: where its header still
-  // arrives, it does with a payload that says so. The ticket comes home as ever, and keeps the
-  // memory until then. Throws nothing.
+  // Revokes the payload of a send that has not ended, so that the caller may change its memory. If
+  // the header still arrives, its payload is marked as invalid. on_sent() is called as usual, and
+  // the memory must not be freed before that. Does not throw.
   virtual void revoke_payload(ContextId, SendId) {}
 
-  // send() of this would first copy it into memory as reserve() gives.
+  // Returns true if send() would first copy this payload into memory of the kind that reserve()
+  // returns. A caller that is about to compute the payload then computes it there and uses
+  // commit().
   virtual bool would_copy(ConstBytes) const { return false; }
-  // A span of the transport's own memory to write an outgoing message into, or nothing yet (try
-  // again after the next progress()). commit() sends its first `used` bytes to all of `to`;
-  // every reservation must be committed (an empty `to` gives it back).
+  // Reserves transport memory to write an outgoing message into. Returns nothing if all of it is in
+  // use; try again after the next progress(). commit() sends the first `used` bytes to all of `to`,
+  // each with its own header. Every reservation must be committed; an empty `to` returns the
+  // memory.
   virtual std::optional<Bytes> reserve(size_t bytes) = 0;
   virtual void commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) = 0;
 
-  // Delivers what arrived, completes what is done. Returns whether anything happened.
+  // Delivers messages that have arrived and completes sends. Returns true if anything happened.
   virtual bool progress() = 0;
-  // For sleeping: a descriptor that becomes readable when progress() has work. arm() returns false
-  // if there is work already. due() is when progress() must be called even without an event.
+  // Support for sleeping. event_fd() becomes readable when progress() has work; -1 if there is
+  // none. arm() must be called before blocking on it and returns false if there is work already.
+  // due() is the time at which progress() must be called even without an event.
   virtual int event_fd() const = 0;
   virtual bool arm() = 0;
   virtual std::optional<TimePoint> due() const { return std::nullopt; }
 
-  // The peer's process has ended. True once all that it had sent and that can still be read has
-  // been delivered; ask again after progress().
+  // Returns true once everything that an ended peer process had sent, and that can still be read,
+  // has been delivered. Otherwise call it again after progress().
   virtual bool drained(ContextId) { return true; }
-  // The peer's process is gone: completes every send to it with an Error and forgets it.
+  // Forgets a peer after its process has ended. Completes every send to it with an Error.
   virtual void drop_peer(ContextId peer) = 0;
-  // A send that is done may still lie in the kernel, which drops it if this process ends with
-  // something unread. So ask the peers to confirm what was sent to them until now; then progress()
-  // until all who answer have.
+  // Begins a flush: requests the peers to confirm what was sent to them until this call. A
+  // completed send may still lie in the kernel, which drops it if this process ends with unread
+  // input. The caller then calls progress() until flushed().
   virtual void begin_flush() = 0;
+  // Returns true once every peer has confirmed, has broken, or has been silent for too long.
   virtual bool flushed() const = 0;
-  // Completes every send with an Error. Never blocks on a dead peer.
+  // Completes every open send with an Error. Never blocks on a dead peer.
   virtual void close() = 0;
 };
 
 class LocalNetwork;
 class SimNetwork;
 
+// The settings of one transport instance. The networks connect Contexts of one process and are null
+// outside of tests.
 struct TransportConfig {
   ContextId context_id = 0;
   std::string interface_name;  // network interface to use, "" for any

@@ -17,22 +17,26 @@ namespace ringdist {
 namespace {
 
 constexpr const char* kLibrary = "libringdist_ucx.so";
+// UCX may end the process if it cannot open this many descriptors.
 constexpr size_t kUcxDescriptors = 20;
 
-// UCX reads these once, when it is loaded, for the whole process. What the user set wins.
+// Defaults for variables that UCX reads once, when it is loaded, for the whole process. A variable
+// that the user has set stays as it is.
 constexpr std::array<const char*, 6> kUcxSettings = {
     "UCX_HANDLE_ERRORS=none",  // signals belong to Python
     "UCX_ERROR_SIGNALS=",
     "UCX_MEM_EVENTS=no",  // no hooks in malloc and mmap
     "UCX_VFS_ENABLE=no",  // no thread of its own
     "UCX_WARN_UNUSED_ENV_VARS=no",
-    "UCX_LOG_LEVEL=fatal",  // a lost peer is our message to give
+    "UCX_LOG_LEVEL=fatal",  // lost peers are reported by this library
 };
 
-// The generation of processes that opened UCX first; 0: none has.
+// The process_generation() of the process that opened UCX first; 0 if none has.
 std::atomic<uint64_t> g_opened_by{0};
 
-// Before UCX is loaded: a child that was forked meanwhile has neither its threads nor its locks.
+// Returns an error if a parent of this process had opened UCX. A forked child has neither the
+// threads of UCX nor usable locks. Otherwise records that this process has opened it. Must run
+// before UCX is loaded.
 Error refuse_after_fork() {
   uint64_t first = 0;
   const uint64_t own = process_generation();
@@ -42,6 +46,8 @@ Error refuse_after_fork() {
                "again; start it with the 'spawn' method");
 }
 
+// Loads the library and finds its entry point. The system's libucp is opened first and globally, so
+// that the library binds to it instead of the wheel's.
 Result<const UcxPlugin*> load(bool system_ucx) {
   set_defaults(kUcxSettings);
   if (system_ucx && !dlopen("libucp.so.0", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE))
@@ -86,7 +92,7 @@ Error ucx_viable(const TransportConfig& config) { return load_ucx(config.system_
 
 Result<std::unique_ptr<Transport>> ucx_create(const TransportConfig& config,
                                               TransportDelegate& receiver) {
-  // Without enough of them UCX may end the process.
+  // UCX may end the process if it has too few descriptors.
   if (Error error = require_descriptors(kUcxDescriptors, "UCX")) return error;
   if (Error error = refuse_after_fork()) return error;
   auto plugin = load_ucx(config.system_ucx);

@@ -18,14 +18,16 @@ namespace {
 
 constexpr size_t kStagingBuffers = 16;
 
+// A message on its way. It owns copies of header and payload, so each send ends at once.
 struct QueuedMessage {
-  uint64_t place;  // in the order of all sends to this inbox
+  uint64_t place;  // number in the order of all sends to this inbox
   TimePoint due;
   std::vector<std::byte> header;
   std::vector<std::byte> payload;
 };
 
-// One Context's inbox: a queue per sender, so that pairs stay in order whatever their delays.
+// The inbox of one Context. It has a queue per sender, so that messages of a pair stay in order
+// whatever their delays. Its mutex is a leaf.
 struct Inbox {
   std::mutex mutex;
   std::map<ContextId, std::deque<QueuedMessage>> queues RINGDIST_GUARDED_BY(mutex);
@@ -43,10 +45,12 @@ struct Inbox {
 
 }  // namespace
 
+// The inboxes of all Contexts of a test. Lock order: mutex_, then that of an Inbox.
 class LocalNetwork {
  public:
   explicit LocalNetwork(LocalOptions options) : options_(options) {}
 
+  // Creates the inbox of a Context; replaces a former one of the same id.
   Result<std::shared_ptr<Inbox>> open(ContextId id) {
     auto event = EventFd::create();
     if (!event.ok()) return event.error();
@@ -57,12 +61,14 @@ class LocalNetwork {
     return inbox;
   }
 
+  // Returns the inbox of a Context, or null.
   std::shared_ptr<Inbox> find(ContextId id) {
     std::lock_guard lock(mutex_);
     auto it = inboxes_.find(id);
     return it == inboxes_.end() ? nullptr : it->second;
   }
 
+  // Returns true if any inbox has an undelivered message of that sender.
   bool holds_any_of(ContextId sender) {
     std::lock_guard lock(mutex_);
     return std::ranges::any_of(
@@ -79,6 +85,8 @@ class LocalNetwork {
 
 namespace {
 
+// The transport of one Context. Each send copies the message into the receiver's inbox and ends at
+// once.
 class LocalTransport final : public Transport {
  public:
   LocalTransport(const TransportConfig& config, std::shared_ptr<Inbox> inbox,
@@ -146,6 +154,8 @@ class LocalTransport final : public Transport {
   }
 
  private:
+  // Puts a message into the inbox of `peer`. Returns kPeerLost if the peer has closed, was dropped
+  // or does not exist. The due time never falls below that of the pair's previous message.
   Error post(ContextId peer, ConstBytes header, ConstBytes payload) {
     check(header.size() <= kMaxHeaderBytes && payload.size() <= max_payload_, "message too large");
     const LocalOptions& options = network_->options();
@@ -167,6 +177,8 @@ class LocalTransport final : public Transport {
     return {};
   }
 
+  // Notes a lost peer for report_lost() and returns the error of the send. ++175 Reports the peers
+  // that sends have found to be lost. Called by progress().
   Error lost(ContextId peer) {
     newly_lost_.insert(peer);
     return Error(ErrorKind::kPeerLost, "the peer's Context is closed");
@@ -178,8 +190,8 @@ class LocalTransport final : public Transport {
                              Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
   }
 
-  // The next parcel: of a random one of the senders whose first parcel is due, or, where nothing is
-  // to be random, the oldest.
+  // Takes the next message. In a held network it is the oldest one. Otherwise it is the first of a
+  // random sender among those with a due message.
   std::optional<QueuedMessage> take_one() {
     std::lock_guard lock(inbox_->mutex);
     const TimePoint now = Clock::now();

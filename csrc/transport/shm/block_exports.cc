@@ -40,7 +40,8 @@ namespace {
 
 constexpr auto kDialAgainAfter = std::chrono::seconds(1);
 
-constexpr auto kAnswerTime = std::chrono::milliseconds(10);  // of a peer that is awake
+// A peer that is awake answers within this time.
+constexpr auto kAnswerTime = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -82,8 +83,8 @@ void ExportConnection::abandon() {
   dial_again_ = Clock::now() + kDialAgainAfter;
 }
 
-// A child that was just forked holds the socket as well. The reader must see the end of this
-// connection before the next begins.
+// Hangs up, because a child that was just forked holds the socket as well. The reader must see the
+// end of this connection before the next one begins.
 void ExportConnection::close() {
   hang_up(socket_);
   socket_.reset();
@@ -127,7 +128,8 @@ bool BlockExports::awaits_answer(TimePoint now) const {
                              [](const Export& loan) { return loan.state == State::kOffered; });
 }
 
-// One that names no loan: the last that was given back comes last.
+// Returns the next number after last_ that names no export. A number is thus reused as late as
+// possible.
 uint32_t BlockExports::free_number() {
   const auto taken = [this](uint32_t number) {
     return std::ranges::any_of(all_, [&](const Export& loan) { return loan.number == number; });
@@ -149,7 +151,8 @@ Error BlockExports::on_event() {
   }
 }
 
-// What messages name is the peer's until it has read them, and is offered again later.
+// The blocks that messages in the ring name stay mapped by the peer until it has read them. They
+// are exported again later.
 void BlockExports::lose_socket() {
   line_.abandon();
   clear();
@@ -209,7 +212,7 @@ Error BlockImports::on_event(const Fd& socket) {
 Error BlockImports::on_message(const Fd& socket, const ReceivedExportMessage& heard) {
   const ExportMessage& note = heard.note;
   if (note.word == ExportMessageType::kDetach) {
-    blocks_.erase(note.loan);  // also one that was refused
+    blocks_.erase(note.loan);  // also an export that was refused
     return {};
   }
   if (note.word != ExportMessageType::kExport || note.loan >= kExportNumbers ||
@@ -217,7 +220,7 @@ Error BlockImports::on_message(const Fd& socket, const ReceivedExportMessage& he
     return Error(ErrorKind::kProtocol, "a loan that makes no sense");
   const ExportMessageType answer =
       take(heard) ? ExportMessageType::kTaken : ExportMessageType::kRefused;
-  // Where it cannot be said the peer goes on to copy.
+  // If the answer cannot be sent, the peer goes on to copy.
   (void)send_export_message(socket, {.word = answer, .loan = note.loan});
   return {};
 }

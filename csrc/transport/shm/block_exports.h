@@ -1,5 +1,9 @@
-// The blocks of this process's shared tensors that one peer may read where they lie. A payload that
-// lies in one need not be copied: the message names its place. With the lane's token held.
+// Export of shared tensors (os/shared_block_registry.h) to a peer of this host. The peer maps the
+// blocks of these tensors and reads payloads there. Such a payload is not copied: its message names
+// the export and the offset in it. BlockExports is the sending side, BlockImports the receiving
+// side.
+//
+// Threads: every class here requires the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -21,61 +25,70 @@
 
 namespace ringdist::shm {
 
-// What two ends of a link say of shared tensors, over its connection: the sender lends a block, and
-// passes its file; the reader maps it, or has no room; the sender takes back what was freed. A loan
-// is named in messages only once it is taken.
+// The messages about exports between the two ends of a channel, over a socket of their own. The
+// sender exports a block and passes its file. The reader maps it, or refuses for lack of room. The
+// sender detaches blocks that were freed. Messages in the ring name an export only once it is
+// taken.
 enum class ExportMessageType : uint32_t {
-  kExport = 1,  // with the block's file
-  kTaken,
-  kRefused,
-  kDetach,  // the reader unmaps it; no message in the ring names it
+  kExport = 1,  // carries the block's file
+  kTaken,       // the reader has mapped it
+  kRefused,     // the reader cannot map it, so payloads are copied
+  kDetach,      // the reader unmaps it; no message in the ring names it
 };
 
-// Little-endian.
+// One message on the export connection. Little-endian, as it lies in memory.
 struct ExportMessage {
   uint64_t magic = kMagic;
   ExportMessageType word;
-  uint32_t loan;
-  uint64_t bytes = 0;  // of a block that is lent
+  uint32_t loan;       // number of the export
+  uint64_t bytes = 0;  // size of the block; kExport only
 
   static constexpr uint64_t kMagic = 0x6e616f6c2d6d6873ull;
 };
 
-// False if it cannot be sent now.
+// Sends a message, with a file if it exports a block. Returns false if it cannot be sent at this
+// time.
 bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* file = nullptr);
 
+// A message, with the file that came along.
 struct ReceivedExportMessage {
   ExportMessage note;
-  Fd file;  // none where this process had no descriptor left for it
+  Fd file;  // empty if this process had no descriptor left for it
 };
-// Nothing if none is there. Errors: kPeerLost where the connection has ended; kProtocol for other
-// bytes.
+// Receives the next message, or nothing if none is there. Returns kPeerLost if the connection has
+// ended, and kProtocol for unknown bytes.
 Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket);
 
-// The connection over which a process says what it lends to one peer (export_message.h): the
-// lender's end. Dialed when there is something to lend, for a link that is open already; nobody
-// waits for it, and without it payloads are copied. With the lane's token held.
+// The exporter's end of the export connection to one peer. It is dialed when there is something to
+// export over a channel that is open already. Nothing waits for it: without it, payloads are
+// copied.
 class ExportConnection {
  public:
-  // To the peer that listens at `address`.
+  // Creates a closed connection to the peer that listens at `address`.
   ExportConnection(std::string address, ContextId me, ContextId peer)
       : address_(std::move(address)), me_(me), peer_(peer) {}
 
-  // True if something can be said; dials if there is no connection. `ring` is that of the link.
-  // What has failed is tried again after a while only.
+  // Returns true if messages can be sent. Dials if the connection is closed; `ring` identifies the
+  // channel. After a failure it dials again only after one second.
   bool open(uint32_t ring);
+  // Returns true if the connection is dialed and not abandoned.
   bool is_open() const { return state_ == State::kOpen; }
+  // Sends a message if the connection is open. Returns true on success.
   bool send(const ExportMessage& note, const Fd* file = nullptr);
-  // What the peer has said, if anything. Errors as of receive_export_message(): it is to be lost.
+  // Receives the peer's next message, if any. After an error, which is that of
+  // receive_export_message(), the caller must abandon the connection.
   Result<std::optional<ReceivedExportMessage>> receive();
-  // It is of no more use; the socket stays until close().
+  // Marks the connection as lost. The socket stays until close().
   void abandon();
   const Fd& socket() const { return socket_; }
+  // Hangs up, also where a forked child holds a copy of the socket. Afterwards open() may dial
+  // again.
   void close();
 
  private:
   enum class State { kClosed, kOpen, kLost };
 
+  // Connects and sends the export hello. Logs the first failure.
   bool dial(uint32_t ring);
 
   const std::string address_;
@@ -84,34 +97,39 @@ class ExportConnection {
   State state_ = State::kClosed;
   Fd socket_;
   TimePoint dial_again_;
-  bool warned_ = false;  // in the log
+  bool warned_ = false;  // a failure has been logged
 };
 
+// The blocks of this process that one peer may read. Owned by the SendChannel to that peer.
 class BlockExports {
  public:
   BlockExports(std::string address, ContextId me, ContextId peer)
       : line_(std::move(address), me, peer) {}
 
-  // Where the peer finds these bytes (segment_layout.h); nothing where it cannot, or not yet: a
-  // block is offered when it is first asked for. `ring` is that of the link.
+  // Returns the address at which the peer finds the payload (export_address()). Returns nothing if
+  // the payload is short, lies in no shared tensor or its block is not exported yet. The first
+  // request for a block starts its export. `ring` identifies the channel.
   std::optional<uint64_t> place(uint32_t ring, ConstBytes payload);
-  // The connection has something to say. Error: kProtocol, for an answer that nobody asked for.
+  // Handles the peer's answers when the socket is readable. Returns kProtocol for an answer without
+  // a request.
   Error on_event();
-  // Tells the peer of blocks that were freed since; what cannot be told now is told by a later
-  // call.
+  // Detaches blocks that were freed since the last call. A detach message that cannot be sent is
+  // sent by a later call.
   void detach_freed();
   // No message will name one. What the peer has mapped stays there while its link does.
   void clear() { all_.clear(); }
-  // True once after an offer: the next message tells the peer to look for it.
+  // Returns true once after an export message was sent. The next message in the ring then carries
+  // kLoad, so that the peer reads the export connection.
   bool take_hint() { return std::exchange(hint_, false); }
-  // One that may come any moment.
+  // Returns true for a short time after an export, while its answer may come at any moment.
   bool awaits_answer(TimePoint now) const;
 
-  // The connection; there is none while nothing is lent.
+  // Returns the socket of the connection; empty while nothing is exported.
   const Fd& socket() const { return line_.socket(); }
+  // Returns true if the socket must stay open and watched.
   bool needs_socket() const { return line_.is_open() && !all_.empty(); }
   void close_socket() { line_.close(); }
-  // It is of no more use.
+  // Abandons the connection and forgets all exports.
   void lose_socket();
 
  private:
@@ -128,36 +146,41 @@ class BlockExports {
   uint32_t free_number();
 
   ExportConnection line_;
-  std::vector<Export> all_;  // at most kMaxLoans
-  uint32_t last_ = 0;        // number; that of another connection comes last, too
+  std::vector<Export> all_;  // at most kMaxExports
+  // The number given last. The next ones follow it, also on another connection, so that a number is
+  // reused as late as possible.
+  uint32_t last_ = 0;
   uint64_t frees_seen_ = 0;
   TimePoint offered_;
   bool hint_ = false;
 };
 
-// The blocks of a peer's shared tensors that it lets this process read, as the receiving half of
-// its link hears of them. With the lane's token held.
+// The mapped blocks of a peer's shared tensors. Owned by the RecvChannel from that peer.
 class BlockImports {
  public:
-  // There is a new connection. What came over the former is kept for messages up to `last`, which
-  // alone may name it.
+  // Starts with a new connection. Blocks from the former one are kept for messages up to number
+  // `last`, because no later message names them.
   void begin(uint64_t last);
-  // So many messages have been read.
+  // Reports that so many messages of the ring have been read, so that blocks of a former connection
+  // can be unmapped.
   void read_until(uint64_t consumed);
+  // Unmaps all blocks.
   void clear();
-  // Hears what the peer says, and answers. Errors: kPeerLost where the connection has ended;
-  // kProtocol.
+  // Handles the messages of the peer and answers them. Returns kPeerLost if the connection has
+  // ended, and kProtocol for messages that make no sense.
   Error on_event(const Fd& socket);
-  // What lies at a place in a loan; nothing if it is none of the peer's blocks.
+  // Returns the payload of `bytes` bytes at an export address. Returns nothing if it is not inside
+  // a mapped block.
   std::optional<ConstBytes> find(uint64_t place, size_t bytes) const;
 
  private:
   Error on_message(const Fd& socket, const ReceivedExportMessage& heard);
+  // Maps the block of a kExport message. Returns false if there is no file or no room.
   bool take(const ReceivedExportMessage& heard);
 
   std::map<uint32_t, Mapping> blocks_;
-  std::map<uint32_t, Mapping> former_;  // of a connection that broke
-  uint64_t former_until_ = 0;
+  std::map<uint32_t, Mapping> former_;  // blocks of a connection that has ended
+  uint64_t former_until_ = 0;           // message number up to which former_ is kept
 };
 
 }  // namespace ringdist::shm

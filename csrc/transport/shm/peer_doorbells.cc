@@ -6,7 +6,7 @@ Result<std::shared_ptr<PeerDoorbell>> PeerDoorbells::add(ContextId peer, Fd writ
   if (const auto found = keys_.find(peer); found != keys_.end())
     return known_.at(found->second).bell;
   const uint64_t key = next_key_++;
-  // That it is gone is all there is to hear.
+  // No events are requested. The error event that reports the peer's end comes in any case.
   if (Error error = epoll_.add(write_end.get(), 0, key)) return error;
   auto bell = std::make_shared<PeerDoorbell>(std::move(write_end));
   known_[key] = {peer, bell};

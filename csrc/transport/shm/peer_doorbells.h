@@ -1,5 +1,5 @@
-// How this Context wakes its peers and sees that they are gone: one doorbell for each, whatever
-// links there are to it and from it. With the lane's token held.
+// Doorbells of the peers. Through them this Context wakes its peers and notices that they have
+// ended. There is one per peer, whatever channels there are. Requires the lane's progress lock.
 #pragma once
 
 #include <map>
@@ -12,14 +12,17 @@
 
 namespace ringdist::shm {
 
+// The doorbell of one peer, shared by its channels.
 class PeerDoorbell {
  public:
   explicit PeerDoorbell(Fd write_end) : ringer_(RemoteDoorbell(std::move(write_end))) {}
 
+  // Wakes the peer; does nothing once it is closed.
   void ring() const {
     if (ringer_) ringer_->ring();
   }
-  // Its process has ended, or its transport has closed: nothing follows, and it reads nothing.
+  // Returns true if the peer's process has ended or its transport has closed. Nothing more comes
+  // from it, and it reads nothing.
   bool closed() const { return !ringer_; }
 
  private:
@@ -28,18 +31,22 @@ class PeerDoorbell {
   std::optional<RemoteDoorbell> ringer_;
 };
 
+// All peers' doorbells, with their places in the epoll set of the transport.
 class PeerDoorbells {
  public:
-  // Their keys in the epoll set begin at `first_key`.
+  // `first_key` is the first of their keys in the epoll set, which must outlive this object.
   PeerDoorbells(const Epoll& epoll, uint64_t first_key) : epoll_(epoll), next_key_(first_key) {}
 
-  // The peer's, which came with a greeting; one that is known already stays. Error: kSystem.
+  // Adds the doorbell that came with a peer's hello. If the peer has one already, returns that one.
+  // Returns kSystem if it cannot be watched.
   Result<std::shared_ptr<PeerDoorbell>> add(ContextId peer, Fd write_end);
-  // Whose end that event is, if it is one; told once.
+  // Returns the peer that has ended, if the event's key belongs to a doorbell. The doorbell is
+  // removed, so each end is reported once.
   std::optional<ContextId> on_event(uint64_t key);
+  // Closes all doorbells.
   void close();
 
-  // Why a link ends with its peer.
+  // Returns the error with which a channel ends when its peer has closed.
   static Error closed() { return Error(ErrorKind::kPeerLost, "the peer closed its connection"); }
 
  private:

@@ -12,13 +12,14 @@
 namespace ringdist::shm {
 namespace {
 
+// The chunks are mapped in steps of this size, to call the kernel rarely.
 constexpr size_t kMappedStep = size_t{1} << 20;
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr auto kAnswerTime = std::chrono::seconds(30);
 constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
 
-constexpr int kMostMessages = 8;  // of one link, before others get their turn
-constexpr int kMostAccepts = 16;  // at once: anybody can dial
+constexpr int kMostMessages = 8;  // per channel before others get their turn
+constexpr int kMostAccepts = 16;  // per event, because any process can dial
 constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -72,7 +73,8 @@ void RecvChannel::begin_exports(Fd socket) {
   has_exports_ = true;
 }
 
-// That this connection ends is no end of the link: messages may still name what came over it.
+// The end of the export connection does not end the channel, because messages may still name blocks
+// that came over it.
 void RecvChannel::receive_exports() {
   const Error error = has_exports_ ? imports_.on_event(socket_) : Error();
   if (!error) return;
@@ -94,7 +96,7 @@ bool RecvChannel::deliver(TransportDelegate& receiver, int most) {
 }
 
 void RecvChannel::consume_one(TransportDelegate& receiver) {
-  // Another process's memory: read once, believed within bounds only.
+  // The slot is another process's memory, so each field is read once and checked.
   const Slot& slot = ring_->slots[slots_.slot()];
   const uint32_t header = slot.header.load(std::memory_order_relaxed);
   if ((header & kLoad) != 0) on_event();
@@ -188,7 +190,7 @@ bool RecvChannelTable::on_event(uint64_t key) {
   return true;
 }
 
-// Its connection is that of another link from here on, which has its events.
+// Moves the socket to another channel, which gets its events from here on.
 void RecvChannelTable::hand_over(
     std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller) {
   RecvChannel& from = *caller->second;
@@ -199,7 +201,7 @@ void RecvChannelTable::hand_over(
   if (found == links_.end())
     return from.end(Error(ErrorKind::kProtocol, "it lends for a link that is not there"));
   auto& [key, link] = *found;
-  link->on_event();  // the former has ended before this one began
+  link->on_event();  // the former connection has ended before this one began
   close_unneeded_socket(*link);
   if (link->ended() || link->socket())
     return from.end(Error(ErrorKind::kProtocol, "it lends for a link for which another does"));
@@ -214,7 +216,8 @@ void RecvChannelTable::close_unneeded_socket(RecvChannel& link) const {
   if (!link.needs_socket()) close_socket(link);
 }
 
-// Events of a socket whose copy another process holds would go on.
+// The socket is removed from the epoll set explicitly. If another process holds a copy of it, its
+// events would go on after the close.
 void RecvChannelTable::close_socket(RecvChannel& link) const {
   if (link.socket()) epoll_.remove(link.socket().get());
   link.close_socket();
@@ -228,12 +231,12 @@ void RecvChannelTable::accept_all() {
       if (!warned_)
         log(LogLevel::kWarn, system_error("shared memory: peers wait", errno).message());
       warned_ = true;
-      epoll_.remove(listener_.get());  // else we would be woken for it again and again
+      epoll_.remove(listener_.get());  // otherwise it would wake this thread again and again
       accept_again_ = Clock::now() + kAcceptAgain;
       return;
     }
     const auto who = peer_credentials(fd);
-    if (!who.ok() || who.value().uid != geteuid()) continue;  // closes it
+    if (!who.ok() || who.value().uid != geteuid()) continue;  // closes the connection
     const uint64_t key = next_key_++;
     if (epoll_.add(fd.get(), EPOLLIN, key)) continue;
     links_[key] = std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd));
@@ -280,7 +283,7 @@ bool RecvChannelTable::reap(TimePoint now,
       link.release();
       if (link.peer())
         lost(*link.peer(), link.error());
-      else if (link.error().kind() != ErrorKind::kPeerLost)  // which may dial again
+      else if (link.error().kind() != ErrorKind::kPeerLost)  // such a peer may dial again
         log(LogLevel::kWarn, "shared memory: a connection was refused: " + link.error().message());
       any = true;
     }

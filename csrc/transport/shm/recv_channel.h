@@ -1,6 +1,6 @@
-// The receiving half of a link: from one peer of this host to this Context. Made for a connection
-// that came in; it reads the ring that the peer's hello names, until the peer says that nothing
-// follows or is gone. With the lane's token held.
+// The receiving half of a channel from one peer of this host to this Context. It is created for an
+// incoming connection and reads the ring that the peer's hello names. It ends when the peer has
+// marked its ring as ended, or has ended itself. Requires the lane's progress lock.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,8 @@
 
 namespace ringdist::shm {
 
+// Reads one ring of one peer. Life cycle: connected, bound to a peer by its hello, ended (nothing
+// more is published), finished (all has been delivered), released, over.
 class RecvChannel {
  public:
   RecvChannel(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, Fd socket)
@@ -26,48 +28,60 @@ class RecvChannel {
   RecvChannel(const RecvChannel&) = delete;
 
   const Fd& socket() const { return socket_; }
-  // Else nothing more is to be read from the socket: nobody watches it any more.
+  // Returns true while the socket must be watched. Otherwise nothing more is to be read from it.
   bool needs_socket() const { return !ended() && (has_exports_ || !bell_ || answer_again_); }
   void close_socket() { socket_.reset(); }
   std::optional<ContextId> peer() const { return peer_; }
 
-  // Its socket has something to say: the hello, a loan, or that it is closed.
+  // Handles a readable socket: the hello, export messages, or that the peer has closed it.
   void on_event();
-  // Its hello was no link's, but of a connection for the loans of one that is there.
+  // Returns the hello if it belongs to an export connection for another RecvChannel instead of a
+  // channel of its own.
   const std::optional<ShmHello>& for_exports() const { return for_exports_; }
   Fd take_socket() { return std::move(socket_); }
-  // It reads that ring of that peer.
+  // Returns true if this channel has not ended and reads that ring of that peer.
   bool is_of(ContextId peer, uint32_t ring) const;
-  // Its hello could not be answered at once: when to call answer().
+  // Returns the time at which answer() must be called, if the hello could not be answered at once.
   std::optional<TimePoint> due() const { return ended() ? std::nullopt : answer_again_; }
+  // Sends the answer to the hello. If the kernel lacks room, due() is set for another attempt;
+  // after 30 s the channel ends.
   void answer();
-  // This is the connection for its loans from here on; it has no other.
+  // Uses the socket as the connection for exports from here on. There must be no other one.
   void begin_exports(Fd socket);
-  // Gives messages to the receiver, as many as are there and at most `most`.
+  // Delivers the messages that are there, at most `most`, and fewer if the receiver does not take
+  // more. Returns true if there was one.
   bool deliver(TransportDelegate& receiver, int most);
   bool has_messages() const { return ring_ && slots_.has_message(published()); }
-  // What the peer has published so far is all there will be. The first cause stays.
+  // Ends the channel: messages published so far can still be read, later ones are ignored. The
+  // first cause is kept.
   void end(const Error& cause);
-  // The same, if the peer has said so.
+  // Ends the channel if the peer has marked its ring as ended.
   void check_end();
   bool ended() const { return static_cast<bool>(error_); }
   const Error& error() const { return error_; }
-  // Ended, and nothing is left to deliver.
+  // Returns true if the channel has ended and nothing is left to deliver.
   bool finished() const { return ended() && !has_messages(); }
-  // Of one that is finished: says to the peer that it reads no more, and unmaps its memory.
+  // Releases a finished channel: reports to the peer that nothing more is read, and unmaps its
+  // memory.
   void release();
   bool was_released() const { return released_; }
-  // The peer has begun another link, so it has ended this one.
+  // Records that the peer has opened another channel, which it does only after this one has ended
+  // on its side.
   void replace() { replaced_ = true; }
-  // Nobody looks at its counter any more, which another link may have then.
+  // Returns true if the channel can be deleted. The peer reads its counter no more, so another
+  // channel may get it.
   bool over() const { return released_ && (!bell_ || bell_->closed() || replaced_); }
-  // Connected, and has not said who it is.
+  // Returns true if the connection has sent no hello for 5 s.
   bool is_stranger(TimePoint now) const;
 
  private:
-  uint64_t published() const;  // without kLast
+  uint64_t published() const;  // without the kLast bit
+  // Delivers the next message and publishes that it was consumed. Ends the channel if the message
+  // is invalid.
   void consume_one(TransportDelegate& receiver);
   void receive_exports();
+  // Finds the payload of a slot, checks that it lies in the peer's memory, and maps more chunks if
+  // necessary.
   std::optional<ConstBytes> payload(const Slot& slot, uint32_t header, size_t bytes);
 
   OwnShmSegment& own_;
@@ -80,50 +94,54 @@ class RecvChannel {
   std::optional<uint32_t> counter_;
   uint32_t ring_index_ = 0;
   const Ring* ring_ = nullptr;
-  Mapping memory_;  // the ControlBlock and the ring
-  Mapping chunks_;  // as far as messages have come
+  Mapping memory_;  // the peer's ControlBlock and rings up to this one
+  Mapping chunks_;  // mapped as far as messages have needed it
   std::shared_ptr<PeerDoorbell> bell_;
   BlockImports imports_;
-  bool has_exports_ = false;  // the socket is the one for loans
+  bool has_exports_ = false;  // the socket is the export connection
   RingReader<kSlots> slots_;
-  uint64_t last_ = 0;  // once it has ended
+  uint64_t last_ = 0;  // the published count at which it has ended
   Error error_;
   bool released_ = false;
   bool replaced_ = false;
   std::optional<TimePoint> answer_again_;
 };
 
-// All links that come in to this Context, and the socket at which they do. With the lane's token
-// held.
+// All channels that come in to this Context, and the socket at which they do. Requires the lane's
+// progress lock.
 class RecvChannelTable {
  public:
   RecvChannelTable(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, const Epoll& epoll)
       : own_(own), bells_(bells), me_(me), epoll_(epoll) {}
 
-  // Keys of the epoll set below `first_key` are others'.
+  // Listens at a new abstract address. Uses keys of the epoll set from `first_key` on.
   Error listen(uint64_t first_key);
   const std::string& address() const { return address_; }
 
-  // False if the key is none of ours.
+  // Handles an event. Returns false if the key belongs to no channel and is not the listener's.
   bool on_event(uint64_t key);
-  // A few messages of every link. True if there were any.
+  // Delivers a few messages of every channel. Returns true if there were any.
   bool deliver(TransportDelegate& receiver);
   bool has_messages() const;
   bool has_messages_of(ContextId peer) const;
-  // Something for reap() without an event.
+  // Returns true if reap() has work without an event.
   bool has_finished() const;
-  // Lets go of links that have ended and been read to their end, and says whose they were.
+  // Releases channels that have ended and were read to their end, and reports them to `lost`. Also
+  // retries answers and deletes channels that are over. Returns true if any was released.
   bool reap(TimePoint now, const std::function<void(ContextId, const Error&)>& lost);
-  // When to reap() even without an event.
+  // Returns the time at which reap() must be called even without an event.
   std::optional<TimePoint> due() const;
-  // What this peer has sent so far is all there will be.
+  // Ends the channels of a peer. Messages that it has published so far are still delivered.
   void drop(ContextId peer, const Error& cause);
+  // Closes all sockets and drops all channels.
   void close();
 
  private:
   void accept_all();
+  // Closes the channel's socket if it does not need it.
   void close_unneeded_socket(RecvChannel& link) const;
   void close_socket(RecvChannel& link) const;
+  // Moves the socket of a connection with an export hello to the channel that it belongs to.
   void hand_over(std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller);
 
   OwnShmSegment& own_;
@@ -132,8 +150,8 @@ class RecvChannelTable {
   const Epoll& epoll_;
   std::string address_;
   Fd listener_;
-  std::optional<TimePoint> accept_again_;  // no descriptor was left
-  bool warned_ = false;                    // so in the log
+  std::optional<TimePoint> accept_again_;  // set while no descriptor was left
+  bool warned_ = false;                    // the shortage was logged
   uint64_t listener_key_ = 0;
   uint64_t next_key_ = 0;
   std::map<uint64_t, std::unique_ptr<RecvChannel>> links_;

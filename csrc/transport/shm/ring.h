@@ -1,4 +1,5 @@
-// Both ends of a ring of slots in shared memory.
+// Both ends of a ring of slots in shared memory. RingReader and RingWriter hold only their own
+// end's counters; the shared words are passed to each call.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,13 @@
 
 namespace ringdist::shm {
 
-// The reading end of a ring (ring_writer.h).
+// The reading end of a ring. Not thread-safe; `slots` is the number of slots.
 template <uint64_t slots>
 class RingReader {
  public:
   uint64_t consumed() const { return consumed_; }
-  // What the writer says: how far it has come, and that nothing follows.
+  // `told` is the shared word of the writer. published() returns its count without the kLast bit,
+  // and writer_has_ended() returns true if that bit is set.
   template <typename Published>
   static uint64_t published(const Published& told) {
     return told.load() & ~kLast;
@@ -23,19 +25,22 @@ class RingReader {
   static bool writer_has_ended(const Published& told) {
     return (told.load() & kLast) != 0;
   }
-  // Of how far it has come. The second: it cannot be true.
+  // Both take the published count. is_absurd() returns true if the count cannot be true, so that
+  // the peer's memory is not trusted.
   bool has_message(uint64_t published) const { return published != consumed_; }
   bool is_absurd(uint64_t published) const { return published - consumed_ > slots; }
 
-  // Where the next message lies, if there is one.
+  // Returns the index of the next message's slot, if there is one.
   size_t slot() const { return consumed_ % slots; }
-  // It was read. True: the writer sleeps until it has room, ring the doorbell.
+  // Publishes that the message was read. Returns true if the writer sleeps until there is room, so
+  // that its doorbell must be rung.
   template <typename Consumed, typename Asleep>
   bool consume(Consumed& consumed, const Asleep& writer) {
     consumed.store(++consumed_);
     return writer.load() == SleepState::kForRoom;
   }
-  // Nothing more is read: all slots are the writer's. It is to be woken in any case.
+  // Publishes that nothing more is read, which returns all slots to the writer. The writer must be
+  // woken in any case.
   template <typename Consumed>
   void end(Consumed& consumed) const {
     consumed.store(consumed_ | kLast);
@@ -45,9 +50,9 @@ class RingReader {
   uint64_t consumed_ = 0;
 };
 
-// The writing end of a ring: which slot is whose. The writer fills a slot and publishes it; the
-// reader consumes it; then the writer takes it back. The signs lie in memory that both see, each
-// with one writer; what is here is the writer's alone.
+// The writing end of a ring. The writer fills a slot and publishes it. After the reader has
+// consumed it, the writer reclaims it. Each shared word has one writer, and the members here are
+// private to this end.
 template <uint64_t slots>
 class RingWriter {
  public:
@@ -56,32 +61,35 @@ class RingWriter {
   bool empty() const { return published_ == reclaimed_; }
   bool full() const { return published_ - reclaimed_ == slots; }
 
-  // What the next message fills, if the ring is not full.
+  // Returns the index of the slot for the next message, if the ring is not full.
   size_t slot() const { return published_ % slots; }
-  // It is filled. True: its reader sleeps, ring the doorbell.
+  // Publishes the filled slot. Returns true if the reader sleeps, so that its doorbell must be
+  // rung.
   template <typename Published, typename Asleep>
   bool publish(Published& published, const Asleep& reader) {
     published.store(++published_);
     return reader.load() != SleepState::kAwake;
   }
 
-  // Nothing follows. The reader is to be woken in any case.
+  // Publishes that nothing follows. The reader must be woken in any case.
   template <typename Published>
   void end(Published& published) const {
     published.store(published_ | kLast);
   }
 
-  // How far the reader has come, held within what can be true: it is another process's memory.
+  // Returns the reader's count, clamped to possible values because it lies in another process's
+  // memory.
   template <typename Consumed>
   uint64_t consumed(const Consumed& told) const {
     return std::clamp(told.load() & ~kLast, reclaimed_, published_);
   }
-  // It reads nothing more: all slots are ours.
+  // Returns true if the reader has published that it reads nothing more. All slots belong to the
+  // writer then.
   template <typename Consumed>
   static bool reader_has_ended(const Consumed& told) {
     return (told.load() & kLast) != 0;
   }
-  // The oldest slot, which the reader has consumed, is ours again.
+  // Reclaims the oldest slot, which the reader must have consumed, and returns its index.
   size_t reclaim() { return reclaimed_++ % slots; }
 
  private:

@@ -12,8 +12,8 @@ namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Duration kLastPause = std::chrono::milliseconds(100);
-constexpr auto kDialTime = std::chrono::seconds(30);     // then the cause is reported
-constexpr auto kGreetingTime = std::chrono::seconds(1);  // a stopped peer must not hold up others
+constexpr auto kDialTime = std::chrono::seconds(30);     // after that the cause is reported
+constexpr auto kGreetingTime = std::chrono::seconds(1);  // a stopped peer must not delay others
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void SendChannel::on_event() {
   if (!has_ended()) state_ = State::kOpen;
 }
 
-// Once it has answered: what it says of loans.
+// Handles the peer's answers about exports, after the handshake.
 void SendChannel::poll() {
   if (has_ended()) return;
   const Error error = exports_.on_event();
@@ -86,7 +86,7 @@ void SendChannel::poll() {
 void SendChannel::not_watched(const Error& cause) {
   if (!socket_) return exports_.lose_socket();
   close_with(cause);
-  ring_.reset();  // nobody will see when the peer has read it, so no other link may have it
+  ring_.reset();  // the peer's reads can no longer be observed, so the ring is never reused
   end();
 }
 
@@ -138,7 +138,7 @@ void SendChannel::end(const Error& cause) {
   end();
 }
 
-// The peer reads no more.
+// Ends the channel for good, because the peer reads no more: frees all slots and the ring.
 void SendChannel::end() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
@@ -147,7 +147,8 @@ void SendChannel::end() {
   peer_memory_.reset();
 }
 
-// The former link is over. Messages that were sent since then wait for this one.
+// Begins another channel once the former one is over. Messages that were sent since renew() wait
+// for it.
 void SendChannel::begin_again() {
   if (!renewed_ || state_ != State::kOver || socket()) return;
   renewed_ = false;
@@ -203,7 +204,7 @@ const ControlBlock& SendChannel::peer_front() const {
   return *reinterpret_cast<const ControlBlock*>(peer_memory_.data());
 }
 
-// How far the peer has come.
+// Returns the shared word in which the peer counts consumed messages.
 const DekkerWord<uint64_t, ConsumedOrders>& SendChannel::peer_counter() const {
   return peer_front().consumed[counter_].value;
 }
@@ -212,7 +213,7 @@ uint64_t SendChannel::consumed() const { return slots_.consumed(peer_counter());
 
 bool SendChannel::reclaim(uint64_t until) {
   const bool any = slots_.reclaimed() < until;
-  while (slots_.reclaimed() < until) {  // who is told may send more
+  while (slots_.reclaimed() < until) {  // callbacks may send more
     const SlotResources held = std::exchange(held_[slots_.reclaim()], {});
     if (held.chunk != kNone) {
       --chunks_;
@@ -226,7 +227,8 @@ bool SendChannel::reclaim(uint64_t until) {
   return any;
 }
 
-// Takes back as far as nobody has to be told: a send is no occasion for the ends of others.
+// Reclaims slots up to the first with a send to report. The ends of other sends must not be
+// reported from inside send().
 bool SendChannel::make_room() {
   uint64_t until = slots_.reclaimed();
   for (const uint64_t end = consumed(); until < end; ++until)
@@ -242,7 +244,8 @@ void SendChannel::revoke_payload(SendId send_id) {
       own_.ring(*ring_).slots[i % kSlots].header.fetch_or(kWithdrawn, std::memory_order_seq_cst);
 }
 
-// The peer may read on, though we wait for it no longer.
+// Revokes the exported payloads and ends their sends with error_. The peer may read on, but this
+// process does not wait for it.
 void SendChannel::withdraw_all() {
   for (uint64_t i = slots_.reclaimed(); i < slots_.published() && exported_ > 0; ++i) {
     const SendId send_id = held_[i % kSlots].send_id;
@@ -254,8 +257,9 @@ void SendChannel::withdraw_all() {
   }
 }
 
-// What the peer reads where it lies costs us nothing. But where it has enough of that to read, and
-// we have nothing to do - a broadcast's root - the copy of every other one is made here.
+// Decides if the peer reads the payload in place, which costs this process nothing. If the peer has
+// enough such payloads to read and this process is idle, as the root of a broadcast is, every
+// second one is copied here.
 bool SendChannel::is_exported(PendingSend& parcel) {
   const bool shares = parcel.spare && exported_ > std::max<size_t>(1, chunks_);
   if (parcel.send_id != kNoSendId && !shares)
@@ -263,16 +267,17 @@ bool SendChannel::is_exported(PendingSend& parcel) {
   return parcel.exported.has_value();
 }
 
-// Finds a place for the payload: in the slot, where it lies if the peer can read it there, or in a
-// chunk, into which it is copied.
+// Finds a place for the payload: the slot, the shared tensor where the peer can read it, or a
+// chunk, into which it is copied. Returns false if no chunk is free.
 bool SendChannel::place(PendingSend& parcel) {
   if (parcel.chunk != kNone || is_short(parcel.header_size, parcel.payload.size())) return true;
   if (is_exported(parcel)) return true;
-  // With none in the ring, those that wait behind this one must not hold it up.
+  // Waiting messages count in large_ too. If the ring holds no chunk, they must not block this
+  // message, which is ahead of them.
   if (large_ >= kMostLarge && chunks_ > 0) return false;
   const auto chunk = own_.chunks().take(parcel.payload.size(), /*reserved=*/chunks_ == 0);
   if (!chunk) {
-    // With some in the ring it may be that one comes back.
+    // If the ring holds chunks, one of them may be freed soon, so lack of memory is no failure yet.
     if (chunks_ == 0 && own_.chunks().error()) close_with(own_.chunks().error());
     return false;
   }

@@ -1,5 +1,6 @@
-// The sending half of a link: from this Context to one peer of its host. Messages go into the
-// link's ring at once where there is room, else they wait here. With the lane's token held.
+// The sending half of a channel from this Context to one peer of its host. Messages go into the
+// channel's ring at once if there is room, otherwise they wait in a queue here. Requires the lane's
+// progress lock.
 #pragma once
 
 #include <array>
@@ -16,11 +17,16 @@
 
 namespace ringdist::shm {
 
+// Dials at the first send, writes messages into the ring, and reclaims their memory once the peer
+// has consumed them.
 class SendChannel {
  public:
+  // A channel is idle until the first send. It dials while it has no connection and greets while it
+  // waits for the answer to its hello. It is broken while the peer may still read after the end,
+  // and over when the peer reads no more.
   enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
-  // `receiver` hears of the ends of sends.
+  // `receiver` is notified when sends end.
   SendChannel(OwnShmSegment& own, PeerDoorbells& bells, TransportDelegate& receiver, ContextId me,
               ContextId peer, std::string address)
       : own_(own),
@@ -34,99 +40,114 @@ class SendChannel {
 
   ContextId peer() const { return peer_; }
   State state() const { return state_; }
-  // Its socket is worth a look.
+  // Returns true if an answer on the socket is expected soon, so that polling it pays off.
   bool expects_message(TimePoint now) const {
     return state_ == State::kGreeting || (state_ == State::kOpen && exports_.awaits_answer(now));
   }
+  // Returns true if the channel has ended and renew() was not called.
   bool broken() const { return has_ended() && !renewed_; }
-  const Error& error() const { return error_; }  // once it is broken
-  // The one that greets, later the one for loans, mostly none.
+  const Error& error() const { return error_; }  // the cause, once it is broken
+  // Returns the socket of the handshake, later that of the exports; mostly none.
   const Fd& socket() const { return socket_ ? socket_ : exports_.socket(); }
 
-  // Its socket has something to say.
+  // Handles a readable socket: the answer to the hello, or export messages.
   void on_event();
-  // Fails what waits, and says to the peer that nothing will follow. It may be reading still: until
-  // it says that it does not, or is gone, ring and chunks stay as they are; then the link is over.
-  // The first cause stays.
+  // Closes the channel. Waiting sends fail with `cause`, and the ring is marked as ended. The peer
+  // may still read, so ring and chunks stay until it publishes that it does not, or ends itself.
+  // The first cause is kept.
   void close_with(const Error& cause);
-  // If the link is broken, makes messages wait from here on for another link to the same peer. That
-  // one begins when the former is over.
+  // If the channel is broken, lets new messages wait for another one to the same peer. That one
+  // begins when the former is over.
   void renew() { renewed_ = broken(); }
-  // Ends the link if the peer reads no more.
+  // Ends the channel if the peer has published that it reads no more.
   void check_end();
-  // Nobody is there for another link either.
+  // Ends the channel after the peer's process or transport has ended. No other channel can follow.
   void on_peer_closed();
-  // Else nothing more is to be read from its socket: nobody watches it any more.
+  // Returns true while the socket must be watched. Otherwise nothing more is to be read from it.
   bool needs_socket() const {
     return socket_ ? !bell_ && state_ != State::kOver : exports_.needs_socket();
   }
   void close_socket() { socket_ ? socket_.reset() : exports_.close_socket(); }
-  // Its socket cannot be watched.
+  // Handles that the transport cannot watch the socket: closes the channel, or gives up the exports
+  // if the socket is theirs.
   void not_watched(const Error& cause);
 
-  // From the caller's memory, which is free when the ticket comes back: at once, but for what the
-  // peer reads where it lies. `spare`: this process has nothing else to do than to copy.
+  // Sends from the caller's memory. The send ends at once, except if the peer reads the payload in
+  // place or the message has to wait. `spare`: this process has nothing better to do than to copy.
   void send(ConstBytes header, ConstBytes payload, SendId send_id, bool spare);
-  // From a chunk, of which this message gets a hold of its own; or a copy, where the link has its
-  // share of chunks already.
+  // Sends from a chunk, of which this message becomes a holder. If the channel has its share of
+  // large chunks already, sends a copy.
   void send_chunk(ConstBytes header, ChunkPool::Id chunk, size_t bytes, SendId send_id);
 
-  // As of Transport.
+  // See Transport::revoke_payload().
   void revoke_payload(SendId send_id);
 
-  // Takes back what the peer has consumed and publishes what waits. True if anything happened.
+  // Reclaims messages that the peer has consumed and publishes waiting ones. Returns true if
+  // anything happened.
   bool advance();
-  // For the peer to consume something.
+  // Returns true if the channel waits for the peer to consume something.
   bool waits() const { return !waiting_.empty() || exported_ > 0; }
-  // Remembers how much was sent until now, and whether the peer has consumed it.
+  // Starts a flush of all messages sent until now. flushed() returns true once the peer has
+  // consumed them, or the channel is broken.
   void begin_flush();
   bool flushed() const { return broken() || slots_.reclaimed() >= asked_; }
-  // Since when the peer has consumed nothing, but not before begin_flush().
+  // Returns the time since which the peer has consumed nothing, but not before begin_flush().
   TimePoint silent_since() const { return silent_since_; }
-  // When advance() must be called without an event.
+  // Returns the time at which advance() must be called even without an event.
   std::optional<TimePoint> due() const;
-  // The peer has consumed something since advance() was last called.
+  // Returns true if the peer has consumed something that advance() has not reclaimed yet.
   bool has_room_again() const { return state_ == State::kOpen && consumed() != slots_.reclaimed(); }
 
  private:
   static constexpr ChunkPool::Id kNone = UINT32_MAX;
-  static constexpr size_t kMostLarge = 16;  // of one link: a slow peer must not hold them all
+  static constexpr size_t kMostLarge = 16;  // per channel, so that a slow peer cannot hold all
 
+  // A message that is about to be published, or waits for that.
   struct PendingSend {
     std::array<std::byte, kMaxHeaderBytes> header;
     size_t header_size;
     ConstBytes payload;
     ChunkPool::Id chunk = kNone;
     SendId send_id = kNoSendId;
-    std::unique_ptr<std::byte[]> copy = nullptr;  // of the payload, if it is nobody else's
-    std::optional<uint64_t> exported = {};        // where the peer finds the payload
+    std::unique_ptr<std::byte[]> copy =
+        nullptr;                            // copy of the payload, if only this message needs it
+    std::optional<uint64_t> exported = {};  // export address of the payload
     bool spare = false;
     bool withdrawn = false;
   };
-  // What a message in the ring holds.
+  // The resources that a message in the ring holds until the peer has consumed it.
   struct SlotResources {
     ChunkPool::Id chunk = kNone;
-    SendId send_id = kNoSendId;  // of one whose payload is lent
+    SendId send_id = kNoSendId;  // set for an exported payload
   };
 
   bool has_ended() const { return state_ == State::kBroken || state_ == State::kOver; }
+  // Connects to the peer and sends the hello. Does nothing while too many handshakes are under way.
   void dial();
+  // Schedules another attempt with a growing pause; closes the channel after 30 s of failures.
   void dial_later(TimePoint now, const Error& cause);
+  // Stops counting this channel as a handshake under way.
   void end_greeting();
   void end();
   void end(const Error& cause);
+  // Resets a renewed channel that is over, so that it dials again.
   void begin_again();
+  // Publishes the message, or lets it wait.
   void enqueue(PendingSend parcel);
   void fail(PendingSend& parcel);
+  // Reports the end of a send to the receiver.
   void tell(SendId send_id, const Error& error);
   void give_back(ChunkPool::Id chunk);
+  // Writes the message into the ring. Returns false if slot or memory is missing.
   bool publish(PendingSend& parcel);
   bool place(PendingSend& parcel);
   const ControlBlock& peer_front() const;
   const DekkerWord<uint64_t, ConsumedOrders>& peer_counter() const;
   bool is_exported(PendingSend& parcel);
+  // Returns the number of messages that the peer has consumed.
   uint64_t consumed() const;
   void poll();
+  // Frees slots up to message number `until` and reports the sends that end with them.
   bool reclaim(uint64_t until);
   bool make_room();
   void withdraw_all();
@@ -142,21 +163,21 @@ class SendChannel {
   Error error_;
   Fd socket_;
   std::optional<uint32_t> ring_;
-  uint32_t counter_ = 0;  // of the peer, where it counts what it consumed
+  uint32_t counter_ = 0;  // index in the peer's ControlBlock::consumed
   Mapping peer_memory_;
   std::shared_ptr<PeerDoorbell> bell_;
   RingWriter<kSlots> slots_;
   std::array<SlotResources, kSlots> held_{};
   BlockExports exports_;
-  size_t exported_ = 0;  // in the ring
-  size_t chunks_ = 0;    // in the ring
-  size_t large_ = 0;     // large ones, in the ring or waiting
+  size_t exported_ = 0;  // exported payloads in the ring
+  size_t chunks_ = 0;    // chunks in the ring
+  size_t large_ = 0;     // large chunks, in the ring or waiting
   bool renewed_ = false;
-  std::optional<TimePoint> greeting_since_;  // while it counts as one of OwnShmSegment's greetings
+  std::optional<TimePoint> greeting_since_;  // while it counts as a handshake of OwnShmSegment
   TimePoint dialing_since_;
   TimePoint dial_again_;
   Duration dial_pause_{0};
-  uint64_t asked_ = 0;
+  uint64_t asked_ = 0;  // message number that a flush waits for
   TimePoint silent_since_;
   std::deque<PendingSend> waiting_;
 };

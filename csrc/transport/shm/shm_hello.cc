@@ -9,9 +9,10 @@
 namespace ringdist::shm {
 namespace {
 
+// "shm-ring" in memory.
 constexpr uint64_t kMagic = 0x676e69722d6d6873ull;
-constexpr uint32_t kNoRoom = UINT32_MAX;           // as an index
-constexpr uint32_t kForLoans = uint32_t{1} << 31;  // beside an index
+constexpr uint32_t kNoRoom = UINT32_MAX;           // an index that refuses the hello
+constexpr uint32_t kForLoans = uint32_t{1} << 31;  // flag of an index: an export hello
 
 Error no_hello(const std::string& why) {
   return Error(ErrorKind::kProtocol, "no greeting of this version over shared memory: " + why);

@@ -1,7 +1,9 @@
-// How two Contexts of a host connect: who wants to send dials the other's abstract socket and says
-// hello, with its segment and its doorbell; the other maps the segment and answers with its own.
-// That is all the connection is for: both close it. Who has shared tensors to lend over that link
-// dials again, and says so in a hello that needs no answer (export_message.h has what follows).
+// The handshake of two Contexts of a host. The sender dials the other's abstract socket and sends a
+// hello with its segment and its doorbell. The other maps the segment and answers with its own.
+// Both then close the connection.
+//
+// To export shared tensors over that channel, the sender dials again. Its export hello needs no
+// answer; block_exports.h has the messages that follow. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +15,43 @@
 
 namespace ringdist::shm {
 
-// The same for both directions, little-endian.
+// The same for both directions. Little-endian.
 struct ShmHello {
   uint64_t magic;
   uint32_t layout_version;
-  uint32_t index;  // the dialer's ring; in the answer the counter of what was consumed
+  uint32_t index;  // the dialer's ring; in the answer, the counter of consumed messages
   ContextId from;
   ContextId to;
 };
 
-// What a hello brings.
+// A hello that was received and checked, with the mapped memory that it brings.
 struct ReceivedHello {
   ShmHello hello;
-  bool for_exports = false;  // `index` is the ring of a link that is there, and there is no more
+  bool for_exports = false;  // `index` is the ring of an existing channel; nothing else is set
   Mapping segment = {};
-  Mapping chunks = {};  // where the hello names a ring; it may grow
-  Fd write_end = {};    // of the other's doorbell
+  Mapping chunks = {};  // set if the receiver reads a ring; may grow
+  Fd write_end = {};    // write end of the other's doorbell
 };
 
-// As connect_unix(); refuses another user's socket.
+// Connects as connect_unix() does, but refuses a socket of another user.
 ConnectAttempt connect_to_own_user(const std::string& address);
 
-// `later` as of send_with_fds().
+// Sends a hello with the descriptors of segment and doorbell. `later` is as in send_with_fds():
+// true if the same call may succeed after a pause.
 Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index, const Fd& segment,
                  const Fd& write_end, bool* later = nullptr);
-// `index` is that of the link whose messages will name them.
+// Sends an export hello. `index` is the ring of the channel that will carry the messages.
 Error send_export_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index);
-// In its place, where there is no room for the link: the dialer is told why nobody answers.
+// Answers a hello if this process has no room for the channel, so that the dialer can report the
+// cause.
 void refuse_hello(const Fd& socket, ContextId from);
-// Maps the Front of the other's segment and, for one who `reads`, the ring that the hello names and
-// the beginning of the chunks. Nothing if it has not come yet. Errors: kPeerLost
-// where the connection has ended; kProtocol where it is no hello of this version to `me`; kSystem
-// where this process, or the other, has no descriptor or address space left for it.
+// Receives a hello and maps the other's ControlBlock. With `reads`, also maps the rings up to the
+// one that the hello names and the beginning of the chunks. Returns nothing if no hello has come
+// yet.
+//
+// Returns kPeerLost if the connection has ended. Returns kProtocol if it is not a hello of this
+// version to `me`. Returns kSystem if this process or the other has no descriptor or address space
+// left.
 Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId me, bool reads);
 
 }  // namespace ringdist::shm

@@ -13,11 +13,13 @@ using shm::SendChannel;
 using shm::SleepState;
 
 constexpr uint64_t kDoorbellKey = 0;
-constexpr uint64_t kFirstOutKey = 1;  // and the index in used_
+constexpr uint64_t kFirstOutKey = 1;  // plus the index in used_
 constexpr uint64_t kFirstInKey = uint64_t{1} << 32;
 constexpr uint64_t kFirstBellKey = uint64_t{1} << 48;
-constexpr auto kLookTime = std::chrono::milliseconds(1);  // at sockets, while awake
-constexpr auto kSilence = std::chrono::seconds(2);  // who takes nothing for so long is given up
+// While awake, the transport looks at its sockets this often.
+constexpr auto kLookTime = std::chrono::milliseconds(1);
+// A flush does not wait for a peer that consumes nothing for this long.
+constexpr auto kSilence = std::chrono::seconds(2);
 
 Error process_is_gone() { return Error(ErrorKind::kPeerLost, "the peer's process is gone"); }
 
@@ -73,7 +75,7 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   return {};
 }
 
-// Whatever ended the link may have passed.
+// The cause that ended the former channel may be gone, so the next send dials again.
 void ShmTransport::renew(ContextId id) {
   Peer* peer = find(id);
   if (!peer || !peer->over.exchange(false)) return;
@@ -172,16 +174,17 @@ bool ShmTransport::progress() {
   const TimePoint now = Clock::now();
   const bool was_asleep = std::exchange(asleep_, false);
   if (was_asleep) own_->front().sleep.store_relaxed(SleepState::kAwake);
-  // First, because a link that opens has something to send.
+  // Sockets come first, because a channel that opens has something to send.
   const bool load = was_asleep || in_need_of_a_look(now);
   if (load) look_at_sockets(now);
   bool any = false;
-  for (size_t i = 0; i < used_.size(); ++i) {  // more may be added in callbacks
+  for (size_t i = 0; i < used_.size(); ++i) {  // callbacks may add more
     if (load) used_[i]->link.check_end();
     any |= used_[i]->link.advance();
     update(*used_[i]);
   }
-  // Now, since an answer to what a peer has read may overwrite that: else it would have to be kept.
+  // Delivers after the loop above has ended the sends that peers have read. A peer's answer may
+  // overwrite such a payload; if its send were still open, the message would have to be kept.
   any |= inbound_.deliver(receiver_);
   if (load || inbound_.has_finished())
     any |= inbound_.reap(now, [this](ContextId peer, const Error& cause) {
@@ -190,7 +193,7 @@ bool ShmTransport::progress() {
   return report_broken() || any;
 }
 
-// Not before what the peer has sent is delivered.
+// A broken channel is not reported before everything that its peer has sent is delivered.
 bool ShmTransport::report_broken() {
   bool any = false;
   for (Peer* peer : std::exchange(newly_broken_, {})) {
@@ -239,14 +242,15 @@ void ShmTransport::on_peer_closed(ContextId id) {
   update(*peer);
 }
 
-// Says that we sleep, then looks a last time; who sends does the reverse.
+// Publishes the sleep state, then checks for work a last time. A sender publishes first and checks
+// the sleep state afterwards.
 bool ShmTransport::arm() {
   const bool waits =
       std::any_of(used_.begin(), used_.end(), [](const Peer* peer) { return peer->link.waits(); });
   asleep_ = true;
   return own_->front().sleep.prepare_sleep(
       waits ? SleepState::kForRoom : SleepState::kForMessages, [&] {
-        // What one link gives back may be what another waits for.
+        // Memory that one channel reclaims may be what another waits for.
         const bool room = waits && std::any_of(used_.begin(), used_.end(), [](const Peer* peer) {
                             return peer->link.has_room_again();
                           });
@@ -262,7 +266,7 @@ std::optional<TimePoint> ShmTransport::due() const {
 }
 
 bool ShmTransport::drained(ContextId id) {
-  inbound_.drop(id, process_is_gone());  // what it had published stays
+  inbound_.drop(id, process_is_gone());  // published messages stay readable
   return !inbound_.has_messages_of(id);
 }
 
@@ -273,7 +277,7 @@ void ShmTransport::drop_peer(ContextId id) {
   peer->closed = true;
   peer->over = false;
   peer->broken = true;
-  peer->noticed = true;  // the caller knows
+  peer->noticed = true;  // the caller needs no report
   peer->link.close_with(process_is_gone());
   update(*peer);
 }
@@ -300,7 +304,7 @@ void ShmTransport::close() {
   inbound_.close();
   bells_.close();
   epoll_.remove(own_->doorbell().get());
-  own_->doorbell().close();  // peers see that nothing follows
+  own_->doorbell().close();  // peers notice that nothing follows
 }
 
 }  // namespace ringdist

@@ -1,10 +1,12 @@
-// Transport `shm`: between the processes of one host, through memory that they share
-// (segment_layout.h). One copy into the sender's segment, and the receiver reduces straight out of
-// it: two passes over the bytes, and a system call for none of them while both are awake. What lies
-// in a shared tensor (os/shared_block_registry.h) is not copied: the receiver reads it there, and
-// the send ends when it has. A link is made at the first send (shm_hello.h).
+// Transport `shm` connects the processes of one host through shared memory (segment_layout.h). A
+// payload is copied once, into the sender's segment, and the receiver reduces straight out of it.
+// That makes two passes over the bytes, and no system calls while both sides are awake.
 //
-// What was published outlives its sender: the receiver has mapped its memory.
+// A payload in a shared tensor (os/shared_block_registry.h) is not copied. The receiver reads it
+// there, and the send ends when it has. A channel is opened at the first send (shm_hello.h).
+//
+// Published messages outlive their sender, because the receiver has mapped its memory. Threads: see
+// Transport.
 #pragma once
 
 #include <atomic>
@@ -21,8 +23,11 @@
 
 namespace ringdist {
 
+// Owns this Context's segment, the sending channels to its peers and the table of receiving ones.
 class ShmTransport final : public Transport {
  public:
+  // Creates the segment and listens for peers. Returns kSystem if memory or a descriptor is
+  // missing. `receiver` must outlive the transport.
   static Result<std::unique_ptr<Transport>> create(const TransportConfig& config,
                                                    TransportDelegate& receiver);
   ~ShmTransport() override { close(); }
@@ -49,6 +54,7 @@ class ShmTransport final : public Transport {
   void close() override;
 
  private:
+  // A peer that add_peer() has named, with the channel to it.
   struct Peer {
     Peer(shm::OwnShmSegment& own, shm::PeerDoorbells& bells, TransportDelegate& receiver,
          ContextId me, ContextId peer, std::string address)
@@ -56,9 +62,10 @@ class ShmTransport final : public Transport {
     shm::SendChannel link;
     bool used = false;
     bool watched = false;  // its socket is in the epoll set
-    bool noticed = false;  // the link is broken
-    bool closed = false;   // its process: no other link follows
-    // For any thread: the link is broken; that was reported, so another may follow; one shall.
+    bool noticed = false;  // it was found that the channel is broken
+    bool closed = false;   // its process or transport has ended: no other channel follows
+    // These flags may be used by any thread. `broken`: the channel is broken. `over`: that was
+    // reported, so another channel may follow. `renewed`: the next send shall open one.
     std::atomic<bool> broken = false;
     std::atomic<bool> over = false;
     std::atomic<bool> renewed = false;
@@ -67,11 +74,17 @@ class ShmTransport final : public Transport {
   ShmTransport(const TransportConfig& config, TransportDelegate& receiver,
                std::unique_ptr<shm::OwnShmSegment> own, Epoll epoll);
   Peer* find(ContextId peer) const;
+  // Returns the peer for a send, with its channel renewed if requested. Returns null if the peer is
+  // not registered or the transport is closed.
   Peer* to_send_to(ContextId peer) const;
+  // Updates the watching of the channel's socket, and the list of broken channels. Must follow each
+  // call that may change the channel.
   void update(Peer& peer);
   void refuse(SendId send_id);
+  // Polls the epoll set without blocking and handles its events.
   void look_at_sockets(TimePoint now);
   void on_peer_closed(ContextId peer);
+  // Reports broken channels once the messages of their peers have been delivered.
   bool report_broken();
   bool in_need_of_a_look(TimePoint now) const;
 
@@ -79,12 +92,12 @@ class ShmTransport final : public Transport {
   const size_t max_payload_;
   TransportDelegate& receiver_;
   std::unique_ptr<shm::OwnShmSegment> own_;
-  Epoll epoll_;  // the doorbell, the listener, connections that greet, peers' doorbells
+  Epoll epoll_;  // the doorbell, the listener, handshakes and peers' doorbells
   shm::PeerDoorbells bells_;
   shm::RecvChannelTable inbound_;
-  mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads
+  mutable std::mutex peers_mutex_;  // add_peer() is called by bootstrap threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
-  std::vector<Peer*> used_;  // that were sent to: the lane's own list
+  std::vector<Peer*> used_;  // peers with a send; needs no mutex
   std::vector<Peer*> newly_broken_;
   bool asleep_ = false;
   bool closed_ = false;
@@ -92,7 +105,8 @@ class ShmTransport final : public Transport {
   ForkMark mark_;
 };
 
-// What the registry needs of transport `shm`.
+// The entries of transport `shm` in the registry. It is viable if this process can create shared
+// memory.
 Error shm_viable(const TransportConfig& config);
 Result<std::unique_ptr<Transport>> shm_create(const TransportConfig& config,
                                               TransportDelegate& receiver);

@@ -1,5 +1,5 @@
-// One Context's end of the simulated network: what is there for it and has not been taken. Belongs
-// to SimNetwork, which guards it.
+// One Context's end of the simulated network, with the events that it has not taken yet. SimNetwork
+// owns it and guards it with its mutex.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace ringdist {
 
-// What a transport tells its TransportDelegate of.
+// An event that a transport reports to its TransportDelegate.
 struct SimEvent {
   enum class Kind : uint8_t { kMessage, kSent, kLost };
   Kind kind = Kind::kMessage;
@@ -27,11 +27,13 @@ struct SimEvent {
   SendId send_id = kNoSendId;
   Error error;
 
+  // Makes the event for a send that has ended.
   static SimEvent sent(ContextId to, SendId send_id, Error error) {
     return {Kind::kSent, to, {}, {}, send_id, std::move(error)};
   }
 };
 
+// The state of one Context on the simulated network.
 struct SimEndpoint {
   enum class State : uint8_t {
     kRuns,
@@ -40,16 +42,16 @@ struct SimEndpoint {
   };
 
   ContextId id = 0;
-  int core = 0;  // of the Wire
+  int core = 0;  // its number in the NetworkModel
   State state = State::kRuns;
-  std::deque<SimEvent> news;
-  std::set<ContextId> met;       // has sent to or been sent to by
-  std::set<ContextId> lost;      // has been told so, or has dropped it
-  std::set<ContextId> losing;    // is to be told, when the last of theirs is here
-  std::map<ContextId, int> due;  // messages on their way here, or not taken yet, by sender
-  int undelivered = 0;           // own messages of which the same holds
-  bool woken = false;            // is in the network's list
-  std::optional<EventFd> event;  // of one that may sleep
+  std::deque<SimEvent> news;     // events that it has not taken, oldest first
+  std::set<ContextId> met;       // peers that it has sent to or was sent to by
+  std::set<ContextId> lost;      // peers that it was notified about, or has dropped
+  std::set<ContextId> losing;    // peers to notify it about once their last message has arrived
+  std::map<ContextId, int> due;  // messages to it that it has not taken, by sender
+  int undelivered = 0;           // messages from it that their receivers have not taken
+  bool woken = false;            // is in SimNetwork's list of woken Contexts
+  std::optional<EventFd> event;  // only of a Context that may sleep
 };
 
 }  // namespace ringdist

@@ -9,6 +9,7 @@ namespace {
 
 Error peer_lost() { return {ErrorKind::kPeerLost, "the peer's Context has ended"}; }
 
+// Returns the id of the flow between two cores.
 uint64_t flow_of(int from, int to) {
   return static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
 }
@@ -56,7 +57,7 @@ std::vector<ContextId> SimNetwork::take_woken() {
   return out;
 }
 
-// ---- what the NetworkModel tells
+// ---- events of the NetworkModel
 
 void SimNetwork::on_left(int id) {
   Message& message = messages_[id];
@@ -79,7 +80,8 @@ void SimNetwork::on_time(int id) {
   tell_of_loss(*find(hears), ended);
 }
 
-// Once the last that it had sent is there.
+// Notifies `end` of the loss of `peer`, but not before the last message of that peer has arrived.
+// on_arrived() calls it again.
 void SimNetwork::tell_of_loss(SimEndpoint& end, ContextId peer) {
   if (end.lost.contains(peer)) return;
   end.losing.insert(peer);
@@ -89,6 +91,7 @@ void SimNetwork::tell_of_loss(SimEndpoint& end, ContextId peer) {
   tell(end, {SimEvent::Kind::kLost, peer, {}, {}, kNoSendId, peer_lost()});
 }
 
+// Ends all sends of `end` to `peer` with kPeerLost.
 void SimNetwork::end_sends(SimEndpoint& end, ContextId peer) {
   for (Message& message : messages_) {
     if (message.from != end.id || message.to != peer || message.send_id == kNoSendId) continue;
@@ -96,14 +99,15 @@ void SimNetwork::end_sends(SimEndpoint& end, ContextId peer) {
   }
 }
 
-// On the NetworkModel, not only waiting to be taken.
+// Returns true if a message of the pair is still on the NetworkModel. Messages that only wait to be
+// taken do not count.
 bool SimNetwork::is_under_way(ContextId from, ContextId to) const {
   return std::ranges::any_of(messages_, [from, to](const Message& message) {
     return message.from == from && message.to == to;
   });
 }
 
-// ---- ends
+// ---- endpoints
 
 SimEndpoint* SimNetwork::find(ContextId context) {
   const auto it = ends_.find(context);
@@ -115,19 +119,21 @@ const SimEndpoint* SimNetwork::find(ContextId context) const {
   return it == ends_.end() ? nullptr : &it->second;
 }
 
+// Signals the endpoint and lists it once in woken_.
 void SimNetwork::wake(SimEndpoint& end) {
   if (end.event) end.event->signal();
   if (std::exchange(end.woken, true)) return;
   woken_.push_back(end.id);
 }
 
-// Of one that was killed, its sends' ends are kept for close().
+// Queues an event. An ended endpoint gets only the ends of its sends, which close() returns.
 void SimNetwork::tell(SimEndpoint& end, SimEvent news) {
   if (end.state == SimEndpoint::State::kEnded && news.kind != SimEvent::Kind::kSent) return;
   end.news.push_back(std::move(news));
   wake(end);
 }
 
+// Counts a message as delivered, or as discarded at an ended endpoint.
 void SimNetwork::taken(const SimEvent& message, SimEndpoint& by) {
   --by.due[message.peer];
   --find(message.peer)->undelivered;
@@ -172,7 +178,7 @@ void SimNetwork::send(ContextId from, const OutgoingMessage& to, ConstBytes payl
   ++sender.undelivered;
   sender.met.insert(to.peer);
   receiver->met.insert(from);
-  if (receiver->state == SimEndpoint::State::kEnded) {  // it is found to be gone
+  if (receiver->state == SimEndpoint::State::kEnded) {  // the sender notices this later
     losses_.emplace_back(from, to.peer);
     wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
   }
@@ -224,7 +230,8 @@ void SimNetwork::drop(ContextId context, ContextId peer) {
   if (end.lost.insert(peer).second) end_sends(end, peer);
 }
 
-// Whoever has met it hears so later.
+// Ends an endpoint and notifies every Context that it had exchanged messages with, after the loss
+// delay.
 void SimNetwork::end(SimEndpoint& end) {
   end.state = SimEndpoint::State::kEnded;
   wire_.hold(end.core, false);
@@ -232,7 +239,7 @@ void SimNetwork::end(SimEndpoint& end) {
     losses_.emplace_back(peer, end.id);
     wire_.at(wire_.now() + options_.loss_delay, static_cast<int>(losses_.size()) - 1);
   }
-  // Its owner must be told of its sends all the same.
+  // Discards its messages, but keeps the ends of its sends, which close() returns to their owner.
   std::erase_if(end.news, [&](const SimEvent& news) {
     if (news.kind == SimEvent::Kind::kMessage) taken(news, end);
     return news.kind != SimEvent::Kind::kSent;

@@ -40,7 +40,8 @@ void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, S
   network_->send(id_, {peer, header, send_id}, payload, /*written=*/false);
 }
 
-// It was written once, for all; a socket's copies are made for each.
+// Sends one reservation to all. The first message pays for writing the payload. The others need no
+// copy inside a host; between hosts SimNetwork charges a copy for each, as a socket does.
 void SimTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
   for (const OutgoingMessage& out : to)
     network_->send(id_, out, reserved.first(used), /*written=*/&out != to.data());

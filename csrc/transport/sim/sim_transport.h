@@ -1,5 +1,5 @@
-// One Context's transport over a SimNetwork. Payloads are copied when they are sent, so that
-// nothing is read later. Threads as Transport says.
+// The transport of one Context over a SimNetwork. Payloads are copied when they are sent, so the
+// caller's memory is not read later. Threads: see Transport.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,12 @@
 
 namespace ringdist {
 
+// Forwards calls to the SimNetwork and its events to the delegate.
 class SimTransport final : public Transport {
  public:
-  // `event_fd`: it can be slept on; costs a descriptor. Errors: kSystem, none left; those of
-  // SimNetwork::open().
+  // Joins the network of `config`. If `event_fd` is true, creates a descriptor to sleep on.
+  // Otherwise event_fd() is -1. Returns kSystem if no descriptor is left, or an error of
+  // SimNetwork::open(). `receiver` must outlive the transport.
   static Result<std::unique_ptr<SimTransport>> create(const TransportConfig& config,
                                                       TransportDelegate& receiver, bool event_fd);
   ~SimTransport() override { close(); }

@@ -1,4 +1,4 @@
-// The one symbol that libringdist_ucx.so exports.
+// Exports the only visible symbol of libringdist_ucx.so.
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -8,6 +8,7 @@
 namespace ringdist {
 namespace {
 
+// Returns version and path of the UCX that this library is bound to.
 UcxInfo ucx_info() {
   UcxInfo out;
   out.version = ucp_get_version_string();

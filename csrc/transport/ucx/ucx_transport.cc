@@ -9,15 +9,20 @@
 namespace ringdist {
 namespace {
 
+// Ids of the active messages: a message, a flush request, and its confirmation.
 constexpr unsigned kMessageId = 1;
 constexpr unsigned kQuestionId = 2;
 constexpr unsigned kReceiptId = 3;
 constexpr size_t kStagingBuffers = 64;
+// The time that close() waits for UCX to close endpoints.
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
+// drained() waits this much longer, because a notice of an end may come before the last bytes.
 constexpr auto kLateTime = std::chrono::milliseconds(50);
-constexpr auto kReadTime = std::chrono::milliseconds(500);  // others may send all the time
-constexpr auto kSilence =
-    std::chrono::seconds(2);  // who says nothing for so long is not waited for
+// drained() waits no longer than this for an idle progress(), because other peers may send all the
+// time.
+constexpr auto kReadTime = std::chrono::milliseconds(500);
+// A flush does not wait for a peer that confirms nothing for this long.
+constexpr auto kSilence = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -64,7 +69,7 @@ Error UcxTransport::add_peer(ContextId peer, ConstBytes address) {
   return {};
 }
 
-// Whatever ended the connection may have passed.
+// The cause that broke the connection may be gone, so the next send connects again.
 void UcxTransport::renew(ContextId id) {
   std::lock_guard lock(peers_mutex_);
   const auto it = peers_.find(id);
@@ -93,7 +98,7 @@ Result<ucp_ep_h> UcxTransport::endpoint(ContextId id) {
 }
 
 Error UcxTransport::connect(Peer& peer) {
-  peer.confirmed = peer.asked;  // nothing answers what went over a former endpoint
+  peer.confirmed = peer.asked;  // flush requests over a former endpoint are never confirmed
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -175,7 +180,8 @@ void UcxTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingM
 ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t header_length,
                                       void* data, size_t length, const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
-  // Ours are always eager: a rendezvous comes from something that is not us.
+  // This transport sends eagerly only. A rendezvous message comes from a foreign sender and is
+  // dropped.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) return UCS_OK;
   self->receiver_.on_message({static_cast<const std::byte*>(header), header_length},
                              ConstBytes{static_cast<const std::byte*>(data), length});
@@ -186,20 +192,21 @@ void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
   if (peer->broken) return;
   {
-    std::lock_guard lock(peer->transport->peers_mutex_);  // reaches() looks from other threads
+    std::lock_guard lock(peer->transport->peers_mutex_);  // reaches() reads it on other threads
     peer->broken = ucx_error("the connection broke", status);
   }
   peer->transport->newly_broken_.push_back(peer);
 }
 
 bool UcxTransport::progress() {
-  // One round only: between rounds the executor sends, which keeps both directions busy.
+  // Runs one iteration only. The dispatcher sends between iterations, which keeps both directions
+  // busy.
   const bool any = ucp_worker_progress(worker_->handle()) != 0;
   if (!any && !ended_.empty()) last_empty_ = Clock::now();
   return handle_broken() || any;
 }
 
-// Endpoints are closed here, not in UCX's callback, where that is not allowed.
+// Closes endpoints here, because UCX does not allow that in its callback.
 bool UcxTransport::handle_broken() {
   if (newly_broken_.empty()) return false;
   while (!newly_broken_.empty()) {
@@ -237,8 +244,8 @@ bool UcxTransport::arm() {
   return ucp_worker_arm(worker_->handle()) == UCS_OK;
 }
 
-// What is in this host's socket buffers has been read when progress() finds nothing. News of an end
-// on another host may come a little before its last bytes.
+// Everything in this host's socket buffers has been read when progress() finds nothing. A notice of
+// an end on another host may arrive a little before the last bytes, so this waits kLateTime more.
 bool UcxTransport::drained(ContextId id) {
   {
     std::lock_guard lock(peers_mutex_);
@@ -285,8 +292,8 @@ bool UcxTransport::flushed() const {
   });
 }
 
-// Behind everything that was sent on the connection before. Where it cannot be sent, the connection
-// breaks.
+// Sends a flush request or its confirmation behind everything that was sent on the connection
+// before. If it cannot be sent, the connection breaks.
 void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
   const unsigned flags = id == kQuestionId ? UCP_AM_SEND_FLAG_REPLY : 0;
   post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, kNoSendId, nullptr);
@@ -297,7 +304,7 @@ ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t hea
   auto* self = static_cast<UcxTransport*>(arg);
   Receipt receipt;
   if (header_length != sizeof receipt || !(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
-    return UCS_OK;  // not from one of us
+    return UCS_OK;  // not from this transport
   std::memcpy(&receipt, header, sizeof receipt);
   self->send_receipt(param->reply_ep, kReceiptId, receipt);
   return UCS_OK;

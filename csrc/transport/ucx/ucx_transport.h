@@ -1,8 +1,12 @@
-// Transport `ucx`: active messages over UCX. One worker per lane, one endpoint per peer, error mode
-// PEER. Always eager and in one fragment (256 KiB TCP segments): that is 1.5x the rate of two
-// fragments, and what arrives can be reduced straight out of UCX's memory. Never put or stream over
-// TCP (measured: they collapse). Receives never name user memory, so that draining after an abort
-// cannot write to a tensor.
+// Transport `ucx` sends active messages over UCX. It has one worker per lane and one endpoint per
+// peer, in error mode PEER.
+//
+// Messages are always eager and in one fragment (256 KiB TCP segments). That is 1.5x the rate of
+// two fragments, and payloads can be reduced straight out of UCX's memory. Put and stream are never
+// used over TCP (measured: they collapse). Receives never name user memory, so draining after an
+// abort cannot write to a tensor.
+//
+// Threads: see Transport. peers_mutex_ is a leaf and is never held in UCX calls.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -18,8 +22,10 @@
 
 namespace ringdist {
 
+// The transport of one lane. UCX's callbacks run inside progress(), send() and commit().
 class UcxTransport final : public Transport {
  public:
+  // Opens a worker and installs the message handlers. `receiver` must outlive the transport.
   static Result<std::unique_ptr<Transport>> create(const TransportConfig& config,
                                                    TransportDelegate& receiver);
   ~UcxTransport() override;
@@ -43,42 +49,53 @@ class UcxTransport final : public Transport {
   void close() override;
 
  private:
+  // A peer with an address, from add_peer() to the end of the transport.
   struct Peer {
     UcxTransport* transport;
     ContextId id;
     std::vector<std::byte> address;
     ucp_ep_h endpoint = nullptr;
+    // The cause, if the connection is broken. Written under the mutex, because reaches() reads it.
     Error broken;
     bool over = false;       // broken, reported, and its endpoint is closed
-    bool gone = false;       // its process: no other endpoint follows
-    uint64_t asked = 0;      // how often it was asked to confirm what it got
-    uint64_t confirmed = 0;  // the last of these that it answered
-    TimePoint silent_since;  // while it has not answered all
-  };
-  // The header of a question and of its answer, which is the same.
+    bool gone = false;       // broken, reported and closed
+    uint64_t asked = 0;      // the process has ended: no other endpoint follows
+    uint64_t confirmed = 0;  // number of the last flush request sent to it
+    TimePoint silent_since;  // number of the last one that it confirmed
+  };  // while a confirmation is missing
+  // The header of a flush request and of its confirmation, which repeats it.
   struct Receipt {
-    ContextId peer;  // who is asked
+    ContextId peer;  // the peer that is to confirm
     uint64_t number;
   };
+  // A send in UCX. Requests are reused and live as long as the transport.
   struct Request {
     UcxTransport* transport;
     bool in_use = false;
     SendId send_id = kNoSendId;
-    const std::byte* staged = nullptr;              // a reservation's memory
+    const std::byte* staged = nullptr;  // the reservation that holds the payload, or null
     std::array<std::byte, kMaxHeaderBytes> header;  // UCX reads it until completion
   };
 
   UcxTransport(const TransportConfig& config, TransportDelegate& receiver);
   Error install_handler(unsigned id, ucp_am_recv_callback_t callback);
+  // Returns the endpoint of a peer; connects if there is none. Returns the cause if the peer is
+  // broken.
   Result<ucp_ep_h> endpoint(ContextId id);
   Error connect(Peer& peer);
+  // Closes the endpoint by force. Must not be called from UCX's callbacks.
   void close_endpoint(Peer& peer);
+  // Posts an active message of that handler `id`. finish() is called when it ends, possibly at
+  // once.
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
             SendId send_id, const std::byte* staged);
   void send_from(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
   Request* take_request(ConstBytes header);
+  // Recycles the request and ends its send.
   void finish(Request* request, const Error& error);
+  // Releases the staged memory, if any, and reports the end of the send.
   void end(SendId send_id, const std::byte* staged, const Error& error);
+  // Closes broken endpoints and reports their peers. Returns true if there was one.
   bool handle_broken();
   void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
 
@@ -95,12 +112,12 @@ class UcxTransport final : public Transport {
   TransportDelegate& receiver_;
   std::unique_ptr<UcxWorker> worker_;
   StagingPool staging_;
-  mutable std::mutex peers_mutex_;  // add_peer() comes from set-up threads; never held in UCX calls
+  mutable std::mutex peers_mutex_;  // a leaf: add_peer() is called by bootstrap threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
   std::deque<Peer*> newly_broken_;
-  std::map<ContextId, TimePoint> ended_;  // since when drained() is asked about it
-  TimePoint last_empty_;                  // when progress() last found nothing, while it is
-  std::vector<std::unique_ptr<Request>> requests_;  // all that were made
+  std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
+  TimePoint last_empty_;                  // time of the last progress() that found nothing
+  std::vector<std::unique_ptr<Request>> requests_;  // all that exist
   std::vector<Request*> free_requests_;
   size_t closing_endpoints_ = 0;
 };

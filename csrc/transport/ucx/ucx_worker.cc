@@ -12,16 +12,17 @@ struct ConfigRelease {
 };
 using ConfigPtr = std::unique_ptr<ucp_config_t, ConfigRelease>;
 
-// A default of ours, unless the user's UCX_<name> says otherwise. A UCX that does not know the name
+// Sets a default of this project, unless the user has set UCX_<name>. A UCX without such a setting
 // keeps its own default.
 void set_default(ucp_config_t* config, const char* name, const char* value) {
   if (std::getenv((std::string("UCX_") + name).c_str())) return;
   (void)ucp_config_modify(config, name, value);
 }
 
-// Until 1.16 made its second protocols the default, UCX aborts the process when a peer dies while
-// TCP sends from our memory (an assertion on a completion that it counts down twice; 1.13: 12 of 40
-// deaths). Copying into its own buffers first avoids that.
+// Returns true if UCX must not send zero-copy. Before 1.16 made its second protocols the default,
+// UCX aborts the process if a peer dies while TCP sends from user memory. The cause is an assertion
+// on a completion that it counts down twice (1.13: 12 of 40 deaths). Copying into UCX's own buffers
+// first avoids that.
 bool zcopy_aborts() {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
@@ -29,19 +30,21 @@ bool zcopy_aborts() {
 }
 
 void apply_defaults(ucp_config_t* config, const TransportConfig& ours) {
-  // Shared memory is not UCX's part here, and TCP with the segment size below is what it does best.
+  // Transport `shm` serves the processes of a host. UCX is used for TCP, which works best with the
+  // segment size below.
   set_default(config, "TLS", "tcp");
   if (zcopy_aborts()) set_default(config, "ZCOPY_THRESH", "inf");
   // From 1.16 on, UCX takes interfaces of unknown speed for 100 Mb/s and picks 8 KiB segments.
   set_default(config, "TCP_TX_SEG_SIZE", "256k");
   set_default(config, "TCP_RX_SEG_SIZE", "256k");
-  // A cut link with data in flight is otherwise never noticed by UCX (1.22 and later know this).
+  // Without this, UCX never notices a cut link with data in flight (1.22 and later set it
+  // themselves).
   set_default(config, "TCP_USER_TIMEOUT", "30s");
   set_default(config, "TCP_BRIDGE_ENABLE", "y");  // the interface below may be a bridge
   if (!ours.interface_name.empty()) set_default(config, "NET_DEVICES", ours.interface_name.c_str());
 }
 
-// Which setting has to change, after UCX has refused `config`.
+// Returns a hint, which setting has to change, after UCX has refused `config`.
 std::string remedy(ucp_config_t* config, const ucp_params_t& params, const TransportConfig& ours) {
   if (const char* tls = std::getenv("UCX_TLS")) {
     ucp_context_h probe = nullptr;
@@ -102,7 +105,7 @@ Error UcxWorker::open_worker() {
 }
 
 UcxWorker::~UcxWorker() {
-  if (forked()) return;  // the parent's sockets are not ours to close
+  if (forked()) return;  // the sockets belong to the parent
   if (worker_) ucp_worker_destroy(worker_);
   if (context_) ucp_cleanup(context_);
 }
