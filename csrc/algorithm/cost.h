@@ -1,11 +1,14 @@
-// What an op costs by an algorithm, by a closed formula: no schedule is built and none is walked,
-// so that every op can be planned by it. Of the kind of R. W. Hockney: "The communication challenge
-// for MPP", Parallel Computing 20(3), 1994 - a message takes alpha + beta n - and, for collectives,
-// of R. Thakur, R. Rabenseifner, W. Gropp, Int. J. of High Performance Computing Applications
-// 19(1), 2005; with a term for each place where messages queue: the busiest rank's core, a host's
-// line, its memory. tests/cpp/plan/cost_test.cc holds it against a walk of the schedules.
+// Cost formulas of the algorithms. A formula predicts the duration of an op without building or
+// simulating a schedule, so that every op can be planned by it.
 //
-// Pure: the same operations in the same order on every rank. Any thread.
+// The formulas extend two models. A message of n bytes takes alpha + beta n: R. W. Hockney, "The
+// communication challenge for MPP", Parallel Computing 20(3), 1994. Collectives follow R. Thakur,
+// R. Rabenseifner, W. Gropp, Int. J. of High Performance Computing Applications 19(1), 2005. Added
+// is a term for each place where messages queue: the busiest rank's core, a host's line, its
+// memory. tests/cpp/plan/cost_test.cc compares the formulas with simulations of the schedules.
+//
+// Pure: every rank does the same operations in the same order and gets the same result. Any thread.
+// Costs are in nanoseconds unless they are a Duration.
 #pragma once
 
 #include <cstdint>
@@ -15,78 +18,89 @@
 
 namespace ringdist {
 
-// A layout in the figures that formulas need.
+// Summary of a topology: the figures that formulas need.
 struct CostLayout {
-  // As in Shape. The topology must live as long, where it has several hosts.
+  // Arguments as in Shape. If the topology has several hosts, it must outlive this object.
   CostLayout(int size, const Topology& topology, int root = 0);
 
+  // Returns true if the group spans several hosts.
   bool spans() const { return hosts > 1; }
+  // Returns the number of ranks outside of a host with that many ranks.
   int elsewhere(int ranks_here) const { return size - ranks_here; }
+  // Returns true if both ranks are on one host.
   bool same_host(int one, int other) const { return !spans() || topology->same_host(one, other); }
 
   int size = 1;
   int root = 0;
   int hosts = 1;
-  int most = 1;       // ranks of a host
-  int least = 1;      // ranks of a host
-  int columns = 1;    // of an allreduce by hosts
-  int at_root = 1;    // ranks of the root's host
-  int crossings = 0;  // ranks whose next rank is on another host
-  int leaving = 0;    // of those, on the host that has most
-  double crowd = 0;   // pairs of ranks here and elsewhere, of the host that has most
-  const Topology* topology = nullptr;  // where it spans hosts
+  int most = 1;       // ranks of the largest host
+  int least = 1;      // ranks of the smallest host
+  int columns = 1;    // columns of a hierarchical allreduce
+  int at_root = 1;    // ranks on the root's host
+  int crossings = 0;  // ranks followed by a rank of another host
+  int leaving = 0;    // the most of these ranks on one host
+  double crowd = 0;   // pairs of a rank here and one elsewhere, for the host with most
+  const Topology* topology = nullptr;  // null if all ranks share one host
 };
 
-// An op, as far as costs depend on it.
+// The properties of an op that its cost depends on.
 struct CostQuery {
   Collective kind;
-  double bytes;  // of the tensor (allreduce, broadcast, reduce), of one part (the others)
+  // Bytes of the tensor for allreduce, broadcast and reduce, and of one part for the others.
+  double bytes;
   CostLayout layout;
   NetworkCosts costs;
   double segment_bytes;
   double element_bytes = 4;
 };
 
-// Messages of ranges of one length, cut into segments: what they take at each place where they
-// queue, in nanoseconds, of all segments and of first ones alone.
+// The cost of the messages of ranges of one length, which are cut into segments. It sums up the
+// time at each place where messages queue, in nanoseconds, for all segments and for the first ones
+// alone. The methods that add a load return the object itself; counts of 0 or less add nothing.
 class TransferCost {
  public:
+  // Starts with no load; `range_bytes` is the length of each range. The query must outlive this
+  // object.
   TransferCost(const CostQuery& question, double range_bytes);
 
-  // What the busiest rank sends of them, inside its host or beyond; `copied`: so many have to be
-  // copied to be sent.
+  // Adds `ranges` that the busiest rank sends, inside its host or to other hosts. `copied` is the
+  // number of ranges that must be copied for sending.
   TransferCost& send(bool inside, double ranges, double copied);
   TransferCost& send(bool inside, double ranges) { return send(inside, ranges, ranges); }
+  // Adds ranges that the busiest rank receives; each is read once.
   TransferCost& receive(bool inside, double ranges);
-  // What the busiest line carries one way.
+  // Adds ranges that the busiest line carries in one direction.
   TransferCost& cross(double ranges);
-  // What a host's memory carries.
+  // Adds ranges that a host's memory carries.
   TransferCost& share(double ranges);
 
-  // The busiest rank only sends, or only receives: its other ends are elsewhere, and idle.
+  // Declares that the busiest rank only sends or only receives, so that the other ends are idle
+  // ranks.
   TransferCost& one_sided();
 
-  // From the call until the last of the first segments is there.
+  // Returns the time from the call until the last of the first segments has arrived.
   double first() const;
-  // The same of each of many rounds in which every rank waits for another.
+  // Returns the same for one of many rounds in which every rank waits for another.
   double round() const;
-  // All of these, segment after segment, from the call until the last is there.
+  // Returns the time for all segments, from the call until the last has arrived.
   double alone() const;
-  // One segment's way where nobody else is.
+  // Returns the time of one segment from rank to rank without other traffic. `copied` is the
+  // fraction of it that the sender copies.
   double hop(bool inside, double copied = 1) const;
-  // Of one, at a rank; and on the line.
+  // Return the time of one segment at a rank, and on the line.
   double end(bool inside) const;
   double line(bool inside) const;
 
  private:
   friend class OpCost;
+  // The time that the load takes at each place.
   struct Load {
-    double out = 0;  // of the busiest rank's core
+    double out = 0;  // time of the busiest rank's core
     double in = 0;
     double line = 0;
     double memory = 0;
   };
-  // Of one segment, by the slower of the links that are used.
+  // The time of one segment at each stage, over the slower kind of links in use.
   struct PathTime {
     double end = 0;
     double line = 0;
@@ -98,33 +112,40 @@ class TransferCost {
   static double time(const Load& load, const PathTime& way);
 
   const NetworkCosts& costs_;
-  const double bytes_;     // of a range
-  const double segments_;  // of a range
-  const double segment_;   // bytes of the first
+  const double bytes_;     // bytes of a range
+  const double segments_;  // segments of a range
+  const double segment_;   // bytes of a segment
   Load all_;
   Load first_;
   PathTime way_;
 };
 
-// What follows each other, segment by segment: an op takes as long as its first segments, or as the
-// busiest place, whichever is more.
+// The cost of an op as a pipeline of phases, segment by segment. An op takes as long as its first
+// segments need through all phases, or as the busiest place needs for all segments, whichever is
+// longer.
 class OpCost {
  public:
+  // The query must outlive this object.
   explicit OpCost(const CostQuery& question) : costs_(question.costs) {}
 
-  // The same ranks do so much more; in so many rounds of it.
+  // Adds `rounds` rounds of these transfers by the same ranks, each of which waits for the round
+  // before.
   OpCost& then(const TransferCost& ranges, double rounds = 1);
-  // The same without waiting for it: chain() says how the first segments go.
+  // Adds the load of the transfers without waiting for them. chain() then adds the time of the
+  // first segments.
   OpCost& load(const TransferCost& ranges, double times = 1);
+  // Adds to the path of the first segments.
   OpCost& chain(double nanoseconds);
-  // From the busiest place on others pass on what comes: of the last segment.
+  // Adds the time that the last segment takes behind the busiest place, where other ranks only pass
+  // it on.
   OpCost& after(double nanoseconds);
-  // The same of any segment.
+  // Adds the time to both paths, because every segment takes it.
   OpCost& pass_on(double nanoseconds) { return chain(nanoseconds).after(nanoseconds); }
-  // The busiest rank adds so many bytes to others. What comes is read where it lies: its copy has
-  // been counted, and this is the rest.
+  // Adds the time in which the busiest rank adds so many bytes to others. Arriving data is read in
+  // place. Its reading has been counted as a copy, and this is the rest.
   OpCost& add(double bytes);
 
+  // Returns the predicted duration of the op.
   Duration total() const;
 
  private:
@@ -136,30 +157,33 @@ class OpCost {
   TransferCost::PathTime way_;
 };
 
-// What the busiest rank of a host of so many ranks has to do with an op by hosts (host_grid.h).
-// There is a range for each column of each host, but parts only for ranks that there are: per host,
-// on average.
+// The load of the busiest rank on a host of so many ranks, for a hierarchical op (host_grid.h).
+// Allreduce has a range for each column of each host. The other collectives have parts only for
+// existing ranks, so the numbers are averages per host.
 struct HierarchicalLoad {
   double hosts;
   double columns;  // ranges of a host
-  double mine;     // of those, what this rank carries
-  double others;   // what others of its host do
-  // The same of other hosts alone.
+  double mine;     // ranges of it that this rank carries as leader
+  double others;   // ranges of it that its other ranks carry
+  // The same for ranges of other hosts only.
   double columns_elsewhere;
   double mine_elsewhere;
-  double range;  // bytes
-  bool reduced;
-  bool gathered;
+  double range;   // bytes
+  bool reduced;   // the op has a reduction
+  bool gathered;  // the op distributes results to all
 };
+// Computes the load for a host of `ranks` ranks.
 HierarchicalLoad hierarchical_load(const CostQuery& question, double ranks);
 
-// What a send inside a host copies of what a reduce or a relay has just stored.
+// The fraction of a range that a send inside a host still copies if a reduce or a relay has just
+// stored the range.
 inline constexpr double kStoredCopy = 0.5;
 
-// An alltoall's part for another host takes its turn if it has so many elements (direct.cc).
+// An alltoall's part for another host takes turns if it has at least this many elements
+// (direct.cc).
 inline constexpr int64_t kTurnCount = 32 * 1024;
 
-// Of the algorithms whose files are too long for it.
+// Costs of algorithms that define them outside of their anonymous namespace.
 Duration ring_cost(const CostQuery& question);
 Duration direct_cost(const CostQuery& question);
 Duration hierarchical_cost(const CostQuery& question);

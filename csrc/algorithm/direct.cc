@@ -1,8 +1,10 @@
-// Direct: everybody talks to everybody, in one step per phase. The owner of a shard reduces all
-// contributions at once in rank order, so an element's bits depend on the inputs alone, and half
-// precision rounds once. Known as the direct-exchange or pairwise reduce-scatter; see R. Thakur,
-// R. Rabenseifner, W. Gropp: "Optimization of Collective Communication Operations in MPICH",
-// Int. J. of High Performance Computing Applications 19(1), 2005.
+// Direct: every rank exchanges messages with every other, in one step per phase. The owner of a
+// shard reduces all contributions at once in rank order. So the bits of an element depend on the
+// inputs alone, and half precision rounds once.
+//
+// Also called direct-exchange or pairwise reduce-scatter; see R. Thakur, R. Rabenseifner, W. Gropp:
+// "Optimization of Collective Communication Operations in MPICH", Int. J. of High Performance
+// Computing Applications 19(1), 2005.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +18,7 @@
 namespace ringdist {
 namespace {
 
-// Each peer gets a message of its own: `contribution(s)` is this rank's for peer s.
+// Sends a separate message to each peer. `contribution(s)` is this rank's range for peer s.
 template <typename Contribution>
 void send_to_each(const Shape& shape, Contribution contribution, EdgeKind edge_kind,
                   Schedule& out) {
@@ -24,7 +26,8 @@ void send_to_each(const Shape& shape, Contribution contribution, EdgeKind edge_k
     out.steps.push_back(Step::send(contribution(peer), {peer}, edge_kind));
 }
 
-// `place(s)` is where the message of rank s goes. First from those who sent to this rank first.
+// Receives a message from each peer. `place(s)` is the range for the message of rank s. The order
+// begins with the peers that sent to this rank first.
 template <typename Place>
 void receive_from_each(const Shape& shape, Place place, Schedule& out) {
   const std::vector<int> peers = peers_after(shape);
@@ -108,15 +111,17 @@ Schedule scatter(const Shape& shape) {
   return out;
 }
 
-// In turn k each rank sends to the k-th after it and receives from the k-th before it. A long part
-// for another host waits for the one sent before: else all send to all at once, and whose line is
-// free at the end is luck. It waits, too, for what came two turns ago, not one: ranks stay in step,
-// and a late one holds up nobody but those that it has nothing for yet. Who waits for whom goes to
-// smaller k, so nobody waits for himself.
+// Exchanges parts in turns. In turn k each rank sends to the k-th rank after it and receives from
+// the k-th before it.
+//
+// A long part for another host waits for the part that was sent before it. Otherwise all ranks send
+// to all at once, and the lines of hosts are used unevenly at the end. It also waits for the
+// receive of two turns ago, not one. So ranks stay in step, and a late rank delays only those that
+// need its data. Every wait is for a smaller k, so there is no deadlock.
 template <typename Sent, typename Place>
 void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out) {
   constexpr size_t kAhead = 2;
-  std::vector<int> sends;  // between hosts, as the others
+  std::vector<int> sends;  // indices of steps between hosts
   std::vector<int> receipts;
   for (int k = 1; k < shape.size; ++k) {
     const int to = wrap(shape.rank + k, shape.size);
@@ -176,27 +181,30 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kAlltoall, alltoall, whole, {.best = true}},
     CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_few = true}}};
 
-// The busiest rank's messages to all others, and theirs.
+// The messages between the busiest rank and all others.
 class AllPeers {
  public:
   explicit AllPeers(const CostQuery& question) : question_(question), at_(question.layout) {}
 
-  // Each gets a range of its own.
+  // Returns the cost if each peer gets a range of its own.
   TransferCost exchange(double range) const { return all(range, at_.least - 1); }
-  // All get the same, which is copied once; or as it is made, where `copied` is less.
+  // Returns the cost if all get the same range, which is copied once. `copied` is less if it was
+  // stored a moment ago.
   TransferCost spread(double range, double copied) const {
     return all(range, std::min<double>(copied, at_.least - 1));
   }
+  // Returns the cost of ranges from all ranks to the root.
   TransferCost to_root(double range) const {
     TransferCost out = at_root(range);
     return out.receive(true, at_.at_root - 1).receive(false, at_.elsewhere(at_.at_root));
   }
+  // Returns the cost of ranges from the root to all ranks.
   TransferCost from_root(double range, double copied) const {
     TransferCost out = at_root(range);
     return out.send(true, at_.at_root - 1, copied).send(false, at_.elsewhere(at_.at_root));
   }
 
-  // Of long parts between hosts: each waits for those of the turn before.
+  // Returns the time of long parts between hosts, each of which waits for the turn before.
   double turns(double range) const {
     TransferCost one(question_, range);
     one.send(false, 1).receive(false, 1).cross(1);
@@ -208,7 +216,7 @@ class AllPeers {
     TransferCost out(question_, range);
     return out.one_sided().cross(at_.elsewhere(at_.at_root)).share(at_.at_root - 1);
   }
-  // The rank with most beyond its host.
+  // Adds the load of the rank with most peers on other hosts.
   TransferCost all(double range, double copied) const {
     TransferCost out(question_, range);
     const double here = at_.least - 1;
@@ -231,8 +239,8 @@ Algorithm direct_algorithm() {
           .cost = direct_cost};
 }
 
-// Everybody has messages for everybody, or the root has: cores and the lines of hosts are busy with
-// them; there is hardly a way to wait for.
+// Every rank has messages for every other, or the root has. Cores and the lines of hosts are busy
+// with them, and chains of messages matter little.
 
 Duration direct_cost(const CostQuery& question) {
   const int size = question.layout.size;

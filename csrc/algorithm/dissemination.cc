@@ -1,7 +1,7 @@
-// Dissemination barrier: in round k every rank tells the one 2^k further, and hears from the one
-// 2^k back; after ceil(log2(size)) rounds each has heard, directly or not, from all. D. Hensgen, R.
-// Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International Journal of
-// Parallel Programming 17(1), 1988.
+// Dissemination barrier. In round k every rank sends to the rank 2^k further and receives from the
+// rank 2^k back. After ceil(log2(size)) rounds each has been reached, directly or not, by all. D.
+// Hensgen, R. Finkel, U. Manber: "Two Algorithms for Barrier Synchronization", International
+// Journal of Parallel Programming 17(1), 1988.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,8 +16,8 @@ namespace {
 
 Schedule barrier(const Shape& shape) {
   Schedule out;
-  // A round's message must not leave before those of all earlier rounds came. Order is by data
-  // dependence on ranges, and empty ranges have none: so all rounds share one element of scratch.
+  // A round's message must not leave before those of all earlier rounds have come. Order is by data
+  // dependence on ranges, and empty ranges have none, so all rounds share one element of scratch.
   const Range token{BufferId::kScratch, 0, 1};
   for (int64_t hop = 1; hop < shape.size; hop *= 2) {
     const int distance = static_cast<int>(hop);
@@ -30,7 +30,8 @@ Schedule barrier(const Shape& shape) {
   return out;
 }
 
-// A way through all rounds crosses between hosts about as often as it takes to reach the last.
+// The longest path through all rounds crosses between hosts about as often as it takes to reach the
+// last host.
 Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);

@@ -1,14 +1,18 @@
-// Hierarchical: a ring of hosts, in each of which the ranks add up, and pass on, through shared
-// memory. Every host's line carries what a ring of hosts must, shared by its ranks: each is the
-// carrier of a column (algorithm/host_grid.h). Hosts may have any number of ranks, any ranks. See
-// J. Cho et al.: "BlueConnect", MLSys 2019, and H. Mikami et al.: "Massively Distributed SGD",
-// arXiv:1811.05233 (2018), for rings of hosts whose ranks each take a shard.
+// Hierarchical: a ring of hosts. Inside each host the ranks reduce and distribute through shared
+// memory. Every host's line carries the traffic of a ring of hosts, divided among its ranks,
+// because each leads a column (algorithm/host_grid.h). Hosts may have any number of ranks and any
+// ranks.
 //
-// Allreduce, reduce-scatter: as ring (its file), with hosts for ranks: in each round the carrier
-// adds what its host's ranks give to what came from the host before. Allgather: what comes from the
-// host before is relayed to the next and to the ranks of the host at once. Broadcast: a chain of
-// hosts, beginning with the root's; all but its last segments flow at once, so that it takes each
-// line once. Reduce: the same chain, ending with the root's.
+// See J. Cho et al.: "BlueConnect", MLSys 2019, and H. Mikami et al.: "Massively Distributed SGD",
+// arXiv:1811.05233 (2018), for rings of hosts in which each rank takes a shard.
+//
+// Allreduce and reduce-scatter work as in ring.cc, with hosts for ranks. In each round the leader
+// adds the contributions of its host's ranks to the data from the previous host. Allgather relays
+// the data from the previous host to the next one and to the ranks of the host at once.
+//
+// Broadcast is a chain of hosts that begins with the root's. All but its last segments flow at
+// once, so it takes each line's time only once. Reduce is the same chain, ending at the root's
+// host.
 
 #include <algorithm>
 #include <array>
@@ -20,18 +24,19 @@
 namespace ringdist {
 namespace {
 
-// One column's way through this host. Columns come one after another in a schedule: so a rank that
-// waits in one never keeps others from an earlier one.
+// Adds the steps of one column on one rank. Columns come one after another in a schedule, so a rank
+// that waits in one never delays others in an earlier one.
 class ColumnLeader {
  public:
   ColumnLeader(const HostGrid& hosts, int rank, int column)
       : hosts_(hosts), rank_(rank), column_(column), here_(hosts.leader(hosts.mine(), column)) {}
 
+  // Returns true if this rank is the column's leader on its host.
   bool is_me() const { return rank_ == here_; }
 
-  // Round k of a reduction: the sum of what came from the host before, if k > 0, and of this
-  // host's, goes to `sum`, and is final in the last round. Returns where it lies: where there is
-  // nothing to add, at `mine`.
+  // Adds round k of a reduction. The leader adds this host's contributions, and the data from the
+  // previous host if k > 0, into `sum`, which is final in the last round. Returns the range of the
+  // result; this is `mine` if there is nothing to add.
   Range reduce(int round, Range mine, Range sum, Schedule& out) const {
     if (!is_me()) {
       out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
@@ -51,8 +56,8 @@ class ColumnLeader {
     return held;
   }
 
-  // Final values come to this host, `round` hosts from their origin, and go on: to `range`. Where
-  // the round is 0 they are the carrier's `own`.
+  // Distributes final values, which come from `round` hosts back, to `range` on this host's ranks
+  // and to the next host. In round 0 the values are the leader's `own`.
   void pass_on(int round, Range range, Range own, Schedule& out) const {
     const EdgeKind first = EdgeKind::kResult;
     if (!is_me()) {
@@ -80,7 +85,7 @@ class ColumnLeader {
   const int here_;
 };
 
-// A column is cut into one shard per host.
+// Each column is cut into one shard per host.
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -102,7 +107,8 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
-// Partial sums lie in scratch, those of two rounds: one is filled while the other is being sent.
+// Partial sums are in scratch, in two slots per column by turns, so that one is filled while the
+// other is being sent.
 Schedule reduce_scatter(const Shape& shape) {
   if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
@@ -178,7 +184,7 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllgather, allgather, whole, {.best_between_hosts = true}},
     CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.best_between_hosts = true}}};
 
-// Of a host of that many ranks.
+// Predicts the cost for the busiest rank of a host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = hierarchical_load(question, ranks);
@@ -193,7 +199,7 @@ Duration cost_at(const CostQuery& question, double ranks) {
   }
   if (gathered) {
     TransferCost spread(question, range);
-    // What goes on besides is copied for that.
+    // The send to the next host has copied the rest.
     spread.send(true, mine * (ranks - 1), mine * kStoredCopy / hosts).receive(true, others);
     spread.share(columns * (ranks - 1));
     sum.then(onward, hosts - 1);
@@ -213,7 +219,7 @@ Duration broadcast_cost(const CostQuery& question) {
   return sum.total();
 }
 
-// The busiest rank is a carrier in the middle, or the root where there are two hosts.
+// The busiest rank is a leader in the middle of the chain, or the root if there are two hosts.
 Duration reduce_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   TransferCost all(question, question.bytes);
@@ -236,9 +242,9 @@ Algorithm hierarchical_algorithm() {
           .cost = hierarchical_cost};
 }
 
-// Hosts pass on, each round a range for each column; inside, ranks give to carriers and get from
-// them. The busiest rank is one of the host with most, or one of the host with fewest, which
-// carries several columns.
+// In each round hosts pass on a range for each column; inside, ranks send to leaders and receive
+// from them. The busiest rank is on the largest host or on the smallest one, where it leads several
+// columns.
 
 Duration hierarchical_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;

@@ -1,9 +1,9 @@
-// Hierarchical, direct between hosts: inside each the ranks add up through shared memory, and the
-// carriers of a column (algorithm/host_grid.h) talk to each other at once, in one step per phase.
-// What crosses a wire is encoded twice at most, once as a host's sum and once as a result, however
-// many hosts and ranks there are. As direct (its file), with hosts for ranks. Gather, scatter: one
-// rank of each host has the parts of its ranks, for one message a host. See T. Kielmann et al.:
-// "MagPIe: MPI's Collective Communication Operations for Clustered Wide Area Systems", PPoPP 1999.
+// Hierarchical, direct between hosts. Ranks add up inside each host through shared memory, and the
+// leaders of a column (algorithm/host_grid.h) exchange messages with each other in one step per
+// phase. Data on a wire is encoded at most twice, as a host's sum and as a result, however many
+// hosts and ranks there are. Works as direct.cc, with hosts for ranks. Gather and scatter use one
+// rank of each host as its leader, for one message per host. See T. Kielmann et al.: "MagPIe: MPI's
+// Collective Communication Operations for Clustered Wide Area Systems", PPoPP 1999.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 namespace ringdist {
 namespace {
 
-// One column's way through one rank.
+// Adds the steps of one column on one rank.
 class Column {
  public:
   Column(const HostGrid& hosts, int rank, int column)
@@ -23,8 +23,8 @@ class Column {
 
   bool is_carrier() const { return rank_ == here_; }
 
-  // This host's part of a sum whose owner is on another: `mine` is this rank's, `sum` where the
-  // carrier may add. Returns where the carrier has it.
+  // Adds this host's part of a sum that a rank on another host owns. `mine` is this rank's range
+  // and `sum` the range in which the leader may add. Returns the leader's range of the host's sum.
   Range give(Range mine, Range sum, int owner, Schedule& out) const {
     if (!is_carrier()) {
       out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
@@ -38,7 +38,7 @@ class Column {
     return held;
   }
 
-  // The sum that this host's carrier owns: of all hosts, in their order.
+  // Adds the sum that this host's leader owns: the contributions of all hosts, in their order.
   void take(Range mine, Range sum, Schedule& out) const {
     if (!is_carrier())
       return out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
@@ -54,8 +54,8 @@ class Column {
     out.steps.push_back(Step::reduce(sum, std::move(sources), /*finish=*/true));
   }
 
-  // Final values of `owner`, which carries this column on its host, to all. `own`: where it has
-  // them.
+  // Distributes the final values of `owner`, which leads this column on its host, to all ranks.
+  // `own` is the range where the owner has them.
   void spread(int owner, Range range, Range own, Schedule& out) const {
     if (rank_ == owner) {
       std::vector<int> to;
@@ -81,7 +81,8 @@ class Column {
   const int here_;
 };
 
-// A column is cut into one shard per host. First what others wait for, the next host's at first.
+// Each column is cut into one shard per host. Sums for other hosts come first, beginning with the
+// next host, because their owners wait for them.
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -107,8 +108,8 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
-// Calls fn(column, owner) for every rank as the owner of its part, host by host from `first` hosts
-// on.
+// Calls fn(column, owner) for every rank as the owner of its part, by hosts, from the host `first`
+// places after this one.
 template <typename Fn>
 void for_each_owner(const HostGrid& hosts, int rank, int first, Fn fn) {
   for (int k = 0; k < hosts.count(); ++k)
@@ -116,8 +117,8 @@ void for_each_owner(const HostGrid& hosts, int rank, int first, Fn fn) {
       fn(Column(hosts, rank, hosts.column_of(owner)), owner);
 }
 
-// Each sum for another host has scratch of its own: an owner adds all hosts' at once, and who would
-// wait for room until one was added could keep all from adding.
+// Each sum for another host has scratch of its own. An owner adds all hosts' sums at once, so ranks
+// that waited for scratch until one was added could block each other.
 Schedule reduce_scatter(const Shape& shape) {
   if (shape.size == 1) return copy_of_own_part(shape);
   Schedule out;
@@ -169,9 +170,9 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
-// The parts of a gather or a scatter, by way of one rank of each host: the leader, in whose scratch
-// its ranks' parts lie one after another. Parts of ranks that follow each other lie so in the
-// root's buffer, too, and go in one message.
+// The leader of a host in a gather or a scatter. Its scratch holds the parts of its ranks one after
+// another. Parts of consecutive ranks are contiguous in the root's buffer too and go in one
+// message.
 class Leader {
  public:
   Leader(const HostGrid& hosts, const Shape& shape, int host)
@@ -182,7 +183,8 @@ class Leader {
 
   int rank() const { return rank_; }
   const std::vector<int>& ranks() const { return ranks_; }
-  // The root, and who has none but its own part, needs no scratch.
+  // Returns true if the leader needs scratch. The root does not, nor does a leader without other
+  // ranks.
   bool collects() const { return !of_root_ && ranks_.size() > 1; }
   Range slot(size_t place) const {
     return {BufferId::kScratch, static_cast<int64_t>(place) * count_, count_};
@@ -278,7 +280,7 @@ Schedule scatter(const Shape& shape) {
 }
 
 constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
-// One message a host, over one connection: several that share a line hinder each other.
+// One message per host over one connection is best, because several on one line hinder each other.
 constexpr Preference kForHosts{.best_between_shared_hosts = true};
 constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
@@ -289,11 +291,11 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kGather, gather, all_parts, kForHosts},
     CollectiveImpl{Collective::kScatter, scatter, all_parts, kForHosts}};
 
-// Of a host of that many ranks.
+// Predicts the cost for the busiest rank of a host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = hierarchical_load(question, ranks);
-  // A part has one owner, whatever else its host carries.
+  // A part has one owner, even if its host has several leaders.
   const double to_owners = mine_elsewhere * (hosts - 1);
   const double own = reduced && gathered ? to_owners : hosts - 1;
   TransferCost exchanged(question, range);
@@ -340,8 +342,8 @@ Duration reduce_cost(const CostQuery& question) {
   return sum.total();
 }
 
-// A gather or a scatter: the root has a message for each rank of its host, and for each other host.
-// The leaders' own ranks come before, or after.
+// Predicts a gather or a scatter. The root has a message for each rank of its host and for each
+// other host. The leaders exchange with their own ranks before or after that.
 Duration rooted_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   const auto moved = [&](TransferCost ranges, bool inside, double count) {
@@ -356,7 +358,7 @@ Duration rooted_cost(const CostQuery& question) {
   OpCost sum(question);
   sum.load(inside(at.at_root - 1, question.bytes));
   sum.then(moved(of_host, /*inside=*/false, others).cross(others).one_sided());
-  // Segment by segment: what a leader's own ranks have of the last one, or of the first.
+  // Pipelined: adds the time of the leader's own ranks for the last segment, or the first.
   const double led = at.most - 1;
   const double bytes = std::min(question.bytes, question.segment_bytes / std::max(1.0, led));
   if (led > 0) sum.pass_on(inside(led, bytes).one_sided().alone());
@@ -374,8 +376,8 @@ Algorithm hierarchical_direct_algorithm() {
           .cost = hierarchical_direct_cost};
 }
 
-// Sums inside hosts, hosts to hosts at once, results inside hosts. The busiest rank is one of the
-// host with most, or one of the host with fewest, which carries several columns.
+// Sums inside hosts, then direct exchanges of hosts, then results inside hosts. The busiest rank is
+// on the largest host or on the smallest one, where it leads several columns.
 
 Duration hierarchical_direct_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;

@@ -1,9 +1,11 @@
-// One-shot: every rank sends its whole input to all others, and reduces all inputs itself, in rank
-// order: one step where others take two, for (size - 1) times the bytes. For tensors so small that
-// steps are all they cost. All ranks compute the same bits because reduce() does so wherever it
-// runs (kernel/reduce.h). Known as allreduce by allgather; see R. Thakur, R. Rabenseifner,
-// W. Gropp: "Optimization of Collective Communication Operations in MPICH", Int. J. of High
-// Performance Computing Applications 19(1), 2005.
+// One-shot: every rank sends its whole input to all others and reduces all inputs itself, in rank
+// order. That is one step instead of two, for (size - 1) times the bytes, and suits tensors so
+// small that only steps cost time. All ranks compute the same bits because reduce() gives the same
+// bits wherever it runs (kernel/reduce.h).
+//
+// Also called allreduce by allgather; see R. Thakur, R. Rabenseifner, W. Gropp: "Optimization of
+// Collective Communication Operations in MPICH", Int. J. of High Performance Computing Applications
+// 19(1), 2005.
 #include <algorithm>
 #include <array>
 
@@ -23,6 +25,7 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
+// Predicts the cost at the rank with most peers on other hosts.
 Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);

@@ -1,14 +1,15 @@
-// Recursive doubling: in step k each rank exchanges what it has so far with the rank whose number
-// differs in bit k, and both add it up; after log2 steps all have the sum. For small tensors in
-// large groups: few steps, and a rank talks to few others. R. Thakur, R. Rabenseifner, W. Gropp:
-// "Optimization of Collective Communication Operations in MPICH", Int. J. of High Performance
-// Computing Applications 19(1), 2005.
+// Recursive doubling. In step k each rank exchanges its partial sum with the rank that differs from
+// it in bit k, and both add the two. After log2(size) steps all have the sum. This suits small
+// tensors in large groups, because there are few steps and each rank has few peers.
 //
-// Where the size is no power of two, the first ranks go in pairs: the even one of each gives its
-// input to the odd one, which stands for both, and has the result back at the end.
+// R. Thakur, R. Rabenseifner, W. Gropp: "Optimization of Collective Communication Operations in
+// MPICH", Int. J. of High Performance Computing Applications 19(1), 2005.
 //
-// Both ranks of an exchange add the same two values in the same order, that of their ranks; so all
-// ranks compute the same bits, as reduce() gives wherever it runs (kernel/reduce.h).
+// If the size is no power of two, the first ranks form pairs. The even rank of a pair sends its
+// input to the odd one, which takes part for both and returns the result at the end.
+//
+// Both ranks of an exchange add the same two values in the order of their ranks. So all ranks
+// compute the same bits, because reduce() gives the same bits wherever it runs (kernel/reduce.h).
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,18 +21,23 @@
 namespace ringdist {
 namespace {
 
-// Those who take part in the exchanges, a power of two; the first `pairs` stand for two ranks each.
+// The participants of the exchanges, a power of two of them. The first `pairs` participants stand
+// for two ranks each.
 struct Participant {
   explicit Participant(int size)
       : count(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), pairs(size - count) {}
+  // Returns the rank of a participant.
   int rank_of(int place) const { return place < pairs ? 2 * place + 1 : place + pairs; }
+  // Returns the participant of a rank.
   int place_of(int rank) const { return rank < 2 * pairs ? rank / 2 : rank - pairs; }
+  // Returns true if the rank only sends its input to its partner.
   bool gives_way(int rank) const { return rank < 2 * pairs && rank % 2 == 0; }
 
   int count;
   int pairs;
 };
 
+// Makes the reduce of this rank's sum and the peer's, in rank order.
 Step add(const Range& all, int rank, int peer, bool finish) {
   const Source theirs{peer, all};
   const Source ours{-1, all};
@@ -62,15 +68,16 @@ Schedule allreduce(const Shape& shape) {
   return out;
 }
 
-// Of the rounds, those in which all exchange inside hosts, and what the busiest line carries in
-// each of the others, on average.
+// Summary of the exchanges by host. `inside` is the number of rounds in which all exchanges stay
+// inside hosts. `crossing` is the average number of messages on the busiest line in the other
+// rounds.
 struct Exchanges {
   int inside = 0;
   double crossing = 0;
 };
 
-// Where ranks lie in runs the first rounds are inside hosts. In large groups only looked for where
-// layouts are even.
+// Computes the summary. If ranks are consecutive on hosts, the first rounds stay inside. In groups
+// of more than kLooked ranks, only even layouts are recognized.
 Exchanges exchanges_of(const CostLayout& at, const Participant& standing, int rounds) {
   constexpr int kLooked = 64;
   if (!at.spans()) return {rounds};

@@ -1,4 +1,5 @@
-// The algorithms there are. To add one: a file that defines x_algorithm(), and its row here.
+// The registry of algorithms. To add one, write a file that defines x_algorithm() and add its row
+// here.
 #include <array>
 
 #include "algorithm/schedule.h"

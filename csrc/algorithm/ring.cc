@@ -1,11 +1,11 @@
-// Ring: every rank talks to its two neighbours only, and sends and receives all the time.
-// P. Patarasu, X. Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-// Journal of Parallel and Distributed Computing 69(2), 2009.
+// Ring: every rank exchanges messages with its two neighbours only, and sends and receives all the
+// time. P. Patarasu, X. Yuan: "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations", Journal of Parallel and Distributed Computing 69(2), 2009.
 //
-// Reduce-scatter: the partial sum of shard s starts at rank s + 1 and visits s + 2, ..., s; each
-// adds its own part, the last (the owner, s) finishes it. Allgather: shard s starts at its owner
-// and is relayed by s + 1, s + 2, ...; the last to have it is s - 1. Reduce: a reduce-scatter,
-// after which every owner sends its shard to the root.
+// Reduce-scatter: the partial sum of shard s starts at rank s + 1 and visits s + 2, ..., s. Each
+// rank adds its own part, and the last one, the owner s, finishes the sum. Allgather: shard s
+// starts at its owner and is relayed by s + 1, s + 2, ..., until it reaches s - 1. Reduce: a
+// reduce-scatter, after which every owner sends its shard to the root.
 
 #include <algorithm>
 #include <array>
@@ -24,8 +24,8 @@ struct Neighbours {
   int prev;
 };
 
-// Where partial sums live if this rank's input must survive: in two slots in turn, each as long as
-// the longest part, so that one is filled while the other is still being sent.
+// Scratch for partial sums if this rank's input must survive. Two slots, each as long as the
+// longest part, are used by turns, so that one is filled while the other is still being sent.
 class Slots {
  public:
   explicit Slots(const std::vector<int64_t>& bounds) {
@@ -41,9 +41,9 @@ class Slots {
   int64_t length_ = 0;
 };
 
-// Passes partial sums on until this rank has finished its own shard; returns where that is.
-// `mine(s)` is this rank's part of shard s, `sum(s, k)` where the sum of shard s goes that arrives
-// in round k.
+// Adds the rounds of a ring reduction, in which this rank finishes its own shard. `mine(s)` is this
+// rank's part of shard s. `sum(s, k)` is the range for the sum of shard s in round k. Returns the
+// range of the finished shard.
 template <typename Mine, typename Sum>
 Range reduce_round_the_ring(const Shape& shape, Mine mine, Sum sum, Schedule& out) {
   const Neighbours ring(shape);
@@ -58,8 +58,8 @@ Range reduce_round_the_ring(const Shape& shape, Mine mine, Sum sum, Schedule& ou
   return held;
 }
 
-// Sends `own`, this rank's shard or part, and collects the others: `place(s)` is where that of rank
-// s goes.
+// Sends `own`, this rank's shard or part, and collects the others. `place(s)` is the range for that
+// of rank s.
 template <typename Place>
 void gather(const Shape& shape, Range own, Place place, Schedule& out) {
   const Neighbours ring(shape);
@@ -67,7 +67,7 @@ void gather(const Shape& shape, Range own, Place place, Schedule& out) {
   for (int k = 1; k + 1 < shape.size; ++k)
     out.steps.push_back(
         Step::relay(place(wrap(shape.rank - k, shape.size)), ring.prev, {ring.next}));
-  // With two ranks nobody relays: what comes last comes from its owner.
+  // With two ranks there is no relay, and the last message comes from its owner.
   const EdgeKind last = shape.size == 2 ? EdgeKind::kResult : EdgeKind::kRelay;
   out.steps.push_back(Step::recv(place(ring.next), ring.prev, last));
 }
@@ -98,7 +98,7 @@ Schedule reduce_scatter(const Shape& shape) {
   return out;
 }
 
-// The root sums up in place. The output of the others must survive.
+// The root sums up in place. The other ranks use scratch, because their output must survive.
 Schedule reduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -126,7 +126,7 @@ Schedule allgather(const Shape& shape) {
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   const Range input{BufferId::kInput, 0, place(shape.rank).count};
   out.steps.push_back(Step::copy(place(shape.rank), input));
-  // Sent from the input: it need not wait for the copy.
+  // The send reads the input, so it need not wait for the copy.
   if (shape.size > 1) gather(shape, input, place, out);
   return out;
 }
@@ -147,7 +147,8 @@ Algorithm ring_algorithm() {
           .cost = ring_cost};
 }
 
-// Every rank sends and receives all the time; where hosts meet, their line is between two ranks.
+// Predicts the cost. Every rank sends and receives all the time; the line between two hosts is used
+// by the pair of neighbours on them.
 Duration ring_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
@@ -156,14 +157,15 @@ Duration ring_cost(const CostQuery& question) {
       question.kind == Collective::kAllreduce || question.kind == Collective::kReduce;
   const double range = sharded ? question.bytes / size : question.bytes;
   const double rounds = question.kind == Collective::kAllreduce ? 2 * (size - 1) : size - 1;
-  // After the first, each sends what it has just stored.
+  // After the first round, each rank sends data that it has just stored.
   const double copied = (1 + kStoredCopy * (rounds - 1)) / rounds;
   TransferCost round(question, range);
   OpCost sum(question);
   if (!at.spans()) {
     sum.then(round.send(true, 1, copied).receive(true, 1).share(size), rounds);
   } else {
-    const bool alone = at.least == 1 || at.crossings == at.size;  // between two other hosts
+    // True if some rank has both neighbours on other hosts.
+    const bool alone = at.least == 1 || at.crossings == at.size;
     round.send(false, 1).cross(at.leaving).receive(!alone, 1).share(at.most - at.leaving);
     const double crossings = at.crossings / size;
     sum.load(round, rounds)

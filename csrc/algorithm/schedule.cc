@@ -10,6 +10,7 @@
 namespace ringdist {
 namespace {
 
+// Returns the bounds of parts, or of `count` for each rank if there are none.
 std::vector<int64_t> bounds_of(const Shape& shape, const std::vector<int64_t>& parts) {
   check(parts.empty() || parts.size() == static_cast<size_t>(shape.size),
         "parts that are not one per rank");
@@ -93,7 +94,7 @@ std::string_view collective_name(Collective kind) {
   constexpr std::array<std::string_view, 10> kNames{
       "all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier",
       "reduce",     "gather",    "scatter",    "all_to_all",     "send/recv"};
-  const auto i = static_cast<size_t>(kind);  // also names what a peer sent: any number is safe
+  const auto i = static_cast<size_t>(kind);  // any number is safe, because it may come from a peer
   return i < kNames.size() ? kNames[i] : "unknown collective";
 }
 

@@ -1,15 +1,17 @@
-// A collective is a schedule: a short list of steps, a pure function of (rank, size, counts), with
-// a length of the order of the number of ranks. No I/O, no threads, no bytes: the executor cuts
-// ranges into segments, pipelines them and moves them.
+// Schedules of collectives. A schedule is a short list of steps: a pure function of (rank, size,
+// counts), with a length of the order of the number of ranks. It does no I/O and has no threads or
+// bytes. OpExecution cuts the ranges into segments, pipelines them and moves them.
 //
-// Rules that the symbolic checker enforces for sizes 1..64:
-//  - Messages of one ordered pair of ranks match in schedule order: the i-th send of `a` to `b`
-//  meets
-//    the i-th receive of `b` from `a` (an *edge*, numbered i), and both name the same count.
-//  - Order on one rank is by data dependence on ranges, not by position: a step waits only for the
-//    earlier steps that wrote what it reads, or use what it writes - and a send that takes its turn
-//    for the steps that it follows (Step::follows).
-//  - It ends over channels of capacity one, FIFO per ordered pair.
+// The symbolic checker enforces these rules for sizes 1..64:
+//
+//  - Messages of one ordered pair of ranks match in schedule order. The i-th send of `a` to `b`
+//    meets the i-th receive of `b` from `a` (an *edge*, numbered i). Both have the same count.
+//
+//  - Order on one rank is by data dependence on ranges, not by position. A step waits only for the
+//    earlier steps that wrote what it reads, or that use what it writes. A send that takes turns
+//    also waits for the steps in Step::follows.
+//
+//  - The schedule ends over channels of capacity one that are FIFO per ordered pair.
 #pragma once
 
 #include <cstdint>
@@ -29,41 +31,45 @@ namespace ringdist {
 struct Config;
 struct CostQuery;
 
+// The kinds of steps. In a reduce, the order of the sources fixes the bits of the result.
 enum class StepKind : uint8_t {
   kSend,    // range -> every peer in `to`
   kRecv,    // from `from` -> range
-  kReduce,  // range = op over `sources` in their order (this fixes the bits)
-  kRelay,   // from `from` -> range, and the bytes as they came on to every peer in `to`
+  kReduce,  // range = op over `sources` in their order
+  kRelay,   // from `from` -> range, and the same bytes on to every peer in `to`
   kCopy,    // local: sources[0].range -> range
 };
 
-// What travels on an edge; the engine maps it to a codec.
+// The meaning of the data on an edge. The engine maps it to a codec.
 enum class EdgeKind : uint8_t {
   kContribution,  // one rank's input, or a partial sum of several
-  kResult,        // final values, sent by the rank that owns them
+  kResult,        // final values, sent by the rank that computed them
   kRelay,         // final values that another rank encoded
-  kIntraHost,     // a contribution to a sum of the own host, which leaves it in other words
+  kIntraHost,     // a contribution to a sum inside the host
 };
 
-std::string_view edge_kind_name(EdgeKind edge_kind);  // for people
+std::string_view edge_kind_name(EdgeKind edge_kind);  // for messages and listings
 
-// One operand of a reduce: what arrives from `peer`, or (peer < 0) the local `range`.
+// One operand of a reduce: the data that arrives from `peer`, or the local `range` if `peer` is
+// negative.
 struct Source {
   int peer = -1;
   Range range;
-  EdgeKind edge_kind = EdgeKind::kContribution;  // of what arrives
+  EdgeKind edge_kind = EdgeKind::kContribution;  // kind of the arriving data
 };
 
+// One step of a schedule. The members that a kind uses are the arguments of the function of that
+// name below.
 struct Step {
   StepKind kind = StepKind::kSend;
-  EdgeKind edge_kind = EdgeKind::kContribution;  // of what it sends or receives
+  EdgeKind edge_kind = EdgeKind::kContribution;  // kind of the data that it sends or receives
   Range range;
   int from = -1;
   std::vector<int> to;
   std::vector<Source> sources;
-  bool finish = false;  // a reduce whose result is final: AVG divides here, once
-  // Of a send: earlier sends and receives that must be complete first, though it needs nothing of
-  // theirs. So ranks that all have much for all others take turns.
+  bool finish = false;  // a reduce with a final result: AVG divides here, once
+  // For a send: earlier sends and receives that must be complete first, although there is no data
+  // dependence. With it, ranks that all have much to send to all others take turns.
   std::vector<int> follows = {};
 
   static Step send(Range range, std::vector<int> to, EdgeKind edge_kind);
@@ -73,120 +79,133 @@ struct Step {
   static Step copy(Range range, Range source);
 };
 
+// The steps of one rank for one collective.
 struct Schedule {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of pooled scratch that the steps use
 };
 
-// The numbers go over the wire in fingerprints: append only.
+// The collectives. Their numbers are sent in fingerprints, so only append.
 enum class Collective : uint8_t {
   kAllreduce = 0,
   kBroadcast,
-  kAllgather,      // input: count, output: size * count
-  kReduceScatter,  // input: size * count, output: count
+  kAllgather,      // input of count, output of size * count elements
+  kReduceScatter,  // input of size * count, output of count
   kBarrier,
-  kReduce,        // the root's output is the result; the others' outputs are only read
-  kGather,        // input: count, the root's output: size * count
-  kScatter,       // the root's input: size * count, output: count
-  kAlltoall,      // input and output: size * count, or as input_parts and output_parts say
-  kPointToPoint,  // a send or a receive: no algorithm has it
+  kReduce,        // the others' outputs are only read
+  kGather,        // input of count, the root's output of size * count
+  kScatter,       // the root's input of size * count, output of count
+  kAlltoall,      // both of size * count, or of input_parts and output_parts
+  kPointToPoint,  // a send or a receive, which no algorithm has
 };
 
-std::string_view collective_name(Collective kind);  // torch's name: "all_reduce"
+// Returns torch's name, as in "all_reduce". Any number is safe.
+std::string_view collective_name(Collective kind);
+// Returns true for the collectives that combine values.
 bool reduces(Collective kind);
 
-// All that a schedule may depend on. Every rank of a group has the same but for `rank` and an
-// alltoall's parts.
+// All inputs of a schedule. They are equal on every rank of a group, except for `rank` and the
+// parts of an alltoall.
 struct Shape {
   int rank = 0;
   int size = 1;
   int root = 0;
-  // Elements: of the tensor (allreduce, broadcast, reduce), of one part (the others).
+  // Elements of the tensor for allreduce, broadcast and reduce, and of one part for the others.
   int64_t count = 0;
-  // Parts that are not all of `count` elements, one entry per rank: of an allgather's output and a
-  // reduce-scatter's input, known alike to all ranks; of an alltoall's input and output, where only
-  // those two ranks know alike what one sends the other. Empty: parts of `count`, which is not read
-  // where parts are given.
+  // Sizes of parts that do not all have `count` elements, one entry per rank. In an allgather's
+  // output and a reduce-scatter's input they are equal on all ranks. In an alltoall's input and
+  // output, only the two ranks of a pair agree on the size between them. If empty, all parts have
+  // `count` elements; otherwise `count` is not read.
   std::vector<int64_t> input_parts = {};
   std::vector<int64_t> output_parts = {};
-  // Allreduce: shard i is [shards[i], shards[i + 1]), as many as the algorithm has (shard_count());
-  // empty: even_shards(). Other collectives ignore it.
+  // For allreduce only: shard i is [shards[i], shards[i + 1]), and there are shard_count() shards.
+  // If empty, even_shards() is used.
   std::vector<int64_t> shards = {};
-  // Of all ranks; empty: they share one host.
+  // The hosts of all ranks. If empty, all share one host.
   Topology topology = {};
-  // Allreduce, broadcast and reduce work in place on kOutput. The others read kInput (and never
-  // write it) and write kOutput.
+  // Buffers: allreduce, broadcast and reduce work in place on kOutput. The others read kInput,
+  // never write it, and write kOutput.
 };
 
-// `shards` of a count, cut as evenly as elements allow; the first (count mod shards) are one
-// longer.
+// Returns the bounds of `shards` shards of `count` elements, cut as evenly as possible. The first
+// (count mod shards) are one element longer.
 std::vector<int64_t> even_shards(int64_t count, int shards);
-// Those of an allreduce of this shape, of which there are so many.
+// Returns the bounds of the shards of an allreduce with this shape. `shards` is the number that the
+// algorithm has.
 std::vector<int64_t> shards_of(const Shape& shape, int shards);
-// The parts of the input or the output, one after another: part i is [bounds[i], bounds[i + 1]).
+// Return the bounds of the parts of the input or the output, one after another. Part i is
+// [bounds[i], bounds[i + 1]).
 std::vector<int64_t> input_bounds(const Shape& shape);
 std::vector<int64_t> output_bounds(const Shape& shape);
 
-// When the planner takes an algorithm for a collective, besides where it costs least.
+// Rules by which the planner prefers an algorithm for a collective, besides its cost.
 struct Preference {
-  // Where others cost no less.
+  // Preferred where no other costs less.
   bool best = false;
-  // The same, and before those, where the group spans hosts.
+  // Preferred before those of `best` if the group spans hosts.
   bool best_between_hosts = false;
-  // The same, where several ranks share one of those hosts.
+  // The same if the group spans hosts and several ranks share one of them.
   bool best_between_shared_hosts = false;
-  // The same of ops whose codecs lose something, where several ranks share a host.
+  // The same for ops with lossy codecs, if several ranks share a host.
   bool best_for_codecs_between_hosts = false;
-  // A rank has messages for, or from, all others: a connection to each. In large groups only where
-  // nothing else serves, or a codec wants it.
+  // Each rank exchanges messages with all others, so it needs a connection to each. In large groups
+  // it is used only if nothing else serves, or if a codec requires it.
   bool for_few = false;
 };
 
-// What an algorithm has for a collective.
+// An algorithm's implementation of one collective.
 struct CollectiveImpl {
   Collective kind;
+  // Makes the schedule of one rank.
   Schedule (*build)(const Shape& shape);
-  // No step of such a schedule moves more elements, of `count` as in Shape and parts of that size,
-  // and so many even shards. By arithmetic, because every op is planned, while its schedule is
-  // built once; a test holds it against the schedules.
+  // Returns a bound of the elements that one step moves, for `count` as in Shape, parts of that
+  // size, and so many even shards. It is arithmetic because every op is planned, while a schedule
+  // is built once. A test compares it with the schedules.
   int64_t (*longest)(int64_t count, int shards);
   Preference preference = {};
 };
 
+// A row of the algorithm registry.
 struct Algorithm {
   std::string_view name;
   std::string_view description;
-  bool rank_ordered;  // reduces in rank order: an element's bits do not depend on where it lies
-  // Its edges may have codecs: no rank uses a value of its own that others get encoded.
+  bool rank_ordered;  // reduces in rank order: bits do not depend on an element's place
+  // Edges may have codecs. This requires that no rank uses a value of its own that others receive
+  // encoded.
   bool serves_codecs = true;
   std::span<const CollectiveImpl> impls;
-  // By hosts (host_grid.h), and meant for groups that span hosts: sums begin inside them, and an
-  // allreduce has a shard for each column of each host. Else it has one for each rank.
+  // Works by hosts (host_grid.h) and serves groups that span hosts. Sums begin inside hosts, and an
+  // allreduce has a shard for each column of each host. Other algorithms have one shard for each
+  // rank.
   bool hierarchical = false;
-  // Never by itself in large groups: all ranks' whole tensors come to each at once.
+  // Is never chosen automatically in large groups, because the whole tensors of all ranks arrive at
+  // each rank at once.
   bool only_for_few = false;
-  // What such an op takes, about: algorithm/cost.h.
+  // Predicts the duration of an op; see algorithm/cost.h.
   Duration (*cost)(const CostQuery& question);
 
-  const CollectiveImpl* find(Collective kind) const;  // nullptr: it has none
+  const CollectiveImpl* find(Collective kind) const;  // null if it is not implemented
   bool supports(Collective kind) const { return find(kind) != nullptr; }
   std::vector<Collective> collectives() const;
-  // Of one that it supports.
+  // Returns the implementation of a supported collective; an unsupported one fails a check.
   const CollectiveImpl& impl(Collective kind) const;
   Schedule build(Collective kind, const Shape& shape) const { return impl(kind).build(shape); }
-  // Of an allreduce.
+  // Returns the number of shards of an allreduce.
   int shard_count(int size, const Topology& topology) const;
-  // It has edges that are not encoded, whatever codec is asked for (EdgeKind::kInside).
+  // Returns true if some edges are not encoded whatever codec is requested (EdgeKind::kIntraHost).
   bool uncompressed_intra_host(const Topology& topology) const {
     return hierarchical && topology.hosts.size() > 1;
   }
 };
 
-// One row per algorithm; the order is the order of preference where several fit.
+// Returns the registry, one row per algorithm. The order of rows is the order of preference where
+// several fit.
 std::span<const Algorithm> algorithms();
+// Returns the algorithm of that name, or null.
 const Algorithm* find_algorithm(std::string_view name);
 std::string algorithm_names();  // "ring, direct, ...", for messages
-// Success, or that Config::algorithm names none of them.
+// Returns success if Config::algorithm is empty or names an algorithm, otherwise an error that
+// lists the names.
 Error check_forced_algorithm(const Config& config);
 
 }  // namespace ringdist

@@ -1,7 +1,7 @@
-// Binomial tree broadcast: after step k at most 2^k ranks have the data, so ceil(log2(size)) steps
-// reach all. Counted from the root, rank v hears from v without its lowest set bit and serves
-// v + 2^j for every 2^j below that bit: a subtree is a run of consecutive ranks, so that ranks of
-// one host, numbered one after another, hear mostly from each other.
+// Binomial tree broadcast. After step k at most 2^k ranks have the data, so ceil(log2(size)) steps
+// reach all. Ranks are counted from the root. Rank v receives from v without its lowest set bit and
+// sends to v + 2^j for every 2^j below that bit. A subtree is thus a run of consecutive ranks, so
+// consecutive ranks of a host mostly exchange data inside it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,11 +13,13 @@
 namespace ringdist {
 namespace {
 
+// The parent and the children of a rank in the tree.
 struct TreePosition {
   int parent = -1;            // -1 at the root
-  std::vector<int> children;  // largest subtree first: it takes longest
+  std::vector<int> children;  // largest subtree first, because it takes longest
 };
 
+// Computes the position of a rank.
 TreePosition place_of(const Shape& shape) {
   TreePosition out;
   const int v = wrap(shape.rank - shape.root, shape.size);
@@ -44,8 +46,9 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
-// Where ranks lie in runs on hosts of a power of two and the root begins one, the largest subtrees
-// are other hosts'; else some of the smaller ones are as well.
+// Predicts the cost. The largest subtrees are on other hosts if three things hold: ranks are
+// consecutive on hosts, host sizes are powers of two, and the root begins a host. Otherwise some
+// smaller subtrees are on other hosts, too.
 Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
@@ -55,20 +58,21 @@ Duration cost(const CostQuery& question) {
   const int depth = depth_of(at.size);
   const bool whole = !at.spans() || (at.least == at.most && at.crossings == at.hosts &&
                                      std::has_single_bit(static_cast<unsigned>(at.most)));
-  int served = 0;  // by the root, on other hosts
+  int served = 0;  // number of the root's children on other hosts
   for (int bit = 1; bit < at.size; bit *= 2)
     served += !at.same_host(at.root, (at.root + bit) % at.size);
   const int far = std::min(depth, std::max(served, depth_of(at.hosts) + (whole ? 0 : 1)));
   const int near = depth - far;
-  const double line = far == 0 ? at.size - 1 : at.most - 1;  // of a host's memory
+  const double line = far == 0 ? at.size - 1 : at.most - 1;  // messages through a host's memory
   TransferCost root(question, question.bytes);
   root.one_sided().send(false, far).send(true, near, far == 0 ? 1 : 0).cross(far).share(line);
-  // The largest subtree's root has one child less, and what it passes on comes first.
+  // The root of the largest subtree has one child less, and the data that it passes on arrives
+  // first.
   TransferCost relay(question, question.bytes);
   const bool inside = far == 0;
   relay.one_sided().receive(inside, 1).send(false, far - 1).cross(far - 1).share(line);
   relay.send(true, inside ? near - 1 : near, inside && near > 1 ? kStoredCopy : 0);
-  // While a segment passes from rank to rank, the root has others to serve by it.
+  // While a segment passes from rank to rank, the root sends it to other children.
   const double passing = root.hop(false) - std::max(root.end(false), root.line(false));
   const double last =
       std::max(0, far - 1) * passing + (far > 0 ? near : near - 1) * root.hop(true, kStoredCopy);
