@@ -16,10 +16,12 @@
 namespace ringdist::gpu {
 namespace {
 
+// Convert the opaque handles of CudaApi to CUDA's types.
 cudaStream_t of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t of_event(Event event) { return static_cast<cudaEvent_t>(event); }
 
-// Takes back what CUDA keeps of the last error of this thread: it is told once, here.
+// Makes an Error of a result. Clears CUDA's last error of this thread, so that it is not reported a
+// second time by a later call.
 Error error_of(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return {};
   (void)cudaGetLastError();
@@ -27,14 +29,15 @@ Error error_of(cudaError_t code, const char* call) {
                                        " (" + cudaGetErrorName(code) + ")");
 }
 
+// Returns `value`, or the error of `code`.
 template <typename T>
 Result<T> result_of(cudaError_t code, const char* call, T value) {
   if (Error error = error_of(code, call)) return error;
   return value;
 }
 
-// While another thread captures a stream into a graph, what this one calls is refused, and ends
-// that capture, unless it has said that captures are no affair of its.
+// Permits calls while another thread captures a stream into a graph. By default CUDA refuses such
+// calls in this thread and ends the capture. In this mode it does neither.
 class AllowsCaptures {
  public:
   AllowsCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -46,10 +49,11 @@ class AllowsCaptures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
 };
 
-// cuStreamWaitValue32 and cuStreamWriteValue32.
+// Signature of cuStreamWaitValue32 and cuStreamWriteValue32.
 using OnValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
 
-// The driver's: the runtime has none of its own. Null where it is too old.
+// Returns a function of the driver, because the runtime has no such call. Returns null if the
+// driver is too old.
 OnValue find(const char* name) {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};
@@ -59,6 +63,7 @@ OnValue find(const char* name) {
   return there ? reinterpret_cast<OnValue>(entry) : nullptr;
 }
 
+// Calls a function of the driver on a flag.
 Error call_on(OnValue function, const char* name, Stream stream, const uint32_t* flag,
               uint32_t value, unsigned int flags) {
   if (function == nullptr)
@@ -71,6 +76,7 @@ Error call_on(OnValue function, const char* name, Stream stream, const uint32_t*
                std::string("CUDA: ") + name + ": error " + std::to_string(static_cast<int>(code)));
 }
 
+// Runs a std::function that call() allocated, and frees it. CUDA calls it on a thread of its own.
 void CUDART_CB run_and_free(void* fn) {
   const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(fn));
   (*owned)();
@@ -90,7 +96,7 @@ Result<std::array<uint8_t, 16>> CudaRuntime::identity(int device) {
 Result<std::string> CudaRuntime::address(int device) {
   std::array<char, 32> out{};
   const cudaError_t code = cudaDeviceGetPCIBusId(out.data(), out.size(), device);
-  // As the kernel writes it.
+  // The kernel writes addresses in lower case.
   std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
   return result_of(code, "cudaDeviceGetPCIBusId", std::string(out.data()));
 }
@@ -98,7 +104,8 @@ Result<std::string> CudaRuntime::address(int device) {
 Result<int> CudaRuntime::use(int device) {
   int before = 0;
   if (Error error = error_of(cudaGetDevice(&before), "cudaGetDevice")) return error;
-  // Also where it is that already: the driver's own calls need its context in this thread.
+  // Sets the device even if it is current already, because calls of the driver need its context in
+  // this thread.
   return result_of(cudaSetDevice(device), "cudaSetDevice", before);
 }
 
@@ -158,6 +165,7 @@ void CudaRuntime::free(void* memory, Stream stream) { (void)cudaFreeAsync(memory
 Result<void*> CudaRuntime::allocate_pinned(size_t bytes) {
   int device = 0;
   if (Error error = error_of(cudaGetDevice(&device), "cudaGetDevice")) return error;
+  // The calling thread moves to CPUs near the device, so that the pages are of its NUMA node.
   const auto where = address(device);
   const ScopedAffinity near(where.ok() ? CpuSet::near(where.value()) : CpuSet());
   void* memory = nullptr;

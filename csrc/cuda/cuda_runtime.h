@@ -1,4 +1,5 @@
-// CUDA itself, by its runtime.
+// Implements CudaApi with CUDA's runtime library, and with the driver where the runtime lacks a
+// call. See CudaApi for the contract of each function. Any thread.
 #pragma once
 
 #include "cuda/api/cuda_api.h"

@@ -1,5 +1,6 @@
-// The two symbols that libringdist_cuda.so exports: the devices that it finds, and what runs a
-// group's ops on them.
+// Exports the two symbols of libringdist_cuda.so: the version of its interface, and a table of
+// functions. The functions list the devices, create the runner of a group's ops, and explain which
+// path an op would take.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -20,12 +21,13 @@
 namespace ringdist {
 namespace {
 
-// For the life of the process: streams and events may outlive all groups.
+// Returns the CUDA API. It is never freed, because streams and events may outlive all groups.
 gpu::CudaApi& cuda() {
   static auto* const kCuda = new gpu::CudaRuntime();
   return *kCuda;
 }
 
+// Lists the devices of this process. `problem` explains why the list is not complete.
 DeviceList find_devices() {
   DeviceList out;
   int count = 0;
@@ -48,12 +50,14 @@ DeviceList find_devices() {
   return out;
 }
 
-// Stays loaded.
+// Returns NCCL, loaded at the first call, or the error. It stays loaded until the process ends.
 const Result<std::unique_ptr<gpu::NcclApi>>& nccl() {
   static auto* const kNccl = new Result<std::unique_ptr<gpu::NcclApi>>(gpu::LoadedNccl::load());
   return *kNccl;
 }
 
+// Describes this process' NCCL. Several ranks may share a device if NCCL is 2.30.3 or later and
+// NCCL_MULTI_RANK_GPU_ENABLE is 1.
 gpu::NcclInfo nccl_found() {
   if (!nccl().ok()) return {0, nccl().error().message(), false};
   constexpr int kFirstThatShares = 23003;
@@ -63,7 +67,7 @@ gpu::NcclInfo nccl_found() {
   return {version, "", enabled && version >= kFirstThatShares};
 }
 
-// One for all groups that are there.
+// Returns the EventWatcher that all existing groups share. It ends with the last of them.
 std::shared_ptr<gpu::EventWatcher> shared_watch() {
   static std::mutex mutex;
   static std::weak_ptr<gpu::EventWatcher> last;
@@ -73,17 +77,20 @@ std::shared_ptr<gpu::EventWatcher> shared_watch() {
   return watch;
 }
 
+// Converts the option device_path.
 gpu::PathSelector::Wanted wanted_of(const std::string& path) {
   if (path.empty()) return gpu::PathSelector::Wanted::kAny;
   return path == "nccl" ? gpu::PathSelector::Wanted::kNccl : gpu::PathSelector::Wanted::kHost;
 }
 
+// Explains which path an op would take. Runs without devices.
 Result<DevicePathChoice> route(const DevicePathQuery& question) {
-  constexpr int kTaken = 22900;  // for that of a rank which has it
+  constexpr int kTaken = 22900;  // stands for the version of a rank that has NCCL
   return gpu::explain_path(question,
                            question.nccl ? gpu::NcclInfo{kTaken, "", false} : nccl_found());
 }
 
+// Creates the DeviceRunner of a group. Error kNotSupported: there is no device.
 Result<std::unique_ptr<DeviceRunner>> make_runner(RunnerDelegate& group, const std::string& path) {
   const DeviceList found = find_devices();
   if (!found.problem.empty())

@@ -11,23 +11,25 @@ namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
 
+// Formats a version: 22807 becomes "2.28.7".
 std::string version_text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
 
-// Null where there is none; `why` then says so.
+// Returns a handle of the library for dlsym(). Returns null and sets `why` if there is none.
 void* open_library(std::string& why) {
   if (void* const loaded = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD)) return loaded;
-  // Linked into something that shows its symbols.
+  // NCCL may also be linked statically into a library that exports its symbols.
   if (dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr) return RTLD_DEFAULT;
   if (void* const found = dlopen(kLibrary, RTLD_NOW)) return found;
   why = dlerror();
   return nullptr;
 }
 
-// Of all communicators. What one shares with that which it was split off is aborted with it;
-// whether it does is its parent's to say.
+// Returns the config of all communicators: non-blocking, and without sharing. Resources that a
+// communicator shares with its parent would be aborted with it, and the parent's config decides
+// about sharing.
 NcclConfig config() {
   NcclConfig out;
   out.blocking = 0;

@@ -1,4 +1,5 @@
-// The NCCL of this process: PyTorch's, where that has loaded one.
+// NcclApi by the NCCL library of this process. It is the one that PyTorch has loaded, if there is
+// one.
 #pragma once
 
 #include <climits>
@@ -10,14 +11,14 @@
 
 namespace ringdist::gpu {
 
-// ncclConfig_t as of 2.18, the oldest that is taken: later ones read its size and take the rest for
-// unset.
+// ncclConfig_t of version 2.18, the oldest that is supported. Later versions read its size, and
+// treat the fields that are missing as unset.
 struct NcclConfig {
   static constexpr int kUnset = INT_MIN;
 
   size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;
-  unsigned int version = 21801;  // of this layout
+  unsigned int version = 21801;  // version of this layout
   int blocking = kUnset;
   int cga_cluster_size = kUnset;
   int least_ctas = kUnset;
@@ -26,9 +27,11 @@ struct NcclConfig {
   int split_share = kUnset;
 };
 
+// Calls NCCL through function pointers that dlsym() returns. See NcclApi for the contracts.
 class LoadedNccl final : public NcclApi {
  public:
-  // Error (kSystem): there is none, or it is too old; with what to do. It stays loaded.
+  // Loads NCCL. It stays loaded. Error kSystem: there is no NCCL or it is too old. The message
+  // explains how to install one.
   static Result<std::unique_ptr<NcclApi>> load();
 
   int version() const override { return version_; }
@@ -57,7 +60,7 @@ class LoadedNccl final : public NcclApi {
                   void* stream) override;
 
  private:
-  // By nccl.h; held against it by tests/cpp/cuda/nccl/nccl_types_test.cc.
+  // Signatures of nccl.h. tests/cpp/cuda/nccl/nccl_types_test.cc compares them with it.
   struct Functions {
     NcclResult (*ncclGetVersion)(int*);
     const char* (*ncclGetErrorString)(NcclResult);
@@ -82,6 +85,7 @@ class LoadedNccl final : public NcclApi {
   };
 
   LoadedNccl() = default;
+  // Looks up all functions. Error kSystem names one that is missing.
   Error find_functions(void* library);
 
   Functions nccl_{};

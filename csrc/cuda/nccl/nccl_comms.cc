@@ -7,15 +7,16 @@
 
 namespace ringdist::gpu {
 
-// As it goes to the others, which run the same build.
+// Message of agree_on_ids(). It is sent as raw bytes, because all ranks run the same build.
 struct NcclComms::CommProposal {
-  int32_t result;  // NcclResult: whether it has the ids
+  int32_t result;  // NcclResult of creating the ids
   Ids ids;
   std::array<char, 124> why;
 };
 
 namespace {
 
+// Interval of polling a non-blocking communicator.
 constexpr auto kPause = std::chrono::microseconds(100);
 
 ErrorKind kind_of(NcclResult result) {
@@ -40,7 +41,7 @@ NcclComms::~NcclComms() {
   for (const auto& [key, comm] : comms_) (void)nccl_.destroy(comm);
 }
 
-// The first rank's; an Error where it has none.
+// The first rank sends the ids, or the reason why it has none, which becomes the error of all.
 Result<NcclComms::Ids> NcclComms::agree_on_ids(const std::vector<int>& ranks, TimePoint deadline) {
   CommProposal mine{};
   if (ranks[0] == group_.rank()) {
@@ -116,7 +117,7 @@ Result<NcclComm> NcclComms::split_off(int device, SplitPart part, TimePoint dead
     std::lock_guard lock(mutex_);
     std::erase_if(comms_, [&](const auto& one) { return one.second == parent; });
   }
-  (void)nccl_.abort(parent);  // first: until then it may write to `out`
+  (void)nccl_.abort(parent);  // must come first, because until then NCCL may write to `out`
   if (out != nullptr) (void)nccl_.abort(out);
   return error;
 }
@@ -135,7 +136,8 @@ Result<std::shared_ptr<SplitComm>> NcclComms::split(const std::vector<int>& rank
   const auto comm = split_off(device, mine, deadline);
   if (!comm.ok()) return comm.error();
   auto out = std::make_shared<SplitComm>(nccl_, comm.value(), device);
-  // Nobody goes on with a part that another rank has not: who failed ends the group, not this.
+  // A rank continues only if all ranks have their part. If a rank has failed, the group ends
+  // through this exchange.
   const std::byte good{1};
   const auto done = group_.exchange(ranks_with(group_, kNoPeer), std::span(&good, 1), deadline);
   if (!done.ok()) return done.error();
@@ -157,7 +159,7 @@ Error NcclComms::make(int device, int peer, TimePoint deadline) {
   const auto ids = agree_on_ids(ranks, deadline);
   if (!ids.ok()) return ids.error();
   const int size = static_cast<int>(ranks.size());
-  // First that in which the lower rank sends.
+  // The first communicator is that in which the lower rank sends.
   const bool lower = group_.rank() < peer;
   const auto first = init(ids.value()[0], size, lower ? kSender : kReceiver, deadline);
   if (!first.ok()) return first.error();
@@ -177,13 +179,13 @@ NcclComm NcclComms::find(int device, int peer, Use use) const {
   return it == comms_.end() ? nullptr : it->second;
 }
 
-// By one thread at a time: it completes what was begun.
+// Locked, because a query also completes pending work, which only one thread may do at a time.
 NcclResult NcclComms::ask(NcclComm comm, NcclResult& state) const {
   std::lock_guard lock(mutex_);
   return nccl_.async_error(comm, &state);
 }
 
-// Until what was begun last for the communicator has been.
+// Polls, because NCCL has no way to wait for a non-blocking communicator.
 Error NcclComms::await(NcclComm comm, std::string_view what, TimePoint deadline) const {
   for (;;) {
     NcclResult state = NcclResult::kInProgress;
@@ -229,7 +231,7 @@ Error NcclComms::check() {
 }
 
 void NcclComms::abort() {
-  aborted_ = true;  // who awaits the end of a call, with calls_ held, gives up
+  aborted_ = true;  // a thread that waits with calls_ locked gives up
   const auto calls = hold();
   std::map<Key, NcclComm> ended;
   std::lock_guard lock(mutex_);

@@ -1,8 +1,8 @@
-// A group's communicators: one of all ranks for each device, and two for each two ranks that send
-// to each other there, one for each direction: sends must wait neither for collectives nor for what
-// comes the other way.
+// NCCL communicators of one group. For each device there is one of all ranks, for collectives. For
+// each pair of ranks with sends there are two, one per direction. Sends therefore wait neither for
+// collectives nor for sends in the other direction.
 //
-// Made by one thread at a time, which may also use them; check() and abort() by any.
+// One thread at a time may create and use communicators. Any thread may call check() and abort().
 #pragma once
 
 #include <array>
@@ -27,82 +27,98 @@
 
 namespace ringdist::gpu {
 
+// Creates, finds, checks and ends the communicators.
 class NcclComms {
  public:
-  // What a communicator is for: collectives, or one direction between this rank and a peer.
+  // Use of a communicator: collectives, or one direction between this rank and a peer.
   enum class Use : uint8_t { kCollectives, kSends, kReceives };
-  // In a communicator of two.
+  // Ranks in a communicator of two ranks. One rank if both are the same.
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
 
-  // Both outlive it. `split`: of this group's ranks, in their order, split off that of another
-  // group, on each of them; or null on all.
+  // `nccl` and `group` must outlive this object. `split` is a communicator of this group's ranks,
+  // in their order, that was split off another group's. It is set on all ranks or null on all.
   NcclComms(NcclApi& nccl, RunnerDelegate& group, std::shared_ptr<SplitComm> split = nullptr)
       : nccl_(nccl), group_(group), split_(std::move(split)) {}
-  // Waits for nothing: what is still under way must have ended, or been aborted.
+  // Destroys the communicators without waiting. Work on them must have ended or been aborted.
   ~NcclComms();
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  // Makes that for collectives, or both with `peer`, on the device, which is current in this
-  // thread; nothing if they are there. All their ranks call it alike; who makes several goes by
-  // pairs of ranks in their order, lower ranks first, lest ranks wait for each other in a ring.
-  // Errors: kTimeout, kAborted, what NCCL or another rank says; then nothing is left of them.
+  // Creates the communicator for collectives (peer = kNoPeer), or both communicators with `peer`,
+  // on the current device. Does nothing if they exist.
+  //
+  // All their ranks must call it alike. A caller that creates several must go by pairs of ranks in
+  // ascending order, so that ranks do not wait in a ring. Blocks until `deadline`. Errors:
+  // kTimeout, kAborted, or that of NCCL or of another rank. After an error nothing is left of them.
   Error make(int device, int peer, TimePoint deadline);
-  // The device of the first communicator for collectives that was made: of one on each rank, as all
-  // call those in one order, or of none on any.
+  // Returns the device of the first communicator for collectives; nullopt if there is none. All
+  // ranks return a device or none does, because collectives have the same order on all ranks.
   std::optional<int> first_device() const { return first_device_; }
-  // Splits that for a group of `ranks`; null where this one is not among them. All ranks call it
-  // alike, in the order of their collectives, the device being current; it is there. Errors:
-  // kInvalidArgument, ranks disagree, and nothing was done; else as of make(), and the communicator
-  // that was split is aborted, as other ranks may be in it for good: the group has to end.
+  // Splits the communicator of first_device(), which must exist and be on the current device.
+  // Returns the part for a group of `ranks`, or null if this rank is not in it.
+  //
+  // All ranks call it alike, in the order of their collectives. Error kInvalidArgument: the ranks
+  // disagree, and nothing was done. After any other error, which are those of make(), the parent
+  // has been aborted. The group has to end then, because other ranks may still wait in the parent.
   Result<std::shared_ptr<SplitComm>> split(const std::vector<int>& ranks, TimePoint deadline);
-  // One that was made; null once it was aborted.
+  // Returns an existing communicator, or null if there is none or it was aborted.
   NcclComm find(int device, int peer, Use use) const;
 
-  // Calls for communicators are made while it is held: abort() frees them.
+  // Locks the communicators for a caller's calls, because abort() frees them.
   std::unique_lock<std::mutex> hold() const { return std::unique_lock(calls_); }
-  // A call within a group of calls went well so far; what it only began, the group's end tells.
+  // Returns true if a call inside a group of calls succeeded or has begun. In the latter case the
+  // result comes with the end of the group.
   static bool goes_on(NcclResult result) {
     return result == NcclResult::kSuccess || result == NcclResult::kInProgress;
   }
-  // That of a call which ended with `result`. One that was only begun is waited for: NCCL connects
-  // two ranks at their first call, for which each waits for the other. `what`: "all_reduce #3".
+  // Returns the error of a call with this `result`. If the call has only begun, waits for it. NCCL
+  // connects two ranks at their first call, and each waits for the other. `what` names the op for
+  // messages, such as "all_reduce #3".
   Error error_of(NcclResult result, NcclComm comm, std::string_view what, TimePoint deadline) const;
-  // Why what is under way does not end.
+  // Returns the first error of the communicators, which explains why pending work does not end.
   Error check();
-  // Ends what is under way, and later calls. Once or more.
+  // Aborts all communicators, and makes later calls fail. May be called again.
   void abort();
+  // Returns true after the first abort().
   bool aborted() const { return aborted_; }
-  // Of what comes later.
+  // Returns the error of calls that come after abort().
   static Error has_ended();
 
  private:
-  using Key = std::tuple<int, int, Use>;  // device, peer
-  struct CommProposal;                    // of a rank that is to be in a new communicator
+  using Key = std::tuple<int, int, Use>;  // device, peer, use
+  struct CommProposal;                    // message of a rank that will be in a new communicator
 
   static constexpr size_t kDirections = 2;
   using Ids = std::array<NcclUniqueId, kDirections>;
 
+  // Receives the ids of new communicators from the first of the ranks.
   Result<Ids> agree_on_ids(const std::vector<int>& ranks, TimePoint deadline);
-  // What was split off, if each rank has it for this device; else null on all.
+  // Returns the communicator that was split off, if each rank has it for this device. Otherwise
+  // returns null on all ranks.
   Result<NcclComm> take_split(int device, TimePoint deadline);
+  // Creates the communicator of all ranks.
   Result<NcclComm> for_all(int device, TimePoint deadline);
+  // Splits the parent and waits for the result. Aborts the parent on failure.
   Result<NcclComm> split_off(int device, SplitPart part, TimePoint deadline);
-  // One of so many ranks, this one being `rank` in it.
+  // Creates one communicator of `size` ranks, in which this process has the number `rank`.
   Result<NcclComm> init(const NcclUniqueId& id, int size, int rank, TimePoint deadline);
+  // Registers a communicator, or aborts it if abort() was called meanwhile.
   Error keep(Key key, NcclComm comm);
+  // Queries the state of a communicator.
   NcclResult ask(NcclComm comm, NcclResult& state) const;
+  // Waits until the last call for the communicator is complete.
   Error await(NcclComm comm, std::string_view what, TimePoint deadline) const;
+  // Makes an Error of a result.
   Error failed(NcclResult result, NcclComm comm, std::string_view what) const;
 
   NcclApi& nccl_;
   RunnerDelegate& group_;
-  std::shared_ptr<SplitComm> split_;  // until the first is made
+  std::shared_ptr<SplitComm> split_;  // null once the first communicator has been created
   std::optional<int> first_device_;
   std::atomic<bool> aborted_{false};
-  mutable std::mutex calls_;  // before mutex_
-  mutable std::mutex mutex_;  // a leaf
+  mutable std::mutex calls_;  // locked before mutex_
+  mutable std::mutex mutex_;  // a leaf lock
   std::map<Key, NcclComm> comms_ RINGDIST_GUARDED_BY(mutex_);
 };
 

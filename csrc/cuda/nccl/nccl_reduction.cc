@@ -3,13 +3,15 @@
 namespace ringdist::gpu {
 namespace {
 
+// Representation of a dtype in NCCL.
 struct Numbers {
   NcclType type;
-  int64_t each = 1;
+  int64_t each = 1;  // numbers in an element
   bool integers = false;
   bool fp8 = false;
 };
 
+// Returns the representation, or nullopt if NCCL cannot reduce the dtype.
 std::optional<Numbers> numbers_of(DType dtype, bool has_fp8) {
   switch (dtype) {
     case DType::kFloat64:
@@ -53,6 +55,7 @@ std::optional<Numbers> numbers_of(DType dtype, bool has_fp8) {
   return std::nullopt;
 }
 
+// Returns NCCL's op, or nullopt if its results differ from those on the host.
 std::optional<NcclReduce> op_of(ReduceOp op, const Numbers& numbers) {
   switch (op) {
     case ReduceOp::kSum:

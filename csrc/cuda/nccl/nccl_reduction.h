@@ -1,4 +1,4 @@
-// Which reductions are NCCL's. Pure; any thread.
+// Decides which reductions NCCL can do. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,20 @@
 
 namespace ringdist::gpu {
 
+// How NCCL expresses a reduction.
 struct NcclReduction {
   NcclType type;
   NcclReduce op;
-  int64_t numbers = 1;  // of that type in an element: two of a complex one
+  int64_t numbers = 1;  // numbers of that type in an element; 2 for complex dtypes
 };
 
-// None where NCCL has no such dtype, or gives other results than kernel/reduce.h promises: it lets
-// MIN and MAX pass over NaNs, and rounds averages of integers as it likes. Of fp8 it averages by
-// multiplying with 1/n in fp8, 3 % too much for three ranks, and refuses to do it for a rank alone
-// (2.30.7). PREMUL_SUM is SUM: the factors are in the values.
+// Returns NCCL's form of a reduction. Returns nullopt if NCCL lacks the dtype, or if its results
+// differ from the contract of kernel/reduce.h.
+//
+// MIN and MAX of floats are excluded, because NCCL ignores NaNs. Averages of integers are excluded,
+// because their rounding is unspecified. For averages of fp8, NCCL multiplies by 1/n in fp8, which
+// is 3 % too much for three ranks, and refuses a single rank (2.30.7). PREMUL_SUM maps to SUM,
+// because the factors have been applied to the values.
 std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op, bool has_fp8);
 
 }  // namespace ringdist::gpu

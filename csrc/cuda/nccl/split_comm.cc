@@ -8,7 +8,7 @@
 namespace ringdist::gpu {
 namespace {
 
-// 0 to size - 1, each once.
+// Returns true if the keys are 0 to size - 1, each once.
 bool are_all(const std::multiset<int32_t>& keys, int32_t size) {
   int32_t next = 0;
   return std::ranges::all_of(keys, [&](int32_t key) { return key == next++; }) && next == size;

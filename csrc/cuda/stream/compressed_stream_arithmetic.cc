@@ -1,7 +1,10 @@
-// Of a compressed op: contributions are encoded with what is owed, sums decoded and added in the
-// order of their sources, encoded once for all who want them; what was lost goes into the
-// residuals. The same values, bit for bit, as engine/op/compressed_arithmetic.h. A message has the
-// bytes of its pieces, as codec/*.spec.md has them, each from a multiple of kAlign on.
+// Arithmetic of a compressed op on a stream. Contributions are encoded with their residuals, and
+// sums are decoded and added in the order of their sources. A result is encoded once for all
+// receivers. Losses go into the residuals.
+//
+// The results are bit-identical to those of engine/op/compressed_arithmetic.h. A message has the
+// bytes of its pieces, in the formats of codec/*.spec.md. Each piece begins at a multiple of
+// kAlign.
 #include <map>
 #include <vector>
 
@@ -39,30 +42,32 @@ class CompressedStreamArith final : public StreamArithmetic {
     return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
                      op_.step(step).step.range.count);
   }
+  // Returns the room for an encoded piece in a message.
   size_t bytes_of(const CodecMapPiece& piece, EdgeKind edge_kind) const {
     const size_t bytes = codec_of(edge_kind, piece.part->codecs).max_bytes(piece.count, dtype_);
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
-  // A message of these, or a place for it; where that is is not said.
+  // Returns the layout of a message with these pieces; `data` stays null.
   DeviceBytes message_of(const Pieces& pieces, EdgeKind edge_kind) const;
   Seed seed(const CodecMapPiece& piece) const {
     const CodecSeed of_op = piece.seed(op_.op.number, op_.rank);
     return {of_op.shared, of_op.own};
   }
-  // What is owed, and whether it is paid with this op.
+  // Returns the residual of a piece, with the flag that decides on the device if it applies.
   ResidualPointers residual_of(const CodecMapPiece& piece) const {
     if (piece.part->residual == nullptr) return {};
     return {piece.residual_values(), piece.next_residual(),
             awake_.empty() ? nullptr : awake_[part_of(piece)]};
   }
 
-  // fp32 values that lie in one piece where they are, else null.
+  // Returns the elements if they are fp32 and contiguous, otherwise null.
   float* direct(const Range& range) const {
     return dtype_ == DType::kFloat32 ? reinterpret_cast<float*>(op_.whole(range)) : nullptr;
   }
   Result<float*> floats(int64_t count);
   Result<const float*> read(const Range& range);
-  // body(values, at, count): where elements of the range lie, each piece of them.
+  // Calls body(values, at, count) for each contiguous span of the range. `at` counts elements from
+  // the range's begin.
   template <typename Body>
   void for_each(const Range& range, const Body& body) const;
   Error read_into(const Range& range, float* out);
@@ -85,7 +90,7 @@ class CompressedStreamArith final : public StreamArithmetic {
   Error reduce(int step, std::span<const DeviceBytes> arrived);
   Error add_up(int step, std::span<const DeviceBytes> arrived, float* sum);
   Error add_own(const Pieces& pieces, const Step& what, bool first, const float* own, float* sum);
-  // Makes of a sum what all others will have, and of `step` what its messages are.
+  // Turns a sum into the values that all ranks will have, and encodes it for the sends that follow.
   Error round_sum(int step, const float* sum, float* values);
   Error keep_losses(int step, const float* sum, const float* stored);
 
@@ -93,11 +98,13 @@ class CompressedStreamArith final : public StreamArithmetic {
   const CodecMap& map_;
   const DType dtype_;
   int* const malformed_;
-  std::vector<const uint32_t*> awake_;  // by part, of those with a residual
-  std::map<int, DeviceBytes> encoded_;  // by the step that is to send it
+  // by part, for parts with a residual: nonzero if any value is nonzero
+  std::vector<const uint32_t*> awake_;
+  std::map<int, DeviceBytes> encoded_;  // by the step that sends it
 };
 
-// Parts whose own values are all zero send zeros and keep their residual.
+// A part with only zeros of its own sends zeros and keeps its residual. Kernels find out which
+// parts.
 Error CompressedStreamArith::begin() {
   const Collective kind = op_.op.request.kind;
   if (kind == Collective::kAllgather) return {};
@@ -266,7 +273,7 @@ Error CompressedStreamArith::store(int step, const std::byte* bytes) {
   return write(range, values.value());
 }
 
-// An allgather's of the own part: its decoded values take its place.
+// In an allgather the own part is replaced by its decoded values, so that all ranks have the same.
 Error CompressedStreamArith::copy(int step) {
   const CompiledStep& compiled = op_.step(step);
   const auto own = read(compiled.step.sources[0].range);
@@ -277,7 +284,8 @@ Error CompressedStreamArith::copy(int step) {
   return store(step, bytes.value().data);
 }
 
-// What goes in encoded is, so that it loses what the others' lose.
+// Contributions that are added in encoded form are encoded and decoded here, too, so that they have
+// the same loss as those of other ranks.
 Error CompressedStreamArith::add_own(const Pieces& pieces, const Step& what, bool first,
                                      const float* own, float* sum) {
   constexpr EdgeKind kMark = EdgeKind::kContribution;
@@ -350,13 +358,14 @@ Error CompressedStreamArith::reduce(int step, std::span<const DeviceBytes> arriv
   if (Error error = round_sum(step, sum.value(), values.value())) return error;
   if (what.finish && there == nullptr) {
     if (Error error = write(what.range, values.value())) return error;
-    // Losses are taken against the value as stored: a half rounds once more.
+    // A half dtype rounds once more when it is stored, so losses are relative to the stored value.
     if (Error error = read_into(what.range, values.value())) return error;
   }
   return keep_losses(step, sum.value(), values.value());
 }
 
-// In units of a contribution: an average divides the sum, so what that lost weighs more.
+// Residuals are in units of a contribution. An average divides the sum, so its loss is multiplied
+// by the number of ranks.
 Error CompressedStreamArith::keep_losses(int step, const float* sum, const float* stored) {
   const Step& what = op_.step(step).step;
   const bool averaged = what.finish && op_.op.request.reduce_op == ReduceOp::kAvg;

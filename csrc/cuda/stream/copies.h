@@ -1,4 +1,5 @@
-// A buffer's elements between the spans where they lie and memory in one piece, on a stream.
+// Copies between a buffer, which may consist of several spans, and contiguous memory. The copies
+// are enqueued on a stream.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 
 namespace ringdist::gpu {
 
+// Copies `count` elements of the buffer from `offset` on to contiguous memory at `to`.
 inline Error copy_out(CudaApi& cuda, const Buffer& values, int64_t offset, int64_t count,
                       std::byte* to, Stream stream) {
   Error error;
@@ -20,7 +22,7 @@ inline Error copy_out(CudaApi& cuda, const Buffer& values, int64_t offset, int64
   return error;
 }
 
-// What lies at `from` already stays.
+// Copies contiguous elements into the buffer. Skips spans that are at `from` already.
 inline Error copy_in(CudaApi& cuda, const Buffer& values, int64_t offset, int64_t count,
                      const std::byte* from, Stream stream) {
   Error error;

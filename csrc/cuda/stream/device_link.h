@@ -1,4 +1,4 @@
-// Moves bytes between the ranks of a group, from device to device, on a stream.
+// Interface that moves messages between the ranks of a group, from device to device, on a stream.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,30 @@
 
 namespace ringdist::gpu {
 
-// An encoding in a message, of a length that its first 4 bytes say, without them, little endian. It
-// may take all of its room; what is left of that need not travel.
+// A part of a message with variable length. Its first 4 bytes are the length of the rest, little
+// endian. Both ranks reserve `room` bytes, but unused room need not be sent.
 struct VariablePart {
-  size_t at;    // bytes
-  size_t room;  // at least 4
+  size_t at;    // offset in the message, in bytes
+  size_t room;  // reserved bytes, at least 4
 };
 
-// A message, or the place for one.
+// A message, or memory for one.
 struct DeviceBytes {
   std::byte* data = nullptr;
   size_t size = 0;
-  std::vector<VariablePart> varying = {};  // in their order
+  std::vector<VariablePart> varying = {};  // in ascending order
 };
 
+// Exchanges messages of one op. Implemented by NcclLink, HostLink and MailboxLink.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
 
-  // What is named between the two moves at once; the stream goes on when all of it has. Messages of
-  // an ordered pair of ranks meet in the order of these calls, and have the same size, and what
-  // varies at the same places. None is of 0 bytes.
+  // begin() and end() enclose the messages of one exchange, which move concurrently. The stream
+  // continues when all have moved.
+  //
+  // Messages between an ordered pair of ranks match in the order of the calls. Sender and receiver
+  // pass the same size and the same variable parts. No message has 0 bytes.
   virtual Error begin() = 0;
   virtual Error send(int peer, const DeviceBytes& message, Stream stream) = 0;
   virtual Error receive(int peer, const DeviceBytes& message, Stream stream) = 0;

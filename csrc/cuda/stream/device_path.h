@@ -1,4 +1,5 @@
-// How the ops of a group run on its devices: by NCCL (nccl_path.h), or by way of the host.
+// Interface to a path for the ops of a group on devices. A path is NcclPath or HostPath;
+// PathSelector chooses one of them.
 #pragma once
 
 #include <functional>
@@ -13,33 +14,36 @@
 namespace ringdist::gpu {
 
 class DevicePath;
-// Makes that of another group.
+// Creates the path of another group, for example after a split.
 using MakeDevicePath = std::function<std::shared_ptr<DevicePath>(RunnerDelegate&)>;
+// Memory and objects that must stay alive until a stream has done its work.
 using KeptAlive = std::vector<std::shared_ptr<void>>;
 
+// One path of a group. Contracts that refer to DeviceRunner are in engine/device/device_runner.h.
 class DevicePath {
  public:
   virtual ~DevicePath() = default;
 
-  // As DeviceRunner::prepare(); the place's device is the thread's.
+  // See DeviceRunner::prepare(). The place's device is current in the calling thread.
   virtual Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) = 0;
-  // As DeviceRunner::split().
+  // See DeviceRunner::split(). By default a path has nothing to split.
   virtual Result<MakeDevicePath> split(const std::vector<int>& /*ranks*/, TimePoint /*deadline*/) {
     return MakeDevicePath();
   }
-  // Puts a prepared op on the stream, which is the same for all collectives of a device, for all
-  // sends to a rank, and for all receives from it. Waits for nothing. Memory that must stay until
-  // the stream has done it is added to `held`, also where it ends with an Error: that may leave the
-  // stream with a part of the op.
+  // Enqueues a prepared op on the stream, without waiting. The caller uses one stream for all
+  // collectives of a device, one for all sends to a rank, and one for all receives from it.
+  //
+  // Adds to `held` what must stay alive until the stream has done the work. This also holds after
+  // an Error, which may leave a part of the op on the stream.
   virtual Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) = 0;
-  // Why what is on the streams does not end, or ended badly; success if nothing is known. Any
-  // thread.
+  // Returns why enqueued work does not end or has failed. Returns no error if no reason has been
+  // found. Any thread.
   virtual Error check() = 0;
-  // Why such an op, which is prepared, cannot be captured into a graph; success if it can.
+  // Returns why a prepared op of this kind cannot be captured into a graph, or no error if it can.
   virtual Error captured(const OpSpec& request) const = 0;
-  // As DeviceRunner::abort().
+  // See DeviceRunner::abort().
   virtual void abort() = 0;
-  // There is no group from now on. What is on the streams may still be checked.
+  // Reports that the group no longer exists. Work on the streams may still be checked.
   virtual void end() {}
 };
 

@@ -11,11 +11,13 @@ namespace {
 
 using KeptAlive = std::vector<std::shared_ptr<void>>;
 
+// Interval of WatchedOp::check for one op.
 constexpr Duration kCheckEvery = Milliseconds(50);
+// Shortest and longest pause between two polls. The pause doubles while nothing changes.
 constexpr auto kShortest = std::chrono::microseconds(20);
 constexpr auto kLongest = std::chrono::microseconds(500);
 
-// The device may still use it.
+// Keeps memory until the process ends, because the device may still use it.
 void keep_for_good(KeptAlive held) {
   static std::mutex mutex;
   static auto* const kKept = new std::vector<KeptAlive>();

@@ -1,5 +1,7 @@
-// Tells when events of devices are reached: one thread for all groups of a process. Any thread may
-// add.
+// Watches events on devices and reports when they are reached. One polling thread serves all groups
+// of a process.
+//
+// Any thread may call add(). Callbacks run on the polling thread, without a lock.
 #pragma once
 
 #include <condition_variable>
@@ -16,44 +18,49 @@
 
 namespace ringdist::gpu {
 
-// What is watched for one op.
+// One op to watch.
 struct WatchedOp {
-  std::shared_ptr<void> event;       // an Event, which is freed with the last of its owners
-  std::function<Error()> check;      // what went wrong, asked for now and then and at the end
-  std::function<void(Error)> ended;  // called once
-  std::vector<std::shared_ptr<void>> held;  // let go when the event is reached
+  std::shared_ptr<void> event;       // an Event, which is freed with its last owner
+  std::function<Error()> check;      // returns what went wrong; called at intervals and at the end
+  std::function<void(Error)> ended;  // called once, with the result
+  std::vector<std::shared_ptr<void>> held;  // released when the event is reached
 };
 
+// Polls the events of ops until they are reached.
 class EventWatcher {
  public:
-  // Without a thread of its own poll() is the caller's to call.
+  // With kItself, a thread polls. With kByCaller, the caller must call poll(), as tests do.
   enum class Polls : uint8_t { kItself, kByCaller };
 
   explicit EventWatcher(CudaApi& cuda, Polls polls = Polls::kItself);
-  // What is not reached is forgotten; its memory stays taken.
+  // Stops watching. Memory of ops that are not done stays allocated until the process ends.
   ~EventWatcher();
   EventWatcher(const EventWatcher&) = delete;
   EventWatcher& operator=(const EventWatcher&) = delete;
 
+  // Starts to watch an op.
   void add(WatchedOp what);
-  // Looks once at all of them. True if any is not reached yet.
+  // Checks all ops once. Returns true if some are not done.
   bool poll();
 
  private:
+  // An op and the time of its next check.
   struct Entry {
     WatchedOp what;
     TimePoint next_check;
   };
   void run();
+  // Reports the op if it is done, or if its check fails. Returns true if it is done.
   bool finish_if_reached(Entry& entry);
+  // Calls `ended` unless it has been called.
   static void tell(Entry& entry, const Error& error);
 
   CudaApi& cuda_;
-  std::mutex mutex_;  // a leaf
+  std::mutex mutex_;  // a leaf lock
   std::condition_variable added_;
-  std::vector<Entry> fresh_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<Entry> fresh_ RINGDIST_GUARDED_BY(mutex_);  // added, but not seen by poll()
   bool stops_ RINGDIST_GUARDED_BY(mutex_) = false;
-  std::vector<Entry> entries_;  // the polling thread's
+  std::vector<Entry> entries_;  // used by the polling thread only
   std::thread thread_;
 };
 

@@ -10,21 +10,24 @@
 namespace ringdist::gpu {
 namespace {
 
-constexpr size_t kBytes = size_t{32} << 20;  // of boxes, of each rank
-constexpr size_t kLeast = size_t{64} << 10;  // of a slot
+constexpr size_t kBytes = size_t{32} << 20;  // memory for mailboxes of each rank
+constexpr size_t kLeast = size_t{64} << 10;  // smallest useful slot
 constexpr size_t kPage = 4096;
-constexpr size_t kLine = 64;  // a word has one of its own
-constexpr uint32_t kSlots = 4;
-// More than is ever under way, less than what counts as behind.
+constexpr size_t kLine = 64;    // cache line: each word has its own
+constexpr uint32_t kSlots = 4;  // slots of a mailbox
+// Offset that abort() adds to words. It exceeds the number of messages in flight, and is below
+// 2^31, beyond which a word counts as behind (CudaApi::wait_flag).
 constexpr uint32_t kFar = uint32_t{1} << 30;
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Returns the bytes for the words of a rank: two for each peer, and one for the abort.
 size_t words_of(int size) { return round_up((2 * static_cast<size_t>(size) + 1) * kLine); }
 
+// Returns the bytes of a slot, in whole pages.
 size_t slot_of(int size) { return kBytes / kSlots / static_cast<size_t>(size - 1) / kPage * kPage; }
 
-// Whether all ranks say so.
+// Returns true if all ranks pass true.
 Result<bool> all_say(RunnerDelegate& group, bool mine, TimePoint deadline) {
   std::vector<int> ranks(static_cast<size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -82,7 +85,7 @@ uint32_t* HostMailboxes::word(int owner, int number) const {
 }
 
 std::byte* HostMailboxes::slot(int owner, int peer, uint32_t turn) const {
-  const int box = peer < owner ? peer : peer - 1;  // none for itself
+  const int box = peer < owner ? peer : peer - 1;  // a rank has no mailbox for itself
   return memory_->of_rank(owner).data() + begin_ +
          (static_cast<size_t>(box) * kSlots + turn % kSlots) * most_;
 }
@@ -144,7 +147,7 @@ Result<HostMailboxes::SideStream> HostMailboxes::make_side() {
 
 Result<Stream> HostMailboxes::fork(Stream stream) {
   auto it = sides_.find(stream);
-  if (it == sides_.end()) {  // of the stream's device, which is current
+  if (it == sides_.end()) {  // on the device of the stream, which is current
     auto made = make_side();
     if (!made.ok()) return made.error();
     it = sides_.emplace(stream, std::move(made.value())).first;
@@ -163,7 +166,7 @@ Error HostMailboxes::join(Stream stream) {
 
 Error HostMailboxes::end_use(Stream stream) {
   auto& use = uses_[stream];
-  if (!use) {  // of the stream's device, which is current
+  if (!use) {  // on the device of the stream, which is current
     auto event = make_event();
     if (!event.ok()) return event.error();
     use = std::move(event.value());
@@ -174,7 +177,8 @@ Error HostMailboxes::end_use(Stream stream) {
 
 void HostMailboxes::abort() {
   {
-    // Before anything runs on: others must not take for good what it leaves.
+    // This comes before the words are changed. Waits end early then, so other ranks must be able to
+    // detect that data is invalid.
     std::lock_guard lock(mutex_);
     std::atomic_ref(*ended_word(rank_)).store(1);
   }
@@ -227,9 +231,9 @@ Error MailboxLink::receive(int peer, const DeviceBytes& message, Stream) {
   return {};
 }
 
-// One turn of all peers after another, what is left before what is taken, as both streams may be
-// one queue of the device: a rank that waits until its box is free waits for what others do some
-// turns before.
+// Goes through all peers once per turn. Posts come before receives, because the device may run both
+// streams in one queue. A rank that waits for a free slot therefore waits only for work that other
+// ranks have enqueued some turns before.
 Error MailboxLink::move(Stream takes) {
   while (!sends_.empty() || !receives_.empty()) {
     for (auto& [peer, row] : sends_)
@@ -246,7 +250,8 @@ Error MailboxLink::end() {
   const auto takes = mailboxes_.fork(stream_);
   if (!takes.ok()) return takes.error();
   const Error error = move(takes.value());
-  const Error joined = mailboxes_.join(stream_);  // also of a part: its memory is in use until then
+  // also after an error, because the side stream may use memory
+  const Error joined = mailboxes_.join(stream_);
   if (error || joined) return error ? error : joined;
   return mailboxes_.end_use(stream_);
 }

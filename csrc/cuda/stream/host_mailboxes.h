@@ -1,7 +1,9 @@
-// What the ranks of a group on one host leave for each other, in memory that all of them see and
-// that copies of their devices reach: a rank has a box for each other, of a few slots that take
-// turns, and says in words beside it how much it has left, and how much it has taken from theirs.
-// Streams write and await these words: no thread of a host is asked in between.
+// Mailboxes between the devices of ranks on one host. They are in shared memory that all ranks map
+// and pin, so that devices can copy to and from it.
+//
+// Each rank owns one mailbox per peer, with a few slots that are used in turn. Two words per peer
+// count the messages that were posted to it and received from it. Streams write these words and
+// wait for them, so no thread of the host takes part.
 #pragma once
 
 #include <cstddef>
@@ -20,46 +22,56 @@
 
 namespace ringdist::gpu {
 
-// One thread at a time but for abort() and reassert_abort().
+// Shared memory, counters and side streams of one group. One thread at a time, except for abort(),
+// reassert_abort() and ended().
 class HostMailboxes {
  public:
-  // So many ranks may have them.
+  // Returns true if mailboxes of a useful size are possible for a group of `size` ranks.
   static bool fit(int size);
-  // Null, on all ranks alike, where they do not share a host, or are too many. Blocks.
+  // Creates the mailboxes. Returns null on all ranks if they do not share a host, are too many, or
+  // cannot pin the memory. All ranks must call it. Blocks until `deadline`.
   static Result<std::shared_ptr<HostMailboxes>> make(CudaApi& cuda, RunnerDelegate& group,
                                                      TimePoint deadline);
   ~HostMailboxes();
   HostMailboxes(const HostMailboxes&) = delete;
   HostMailboxes& operator=(const HostMailboxes&) = delete;
 
-  // At most so many bytes go at a time.
+  // Returns the most bytes of one message.
   size_t most() const { return most_; }
-  // Memory of the device, one piece after another.
+  // Memory of the device, as consecutive pieces.
   using Pieces = std::vector<std::span<std::byte>>;
-  // On the stream: leaves them for `peer`, once that has taken what was there before.
+  // Enqueues copies of the pieces to a slot for `peer`. The stream first waits until the peer has
+  // received the message that was in this slot.
   Error post(int peer, const Pieces& pieces, Stream stream);
-  // Takes what `peer` has left, once it is there; as many bytes in all.
+  // Enqueues copies of the next message of `peer` into the pieces. The stream waits until the peer
+  // has posted it. The sizes must agree.
   Error receive(int peer, const Pieces& pieces, Stream stream);
-  // What is left and taken on this stream comes after what was on another.
+  // Order the use of the mailboxes across streams. Work after use() comes after the work that
+  // another stream had before end_use().
   Error use(Stream stream);
   Error end_use(Stream stream);
-  // A stream beside `stream`, where work comes after what that holds: what is taken, while more is
-  // left, as a device copies both ways at once. `stream` goes on after both from join() on.
+  // fork() returns a side stream, for receives while `stream` posts, because a device copies in
+  // both directions at once. The side stream starts after the work that `stream` holds. join()
+  // makes `stream` wait for the side stream.
   Result<Stream> fork(Stream stream);
   Error join(Stream stream);
 
-  // Nothing waits for another rank from now on, nor is anything left or taken. Any thread.
+  // Ends all waits for other ranks and makes later calls fail. Data is invalid from then on. Any
+  // thread.
   void abort();
-  // After abort(), again and again: another rank may not know of it yet, and go on writing.
+  // Repeats what abort() does to the words. It must be called repeatedly, because other ranks may
+  // not have seen the abort and still write words.
   void reassert_abort();
-  // Any rank has aborted: what is taken since may be anything. Any thread.
+  // Returns true if any rank has aborted. Data received since then may be invalid. Any thread.
   bool ended() const;
 
  private:
+  // Number of messages to and from one peer.
   struct Count {
-    uint32_t left = 0;   // pieces of work for a peer
-    uint32_t taken = 0;  // from it
+    uint32_t left = 0;   // posted to the peer
+    uint32_t taken = 0;  // received from the peer
   };
+  // Side stream of one stream, with events for fork() and join().
   struct SideStream {
     Stream stream;
     std::shared_ptr<void> begun, done;  // Events
@@ -67,31 +79,37 @@ class HostMailboxes {
   HostMailboxes(CudaApi& cuda, RunnerDelegate& group, std::shared_ptr<GroupSharedMemory> memory);
   Result<std::shared_ptr<void>> make_event();
   Result<SideStream> make_side();
+  // Pins the memory of all ranks.
   Error pin();
+  // Words in the memory of `owner`. The left word counts its posts to `peer`, and the taken word
+  // counts its receives from `peer`.
   uint32_t* left_word(int owner, int peer) const { return word(owner, 2 * peer); }
   uint32_t* taken_word(int owner, int peer) const { return word(owner, 2 * peer + 1); }
   uint32_t* ended_word(int owner) const { return word(owner, 2 * size_); }
-  bool has_ended(int owner) const;  // our own word changes under the mutex
+  bool has_ended(int owner) const;  // this rank's own word changes under the mutex
   uint32_t* word(int owner, int number) const;
+  // Returns the slot of a turn in the mailbox of `owner` for `peer`.
   std::byte* slot(int owner, int peer, uint32_t turn) const;
+  // Increments the counter of posts to or receives from the peer. Fails after abort().
   Result<Count> next(int peer, bool leaves);
 
   CudaApi& cuda_;
   const int rank_;
   const int size_;
   const std::shared_ptr<GroupSharedMemory> memory_;
-  const size_t begin_;  // of the boxes: behind the words
-  const size_t most_;
-  int pinned_ = 0;  // so many ranks' memory
+  const size_t begin_;  // offset of the mailboxes, behind the words
+  const size_t most_;   // size of a slot
+  int pinned_ = 0;      // number of ranks with pinned memory
+  // Stream of the last use.
   Stream last_ = nullptr;
-  std::map<Stream, std::shared_ptr<void>> uses_;  // Events: the last use on each
+  std::map<Stream, std::shared_ptr<void>> uses_;  // Events of the last use on each stream
   std::map<Stream, SideStream> sides_;
-  std::mutex mutex_;                                       // a leaf
+  std::mutex mutex_;                                       // a leaf lock
   std::vector<Count> counts_ RINGDIST_GUARDED_BY(mutex_);  // by peer
 };
 
-// Moves bytes by way of boxes in the host's memory (host_mailboxes.h): copies of the devices, and
-// nothing else, in turns of as much as a box holds. Of one op.
+// DeviceLink over mailboxes, for one op. Devices only copy. Messages are cut into turns of at most
+// one slot.
 class MailboxLink final : public DeviceLink {
  public:
   MailboxLink(HostMailboxes& mailboxes, Stream stream) : mailboxes_(mailboxes), stream_(stream) {}
@@ -102,12 +120,13 @@ class MailboxLink final : public DeviceLink {
   Error end() override;
 
  private:
-  // Of one peer, as one row of bytes: the two ranks of a pair cut it alike.
+  // All bytes to or from one peer in one exchange. The two ranks of a pair cut them at the same
+  // places.
   class Row {
    public:
     void add(std::span<std::byte> piece) { pieces_.push_back(piece); }
     bool empty() const { return pieces_.empty(); }
-    // The next ones, of at most so many bytes.
+    // Removes and returns the next pieces, of at most `most` bytes.
     HostMailboxes::Pieces cut(size_t most);
 
    private:
@@ -115,6 +134,7 @@ class MailboxLink final : public DeviceLink {
   };
   using Rows = std::map<int, Row>;
 
+  // Enqueues all turns: posts on the op's stream, receives on `takes`.
   Error move(Stream takes);
 
   HostMailboxes& mailboxes_;

@@ -13,8 +13,10 @@
 namespace ringdist::gpu {
 namespace {
 
+// Bytes of the length in front of a variable part.
 constexpr size_t kLength = sizeof(uint32_t);
 
+// Returns a host op that sends or receives bytes.
 HostOp move_bytes(int peer, bool sends, Buffer bytes, std::shared_ptr<void> keep_alive) {
   HostOp op;
   op.request.kind = Collective::kPointToPoint;
@@ -26,18 +28,19 @@ HostOp move_bytes(int peer, bool sends, Buffer bytes, std::shared_ptr<void> keep
   return op;
 }
 
+// Appends memory to a buffer, unless it is empty.
 void append(std::byte* from, size_t bytes, Buffer& to) {
   if (bytes != 0) to.append(from, static_cast<int64_t>(bytes));
 }
 
-// Of a message in memory of the host the lengths of what varies.
+// Returns the lengths of the variable parts of a message in host memory.
 Buffer lengths_of(const DeviceBytes& message) {
   Buffer out(1);
   for (const VariablePart& one : message.varying) append(message.data + one.at, kLength, out);
   return out;
 }
 
-// All of it but the room that is not taken; the lengths are there.
+// Returns the message without unused room. Its lengths must be valid.
 Buffer used_of(const DeviceBytes& message) {
   Buffer out(1);
   size_t begin = 0;
@@ -51,7 +54,7 @@ Buffer used_of(const DeviceBytes& message) {
   return out;
 }
 
-// Whether a rank's output is also what it gives.
+// Returns true if the rank's output buffer is also its input.
 bool gives_output(const OpSpec& request, int rank) {
   switch (request.kind) {
     case Collective::kAllreduce:
@@ -64,11 +67,13 @@ bool gives_output(const OpSpec& request, int rank) {
   }
 }
 
+// Returns true if the op writes the rank's output buffer.
 bool gets_output(const OpSpec& request, int rank) {
   if (request.kind == Collective::kReduce) return rank == request.root;
   return request.kind != Collective::kBroadcast || rank != request.root;
 }
 
+// Returns a host op like `op`, with empty buffers of its element sizes.
 HostOp host_op_of(const DeviceOp& op) {
   HostOp out;
   out.request = op.request;
@@ -104,7 +109,8 @@ Result<StagedExchange*> HostLink::lengths() {
   return lengths_.get();
 }
 
-// Pinned memory and the host op that sends or receives it.
+// Takes pinned memory and adds the host op for it. A message with variable parts has another host
+// op before it, for the lengths.
 Result<std::byte*> HostLink::add(int peer, bool sends, const DeviceBytes& message) {
   const auto memory = staging_.pinned->take(message.size);
   if (!memory.ok()) return memory.error();
@@ -185,7 +191,8 @@ Error HostPath::make_mailboxes(TimePoint deadline) {
   return {};
 }
 
-// Of several devices of a group the first has its way. It is for speed only: no matter if it fails.
+// If a group has several devices, the first one decides. A failure is ignored, because this affects
+// only speed.
 void HostPath::set_affinity_near(int device) {
   if (std::exchange(near_, true)) return;
   if (const auto address = staging_.cuda.address(device); address.ok())
@@ -207,8 +214,8 @@ Error HostPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   return schedules_.enqueue(op, stream, link, held);
 }
 
-// The host's ops end with the group, and with them what waits for them; what waits for boxes does
-// not.
+// Host ops end with the group, and so do waits for them. Waits for mailboxes need an abort of their
+// own.
 void HostPath::abort() {
   std::lock_guard lock(mutex_);
   aborted_ = true;
@@ -246,15 +253,15 @@ Error HostPath::enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held
   held.push_back(exchange.value());
   exchange.value()->add(std::move(host));
   if (Error error = exchange.value()->start(cuda, stream)) return error;
-  // A send is done when its values are there: one that waited for its receiver would keep from the
-  // device what other streams have for it, where they share a queue.
+  // A send is complete when its values are in pinned memory. If the stream waited for the receiver,
+  // it could block other streams that share a queue of the device.
   if (op.request.envelope && op.request.envelope->sends) return {};
   if (Error error = exchange.value()->await(cuda, stream)) return error;
   if (!gets_output(op.request, staging_.rank)) return {};
   return copy_in(cuda, op.output, 0, op.output.count(), output.value(), stream);
 }
 
-// Null for no elements.
+// Returns null if there are no elements.
 Result<std::byte*> HostPath::pinned_for(const Buffer& values, Buffer& out, KeptAlive& held) {
   if (values.count() == 0) return static_cast<std::byte*>(nullptr);
   const auto memory =

@@ -1,7 +1,10 @@
-// By way of the host, for devices that do not reach each other, ranks that share one, and where
-// NCCL is not there: values go to pinned memory, where the group's host ops - shared memory, UCX -
-// move and reduce them, and back. Of compressed ops encoded bytes go, and devices do the rest; so
-// they do with large values of ranks that share a host, whose copies reach each other's boxes.
+// Path through the host. It is used for devices that cannot reach each other, for ranks that share
+// a device, and without NCCL.
+//
+// Values are copied to pinned memory, moved and reduced by an op of the host (shared memory, UCX),
+// and copied back. Compressed ops move encoded bytes through the host, and the device does the
+// arithmetic. Large ops of ranks on one host also use the device's arithmetic. Their copies go
+// through mailboxes (host_mailboxes.h).
 #pragma once
 
 #include <memory>
@@ -18,22 +21,21 @@
 
 namespace ringdist::gpu {
 
-// Moves bytes by way of the host: into pinned memory, by sends and receives of the group's host
-// ops, and out of pinned memory. Of what varies in a message its length goes first, and then so
-// many bytes. Of one op.
-
-// What is common to a way's ops.
+// State that all ops of the path share.
 struct HostPathState {
   CudaApi& cuda;
   int rank;
   int size;
   std::shared_ptr<RevocableGroup> group;
   std::shared_ptr<PinnedPool> pinned;
-  std::shared_ptr<FirstError> failed;
+  std::shared_ptr<FirstError> failed;  // first error of a host op
 
+  // Creates an exchange with a flag of its own.
   Result<std::shared_ptr<StagedExchange>> exchange() const;
 };
 
+// DeviceLink through pinned memory and sends and receives of the host, for one op. If a message has
+// variable parts, their lengths go first, and then only the bytes in use.
 class HostLink final : public DeviceLink {
  public:
   HostLink(const HostPathState& staging, Stream stream, KeptAlive& held)
@@ -45,24 +47,30 @@ class HostLink final : public DeviceLink {
   Error end() override;
 
  private:
+  // A message to copy to the device after it has arrived.
   struct Arrival {
     void* to;
     const std::byte* from;
     size_t bytes;
   };
+  // Adds a send or receive to the current exchange. Returns its pinned memory.
   Result<std::byte*> add(int peer, bool sends, const DeviceBytes& message);
+  // Runs an exchange, and makes the stream wait for it.
   Error visit(StagedExchange& exchange) const;
 
   const HostPathState& staging_;
   const Stream stream_;
   KeptAlive& held_;
+  // Returns the exchange of lengths, which is created at the first use.
   Result<StagedExchange*> lengths();
 
-  std::shared_ptr<StagedExchange> lengths_;  // before the messages, if some vary
+  std::shared_ptr<StagedExchange> lengths_;  // precedes the messages if some have variable parts
   std::shared_ptr<StagedExchange> exchange_;
   std::vector<Arrival> arrivals_;
 };
 
+// Chooses for each op between mailboxes, a schedule with HostLink, and one op of the host. See
+// DevicePath for the contracts.
 class HostPath final : public DevicePath {
  public:
   HostPath(CudaApi& cuda, RunnerDelegate& group);
@@ -76,20 +84,26 @@ class HostPath final : public DevicePath {
   void end() override { staging_.group->end(); }
 
  private:
-  // None until the first op that suits them is prepared, and where there are none.
+  // Returns the mailboxes. They are null until a suitable op has been prepared, and if the group
+  // cannot have them.
   std::shared_ptr<HostMailboxes> mailboxes() const;
+  // Creates the mailboxes at the first call. All ranks call it for the same op.
   Error make_mailboxes(TimePoint deadline);
+  // Moves the group's host threads near the device, at the first call.
   void set_affinity_near(int device);
+  // Runs a schedule over mailboxes. Meanwhile the hosts compare what the ranks have called.
   Error enqueue_by_mailboxes(const DeviceOp& op, Stream stream, KeptAlive& held);
+  // Runs one op of the host on copies of the values.
   Error enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held);
+  // Takes pinned memory for all values of a buffer, and appends it to `out`.
   Result<std::byte*> pinned_for(const Buffer& values, Buffer& out, KeptAlive& held);
 
   const HostPathState staging_;
   RunnerDelegate& group_;
   StreamSchedules schedules_;
-  bool near_ = false;         // the host's side has been told where the device is
-  bool asked_ = false;        // for boxes
-  mutable std::mutex mutex_;  // a leaf
+  bool near_ = false;         // set_affinity_near() was called
+  bool asked_ = false;        // make_mailboxes() was called
+  mutable std::mutex mutex_;  // a leaf lock
   std::shared_ptr<HostMailboxes> mailboxes_ RINGDIST_GUARDED_BY(mutex_);
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };

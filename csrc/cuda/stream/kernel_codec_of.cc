@@ -9,8 +9,8 @@
 namespace ringdist::gpu {
 namespace {
 
-// By the wire ids of codec/*.spec.md, which are never given to another codec. `parameter`: the bits
-// that are the codec's own.
+// Maps wire ids of codec/*.spec.md, which are never reused, to kernels. `parameter` has the bits of
+// the codec's own parameter.
 std::optional<Code> code_of(uint8_t wire_id, int parameter) {
   switch (wire_id) {
     case 1:

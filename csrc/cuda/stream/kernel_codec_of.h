@@ -1,4 +1,4 @@
-// Which kernels have a codec's bytes.
+// Maps codecs to their kernels, and batches launches of kernels.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,19 @@
 
 namespace ringdist::gpu {
 
-// None for `none`, which needs none. `dtype`: the op's.
+// Returns the kernels of a codec for values of `dtype`. Returns nullopt for "none", which needs
+// none.
 std::optional<KernelCodec> kernel_codec_of(const Codec& codec, DType dtype = DType::kFloat32);
 
-// Calls for an op's pieces that do not depend on each other, put on its stream by few launches:
-// those of one coding share one, and so do those that do the same to elements.
+// Collects independent calls for the pieces of an op, to enqueue them with few launches. Calls with
+// equal KernelCodec share a launch, and so do calls on elements.
 class LaunchBatch {
  public:
   void encode(KernelCodec coding, const EncodeCall& call) { add(encodes_, coding, call); }
   void decode(KernelCodec coding, const DecodeCall& call) { add(decodes_, coding, call); }
   void run(Elements call) { elements_.push_back(call); }
 
-  // All of them, in any order.
+  // Enqueues all calls, in any order.
   Error enqueue(CudaApi& cuda, Stream stream) const;
 
  private:
@@ -33,6 +34,7 @@ class LaunchBatch {
   template <typename Call>
   static void add(ByCoding<Call>& to, KernelCodec coding, const Call& call);
 
+  // Calls by KernelCodec, in the order of the first call of each.
   ByCoding<EncodeCall> encodes_;
   ByCoding<DecodeCall> decodes_;
   std::vector<Elements> elements_;

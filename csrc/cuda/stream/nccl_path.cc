@@ -13,10 +13,10 @@
 
 namespace ringdist::gpu {
 
-// Moves bytes by NCCL's sends and receives: those of an exchange are a group of its calls.
+// DeviceLink over NCCL's sends and receives. Those of one exchange form a group of NCCL calls.
 class NcclLink final : public DeviceLink {
  public:
-  // `comm` of all ranks; both it and the op outlive the link.
+  // `comm` has all ranks. It and `op` must outlive the link.
   NcclLink(NcclApi& nccl, const NcclComms& comms, NcclComm comm, const DeviceOp& op)
       : nccl_(nccl), comms_(comms), comm_(comm), op_(op) {}
 
@@ -30,6 +30,7 @@ class NcclLink final : public DeviceLink {
   Error end() override { return error_of(nccl_.group_end()); }
 
  private:
+  // Inside a group of calls, a call that has only begun is no error.
   Error within(NcclResult result) const {
     return NcclComms::goes_on(result) ? Error() : error_of(result);
   }
@@ -117,7 +118,7 @@ Error NcclPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   return schedules_.enqueue(op, stream, link, held);
 }
 
-// What they begin is waited for.
+// Waits for calls that have only begun.
 Error NcclPath::group_of_calls(const DeviceOp& op, NcclComm comm,
                                const std::function<NcclResult()>& calls) {
   NcclResult result = nccl_.group_start();
@@ -129,7 +130,7 @@ Error NcclPath::group_of_calls(const DeviceOp& op, NcclComm comm,
   return comms_.error_of(result, comm, op.text, op.deadline);
 }
 
-// In place: one call for each tensor, of which all ranks have the same.
+// Runs in place, with one call per tensor. All ranks have the same tensors.
 Error NcclPath::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream) {
   const OpSpec& request = op.request;
   const Numbers how = numbers_of(request);
@@ -150,8 +151,8 @@ Error NcclPath::enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream)
   });
 }
 
-// An allgather or a reduce-scatter of parts of one size, of tensors that lie in one piece, or as
-// copies do.
+// For an allgather or a reduce-scatter with parts of equal size. Copies the tensors unless each
+// side is contiguous.
 Error NcclPath::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) {
   static const CompiledSchedule kNoSteps{};
   StreamOp on_stream(op, kNoSteps, rank_, size_, cuda_, stream);
@@ -176,10 +177,10 @@ Error NcclPath::enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream) 
 Error NcclPath::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream) {
   const Envelope& envelope = *op.request.envelope;
   const Buffer& values = envelope.sends ? op.input : op.output;
-  if (values.count() == 0) return {};  // of which the other has none, either
+  if (values.count() == 0) return {};  // the peer has no values, either
   const Bytes bytes = values.contiguous(0, values.count());
   ringdist::check(bytes.data() != nullptr, "a message in several pieces");
-  // A group of one: alone, a call that is only begun may be said to have succeeded.
+  // A group is needed, because NCCL may return success for a single call that has only begun.
   return group_of_calls(op, comm, [&] {
     return envelope.sends ? nccl_.send(bytes.data(), bytes.size(), NcclType::kUint8,
                                        NcclComms::kReceiver, comm, stream)
@@ -189,7 +190,7 @@ Error NcclPath::enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream
 }
 
 Error NcclPath::check() {
-  // What it cut off is reached, too.
+  // Events of aborted work are reached, too, so this comes first.
   if (comms_.aborted()) return NcclComms::has_ended();
   const Error error = comms_.check();
   return error ? error : schedules_.check();

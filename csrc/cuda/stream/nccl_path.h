@@ -1,6 +1,8 @@
-// By NCCL: its own collectives where it has them, and schedules over its sends and receives for the
-// rest - compressed ops, reductions that it does not have, parts of different sizes. Ranks choose
-// alike: by what they ask for, not by where their tensors lie.
+// Path through NCCL. Uses NCCL's collectives if they give the results that the product promises.
+// All other ops are schedules over NCCL's sends and receives: compressed ops, other reductions, and
+// parts of different sizes.
+//
+// The choice depends only on the request, not on the layout of tensors, so all ranks choose alike.
 #pragma once
 
 #include <functional>
@@ -12,9 +14,10 @@
 
 namespace ringdist::gpu {
 
+// See DevicePath for the contracts. Tags other than 0 are not supported.
 class NcclPath final : public DevicePath {
  public:
-  // All outlive it; `split` as of NcclComms.
+  // All arguments must outlive the path. `split` is that of NcclComms.
   NcclPath(CudaApi& cuda, NcclApi& nccl, RunnerDelegate& group,
            std::shared_ptr<SplitComm> split = nullptr);
 
@@ -26,18 +29,23 @@ class NcclPath final : public DevicePath {
   void abort() override { comms_.abort(); }
 
  private:
-  // How NCCL counts and reduces what a request is of: what only moves goes as bytes.
+  // NCCL's representation of a request. Ops that only move data use bytes.
   struct Numbers {
     NcclType type;
     NcclReduce op;
-    size_t each;  // of an element
+    size_t each;  // numbers in an element
   };
 
   Numbers numbers_of(const OpSpec& request) const;
+  // Returns the communicator of an op, or null after an abort.
   NcclComm find_comm(const DeviceOp& op) const;
+  // Runs `calls` as one group of NCCL calls.
   Error group_of_calls(const DeviceOp& op, NcclComm comm, const std::function<NcclResult()>& calls);
+  // Enqueues an allreduce, broadcast or reduce.
   Error enqueue_native(const DeviceOp& op, NcclComm comm, Stream stream);
+  // Enqueues an allgather or reduce-scatter.
   Error enqueue_parts(const DeviceOp& op, NcclComm comm, Stream stream);
+  // Enqueues a send or receive.
   Error enqueue_message(const DeviceOp& op, NcclComm comm, Stream stream);
 
   CudaApi& cuda_;

@@ -14,7 +14,8 @@
 namespace ringdist::gpu {
 namespace {
 
-// The length in front of what `lossless` sends has 32 bits; on the CPU a segment has its own.
+// An encoding of `lossless` has a length of 32 bits in front. On the host this limit does not
+// matter, because each segment has a length of its own.
 Error too_long(const Codec& codec, int64_t count, DType dtype) {
   const auto coding = kernel_codec_of(codec, dtype);
   if (!coding || coding->code != Code::kLossless ||
@@ -26,6 +27,7 @@ Error too_long(const Codec& codec, int64_t count, DType dtype) {
 }
 
 template <size_t kSize>
+// Copies text to a fixed array, cut to fit and zero-terminated.
 void put(const std::string& text, std::array<char, kSize>& out) {
   out.fill(0);
   std::copy_n(text.begin(), std::min(text.size(), kSize - 1), out.begin());
@@ -39,7 +41,7 @@ int size_of(const DevicePathQuery& question) {
   return out;
 }
 
-// A host's ranks take its devices in turn.
+// Ranks of a host use its devices in turn.
 std::string obstacle_of(const DevicePathQuery& question, const NcclInfo& nccl) {
   std::vector<int> ranks;
   std::vector<DeviceCapabilities> offers;
@@ -64,7 +66,7 @@ std::string algorithm_text(const DevicePathQuery& question) {
   return "algorithm '" + std::string(one.name) + "' on a stream";
 }
 
-// Why NCCL has nothing that does just that.
+// Returns why NCCL has no collective with the same results.
 std::string why_no_own(const OpSpec& request) {
   if (request.codec_map) return "it is compressed";
   if (!reduces(request.kind)) return "NCCL has no such collective";
@@ -86,7 +88,7 @@ Error describe_by_nccl(const DevicePathQuery& question, const NcclInfo& nccl,
   return {};
 }
 
-// Why not by boxes.
+// Returns why the op does not use mailboxes.
 std::string why_plain(const DevicePathQuery& question) {
   const int size = size_of(question);
   if (size == 1) return "there is one rank";
@@ -142,7 +144,8 @@ bool is_nccls_own(const OpSpec& request, bool has_fp8) {
 bool suits_mailboxes(const OpSpec& request, int size) {
   if (request.envelope) return false;
   if (request.codec_map) return true;
-  // Ranks do not know each other's parts of an alltoall.
+  // In an alltoall, a rank does not have the sizes of other ranks' parts, so ranks could decide
+  // differently.
   const bool parts = !request.input_parts.empty() || !request.output_parts.empty();
   const size_t bytes = static_cast<size_t>(request.count) * dtype_size(request.dtype);
   return !parts && bytes >= kLeastByMailboxes && !schedule_refusal(request, size);

@@ -1,5 +1,5 @@
-// By what an op runs on its way, NCCL's or the host's: what the ways go by, and `plan` shows. Pure,
-// alike on all ranks; any thread.
+// Rules that decide how an op runs on a device path. The paths follow them, and the command `plan`
+// shows their results. Pure functions with equal results on all ranks; any thread.
 #pragma once
 
 #include <array>
@@ -16,58 +16,64 @@
 
 namespace ringdist::gpu {
 
-// Below, a turn of the host's memory is dearer than what its threads do.
+// Below this size, a turn of the mailboxes costs more than the work of the host's threads.
 inline constexpr size_t kLeastByMailboxes = size_t{256} << 10;  // bytes
 
-// NCCL reduces so, where the op reduces at all. `has_fp8`: NcclApi's.
+// Returns true if the op does not reduce, or if NCCL can do its reduction. `has_fp8` is that of
+// NcclApi.
 bool nccl_reduces(const OpSpec& request, bool has_fp8);
-// NCCL has a collective that does just that; other collectives are schedules on streams.
+// Returns true if NCCL has a collective with exactly this effect. Other ops run as schedules on
+// streams.
 bool is_nccls_own(const OpSpec& request, bool has_fp8);
 
-// By way of the host: ranks leave it in each other's boxes, where the group has them
-// (host_mailboxes.h).
+// Returns true if an op on the host path should use mailboxes (host_mailboxes.h). It does so if the
+// group has any.
 bool suits_mailboxes(const OpSpec& request, int size);
 
-// Why no schedule on a stream does it: kNotSupported, more ranks than a launch takes sources,
-// 4 GiB by `lossless`.
+// Returns why the op cannot run as a schedule on a stream. Error kNotSupported: there are more
+// ranks than sources of a launch, or 4 GiB of `lossless`.
 Error schedule_refusal(const OpSpec& request, int size);
-// That of a schedule on a stream: the planner's - null: none - but for those by hosts, since a
-// stream sees ranks, no hosts.
+// Returns the algorithm for a schedule on a stream. It is `planned` unless that is null or
+// hierarchical. Hierarchical algorithms are excluded, because on a stream only ranks count, not
+// hosts.
 const Algorithm& stream_algorithm(Collective kind, const Algorithm* planned);
 
-// What a rank has for a group's ops on devices, as it goes to the others, which run the same build,
-// and what they make of it.
+// Capabilities of a rank for ops on devices. Ranks exchange them as raw bytes, because all run the
+// same build.
 
-// What a rank has of NCCL.
+// The NCCL of one rank.
 struct NcclInfo {
-  int version = 0;      // as NcclApi::version(); 0: none
-  std::string problem;  // why there is none
-  // Ranks may share a device with it: NCCL_MULTI_RANK_GPU_ENABLE is set, from 2.30.3 on.
+  int version = 0;      // NcclApi::version(); 0 without NCCL
+  std::string problem;  // why there is no NCCL
+  // True if ranks may share a device. This needs NCCL 2.30.3 and NCCL_MULTI_RANK_GPU_ENABLE=1.
   bool shares_devices = false;
 };
 
+// One rank's device and NCCL. Text is cut to fit.
 struct DeviceCapabilities {
   std::array<uint8_t, 16> device;  // CudaApi::identity()
   int32_t nccl_version;
   uint8_t shares_devices;
-  std::array<char, 27> address;  // of the device, CudaApi::address(); as much as there is room for
-  std::array<char, 96> problem;  // the same
+  std::array<char, 27> address;  // CudaApi::address(), cut to fit
+  std::array<char, 96> problem;  // NcclInfo::problem, cut to fit
 
+  // Queries the device for its identity and address.
   static Result<DeviceCapabilities> make(CudaApi& cuda, int device, const NcclInfo& nccl);
+  // Fills in the fields.
   static DeviceCapabilities of(const std::array<uint8_t, 16>& device, const std::string& address,
                                const NcclInfo& nccl);
 };
 
-// Why these ranks, which offer that, cannot go by NCCL; "" if they can: each has NCCL and a device
-// of its own, or may share it. All come to the same.
+// Returns why these ranks cannot use NCCL, or "" if they can. They can if each has NCCL, and each
+// has a device of its own or may share it. All ranks return the same.
 std::string why_not_nccl(const std::vector<int>& ranks,
                          const std::vector<DeviceCapabilities>& offers);
 
-// How a collective of tensors on devices would go, without any device: for `info` and `plan`. By
-// the rules that the ways themselves go by. Pure; any thread.
+// Explains which path a collective would take, for the commands `info` and `plan`. Needs no device,
+// and follows the rules of the paths themselves. Pure; any thread.
 
-// `nccl`: what each rank has. Error (kNotSupported): NCCL is wanted, and a rank cannot; a codec
-// without kernels.
+// `nccl` stands for each rank's NCCL. Error kNotSupported: NCCL was requested but a rank cannot use
+// it, or no schedule supports the op.
 Result<DevicePathChoice> explain_path(const DevicePathQuery& question, const NcclInfo& nccl);
 
 }  // namespace ringdist::gpu

@@ -63,8 +63,8 @@ Result<bool> PathSelector::agree_on_nccl(int device, const std::vector<int>& ran
   return wanted_ != Wanted::kHost && obstacle.empty();
 }
 
-// Of two ranks one choice serves all: their first ops may come in different orders, a send before a
-// collective that the other calls before it receives.
+// With two ranks, one choice serves all ops. Their first ops may differ, because one rank may send
+// before a collective that the other rank calls before it receives.
 int PathSelector::key_of(const OpSpec& request) const {
   return group_.size() == 2 ? kNoPeer : peer_of(request);
 }
@@ -85,7 +85,8 @@ Error PathSelector::prepare(const DeviceStream& place, const OpSpec& request, Ti
   return path_of(request)->prepare(place, request, deadline);
 }
 
-// The other group chooses, too, by NCCL from what was split off.
+// The new group makes its own choice. If it chooses NCCL, it uses the communicator that was split
+// off.
 Result<MakeDevicePath> PathSelector::split(const std::vector<int>& ranks, TimePoint deadline) {
   std::shared_ptr<DevicePath> by_nccl;
   {

@@ -1,6 +1,6 @@
-// The way of a group's ops on devices, chosen when the first comes, by all its ranks alike: of
-// collectives by those of the group, of sends and receives by each two. By NCCL, where each of them
-// has it and a device of its own; else by way of the host.
+// Chooses the path of a group's ops on devices at the first op. All ranks of the group choose
+// together for collectives, and two ranks choose for their sends and receives. They choose NCCL if
+// each of them has NCCL and a device of its own, and the host path otherwise.
 #pragma once
 
 #include <map>
@@ -14,20 +14,22 @@
 
 namespace ringdist::gpu {
 
+// Functions that create the two paths.
 struct PathFactories {
-  MakeDevicePath nccl;  // called where each rank has it
+  MakeDevicePath nccl;  // called only if each rank has NCCL
   MakeDevicePath host;
 };
 
+// Forwards each op to the path that was chosen for it. See DevicePath for the contracts.
 class PathSelector final : public DevicePath {
  public:
-  enum class Wanted : uint8_t { kAny, kNccl, kHost };  // alike on all ranks
+  enum class Wanted : uint8_t { kAny, kNccl, kHost };  // the requested path; equal on all ranks
 
   PathSelector(CudaApi& cuda, RunnerDelegate& group, NcclInfo nccl, PathFactories ways,
                Wanted wanted);
 
-  // The first collective, and the first send or receive between two ranks, exchanges what they
-  // have. Error (kNotSupported): NCCL is wanted, and a rank cannot.
+  // At the first collective, and at the first send or receive between two ranks, exchanges
+  // DeviceCapabilities. Error kNotSupported: NCCL was requested, but a rank cannot use it.
   Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
   Result<MakeDevicePath> split(const std::vector<int>& ranks, TimePoint deadline) override;
   Error enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) override;
@@ -37,11 +39,16 @@ class PathSelector final : public DevicePath {
   void end() override;
 
  private:
-  int key_of(const OpSpec& request) const;  // in chosen_
+  int key_of(const OpSpec& request) const;  // the key in chosen_
+  // Chooses the path for a key together with the other ranks.
   Error choose(int device, int peer, TimePoint deadline);
+  // Exchanges DeviceCapabilities. Returns true if the ranks use NCCL.
   Result<bool> agree_on_nccl(int device, const std::vector<int>& ranks, TimePoint deadline);
+  // Returns the path for an op, or null if none has been chosen.
   std::shared_ptr<DevicePath> path_of(const OpSpec& request) const;
+  // Returns the paths that exist.
   std::vector<std::shared_ptr<DevicePath>> made() const;
+  // Creates the path unless it exists, and sets it for `peer`.
   void use(int peer, bool nccl);
 
   CudaApi& cuda_;
@@ -49,11 +56,11 @@ class PathSelector final : public DevicePath {
   const NcclInfo nccl_;
   const PathFactories paths_;
   const Wanted wanted_;
-  mutable std::mutex mutex_;  // a leaf
+  mutable std::mutex mutex_;  // a leaf lock
   std::map<bool, std::shared_ptr<DevicePath>> made_
-      RINGDIST_GUARDED_BY(mutex_);  // by whether NCCL's
+      RINGDIST_GUARDED_BY(mutex_);  // key: it is the NCCL path
   std::map<int, std::shared_ptr<DevicePath>> chosen_
-      RINGDIST_GUARDED_BY(mutex_);  // by peer, or kNoPeer
+      RINGDIST_GUARDED_BY(mutex_);  // key: the peer, or kNoPeer
   bool aborted_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 

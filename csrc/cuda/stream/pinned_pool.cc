@@ -34,7 +34,7 @@ Result<std::shared_ptr<std::byte>> PinnedPool::take(size_t bytes) {
   });
 }
 
-// Where there is too much, the largest go: the small ones are used all the time.
+// If the pool is too large, frees the largest blocks, because small ones are in constant use.
 void PinnedPool::put_back(std::byte* memory, size_t bytes) {
   std::vector<std::byte*> gone;
   {

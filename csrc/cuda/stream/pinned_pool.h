@@ -1,5 +1,5 @@
-// Pinned memory that is used again, as to get it takes long and may wait for the device. Any
-// thread.
+// Pool of pinned memory. Blocks are reused, because allocation is slow and may wait for the device.
+// Any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@
 
 namespace ringdist::gpu {
 
+// Must be owned by a shared_ptr, which its blocks share.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  // Kept free at most; more goes back to the system.
+  // Limit of unused memory. Blocks beyond it are freed.
   static constexpr size_t kMostKept = size_t{256} << 20;
 
   explicit PinnedPool(CudaApi& cuda) : cuda_(cuda) {}
@@ -24,17 +25,18 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // At least so many bytes, at most twice as many; they come back with the last owner.
+  // Returns a block of at least `bytes` bytes. The size is rounded up to a power of two, at least
+  // 4096. The block returns to the pool with its last owner.
   Result<std::shared_ptr<std::byte>> take(size_t bytes);
 
  private:
   void put_back(std::byte* memory, size_t bytes);
 
   CudaApi& cuda_;
-  std::mutex mutex_;  // a leaf
-  // By size; none is empty.
+  std::mutex mutex_;  // a leaf lock
+  // Unused blocks by size. No list is empty.
   std::map<size_t, std::vector<std::byte*>> free_ RINGDIST_GUARDED_BY(mutex_);
-  size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;  // bytes
+  size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;  // total bytes in free_
 };
 
 }  // namespace ringdist::gpu

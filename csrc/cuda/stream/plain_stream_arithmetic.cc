@@ -1,4 +1,5 @@
-// Values travel as they are, and are reduced from where they have come to.
+// Arithmetic of an uncompressed op on a stream. Values travel unchanged, and are reduced directly
+// from the memory where they arrived.
 #include "cuda/stream/stream_arithmetic.h"
 
 namespace ringdist::gpu {

@@ -12,6 +12,7 @@ uint32_t* word(const std::shared_ptr<std::byte>& flag) {
   return reinterpret_cast<uint32_t*>(flag.get());
 }
 
+// The calls of all ranks, for add_comparison().
 struct Calls {
   std::string text;
   int rank;
@@ -19,6 +20,7 @@ struct Calls {
   std::vector<Fingerprint> all;
 };
 
+// Returns an error that names the first rank with another call, if there is one.
 Error disagreement(const Calls& calls) {
   for (size_t rank = 0; rank < calls.all.size(); ++rank)
     if (calls.all[rank] != calls.own)
@@ -52,7 +54,7 @@ void StagedExchange::begin() {
   ended({});
 }
 
-// Nothing may be thrown into CUDA.
+// Catches exceptions, because none may pass into CUDA.
 Error StagedExchange::start_one(Added one) try {
   return group_->run_on_host(
       one.make(), [self = shared_from_this(), verdict = std::move(one.verdict)](

@@ -1,6 +1,8 @@
-// One visit of a stream to the host: what it copied there is handed to the group's host ops, and
-// the stream may wait until those have ended, well or not. Shared by the op, the stream's call and
-// the host ops.
+// One visit of a stream to the host. When the stream reaches it, ops of the host start on memory
+// that the stream has filled. The stream can wait until they have ended, even if they failed.
+//
+// The exchange is shared by the op, the stream's callback and the host ops, and lives until the
+// last of them is done.
 #pragma once
 
 #include <atomic>
@@ -18,7 +20,7 @@
 
 namespace ringdist::gpu {
 
-// The first Error of a way's host ops. Any thread.
+// First error of a path's host ops. Any thread.
 class FirstError {
  public:
   void set(const Error& error) {
@@ -35,16 +37,16 @@ class FirstError {
   Error error_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// A group as long as it is there: streams come to the host whenever they do. Any thread.
+// Reference to a group that may end before callbacks of streams have run. Any thread.
 class RevocableGroup {
  public:
   explicit RevocableGroup(RunnerDelegate& group) : group_(&group) {}
-  // From then on there is no group.
+  // Makes later calls fail, because the group no longer exists.
   void end() {
     std::lock_guard lock(mutex_);
     group_ = nullptr;
   }
-  // As RunnerDelegate's.
+  // See RunnerDelegate::run_on_host(). Error kAborted after end().
   Error run_on_host(HostOp op, std::function<void(Error)> ended) {
     std::lock_guard lock(mutex_);
     if (group_ == nullptr) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
@@ -52,29 +54,32 @@ class RevocableGroup {
   }
 
  private:
-  std::mutex mutex_;  // before the group's
+  std::mutex mutex_;  // locked before the group's locks
   RunnerDelegate* group_ RINGDIST_GUARDED_BY(mutex_);
 };
 
+// Ops to start when a stream reaches start(), and a flag that await() waits for. add() must come
+// before start().
 class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
  public:
-  // `flag`: pinned, of this exchange alone.
+  // `flag` is pinned memory for this exchange only.
   StagedExchange(std::shared_ptr<RevocableGroup> group, std::shared_ptr<FirstError> failed,
                  std::shared_ptr<std::byte> flag);
 
-  // `verdict`: what is wrong with an op that has ended well.
+  // Adds an op. `verdict` is called after the op has succeeded, and returns what is wrong with its
+  // result.
   using Check = std::function<Error()>;
   void add(HostOp op, Check verdict = {}) {
     add_made([op = std::move(op)] { return op; }, std::move(verdict));
   }
-  // An op that `make` gives when the stream has got there.
+  // Adds an op that `make` creates when the stream reaches start().
   using Make = std::function<HostOp()>;
   void add_made(Make make, Check verdict = {}) {
     ops_.push_back({std::move(make), std::move(verdict)});
   }
-  // The ops start when the stream gets there.
+  // Enqueues a callback on the stream that starts the ops.
   Error start(CudaApi& cuda, Stream stream);
-  // What the stream gets from now on comes after all ops have ended.
+  // Makes later work of the stream wait until all ops have ended.
   Error await(CudaApi& cuda, Stream stream);
 
  private:
@@ -82,19 +87,22 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
     Make make;
     Check verdict;
   };
+  // Starts all ops; called by the stream.
   void begin();
+  // Starts one op. Returns the error if it could not be started.
   Error start_one(Added one);
+  // Records the end of one op. The last one sets the flag.
   void ended(const Error& error);
 
   const std::shared_ptr<RevocableGroup> group_;
   const std::shared_ptr<FirstError> failed_;
   const std::shared_ptr<std::byte> flag_;
   std::vector<Added> ops_;
-  std::atomic<size_t> open_{0};
+  std::atomic<size_t> open_{0};  // ops that have not ended, plus one during begin()
 };
 
-// Has the ranks of an op tell each other what they have called, and compares: of ops whose bytes do
-// not pass through the host's, where nobody else would notice that they differ.
+// Adds an allgather of the calls' fingerprints, which reports kMismatch if the ranks' calls differ.
+// It is for ops with bytes that bypass the host, where a mismatch would not be noticed otherwise.
 void add_comparison(const DeviceOp& op, int rank, int size, StagedExchange& to);
 
 }  // namespace ringdist::gpu

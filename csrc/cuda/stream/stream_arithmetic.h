@@ -1,5 +1,6 @@
-// What an op does to memory between its exchanges, put on its stream: the twin of
-// engine/op/arithmetic.h. One per op on one rank; one thread.
+// Interface to what an op does to memory between its exchanges. It enqueues work on the op's
+// stream. It corresponds to engine/op/arithmetic.h on the host. There is one object per op and
+// rank. One thread.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +13,28 @@
 
 namespace ringdist::gpu {
 
+// Work of the steps of one op: copies, reductions, encoding and decoding.
 class StreamArithmetic {
  public:
   virtual ~StreamArithmetic() = default;
 
+  // Enqueues what must precede all steps.
   virtual Error begin() { return {}; }
-  // What a message that comes in is like; where it is to be is not said.
+  // Returns size and variable parts of the message in a slot of a step. `data` is not set.
   virtual DeviceBytes incoming(int step, int slot) const = 0;
-  // Where they may come to, if their step is to write there what they are; else null.
+  // Returns where a message may arrive directly, if the step would write the same bytes there.
+  // Returns null otherwise.
   virtual std::byte* landing(int step) const = 0;
 
-  // A step does its part: `arrived` holds what has come in by slot, each message in memory that
-  // stays. Returns what the step's messages are, for a send or a relay.
+  // Enqueues the work of a step. `arrived` has the received messages by slot, and their memory
+  // remains valid. Returns the message that the step sends, if it is a send or relay.
   virtual Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) = 0;
 };
 
-// Values as they are.
+// Returns the arithmetic of uncompressed ops. `op` must outlive it.
 std::unique_ptr<StreamArithmetic> plain_stream_arithmetic(StreamOp& op);
-// Of an op with a block map, all of whose codecs have kernels. `malformed`, pinned: set to 1 by
-// bytes that no encoder writes.
+// Returns the arithmetic of an op with a codec map. All its codecs must have kernels. `malformed`
+// is pinned; kernels set it to 1 if they receive bytes that no encoder writes.
 std::unique_ptr<StreamArithmetic> compressed_stream_arithmetic(StreamOp& op, int* malformed);
 
 }  // namespace ringdist::gpu

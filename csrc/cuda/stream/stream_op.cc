@@ -10,7 +10,7 @@ Error StreamOp::begin() {
   const auto memory = scratch.take(bytes(count));
   if (!memory.ok()) return memory.error();
   own_scratch_.append(memory.value(), count);
-  // A barrier sends its scratch as it is.
+  // A barrier sends its scratch without writing to it.
   return cuda.clear(memory.value(), bytes(count), stream);
 }
 

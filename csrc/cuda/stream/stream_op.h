@@ -1,5 +1,5 @@
-// One op while it is put on a stream: what it is, where its values lie, and the way to the device.
-// Memory of the device, of which nothing is read here.
+// One op while it is enqueued on a stream: its request, its memory and its stream. All memory is on
+// the device, and the host does not read it.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace ringdist::gpu {
 
-// Memory of the device for one op on one stream: each piece is there for what the stream gets after
-// it was taken, and goes when the stream has done what it got before the end of this object.
+// Temporary device memory of one op on one stream. A piece is usable by work that is enqueued after
+// take(). It is freed behind the work that the stream holds when this object is destroyed.
 class StreamScratch {
  public:
   StreamScratch(CudaApi& cuda, Stream stream) : cuda_(cuda), stream_(stream) {}
@@ -25,7 +25,7 @@ class StreamScratch {
   StreamScratch(const StreamScratch&) = delete;
   StreamScratch& operator=(const StreamScratch&) = delete;
 
-  // Aligned for any dtype. No memory for 0 bytes: null.
+  // Returns memory that is aligned for any dtype. Returns null for 0 bytes.
   Result<std::byte*> take(size_t bytes) {
     if (bytes == 0) return static_cast<std::byte*>(nullptr);
     pieces_.reserve(pieces_.size() + 1);
@@ -41,9 +41,10 @@ class StreamScratch {
   std::vector<void*> pieces_;
 };
 
+// Access to the values of an op by ranges of its schedule. One thread.
 class StreamOp {
  public:
-  // All outlive it. `schedule`: each step one segment.
+  // All arguments must outlive this object. In `schedule`, each step has one segment.
   StreamOp(const DeviceOp& op, const CompiledSchedule& schedule, int rank, int size, CudaApi& cuda,
            Stream stream)
       : op(op),
@@ -55,22 +56,24 @@ class StreamOp {
         scratch(cuda, stream),
         own_scratch_(dtype_size(op.request.dtype)) {}
 
-  // Before all else.
+  // Allocates and clears the schedule's scratch. Must be called first.
   Error begin();
 
+  // Returns a step of the schedule.
   const CompiledStep& step(int index) const { return schedule.steps[static_cast<size_t>(index)]; }
   size_t bytes(int64_t count) const {
     return static_cast<size_t>(count) * dtype_size(op.request.dtype);
   }
+  // Returns the buffer with this id.
   const Buffer& buffer(BufferId id) const;
 
-  // The elements where they lie, if that is in one piece, else null; null, too, if there are none.
+  // Returns the elements if they are contiguous. Returns null otherwise, or if there are none.
   std::byte* whole(const Range& range) const;
-  // In one piece: where they lie, or a copy.
+  // Returns the elements as contiguous memory. This is their place, or a copy.
   Result<const std::byte*> read(const Range& range);
-  // In one piece: where they lie, or memory from which write() puts them there.
+  // Returns contiguous memory for results. This is their place, or memory for write().
   Result<std::byte*> place(const Range& range);
-  // Puts elements where they belong, if they do not lie there.
+  // Copies results to their place, unless `from` is that place.
   Error write(const Range& range, const std::byte* from);
 
   const DeviceOp& op;

@@ -11,12 +11,14 @@
 namespace ringdist::gpu {
 namespace {
 
+// Lets callers' streams wait for an op.
 class StreamWork final : public DeviceWork {
  public:
   StreamWork(CudaApi& cuda, int device, std::shared_ptr<void> done)
       : cuda_(cuda), device_(device), done_(std::move(done)) {}
   Error order(void* stream) override {
-    const ScopedDevice current(cuda_, device_);  // whose default stream a null handle is
+    // a null handle is the default stream of this device
+    const ScopedDevice current(cuda_, device_);
     return current.error() ? current.error() : cuda_.wait(stream, done_.get());
   }
 
@@ -33,7 +35,8 @@ StreamRunner::StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch,
     : cuda_(cuda), watch_(std::move(watch)), path_(std::move(way)), pid_(getpid()) {}
 
 StreamRunner::~StreamRunner() {
-  if (getpid() != pid_) {  // neither threads nor the device are there: nothing may end
+  // after fork() neither threads nor the device exist, so nothing may be destroyed
+  if (getpid() != pid_) {
     new std::shared_ptr<EventWatcher>(watch_);
     new std::shared_ptr<DevicePath>(path_);
     new std::map<Key, OpStream>(std::move(lanes_));
@@ -100,7 +103,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::enqueue(const DeviceOp& op, co
   if (Error error = cuda_.record(lane.ready.get(), op.device_stream.stream)) return error;
   if (Error error = cuda_.wait(lane.stream, lane.ready.get())) return error;
   const Error error = path_->enqueue(op, lane.stream, watched.held);
-  // Also of what went there before an Error: its memory is in use until then.
+  // Also after an error, because memory of enqueued work is in use until the event.
   if (Error unrecorded = cuda_.record(made.value().get(), lane.stream))
     return error ? error : unrecorded;
   watched.event = std::move(made.value());
@@ -120,7 +123,7 @@ Result<std::shared_ptr<DeviceWork>> StreamRunner::start(DeviceOp op,
   WatchedOp watched;
   auto work = enqueue(op, lane->second, watched);
   if (captured.value()) {
-    // It is not under way, and its event cannot be asked for.
+    // A captured op is not running, and its event cannot be queried.
     if (work.ok()) ended({});
     return work;
   }

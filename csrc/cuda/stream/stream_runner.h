@@ -1,6 +1,6 @@
-// The DeviceRunner of a group (engine/device/device_runner.h): gives each device streams of its
-// own, orders them after the callers', and watches what is on them. What runs there is its
-// DevicePath's.
+// The DeviceRunner of a group (engine/device/device_runner.h). Gives each device streams of its
+// own, orders them behind the callers' streams, and watches the ops on them. A DevicePath does the
+// work of the ops.
 #pragma once
 
 #include <sys/types.h>
@@ -19,44 +19,49 @@
 
 namespace ringdist::gpu {
 
+// See DeviceRunner for the contracts and threads.
 class StreamRunner final : public DeviceRunner {
  public:
-  // `cuda` outlives all runners, and what they watch.
+  // `cuda` must outlive all runners and the ops that they watch.
   StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch, std::shared_ptr<DevicePath> way);
-  // Waits for nothing. In a child of fork(), where CUDA does not work, it does nothing.
+  // Does not wait. In a child of fork(), where CUDA does not work, leaves everything alone.
   ~StreamRunner() override;
 
-  // While the place's stream is captured, what would have to be made is an Error (kNotSupported):
-  // such an op must have been called before.
+  // If the place's stream is being captured, returns kNotSupported for everything that does not
+  // exist. Such an op must have been called before the capture.
   Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
   Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
   void abort() override { path_->abort(); }
 
  private:
-  // Of a device: for collectives (kNoPeer), for sends to a peer, or for receives from it, which
-  // must not wait for each other.
+  // Key of a stream: a device with a purpose, which is collectives (kNoPeer), sends to a peer, or
+  // receives from it. They have separate streams, because they must not wait for each other.
   struct Key {
     int device;
     int peer;
     bool sends;
     auto operator<=>(const Key&) const = default;
   };
+  // A stream for ops, with the event that orders it behind the caller's stream.
   struct OpStream {
     Stream stream = nullptr;
-    std::shared_ptr<void> ready;  // an Event: the caller's stream has come to the op
+    std::shared_ptr<void> ready;  // an Event, which the caller's stream records
   };
 
+  // Returns the key of an op's stream.
   static Key key_of(int device, const OpSpec& request);
   Result<std::shared_ptr<void>> make_event();
+  // Creates the stream of a key, unless it exists.
   Error make_lane(Key key);
+  // Orders the stream behind the caller's, enqueues the op, and records its event in `watched`.
   Result<std::shared_ptr<DeviceWork>> enqueue(const DeviceOp& op, const OpStream& lane,
                                               WatchedOp& watched);
 
   CudaApi& cuda_;
   const std::shared_ptr<EventWatcher> watch_;
   const std::shared_ptr<DevicePath> path_;
-  const pid_t pid_;
+  const pid_t pid_;  // process that created the runner, to detect fork()
   std::map<Key, OpStream> lanes_;
 };
 

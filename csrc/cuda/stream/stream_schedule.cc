@@ -12,7 +12,8 @@
 namespace ringdist::gpu {
 namespace {
 
-// The round in which all that the step depends on has been done.
+// Returns the round from which on the memory of the step is free for its messages. All steps that
+// it depends on are done by then.
 int free_in(const RoundAssignment& walk, int rank, int step) {
   int round = 0;
   for (const Dependency& dependency : walk.steps(rank)[static_cast<size_t>(step)].after) {
@@ -23,8 +24,9 @@ int free_in(const RoundAssignment& walk, int rank, int step) {
   return round;
 }
 
-constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;  // one segment for a step
+constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;  // each step has one segment
 
+// Enqueues one op, exchange by exchange.
 class Enqueuing {
  public:
   Enqueuing(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
@@ -50,7 +52,7 @@ class Enqueuing {
  private:
   static size_t index(int i) { return static_cast<size_t>(i); }
 
-  // Steps without elements do nothing, and have no messages.
+  // Steps without elements do nothing and have no messages.
   bool empty(int step) const { return op_.step(step).step.range.count == 0; }
 
   Error do_step(int step) {
@@ -69,10 +71,11 @@ class Enqueuing {
     if (Error error = make_room(exchange)) return error;
     if (Error error = link_.begin()) return error;
     const Error error = name_messages(exchange);
-    const Error ended = link_.end();  // what was begun must end
+    const Error ended = link_.end();  // the exchange must be closed, even after an error
     return error ? error : ended;
   }
 
+  // Sets the memory for messages that will be received.
   Error make_room(const Exchange& exchange) {
     for (const ExchangeMessage& message : exchange.receives) {
       if (empty(message.step)) continue;
@@ -87,6 +90,7 @@ class Enqueuing {
     return {};
   }
 
+  // Passes all sends and receives of the exchange to the link.
   Error name_messages(const Exchange& exchange) {
     for (const ExchangeMessage& message : exchange.sends) {
       if (empty(message.step)) continue;
@@ -107,10 +111,11 @@ class Enqueuing {
   StreamOp& op_;
   StreamArithmetic& arithmetic_;
   DeviceLink& link_;
-  std::vector<std::vector<DeviceBytes>> arrived_;  // by step and slot
-  std::vector<DeviceBytes> leaving_;               // by step
+  std::vector<std::vector<DeviceBytes>> arrived_;  // received messages, by step and slot
+  std::vector<DeviceBytes> leaving_;               // messages to send, by step
 };
 
+// Limit of cached schedules.
 constexpr size_t kMostKept = 64;
 
 }  // namespace
@@ -144,7 +149,8 @@ StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
   const int rank = shape.rank;
   Shape others = shape;
   if (kind == Collective::kAlltoall) {
-    // Of parts that this rank does not know: the steps are the same whatever their sizes.
+    // This rank does not have the sizes of other ranks' parts. The steps are the same for any
+    // sizes.
     others.input_parts = others.output_parts = {};
     others.count = 1;
   }

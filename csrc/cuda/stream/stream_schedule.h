@@ -1,5 +1,5 @@
-// Puts an op on a stream, as a schedule: exchange by exchange, what steps do to memory, then their
-// messages. Waits for nothing.
+// Runs ops as schedules on streams. For each exchange, enqueues the work of its steps, and then its
+// messages. Does not wait.
 #pragma once
 
 #include <map>
@@ -21,64 +21,69 @@
 
 namespace ringdist::gpu {
 
-// A rank's schedule as a stream runs it: one exchange after another. In each, steps do what they do
-// to memory, and then messages move, all at once: a stream goes on when those of an exchange have.
-// Two ranks have a message in exchanges of one number, and what is sent in one depends on earlier
-// ones alone, so none waits for ever (tests/cpp/cuda/stream/exchanges_test.cc).
+// A rank's schedule, arranged for a stream as a sequence of exchanges. In each exchange, steps do
+// their work, and then all messages move concurrently. The stream continues when all have moved.
+//
+// Two ranks have a message in exchanges of the same number. The messages of an exchange depend on
+// earlier exchanges only, so there is no deadlock (tests/cpp/cuda/stream/exchanges_test.cc).
 //
 // Pure. Any thread.
 
-// An end of an edge: `slot` is an index into its step's `out` or `in`.
+// One end of an edge. `slot` is an index into the step's `out` or `in`.
 struct ExchangeMessage {
   int step;
   int slot;
-  // Of one that comes in: may lie where its step is to write. Else something there is in use still.
+  // For a received message: it may arrive directly where its step writes. Otherwise something there
+  // is still in use.
   bool in_place = false;
 };
 
+// One exchange of a rank.
 struct Exchange {
-  // In their order; one with messages that come in has had all of them. A relay among them is taken
-  // as a receipt.
+  // Steps in their order. The messages that a step receives have arrived in earlier exchanges. A
+  // relay stores its message like a receive, and sends it on.
   std::vector<int> steps;
-  std::vector<ExchangeMessage>
-      sends;  // by peers in the order of their edges, as those that come in
+  std::vector<ExchangeMessage> sends;  // in the order of the edges of each peer, as are receives
   std::vector<ExchangeMessage> receives;
 };
 
-// Of a rank that was walked, with Messages::kMet.
+// Returns the exchanges of a rank from rounds with SendMode::kMet.
 std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank);
 
-// What a rank does in such a collective. Immutable.
+// Schedule of one rank for one collective. Immutable.
 struct StreamSchedule {
   std::shared_ptr<const CompiledSchedule> steps;
   std::vector<Exchange> exchanges;
 };
 
-// Works out the schedules of all ranks: of the order of their steps. Pure.
+// Creates the schedule. Computes the schedules of all ranks, because the exchanges follow from the
+// order of their steps. Pure.
 StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind, Shape shape);
 
-// All errors leave the stream with a part of the op.
+// Enqueues the op on its stream. After an error, the stream may have a part of the op.
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,
               DeviceLink& link);
 
-// The ops of a group that run as schedules on streams - compressed ones, and reductions that NCCL
-// does not have - and the schedules of the last of them. One thread at a time; check() by any.
+// Runs ops as schedules and caches the schedules. These are compressed ops, and reductions that
+// NCCL cannot do. One thread at a time; any thread may call check().
 class StreamSchedules {
  public:
   StreamSchedules(CudaApi& cuda, int rank, int size) : cuda_(cuda), rank_(rank), size_(size) {}
 
-  // Before an op is enqueued. Errors: kNotSupported, as of schedule_refusal(); CUDA's.
+  // Prepares an op before it is enqueued. Errors are those of schedule_refusal() and of CUDA.
   Error prepare(const OpSpec& request);
-  // As DevicePath::enqueue().
+  // See DevicePath::enqueue().
   Error enqueue(const DeviceOp& op, Stream stream, DeviceLink& link, KeptAlive& held);
-  // That bytes came which no encoder writes.
+  // Returns kProtocol if a kernel has received bytes that no encoder writes.
   Error check() const;
 
  private:
   using Key = std::tuple<const Algorithm*, Collective, int64_t, int, uint64_t>;
 
+  // Allocates the flag that kernels set.
   Error make_malformed();
   std::shared_ptr<int> malformed() const;
+  // Returns the schedule of an op, from the cache if possible.
   const StreamSchedule& find(const DeviceOp& op);
   Shape shape_of(const OpSpec& request) const;
 
@@ -86,9 +91,9 @@ class StreamSchedules {
   const int rank_;
   const int size_;
   std::map<Key, StreamSchedule> schedules_;
-  StreamSchedule last_;       // one with parts of its own
-  mutable std::mutex mutex_;  // a leaf
-  // Pinned, set to 1 by kernels; null before the first compressed op.
+  StreamSchedule last_;       // schedule of an op with parts of its own, which is not cached
+  mutable std::mutex mutex_;  // a leaf lock
+  // Pinned word that kernels set to 1. Null before the first compressed op.
   std::shared_ptr<int> malformed_ RINGDIST_GUARDED_BY(mutex_);
 };
 
