@@ -1,7 +1,7 @@
-// Many calls as one: what a launch carries of a bucket's parameters.
+// Combines many calls into one launch, for the parameters of a bucket.
 //
-// A body is what a kernel does to a call: batches() of them, operator()(worker, index) for each, a
-// worker being a warp or a thread.
+// A body is the work of a kernel on one call. It has batches() batches, and operator()(worker,
+// index) does one of them. A worker is a warp or a thread.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@
 
 namespace ringdist::gpu {
 
-inline constexpr size_t kLaunchBytes = 4096;  // that every device lets a launch carry
+// parameter bytes that every device allows in a launch
+inline constexpr size_t kLaunchBytes = 4096;
 
-// The batches of all, those of one body after those of the one before; itself a body.
+// Several bodies of one type as one body. The batches of each body follow those of the body before.
 template <typename Body>
 class BatchedCalls {
  public:
@@ -27,6 +28,7 @@ class BatchedCalls {
   bool full() const { return count_ == kMost; }
   int count() const { return count_; }
   const Body& first() const { return bodies_[0]; }
+  // Appends a body. There must be room.
   void add(const Body& body) {
     ends_[count_] = batches() + body.batches();
     bodies_[count_] = body;
@@ -37,7 +39,7 @@ class BatchedCalls {
 
   template <typename Worker>
   RINGDIST_DEVICE void operator()(Worker& worker, int64_t index) const {
-    int at = 0;  // the first that ends beyond it
+    int at = 0;  // the first body that ends after the index
     for (int last = count_ - 1; at < last;) {
       const int middle = (at + last) / 2;
       if (index < ends_[middle])
@@ -54,11 +56,12 @@ class BatchedCalls {
   Body bodies_[kMost];
 };
 
+// A list of types.
 template <typename... Bodies>
 struct BodyTypes {};
 
-// Calls launch(body) for all that it is given, once for many of one type: with their BatchedCalls.
-// LaunchError launch(body).
+// Collects bodies by type, and calls LaunchError launch(body) once for many bodies of a type,
+// passing their BatchedCalls. A single body is passed as it is.
 template <typename Launch, typename... Bodies>
 class CallGatherer {
  public:
@@ -70,14 +73,14 @@ class CallGatherer {
     if (alike.full()) flush(alike);
     alike.add(body);
   }
-  // The first error.
+  // Launches the rest. Returns the first error.
   LaunchError finish() {
     std::apply([this](auto&... alike) { (flush(alike), ...); }, gathered_);
     return error_;
   }
 
  private:
-  // A call by itself looks for nothing.
+  // A single body needs no search for its batches, so it is launched directly.
   template <typename Body>
   void flush(BatchedCalls<Body>& alike) {
     if (alike.count() == 0) return;
@@ -86,7 +89,7 @@ class CallGatherer {
     alike.clear();
   }
 
-  // With the count of all batches.
+  // Checks the parameter bytes of a launch, which also has the number of all batches.
   static_assert(((sizeof(BatchedCalls<Bodies>) + sizeof(int64_t) <= kLaunchBytes) && ...));
 
   const Launch& launch_;

@@ -1,4 +1,4 @@
-// Which elements a warp works on.
+// Computes the elements that a warp works on.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace ringdist::gpu {
 
-// So many blocks of `block` elements cover `count`.
+// Returns the number of blocks of `block` elements that cover `count` elements.
 constexpr int64_t blocks(int64_t count, int block) { return (count + block - 1) / block; }
 
-// Those of a block of `count` elements.
+// Position of one block of `count` elements.
 struct BlockAt {
   int64_t begin;
   int count;
 
-  // Of whole blocks: the i-th after it.
+  // Returns the i-th block after this one. All blocks must be whole.
   constexpr BlockAt next(int i) const { return {begin + int64_t{i} * count, count}; }
 };
 
-// Calls body.template operator()<blocks>(first) for batch `index` of a call of `all` elements: all
-// of its blocks at once if they are whole, and then the compiler knows their count, and needs to
-// look at no element whether it is there; else one by one.
+// Calls body.template operator()<blocks>(first) for batch `index` of a call with `all` elements. If
+// all blocks of the batch are whole, calls it once with their number. The compiler can then unroll,
+// and no bounds checks are needed. Otherwise calls it for each block.
 template <int kCount, int kBatch, typename Body>
 RINGDIST_DEVICE void for_batch(int64_t index, int64_t all, const Body& body) {
   const int64_t begin = index * (kBatch * kCount);

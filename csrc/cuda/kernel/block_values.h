@@ -1,4 +1,4 @@
-// The elements of one block in a warp's registers: element i is part i / 32 of lane i % 32.
+// The elements of one block in the registers of a warp. Element i is part i / 32 of lane i % 32.
 #pragma once
 
 #include <bit>
@@ -9,6 +9,7 @@
 
 namespace ringdist::gpu {
 
+// Values of a block, with kPartCount elements in each lane.
 template <Warp W, int kPartCount>
 struct Values {
   static constexpr int kParts = kPartCount;
@@ -16,7 +17,7 @@ struct Values {
   typename W::template Lanes<float> part[kParts];
 };
 
-// body(part, lane, element) for each of `count` elements.
+// Calls body(part, lane, element) for each of `count` elements.
 template <int kParts, Warp W, typename Body>
 RINGDIST_DEVICE void each_element(W& warp, int count, const Body& body) {
   for (int part = 0; part < kParts; ++part)
@@ -26,6 +27,7 @@ RINGDIST_DEVICE void each_element(W& warp, int count, const Body& body) {
     });
 }
 
+// Sets all elements to `value`.
 template <Warp W, int kParts>
 RINGDIST_DEVICE void fill(W& warp, Values<W, kParts>& x, float value) {
   for (auto& part : x.part) warp.each([&](int lane) { part[lane] = value; });
@@ -38,7 +40,8 @@ constexpr uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 constexpr uint32_t magnitude_bits(float x) { return float_bits(x) & ~kSignBit; }
 constexpr bool finite(float x) { return magnitude_bits(x) < kInfinity; }
 
-// The bits of the largest magnitude; at least kInfinity if one is not finite.
+// Returns the bits of the largest magnitude. The result is at least kInfinity if a value is not
+// finite.
 template <Warp W, int kParts>
 RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) {
   typename W::template Lanes<uint32_t> largest;
@@ -50,7 +53,7 @@ RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) 
   return warp.maximum(largest);
 }
 
-// 16 bits of a block's bytes, which lie anywhere, but seldom at odd addresses.
+// Load and store 16 bits at any address. Odd addresses are rare, so that others have a fast path.
 RINGDIST_DEVICE bool is_odd(const uint8_t* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(uint16_t) != 0;
 }
@@ -67,7 +70,7 @@ RINGDIST_DEVICE uint16_t load16(const uint8_t* in) {
   return *reinterpret_cast<const uint16_t*>(in);
 }
 
-// Those in front of them, which all lanes know.
+// Stores the 16-bit field in front of a block. All lanes pass the same field.
 template <Warp W>
 RINGDIST_DEVICE void store_field(W& warp, uint16_t field, uint8_t* out) {
   warp.each([&](int lane) {

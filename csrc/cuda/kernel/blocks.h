@@ -1,4 +1,4 @@
-// A kernel that lets each warp work on batches of its own, and its launch. nvcc only.
+// The kernel in which each warp works on batches of its own, and its launch. nvcc only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +12,9 @@
 
 namespace ringdist::gpu {
 
-inline constexpr int kWarps = 8;  // of a thread block
-// Many more than run at once, so that the last of them to end are few beside all.
+inline constexpr int kWarps = 8;  // warps of a thread block
+// Limit of thread blocks. It is much larger than the number that runs at once, so that the last
+// ones to end are a small part of all.
 inline constexpr int64_t kMostThreadBlocks = 1 << 13;
 
 template <typename Body>
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) each_batch(int64_t count, Body 
   do_batches(count, body);
 }
 
-// A table is read where the launch has it; of one body that would cost registers.
+// The bodies are read from the launch's parameters. For a single body this would cost registers.
 template <typename Body>
 __global__ void __launch_bounds__(kWarps* kWarp)
     each_batch_of_many(int64_t count, const __grid_constant__ BatchedCalls<Body> all) {
@@ -44,7 +45,8 @@ inline unsigned thread_blocks_for(int64_t batches) {
   return static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
 }
 
-// body(warp, index) for every index below body.batches(), with Body::kScratch bytes for each warp.
+// Calls body(warp, index) for every index below body.batches(). Each warp has Body::kScratch bytes
+// of shared memory.
 template <typename Body>
 LaunchError for_each_batch(void* stream, Body body) {
   const int64_t count = body.batches();

@@ -1,4 +1,4 @@
-// What the kernels are asked for (cuda/kernel/kernels.h).
+// Arguments of the kernels (cuda/kernel/kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,10 @@
 
 namespace ringdist::gpu {
 
+// A cudaError_t; 0 means success.
 using LaunchError = int;
 
+// Codecs that have kernels.
 enum class Code : uint8_t {
   kHalf,
   kBFloat,
@@ -26,47 +28,51 @@ enum class Code : uint8_t {
   kLossless
 };
 
+// A codec with its parameters.
 struct KernelCodec {
   Code code = Code::kInt8;
   bool stochastic = false;  // kBFloat and kInt8 only
   bool rotated = false;
-  int k = 1;                      // of 1024: of kTopk and kRandomk
-  DType dtype = DType::kFloat32;  // what values are stored as: of kLossless
+  int k = 1;                      // elements sent per 1024, for kTopk and kRandomk
+  DType dtype = DType::kFloat32;  // stored type of values, for kLossless
 
   bool operator==(const KernelCodec&) const = default;
 };
 
-// Calls of one coding, which do not depend on each other.
+// Independent calls with one KernelCodec.
 template <typename Call>
 using CallSpan = std::span<const Call>;
 
+// Encodes values.
 struct EncodeCall {
   const float* in = nullptr;
-  ResidualPointers residual;  // added to `in`; none for no error feedback
-  int64_t count = 0;          // elements; of kLossless less than 4 GiB of them
-  Seed seed;                  // as codec/codec.h's
-  uint8_t* out = nullptr;     // as many bytes as Codec::max_bytes() says
+  ResidualPointers residual;  // added to `in`; empty without error feedback
+  int64_t count = 0;          // elements; less than 4 GiB for kLossless
+  Seed seed;                  // see codec/codec.h
+  uint8_t* out = nullptr;     // room for Codec::max_bytes() bytes
 };
 
+// Decodes values.
 struct DecodeCall {
   const uint8_t* in = nullptr;
   Seed seed;
   bool accumulate = false;  // add to `out`
   float* out = nullptr;
   int64_t count = 0;
-  // Set to 1 by a block of bytes that no encoder writes, which is left out; of kLossless, by bytes
-  // that its decoder refuses, and then `out` may hold anything.
+  // Set to 1 if a block has bytes that no encoder writes; that block is skipped. For kLossless, set
+  // if the decoder rejects the bytes, and `out` is undefined then.
   int* malformed = nullptr;
 };
 
-// A launch carries them.
+// Sources of a reduction, which are parameters of its launch.
 struct SourceList {
   static constexpr int kMost = 256;
   int count = 0;
   const void* at[kMost] = {};
 };
 
-// out[i] = sources.at[0][i] op sources.at[1][i] op ..., as kernel/reduce.h has it.
+// Reduces elementwise: out[i] = sources.at[0][i] op sources.at[1][i] op ..., with the results of
+// kernel/reduce.h.
 struct ReduceCall {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;

@@ -1,24 +1,25 @@
-// What a warp does to batch `index` of a call's blocks: reads, rotates where that is asked for,
-// codes, and keeps what was lost; or decodes. All of a batch is read before the first block of it
-// is worked on: a device's memory is far away. The same for every codec, which is a Coder.
+// Bodies of kernels that encode or decode a call. For each batch of blocks, a warp reads the
+// values, rotates them if necessary, encodes them and stores the residual, or it decodes. It reads
+// all of a batch before it works on the first block, to hide the latency of memory. The bodies are
+// the same for every codec, which is a Coder.
 //
-// A Coder turns the values of one block in registers into bytes and back:
-//   kCount, kParts          elements of a block; elements of a lane
-//   kEncodes, kDecodes      blocks of a batch: as many as fit into the registers
-//   kTogether               encode() takes a batch of them, as an array
-//   kScratch                bytes of fast memory that its warp needs
-//   kSparse                 a block is decoded by adding what was sent to zeros
-//   bytes(count)            of a block, the last one as short as the rest
-//   encode(warp, x, count, seed, at, out)
-//                           writes the bytes of x, and makes x what they decode to: NaN where the
-//                           block is poisoned. Beyond `count` x is 0. `at`: which element the first
-//                           is, in the call or, behind a rotation, in the chunk whose seed it then
-//                           is.
-//   Fetched<W>, fetch(warp, in, count)
-//                           a block's bytes, in registers or where they are
-//   decode(warp, fetched, count, seed, at, adding, x)
-//                           false, in all lanes, for bytes that no encoder writes. `adding`: x will
-//                           be added to something.
+// A Coder turns the values of one block in registers into bytes and back. It has these members.
+//   `kCount`, `kParts`      Elements of a block and of a lane.
+//   `kEncodes`, `kDecodes`  Blocks of a batch, limited by the registers.
+//   `kTogether`             True if encode() accepts a batch of blocks, as an array.
+//   `kScratch`              Bytes of shared memory that its warp needs.
+//   `kSparse`               True if decoding a block adds what was sent to zeros.
+//   `bytes(count)`          Bytes of a block. The last block may be shorter than the others.
+//   `encode(warp, x, count, seed, at, out)`
+//                           Writes the bytes of x, and replaces x by the decoded values. These are
+//                           NaN if the block is poisoned. Elements of x beyond `count` are 0. `at`
+//                           is the first element in the call. Behind a rotation, it is the first
+//                           element in the chunk, and `seed` is that of the chunk.
+//   `Fetched<W>`, `fetch(warp, in, count)`
+//                           The bytes of a block, in registers or in memory.
+//   `decode(warp, fetched, count, seed, at, adding, x)`
+//                           Returns false in all lanes for bytes that no encoder writes. `adding`
+//                           means that x will be added to something.
 #pragma once
 
 #include <bit>
@@ -36,23 +37,24 @@
 
 namespace ringdist::gpu {
 
-// The rotation of one block by a warp: seeded signs and the fast Walsh-Hadamard transform. The twin
-// of codec/rotated.cc and kernel/hadamard.cc, bit for bit; codec/rotated.spec.md says what it is.
+// Rotation of one block by a warp: seeded signs and the fast Walsh-Hadamard transform.
+// Bit-identical to codec/rotated.cc and kernel/hadamard.cc, and specified in codec/rotated.spec.md.
 
-// Blocks of one chunk share their signs.
+// Number of elements that share a seed for their signs.
 inline constexpr int64_t kRotationChunk = 1024;
 
 constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
-// Elements that are rotated together: all of a whole block; of a tail, runs of powers of two, the
-// longest first.
+// Elements that are rotated together. A whole block is one run. The last block of a call is split
+// into runs of powers of two, the longest first.
 struct RotationRun {
   int begin;
   int count;
 
-  // Element i's of `count`: the highest bit in which the two differ is the run's length.
+  // Returns the run of element i. The highest bit in which i and `count` differ is the length of
+  // the run.
   RINGDIST_DEVICE static RotationRun of(int i, int count) {
     const int bit = 31 - std::countl_zero(static_cast<uint32_t>(i ^ count));
     return {i >> bit << bit, 1 << bit};
@@ -60,13 +62,15 @@ struct RotationRun {
   RINGDIST_DEVICE int log() const { return lowest_bit(static_cast<uint32_t>(count)); }
 };
 
+// The rotation of one block.
 class Rotation {
  public:
-  // Of the block of `count` elements that begins at element `begin` of a call.
+  // `begin` is the first element of the block in the call.
   RINGDIST_DEVICE Rotation(Seed of_chunk, int64_t begin, int count)
       : signs_(of_chunk.shared), begin_(static_cast<int>(begin % kRotationChunk)), count_(count) {}
 
-  // What is not finite, or too large for the transform, makes all of its block so, or small.
+  // A non-finite value makes the whole block NaN. Values that are too large for the transform are
+  // scaled down.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void forward(W& warp, Values<W, kParts>& x) const {
     const uint32_t largest = largest_magnitude(warp, x);
@@ -100,11 +104,11 @@ class Rotation {
     return std::bit_cast<float>(float_bits(x) ^ (sign << 31));
   }
 
-  // Sums and differences of elements of a run that are `half` apart.
+  // Replaces elements of a run that are `half` apart by their sum and difference.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void stage(W& warp, Values<W, kParts>& x, int half) const {
     if (half < kWarp) return stage_of_lanes(warp, x, half);
-    const int apart = half / kWarp;  // parts
+    const int apart = half / kWarp;  // distance in parts
     for (int part = 0; part < kParts; ++part) {
       if ((part & apart) != 0) continue;
       warp.each([&](int lane) {
@@ -133,11 +137,11 @@ class Rotation {
   }
 
   uint64_t signs_;
-  int begin_;  // in the chunk
+  int begin_;  // offset in the chunk
   int count_;
 };
 
-// Where a block is for a Coder: behind a rotation every chunk is a call of its own.
+// Seed and position of a block for a Coder. Behind a rotation, every chunk counts as a call.
 template <bool kRotated>
 struct BlockOrigin {
   Seed seed;
@@ -148,6 +152,7 @@ struct BlockOrigin {
         element(static_cast<uint64_t>(kRotated ? begin % kRotationChunk : begin)) {}
 };
 
+// Encodes a call.
 template <typename Coder, bool kRotated>
 struct Encoding {
   Coder coder;
@@ -182,7 +187,8 @@ struct Encoding {
  private:
   static constexpr int kParts = Coder::kParts;
 
-  // Writes the bytes of the blocks x, and makes them what they decode to. They are of one chunk.
+  // Writes the bytes of the blocks and replaces `x` by the decoded values. All blocks belong to one
+  // chunk.
   template <Warp W, int kBlocks>
   RINGDIST_DEVICE void code(W& warp, Values<W, kParts> (&x)[kBlocks], BlockAt first) const {
     static_assert(kRotationChunk % (Coder::kCount * Coder::kEncodes) == 0);
@@ -222,7 +228,8 @@ struct Encoding {
   }
 };
 
-// Bytes that no encoder writes set *malformed, and the elements of their block stay as they are.
+// Decodes a call. If a block has bytes that no encoder writes, sets *malformed and leaves its
+// elements unchanged.
 template <typename Coder, bool kRotated>
 struct Decoding {
   Coder coder;

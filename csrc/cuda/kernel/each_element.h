@@ -1,4 +1,4 @@
-// Kernels that give each thread elements of its own, and their launches. nvcc only.
+// Kernels in which each thread works on elements of its own, and their launches. nvcc only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) each_of_many(const __grid_constant__
   for (int64_t i = blockIdx.x; i < body.batches(); i += gridDim.x) body(thread, i);
 }
 
-// body(i) for every i below body.count.
+// Calls body(i) for every i below body.count.
 template <typename Body>
 LaunchError for_each_element(const Body& body, void* stream) {
   if (body.count == 0) return cudaSuccess;

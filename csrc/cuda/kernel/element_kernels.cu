@@ -1,4 +1,4 @@
-// Kernels of cuda/kernel/elements.h.
+// Defines the kernels of cuda/kernel/elements.h.
 #include "cuda/kernel/each_element.h"
 #include "cuda/kernel/kernels.h"
 

@@ -1,6 +1,7 @@
-// What is done element by element to an op's values on a device, besides codecs: the twins of
-// kernel/cast.h and kernel/feedback.h, bit for bit. Each is a call and, on the device, its body:
-// operator()(i) for every i below `count`. Values lie aligned to their size.
+// Elementwise operations on an op's values, apart from codecs. They are bit-identical to those of
+// kernel/cast.h and kernel/feedback.h. Each type is both the arguments of a call and its body on
+// the device, which is operator()(i) for every i below `count`. Values must be aligned to their
+// size.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@
 
 namespace ringdist::gpu {
 
-// What is stored as `dtype`: fp32, bf16 or fp16.
+// Returns element i of values that are stored as `dtype`, which is fp32, bf16 or fp16.
 RINGDIST_DEVICE float stored_at(DType dtype, const void* in, int64_t i) {
   if (dtype == DType::kFloat32) return static_cast<const float*>(in)[i];
   const uint16_t bits = static_cast<const uint16_t*>(in)[i];
   return dtype == DType::kBFloat16 ? bfloat_to_float(bits) : half_to_float(bits);
 }
 
-// Returns what `value` has become.
+// Stores `value` as element i. Returns the stored value, which is rounded to `dtype`.
 RINGDIST_DEVICE float store_at(DType dtype, float value, void* out, int64_t i) {
   if (dtype == DType::kFloat32) return static_cast<float*>(out)[i] = value;
   const bool bfloat = dtype == DType::kBFloat16;
@@ -31,7 +32,7 @@ RINGDIST_DEVICE float store_at(DType dtype, float value, void* out, int64_t i) {
   return bfloat ? bfloat_to_float(bits) : half_to_float(bits);
 }
 
-// out[i] = in[i], or out[i] += in[i].
+// Computes out[i] = in[i], or out[i] += in[i].
 struct Read {
   DType dtype = DType::kFloat32;
   const void* in = nullptr;
@@ -45,7 +46,8 @@ struct Read {
   }
 };
 
-// out[i] = in[i] + what is owed, as stored; what that lost will be owed.
+// Stores out[i] = in[i] + residual, rounded to `dtype`. The rounding error becomes the new
+// residual.
 struct Write {
   DType dtype = DType::kFloat32;
   const float* in = nullptr;
@@ -61,11 +63,11 @@ struct Write {
   }
 };
 
-// An own contribution that is not encoded: sum[i] += in[i] + what is owed.
+// Adds an own contribution that is not encoded: sum[i] += in[i] + residual.
 struct Contribute {
   const float* in = nullptr;
   ResidualPointers residual;
-  bool first = false;  // of the sum
+  bool first = false;  // begins the sum instead of adding to it
   float* sum = nullptr;
   int64_t count = 0;
 
@@ -75,10 +77,11 @@ struct Contribute {
   }
 };
 
-// What a sum's owner will owe: the loss on the sum times `weight`, besides what its own
-// contribution left - nothing if that went in as it was (`raw`), with what was owed.
+// Adds the loss on a sum, times `weight`, to the residual of the rank that encoded the sum. The
+// residual already has the loss of the rank's own contribution. If that was added without encoding
+// (`raw`), it lost nothing, and the old residual has been applied.
 struct WriteResidual {
-  ResidualPointers residual;  // not empty
+  ResidualPointers residual;  // must not be empty
   bool raw = false;
   float weight = 1;
   const float* sum = nullptr;
@@ -93,6 +96,7 @@ struct WriteResidual {
   }
 };
 
+// Divides all values.
 struct Divide {
   float* values = nullptr;
   float divisor = 1;
@@ -101,7 +105,7 @@ struct Divide {
   RINGDIST_DEVICE void operator()(int64_t i) const { values[i] /= divisor; }
 };
 
-// *found = 1 if any value is neither +0 nor -0; else it stays as it is.
+// Sets *found = 1 if any value is neither +0 nor -0. Otherwise leaves it unchanged.
 struct FindValues {
   DType dtype = DType::kFloat32;
   const void* in = nullptr;
@@ -115,9 +119,9 @@ struct FindValues {
 
 using Elements = std::variant<Read, Write, Contribute, WriteResidual, Divide, FindValues>;
 
-inline constexpr int kThreads = 256;  // of a thread block
+inline constexpr int kThreads = 256;  // threads of a thread block
 
-// One of those as a body: a batch has an element for each thread.
+// An operation as a body in batches, with one element per thread.
 template <typename Each>
 struct InBatches {
   Each each;
@@ -130,7 +134,7 @@ struct InBatches {
   }
 };
 
-// Calls launch(body) with the bodies of the kernels that serve calls (CallGatherer).
+// Calls launch(body) with the bodies for all calls (CallGatherer).
 template <typename Launch, typename... Each>
 LaunchError with_bodies(CallSpan<std::variant<Each...>> calls, const Launch& launch) {
   CallGatherer gathered(BodyTypes<InBatches<Each>...>(), launch);

@@ -1,4 +1,4 @@
-// What is encoded: values, and with them what is owed.
+// Input of an encoder: values plus their residual.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace ringdist::gpu {
 
-// Error feedback on a device: kernel/residual_span.h without its count.
+// Pointers to a residual on a device. They are those of kernel/residual_span.h without the count.
 struct ResidualPointers {
-  const float* from = nullptr;  // null: none
-  float* to = nullptr;          // may be from
-  // Null, or on the device: 0 if the values are all zero. Nothing is then paid, and what is owed
-  // stays.
+  const float* from = nullptr;  // null without error feedback
+  float* to = nullptr;          // may be equal to `from`
+  // Null, or a flag on the device that is 0 if all values are zero. In that case the residual is
+  // not applied and stays as it is.
   const uint32_t* awake = nullptr;
 
   constexpr bool empty() const { return from == nullptr; }
@@ -25,11 +25,13 @@ struct ResidualPointers {
   }
 };
 
+// Values and residual of one call.
 struct EncodeInput {
   const float* in;
   ResidualPointers residual;
 
-  // `pays`: owed.pays(). Beyond what is there, zeros.
+  // Reads the block's values, plus residuals if `applies` (ResidualPointers::applies). Elements
+  // beyond the block are 0.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void read(W& warp, BlockAt at, bool applies, Values<W, kParts>& sum) const {
     fill(warp, sum, 0);
@@ -42,7 +44,8 @@ struct EncodeInput {
       });
   }
 
-  // `x`: what others will have of `sum`. There is something owed.
+  // Stores the new residual: the difference between `sum` and the decoded values `x`. There must be
+  // a residual.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool applies, const Values<W, kParts>& sum,
                                  const Values<W, kParts>& x) const {

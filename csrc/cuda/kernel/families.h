@@ -1,12 +1,12 @@
-// Which file has the kernels of a code: each defines its function for both calls. Not for others
-// than kernels.cc and these files.
+// Functions of the codec families. Each .cu file defines one of them, for both kinds of call. Only
+// kernels.cc and these files may use this header.
 #pragma once
 
 #include "cuda/kernel/calls.h"
 
 namespace ringdist::gpu {
 
-// Call: EncodeCall or DecodeCall.
+// `Call` is EncodeCall or DecodeCall.
 template <typename Call>
 LaunchError launch_round16(KernelCodec coding, CallSpan<Call> calls, void* stream);
 template <typename Call>

@@ -1,13 +1,16 @@
-// The codecs on a device, on a stream: bytes, residuals and values of codec/*.spec.md. And what
-// else is done to an op's values.
+// Codecs on a device, with the bytes, residuals and values of codec/*.spec.md, and other kernels
+// for the values of an op.
 //
-// All memory is the device's; `stream` is a cudaStream_t of the device that is current in the
-// calling thread. A call launches one kernel, for any number of elements, none for none; many calls
-// that are alike share one, some fifty at most. Of kLossless each has its own, of nothing, too:
-// three to encode and two to decode, and memory in the order of the stream. The host waits for
-// nothing but, at its first launch, until the kernel is loaded. Returns a cudaError_t: the
-// launch's, or one that an earlier call of CUDA left in this thread. Floats and `malformed` lie at
-// multiples of 4 bytes, bytes anywhere. Any thread.
+// All memory is on the device. `stream` is a cudaStream_t of the device that is current in the
+// calling thread.
+//
+// A call launches one kernel for any number of elements, and none for 0 elements. Up to about fifty
+// similar calls share a launch. Each kLossless call has launches of its own, even for 0 elements:
+// three to encode and two to decode. It also allocates memory in the order of the stream.
+//
+// The host does not wait, except at the first launch until the kernel is loaded. Returns a
+// cudaError_t, which is that of the launch or of an earlier call of CUDA in this thread. Floats and
+// `malformed` must be aligned to 4 bytes; encoded bytes need no alignment. Any thread.
 #pragma once
 
 #include "cuda/kernel/calls.h"
@@ -25,9 +28,10 @@ inline LaunchError decode(KernelCodec coding, const DecodeCall& call, void* stre
   return decode(coding, CallSpan<DecodeCall>(&call, 1), stream);
 }
 
-// is_reducible(dtype, op) (base/dtype.h).
+// Requires is_reducible(dtype, op) (base/dtype.h).
 LaunchError reduce(const ReduceCall& call, void* stream);
 
+// Runs operations on elements (cuda/kernel/elements.h).
 LaunchError run(CallSpan<Elements> calls, void* stream);
 
 }  // namespace ringdist::gpu

@@ -1,4 +1,4 @@
-// The launches of one Coder's kernels: each family of codecs compiles its own. nvcc only.
+// Chooses and launches the kernels of one Coder. Each family of codecs compiles its own. nvcc only.
 #pragma once
 
 #include "cuda/kernel/blocks.h"

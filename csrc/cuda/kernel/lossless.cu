@@ -1,4 +1,4 @@
-// Kernels of lossless.
+// Launches the kernels of the codec `lossless`.
 
 #include <cuda_runtime_api.h>
 
@@ -11,7 +11,8 @@
 namespace ringdist::gpu {
 namespace {
 
-// Kernels on a stream, until one of them, or memory for them, cannot be had.
+// Launches kernels on a stream and allocates memory for them. After the first error, does nothing
+// more.
 class StreamLauncher {
  public:
   explicit StreamLauncher(void* stream) : stream_(static_cast<cudaStream_t>(stream)) {}

@@ -1,4 +1,5 @@
-// Launches that encode or decode `lossless`. Each launch uses the results of the one before.
+// The sequence of launches that encodes or decodes `lossless`. Each launch uses the results of the
+// one before.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,8 @@
 
 namespace ringdist::gpu {
 
-// The launches that encode or decode `lossless`: what one has found out, the next goes by.
-
-// A Launcher runs bodies one after another, launch(body), and has memory<T>(count) for them.
+// Encodes. A Launcher has launch(body), which runs bodies in order, and memory<T>(count) for
+// temporary memory.
 template <typename Stored, typename Launcher>
 void launch_lossless(Launcher& launcher, const EncodeCall& call) {
   const int64_t chunks = lossless_chunks(call.count);
@@ -25,6 +25,7 @@ void launch_lossless(Launcher& launcher, const EncodeCall& call) {
   launcher.launch(LosslessEncoding<Stored>{given, call.count, symbols, begin, call.out});
 }
 
+// Decodes.
 template <typename Stored, typename Launcher>
 void launch_lossless(Launcher& launcher, const DecodeCall& call) {
   auto* const begin = launcher.template memory<uint64_t>(lossless_chunks(call.count) + 1);
@@ -33,7 +34,7 @@ void launch_lossless(Launcher& launcher, const DecodeCall& call) {
                                            call.malformed});
 }
 
-// `dtype`: fp32, bf16 or fp16.
+// Dispatches on `dtype`, which is fp32, bf16 or fp16.
 template <typename Launcher, typename Call>
 void launch_lossless(Launcher& launcher, DType dtype, const Call& call) {
   if (dtype == DType::kFloat32) return launch_lossless<StoredFloat32>(launcher, call);

@@ -1,5 +1,5 @@
-// The code of a chunk of the codec `lossless`, worked out by a warp: kernel/huffman.cc's, for the
-// kernels.
+// Huffman code of a chunk of the codec `lossless`, computed by a warp. It is that of
+// kernel/huffman.cc.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace ringdist::gpu {
 
 inline constexpr int kSymbols = 256;
 
-// A number for each symbol: of s it is part s / 32 of lane s % 32.
+// A number for each symbol. That of symbol s is part s / 32 of lane s % 32.
 template <Warp W>
 struct BySymbol {
   static constexpr int kParts = kSymbols / kWarp;
@@ -22,7 +22,7 @@ struct BySymbol {
   typename W::template Lanes<uint32_t> part[kParts];
 };
 
-// body(symbol, part, lane)
+// Calls body(symbol, part, lane) for each symbol.
 template <Warp W, typename Body>
 RINGDIST_DEVICE void each_symbol(W& warp, const Body& body) {
   RINGDIST_UNROLL
@@ -30,14 +30,14 @@ RINGDIST_DEVICE void each_symbol(W& warp, const Body& body) {
     warp.each([&](int lane) { body(part * kWarp + lane, part, lane); });
 }
 
-// What a packed chunk begins with.
+// Head of a packed chunk.
 struct LosslessSymbols {
   uint8_t first;
   uint8_t last;
-  uint8_t lengths[kSymbols / 2];  // two in a byte, none if there is only one symbol
+  uint8_t lengths[kSymbols / 2];  // two lengths per byte; none if there is only one symbol
 };
 
-// The lengths of all codes, from two in a byte.
+// Returns the lengths of all codes, which are packed in pairs.
 template <Warp W>
 RINGDIST_DEVICE BySymbol<W> lengths_of(W& warp, const uint8_t* in, int first, int last) {
   BySymbol<W> out;
@@ -50,7 +50,7 @@ RINGDIST_DEVICE BySymbol<W> lengths_of(W& warp, const uint8_t* in, int first, in
   return out;
 }
 
-// Whether all bits decode.
+// Returns true if every sequence of bits decodes, and no length exceeds the limit.
 template <Warp W>
 RINGDIST_DEVICE bool is_complete(W& warp, const BySymbol<W>& lengths) {
   typename W::template Lanes<uint32_t> used, wrong;
@@ -64,9 +64,9 @@ RINGDIST_DEVICE bool is_complete(W& warp, const BySymbol<W>& lengths) {
   return warp.ballot(wrong) == 0 && full;
 }
 
-// Canonical codes, in their order: body(symbol, length, code, place) by the lane that has the
-// symbol, first bit of the code highest; and when all of a length are done, done(length, code,
-// place), by all lanes, of the first that is longer or, of the last length, would be.
+// Enumerates the canonical codes in order. Calls body(symbol, length, code, place) in the lane of
+// the symbol, with the code's first bit as its highest. After all codes of a length, calls
+// done(length, code, place) in all lanes, with the code and place that would come next.
 template <Warp W, typename Body, typename Done>
 RINGDIST_DEVICE void each_code(W& warp, const BySymbol<W>& lengths, const Body& body,
                                const Done& done) {

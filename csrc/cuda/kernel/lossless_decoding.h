@@ -1,4 +1,5 @@
-// The last of two launches that decode `lossless`: of a chunk each lane of a warp decodes a run.
+// Second of the two launches that decode `lossless`. A warp decodes a chunk, and each lane a run of
+// it.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,11 @@
 
 namespace ringdist::gpu {
 
-// The bits of one run of codes, read by one lane.
+// Reads the bits of one run of codes. Belongs to one lane.
 class LosslessReader {
  public:
   LosslessReader() = default;
-  // From bit `bit` of `codes` on, in front of which 3 bytes may be read; from `end` on all bits
-  // are 0.
+  // Starts at bit `bit` of `codes`. The 3 bytes in front may be read, too. Bits beyond `end` are 0.
   RINGDIST_DEVICE LosslessReader(const uint8_t* codes, uint32_t bit, const uint8_t* end)
       : end_(end) {
     const uint8_t* const byte = codes + bit / 8;
@@ -25,14 +25,14 @@ class LosslessReader {
     drop(8 * off + bit % 8);
   }
 
-  // There are at least so many bits now, up to 32.
+  // Ensures that at least `bits` bits (up to 32) are available.
   RINGDIST_DEVICE void fill(uint32_t bits) {
     if (held_ >= bits) return;
     bits_ |= uint64_t{word()} << held_;
     held_ += 32;
     next_ += sizeof(uint32_t);
   }
-  // The next one lowest.
+  // Returns the available bits, with the next one lowest.
   RINGDIST_DEVICE uint32_t peek() const { return static_cast<uint32_t>(bits_); }
   RINGDIST_DEVICE void drop(uint32_t bits) {
     bits_ >>= bits;
@@ -48,23 +48,25 @@ class LosslessReader {
     return out;
   }
 
-  const uint8_t* next_ = nullptr;  // a multiple of 4
+  const uint8_t* next_ = nullptr;  // aligned to 4 bytes
   const uint8_t* end_ = nullptr;
   uint64_t bits_ = 0;
   uint32_t held_ = 0;
 };
 
-// Which symbol a code stands for.
+// Maps codes to symbols.
 struct LosslessTable {
-  uint8_t symbol[kSymbols];         // in the order of their codes
-  uint32_t end[kMaxCodeBits + 1];   // of the codes of a length, followed by zeros to 12 bits
-  int32_t place[kMaxCodeBits + 1];  // of a code of that length, less the code
+  uint8_t symbol[kSymbols];         // in the order of the codes
+  uint32_t end[kMaxCodeBits + 1];   // end of the codes of a length, padded with zeros to 12 bits
+  int32_t place[kMaxCodeBits + 1];  // index of a code in `symbol`, less the code, by length
 };
 
+// Decodes all chunks of a call. Sets *malformed if a chunk is invalid.
 template <typename Stored>
 struct LosslessDecoding {
   const uint8_t* in;
-  const uint64_t* begin;  // of each chunk in `in`, and 0 behind them if there are none
+  // offset of each chunk in `in`; the last entry is 0 if the sizes are invalid
+  const uint64_t* begin;
   bool accumulate;
   float* out;
   int64_t count;
@@ -74,9 +76,10 @@ struct LosslessDecoding {
   using Bits = typename Stored::Bits;
   static constexpr int kRuns = LosslessChunk::kRuns;
   static_assert(kRuns == kWarp);
-  // Symbols that a lane decodes before the warp makes elements of all lanes'.
+  // Number of symbols that a lane decodes before the warp turns the symbols of all lanes into
+  // elements.
   static constexpr int kSome = kWarp;
-  static constexpr int kStride = kSome + 4;  // lanes write to different banks
+  static constexpr int kStride = kSome + 4;  // padded so that lanes write to different banks
 
   struct Memory {
     LosslessTable table;
@@ -93,7 +96,7 @@ struct LosslessDecoding {
     const auto chunk = lossless_chunk<Stored>(index, count);
     const uint8_t* const from = in + begin[index];
     const int size = load16(in + kLosslessLength + index * kLosslessSize);
-    warp.sync();  // after another chunk's
+    warp.sync();  // after the previous chunk
     const bool good = size == chunk.raw_bytes() ? read_raw(warp, chunk, index, from)
                                                 : read_packed(warp, chunk, index, from, size);
     warp.each([&](int lane) {
@@ -107,12 +110,12 @@ struct LosslessDecoding {
     return *static_cast<Memory*>(warp.scratch());
   }
 
-  // Of every run the elements from `first` on, as many as lanes: bits(run, lane, i) are those of
-  // element i of the chunk, of which more(i) has been read from memory before.
+  // Writes elements of every run, one per lane from `first` on. bits(run, lane, x) returns the bits
+  // of an element. `x` is what more(i) has read from memory for element i of the chunk.
   template <Warp W, typename More, typename ToBits>
   RINGDIST_DEVICE void write(W& warp, const LosslessChunk& chunk, int64_t index, int first,
                              const More& more, const ToBits& bits) const {
-    constexpr int kBatch = 8;  // are read before the first of them is worked on
+    constexpr int kBatch = 8;  // elements that are read before the first one is processed
     float* const to = out + index * LosslessChunk::kElements;
     const auto element = [&](int run, int lane) {
       return run * LosslessChunk::kRun + first + lane;
@@ -230,7 +233,8 @@ struct LosslessDecoding {
     warp.sync();
   }
 
-  // Of each lane's run the symbols from `first` on; `left` becomes less by the bits of their codes.
+  // Decodes the symbols of each lane's run from `first` on. Subtracts the bits of their codes from
+  // `left`.
   template <Warp W>
   RINGDIST_DEVICE static void decode(W& warp, const LosslessChunk& chunk, int first,
                                      typename W::template Lanes<LosslessReader>& readers,

@@ -1,5 +1,4 @@
-// The last of three launches that encode `lossless`: a warp writes a chunk, and what is owed after
-// it.
+// Third of the three launches that encode `lossless`. A warp writes a chunk and its residual.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +11,14 @@
 
 namespace ringdist::gpu {
 
-// Bytes from a warp's fast memory to where they belong.
-
-// Four at a time, but for the first and the last, whose words others may write to.
+// Writes bytes from shared memory to `out`, four at a time. The first and the last bytes are
+// written one by one, because other warps may write to the same words.
 template <Warp W>
 RINGDIST_DEVICE void write_bytes(W& warp, const uint8_t* from, int count, uint8_t* out) {
   const auto off = static_cast<int>(reinterpret_cast<uintptr_t>(out) % sizeof(uint32_t));
   const int wanted = off == 0 ? 0 : static_cast<int>(sizeof(uint32_t)) - off;
   const int before = wanted < count ? wanted : count;
-  const int end = before + (count - before) / 4 * 4;  // of the words
+  const int end = before + (count - before) / 4 * 4;  // behind the last whole word
   warp.each([&](int lane) {
     if (lane < before) out[lane] = from[lane];
     for (int i = before + 4 * lane; i < end; i += 4 * kWarp) {
@@ -32,9 +30,8 @@ RINGDIST_DEVICE void write_bytes(W& warp, const uint8_t* from, int count, uint8_
   });
 }
 
-// Codes as bits, first bit lowest: writes those of a run after those of the runs before.
-
-// The codes of a chunk: each in its lowest bits, first bit lowest, and its length above them.
+// Codes of a chunk. A code is in the lowest bits, with its first bit lowest, and its length is
+// above.
 struct LosslessCodes {
   static constexpr int kMask = (1 << kMaxCodeBits) - 1;
 
@@ -54,19 +51,19 @@ struct LosslessCodes {
   }
 };
 
-// What those of a run are put together in, in the warp's memory: 7 bits may be left of the run
-// before.
+// Shared memory in which the codes of a run are joined. It has room for 7 bits of the run before.
 struct LosslessWords {
   uint32_t word[LosslessChunk::kRun * kMaxCodeBits / 32 + 1];
 };
 
-// A lane has the codes of eight symbols that follow each other.
+// Writes codes as bits, run by run. Each lane handles eight consecutive symbols.
 template <Warp W>
 class LosslessBits {
  public:
   RINGDIST_DEVICE LosslessBits(LosslessWords& words, uint8_t* out) : words_(words), out_(out) {}
 
-  // Returns the bits that they take. No lane changes `symbols` until the warp's next sync().
+  // Appends the codes of a run. Returns their bits. No lane may change `symbols` until the next
+  // sync().
   RINGDIST_DEVICE uint32_t put(W& warp, const LosslessCodes& codes, const uint8_t* symbols,
                                int count) {
     Lanes<uint64_t> low, high;
@@ -98,7 +95,7 @@ class LosslessBits {
     return all;
   }
 
-  // Zeros up to a whole byte.
+  // Pads the last byte with zeros.
   RINGDIST_DEVICE void finish(W& warp) {
     warp.each([&](int lane) {
       if (lane == 0 && held_ != 0) *out_ = static_cast<uint8_t>(carry_);
@@ -110,7 +107,7 @@ class LosslessBits {
   using Lanes = typename W::template Lanes<T>;
   static constexpr int kWords = sizeof(LosslessWords) / sizeof(uint32_t);
   static constexpr int kHalf =
-      LosslessChunk::kRun / kWarp / 2;  // symbols: their codes fit into 64 bits
+      LosslessChunk::kRun / kWarp / 2;  // symbols; their codes fit into 64 bits
   static_assert(kHalf * kMaxCodeBits <= 64 - 8);
 
   RINGDIST_DEVICE static uint32_t join(const LosslessCodes& codes, const uint8_t* symbols,
@@ -126,7 +123,7 @@ class LosslessBits {
     return held;
   }
 
-  // Bits of lanes meet in words, but not each other.
+  // Adds a lane's bits to the words. Lanes may share words, but not bits.
   RINGDIST_DEVICE void add(const W& warp, uint32_t at, uint64_t bits) const {
     uint32_t* word = words_.word + at / 32;
     const uint32_t shift = at % 32;
@@ -141,16 +138,17 @@ class LosslessBits {
 
   LosslessWords& words_;
   uint8_t* out_;
-  uint32_t carry_ = 0;  // bits that do not fill a byte yet
-  uint32_t held_ = 0;   // so many, below 8
+  uint32_t carry_ = 0;  // bits of the last, incomplete byte
+  uint32_t held_ = 0;   // number of those bits, below 8
 };
 
+// Encodes all chunks as planned.
 template <typename Stored>
 struct LosslessEncoding {
   EncodeInput given;
   int64_t count;
-  const LosslessSymbols* symbols;  // as planned
-  const uint64_t* begin;           // of each chunk in `out`
+  const LosslessSymbols* symbols;  // from LosslessPlanning
+  const uint64_t* begin;           // offset of each chunk in `out`
   uint8_t* out;
 
  private:
@@ -158,7 +156,7 @@ struct LosslessEncoding {
 
   struct Memory {
     LosslessCodes codes;
-    alignas(8) uint8_t symbols[LosslessChunk::kRun];  // of a run
+    alignas(8) uint8_t symbols[LosslessChunk::kRun];  // symbols of a run
     alignas(8) uint8_t rests[LosslessChunk::kRun * sizeof(Bits)];
     LosslessWords words;
   };
@@ -171,7 +169,7 @@ struct LosslessEncoding {
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
     const auto chunk = lossless_chunk<Stored>(index, count);
     uint8_t* const to = out + begin[index];
-    warp.sync();  // after another chunk's
+    warp.sync();  // after the previous chunk
     const int size = load16(out + kLosslessLength + index * kLosslessSize);
     if (size == chunk.raw_bytes()) return write_raw(warp, chunk, index, to);
     write_packed(warp, chunk, index, to);
@@ -183,7 +181,7 @@ struct LosslessEncoding {
     return *static_cast<Memory*>(warp.scratch());
   }
 
-  // body(run, stored), the bits of each run's elements, when what they lose is kept.
+  // Calls body(run, stored) with the bits of each run's elements, and stores their residuals.
   template <Warp W, typename Body>
   RINGDIST_DEVICE void each_run(W& warp, const LosslessChunk& chunk, int64_t index,
                                 const Body& body) const {
@@ -192,7 +190,7 @@ struct LosslessEncoding {
     given.read(warp, lossless_run(chunk, index, 0), applies, next);
     for (int run = 0; run < chunk.runs(); ++run) {
       const Values<W, kRunParts> x = next;
-      // Far away: what is read next comes while this is worked on.
+      // Reads the next run before this one is processed, to hide the latency of memory.
       if (run + 1 < chunk.runs())
         given.read(warp, lossless_run(chunk, index, run + 1), applies, next);
       typename W::template Lanes<Bits> stored[kRunParts];

@@ -1,5 +1,6 @@
-// The first of three launches that encode `lossless`: a warp counts the symbols of a chunk and
-// works out their code and the chunk's size.
+// First of the three launches that encode `lossless`. A warp counts the symbols of a chunk, and
+// computes their code and the size of the chunk. The second launch is below, with the offsets of
+// chunks.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +15,27 @@
 
 namespace ringdist::gpu {
 
+// Plans all chunks of a call.
 template <typename Stored>
 struct LosslessPlanning {
   EncodeInput given;
   int64_t count;
-  LosslessSymbols* symbols;  // of each chunk; not of a raw one
-  uint8_t* out;              // gets the sizes
+  LosslessSymbols* symbols;  // by chunk; not set for a chunk that is stored raw
+  uint8_t* out;              // the sizes are written here
 
   constexpr int64_t batches() const { return lossless_chunks(count); }
 
  private:
-  // Lanes count in tables of their own, that they seldom wait for each other: equal symbols are
-  // many.
+  // Lanes count in several tables, so that they seldom wait for each other. Equal symbols are
+  // frequent.
   static constexpr int kTables = 4;
-  static constexpr int kTable = kSymbols + kWarp / kTables;  // in different banks
+  // padded so that tables use different banks
+  static constexpr int kTable = kSymbols + kWarp / kTables;
 
   struct Tree {
     uint32_t weight[2 * kSymbols];
     uint16_t depth[2 * kSymbols];
-    uint32_t key[kSymbols];  // of each leaf: orders them by (count, symbol)
+    uint32_t key[kSymbols];  // by leaf; orders leaves by (count, symbol)
     uint8_t symbol[kSymbols];
     uint8_t length[kSymbols];  // by symbol
   };
@@ -78,7 +81,7 @@ struct LosslessPlanning {
   template <Warp W>
   RINGDIST_DEVICE BySymbol<W> count_symbols(W& warp, uint32_t* tables, const LosslessChunk& chunk,
                                             int64_t index) const {
-    warp.sync();  // after another chunk's
+    warp.sync();  // after the previous chunk
     warp.each([&](int lane) {
       for (int i = lane; i < kTables * kTable; i += kWarp) tables[i] = 0;
     });
@@ -102,11 +105,12 @@ struct LosslessPlanning {
       for (int table = 0; table < kTables; ++table) sum += tables[table * kTable + symbol];
       counts.part[part][lane] = sum;
     });
-    warp.sync();  // their memory is used again
+    warp.sync();  // the memory will be reused
     return counts;
   }
 
-  // Returns how many leaves there are; gives them their weights and symbols, in ascending order.
+  // Sorts the symbols that occur, by count. Writes their weights and symbols, and returns their
+  // number.
   template <Warp W>
   RINGDIST_DEVICE static int sort(W& warp, Tree& tree, const BySymbol<W>& counts) {
     int leaves = 0;
@@ -133,7 +137,7 @@ struct LosslessPlanning {
     return leaves;
   }
 
-  // Returns the bits of all codes.
+  // Sets the lengths of all symbols. Returns the bits of all codes.
   template <Warp W>
   RINGDIST_DEVICE static uint32_t lengths(W& warp, Tree& tree, const BySymbol<W>& counts,
                                           int leaves) {
@@ -162,7 +166,7 @@ struct LosslessPlanning {
     each_symbol(warp, [&](int symbol, int part, int lane) {
       if (counts.part[part][lane] == 0) return;
       const auto s = static_cast<uint32_t>(symbol);
-      from_bottom[lane] = s;  // the last of its parts is the highest
+      from_bottom[lane] = s;  // the last one of a lane is its highest
       if (from_top[lane] < kSymbols - 1 - s) from_top[lane] = kSymbols - 1 - s;
     });
     return {kSymbols - 1 - static_cast<int>(warp.maximum(from_top)),
@@ -170,14 +174,12 @@ struct LosslessPlanning {
   }
 };
 
-// Where the chunks of the codec `lossless` begin, from the sizes in front of them: one warp, in a
-// launch between those that need a warp for each chunk.
-
-// What both know.
+// Computes where the chunks begin, from the sizes in front of them. One warp does it, in a launch
+// between those with a warp per chunk.
 template <typename Stored>
 struct LosslessOffsets {
   int64_t count;
-  uint64_t* begin;  // of each chunk, and of what follows: bytes from the length in front
+  uint64_t* begin;  // offset of each chunk and of the end, in bytes from the length field
 
   static constexpr int kScratch = 0;
   constexpr int64_t batches() const { return 1; }
@@ -224,7 +226,7 @@ struct LosslessOffsets {
   }
 };
 
-// Of an encoder: writes the length.
+// Body of the encoder. Also writes the length.
 template <typename Stored>
 struct LosslessLength : LosslessOffsets<Stored> {
   uint8_t* out;
@@ -239,7 +241,7 @@ struct LosslessLength : LosslessOffsets<Stored> {
   }
 };
 
-// Of a decoder: what follows begins at 0 if sizes and length do not go together.
+// Body of the decoder. If sizes and length are inconsistent, the end is 0.
 template <typename Stored>
 struct LosslessStarts : LosslessOffsets<Stored> {
   const uint8_t* in;

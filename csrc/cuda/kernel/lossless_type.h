@@ -1,4 +1,4 @@
-// The elements of the codec `lossless`, and its chunks, for the kernels (codec/lossless.spec.md).
+// Elements and chunks of the codec `lossless` for the kernels (codec/lossless.spec.md).
 #pragma once
 
 #include <bit>
@@ -14,7 +14,8 @@
 
 namespace ringdist::gpu {
 
-// What values are stored as. narrow_sum(): one with what is owed, whose NaNs are canonical.
+// Stored types of values. narrow_sum() is for a value plus a residual, and makes its NaNs
+// canonical.
 struct StoredFloat32 : SplitFloat32 {
   static constexpr Bits narrow_sum(float x) {
     return narrow(x == x ? x : std::numeric_limits<float>::quiet_NaN());
@@ -33,7 +34,7 @@ struct StoredFloat16 : SplitFloat16 {
   static constexpr float widen(Bits x) { return half_to_float(x); }
 };
 
-// Which chunk of `all` elements, and which run of it.
+// Return the number of chunks, a chunk and a run of it, for `all` elements.
 constexpr int64_t lossless_chunks(int64_t all) { return blocks(all, LosslessChunk::kElements); }
 
 template <typename Stored>
@@ -49,7 +50,7 @@ constexpr BlockAt lossless_run(const LosslessChunk& chunk, int64_t index, int ru
 
 inline constexpr int kRunParts = LosslessChunk::kRun / kWarp;
 
-// In front of the chunks.
+// Returns the bytes in front of the chunks.
 constexpr int64_t lossless_head(int64_t all) {
   return kLosslessLength + lossless_chunks(all) * kLosslessSize;
 }

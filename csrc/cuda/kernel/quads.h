@@ -1,6 +1,6 @@
-// 1024 elements of whole blocks in a warp's registers, in quads of four that follow each other. The
-// blocks are of `kLanes` lanes each, in order: lane m of a block's has the quads m, m + kLanes, ...
-// of its quads.
+// 1024 elements of whole blocks in the registers of a warp, as quads of four consecutive elements.
+// A block belongs to `kLanes` lanes, and blocks are in the order of lanes. Lane m of a block has
+// its quads m, m + kLanes, ...
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ringdist::gpu {
 
-inline constexpr int kQuads = 8;  // of a lane
+inline constexpr int kQuads = 8;  // quads of a lane
 inline constexpr int kWideCount = kQuads * 4 * kWarp;
 
-// What a lane reads and writes at once.
+// Units that a lane reads and writes at once.
 struct alignas(16) Quad {
   float at[4];
 };
@@ -26,7 +26,7 @@ struct Quads {
   typename W::template Lanes<Quad> quad[kQuads];
 };
 
-// body(quad, lane, element): the first of the quad's.
+// Calls body(quad, lane, element) with the first element of each quad.
 template <int kLanes, Warp W, typename Body>
 RINGDIST_DEVICE void each_quad(W& warp, const Body& body) {
   RINGDIST_UNROLL
@@ -44,8 +44,8 @@ RINGDIST_DEVICE void read_quads(W& warp, const float* in, Quads<W, kLanes>& x) {
   });
 }
 
-// Of a block's lanes, each with four of its running sums: their total in each lane, pairwise, as
-// the CPU's codecs add sixteen or thirty-two.
+// Returns to each lane the total of its block's running sums, of which each lane has four. Sums are
+// added pairwise, in the order in which the CPU's codecs add sixteen or thirty-two of them.
 template <int kLanes, Warp W>
 RINGDIST_DEVICE auto total_of_quads(W& warp, typename W::template Lanes<float> (&sums)[4]) {
   RINGDIST_UNROLL
@@ -63,7 +63,7 @@ RINGDIST_DEVICE auto total_of_quads(W& warp, typename W::template Lanes<float> (
 
 RINGDIST_DEVICE void store_quad(const Quad& x, float* out) {
 #ifdef __CUDA_ARCH__
-  // Of an assignment nvcc may make four stores.
+  // The compiler may split an assignment into four stores.
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(out), "f"(x.at[0]), "f"(x.at[1]),
                "f"(x.at[2]), "f"(x.at[3])
                : "memory");
@@ -77,7 +77,7 @@ RINGDIST_DEVICE void write_quads(W& warp, const Quads<W, kLanes>& x, float* out)
   each_quad<kLanes>(warp, [&](int q, int lane, int i) { store_quad(x.quad[q][lane], out + i); });
 }
 
-// The bytes that lanes have put into the warp's memory.
+// Writes the bytes that lanes have put into shared memory.
 template <int kBytes, Warp W>
 RINGDIST_DEVICE void write_staged(W& warp, uint8_t* out) {
   static_assert(kBytes % sizeof(Octet) == 0);
@@ -90,7 +90,7 @@ RINGDIST_DEVICE void write_staged(W& warp, uint8_t* out) {
       if (i < kOctets)
         reinterpret_cast<Octet*>(out)[i] = static_cast<const Octet*>(warp.scratch())[i];
     });
-  warp.sync();  // before another batch's
+  warp.sync();  // before the next batch
 }
 
 }  // namespace ringdist::gpu

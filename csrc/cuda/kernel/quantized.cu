@@ -1,4 +1,4 @@
-// Kernels of fp8, int8, int4 and int2.
+// Launches the kernels of fp8, int8, int4 and int2.
 #include "cuda/kernel/families.h"
 #include "cuda/kernel/launch.h"
 #include "cuda/kernel/quantized_coder.h"

@@ -1,5 +1,5 @@
-// A block of the codecs fp8, int8, int4 and int2 between a warp's registers and its bytes: the twin
-// of kernel/quantize_loops.h, byte for byte. A Coder (cuda/kernel/codec_bodies.h).
+// Blocks of the codecs fp8, int8, int4 and int2 between the registers of a warp and bytes.
+// Byte-identical to kernel/quantize_loops.h. A Coder (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct QuantizedCoder {
   static constexpr int64_t bytes(int count) { return kScaleBytes + packed_bytes(count); }
   constexpr bool wide() const { return !stochastic; }
 
-  // What is the same for a whole block, each lane works out for one of them.
+  // Values per block are computed once, each lane for one of the blocks.
   template <Warp W, int kBlocks>
   RINGDIST_DEVICE void encode(W& warp, Values<W, kParts> (&x)[kBlocks], int count, Seed seed,
                               uint64_t at, uint8_t* out) const {
@@ -97,8 +97,8 @@ struct QuantizedCoder {
     warp.each([&](int lane) { rare[lane] = is_ordinary(largest[lane] >> 1) ? 0 : 1; });
     if (warp.ballot(rare) != 0) return false;
     typename W::template Lanes<float> first, inverse;
-    typename W::template Lanes<uint32_t> words[kRows];  // of four bytes
-    static_assert(4 * kLanes == 16);  // running sums of a block, element i in sum i % 16
+    typename W::template Lanes<uint32_t> words[kRows];  // four bytes in each
+    static_assert(4 * kLanes == 16);  // running sums of a block; element i goes into sum i % 16
     typename W::template Lanes<float> xt[4], tt[4];
     warp.each([&](int lane) {
       first[lane] = Format::first_scale({largest[lane] >> 1, largest[lane] << 31});
@@ -139,7 +139,7 @@ struct QuantizedCoder {
   template <Warp W>
   struct Fetched {
     uint16_t scale;
-    typename W::template Lanes<uint8_t> packed[kParts];  // where each element's code is
+    typename W::template Lanes<uint8_t> packed[kParts];  // the byte with each element's code
   };
 
   template <Warp W>
@@ -169,14 +169,14 @@ struct QuantizedCoder {
 
  private:
   static constexpr int kScaleBytes = sizeof(uint16_t);
-  static constexpr int kFields = 8 / Format::kBits;  // of a byte
-  static constexpr int kRows = kQuads / kFields;     // quads whose bytes follow each other
-  static constexpr uint32_t kOrdinary = 0xffffffff;  // no scale
+  static constexpr int kFields = 8 / Format::kBits;  // codes in a byte
+  static constexpr int kRows = kQuads / kFields;     // quads with consecutive bytes
+  static constexpr uint32_t kOrdinary = 0xffffffff;  // no valid scale
 
   static constexpr bool is_ordinary(uint32_t largest) {
     return largest >= float_bits(kSmallestScaled) && largest < kInfinity;
   }
-  // To the lanes whose block is the b-th.
+  // Copies a value to the lanes that compute for block b.
   template <int kBlocks, Warp W, typename T>
   RINGDIST_DEVICE static void give(W& warp, int b, const T& of_block,
                                    typename W::template Lanes<T>& to) {
@@ -185,12 +185,12 @@ struct QuantizedCoder {
     });
   }
 
-  // Byte i holds codes i, i + this, i + 2 times this, ..., the first in its low bits.
+  // Byte i holds the codes i, i + bytes, i + 2 * bytes, ..., with the first in its low bits.
   static constexpr int packed_bytes(int count) { return (count * Format::kBits + 7) / 8; }
 
   template <Warp W>
   RINGDIST_DEVICE static Largest measure(W& warp, const Values<W, kParts>& x) {
-    typename W::template Lanes<uint32_t> largest;  // with the sign as its lowest bit
+    typename W::template Lanes<uint32_t> largest;  // bits with the sign moved to the lowest
     warp.each([&](int lane) {
       largest[lane] = 0;
       for (const auto& part : x.part) {
@@ -202,7 +202,7 @@ struct QuantizedCoder {
     return {most >> 1, most << 31};
   }
 
-  // As measure(), with the sign as its lowest bit.
+  // Does the same as measure() for wide bodies, with the sign as the lowest bit.
   template <Warp W>
   RINGDIST_DEVICE static auto measure_wide(W& warp, const Quads<W, kLanes>& x) {
     typename W::template Lanes<uint32_t> largest;
@@ -223,7 +223,7 @@ struct QuantizedCoder {
     return largest;
   }
 
-  // Blocks that have no ordinary scale: all zero, tiny, or not finite.
+  // Quantizes blocks without an ordinary scale. Their values are all zero, tiny, or not finite.
   template <Warp W>
   RINGDIST_DEVICE static uint16_t quantize_rare(W& warp, const Values<W, kParts>& x,
                                                 uint32_t largest, QuantizedValues<W>& out) {
@@ -240,7 +240,7 @@ struct QuantizedCoder {
     return scale;
   }
 
-  // A byte's codes are all of one lane.
+  // All codes of a byte belong to one lane.
   template <Warp W>
   RINGDIST_DEVICE static void pack_whole(W& warp, const QuantizedValues<W>& coded, uint8_t* out) {
     constexpr int kPacked = kParts / kFields;
@@ -268,7 +268,7 @@ struct QuantizedCoder {
         byte |= static_cast<uint32_t>(codes[i + field * bytes]) << (field * Format::kBits);
       out[i] = static_cast<uint8_t>(byte);
     });
-    warp.sync();  // before another block's codes
+    warp.sync();  // before the next block's codes
   }
 };
 

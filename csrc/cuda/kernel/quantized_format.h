@@ -1,6 +1,6 @@
-// The formats of kernel/quantize.h on a device: how a warp chooses the codes of one block and its
-// scale. Twins of the types in kernel/quantize_loops.h: the same operations in the same order, so
-// that both give the same bits. codec/<name>.spec.md has what they have to be.
+// Formats of kernel/quantize.h on a device: how a warp chooses the codes and the scale of a block.
+// They do the operations of kernel/quantize_loops.h in the same order, so that both give the same
+// bits. The formats are specified in codec/<name>.spec.md.
 #pragma once
 
 #include <bit>
@@ -16,55 +16,56 @@
 namespace ringdist::gpu {
 
 inline constexpr int kQuantizedParts = static_cast<int>(kQuantizeBlock) / kWarp;
-inline constexpr float kRound = 0x1.8p23f;  // added, it rounds to integers
+inline constexpr float kRound = 0x1.8p23f;  // adding it rounds to integers
 
-// A block between being read and being packed.
+// A block after quantization and before packing.
 template <Warp W>
 struct QuantizedValues {
-  Values<W, kQuantizedParts> t;                                // what the codes stand for, unscaled
-  typename W::template Lanes<uint32_t> code[kQuantizedParts];  // as fields on the wire
+  Values<W, kQuantizedParts> t;                                // unscaled values of the codes
+  typename W::template Lanes<uint32_t> code[kQuantizedParts];  // fields in the message
 };
 
-// What the scale of a block also depends on: sums of products of values and codes, and of codes.
+// Sums of products of values and codes, and of squares of codes. The scale may depend on them.
 struct Products {
   float xt = 0;
   float tt = 0;
 };
 
-// The largest magnitude of a block, by its bits, and its sign bit, set if both signs have it.
+// Bits of the largest magnitude of a block, and its sign bit. The sign is set if both signs occur.
 struct Largest {
   uint32_t bits = 0;
   uint32_t sign = 0;
 };
 
-// Of a value that is one.
+// Returns the bf16 bits of a value that fits bf16 exactly.
 RINGDIST_DEVICE uint16_t bfloat_field(float x) {
   return static_cast<uint16_t>(float_bits(x) >> 16);
 }
 
-// One value's code, and what it stands for.
+// The code of a value, and the value that it stands for.
 struct Nearest {
   float t;
   uint32_t field;
 };
 
+// Format of int8.
 struct Int8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 7;
-  static constexpr bool kFitted = false;  // the scale depends on Products
+  static constexpr bool kFitted = false;  // true if the scale depends on Products
   RINGDIST_DEVICE static uint32_t field(int t) { return static_cast<uint32_t>(t) & 0xff; }
   RINGDIST_DEVICE static float value(uint32_t field) {
     return static_cast<float>(static_cast<int8_t>(field));
   }
 
-  // By which values are divided.
+  // Returns the scale by which values are divided.
   RINGDIST_DEVICE static float first_scale(Largest largest) {
     return bfloat_to_float(scale_up(std::bit_cast<float>(largest.bits), 127));
   }
-  // What is written, by that and what quantize() returned.
+  // Returns the scale to write, from the first scale and the result of quantize().
   RINGDIST_DEVICE static uint16_t scale(float first, Products) { return bfloat_field(first); }
 
-  // `at`: the block's first element, for its random bits.
+  // `at` is the first element of the block, for its random bits.
   template <Warp W>
   RINGDIST_DEVICE static Products quantize(W& warp, const Values<W, kQuantizedParts>& x,
                                            float inverse, Stochastic rounding, uint64_t at,
@@ -93,6 +94,7 @@ struct Int8 {
   }
 };
 
+// Formats of int4 and int2.
 template <int kBitCount>
 struct Signed {
   static constexpr int kBits = kBitCount;
@@ -134,7 +136,7 @@ struct Signed {
   }
 
  private:
-  // Sixteen running sums, element i in sum i % 16, then pairwise.
+  // Adds sixteen running sums, with element i in sum i % 16, and then pairwise.
   template <Warp W>
   RINGDIST_DEVICE static float total(W& warp, const Values<W, kQuantizedParts>& products) {
     typename W::template Lanes<float> sum;
@@ -155,12 +157,13 @@ struct Signed {
   }
 };
 
+// Formats of fp8.
 template <typename Format>
 struct Fp8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 1;
   static constexpr bool kFitted = false;
-  // 1 or -1, the only codes that tiny blocks use.
+  // Returns the field of 0, 1 or -1, which are the only codes of tiny blocks.
   RINGDIST_DEVICE static uint32_t field(int t) {
     return t == 0 ? 0 : (static_cast<uint32_t>(t) & 0x80) | Format::kOne;
   }

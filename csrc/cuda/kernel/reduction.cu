@@ -1,4 +1,4 @@
-// Kernels of plain reductions.
+// Launches the kernels of plain reductions.
 #include "cuda/kernel/each_element.h"
 #include "cuda/kernel/kernels.h"
 #include "cuda/kernel/reduction.h"

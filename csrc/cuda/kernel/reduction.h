@@ -1,5 +1,5 @@
-// One element of a plain reduction on a device: the functors of kernel/reduce_types.h and
-// kernel/reduce_ops.h, so the bits of kernel/reduce.h.
+// Plain reduction of one element on a device. Uses the functors of kernel/reduce_types.h and
+// kernel/reduce_ops.h, so results are bit-identical to kernel/reduce.h.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 
 namespace ringdist::gpu {
 
+// Body of a reduction.
 template <typename Type, typename Op>
 struct Reduction {
   SourceList sources;
@@ -28,7 +29,7 @@ struct Reduction {
       return Type::widen(static_cast<const Stored*>(sources.at[source])[i]);
     };
     Acc acc = value(0);
-    // Alone, it is combined with itself where that changes nothing but NaNs to the canonical one.
+    // A single value is combined with itself where that only makes NaNs canonical.
     constexpr bool kIdempotent =
         std::is_same_v<Op, reduction::Min> || std::is_same_v<Op, reduction::Max>;
     if (kIdempotent && sources.count == 1) acc = Op::combine(acc, acc);
@@ -39,7 +40,8 @@ struct Reduction {
   }
 };
 
-// Calls run(Type(), Op()) with what a reduction is made of. False where it has no loop.
+// Call run(Type(), Op()) with the functors of a reduction. Return false if there is no such
+// reduction.
 template <typename Run>
 bool with_op_of_bits(ReduceOp op, Run run) {
   if (op == ReduceOp::kBand) return run(reduction::And()), true;

@@ -1,4 +1,4 @@
-// Kernels of fp16 and bf16.
+// Launches the kernels of fp16 and bf16.
 #include "cuda/kernel/families.h"
 #include "cuda/kernel/launch.h"
 #include "cuda/kernel/round16_coder.h"

@@ -1,5 +1,5 @@
-// Elements of the codecs fp16 and bf16 between a warp's registers and their bytes: the twin of
-// kernel/round16_loops.h, byte for byte. A Coder (cuda/kernel/codec_bodies.h).
+// Codecs fp16 and bf16 between the registers of a warp and bytes. Byte-identical to
+// kernel/round16_loops.h. A Coder (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ringdist::gpu {
 
-// Each element is coded by itself; so many are one warp's, and rotated together.
+// Elements are encoded independently. kCount is the number per warp, which are rotated together.
 template <typename Type>
 struct Round16Coder {
   static constexpr int kParts = 8;

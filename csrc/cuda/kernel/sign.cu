@@ -1,4 +1,4 @@
-// Kernels of onebit.
+// Launches the kernels of onebit.
 #include "cuda/kernel/families.h"
 #include "cuda/kernel/launch.h"
 #include "cuda/kernel/sign_coder.h"

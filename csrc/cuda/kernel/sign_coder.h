@@ -1,5 +1,5 @@
-// A block of the codec `onebit` between a warp's registers and its bytes: the twin of
-// codec/onebit.cc and kernel/sign.cc, byte for byte. codec/onebit.spec.md has the bytes. A Coder
+// Blocks of the codec `onebit` between the registers of a warp and bytes. Byte-identical to
+// codec/onebit.cc and kernel/sign.cc, and specified in codec/onebit.spec.md. A Coder
 // (cuda/kernel/codec_bodies.h).
 #pragma once
 
@@ -45,7 +45,7 @@ class SignCoder {
     });
   }
 
-  // Ordinary is a block whose field is its mean.
+  // A block is ordinary if its field is its mean.
   template <Warp W>
   RINGDIST_DEVICE bool encode_wide(W& warp, const Quads<W, kLanes>& x, Seed, uint64_t,
                                    uint8_t* out) const {
@@ -56,7 +56,7 @@ class SignCoder {
       rare[lane] = finite(mean[lane]) && mean[lane] >= std::numeric_limits<float>::min() ? 0 : 1;
     });
     if (warp.ballot(rare) != 0) return false;
-    typename W::template Lanes<uint32_t> signs;  // of the lane's quads
+    typename W::template Lanes<uint32_t> signs;  // signs of the lane's quads
     warp.each([&](int lane) {
       uint32_t bits = 0;
       for (int q = kQuads - 1; q >= 0; --q)
@@ -108,7 +108,7 @@ class SignCoder {
   template <Warp W>
   struct Fetched {
     uint16_t field;
-    typename W::template Lanes<uint32_t> signs;  // a byte
+    typename W::template Lanes<uint32_t> signs;  // one byte
   };
 
   template <Warp W>
@@ -120,7 +120,7 @@ class SignCoder {
     return out;
   }
 
-  // False if the field names an element that is not there.
+  // Returns false if the field refers to an element beyond the block.
   template <Warp W>
   RINGDIST_DEVICE bool decode(W& warp, const Fetched<W>& in, int count, Seed, uint64_t, bool adding,
                               Values<W, kParts>& x) const {
@@ -133,7 +133,7 @@ class SignCoder {
         const int i = part * kWarp + lane;
         const uint32_t sign = byte[lane] >> (lane % 8) << 31;
         const bool sent = (field & kSingle) == 0 || i == single_index(field);
-        // What is not sent is not added: -0 leaves what it is added to.
+        // -0 is the neutral element of addition, so it stands for elements that were not sent.
         if (i < count) x.part[part][lane] = !sent && adding ? -0.0f : decoded(field, i, sign);
       });
     }
@@ -142,11 +142,11 @@ class SignCoder {
 
  private:
   static constexpr int kScaleBytes = sizeof(uint16_t);
-  static constexpr int sign_bytes(int count) { return (count + 7) / 8; }  // a lane's each
-  static constexpr uint16_t kSingle = 0x8000;                             // of one element only
-  static constexpr int kPairs = (kScaleBytes + kCount / 8) / 2;           // of bytes, in a block
+  static constexpr int sign_bytes(int count) { return (count + 7) / 8; }  // each lane has one
+  static constexpr uint16_t kSingle = 0x8000;  // mark of a field for a single element
+  static constexpr int kPairs = (kScaleBytes + kCount / 8) / 2;  // pairs of bytes in a block
 
-  // Of such a field: the element, and its magnitude 2^(e - 149).
+  // Return the element of such a field, and its magnitude 2^(e - 149).
   static constexpr int single_index(uint16_t field) { return field & 0xff; }
   static constexpr float single_value(uint16_t field) {
     const uint32_t e = field >> 8 & 0x7f;
@@ -160,9 +160,8 @@ class SignCoder {
     return std::bit_cast<float>(float_bits(scale) ^ sign);
   }
 
-  // Of a block's lanes, each with eight nibbles: of lane m, nibble q becomes nibble m of lane q. So
-  // what lanes have of their quads becomes bytes that follow each other, and what these have,
-  // quads.
+  // Transposes the nibbles of a block's lanes, of which each has eight. Nibble q of lane m becomes
+  // nibble m of lane q. This turns the bits of quads into consecutive bytes, and back.
   template <Warp W>
   RINGDIST_DEVICE static void transpose(W& warp, typename W::template Lanes<uint32_t>& nibbles) {
     static_assert(kLanes == kQuads);
@@ -178,7 +177,8 @@ class SignCoder {
     }
   }
 
-  // Of a block's magnitudes: sum_of_magnitudes() of lanes that have four running sums each.
+  // Returns the sum of a block's magnitudes, as sum_of_magnitudes(). Each lane has four running
+  // sums.
   template <Warp W>
   RINGDIST_DEVICE static auto sum_wide(W& warp, const Quads<W, kLanes>& x) {
     typename W::template Lanes<float> sums[4];
@@ -190,11 +190,11 @@ class SignCoder {
     return total_of_quads<kLanes>(warp, sums);
   }
 
-  // Of the first `known` elements; no bit of the others is set.
+  // Stores the signs of the first `known` elements. The bits of the others are 0.
   template <Warp W>
   RINGDIST_DEVICE static void store_signs(W& warp, const Values<W, kParts>& x, int known, int count,
                                           uint8_t* out) {
-    typename W::template Lanes<uint32_t> words;  // lane p's is part p's
+    typename W::template Lanes<uint32_t> words;  // lane p has the word of part p
     warp.each([&](int lane) { words[lane] = 0; });
     for (int part = 0; part < kParts; ++part) {
       typename W::template Lanes<uint32_t> negative;
@@ -225,7 +225,7 @@ class SignCoder {
     return finite_bfloat(mean);
   }
 
-  // One running sum of each lane, then pairwise.
+  // Adds one running sum per lane, and then pairwise.
   template <Warp W>
   RINGDIST_DEVICE static float sum_of_magnitudes(W& warp, const Values<W, kParts>& x) {
     typename W::template Lanes<float> sum;
@@ -240,13 +240,13 @@ class SignCoder {
     return warp.of(sum, 0);
   }
 
-  // For sums of magnitudes that are not finite: NaN, or the mean where only their sum overflows.
+  // Returns the mean if only the sum overflows. Returns NaN if a value is not finite.
   template <Warp W>
   RINGDIST_DEVICE static float large_mean(W& warp, const Values<W, kParts>& x, int count) {
     double total = 0;
     for (int part = 0; part < kParts; ++part)
       for (int lane = 0; lane < kWarp; ++lane) {
-        const float one = warp.of(x.part[part], lane);  // by all lanes
+        const float one = warp.of(x.part[part], lane);  // in all lanes
         if (part * kWarp + lane < count)
           total += static_cast<double>(std::bit_cast<float>(magnitude_bits(one)));
       }
@@ -255,7 +255,8 @@ class SignCoder {
     return static_cast<float>(total / static_cast<double>(count));
   }
 
-  // The first of the largest elements, rounded down to a power of two.
+  // Returns the field of a single element. It is the first of the largest elements, rounded down to
+  // a power of two.
   template <Warp W>
   RINGDIST_DEVICE static uint16_t single(W& warp, const Values<W, kParts>& x) {
     const uint32_t most = largest_magnitude(warp, x);

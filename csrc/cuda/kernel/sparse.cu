@@ -1,4 +1,4 @@
-// Kernels of topk and randomk.
+// Launches the kernels of topk and randomk.
 #include "cuda/kernel/families.h"
 #include "cuda/kernel/launch.h"
 #include "cuda/kernel/sparse_coder.h"

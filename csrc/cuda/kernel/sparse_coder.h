@@ -1,6 +1,5 @@
-// Blocks of the codecs topk and randomk between a warp's registers and their bytes: what they have
-// in common. The twins of codec/topk.cc and codec/randomk.cc, byte for byte. Coders
-// (cuda/kernel/codec_bodies.h).
+// Blocks of the codecs topk and randomk between the registers of a warp and bytes. Byte-identical
+// to codec/topk.cc and codec/randomk.cc. Coders (cuda/kernel/codec_bodies.h).
 #pragma once
 
 #include <bit>
@@ -17,6 +16,7 @@
 
 namespace ringdist::gpu {
 
+// Common part of both Coders.
 struct SparseBlock {
   static constexpr int kCount = 1024;
   static constexpr int kParts = kCount / kWarp;
@@ -27,35 +27,34 @@ struct SparseBlock {
   static constexpr bool kEncodesWide = false;
   static constexpr bool kDecodesWide = false;
 
-  int k = 1;  // of kCount
+  int k = 1;  // elements sent per kCount
 
   template <Warp W>
-  using Fetched = const uint8_t*;  // they are read where they are
+  using Fetched = const uint8_t*;  // a block is read directly from its memory
 
   template <Warp W>
   RINGDIST_DEVICE const uint8_t* fetch(W&, const uint8_t* in, int) const {
     return in;
   }
 
-  // So many of a block of `count` elements are sent.
+  // Returns the number of elements that are sent from a block of `count` elements.
   constexpr int share(int count) const { return (k * count + kCount - 1) / kCount; }
 
-  // Element `at` of a part of which the lanes in `chosen` are: its place among all that are sent,
-  // of which `before` are in parts before.
+  // Returns the position of a lane's element among all that are sent. `chosen` has the lanes of its
+  // part that are sent, and `before` elements are sent from earlier parts.
   RINGDIST_DEVICE static int place(uint32_t chosen, int lane, int before) {
     return before + std::popcount(chosen & lanes_before(lane));
   }
   RINGDIST_DEVICE static bool is_in(uint32_t lanes, int lane) { return (lanes >> lane & 1) != 0; }
 
-  // What an element that was not sent is, and one that was.
+  // Return the value of an element that was not sent, and of one that was sent.
   RINGDIST_DEVICE static float absent(bool adding) { return adding ? -0.0f : 0.0f; }
   RINGDIST_DEVICE static float present(float value, bool adding) {
     return adding ? value : 0.0f + value;
   }
 };
 
-// A block of the codec `randomk` between a warp's registers and its bytes. codec/randomk.spec.md
-// has them.
+// Coder of `randomk`, which is specified in codec/randomk.spec.md.
 struct RandomkCoder : SparseBlock {
   static constexpr int kScratch = 0;
 
@@ -106,9 +105,9 @@ struct RandomkCoder : SparseBlock {
   }
 
  private:
-  static constexpr int kValue = 2;  // bytes
+  static constexpr int kValue = 2;  // bytes of a value
 
-  // Those of the block, by Floyd's method: lane p has a bit for each element of part p.
+  // Draws the elements to send, by Floyd's method. Lane p gets a bit for each element of part p.
   template <Warp W>
   RINGDIST_DEVICE auto draw(W& warp, Seed seed, uint64_t at, int count) const ->
       typename W::template Lanes<uint32_t> {
@@ -128,8 +127,7 @@ struct RandomkCoder : SparseBlock {
   }
 };
 
-// A block of the codec `topk` between a warp's registers and its bytes. codec/topk.spec.md has
-// them.
+// Coder of `topk`, which is specified in codec/topk.spec.md.
 struct TopkCoder : SparseBlock {
   static constexpr int kScratch = kCount * sizeof(float);
 
@@ -172,7 +170,7 @@ struct TopkCoder : SparseBlock {
   RINGDIST_DEVICE bool decode(W& warp, const uint8_t* in, int count, Seed, uint64_t, bool adding,
                               Values<W, kParts>& x) const {
     auto* values = static_cast<float*>(warp.scratch());
-    warp.sync();  // after another block's
+    warp.sync();  // after the previous block
     each_element<kParts>(warp, kCount, [&](int, int, int i) { values[i] = absent(adding); });
     warp.sync();
     const int entries = share(count);
@@ -201,7 +199,7 @@ struct TopkCoder : SparseBlock {
 
  private:
   using Entry = TopkEntry;
-  static constexpr int kEntry = 4;  // bytes
+  static constexpr int kEntry = 4;  // bytes of an entry
 
   RINGDIST_DEVICE static void store_entry(Entry entry, uint8_t* out) {
     store16(entry.field, out);
@@ -216,7 +214,7 @@ struct TopkCoder : SparseBlock {
     return element <= before || element >= count;
   }
 
-  // The lanes of which such(begin + lane) holds, below `end`.
+  // Returns the lanes for which such(begin + lane) is true, with begin + lane below `end`.
   template <Warp W, typename Such>
   RINGDIST_DEVICE static uint32_t which(W& warp, int begin, int end, const Such& such) {
     typename W::template Lanes<uint32_t> is_such;
@@ -224,7 +222,7 @@ struct TopkCoder : SparseBlock {
     return warp.ballot(is_such);
   }
 
-  // The lowest `count` of the bits.
+  // Returns the lowest `count` of the bits that are set.
   RINGDIST_DEVICE static uint32_t first_of(uint32_t bits, int count) {
     uint32_t out = 0;
     for (; bits != 0 && count > 0; --count) {
@@ -235,6 +233,7 @@ struct TopkCoder : SparseBlock {
   }
 
   template <Warp W>
+  // Returns the number of elements with a magnitude of at least `bound`.
   RINGDIST_DEVICE static uint32_t at_least(W& warp, const Values<W, kParts>& x, int count,
                                            uint32_t bound) {
     typename W::template Lanes<uint32_t> own;
@@ -245,7 +244,7 @@ struct TopkCoder : SparseBlock {
     return warp.sum(own);
   }
 
-  // The magnitude that share() elements reach and no more than these by more: bit by bit.
+  // Returns the largest magnitude that at least share() elements reach. Determines it bit by bit.
   template <Warp W>
   RINGDIST_DEVICE uint32_t least_of_largest(W& warp, const Values<W, kParts>& x, int count) const {
     const auto wanted = static_cast<uint32_t>(share(count));

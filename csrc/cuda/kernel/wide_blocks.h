@@ -1,20 +1,20 @@
-// Whole blocks that have neither a residual nor a rotation, 1024 elements of a warp at once: each
-// block is of a few lanes, not of the warp, and a lane reads four elements at a time. Sums that
-// codec_bodies.h's warp gathers lane by lane are then a lane's own, and what is the same for a
-// block is worked out once for all of them: without a residual, instructions are what bounds a
-// kernel.
+// Encoder of 1024 elements per warp, for whole blocks without a residual and a rotation. A block
+// belongs to a few lanes instead of the warp, and a lane reads four elements at a time. Sums need
+// less communication between lanes this way, and values per block are computed once for all blocks.
+// Without a residual, the number of instructions limits the speed of a kernel.
 //
-// A Coder may have, besides what codec_bodies.h asks for,
-//   kEncodesWide, kDecodesWide
-//   kLanes                  of a block, which has 32 elements in each
-//   kStaged                 bytes of fast memory that encode_wide() needs
-//   wide()                  false where its options forbid encode_wide()
-//   encode_wide(warp, x, seed, at, out)
-//                           false, and nothing is done, if one of the blocks is not ordinary
-//   FetchedWide<W>, fetch_wide(warp, in, fetched)
-//                           so, too
-//   decode_wide(fetched, quad, lane)
-//                           one quad
+// A Coder may have these members besides those in codec_bodies.h.
+//   `kEncodesWide`, `kDecodesWide`
+//                           True if it supports these bodies.
+//   `kLanes`                Lanes of a block, each with 32 elements.
+//   `kStaged`               Bytes of shared memory for encode_wide().
+//   `wide()`                Returns false if the options of the Coder exclude encode_wide().
+//   `encode_wide(warp, x, seed, at, out)`
+//                           Returns false and does nothing if a block is not ordinary.
+//   `FetchedWide<W>`, `fetch_wide(warp, in, fetched)`
+//                           Likewise, for decoding.
+//   `decode_wide(fetched, quad, lane)`
+//                           Returns one quad.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct WideEncoding {
   }
 };
 
-// kAdds: to `out`.
+// Decoder for the same blocks. kAdds means that values are added to `out`.
 template <typename Coder, bool kAdds>
 struct WideDecoding {
   Coder coder;
@@ -105,9 +105,9 @@ inline bool is_aligned(const void* at, uintptr_t to) {
   return reinterpret_cast<uintptr_t>(at) % to == 0;
 }
 
-// Calls run(body) with the body of the kernel that serves a call.
-template <bool kRotated, typename Coder, typename RotationRun>
-auto with_body(Coder coder, const EncodeCall& call, const RotationRun& run) {
+// Calls run(body) with the body that suits a call. Wide bodies need aligned memory.
+template <bool kRotated, typename Coder, typename RunBody>
+auto with_body(Coder coder, const EncodeCall& call, const RunBody& run) {
   if constexpr (!kRotated && Coder::kEncodesWide) {
     if (call.residual.empty() && coder.wide() && is_aligned(call.in, alignof(Quad)) &&
         is_aligned(call.out, alignof(Octet)))
@@ -117,8 +117,8 @@ auto with_body(Coder coder, const EncodeCall& call, const RotationRun& run) {
       Encoding<Coder, kRotated>{coder, call.in, call.residual, call.count, call.seed, call.out});
 }
 
-template <bool kRotated, typename Coder, typename RotationRun>
-auto with_body(Coder coder, const DecodeCall& call, const RotationRun& run) {
+template <bool kRotated, typename Coder, typename RunBody>
+auto with_body(Coder coder, const DecodeCall& call, const RunBody& run) {
   const auto [in, seed, adds, out, count, malformed] = call;
   if constexpr (!kRotated && Coder::kDecodesWide) {
     if (is_aligned(out, alignof(Quad)) && is_aligned(in, alignof(Octet))) {
@@ -129,7 +129,7 @@ auto with_body(Coder coder, const DecodeCall& call, const RotationRun& run) {
   return run(Decoding<Coder, kRotated>{coder, in, seed, adds, out, count, malformed});
 }
 
-// What with_body() may call run() with.
+// Returns the types of body that with_body() may pass to run().
 template <bool kRotated, typename Coder>
 auto bodies_of(const EncodeCall&) {
   if constexpr (!kRotated && Coder::kEncodesWide)
@@ -147,7 +147,7 @@ auto bodies_of(const DecodeCall&) {
     return BodyTypes<Decoding<Coder, kRotated>>();
 }
 
-// Calls launch(body) with the bodies of the kernels that serve calls (CallGatherer).
+// Calls launch(body) with the bodies for all calls (CallGatherer).
 template <bool kRotated, typename Coder, typename Call, typename Launch>
 LaunchError with_bodies(Coder coder, CallSpan<Call> calls, const Launch& launch) {
   CallGatherer gathered(bodies_of<kRotated, Coder>(Call()), launch);

@@ -1,5 +1,5 @@
-// What a kernel's body needs so that one text serves two compilers: nvcc, for the device, and any
-// other, for tests on the host.
+// Macros and functions that let two compilers build the bodies of kernels. nvcc builds them for the
+// device, and any other compiler builds them for tests on the host.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 
 #ifdef __CUDACC__
 #define RINGDIST_DEVICE __device__ __forceinline__
-// Before a loop whose rounds are to be laid out one after another: its arrays stay in registers.
+// Unrolls the loop that follows, so that its arrays stay in registers.
 #define RINGDIST_UNROLL _Pragma("unroll")
 #else
 #define RINGDIST_DEVICE inline
@@ -16,10 +16,11 @@
 
 namespace ringdist {
 
-// Of a value that is not 0. What nvcc 13.0 makes of std::countr_zero() is always 32 on a device.
+// Returns the number of the lowest bit that is set. `x` must not be 0. std::countr_zero() is not
+// used, because nvcc 13.0 compiles it to 32 on a device.
 constexpr int lowest_bit(uint32_t x) { return std::popcount((x & (0 - x)) - 1); }
 
-// The lowest bit becomes the highest.
+// Returns `x` with its bits in reverse order.
 RINGDIST_DEVICE uint32_t reversed(uint32_t x) {
 #ifdef __CUDA_ARCH__
   return __brev(x);

@@ -1,4 +1,4 @@
-// The warp of a running kernel (grid/warp.h). nvcc only.
+// The Warp of a running kernel (warp.h). nvcc only.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 
 namespace ringdist {
 
+// Models the concept Warp with the warp intrinsics of CUDA.
 class DeviceWarp {
  public:
-  // This lane's own.
+  // A variable of this lane. The index is ignored, because a thread has only its own lane.
   template <typename T>
   class Lanes {
    public:
@@ -20,7 +21,7 @@ class DeviceWarp {
     T own_;
   };
 
-  // `scratch`: shared memory that no other warp has.
+  // `scratch` is shared memory for this warp only.
   __device__ explicit DeviceWarp(void* scratch)
       : scratch_(scratch), lane_(static_cast<int>(threadIdx.x % kWarp)) {}
 
