@@ -1,38 +1,41 @@
-"""A torch.distributed backend for machines whose network is not NVLink.
+"""Backend "ringdist" of torch.distributed, for machines without NVLink between them.
 
     import torch_ringdist
     torch.distributed.init_process_group("ringdist")
 
 Importing this package registers the backend "ringdist" for CPU and CUDA tensors, and does nothing
-else: the native module is loaded when the first group is created, or when one of the names below
-is first used. With the package installed, torch's entry points register it without the import.
+else. The native module is loaded when the first group is created, or when one of the names below is
+first used. If the package is installed, the entry points of torch register the backend without the
+import.
 
 Public names:
+
     Options   settings of one process group, for ``init_process_group(..., pg_options=)``
     info      versions, transports, algorithms, limits and variables, as a dict
-    stats     bytes, messages and operations of this process so far
-    trace     ``with trace(FOLDER):`` records what operations do, for ui.perfetto.dev
-    dump      what this process is doing right now: operations in flight, their step, their peers
+    stats     bytes, messages and operations of this process since its start
+    trace     ``with trace(FOLDER):`` records operations, for ui.perfetto.dev
+    dump      state of this process as text: operations in flight, their steps and peers
     ddp       compresses the gradients of DistributedDataParallel: ``ddp.compress(model, "int4")``
-    fsdp      compressed communication for FSDP2
+    fsdp      compresses the communication of FSDP2
     CompressState, compress_hook
-              the same as ddp.compress, as a pair for ``register_comm_hook``
+              ddp.compress as a pair for ``register_comm_hook``
     all_reduce, reduce_scatter_tensor, all_gather_into_tensor
-              as those of torch.distributed, with a codec
+              the collectives of torch.distributed, with a codec
     shared_memory
-              ``with shared_memory():`` tensors that the ranks of a host read where they lie
-    shrink    after members of a group were lost: a new group of those who are left
-    admit     lets newcomers into the default group: shrink() takes them
-    join      in place of init_process_group: becomes a member of a group that lets newcomers in
+              ``with shared_memory():`` allocates tensors that ranks of a host read in place
+    shrink    makes a new group of the survivors after members were lost, and of newcomers
+    admit     lets newcomers into the default group; shrink() takes them in
+    join      makes this process a member of a group that admits newcomers; replaces
+              init_process_group()
     elastic   training that loses ranks and takes new ones without losing a step
     horovod   the API of horovod.torch
     ShrinkReport, JoinReport
-              what they say of who is lost, who stayed and who has come
+              the lost members, the survivors and the newcomers of a new generation
     ArgumentError, NotSupportedError
-              what operations raise for arguments that they do not take
+              errors that operations raise for arguments that they do not accept
 
-torch_ringdist.torchft is for torchft, and needs it. ``python -m torch_ringdist --help`` shows the
-same from the command line.
+torch_ringdist.torchft is for torchft, and needs it. ``python -m torch_ringdist --help`` describes
+the same features on the command line.
 """
 
 from typing import TYPE_CHECKING
@@ -65,8 +68,9 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Name -> the module that has it, imported on first use: `import torch` loads this file in every
-# process of an environment that has the package installed, so it has to stay cheap.
+# Maps each public name to the module that defines it. Names are imported on first use, because
+# `import torch` loads this file in every process of an environment that has the package installed.
+# So it has to be cheap.
 _LAZY = {
     "ArgumentError": "torch_ringdist._errors",
     "CompressState": "torch_ringdist._compress",
@@ -115,7 +119,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to which it would mean that there is every name
+if not TYPE_CHECKING:  # a type checker would take it as a definition of every name
 
     def __getattr__(name: str) -> object:
         from importlib import import_module
@@ -125,7 +129,7 @@ if not TYPE_CHECKING:  # to which it would mean that there is every name
         elif name in _MODULES:
             try:
                 value = import_module(f"torch_ringdist.{name}")
-            except ImportError as error:  # which hasattr(), help() and inspect do not catch
+            except ImportError as error:  # hasattr(), help() and inspect do not catch ImportError
                 raise AttributeError(str(error)) from error
         elif name == "__version__":
             from importlib.metadata import version
@@ -142,6 +146,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *special, "__version__"})
 
 
-# While `import torch` itself is running, autoload() follows at once; it never raises, this might.
+# While `import torch` is running, torch calls autoload() next, which never raises. register() may
+# raise, so it is not called then.
 if not _registration.is_being_imported("torch"):
     _registration.register()

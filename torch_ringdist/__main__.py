@@ -1,4 +1,4 @@
-"""The command line: ``python -m torch_ringdist`` and a command."""
+"""Command line of the package: ``python -m torch_ringdist COMMAND``."""
 
 from __future__ import annotations
 
@@ -96,8 +96,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, or list them if there is none; the exit status is 0 if it succeeded, 1 if
-    not, 2 for wrong usage, 130 if it was interrupted."""
+    """Runs one command, or prints the list of commands if `arguments` is empty.
+
+    Args:
+
+        arguments: the command and its options; those of the process if None.
+
+    Returns:
+
+        The exit status. It is 0 on success, 1 on failure, 2 for wrong usage and 130 after Ctrl-C.
+    """
     parser = _parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()
@@ -128,15 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise _dump.DumpError("\n".join(problems))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, say `head`, has seen enough. At exit Python would try once more, and complain.
+        # The reader, such as `head`, has closed the pipe. Python would flush stdout again at exit
+        # and report an error, so stdout is replaced.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        # Python restores the handler as it ends: a second Ctrl-C would end it by the signal.
+        # Python restores the handler as it ends, and a second Ctrl-C would then kill it by the
+        # signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(f"\ntorch_ringdist {args.command}: interrupted", file=sys.stderr)
         return 130
-    # ValueError: an option or a RINGDIST_* variable with a value that is not accepted.
+    # ValueError stands for an option or a RINGDIST_* variable with a value that is not accepted.
     except (_dump.DumpError, _tune.TuneError, ImportError, OSError, ValueError) as error:
         print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
         return 1

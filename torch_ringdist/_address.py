@@ -1,10 +1,11 @@
-"""Where a store is: "host:port"."""
+"""Parses and formats the address of a store, "host:port"."""
 
 from __future__ import annotations
 
 
 def parse(text: str) -> tuple[str, int] | None:
-    """Host and port; None if it is no such text. Brackets around an IPv6 address are left out."""
+    """Returns host and port, or None if `text` is not an address. Brackets around an IPv6 address
+    are removed."""
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or not port.isascii() or not port.isdecimal():
@@ -13,5 +14,5 @@ def parse(text: str) -> tuple[str, int] | None:
 
 
 def join(host: str, port: int) -> str:
-    """As parse() reads it."""
+    """Returns the address as text that parse() reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,7 @@
-"""Checks of what compress() and CompressState are given: each raises what its caller documents."""
+"""Checks the arguments of compress() and CompressState.
+
+Each function raises the TypeError or ValueError that its caller documents.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch import nn
 from torch_ringdist import _native
 
 
+# Returns the error text for `argument` with the accepted values and the given one.
 def message(argument: str, accepted: str, given: Any) -> str:
     return (
         f"ringdist: compress: {argument} must be {accepted}, "
@@ -19,6 +23,7 @@ def message(argument: str, accepted: str, given: Any) -> str:
     )
 
 
+# Checks that `value` is the nonempty text of a codec.
 def check_text(argument: str, value: Any) -> None:
     if not isinstance(value, str):
         raise TypeError(message(argument, "the text of a codec, as 'int4'", value))
@@ -26,6 +31,7 @@ def check_text(argument: str, value: Any) -> None:
         raise ValueError(message(argument, "the text of a codec, as 'int4' or 'none'", value))
 
 
+# Checks that `value` is an int from 0 to 2**63 - 1; a bool is not accepted.
 def check_count(argument: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(message(argument, "a whole number", value))
@@ -33,6 +39,8 @@ def check_count(argument: str, value: Any) -> None:
         raise ValueError(message(argument, "in 0 .. 2**63 - 1", value))
 
 
+# Checks that `rules` maps name patterns to codecs that exist, and that a model is given with them.
+# Both may be None.
 def check_rules(rules: Any, model: Any) -> None:
     if model is not None and not isinstance(model, nn.Module):
         raise TypeError(message("model", "a torch.nn.Module or None", model))
@@ -51,6 +59,8 @@ def check_rules(rules: Any, model: Any) -> None:
         _native.load().check_codec(f"rules[{pattern!r}]", codec, 2, None)
 
 
+# Checks that `schedule` is None, a function, or a mapping from step to codec. The codec names are
+# checked later.
 def check_schedule(schedule: Any) -> None:
     if schedule is None or callable(schedule):
         return
@@ -61,6 +71,7 @@ def check_schedule(schedule: Any) -> None:
         check_text(f"schedule[{step}]", codec)
 
 
+# Checks that `guard` is None or a finite number above 1.
 def check_guard(guard: Any) -> None:
     if guard is None:
         return
@@ -71,7 +82,8 @@ def check_guard(guard: Any) -> None:
 
 
 def check_state(state: Any) -> None:
-    """Of load_state_dict(): all but whether the parameters are the model's."""
+    """Checks the argument of load_state_dict(), except whether the parameters are those of the
+    model."""
     if not isinstance(state, Mapping):
         raise TypeError(message("state", "what state_dict() returned", state))
     if state.get("version") != 1:
@@ -93,6 +105,7 @@ def check_state(state: Any) -> None:
 _STATE_KEYS = ("steps", "scale", "world_size", "residuals")
 
 
+# Checks that `residuals` maps names to tensors of finite floats.
 def _check_residuals(residuals: Any) -> None:
     if residuals is None:
         raise ValueError(

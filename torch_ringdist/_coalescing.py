@@ -1,7 +1,8 @@
-"""Closes coalescing regions that an exception leaves.
+"""Closes coalescing regions that end with an exception.
 
-PyTorch's _coalescing_manager has no `finally`: what was collected before the exception would stay,
-in torch.distributed and in the backend, and go out with the thread's next operation.
+PyTorch's _coalescing_manager has no `finally`. Operations that were collected before the exception
+would stay in torch.distributed and in the backend. They would be sent with the next operation of
+the thread.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ _NAME = "_coalescing_manager"
 
 
 def guard_regions() -> None:
-    """Put our manager around PyTorch's, wherever that has been imported to by its name.
+    """Replaces PyTorch's _coalescing_manager by a guarded one in all modules that imported it by
+    name.
 
-    It changes regions of groups with a ringdist backend only. A second call does nothing; nor does
-    a torch that has no such manager.
+    It changes only regions of groups with a ringdist backend. A second call does nothing, and
+    neither does a call with a torch that has no such manager.
     """
     from torch.distributed import distributed_c10d
 
@@ -33,6 +35,7 @@ def guard_regions() -> None:
             names[_NAME] = guarded
 
 
+# Returns a manager that runs `original` and discards the region after an exception.
 def _guarded(original: Any) -> Any:
     @functools.wraps(original)
     @contextlib.contextmanager
@@ -42,7 +45,7 @@ def _guarded(original: Any) -> Any:
             with original(group, *args, **named) as works:
                 yield works
         except BaseException:
-            # A region around this one goes on; PyTorch refuses most of those.
+            # An enclosing region stays open; PyTorch refuses most nested regions.
             if outer is None:
                 _abandon(group)
             raise
@@ -52,12 +55,12 @@ def _guarded(original: Any) -> Any:
 
 
 def _abandon(group: Any) -> None:
-    """Forget what was called in the region that this thread has open."""
+    """Discards the operations of the region that this thread has open."""
     from torch.distributed import distributed_c10d
 
     backends = _backends(group)
     for backend in backends:
-        backend._start_coalescing()  # drops the region that is open
+        backend._start_coalescing()  # discards the open region
         backend._end_coalescing()
     if backends:
         distributed_c10d._world.pg_coalesce_state.pop(_group(group), None)
@@ -70,7 +73,7 @@ def _group(group: Any) -> Any:
 
 
 def _collected(group: Any) -> list[Any] | None:
-    """What a region that is open for the group has collected; None if there is none."""
+    """Returns the operations collected by the group's open region; None if no region is open."""
     from torch.distributed import distributed_c10d
 
     state = getattr(distributed_c10d._world, "pg_coalesce_state", {})
@@ -78,7 +81,7 @@ def _collected(group: Any) -> list[Any] | None:
 
 
 def _backends(group: Any) -> list[Any]:
-    """Ours, behind the group."""
+    """Returns the ringdist backends of the group, without duplicates."""
     found = []
     for device in getattr(_group(group), "_device_types", []):
         with contextlib.suppress(RuntimeError):

@@ -1,4 +1,4 @@
-"""Collectives with a codec of their own."""
+"""Collectives with a codec per call."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ import torch.distributed as dist
 from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
 
-# To torch.compile these functions are no part of any graph: each says so in its own frame.
+# torch.compile leaves these functions out of its graphs. Each one skips its own frame for that.
 _NO_GRAPH = "collectives of torch_ringdist run in Python"
 
 
 def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
-    """The ringdist backend that serves the group's CPU tensors.
+    """Returns the ringdist backend that serves the group's CPU tensors.
+
+    Args:
+
+        group: a process group, or None for the default group.
+        caller: the function that the error messages name.
 
     Raises:
-        TypeError: `group` is no process group.
+
+        TypeError: `group` is not a process group.
         ArgumentError: this rank is not in the group, or another backend serves its CPU tensors.
     """
     if torch.compiler.is_dynamo_compiling():
@@ -42,7 +48,7 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
         backend = group._get_backend(torch.device("cpu"))
     except RuntimeError:
         backend = None
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking wrapper around it.
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps the backend in one that checks calls.
     backend = getattr(backend, "wrapped_pg", backend)
     if not isinstance(backend, native.ProcessGroupRing):
         name = backend.name() if backend is not None else "no backend"
@@ -61,28 +67,39 @@ def all_reduce(
     residual: torch.Tensor | None = None,
     async_op: bool = False,
 ) -> dist.Work | None:
-    """``torch.distributed.all_reduce`` with a codec: all ranks end with the same decoded values.
+    """Reduces a tensor with ``torch.distributed.all_reduce`` and a codec.
+
+    All ranks get the same decoded values. Without `codec` and `residual` it is the function of
+    torch.distributed.
 
     Args:
-        tensor: reduced in place: float32, bfloat16 or float16, on the CPU or on CUDA.
+
+        tensor: reduced in place. It is float32, bfloat16 or float16, on the CPU or on CUDA.
         op: SUM or AVG.
-        group: of the backend ringdist; the default group if None. All its members call this.
+        group: a group of the backend ringdist, or None for the default group. All its members call
+            this function.
         codec: "int8", "topk:0.01", or "A>B" for contributions and sums; ``python -m torch_ringdist
-            info`` lists them. None: as the group's option says; "none": uncompressed.
-        residual: for error feedback: float32, contiguous, one element per element of `tensor`,
-            zeros at first. It is added to this rank's values, and what the codec loses of them,
-            and of the sums that this rank encodes for all, is left in it: over the calls, the
-            results and the residuals of all ranks add up to the inputs (AVG: times the size).
-            Not to be touched before the operation is complete; one that fails leaves it as it was.
-            Takes as much memory again while the operation runs.
+            info`` lists them. None uses the group's option; "none" sends uncompressed values.
+        residual: buffer for error feedback, initially zero. It is float32 and contiguous, with one
+            element per element of `tensor`. The operation adds it to this rank's values and stores
+            in it what the codec loses of them, and of the sums that this rank encodes. Over many
+            calls, the results and the residuals of all ranks add up to the inputs (for AVG, times
+            the group size). Do not touch it before the operation is complete. A failed operation
+            leaves it unchanged. While the operation runs, it takes the same amount of memory again.
         async_op: return at once, with a Work.
 
+    Returns:
+
+        A Work if `async_op`, else None.
+
     Raises:
-        ValueError: an unknown codec or a bad parameter, another op, a residual that does not fit
-            or that the codec may not have, a group of another backend. Nothing was sent then.
+
+        ValueError: an unknown codec or a bad parameter, another op, a residual that does not fit or
+            that the codec does not support, a group of another backend. Nothing was sent.
         TypeError: an argument of another type, a tensor without memory of its own (of a DTensor,
-            pass `to_local()`), a dtype or device that is not served. Nothing was sent then.
-        torch.distributed.DistBackendError: as any operation; also if ranks give different codecs.
+            pass `to_local()`), a dtype or device that is not supported. Nothing was sent.
+        torch.distributed.DistBackendError: the group failed, as in any operation, or the codecs of
+            the ranks differ.
     """
     if codec is None and residual is None:
         return dist.all_reduce(tensor, op, group, async_op)
@@ -103,12 +120,12 @@ def reduce_scatter_tensor(
     residual: torch.Tensor | None = None,
     async_op: bool = False,
     *,
-    _pieces: Sequence[tuple[int, str]] = (),  # of each rank's part: elements, and their codec
+    _pieces: Sequence[tuple[int, str]] = (),  # elements and codec of each piece of a part
 ) -> dist.Work | None:
-    """``torch.distributed.reduce_scatter_tensor`` with a codec.
+    """Reduces and scatters a tensor with ``torch.distributed.reduce_scatter_tensor`` and a codec.
 
-    `residual` has one element per element of `input`. Only contributions travel: of a pair "A>B"
-    the second codec encodes nothing. Otherwise as all_reduce().
+    `residual` has one element per element of `input`. Only contributions are sent, so the second
+    codec of a pair "A>B" encodes nothing. Everything else is as in all_reduce().
     """
     if codec is None and residual is None:
         return dist.reduce_scatter_tensor(output, input, op, group, async_op)
@@ -131,9 +148,10 @@ def all_gather_into_tensor(
     *,
     _pieces: Sequence[tuple[int, str]] = (),
 ) -> dist.Work | None:
-    """``torch.distributed.all_gather_into_tensor`` with a codec, as all_reduce().
+    """Gathers tensors with ``torch.distributed.all_gather_into_tensor`` and a codec.
 
-    The own part of `output` has the decoded values too, the same on all ranks.
+    This rank's own part of `output` has the decoded values too, so `output` is the same on all
+    ranks. Arguments and errors are those of all_reduce(), without a residual.
     """
     if codec is None:
         return dist.all_gather_into_tensor(output, input, group, async_op)
@@ -144,6 +162,7 @@ def all_gather_into_tensor(
     return _finish(work, async_op)
 
 
+# Raises TypeError if `op` is not a ReduceOp. The native module checks which one it is.
 def _check_op(caller: str, op: Any) -> None:
     if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
         raise TypeError(
@@ -152,6 +171,7 @@ def _check_op(caller: str, op: Any) -> None:
         )
 
 
+# Checks the types of the arguments and returns the backend. Raises as all_reduce() does.
 def _prepare(
     caller: str,
     group: dist.ProcessGroup | None,
@@ -179,6 +199,7 @@ def _prepare(
     return backend_of(group, caller)
 
 
+# Returns `work` if `async_op`; else waits for it and returns None.
 def _finish(work: dist.Work, async_op: bool) -> dist.Work | None:
     if async_op:
         return work

@@ -1,4 +1,4 @@
-"""The state of a gradient-compressing hook, and the hook in its ordinary, Python form."""
+"""State of a gradient-compressing hook, and the hook as a Python function."""
 
 from __future__ import annotations
 
@@ -17,35 +17,38 @@ from torch_ringdist._settings import Settings, StateSettings, takes
 
 
 class CompressState:
-    """How the gradients of one model are compressed, and what compression owes them.
+    """Holds how the gradients of one model are compressed, and the residuals of that compression.
 
-    For ``ddp_model.register_comm_hook(CompressState(...), compress_hook)``, and so for Lightning,
-    Accelerate and others that take such a pair. ``torch_ringdist.ddp.compress`` makes one and
-    registers a hook without Python in it.
+    It is for ``ddp_model.register_comm_hook(CompressState(...), compress_hook)``, and so for
+    Lightning, Accelerate and other libraries that accept such a pair.
+    ``torch_ringdist.ddp.compress`` creates one and registers a hook without Python in it.
 
-    Its methods are called between steps, not while a backward pass runs. A copy of it (as of a
-    whole DDP model, by copy.deepcopy or pickle) has neither group nor model: using it raises.
+    Call its methods between steps, not while a backward pass runs. A copy of it has neither group
+    nor model, and using it raises ValueError. copy.deepcopy or pickle of a whole DDP model makes
+    such a copy.
     """
 
     _copied = False
-    _all_buckets_come = False  # also those of which nothing was computed
+    _all_buckets_come = False  # True if buckets without any gradient are reduced too
 
     @takes(StateSettings)
     def __init__(self, settings: StateSettings) -> None:
-        """Take what ``torch_ringdist.ddp.compress`` takes, the model being optional.
+        """Takes the arguments of ``torch_ringdist.ddp.compress``; the model is optional.
 
         Args:
+
             {settings}
-            model: the model, before or after it went into DistributedDataParallel. It gives
+            model: the model, before or after it was wrapped in DistributedDataParallel. It gives
                 parameters their names. Without it, `rules` cannot be given, norms and embeddings
-                are not known, and state_dict() calls parameters by the order of their first
+                are not recognized, and state_dict() numbers parameters in the order of their first
                 gradients.
-            process_group: of the backend ringdist; the default group if None.
+            process_group: a group of the backend ringdist; the default group if None.
 
         Raises:
-            TypeError: an argument of the wrong type, a model on another device than cpu and cuda.
-            ValueError: a value that is not accepted. Some show when the group is known, at the
-                first step.
+
+            TypeError: an argument of the wrong type, a model on a device other than cpu and cuda.
+            ValueError: a value that is not accepted. Some values are checked only when the group is
+                available, at the first step.
         """
         settings.check(settings.model)
         self._settings: Settings = replace(settings, model=None, process_group=None)
@@ -57,9 +60,9 @@ class CompressState:
             self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._native is None:  # not in use yet: nothing of it is of this process
+        if self._native is None:  # not in use yet, so nothing is bound to this process
             return dict(self.__dict__)
-        # Neither group nor connections can be copied; a DDP model that has this state can.
+        # The group and its connections cannot be copied, but a DDP model with this state can.
         here = dict.fromkeys(("_native", "_group", "_model"))
         settings = self._settings.without_objects()
         return {**self.__dict__, **here, "_settings": settings, "_copied": True}
@@ -70,18 +73,20 @@ class CompressState:
         return f"CompressState({text})" + (", a copy" if self._copied else "")
 
     def state_dict(self, *, local: bool = False) -> dict[str, Any]:
-        """What a checkpoint needs: steps, loss scale, and the sum of all ranks' residuals.
+        """Returns what a checkpoint needs: steps, loss scale, and the sum of all ranks' residuals.
 
-        All ranks call it; rank 0 gets the sums, by the names of parameters, and saves them. On the
-        others "residuals" is None.
+        All ranks call it. Rank 0 gets the sums, by parameter name, and saves them. On the other
+        ranks "residuals" is None.
 
         Args:
-            local: no communication: the residuals are those of this rank alone, whose world size
-                is 1. After a failure, when the group is of no use any more: each rank loads its own
-                and goes on with another group.
+
+            local: do not communicate, and return the residuals of this rank alone with a world size
+                of 1. This works after a failure, when the group is unusable. Each rank then loads
+                its own state and continues with another group.
 
         Raises:
-            torch.distributed.DistBackendError: as any operation, unless `local`.
+
+            torch.distributed.DistBackendError: as for any operation, unless `local`.
         """
         group = None if local else self._backend()
         steps, scale, residuals = self._bind().state()
@@ -95,10 +100,11 @@ class CompressState:
         }
 
     def _committed(self) -> dict[str, Any]:
-        """As state_dict(local=True), for a step that may have succeeded on another rank while it
-        failed here. Then this object is of no more use."""
+        """Returns state_dict(local=True) for a step that failed here but may have succeeded on
+        another rank. This object is unusable afterwards."""
         return self._as_dict(*self._bind().state(committed=True))
 
+    # Returns the dict of state_dict() with the residuals in the shapes of their parameters.
     def _as_dict(
         self, steps: int, scale: float, residuals: list[tuple[str, torch.Tensor]]
     ) -> dict[str, Any]:
@@ -112,16 +118,19 @@ class CompressState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what rank 0 saved; each rank is given that, whatever the number of ranks.
+        """Continues from a state that rank 0 saved; each rank gets that state, whatever the number
+        of ranks.
 
-        Every rank takes the sum of the saved residuals divided by the world size of then: the mean
-        that is still owed to the parameters is unchanged. Of state_dict(local=True), each rank is
-        given its own.
+        Every rank takes the sum of the saved residuals divided by the world size at that time. This
+        keeps the mean of the residuals unchanged. A state of state_dict(local=True) goes to the
+        rank that made it.
 
         Raises:
-            TypeError: not what state_dict() returned.
-            ValueError: the state of another rank than 0, an unknown version, a value that is not
-                finite or not possible, parameters that this model does not have, or of other sizes.
+
+            TypeError: not a result of state_dict().
+            ValueError: the state of a rank other than 0, an unknown version, or a value that is not
+                finite or not possible. Also for parameters that this model does not have, or of
+                other sizes.
         """
         native = self._bind()
         arguments.check_state(state)
@@ -144,19 +153,28 @@ class CompressState:
         native.load(state["steps"], state["scale"], residuals)
 
     def residual_norm(self) -> float:
-        """The 2-norm of all that this rank owes, divided by the loss scale if there is a scaler."""
+        """Returns the 2-norm of this rank's residuals, divided by the loss scale if there is a
+        scaler."""
         return self._bind().residual_norm()
 
     def stats(self) -> dict[str, Any]:
-        """What this rank saved and lost, in the last step and in all.
+        """Returns the savings and losses of compression on this rank, for the last step and in
+        total.
 
-        Keys: step (-1 before the first), codec, chosen (by "auto": the codec of each bucket, in the
-        order of their reduction; empty before it has chosen), reason (why),
-        residual_norm (as the method), and "last" and "total", each with
-        bytes_uncompressed and bytes_saved (of what this rank sends, by the size of its gradients
-        and the formats of the codecs), and relative_error: the 2-norm of what was lost divided by
-        that of what was given, over the parameters with error feedback. It is None before the
-        first measurement; the last one was in step "measured_step".
+        Keys:
+
+            step: the last step, or -1 before the first.
+            codec: the codec of that step.
+            chosen: for "auto", the codec of each bucket in the order of their reduction. It is
+                empty before "auto" has chosen.
+            reason: the reason for that choice.
+            residual_norm: the result of residual_norm().
+            measured_step: the step of the last measurement, or None before the first.
+            last, total: dicts with bytes_uncompressed, bytes_saved and relative_error.
+
+        The bytes are those that this rank sends, computed from gradient sizes and codec formats.
+        relative_error covers the parameters with error feedback. It is the 2-norm of the loss
+        divided by that of the input, or None before the first measurement.
         """
         r = self._bind().report()
         measured = r["measured_step"] >= 0
@@ -183,7 +201,13 @@ class CompressState:
         return backend_of(self._group, "compress")
 
     def _bind(self) -> Any:
-        """The native state, made when the group is known."""
+        """Returns the native state, and creates it on the first call. This needs the group.
+
+        Raises:
+
+            ValueError: this object is a copy, or the group does not exist or has another backend.
+            TypeError: a parameter is on a device other than cpu and cuda.
+        """
         if self._native is not None:
             return self._native
         if self._copied:
@@ -215,17 +239,18 @@ class CompressState:
                 )
             made.add_parameter(rule.parameter, rule.name, rule.codec, rule.coarsest)
             self._shapes[rule.name] = rule.parameter.shape
-        self._model = None  # it holds this state, through its hook
+        self._model = None  # it holds this state through its hook
         self._native = made
         return made
 
+    # Returns the rule of each parameter; none without a model.
     def _resolve(self, smallest: int) -> list[_rules.Rule]:
         if self._model is None:
             return []
         return _rules.resolve(self._model, self._settings.rules, smallest)
 
     def _at_step(self) -> Callable[[int], tuple[str, float]] | None:
-        # It must not hold this state, which would then never be freed.
+        # The returned function must not reference this state, which would then never be freed.
         scaler, schedule = self._settings.scaler, self._settings.schedule
         if scaler is None and not callable(schedule):
             return None
@@ -243,11 +268,12 @@ class CompressState:
 def compress_hook(
     state: CompressState, bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """The hook for ``register_comm_hook``: compresses and averages a bucket as `state` says.
+    """Compresses and averages a bucket as `state` specifies; the hook for ``register_comm_hook``.
 
     Raises:
-        TypeError: `state` is no CompressState, `bucket` is no GradBucket (DDP whose reducer is
-            compiled has none), or a gradient is sparse.
+
+        TypeError: `state` is not a CompressState, or a gradient is sparse. Also if `bucket` is not
+            a GradBucket, as with a compiled reducer of DDP.
     """
     if not isinstance(state, CompressState):
         raise TypeError(arguments.message("state", "a torch_ringdist.CompressState", state))
@@ -256,12 +282,13 @@ def compress_hook(
     return state._bind().run(bucket).then(_only)
 
 
-# DDP compares annotations with the objects, not with their text.
+# DDP compares annotations with types, not with their text.
 compress_hook.__annotations__.update(
     {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
 )
 
 
+# Sums a residual over the ranks of the group in place; an error explains local=True.
 def _add_up(group: Any, residual: torch.Tensor) -> None:
     try:
         _native.load().sum_of_state(group, residual)
@@ -273,10 +300,16 @@ def _add_up(group: Any, residual: torch.Tensor) -> None:
         ) from error
 
 
+# Returns the only tensor of a finished future.
 def _only(future: torch.futures.Future) -> torch.Tensor:
     return future.value()[0]
 
 
+# Returns the group of a DDP model, or `group` for another model.
+#
+# Raises:
+#
+#     ValueError: `group` is not the group of the DDP model.
 def _group_of(model: Any, group: Any) -> Any:
     if not isinstance(model, DistributedDataParallel):
         return group

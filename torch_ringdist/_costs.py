@@ -1,21 +1,21 @@
-"""The constants that the planner counts with, and the file that keeps them: RINGDIST_COSTS.
+"""Cost constants of the planner, and the file that stores them (RINGDIST_COSTS).
 
 `python -m torch_ringdist tune` writes such a file:
 
     {"format": "torch-ringdist costs", "version": 1,
      "inside":  {"latency_ns": 200, "bytes_per_second": 4e10, "copied_per_second": 1e10,
                  "per_message_ns": 300, "framing_bytes": 72},
-     "between": {the same five},
+     "between": {the same five keys},
      "made": {"host": "n1", "date": "2026-01-31T12:00:00+00:00", "torch_ringdist": "0.1.0"}}
 
-A message of n bytes takes, where nobody else uses what it needs:
+On an idle link, a message of n bytes takes:
 
     per_message + n / copied_per_second         of the sender's time
     latency + (n + framing) / bytes_per_second  on the line
     per_message + n / copied_per_second         of the receiver's time
 
-`inside` is a host, whose line is its memory; `between` hosts there is a line out of each and one
-into it.
+`inside` describes a host, where the line is its memory. `between` describes the network between
+hosts: each host has one outgoing and one incoming line.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from torch_ringdist import _native
 
 FORMAT = "torch-ringdist costs"
 VERSION = 1
-_MOST_BYTES = 1 << 20  # of a file: a true one has a thousand
+_MOST_BYTES = 1 << 20  # size limit of a file; a valid one has about 1000 bytes
 
-# Key -> the least and the most that is accepted.
+# Lowest and highest accepted value of each constant.
 _BOUNDS = {
     "latency_ns": (0, 1e10),
     "bytes_per_second": (1e3, 1e15),
@@ -50,10 +50,11 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Link:
-    """What a message costs on one kind of link; the module says how the five count.
+    """Costs of a message on one kind of link; the module describes how the five constants count.
 
     Raises:
-        ValueError: a constant that is no number or out of its range; names it.
+
+        ValueError: a constant is not a number or out of its range; the message names it.
     """
 
     latency_ns: float
@@ -65,7 +66,8 @@ class Link:
     def __post_init__(self) -> None:
         for name, bounds in _BOUNDS.items():
             _check_number(name, getattr(self, name), *bounds)
-        # The planner counts in whole nanoseconds and bytes: a file says what is in force.
+        # The planner counts in whole nanoseconds and bytes. Rounding here makes a written file
+        # state the values in use.
         for name in ("latency_ns", "per_message_ns", "framing_bytes"):
             object.__setattr__(self, name, round(getattr(self, name)))
         for name in ("bytes_per_second", "copied_per_second"):
@@ -74,9 +76,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Costs:
-    """The constants of a network, inside hosts and between them, and where they were made.
+    """Cost constants inside hosts and between them, and where they were measured.
 
-    Costs compare by their constants. Immutable: any thread.
+    Costs compare by their constants. They are immutable, so any thread may use them.
     """
 
     inside: Link
@@ -85,12 +87,13 @@ class Costs:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Costs:
-        """Read what to_file() wrote.
+        """Reads a file that to_file() wrote.
 
         Raises:
-            ValueError: the file cannot be read, is none of these, is of another version, or has a
-                key that is missing, unknown or of a value that is not accepted. The message names
-                the file, the key, what was given and what is accepted.
+
+            ValueError: the file cannot be read, has another format or version, or has a key that is
+                missing, unknown or not accepted. The message names the file, the key, the given
+                value and the accepted values.
         """
         try:
             return cls.from_json(_parse(_read(path)))
@@ -99,10 +102,16 @@ class Costs:
 
     @classmethod
     def built_in(cls, bits_per_second: float | None = None, latency_ns: int | None = None) -> Costs:
-        """What is counted with where no file is named; between hosts such lines, or usual ones.
+        """Returns the default constants, which count if no file is named.
+
+        Args:
+
+            bits_per_second: rate of a line between hosts; the usual one if None.
+            latency_ns: latency between hosts; the usual one if None.
 
         Raises:
-            ImportError: the native module, which has them, is missing.
+
+            ImportError: the native module, which has the defaults, is missing.
         """
         native = _native.load()
         rate = native.USUAL_RATE if bits_per_second is None else bits_per_second
@@ -112,10 +121,12 @@ class Costs:
 
     @classmethod
     def in_force(cls, path: str) -> tuple[Costs, str]:
-        """Those of the file, or the built-in ones where `path` is empty; and that in words.
+        """Returns the costs of the file, or the built-in ones if `path` is empty, and a description
+        of that source.
 
         Raises:
-            ValueError, ImportError: as from_file() and built_in().
+
+            ValueError, ImportError: see from_file() and built_in().
         """
         if not path:
             return cls.built_in(), "built in"
@@ -125,7 +136,8 @@ class Costs:
 
     @classmethod
     def from_json(cls, given: Any) -> Costs:
-        """Of the object that a file holds; ValueError as from_file(), without the file's name."""
+        """Builds costs from the parsed content of a file. Raises ValueError as from_file(), without
+        the file name."""
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             found = given.get("format") if isinstance(given, dict) else given
             raise ValueError(
@@ -146,10 +158,11 @@ class Costs:
         return cls(_link("inside", given["inside"]), _link("between", given["between"]), made)
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, in one piece or not at all; in place of one that is there.
+        """Writes the file atomically, and replaces an existing one.
 
         Raises:
-            OSError: it cannot be written.
+
+            OSError: the file cannot be written. An existing file is unchanged.
         """
         target = Path(path)
         made = dict(self.made) or made_here()
@@ -161,19 +174,20 @@ class Costs:
                 json.dump(content, out, indent=2)
                 out.write("\n")
                 out.flush()
-                os.fchmod(out.fileno(), 0o644)  # other users' ranks may read it
+                os.fchmod(out.fileno(), 0o644)  # ranks of other users may read it
                 os.replace(out.name, target)
             except BaseException:
                 os.unlink(out.name)
                 raise
 
     def numbers(self) -> dict[str, dict[str, float]]:
-        """The ten constants, {"inside": {...}, "between": {...}}: what the native module takes."""
+        """Returns the ten constants by key "inside" and "between", as the native module takes
+        them."""
         return {"inside": asdict(self.inside), "between": asdict(self.between)}
 
 
 def made_here() -> dict[str, str]:
-    """What a file says of its origin: host, date, versions."""
+    """Returns the origin that a file records: host, date and versions."""
     from torch_ringdist import __version__
 
     return {
@@ -186,9 +200,10 @@ def made_here() -> dict[str, str]:
     }
 
 
+# Returns the content of a file. Raises ValueError if it cannot be read or is too large.
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
-        # A pipe or a device might never end, or never begin.
+        # Reading a pipe or a device might never end, or never begin.
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError("it is no regular file")
         with open(path, "rb") as source:
@@ -200,6 +215,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
     return content
 
 
+# Parses JSON. Raises ValueError for invalid JSON and for duplicate keys.
 def _parse(content: bytes) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
@@ -215,6 +231,7 @@ def _parse(content: bytes) -> Any:
         raise ValueError(f"it is no JSON: {error}") from None
 
 
+# Builds a Link from an object of a file. Raises ValueError that names the key.
 def _link(name: str, given: Any) -> Link:
     if not isinstance(given, dict):
         raise ValueError(f"{name!r} must be an object, got {_short(given)}")
@@ -225,6 +242,7 @@ def _link(name: str, given: Any) -> Link:
         raise ValueError(f"{name}.{error}") from None
 
 
+# Raises ValueError unless the keys of `given` are exactly those of `known`.
 def _check_keys(prefix: str, given: dict[str, Any], known: set[str]) -> None:
     have = ", ".join(sorted(prefix + key for key in known))
     for key in sorted(known - given.keys()):
@@ -235,10 +253,11 @@ def _check_keys(prefix: str, given: dict[str, Any], known: set[str]) -> None:
 
 def _check_number(name: str, value: Any, low: float, high: float) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:  # nor NaN
+    if not number or not low <= value <= high:  # also rejects NaN
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {_short(value)}")
 
 
+# Returns repr(value), cut to 60 characters.
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,7 +1,7 @@
-"""The NVIDIA GPUs of this host, and what lies between them: links, PCI bus, NUMA nodes, network.
+"""Surveys the NVIDIA GPUs of this host and their links, PCI bus, NUMA nodes and network adapters.
 
-Read from NVML, /sys and /proc: no CUDA is started. All is as the host has it, whatever
-CUDA_VISIBLE_DEVICES says. What is not known is None.
+The information comes from NVML, /sys and /proc, so CUDA is not started. It describes the whole
+host; CUDA_VISIBLE_DEVICES has no effect. A value that cannot be found is None.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from torch_ringdist import _nvml
 from torch_ringdist._nvml import Device, Nvml, NvmlError
 
-# NVML_TOPOLOGY_*, and what nvidia-smi's `topo -m` calls it.
+# NVML_TOPOLOGY_* levels with the names that `nvidia-smi topo -m` uses.
 _MEETINGS = {
     0: "on one board",
     10: "at one PCIe switch (PIX)",
@@ -25,17 +25,28 @@ _MEETINGS = {
 
 
 def survey(library: str = _nvml.LIBRARY, root: Path = Path("/")) -> dict[str, Any]:
-    """Keys: problem (why nothing is known of devices; "" where it is), driver (its version),
-    devices, pairs (of each two), rdma. `root`: where sys and proc are.
+    """Returns a dict that describes the GPUs of this host. One thread at a time.
 
-    A device: number (NVML's), name, uuid, bytes, capability, address (PCI), pcie (generation,
-    width, most_generation, most_width), nvlinks (where each that is up leads: the number of a
-    device, "switch", a PCI address), mig, numa_node, cpus (near it, as "0-15").
-    A pair: devices (two numbers), meet (where, on the PCI bus), read, write, nvlink, pcie (whether
-    each reaches the other so).
-    rdma: see there.
+    Args:
 
-    One thread at a time.
+        library: the NVML library to load.
+        root: the folder that contains sys and proc.
+
+    Keys:
+
+        problem: the reason why devices could not be read, or "".
+        driver: the version of the driver.
+        devices: a dict per device, described below.
+        pairs: a dict per two devices, described below.
+        rdma: the result of rdma().
+
+    A device has number (NVML's), name, uuid, bytes, capability, address (PCI), pcie, nvlinks, mig,
+    numa_node and cpus. pcie has generation, width, most_generation and most_width. nvlinks has the
+    far end of each active link, which is a device number, "switch" or a PCI address. cpus lists the
+    nearby CPUs, such as "0-15".
+
+    A pair has devices (two numbers), meet (their common point on the PCI bus), read, write, nvlink
+    and pcie. The last four are True if each device can reach the other that way.
     """
     out: dict[str, Any] = {"problem": "", "driver": "", "devices": [], "pairs": []}
     out["rdma"] = rdma(root)
@@ -58,6 +69,7 @@ def survey(library: str = _nvml.LIBRARY, root: Path = Path("/")) -> dict[str, An
     return out
 
 
+# Returns the entry of one device in survey().
 def _device(number: int, device: Device, root: Path) -> dict[str, Any]:
     address = device.address()
     bus = root / "sys/bus/pci/devices" / str(address)
@@ -72,11 +84,12 @@ def _device(number: int, device: Device, root: Path) -> dict[str, Any]:
         "pcie": device.pcie(),
         "nvlinks": list(device.nvlinks().values()),
         "mig": device.mig(),
-        "numa_node": int(node) if node.isdecimal() else None,  # -1: the machine has but one
+        "numa_node": int(node) if node.isdecimal() else None,  # -1 on a machine with one node
         "cpus": _read(bus / "local_cpulist") or None,
     }
 
 
+# Replaces the PCI addresses in `nvlinks` that belong to a device of the list by its number.
 def _name_links(devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     numbers = {one["address"]: one["number"] for one in devices}
     for one in devices:
@@ -84,6 +97,7 @@ def _name_links(devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return devices
 
 
+# Returns the entry of two devices in survey().
 def _pair(first: tuple[int, Device], second: tuple[int, Device]) -> dict[str, Any]:
     (a, one), (b, other) = first, second
 
@@ -103,10 +117,15 @@ def _pair(first: tuple[int, Device], second: tuple[int, Device]) -> dict[str, An
 
 
 def rdma(root: Path = Path("/")) -> dict[str, Any]:
-    """What network adapters need to read a GPU's memory, which is NCCL's to use.
+    """Returns the state of GPUDirect RDMA, by which network adapters read GPU memory. Only NCCL
+    uses it.
 
-    Keys: adapters (RDMA, as "mlx5_0"); peermem (the module nvidia_peermem is loaded); open_driver
-    (the driver's modules are the open ones, whose memory goes by dma-buf; None: there are none).
+    Keys:
+
+        adapters: names of the RDMA adapters, such as "mlx5_0".
+        peermem: True if the kernel module nvidia_peermem is loaded.
+        open_driver: True if the driver is the open one, which exports memory by dma-buf. None if no
+            driver is loaded.
     """
     version = _read(root / "proc/driver/nvidia/version")
     adapters = root / "sys/class/infiniband"
@@ -118,16 +137,16 @@ def rdma(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def ucx_for_cuda(ucx_path: str) -> str | None:
-    """UCX's module of transports for memory of GPUs, beside that libucp.so; None: it has none.
+    """Returns the path of UCX's CUDA transports next to that libucp.so, or None if UCX has none.
 
-    It is looked for and not asked: loading it would load CUDA's driver.
+    The function only looks for the file. Loading it would load the CUDA driver.
     """
     found = sorted(Path(ucx_path).parent.glob("ucx/libuct_cuda.so*")) if ucx_path else []
     return str(found[0]) if found else None
 
 
 def _read(path: Path) -> str:
-    """Of a file of the kernel's; "" where it is not there."""
+    """Returns the stripped text of a file of the kernel, or "" if it does not exist."""
     try:
         return path.read_text().strip()
     except OSError:

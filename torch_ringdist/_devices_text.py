@@ -1,4 +1,4 @@
-"""What `info` says of GPUs, as text: a line for each, for each two, and for what lies beyond."""
+"""Formats the GPU part of `info` as text: a line per GPU, per pair of GPUs, and for the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch_ringdist._units import format_bytes
 
 
 def lines(gpus: dict[str, Any], cuda: dict[str, Any]) -> list[str]:
-    """Of survey() of _devices.py, and info's `cuda`."""
+    """Returns the lines for a result of survey() (_devices.py) and the `cuda` entry of info()."""
     if not gpus["devices"]:
         return [gpus["problem"] or "none: the driver has no device", *_ways(cuda)]
     numbers = {one[3]: number for number, one in enumerate(cuda.get("devices", ()))}
@@ -23,10 +23,12 @@ def lines(gpus: dict[str, Any], cuda: dict[str, Any]) -> list[str]:
     return [*out, *_rdma(gpus)]
 
 
+# Returns a line per kind of rank on how its CUDA tensors are sent.
 def _ways(cuda: dict[str, Any]) -> list[str]:
     return [f"CUDA tensors of {ranks}: {way}" for ranks, way in cuda.get("ways", ())]
 
 
+# Returns the table row of one GPU; `numbers` maps PCI addresses to CUDA's device numbers.
 def _row(one: dict[str, Any], numbers: dict[str, int]) -> tuple[str, ...]:
     size = f", {format_bytes(one['bytes'])}" if one["bytes"] else ""
     mig = ", split by MIG" if one["mig"] else ""
@@ -42,6 +44,7 @@ def _row(one: dict[str, Any], numbers: dict[str, int]) -> tuple[str, ...]:
     )
 
 
+# Returns the value as text, or "-" for None.
 def _known(value: Any) -> str:
     return "-" if value is None else str(value)
 
@@ -51,7 +54,8 @@ def _two(numbers: list[int]) -> str:
 
 
 def _pcie(line: dict[str, int | None]) -> str:
-    """As "5 x16", or "1 of 5 x8 of 16": an idle line is a slow one."""
+    """Returns text such as "5 x16". If an idle link runs below its maximum, the text is "1 of 5 x8
+    of 16"."""
     if line["generation"] is None:
         return "-"
 
@@ -62,6 +66,7 @@ def _pcie(line: dict[str, int | None]) -> str:
     return f"{generation} x{of(line['width'], line['most_width'])}"
 
 
+# Returns the number of links per far end, such as "4 to GPU 1".
 def _nvlinks(ends: list[Any]) -> str:
     counts = Counter("unknown" if end is None else end for end in ends)
     named = {
@@ -72,7 +77,7 @@ def _nvlinks(ends: list[Any]) -> str:
 
 
 def pair_text(pair: dict[str, Any]) -> str:
-    """By what the two reach each other's memory, best first, and where they meet."""
+    """Returns how two GPUs reach each other's memory, best path first, and where they meet."""
     meet = f"; they meet {pair['meet']}" if pair["meet"] else ""
     if pair["read"] is None and pair["write"] is None:
         return f"NVML does not say whether they reach each other{meet}"
@@ -85,6 +90,7 @@ def pair_text(pair: dict[str, Any]) -> str:
     return f"do not reach each other, so that NCCL goes through the host's memory{meet}"
 
 
+# Returns the lines on GPUDirect RDMA and on UCX's CUDA transports.
 def _rdma(gpus: dict[str, Any]) -> list[str]:
     rdma = gpus["rdma"]
     if not rdma["adapters"]:

@@ -1,12 +1,12 @@
-"""Asks other processes for their state: the client of ``python -m torch_ringdist dump PID``.
+"""Client of ``python -m torch_ringdist dump PID``: queries other processes for their state.
 
 It is pure Python and needs no group of its own. Every Context of a process that uses ringdist
-listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>"; a frame on it is
+listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>". A frame on it has this format:
 
     body length (u32, little endian) | type (u8) | body
 
-The request has type 0x20 and no body, the answer type 0x21 and UTF-8 text. It comes from a thread
-that runs no collectives, so a process that hangs in one still answers.
+The request has type 0x20 and no body; the answer has type 0x21 and UTF-8 text. A thread that runs
+no collectives sends the answer, so a process that hangs in a collective still answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AT_ONCE = 32
 
 
 class DumpError(Exception):
-    """The state could not be had; the message says why and what else to try."""
+    """The state could not be read. The message has the reason, and what else to try."""
 
 
 class _OfAnotherUser(DumpError):
@@ -38,9 +38,15 @@ class _OfAnotherUser(DumpError):
 
 
 def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
-    """The state of process `pid`, one text per Context (a process usually has one).
+    """Returns the state of process `pid`, one text per Context; a process usually has one.
+
+    Args:
+
+        pid: a process of this host.
+        timeout: seconds to wait for the answer of each Context.
 
     Raises:
+
         DumpError: no such process, none that uses ringdist, no permission, or no answer in time.
     """
     if not os.path.exists(f"/proc/{pid}"):
@@ -52,16 +58,17 @@ def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
 
 
 def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
-    """The states of this user's processes that have a group, and why others could not be had.
+    """Returns the states of this user's processes that have a group, and the errors of the others.
 
-    They are found by their sockets, so it sees those of this network namespace. Each text begins
-    with a line of its own: who, and what it waits for.
+    The processes are found by their sockets, so only those of this network namespace are listed.
+    The first line of each state names the process and what it waits for.
 
     Raises:
-        DumpError: this user has none.
+
+        DumpError: this user has no such process.
     """
     states, problems = [], []
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # one that is stopped must not hold up the others
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a stopped process must not delay the others
         answers = [pool.submit(_ask_one, pid, name, timeout, True) for pid, name in find_all()]
     for answer in answers:
         try:
@@ -76,16 +83,17 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
 
 
 def find(pid: int) -> list[str]:
-    """Names of the sockets on which process `pid` listens, without the leading NUL."""
+    """Returns the names of the sockets on which process `pid` listens, without the leading NUL."""
     return [name for owner, name in find_all() if owner == pid]
 
 
 def find_all() -> list[tuple[int, str]]:
-    """All such sockets, of whichever user: pid and name."""
+    """Returns process id and name of all sockets of ringdist, of any user, sorted."""
     wanted = re.compile(r"@(ringdist-([0-9]+)-[0-9a-f]{16})")
     found = set()
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
-        # Num RefCount Protocol Flags Type St Inode [Path]; accepted connections bear the name too.
+        # Columns: Num RefCount Protocol Flags Type St Inode [Path]. Accepted connections have the
+        # same name.
         column = line.split(None, 7)
         match = wanted.fullmatch(column[7]) if len(column) == 8 else None
         if match and int(column[3], 16) & _LISTENING:
@@ -93,6 +101,7 @@ def find_all() -> list[tuple[int, str]]:
     return sorted(found)
 
 
+# Returns the reason why no socket of the process was found, and what to try.
 def _why_none(pid: int) -> str:
     text = f"process {pid} has no ringdist group"
     try:
@@ -106,11 +115,15 @@ def _why_none(pid: int) -> str:
     return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
 
 
+# Returns the user id of the process at the other end of the socket.
 def _uid(peer: socket.socket) -> int:
     given = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return _CREDENTIALS.unpack(given)[1]
 
 
+# Returns the state of one Context, read from the socket `name` within `timeout` seconds. `pid` is
+# for error messages. With `only_ours` it raises _OfAnotherUser for a process of another user. It
+# raises DumpError if it cannot connect, or if no answer or an unknown one comes.
 def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> str:
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
@@ -127,7 +140,7 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
                     f"{_REPLY:#x}: it runs another version of torch_ringdist"
                 )
             return _read(peer, size, deadline).decode("utf-8", errors="replace")
-        except (TimeoutError, BlockingIOError):  # the latter: its queue of connections is full
+        except (TimeoutError, BlockingIOError):  # BlockingIOError: its connection queue is full
             raise DumpError(
                 f"process {pid} did not answer within {timeout:g} s: it is stopped, starved, or "
                 f"its control thread is stuck; try: py-spy dump --native --pid {pid}"
@@ -141,6 +154,8 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             raise DumpError(f"cannot ask process {pid} on socket @{name}: {error}") from None
 
 
+# Reads exactly `size` bytes. Raises TimeoutError at the deadline and EOFError at the end of the
+# stream.
 def _read(peer: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
@@ -155,6 +170,7 @@ def _read(peer: socket.socket, size: int, deadline: float) -> bytes:
     return bytes(data)
 
 
+# Returns text that compares the owner of the process with this user.
 def _owner(pid: int) -> str:
     try:
         return f" (its uid is {os.stat(f'/proc/{pid}').st_uid}, yours is {os.getuid()})"

@@ -1,4 +1,4 @@
-"""What shrink() and join() share: how a generation of a group comes to be torch.distributed's."""
+"""Installs a new generation of a group in torch.distributed; shared by shrink() and join()."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from torch_ringdist._units import LONGEST
 if TYPE_CHECKING:
     from torch_ringdist._C import NextGeneration, ProcessGroupRing
 
-# Between a group's name and the number of its generation, as in the messages of its operations.
+# Separates the group's name from the generation number, as in the messages of its operations.
 _GENERATION = " (generation "
-# The store of a new generation is there before anybody hears of it.
+# Limit for the connection to a new store. That store exists before any rank learns its address.
 _CONNECT_TIME = timedelta(seconds=10)
 
 
 def name_of(name: str, generation: int) -> Any:
-    """Of that generation of a group; `name` is that of any. For PyTorch: members may skip
-    generations, so neither names nor keys in the store depend on the one before."""
+    """Returns the name of that generation of a group; `name` is that of any generation.
+
+    PyTorch needs it. Members may skip generations, so neither names nor store keys depend on the
+    previous generation.
+    """
     return f"{name.partition(_GENERATION)[0]}{_GENERATION}{generation})"
 
 
 def shared_store(store: dist.Store) -> dist.Store:
-    """What `store` is a part of, without prefixes: what newcomers can find, too."""
+    """Returns the store below all prefixes of `store`, which newcomers can find too."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     return store
@@ -46,15 +49,20 @@ def install_default(
     timeout: timedelta,
     device: torch.device | None,
 ) -> dist.ProcessGroup:
-    """Makes the new generation the default group; where that fails nothing changes.
+    """Makes the new generation the default group. If that fails, nothing changes.
 
     Args:
+
         outcome: the generation.
-        name: of the default group in any of its generations.
-        backend_name: as init_process_group was given it.
-        store: one that all members reach, under any prefix.
-        timeout: of operations.
+        name: name of the default group in any of its generations.
+        backend_name: the backend as given to init_process_group().
+        store: a store that all members reach, under any prefix.
+        timeout: timeout of operations.
         device: the group's device_id.
+
+    Returns:
+
+        The new default group.
     """
     world, size = c10d._world, outcome.backend.size()
     new: Any
@@ -63,7 +71,7 @@ def install_default(
         outcome.backend.rank(),
         [],
         backend_name,
-        # Newcomers know no other prefix; of others there may be more than one job's.
+        # Newcomers can derive only this prefix. Without the id, several jobs could share it.
         dist.PrefixStore(f"ringdist/{outcome.id}", shared_store(store)),
         name_of(name, outcome.generation),
         backend_options=Successor(outcome.backend),
@@ -73,14 +81,15 @@ def install_default(
     )
     world.pg_group_ranks[new] = {rank: rank for rank in range(size)}
     c10d._update_default_pg(new)
-    # Groups are named by this count, as after init_process_group: members may have made unequal
-    # numbers of groups when one was lost.
+    # Resets the counter that names groups, as init_process_group() does. Members may have created
+    # different numbers of groups before the loss.
     world.group_count = 1
     return new
 
 
 def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> ProcessGroupRing:
-    """Of a group that can have generations; raises ArgumentError or TypeError for others."""
+    """Returns the backend of a group that can have generations; raises ArgumentError or TypeError
+    for others."""
     backend = backend_of(group, caller)
     checked: Any = dist.group.WORLD if group is None else group
     if checked not in c10d._world.pg_map:
@@ -97,10 +106,13 @@ def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> Proc
 
 
 def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
-    """A client of the store at a host and a port. PyTorch's own waits without end where something
-    accepts the connection, and does not answer.
+    """Opens a client of the store at (host, port).
+
+    It probes the store first, because PyTorch's client waits forever if a process accepts the
+    connection and does not answer.
 
     Raises:
+
         torch.distributed.DistError: nothing answers within the timeout.
     """
     _native.load().BoundedStore(*place, limit=timeout).connect(timeout)
@@ -108,13 +120,13 @@ def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
 
 
 def connect(address: str, timeout: timedelta) -> dist.Store | None:
-    """The store at that address; None, with a warning, if it does not answer.
+    """Returns the store at that address; None, with a warning, if it does not answer.
 
-    Then its process may be the next that is lost. The new group needs no store: it will find out,
-    and can be shrunk.
+    In that case its process may be the next to be lost. The new group runs without a store; it
+    detects that loss and can be shrunk again.
     """
     place = _address.parse(address)
-    assert place is not None, address  # as another member made it
+    assert place is not None, address  # another member formatted it
     try:
         store = open_tcp_store(place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:
@@ -128,6 +140,12 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
     return store
 
 
+# Returns `timeout`, or `default` for None, capped at LONGEST.
+#
+# Raises:
+#
+#     TypeError: `timeout` is neither a timedelta nor None.
+#     ArgumentError: it is not above 0.
 def checked_timeout(operation: str, timeout: Any, default: timedelta) -> timedelta:
     if timeout is None:
         return default

@@ -1,4 +1,4 @@
-"""Turns info() into text for people and JSON for programs."""
+"""Formats info() as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 from torch_ringdist import _devices_text
 
-# Key of info() -> names of the columns of its rows, for the JSON keys and the table's order.
+# Maps keys of info() to the column names of their rows. They are the JSON keys, and their order is
+# that of the table.
 _TABLES = {
     "transports": ("name", "description", "state"),
     "algorithms": ("name", "description"),
@@ -20,7 +21,7 @@ _TABLES = {
     "variables": ("name", "value", "default", "meaning", "origin"),
 }
 
-# What may stand beside or in place of a codec's name.
+# Codec syntax that is not the name of a codec alone.
 _MORE_CODECS = (
     ("NAME+h", "rotates each block first, which evens out large values: int4+h"),
     ("A>B", "A for contributions, B for their sums: topk:10>int8"),
@@ -30,7 +31,7 @@ _MORE_CODECS = (
 
 
 def as_json(info: dict[str, Any]) -> str:
-    """`info` with the rows of its tables as objects, and the versions in use here."""
+    """Returns `info` as JSON, with table rows as objects, and the running versions."""
     out = {**info, "running": {"torch": torch.__version__, "python": platform.python_version()}}
     for key, columns in _TABLES.items():
         out[key] = [dict(zip(columns, row, strict=True)) for row in info[key]]
@@ -38,7 +39,7 @@ def as_json(info: dict[str, Any]) -> str:
 
 
 def as_text(info: dict[str, Any]) -> str:
-    """`info` as aligned text, a paragraph per subject."""
+    """Returns `info` as aligned text with a paragraph per subject."""
     ucx = info["ucx"]
     loaded = f"{ucx['version']} ({ucx['origin']}) {ucx['path']}" if ucx["path"] else ucx["origin"]
     head = table(
@@ -70,6 +71,7 @@ def as_text(info: dict[str, Any]) -> str:
     )
 
 
+# Returns a line on the CUDA kernels of the build and the devices found.
 def _cuda_text(cuda: dict[str, Any]) -> str:
     if not cuda["built_for"]:
         if not Path(__file__).with_name("libringdist_cuda.so").exists():
@@ -80,6 +82,7 @@ def _cuda_text(cuda: dict[str, Any]) -> str:
     return f"kernels for {cuda['built_for']}; {found}"
 
 
+# Returns a table row per cost constant.
 def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:
     keys = costs["inside"]
     rows = [("", "inside hosts", "between")]
@@ -87,21 +90,22 @@ def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def states_as_text(states: list[str]) -> str:
-    """Dumps of processes; of several, first what each does, in a line."""
+    """Returns the dumps of processes as text; for several, their first lines come first."""
     texts = [text.rstrip("\n") for text in states]
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(["\n".join(text.split("\n", 1)[0] for text in texts), *texts])
 
 
+# Returns the title and the indented table.
 def _section(title: str, rows: list[tuple[str, ...]]) -> str:
     return "\n".join([title, *("  " + line for line in table(rows))])
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """The rows as lines, their columns aligned."""
+    """Returns the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1:] = [0]  # prose: padding it would only add blanks
+    widths[-1:] = [0]  # prose, so padding would only add blanks
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows

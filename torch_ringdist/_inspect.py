@@ -1,4 +1,4 @@
-"""Looking inside this process: info, stats and dump."""
+"""Inspects this process: info, stats and dump."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from torch_ringdist import _native
 
 
 def info() -> dict[str, Any]:
-    """What this build and this process can do, and how they are set.
+    """Returns the capabilities and settings of this build and this process. Any thread may call it.
 
-    Keys: version, torch (built for), ucx (version, path, origin), cuda (built_for:
-    architectures; state), gpus (of this host: problem, driver, devices, pairs, rdma, ucx_for_cuda;
-    docs/gpu.md), transports, algorithms, codecs, operations, limits, variables, costs (origin;
-    inside and between, the constants that a group of which this process is rank 0 would plan by).
-    ``python -m torch_ringdist info`` prints it, and which of the GPUs CUDA sees, and how: to ask
-    starts CUDA in a process, whose forked children then cannot use it, so this does not.
+    It does not start CUDA, because children forked later could not use CUDA. ``python -m
+    torch_ringdist info`` prints the result. It also starts CUDA and lists the devices that CUDA
+    sees.
+
+    Keys:
+
+        version: version of this package.
+        torch: minor version of torch that it was built for.
+        ucx: version, path and origin of UCX.
+        cuda: built_for (architectures) and state.
+        gpus: GPUs of this host (docs/gpu.md), with problem, driver, devices, pairs, rdma and
+            ucx_for_cuda.
+        transports, algorithms, codecs, limits, variables: rows of text.
+        operations: names of the collectives.
+        costs: origin, inside and between. A group in which this process is rank 0 would plan with
+            these constants.
 
     Raises:
+
         ImportError: the native module is missing or was built for another torch.
         ValueError: a RINGDIST_* variable, or the file that RINGDIST_COSTS names, is not accepted.
-
-    Any thread may call it.
     """
-    from torch_ringdist import _devices  # not with every `import torch`
+    from torch_ringdist import _devices  # imported here to keep `import torch` cheap
     from torch_ringdist._costs import Costs
 
     out = _native.load().info()
@@ -33,9 +42,12 @@ def info() -> dict[str, Any]:
 
 
 def info_with_devices() -> dict[str, Any]:
-    """As info(), and in cuda ``devices``, (name, compute capability, bytes, PCI address) of each,
-    with ``state`` saying why there are none, and ``ways``, (ranks, the way of their tensors and
-    why). For a process that does nothing else: see info().
+    """Returns info() with the devices that CUDA sees. It starts CUDA, so it is for processes that
+    do nothing else.
+
+    The entry ``cuda`` has two more keys. ``devices`` lists name, compute capability, bytes and PCI
+    address of each device; if it is empty, ``state`` has the reason. ``ways`` lists, per number of
+    ranks, how their tensors are sent and why.
     """
     out = info()
     if out["cuda"]["state"] == "ok":
@@ -47,7 +59,7 @@ def info_with_devices() -> dict[str, Any]:
 
 
 def _ways(devices: int, path: str) -> list[tuple[str, str]]:
-    """How CUDA tensors of ranks on this host would go, with the NCCL that is here."""
+    """Returns how CUDA tensors of ranks on this host would be sent, given the NCCL found here."""
     out = []
     for name, ranks, shared in (("one rank on each", devices, devices), ("two on one", 2, 1)):
         try:
@@ -64,7 +76,7 @@ def _ways(devices: int, path: str) -> list[tuple[str, str]]:
                 path=path,
                 nccl=False,
             )
-        except TypeError as error:  # NCCL is asked for, and not here
+        except TypeError as error:  # NCCL is required but missing here
             out.append((name, str(error)))
             continue
         way = "by NCCL" if found["by_nccl"] else "by way of the host"
@@ -72,32 +84,33 @@ def _ways(devices: int, path: str) -> list[tuple[str, str]]:
     return out
 
 
+# Returns the value of a variable in the result of info(), or "".
 def _value_of(info: dict[str, Any], variable: str) -> str:
     return next((row[1] for row in info["variables"] if row[0] == variable), "")
 
 
 def stats() -> dict[str, int]:
-    """Counters of this process since its start, over all its groups.
+    """Returns the counters of this process since its start, over all its groups.
 
-    Keys: at least bytes_sent, bytes_received, messages_sent, messages_received and ops_completed.
-    The counters are read one by one while the engine runs: between two of them it may move on.
+    The keys include at least bytes_sent, bytes_received, messages_sent, messages_received and
+    ops_completed. The counters are read one by one while the engine runs, so they are not an atomic
+    snapshot. Any thread may call it.
 
     Raises:
-        ImportError: the native module is missing or was built for another torch.
 
-    Any thread may call it.
+        ImportError: the native module is missing or was built for another torch.
     """
     return _native.load().stats()
 
 
 def dump() -> str:
-    """The state of this process as text: operations in flight, their step, peers and credits.
+    """Returns the state of this process as text: operations in flight, steps, peers and credits.
 
-    For another process, also one that hangs: ``python -m torch_ringdist dump PID``.
+    Any thread may call it, also while another is blocked in an operation. For another process, even
+    one that hangs, use ``python -m torch_ringdist dump PID``.
 
     Raises:
-        ImportError: the native module is missing or was built for another torch.
 
-    Any thread may call it, also while another is blocked in an operation.
+        ImportError: the native module is missing or was built for another torch.
     """
     return _native.load().dump()

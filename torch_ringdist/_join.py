@@ -1,4 +1,4 @@
-"""Newcomers: a group lets them in, and a process becomes a member of a group that is there."""
+"""Lets newcomers into a group (admit), and makes this process a member of a group (join)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from torch_ringdist._generation import (
 if TYPE_CHECKING:
     from torch_ringdist._options import Options
 
-_USUAL_TIMEOUT = timedelta(minutes=30)  # as that of a group
+_USUAL_TIMEOUT = timedelta(minutes=30)  # the default timeout of a group
 _ELASTIC = "elastic/"
 
 
 class ElasticJob(str):
-    """A job of torch_ringdist.elastic, by name: only elastic itself joins and admits by it."""
+    """Name of a job of torch_ringdist.elastic. Only elastic itself admits and joins with such a
+    name."""
 
     __slots__ = ()
 
@@ -38,11 +39,12 @@ class ElasticJob(str):
 
 @dataclass(frozen=True)
 class JoinReport:
-    """What join() led to.
+    """Describes the generation that join() led to.
 
     Attributes:
-        generation: of the group, which this one is the first of for this process.
-        joined: the ranks that came with it, this process' among them: the last ones.
+
+        generation: number of the group's generation, the first with this process.
+        joined: the ranks that joined with it, including this process; they are the last ranks.
     """
 
     generation: int
@@ -50,37 +52,39 @@ class JoinReport:
 
 
 def admit(job: str = "default", max_ranks: int | None = None) -> str:
-    """Let newcomers into the default group from now on: processes that call join().
+    """Lets newcomers, which are processes that call join(), into the default group.
 
-    All members call it, once, at any time; it waits for nobody. When a newcomer has come, the
-    operations in flight end with an error, as after a loss, and all members call shrink(): the
-    group that this returns has the newcomer as its last rank, and report.joined says so. So a loop
-    that survives losses takes newcomers, too.
+    All members call it once, at any time; it does not wait for other ranks. When a newcomer is
+    ready, the operations in flight end with an error, as after a loss. All members then call
+    shrink(). The group that it returns has the newcomer as its last rank, and report.joined lists
+    it. So a training loop that survives losses accepts newcomers too:
 
         torch_ringdist.admit()
         ...
         except dist.DistNetworkError:
             group, report = torch_ringdist.shrink()
 
-    Later generations of the group let newcomers in without another call.
+    Later generations of the group admit newcomers without another call.
 
     Args:
-        job: by which newcomers name the group, where several jobs have one store.
-        max_ranks: newcomers wait while the group has so many ranks. No limit if None. All members
-            give the same.
+
+        job: name by which newcomers find the group if several jobs share a store.
+        max_ranks: while the group has this many ranks, newcomers wait. No limit if None. All
+            members pass the same value.
 
     Returns:
-        "host:port" of the group's TCPStore, which newcomers give to join(); empty where its store
-        is another one, which they give themselves.
+
+        "host:port" of the group's TCPStore, which newcomers pass to join(). It is empty if the
+        group's store is of another kind, which newcomers must open themselves.
 
     Raises:
-        ArgumentError: there is no default group; it has another backend, for some of its devices
-            at least; its members have not found each other yet, which they have after their first
-            operation; the job is one of torch_ringdist.elastic; max_ranks is below 1.
+
+        ArgumentError: there is no default group, or another backend serves some of its devices.
+            Also if its members have not found each other yet, which they have after their first
+            operation. Also if the job is one of torch_ringdist.elastic, or max_ranks is below 1.
         NotSupportedError: several of its ranks are in one process.
-        TypeError: job is no str, or max_ranks no int.
-        torch.distributed.DistBackendError: the store cannot be written to (rank 0 leaves word of
-            the group there).
+        TypeError: `job` is not a str, or `max_ranks` is not an int.
+        torch.distributed.DistBackendError: rank 0 could not publish the group in the store.
     """
     most = _checked_most(max_ranks)
     backend = backend_of_generations(None, "admit")
@@ -97,29 +101,34 @@ def join(
     options: Options | None = None,
     job: str = "default",
 ) -> tuple[dist.ProcessGroup, JoinReport]:
-    """Become a member of a group that is there, in place of init_process_group().
+    """Makes this process a member of an existing group; replaces init_process_group().
 
-    The group must let newcomers in (admit). It goes on undisturbed until this process is ready to
-    communicate; then its members agree on their next generation and call shrink(), and this one
-    returns with the default group that they have. It has the timeout of theirs.
+    The group must admit newcomers (admit). It continues undisturbed until this process is ready to
+    communicate. Then its members agree on their next generation and call shrink(), and this call
+    returns with the same default group. The new group has the timeout of the existing one.
 
     Args:
-        rendezvous: where the group's store is: "host:port" of its TCPStore, as admit() returns it,
-            which is MASTER_ADDR:MASTER_PORT while the first rank 0 lives; or a store.
-        timeout: how long to wait to be let in; 30 minutes if None.
-        options: as in init_process_group(pg_options=); what they share must equal the group's.
-        job: as the members gave it to admit().
+
+        rendezvous: a store, or "host:port" of the group's TCPStore as admit() returns it. While the
+            first rank 0 lives, that is MASTER_ADDR:MASTER_PORT.
+        timeout: time to wait until the group admits this process; 30 minutes if None.
+        options: as in init_process_group(pg_options=). Shared options must equal those of the
+            group.
+        job: the name that the members gave to admit().
 
     Returns:
-        The default group, and what the generation is.
+
+        The default group, and a report on its generation.
 
     Raises:
-        torch.distributed.DistBackendError: not let in in time, and why; the store failed, or is not
-            there; options, costs or the version of the wire differ from the group's, which is
-            named: then the members do not notice.
-        torch.distributed.DistNetworkError: let in, and given up again for being silent.
-        ArgumentError: this process has a default group, or was a member of that one before; a
-            rendezvous that is none; a timeout that is not above 0; the job is one of
+
+        torch.distributed.DistBackendError: this process was not admitted in time, with the reason.
+            Also if the store failed or does not exist, or if options, costs or the wire version
+            differ from the group's. In these cases the members do not notice.
+        torch.distributed.DistNetworkError: this process was admitted and then excluded for being
+            silent.
+        ArgumentError: this process has a default group, or was a member of that group before. Also
+            for an invalid rendezvous, a timeout that is not above 0, or a job of
             torch_ringdist.elastic.
         TypeError: an argument of another type.
     """
@@ -140,15 +149,16 @@ def join(
         limit = outcome.backend.timeout
         if outcome.store:
             store = connect(outcome.store, limit) or store
-        elif isinstance(store, dist.TCPStore):  # not the caller's own, which keeps its timeout
+        elif isinstance(store, dist.TCPStore):  # our clone; the caller's client keeps its timeout
             store.set_timeout(limit)
         group = install_default(outcome, joined.name, joined.note, store, limit, None)
     except BaseException:
-        outcome.backend.abort()  # the others count on this process
+        outcome.backend.abort()  # lets the other members detect the loss
         raise
     return group, JoinReport(outcome.generation, tuple(outcome.joined))
 
 
+# Returns the job name; raises as admit() and join() do.
 def _checked_job(operation: str, job: Any) -> str:
     if not isinstance(job, str):
         raise TypeError(f"ringdist: {operation}: job must be a str, got {type(job).__name__}")
@@ -160,6 +170,7 @@ def _checked_job(operation: str, job: Any) -> str:
     return job
 
 
+# Returns max_ranks as the native module takes it, where 0 means no limit.
 def _checked_most(max_ranks: Any) -> int:
     if max_ranks is None:
         return 0
@@ -173,10 +184,11 @@ def _checked_most(max_ranks: Any) -> int:
     return max_ranks
 
 
+# Returns a client of the group's store without prefixes; raises as join() does.
 def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
     if isinstance(rendezvous, dist.Store):
         whole = shared_store(rendezvous)
-        # A clone, because the group sets its timeout on the client.
+        # A clone is used because the group sets its timeout on the client.
         return whole.clone() if isinstance(whole, dist.TCPStore) else whole
     if not isinstance(rendezvous, str):
         raise TypeError(

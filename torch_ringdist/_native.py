@@ -1,4 +1,4 @@
-"""Loads the native module, or says why it cannot be and what to type."""
+"""Loads the native module, or explains why it cannot be loaded and which command fixes that."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ _REBUILD = (
     "or  pip install --no-build-isolation --no-deps --force-reinstall ."
 )
 
-_stops: dict[int, Callable[[], None]] = {}  # by process
+_stops: dict[int, Callable[[], None]] = {}  # shutdown function by process id
 
 
 def load() -> ModuleType:
-    """The native module torch_ringdist._C, loaded on the first call; stopped at interpreter exit,
-    after all exit handlers that were registered since torch_ringdist was first imported, as
-    `import torch` does unless TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+    """Returns the native module torch_ringdist._C and loads it on the first call. Any thread may
+    call it.
+
+    The module is shut down at interpreter exit, after all exit handlers that were registered since
+    the first import of torch_ringdist. `import torch` imports it, unless
+    TORCH_DEVICE_BACKEND_AUTOLOAD=0.
 
     Raises:
-        ImportError: it was not built, was built for another torch, or could not be loaded.
 
-    Any thread may call it.
+        ImportError: the module was not built, was built for another torch, or could not be loaded.
     """
     return _load(os.getpid())
 
 
-# For each process: a child that was forked has an exit of its own.
+# Cached per process, because a forked child has its own exit.
 @functools.cache
 def _load(process: int) -> ModuleType:
     _check_build()
-    # The native classes derive from torch's, which have to exist first.
+    # The native classes derive from classes of torch, which have to exist first.
     import_module("torch.distributed")
     try:
         native = import_module("torch_ringdist._C")
@@ -51,8 +53,8 @@ def _load(process: int) -> ModuleType:
 
 
 def _check_build() -> None:
-    # Between two minors of torch the layout of its C++ classes changes: such a module either fails
-    # with a bare "undefined symbol", or loads and corrupts memory.
+    # The layout of torch's C++ classes changes between minor versions. A module of another version
+    # either fails with a bare "undefined symbol", or loads and corrupts memory.
     try:
         built = import_module("torch_ringdist._build_info")
     except ModuleNotFoundError as error:
@@ -68,8 +70,8 @@ def _check_build() -> None:
 
 
 def _not_built() -> ImportError:
-    # The folder is named since it is the usual surprise: Python started in an unbuilt checkout
-    # prefers that to the installed package.
+    # The message names the folder because of a common mistake: Python started in an unbuilt
+    # checkout prefers that to the installed package.
     folder = os.path.dirname(os.path.abspath(__file__))
     return ImportError(f"torch_ringdist's native module is not built in {folder}.\n{_REBUILD}")
 
@@ -80,7 +82,9 @@ def _stop() -> None:
         stop()
 
 
-# Now, for `import torch` comes here: handlers run last in, first out, and users' may need a group.
+# Registered on import, because handlers run last in, first out. Handlers of users may need a group,
+# and they are registered later than `import torch`.
 atexit.register(_stop)
-# Newer versions of Python clear the handlers in multiprocessing's children, and run theirs.
+# Newer versions of Python clear these handlers in children of multiprocessing and run only the
+# handlers of multiprocessing.
 multiprocessing.util.register_after_fork(_stop, atexit.register)

@@ -1,11 +1,11 @@
-"""NVML, the library of NVIDIA's driver that tells of its devices; it starts no CUDA.
+"""Reads device data through NVML, the library of NVIDIA's driver, without starting CUDA.
 
-By ctypes alone: what is asked here are two structures and a dozen functions, which have not changed
-since driver 384, and a machine with a driver has the library. Constants and layouts are those of
-nvml.h: https://docs.nvidia.com/deploy/nvml-api/
+It uses only ctypes. The few structures and functions that it needs have not changed since driver
+384, and every machine with a driver has the library. Constants and layouts are those of nvml.h:
+https://docs.nvidia.com/deploy/nvml-api/
 
-A device answers "not supported" to what it does not have, and a driver lacks functions that are
-younger than it is: such answers are None. One thread at a time.
+If a device reports "not supported", or the driver is too old for a function, the result is None.
+One thread at a time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 READ, WRITE, NVLINK, _ATOMICS, PCIE = range(5)  # NVML_P2P_CAPS_INDEX_*
 
-_TEXT = 96  # more than any text of a device takes
+_TEXT = 96  # longer than any text of a device
 
 
 class NvmlError(Exception):
-    """There is no NVML, or it does not work here; says why."""
+    """NVML is missing or does not work here; the message has the reason."""
 
 
 class _PciInfo(ctypes.Structure):
@@ -42,10 +42,11 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The library, from here to close().
+    """The loaded library. It is initialized by the constructor and shut down by close().
 
     Raises:
-        NvmlError: it is not there, or there is no driver.
+
+        NvmlError: the library or the driver is missing.
     """
 
     def __init__(self, library: str = LIBRARY) -> None:
@@ -59,30 +60,38 @@ class Nvml:
             raise NvmlError(f"no NVML: {library}: {self._words(code)}")
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Shuts the library down. Its devices must not be used afterwards."""
         self._call("nvmlShutdown")
 
     def driver(self) -> str:
-        """Its version, as "580.159.03"."""
+        """Returns the version of the driver, such as "580.159.03"."""
         return self._text("nvmlSystemGetDriverVersion") or ""
 
     def devices(self) -> list[Device]:
-        """In the order of their PCI addresses, whatever CUDA_VISIBLE_DEVICES says."""
+        """Returns all devices in the order of their PCI addresses; CUDA_VISIBLE_DEVICES has no
+        effect.
+
+        Raises:
+
+            NvmlError: NVML cannot count the devices.
+        """
         count = c_uint()
         if code := self._call("nvmlDeviceGetCount_v2", byref(count)):
             raise NvmlError(f"NVML counts no devices: {self._words(code)}")
         return [Device(self, number) for number in range(count.value)]
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """NVML's code: 0 is success."""
+        """Calls a function of NVML and returns its code; 0 is success."""
         function = getattr(self._library, name, None)
         return 13 if function is None else int(function(*arguments))  # FUNCTION_NOT_FOUND
 
+    # Returns NVML's text for an error code.
     def _words(self, code: int) -> str:
         words = self._library.nvmlErrorString
         words.restype = ctypes.c_char_p
         return str((words(code) or b"").decode(errors="replace")) or f"error {code}"
 
+    # Returns the text that a function of NVML writes, or None if it fails.
     def _text(self, name: str, *first: Any) -> str | None:
         out = ctypes.create_string_buffer(_TEXT)
         failed = self._call(name, *first, out, c_uint(_TEXT))
@@ -90,7 +99,7 @@ class Nvml:
 
 
 class Device:
-    """One device of it: a whole GPU, also where that is split into MIG instances."""
+    """One GPU of NVML. A GPU that is split into MIG instances counts as one device."""
 
     def __init__(self, nvml: Nvml, number: int) -> None:
         self._nvml = nvml
@@ -98,27 +107,28 @@ class Device:
         if code := nvml._call("nvmlDeviceGetHandleByIndex_v2", c_uint(number), byref(self._handle)):
             raise NvmlError(f"NVML's device {number}: {nvml._words(code)}")
 
+    # Returns the number that a function of NVML writes, or None if it fails.
     def _number(self, name: str, *between: Any, of: type = c_uint) -> int | None:
         out = of()
         failed = self._nvml._call(name, self._handle, *between, byref(out))
         return None if failed else int(out.value)
 
     def name(self) -> str | None:
-        """As "NVIDIA H100 80GB HBM3"."""
+        """Returns the product name, such as "NVIDIA H100 80GB HBM3"."""
         return self._nvml._text("nvmlDeviceGetName", self._handle)
 
     def uuid(self) -> str | None:
-        """As "GPU-6f1d...", by which CUDA_VISIBLE_DEVICES may name it."""
+        """Returns the id that CUDA_VISIBLE_DEVICES accepts, such as "GPU-6f1d..."."""
         return self._nvml._text("nvmlDeviceGetUUID", self._handle)
 
     def bytes(self) -> int | None:
-        """Of its memory."""
+        """Returns the total memory in bytes."""
         out = _Memory()
         failed = self._nvml._call("nvmlDeviceGetMemoryInfo", self._handle, byref(out))
         return None if failed else int(out.total)
 
     def capability(self) -> str | None:
-        """As "9.0"."""
+        """Returns the compute capability, such as "9.0"."""
         major, minor = c_int(), c_int()
         failed = self._nvml._call(
             "nvmlDeviceGetCudaComputeCapability", self._handle, byref(major), byref(minor)
@@ -126,16 +136,18 @@ class Device:
         return None if failed else f"{major.value}.{minor.value}"
 
     def address(self) -> str | None:
-        """On the PCI bus, as the kernel and CUDA write it: "0000:17:00.0"."""
+        """Returns the PCI address in the format of the kernel and CUDA: "0000:17:00.0"."""
         return self._pci("nvmlDeviceGetPciInfo_v3")
 
+    # Returns the PCI address that a function of NVML writes, or None if it fails.
     def _pci(self, name: str, *between: Any) -> str | None:
         out = _PciInfo()
         failed = self._nvml._call(name, self._handle, *between, byref(out))
         return None if failed else f"{out.domain:04x}:{out.bus:02x}:{out.device:02x}.0"
 
     def pcie(self) -> dict[str, int | None]:
-        """Its line: generation and lanes, now - fewer while it idles - and at most."""
+        """Returns generation and width of the PCIe link, present and maximum. An idle link reports
+        less."""
         return {
             "generation": self._number("nvmlDeviceGetCurrPcieLinkGeneration"),
             "width": self._number("nvmlDeviceGetCurrPcieLinkWidth"),
@@ -144,13 +156,14 @@ class Device:
         }
 
     def mig(self) -> bool | None:
-        """It is split into instances."""
+        """Returns True if the GPU is split into MIG instances."""
         now, later = c_uint(), c_uint()
         failed = self._nvml._call("nvmlDeviceGetMigMode", self._handle, byref(now), byref(later))
         return None if failed else now.value == 1
 
     def nvlinks(self) -> dict[int, str | None]:
-        """Those that are up, and where each leads: a PCI address, "switch", or None: not known."""
+        """Returns the far end of each active link: a PCI address, "switch", or None if it cannot be
+        read."""
         up = [
             link
             for link in range(MOST_LINKS)
@@ -158,6 +171,7 @@ class Device:
         ]
         return {link: self._far_end(link) for link in up}
 
+    # Returns the far end of one link, as nvlinks() does.
     def _far_end(self, link: int) -> str | None:
         kind = self._number("nvmlDeviceGetNvLinkRemoteDeviceType", c_uint(link))
         if kind == SWITCH:
@@ -165,10 +179,13 @@ class Device:
         return self._pci("nvmlDeviceGetNvLinkRemotePciInfo_v2", c_uint(link))
 
     def p2p(self, other: Device, how: int) -> bool | None:
-        """Whether its kernels and copies reach the other's memory so: READ, WRITE, NVLINK, PCIE."""
+        """Returns True if kernels and copies of this device reach the other's memory by `how`.
+
+        `how` is READ, WRITE, NVLINK or PCIE.
+        """
         status = self._number("nvmlDeviceGetP2PStatus", other._handle, c_int(how))
         return None if status is None else status == 0
 
     def common_ancestor(self, other: Device) -> int | None:
-        """Where the two meet on the PCI bus: NVML_TOPOLOGY_*."""
+        """Returns the level at which the two devices meet on the PCI bus (NVML_TOPOLOGY_*)."""
         return self._number("nvmlDeviceGetTopologyCommonAncestor", other._handle)

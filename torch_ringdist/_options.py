@@ -1,4 +1,4 @@
-"""Options: the settings of one process group, a dataclass made from the native module's table."""
+"""Options, the settings of one process group: a dataclass made from the native module's table."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ class _Options:
         options.peer_timeout = 30.0
         dist.init_process_group("ringdist", pg_options=options)
 
-    A field that is None, as all are at first, is left to the RINGDIST_* variable of the same name,
-    and without that to the default. ``print(Options())`` lists the fields, too. All ranks of a
-    group have to be given the same.
+    All fields are None at first. A field that is None takes the value of the RINGDIST_* variable of
+    the same name, or else the default. ``print(Options())`` also lists the fields. All ranks of a
+    group must get the same options.
 
-    Options compare by value, can be copied and pickled, and may be changed until given to a group,
-    which keeps a copy. The first use of the class loads the native module, which has the list of
-    fields.
+    Options compare by value, can be copied and pickled, and may be changed until they are given to
+    a group, which keeps a copy. The first use of the class loads the native module, which has the
+    list of fields.
 
     Raises:
-        TypeError: an unknown field (the message lists them), or a value of the wrong type.
-        ValueError: a value that no field of that type accepts. The range of a field is checked
-            when the group is created.
+
+        TypeError: an unknown field (the message lists the fields), or a value of the wrong type.
+        ValueError: a value that no field of that type accepts. The range of a field is checked when
+            the group is created.
         ImportError: the native module is missing or was built for another torch.
 
     An object that is being changed must not be used by another thread.
@@ -45,7 +46,7 @@ class _Options:
             _check(fields[name], value)
         object.__setattr__(self, name, value)
 
-    def __getattr__(self, name: str) -> Any:  # of what is no field
+    def __getattr__(self, name: str) -> Any:  # called for names that are not fields
         if name.startswith("_"):
             raise AttributeError(f"Options has no attribute {name!r}")
         raise AttributeError(_unknown(name, _fields(type(self))))
@@ -60,16 +61,17 @@ class _Options:
         return "\n".join(["torch_ringdist.Options", *(f"  {line}" for line in lines)])
 
     def as_text(self) -> dict[str, str]:
-        """The fields that are set, each as the text its RINGDIST_* variable would have."""
+        """Returns the fields that are set, as the text of their RINGDIST_* variables."""
         return {name: _text(value) for name, value in self._given().items()}
 
+    # Returns the fields that are set and their values.
     def _given(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in _fields(type(self))}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Options]:
-    """The class of these fields, as native options() lists them: name, type, default, meaning."""
+    """Returns the Options class for rows of the native options(): name, type, default, meaning."""
     fields = [
         (
             name,
@@ -84,7 +86,7 @@ def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Options]:
         "Options",
         fields,
         bases=(_Options,),
-        namespace={"__module__": __name__},  # for pickle
+        namespace={"__module__": __name__},  # pickle finds the class by its module
         kw_only=True,
         repr=False,
     )
@@ -97,7 +99,7 @@ def made_of(rows: Iterable[tuple[str, str, str, str]]) -> type[_Options]:
 
 
 def _name_unknown_fields(made: Any) -> None:
-    """Python's own message has no list of those that there are."""
+    """Makes __init__ list the existing fields in its error; Python's own message does not."""
     init = made.__init__
 
     @wraps(init)
@@ -113,7 +115,7 @@ def _name_unknown_fields(made: Any) -> None:
 if TYPE_CHECKING:
 
     @dataclasses.dataclass(kw_only=True, repr=False)
-    class Options:  # a test compares these with native options()
+    class Options:  # a test compares these fields with native options()
         algorithm: str | None = None
         segment_bytes: int | None = None
         memory: int | None = None
@@ -142,8 +144,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _without_fields(problem: str) -> type[_Options]:
-    """Stands for the class where the native module, which has the fields, cannot be loaded: help()
-    and documentation of the package work without it. Its use raises the ImportError."""
+    """Returns a replacement of Options for when the native module, which has the fields, cannot be
+    loaded.
+
+    So help() and documentation tools work without the native module. An instantiation raises the
+    ImportError.
+    """
 
     class Options(_Options):
         def __init__(self, **fields: Any) -> None:
@@ -153,6 +159,7 @@ def _without_fields(problem: str) -> type[_Options]:
     return Options
 
 
+# Returns the dataclass fields by name.
 def _fields(made: Any) -> dict[str, dataclasses.Field[Any]]:
     return made.__dataclass_fields__
 
@@ -162,7 +169,8 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 
 
 def _lines(made: Any, values: dict[str, str]) -> Iterator[str]:
-    """One for each field, with its value; "" is that of those without."""
+    """Yields a line per field with its value from `values`; fields without one take the value of
+    ""."""
     fields = _fields(made).values()
     column = max((len(values.get(field.name, values[""])) for field in fields), default=0)
     names = max((len(field.name) for field in fields), default=0)
@@ -175,16 +183,18 @@ def _lines(made: Any, values: dict[str, str]) -> Iterator[str]:
         )
 
 
+# Returns a value as the text of a RINGDIST_* variable.
 def _text(value: str | int | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 
+# Raises TypeError or ValueError if the field does not accept the value; ranges are checked later.
 def _check(field: dataclasses.Field[Any], value: Any) -> None:
     kind, meaning = field.metadata["type"], field.metadata["meaning"]
     accepted: Any = (float, int) if kind == "float" else _TYPES[kind]
-    # A bool is an int to Python; segment_bytes=True is a mistake to everyone else.
+    # Python treats a bool as an int, but segment_bytes=True is a mistake.
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(
             f"Options.{field.name}: expected {kind} or None, "

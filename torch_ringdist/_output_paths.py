@@ -1,4 +1,4 @@
-"""Whether a file that is to be written at the end can be: asked before the work."""
+"""Checks before the work starts that an output file can be written at its end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from pathlib import Path
 
 
 def check_writable(path: Path, argument: str, in_place: bool = False) -> None:
-    """Raises ValueError, which names the argument, if nothing could be written there. `in_place`:
-    a file that is there will not be replaced by another one."""
+    """Checks that a file can be written at `path`.
+
+    Args:
+
+        path: the file.
+        argument: the option that the error message names.
+        in_place: an existing file will be overwritten rather than replaced by a new one.
+
+    Raises:
+
+        ValueError: the file cannot be written.
+    """
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is no regular file")

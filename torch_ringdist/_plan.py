@@ -1,4 +1,5 @@
-"""``python -m torch_ringdist plan``: what would run, what else could, and what each would take."""
+"""``python -m torch_ringdist plan``: prints the plan of an operation, its alternatives and their
+predicted times."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from torch_ringdist._costs import Costs
 from torch_ringdist._progress_bar import Bar
 
 MOST_RANKS = 4096
-# Of each algorithm; more are walked several to one. A second or two each.
+# Limit for each algorithm. Above it, several segments are simulated as one message. A simulation of
+# this size takes one or two seconds.
 _MOST_MESSAGES = 500_000
 _MOST_BYTES = 1 << 40
 _SEGMENT_BYTES = 252 << 10
-_SHOWN = 16  # ranks whose messages are listed one by one
+_SHOWN = 16  # highest number of ranks for which messages are listed
 
 _DESCRIPTION = """\
 What torch_ringdist would do with an operation: the algorithm that it chooses and why, the others
@@ -47,7 +49,7 @@ examples:
 
 @dataclass(frozen=True)
 class Question:
-    """An operation over ranks on hosts."""
+    """An operation over ranks on hosts, to be planned."""
 
     operation: str
     bytes: int
@@ -70,10 +72,16 @@ class Question:
         return getattr(torch, self.dtype).itemsize
 
     def ask(self, shown: int) -> dict[str, Any]:
-        """What the native module says; `shown`: up to so many ranks list messages, < 0: no rounds.
+        """Returns the result of the native forecast().
+
+        Args:
+
+            shown: messages are listed for at most this many ranks. If negative, rounds are left
+                out.
 
         Raises:
-            ValueError: what the group would refuse.
+
+            ValueError: a group would refuse this operation.
         """
         native = _native.load()
         try:
@@ -92,11 +100,11 @@ class Question:
                 most_messages=_MOST_MESSAGES,
                 shown=shown,
             )
-        except TypeError as error:  # what is not supported
+        except TypeError as error:  # raised for unsupported arguments
             raise ValueError(str(error)) from None
 
 
-# As torch calls them; the first is the default.
+# Names as in torch; the first one is the default.
 OPERATIONS = (
     *("all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "gather", "scatter"),
     *("all_to_all", "barrier"),
@@ -104,7 +112,7 @@ OPERATIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Adds the options of the command to its parser."""
     add = parser.add_argument
     add("--ranks", type=int, metavar="N", help=f"of the group, 1 to {MOST_RANKS}")
     add("--hosts", type=int, metavar="H", help="that share them evenly, in runs (default: 1)")
@@ -149,12 +157,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what was asked for.
+    """Prints the plan that the arguments request.
 
     Raises:
-        ValueError: an option that is not accepted, a layout that is impossible, an operation that
-            a group would refuse.
-        ImportError: there is no matplotlib, which --save needs, or no library for CUDA.
+
+        ValueError: an option that is not accepted, an impossible layout, or an operation that a
+            group would refuse.
+        ImportError: matplotlib is missing and --save needs it, or the library for CUDA is missing.
     """
     _plan_device.check(args)
     if args.save:
@@ -176,10 +185,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[list[int]]:
-    """The ranks of each host, in runs.
+    """Returns the ranks of each host; consecutive ranks share a host.
 
     Raises:
-        ValueError: a layout that is impossible; says why, and what is accepted.
+
+        ValueError: the layout is impossible. The message names the reason and what is accepted.
     """
     if layout is not None:
         counts = [_count_of(text, layout) for text in layout.split(",")]
@@ -211,6 +221,7 @@ def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[l
     return out
 
 
+# Returns the number of ranks of each host if they are distributed evenly; else raises ValueError.
 def _shared_out(ranks: int, hosts: int) -> list[int]:
     if hosts < 1:
         raise ValueError(f"--hosts: expected at least 1, got {hosts}")
@@ -228,6 +239,7 @@ def _shared_out(ranks: int, hosts: int) -> list[int]:
     return [ranks // hosts] * hosts
 
 
+# Parses one number of a layout.
 def _count_of(text: str, layout: str) -> int:
     if not text.strip().isdecimal() or not 1 <= int(text[:9]) <= MOST_RANKS:
         raise ValueError(
@@ -238,7 +250,7 @@ def _count_of(text: str, layout: str) -> int:
 
 
 def question_of(args: argparse.Namespace, hosts: list[list[int]], default_bytes: str) -> Question:
-    """The arguments, checked; ValueError names the one that is not accepted."""
+    """Returns the checked arguments. Raises ValueError that names a wrong one."""
     ranks = sum(map(len, hosts))
     dtype = getattr(torch, args.dtype, None)
     if not isinstance(dtype, torch.dtype):
@@ -275,7 +287,8 @@ def question_of(args: argparse.Namespace, hosts: list[list[int]], default_bytes:
 
 
 def _operation(given: str) -> str:
-    """Also without underscores, as MPI and NCCL write it."""
+    """Returns torch's name of the operation. Names without underscores are accepted, as in MPI and
+    NCCL."""
     for name in OPERATIONS:
         if given.lower().replace("_", "") == name.replace("_", ""):
             return name
@@ -283,7 +296,7 @@ def _operation(given: str) -> str:
 
 
 def costs_for(args: argparse.Namespace) -> tuple[Costs, str]:
-    """The constants to count with, and where they are from."""
+    """Returns the costs to plan with, and a description of their source."""
     given = args.rate is not None or args.latency is not None
     if args.costs and given:
         raise ValueError(
@@ -307,6 +320,7 @@ def _built_in(rate: float | None, latency_ns: int | None) -> str:
     )
 
 
+# Prints the predicted times over 2, 4, 8, ... ranks (--scale).
 def _run_scale(args: argparse.Namespace) -> None:
     if args.hosts is not None or args.layout is not None:
         raise ValueError(
@@ -336,6 +350,7 @@ def _run_scale(args: argparse.Namespace) -> None:
         _plan_plot.draw_scale(question, per_host, rows, args.save)
 
 
+# Returns the result as one JSON object.
 def _as_json(
     question: Question, answer: dict[str, Any], route: dict[str, Any] | None
 ) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `plan --device cuda` adds: by NCCL or by way of the host, how, and why."""
+"""Implements `plan --device cuda`: predicts whether NCCL or the host path is used, how, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_THE_HOST = "What follows is the host's op, without the copies."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which tensors, and what there is for them."""
+    """Adds the options on tensors' devices and on GPUs."""
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu", help="of the tensors (default: cpu)")
     add("--gpus", type=int, metavar="N", help="of each host (default: one for each rank)")
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """ValueError names the option that is not accepted."""
+    """Raises ValueError that names an option that is not accepted."""
     if args.device == "cpu":
         for name, value in (("--gpus", args.gpus), ("--device-path", args.device_path)):
             if value is not None:
@@ -39,12 +39,15 @@ def check(args: argparse.Namespace) -> None:
 
 
 def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[str, Any] | None:
-    """As device_route() of _C.pyi, each rank being taken to have NCCL, and nccl_assumed: whether
-    that matters. None: of the CPU's tensors.
+    """Returns the result of device_route() (_C.pyi) with the key nccl_assumed; None for CPU
+    tensors.
+
+    Each rank is assumed to have NCCL. nccl_assumed is True if the path depends on that.
 
     Raises:
-        ImportError: there is no library for CUDA.
-        ValueError: what a group would refuse.
+
+        ImportError: the library for CUDA is missing.
+        ValueError: a group would refuse this operation.
     """
     if args.device == "cpu":
         return None
@@ -62,7 +65,7 @@ def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[
             path=args.device_path or "",
             nccl=True,
         )
-    except TypeError as error:  # what is not supported
+    except TypeError as error:  # raised for unsupported arguments
         raise ValueError(str(error)) from None
     except RuntimeError as error:
         raise ImportError(f"--device cuda: {error}") from None
@@ -70,7 +73,7 @@ def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Of the head of what is printed."""
+    """Returns the rows for the head of the printed text."""
     way = "by NCCL" if found["by_nccl"] else "by way of the host"
     return [
         ("device", f"cuda, {way}"),
@@ -81,5 +84,5 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def note(found: dict[str, Any]) -> str:
-    """What the rest of the text is worth."""
+    """Returns a sentence on how far the rest of the text applies."""
     return _OF_THE_HOST if found["host_op"] else _UNTIMED

@@ -1,4 +1,4 @@
-"""What `plan --save` draws. matplotlib is asked for, and not needed by anything else here."""
+"""Draws the figures of `plan --save` with matplotlib, which nothing else here needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _BETWEEN = "tab:red"
 
 
 def check(path: str) -> None:
-    """Before any work: ValueError for no place for it, ImportError where there is no matplotlib."""
+    """Checks `path` before any work. Raises ValueError for a bad path, ImportError without
+    matplotlib."""
     if os.path.splitext(path)[1].lower() not in _ENDINGS:
         raise ValueError(
             f"--save: expected a file that ends in {', '.join(_ENDINGS)}, got {path!r}"
@@ -33,7 +34,7 @@ def check(path: str) -> None:
 
 
 def draw(question: Question, answer: dict[str, Any], path: str) -> None:
-    """The alternatives' times beside who sends what to whom."""
+    """Draws the times of the alternatives, and beside them the messages between ranks."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(
@@ -119,7 +120,7 @@ def _draw_bytes(axes: Any, question: Question, rounds: list[dict[str, Any]] | No
 def draw_scale(
     question: Question, per_host: int, rows: list[tuple[int, dict[str, Any]]], path: str
 ) -> None:
-    """Time against ranks, a line for each algorithm; the choice has a cross."""
+    """Draws time over ranks with a line per algorithm; a cross marks the planner's choice."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 6), layout="constrained")

@@ -1,4 +1,4 @@
-"""What `plan` says, as text: the choice, the alternatives, and who sends what to whom."""
+"""Formats the result of `plan` as text: the choice, the alternatives and the messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torch_ringdist._plan import Question
 
 _WIDTH = 100
-_MOST_ARROWS = 8  # ranks: above that, rounds are summed up
-_MOST_LINES = 24  # of rounds that differ
+_MOST_ARROWS = 8  # number of ranks above which only the sums of a round are shown
+_MOST_LINES = 24  # limit for lines of different rounds
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _WHOLE = ("all_reduce", "broadcast", "reduce")
@@ -21,7 +21,7 @@ _JOINED = "~: walked with several segments to a message, so that it takes no lon
 
 
 def title(question: Question) -> str:
-    """The operation in a line."""
+    """Returns a line that describes the operation."""
     size = format_bytes(question.bytes)
     whole = "" if question.operation in _WHOLE else " a part"
     of = f" of {size}{whole} {question.dtype}" if question.operation != "barrier" else ""
@@ -33,7 +33,7 @@ def title(question: Question) -> str:
 
 
 def layout(hosts: list[list[int]]) -> str:
-    """As "8 ranks on 2 hosts of 4"."""
+    """Returns text such as "8 ranks on 2 hosts of 4"."""
     ranks = sum(map(len, hosts))
     head = f"{ranks} rank{'s' * (ranks > 1)} on {len(hosts)} host{'s' * (len(hosts) > 1)}"
     sizes = sorted({len(host) for host in hosts})
@@ -45,7 +45,7 @@ def layout(hosts: list[list[int]]) -> str:
 
 
 def as_text(question: Question, answer: dict[str, Any], route: dict[str, Any] | None = None) -> str:
-    """All of it, for people. `route`: of _plan_device, where tensors are on devices."""
+    """Returns the whole text. `route` is the result of _plan_device.route()."""
     parts = [title(question)]
     if route:
         parts += ["\n".join(_info_text.table(_plan_device.rows(route))), _plan_device.note(route)]
@@ -160,7 +160,8 @@ def _picture(question: Question, answer: dict[str, Any]) -> str:
 
 
 def without_rounds(rounds: list[dict[str, Any]] | None) -> str:
-    """Why there are none to show: nothing is sent, or (None) who sends what is not known."""
+    """Explains why no rounds are shown: nothing is sent (an empty list), or the rounds are too many
+    (None)."""
     if rounds is None:
         return "Its ranks differ and have too many steps for a picture."
     return "Nothing is sent."
@@ -181,7 +182,8 @@ def _ranks(host: list[int]) -> str:
 
 
 def _arrows(question: Question, one: dict[str, Any]) -> list[str]:
-    """A line of what, lines of arrows: of each kind of message that the round has."""
+    """Returns a line with the kinds of messages in the round, then lines of arrows for each
+    kind."""
     host_of = {rank: i for i, host in enumerate(question.hosts) for rank in host}
     kinds: dict[str, dict[tuple[int, str], list[int]]] = {}
     for sender, receiver, count, mark in one["messages"]:
@@ -208,11 +210,12 @@ def _arrows(question: Question, one: dict[str, Any]) -> list[str]:
 
 
 def _receivers(receivers: list[int]) -> str:
-    """Each once; "3*2" gets two ranges."""
+    """Returns the receivers, each once; "3*2" receives two ranges."""
     counts = [(rank, receivers.count(rank)) for rank in sorted(set(receivers))]
     return " ".join(f"{rank}*{times}" if times > 1 else f"{rank}" for rank, times in counts)
 
 
+# Returns a line with the messages and bytes of a round.
 def _sums(question: Question, one: dict[str, Any]) -> list[str]:
     cells = []
     for where, text in (("inside", "inside hosts"), ("between", "between hosts")):
@@ -224,7 +227,7 @@ def _sums(question: Question, one: dict[str, Any]) -> list[str]:
 
 
 def scale_as_text(question: Question, per_host: int, rows: list[tuple[int, dict[str, Any]]]) -> str:
-    """A line for each number of ranks; columns are algorithms."""
+    """Returns a table with a line per number of ranks and a column per algorithm."""
     names = [one["algorithm"] for one in rows[0][1]["alternatives"]]
     table = [("ranks", "choice", *names)]
     about = False

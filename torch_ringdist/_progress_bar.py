@@ -1,4 +1,4 @@
-"""How far a command is: a line on a terminal's stderr, and nothing elsewhere."""
+"""Progress bar of a command: a line on stderr if that is a terminal, else nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _WIDTH = 30
 
 
 class Bar:
-    """Shown from the first show() to clear(). One thread."""
+    """Progress bar that is visible from the first show() to clear(). One thread at a time."""
 
     def __init__(self, wanted: bool = True) -> None:
         self._shown = wanted and sys.stderr.isatty()
 
     def show(self, what: str, share: float, detail: str = "") -> None:
-        """`share`: of the work, 0 to 1."""
+        """Draws the bar. `share` is the finished part of the work, from 0 to 1."""
         if self._shown:
             full = "#" * round(share * _WIDTH)
             text = f"\r{what} [{full:.<{_WIDTH}}] {share:4.0%} {detail:24}"
             print(text, end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """So that what is printed next begins in an empty line."""
+        """Erases the bar, so the next output starts on an empty line."""
         if self._shown:
             print("\r" + " " * 79, end="\r", file=sys.stderr, flush=True)

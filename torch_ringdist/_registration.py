@@ -1,9 +1,9 @@
-"""Makes "ringdist" known to torch.distributed, without loading anything native.
+"""Registers the backend "ringdist" in torch.distributed without loading the native module.
 
 torch calls autoload() at the end of ``import torch`` (entry point group torch.backends, all
-versions), and register() when a group asks for "ringdist" (torch.distributed.backends, torch 2.14
-and newer). An exception, or a slow import, in the first would hurt every user of the environment,
-also those who never heard of this package.
+versions). It calls register() when a group requests "ringdist" (torch.distributed.backends, torch
+2.14 and newer). autoload() runs in every process of the environment, so it must be fast and must
+not raise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torch_ringdist import _native  # small; and not when ranks that were forked wait for it
+from torch_ringdist import _native  # small; importing it later would delay forked ranks
 
 if TYPE_CHECKING:
     from torch_ringdist._C import ProcessGroupRing
@@ -20,36 +20,37 @@ NAME = "ringdist"
 
 
 class Successor:
-    """In place of options: the backend of the new group, which exists already (_generation.py)."""
+    """Takes the place of options and holds the backend of a new generation, which already exists
+    (_generation.py)."""
 
     def __init__(self, backend: ProcessGroupRing) -> None:
         self.backend = backend
 
 
 def is_being_imported(module: str) -> bool:
-    """Whether the import of `module` is under way in this process."""
+    """Returns True while the import of `module` is under way in this process."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return getattr(spec, "_initializing", False)
 
 
 def autoload() -> None:
-    """Entry point of torch.backends: register, and never raise.
+    """Registers the backend and never raises; entry point of torch.backends.
 
-    It says nothing either, as every ``import torch`` would print it. Who imports torch_ringdist
-    gets the error there.
+    It prints nothing either, because every ``import torch`` would print it. An import of
+    torch_ringdist shows the error.
     """
     try:
         if "torch.distributed" in sys.modules or _needs_autoload():
             register()
     except Exception:
-        # Forget the package, for that import to run its __init__ once more, and so to try again.
+        # Forgets the package. The next import then runs its __init__ again and retries.
         if not is_being_imported("torch_ringdist"):
             sys.modules.pop("torch_ringdist", None)
 
 
 def _needs_autoload() -> bool:
-    # Importing torch.distributed costs a tenth of a second. Newer versions need not pay it here:
-    # they ask for the backend by name, through register().
+    # Importing torch.distributed takes 0.1 s. Newer versions do not need it here, because they
+    # request the backend by name through register().
     return _major_minor(sys.modules["torch"].__version__) < (2, 14)
 
 
@@ -59,12 +60,13 @@ def _major_minor(version: str) -> tuple[int, int]:
 
 
 def register() -> None:
-    """Register "ringdist" for cpu and cuda; a second call does nothing.
+    """Registers "ringdist" for cpu and cuda; a second call does nothing.
+
+    Call it from one thread at a time, like torch's own registrations.
 
     Raises:
-        ImportError: torch is missing, or was built without torch.distributed.
 
-    Call it from one thread at a time, as any of torch's registrations.
+        ImportError: torch is missing, or was built without torch.distributed.
     """
     import torch.distributed as dist
 
@@ -73,31 +75,34 @@ def register() -> None:
     if not hasattr(dist.Backend, NAME.upper()):
         from torch_ringdist import _coalescing, _rendezvous
 
-        # A list, not "cpu": torch 2.11-2.13 would walk a string letter by letter.
+        # torch 2.11 to 2.13 would iterate over the letters of a string, so this is a list.
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
         _coalescing.guard_regions()
         _rendezvous.watch()
 
 
 def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
-    """Create this rank's backend of one process group; torch calls it, users do not.
+    """Creates this rank's backend of one process group. torch calls it; users do not.
 
     Args:
-        dist_options: torch's description of the group: store, rank, size, timeout, name, members.
-        backend_options: what the user gave as pg_options; or a Successor.
+
+        dist_options: torch's description of the group, with store, rank, size, timeout, name and
+            members.
+        backend_options: the user's pg_options, or a Successor.
 
     Raises:
+
         TypeError: backend_options is neither None nor a torch_ringdist.Options.
         ValueError: an option, or a RINGDIST_* variable, has a value that is not accepted.
         ImportError: the native module is missing, or was built for another torch.
-        RuntimeError: the group could not be created; the message says which step failed.
+        RuntimeError: the group could not be created. The message names the step that failed.
     """
     if isinstance(backend_options, Successor):
         return backend_options.backend
-    # The class of Options is made when it is first used, which takes longer than to load _C.
+    # The class Options is created on first use, which takes longer than loading _C.
     options = options_as_text(backend_options, 'init_process_group("ringdist"): pg_options')
     native = _native.load()
-    # torch gives no list for the default group, whose members are all ranks.
+    # For the default group torch passes no list; all ranks are members.
     members = list(dist_options.global_ranks_in_group) or list(range(dist_options.group_size))
     if getattr(dist_options, "enable_reconfigure", False):  # torch 2.14
         return native.create_reconfigurable(
@@ -122,10 +127,12 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
 
 
 def read_costs(path: str) -> dict[str, dict[str, float]]:
-    """The constants of a file that RINGDIST_COSTS or Options(costs=) names.
+    """Returns the constants of the file that RINGDIST_COSTS or Options(costs=) names.
 
     Raises:
-        ValueError: there is none that can be read, or it is not accepted; names it, and why.
+
+        ValueError: the file cannot be read or is not accepted. The message names the file and the
+            reason.
     """
     from torch_ringdist._costs import Costs
 
@@ -133,10 +140,12 @@ def read_costs(path: str) -> dict[str, dict[str, float]]:
 
 
 def options_as_text(given: Any, argument: str) -> dict[str, str]:
-    """As the native module takes them.
+    """Returns options as the native module takes them.
 
     Raises:
-        TypeError: neither None nor a torch_ringdist.Options; names the argument.
+
+        TypeError: `given` is neither None nor a torch_ringdist.Options. The message names
+            `argument`.
     """
     if given is None:
         return {}

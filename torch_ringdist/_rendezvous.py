@@ -1,6 +1,6 @@
-"""Reports a rank that waits in torch's rendezvous, which comes before any group of ours.
+"""Reports a rank that waits in torch's rendezvous, before a ringdist group exists.
 
-torch itself is silent there for the group's timeout, 30 minutes by default.
+torch itself prints nothing there for the timeout of the group, which is 30 minutes by default.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, urlparse
 
 
 def watch() -> None:
-    """Put a timer around torch's rendezvous by env:// and tcp://, of groups that ask for ringdist.
+    """Adds a timer to torch's rendezvous by env:// and tcp:// for groups of the backend ringdist.
 
-    Others go to torch's own handlers as they are. A second call does nothing; nor does a torch
-    that keeps its handlers elsewhere.
+    Other groups use torch's own handlers unchanged. A second call does nothing, and neither does a
+    call with a torch that stores its handlers elsewhere.
     """
     module = sys.modules.get("torch.distributed.rendezvous")
     handlers = getattr(module, "_rendezvous_handlers", {})
@@ -28,11 +28,12 @@ def watch() -> None:
             handlers[scheme] = _watched(handlers[scheme])
 
 
+# Returns a handler that runs `original` under a timer.
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
         iterator, timer = original(url, *args, **named), None
-        with contextlib.suppress(Exception):  # a line is not worth a failure
+        with contextlib.suppress(Exception):  # the report must never cause a failure
             if _is_for_ringdist():
                 timer = _timer(url)
         return iterator if timer is None else _timed(iterator, timer)
@@ -42,7 +43,7 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
 
 
 def _is_for_ringdist() -> bool:
-    """Whether the init_process_group that calls this has been given our backend."""
+    """Returns True if the calling init_process_group was given the backend ringdist."""
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
         if frame.f_code.co_name == "init_process_group":
@@ -50,6 +51,7 @@ def _is_for_ringdist() -> bool:
     return False
 
 
+# Returns a timer that reports this rank after RINGDIST_WARN_AFTER seconds; None if that is off.
 def _timer(url: str) -> threading.Timer | None:
     seconds = float(os.environ.get("RINGDIST_WARN_AFTER") or 30)
     if seconds <= 0 or os.environ.get("RINGDIST_LOG_LEVEL") == "error":
@@ -67,16 +69,17 @@ def _timer(url: str) -> threading.Timer | None:
 
 
 def _timed(iterator: Iterator[Any], timer: threading.Timer) -> Iterator[Any]:
-    with contextlib.suppress(RuntimeError):  # there is no further thread
+    with contextlib.suppress(RuntimeError):  # no thread could be started
         timer.start()
     try:
         found = next(iterator)
     finally:
         timer.cancel()
     yield found
-    yield from iterator  # torch's own word on a second call
+    yield from iterator  # lets torch raise its own error on a second call
 
 
+# Prints the warning on stderr. Rank 0 also counts the missing ranks, if it has the store.
 def _report(seconds: float, rank: int, size: int, host: str, port: int) -> None:
     # torchrun may hold the store for all of its ranks.
     if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -90,7 +93,8 @@ def _report(seconds: float, rank: int, size: int, host: str, port: int) -> None:
 
 
 def connected(port: int) -> int:
-    """How many connections to a port of this process' network are open, its own among them."""
+    """Returns the number of open connections to a port in this process' network, its own
+    included."""
     count = 0
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/self/net/{table}") as file:

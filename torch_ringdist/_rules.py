@@ -1,4 +1,4 @@
-"""Which codec a parameter gets: rules on its name, or defaults by what kind of module owns it."""
+"""Chooses the codec of each parameter by rules on its name, or else by the module that owns it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _COMPILED = "_orig_mod."
 
 
 class Rule(NamedTuple):
-    """A parameter, and what was decided for it."""
+    """A parameter and the codec that was chosen for it."""
 
     name: str
     parameter: torch.Tensor
-    codec: str  # always this one; empty: the codec of the hook
-    coarsest: str  # this one in place of a codec of fewer bits; empty: no bound
+    codec: str  # this codec always; if empty, the codec of the hook
+    coarsest: str  # replaces a codec of fewer bits; if empty, no bound
 
 
 def resolve(model: nn.Module, rules: Mapping[str, str] | None, smallest: int) -> list[Rule]:
-    """One Rule for each parameter of `model`, in its order; the first pattern that matches wins.
+    """Returns one Rule for each parameter of `model`, in its order; the first matching pattern
+    wins.
 
-    Without a match: parameters of less than `smallest` elements and those of norms stay
-    uncompressed, embeddings never go below int8 (a row without a gradient would get the scale of
-    its neighbours), all others take the codec of the hook.
+    Without a match, parameters of fewer than `smallest` elements and those of norms stay
+    uncompressed. Embeddings use at least int8, because a row without a gradient would get the scale
+    of its neighbors. All others take the codec of the hook.
 
-    Warns of a pattern that matches no parameter.
+    Warns about a pattern that matches no parameter.
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
@@ -50,8 +51,11 @@ def resolve_named(
     rules: Mapping[str, str] | None,
     smallest: int,
 ) -> list[Rule]:
-    """The same of parameters whose modules may be unknown: then those of one dimension, as those of
-    norms have, stay uncompressed."""
+    """Returns rules like resolve() for parameters that may belong to unknown modules.
+
+    One-dimensional parameters of unknown modules stay uncompressed, because the parameters of norms
+    have one dimension.
+    """
     patterns = dict(rules or {})
     unused = set(patterns)
     out = []
@@ -74,20 +78,22 @@ def resolve_named(
 
 
 def _level_of_caller() -> int:
-    """For a warning of the function that asks: the first frame that is not of this package."""
+    """Returns the stacklevel for a warning: the first frame outside of this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("torch_ringdist"):
         level, frame = level + 1, frame.f_back
     return level
 
 
+# Maps each parameter to the module that owns it.
 def owners_in(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
     def pairs() -> Iterator[tuple[torch.Tensor, nn.Module]]:
         for module in model.modules():
             for parameter in module.parameters(recurse=False):
                 yield parameter, module
 
-    # Of a parameter that several share, an embedding decides: it is tied to the output layer.
+    # If several modules share a parameter, an embedding wins, because it is tied to the output
+    # layer.
     out: dict[torch.Tensor, nn.Module] = {}
     for parameter, module in pairs():
         if parameter not in out or isinstance(module, nn.Embedding):
@@ -95,6 +101,7 @@ def owners_in(model: nn.Module) -> dict[torch.Tensor, nn.Module]:
     return out
 
 
+# Returns True for a parameter of a norm; for an unknown owner, if it has one dimension.
 def _is_norm(owner: nn.Module | None, parameter: torch.Tensor) -> bool:
     if owner is None:
         return parameter.dim() < 2

@@ -1,4 +1,4 @@
-"""What ddp.compress() and CompressState take, in one place: names, types, defaults, meaning."""
+"""Settings of ddp.compress() and CompressState in one place: names, types, defaults, meaning."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ class Settings:
     """How gradients are compressed.
 
     Args:
-        codec: "int4", "topk:0.01", "onebit>int4", ...; ``python -m torch_ringdist info`` lists
-            them.
-        rules: codecs by pattern (as of fnmatch) of parameter names, the first match wins:
-            ``{"embed*": "int8", "*norm*": "none"}``. Where none matches, parameters of less than
-            1024 elements and those of norms stay uncompressed, and embeddings take at least the
-            bits of int8.
-        warmup_steps: so many steps are uncompressed at first.
-        schedule: from step to the codec in place of `codec` from then on, or a function that is
-            asked for it at the start of each step, in Python, and says the same on all ranks.
-            Steps are backward passes that synchronise and succeed, counted from 0. Rules hold
-            whatever it says, "none" included; only warm-up steps are without.
-        error_feedback: keep what is lost and add it to the next gradients. None: where the codec
-            has it by default, that is below 8 bits. Costs 8 bytes per element on each rank.
-        scaler: the GradScaler of the training, whose changes of scale the residuals follow.
-            Without it their norm is in units of the scaled loss.
-        guard: cap the norm of a parameter's local gradient at so many times its running mean (10
-            is a good number): through error feedback a spike would act for many steps.
-        measure_every: steps between two measurements of the relative error, which read the
-            gradients once more; 0 for never.
+        codec: "int4", "topk:0.01", "onebit>int4" and others; ``python -m torch_ringdist info``
+            lists them.
+        rules: codecs by pattern (as of fnmatch) of parameter names, such as ``{"embed*": "int8",
+            "*norm*": "none"}``. The first match wins. Without a match, parameters of fewer than
+            1024 elements and those of norms stay uncompressed, and embeddings use at least the bits
+            of int8.
+        warmup_steps: number of first steps that stay uncompressed.
+        schedule: a mapping from step to the codec that replaces `codec` from that step on. Or a
+            Python function that is called at the start of each step, and must return the same codec
+            on all ranks. Steps are backward passes that synchronize and succeed, counted from 0.
+            Rules apply whatever the schedule returns, even "none"; only warm-up steps ignore them.
+        error_feedback: keep what the codec loses and add it to the next gradients. None enables it
+            for codecs that have it by default, which are those below 8 bits. It costs 8 bytes per
+            element on each rank.
+        scaler: the GradScaler of the training; residuals follow its changes of scale. Without it,
+            their norm is in units of the scaled loss.
+        guard: limit for the norm of a parameter's local gradient, as a multiple of its running
+            mean; 10 is a good value. Without a limit, error feedback would spread a spike over many
+            steps.
+        measure_every: steps between two measurements of the relative error, or 0 for none. A
+            measurement reads the gradients once more.
     """
 
     codec: str = "int4"
@@ -58,7 +60,7 @@ class Settings:
     measure_every: int = 10
 
     def check(self, model: Any) -> None:
-        """Raise TypeError or ValueError for what is not accepted."""
+        """Raises TypeError or ValueError for a value that is not accepted."""
         arguments.check_text("codec", self.codec)
         arguments.check_count("warmup_steps", self.warmup_steps)
         arguments.check_count("measure_every", self.measure_every)
@@ -75,20 +77,21 @@ class Settings:
             )
 
     def changed(self) -> dict[str, Any]:
-        """Those that are not at their default, but for the codec."""
+        """Returns the settings that differ from their default, except the codec."""
         given = {field.name: getattr(self, field.name) for field in fields(Settings)[1:]}
         defaults = {field.name: field.default for field in fields(Settings)}
         return {name: value for name, value in given.items() if value != defaults[name]}
 
     def without_objects(self) -> Settings:
-        """As far as other processes and copies can have them."""
+        """Returns the settings that can be copied to other processes, without functions and the
+        scaler."""
         schedule = self.schedule if isinstance(self.schedule, Mapping) else None
         return replace(self, schedule=schedule, scaler=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StateSettings(Settings):
-    """Those that CompressState takes besides; it documents them."""
+    """Adds the settings that only CompressState takes; its constructor documents them."""
 
     model: nn.Module | None = None
     process_group: dist.ProcessGroup | None = None
@@ -99,9 +102,11 @@ def takes(
 ) -> Callable[
     [Callable[[_Subject, _Settings], _Returned]], Callable[Concatenate[_Subject, _P], _Returned]
 ]:
-    """Make a function of something and Settings take the settings one by one.
+    """Returns a decorator that makes a function of (subject, Settings) take the settings one by
+    one.
 
-    Its signature lists them, and its docstring in place of "{settings}".
+    The signature then lists the settings, and the docstring describes them in place of
+    "{settings}".
     """
     make: Callable[..., _Settings] = kind
     listed = list(inspect.signature(kind).parameters.values())

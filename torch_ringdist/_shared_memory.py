@@ -1,4 +1,4 @@
-"""Tensors that the ranks of a host read where they lie."""
+"""Allocates tensors that the ranks of a host read in place."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from torch_ringdist import _native
 
 @contextlib.contextmanager
 def shared_memory() -> Iterator[None]:
-    """CPU tensors that this thread allocates inside lie in memory that other ranks can read.
+    """Allocates CPU tensors of this thread in memory that other ranks of the host can read.
 
         with torch_ringdist.shared_memory():
             tensor = torch.empty(1 << 24)
             model = DistributedDataParallel(model)  # its buckets
         dist.all_reduce(tensor)  # nothing is staged: the others read `tensor` itself
 
-    Operations on such tensors are the same in all else, whichever ranks have them: those on one
-    host read them in place; between hosts they are sent as ever. An operation that only sends
+    Operations give the same results with and without it, whichever ranks use it. Ranks on one host
+    read such tensors in place; between hosts they are sent as usual. An operation that only sends
     (``broadcast`` from its root, ``send``) then ends when its readers are done.
 
-    While any thread is inside, memory that is freed is kept for the next tensor of its size, up to
-    1 GiB in all, since new memory costs zeroes and page faults. So a training loop that makes its
-    buffers anew in each step, as FSDP does, belongs inside as a whole, not step by step.
+    While any thread is inside, freed memory is kept for the next tensor of its size, up to 1 GiB in
+    all, because new memory costs zeroing and page faults. A training loop that allocates its
+    buffers in each step, as FSDP does, should therefore run inside as a whole.
 
-    It holds for memory of 64 KiB or more; smaller tensors are as usual, and so are all others
-    beyond 256 tensors in a process, or a quarter of its file descriptors (a warning says so). The
-    memory is taken, and zeroed, at once: RuntimeError if the machine does not have so much.
+    It applies to allocations of 64 KiB or more; smaller tensors are ordinary. A process can share
+    at most 256 tensors, or as many as a quarter of its file descriptors. Tensors beyond that are
+    ordinary too, and a warning reports it. The memory is allocated and zeroed at once; RuntimeError
+    is raised if the machine does not have enough.
 
-    A forked child has the same memory, as after ``share_memory_()``: what it writes its parent
-    sees, and no other tensor is given it later. It begins outside: what it allocates, as the
-    workers of a DataLoader do, is its own. Copies - ``clone()``, pickling, ``torch.save`` -
-    are usual tensors. One that grows by ``resize_`` is in shared memory again only if that, too,
-    happens inside.
+    A forked child shares the memory, as after ``share_memory_()``: its parent sees what it writes,
+    and no later tensor reuses that memory. The child begins outside, so tensors that it allocates
+    are its own, as those of DataLoader workers. Copies by ``clone()``, pickling or ``torch.save``
+    are ordinary tensors. A tensor that grows by ``resize_`` stays in shared memory only if the call
+    runs inside.
 
-    DDP lays its buckets out anew during the second step: keep that inside as well.
+    DDP reallocates its buckets during the second step, so keep that step inside as well.
     """
     native = _native.load()
     native.begin_sharing()

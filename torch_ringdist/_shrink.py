@@ -1,4 +1,4 @@
-"""Going on without the members that a group has lost, and with those that have come."""
+"""Continues with the survivors of a group after members were lost, and with newcomers."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lost:
-    """A process that is no member any more; its ranks are those that it had."""
+    """A process that is no longer a member, with its ranks before the change."""
 
-    rank: int  # in the group that was shrunk
+    rank: int  # rank in the group that was shrunk
     global_rank: int
-    cause: str  # "died", as the kernel of its host reported; "silent": nothing was heard of it
-    where: str  # "pid 4711 on host b"
+    cause: str  # "died" (reported by the kernel of its host) or "silent"
+    where: str  # such as "pid 4711 on host b"
 
 
 @dataclass(frozen=True)
 class ShrinkReport:
-    """What shrink() changed.
+    """Describes what shrink() changed.
 
     Attributes:
-        generation: how often the group's members have changed, this time included.
-        lost: who is no member any more, by rank.
-        stayed: who is, as global ranks from before, in the order of the new ranks.
-        first_unfinished: the number, from 1, of the first collective of the old group that not all
-            who stayed had finished: some of them may have its result, and others not.
-        joined: the new ranks of newcomers, which follow those of the others.
-        store: empty, or "host:port" of the store that the group uses from now on, as the one that
-            it had was lost. Newcomers find it there.
 
-    Where a group is shrunk again before all of its members have come back from the call, those that
-    are late skip a generation: their report is of all that has changed since the group they gave.
+        generation: number of changes of the group's members, this one included.
+        lost: the processes that are no longer members, by rank.
+        stayed: the survivors as previous global ranks, in the order of their new ranks.
+        first_unfinished: number, from 1, of the first collective of the old group that at least one
+            survivor had not finished. Some survivors may have its result.
+        joined: the new ranks of newcomers, which follow those of the survivors.
+        store: empty, or "host:port" of the store that replaces the group's lost one. Newcomers use
+            it.
+
+    If a group is shrunk again before all members have returned from the call, late members skip a
+    generation. Their report covers all changes since the group that they passed.
     """
 
     generation: int
@@ -64,11 +65,11 @@ class ShrinkReport:
 def shrink(
     group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
 ) -> tuple[dist.ProcessGroup, ShrinkReport]:
-    """Make a group of those members that are left, after others have died or fallen silent, and
-    of newcomers that wait (admit).
+    """Makes a new group of the survivors after members died or became silent, and of waiting
+    newcomers (admit).
 
-    All who live call it, each when an operation of the group has raised. It returns when they have
-    agreed on who they are; whom nobody saw die they give the peer timeout to answer.
+    All survivors call it after an operation of the group has raised. It returns when they have
+    agreed on the members. A process that was not seen to die has the peer timeout to answer.
 
         try:
             step(model)
@@ -76,41 +77,42 @@ def shrink(
             group, report = torch_ringdist.shrink()
             model = DistributedDataParallel(model.module)
 
-    docs/membership.md has the whole loop, and says who may decide.
+    docs/membership.md has the whole loop and the rules on quorums. One thread at a time.
 
-    The new group has the ranks 0 to n - 1, in the order of the old ones, and the timeout and the
-    options of `group`, which is destroyed. In place of the default group it is the default group,
-    its ranks are the new global ranks, and **all other groups are destroyed**, as they name their
-    members by global ranks that have changed. Otherwise the default group, other groups and global
-    ranks stay as they are. What was built on a group that is gone, such as DDP or a DeviceMesh, is
-    to be built anew.
+    The new group has the ranks 0 to n - 1, in the order of the old ones, and the timeout and
+    options of `group`, which is destroyed. If `group` is the default group, the new group becomes
+    the default group and its ranks are the new global ranks. **All other groups are then
+    destroyed**, because they name members by global ranks that have changed. Otherwise the default
+    group, other groups and global ranks stay as they are. Objects built on a destroyed group, such
+    as DDP or a DeviceMesh, must be built again.
 
     Args:
-        group: of the backend ringdist alone; the default group if None.
-        timeout: how long to look for an agreement; the group's timeout if None.
+
+        group: a group of the backend ringdist alone; the default group if None.
+        timeout: time limit for the agreement; the group's timeout if None.
 
     Returns:
-        The new group, and what has changed.
+
+        The new group, and a report on what has changed.
 
     Raises:
-        torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). `group` is as
-            it was; the call may be repeated.
-        torch.distributed.DistNetworkError: the others went on without this process, which can be
-            no member of theirs any more ("excluded in generation ...").
-        ArgumentError: a group of another backend, one that was destroyed, of which this rank is no
-            member, or whose members never found each other, as one died while it formed (the error
-            says what to do); a timeout that is not above 0.
-        NotSupportedError: a group of one rank that takes no newcomers.
-        TypeError: an argument of another type.
 
-    One thread at a time.
+        torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). `group` is
+            unchanged, and the call may be repeated.
+        torch.distributed.DistNetworkError: the others continued without this process, which cannot
+            rejoin them ("excluded in generation ...").
+        ArgumentError: a group of another backend, a destroyed group, or one without this rank. Also
+            a group with members that never found each other because one died while it formed; the
+            message describes what to do. Also a timeout that is not above 0.
+        NotSupportedError: a group of one rank that admits no newcomers.
+        TypeError: an argument of another type.
     """
     backend = backend_of_generations(group, "shrink")
     old: Any = dist.group.WORLD if group is None else group
     limit = checked_timeout("shrink", timeout, backend.timeout)
     outcome = backend.next_generation(limit)
     try:
-        # PyTorch does not know how many a group has that was reconfigured.
+        # PyTorch does not track the size of a group that was reconfigured.
         is_default = old is dist.group.WORLD
         members = list(range(backend.size())) if is_default else dist.get_process_group_ranks(old)
         report = ShrinkReport(
@@ -124,14 +126,14 @@ def shrink(
         ended = _ended_with(old)
         new = _replace(old, outcome, report, backend.timeout)
     except BaseException:
-        outcome.backend.abort()  # the others count on this process
+        outcome.backend.abort()  # lets the other members detect the loss
         raise
     _destroy(ended, old)
     return new, report
 
 
 def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
-    """Those that go when the group does, in the same order on all ranks."""
+    """Returns the groups that end with `group`, in the same order on all ranks."""
     if group is not dist.group.WORLD:
         return [group]
     names = c10d._world.pg_names
@@ -141,7 +143,8 @@ def _ended_with(group: dist.ProcessGroup) -> list[dist.ProcessGroup]:
 def _replace(
     old: dist.ProcessGroup, outcome: NextGeneration, report: ShrinkReport, timeout: timedelta
 ) -> dist.ProcessGroup:
-    """The new group, known to torch.distributed in place of the old one. Else nothing changes."""
+    """Registers the new group in place of the old one and returns it. If it raises, nothing has
+    changed."""
     world = c10d._world
     name, backend_name, store = world.pg_names[old], *world.pg_map[old]
     if outcome.store:
@@ -165,15 +168,17 @@ def _replace(
     return new
 
 
+# Destroys the groups. Failures to destroy are warnings, because the new group works.
 def _destroy(groups: Sequence[dist.ProcessGroup], shrunk: dist.ProcessGroup) -> None:
     for group in groups:
-        # To wait for what is in flight may mean to wait for one that waits for us elsewhere.
+        # Abort instead of waiting: a pending operation may need a rank that waits for this one
+        # elsewhere.
         if group is not shrunk:
-            with contextlib.suppress(RuntimeError):  # not all backends can
+            with contextlib.suppress(RuntimeError):  # not all backends support it
                 group.abort()
     for group in groups:
         try:
             dist.destroy_process_group(group)
-        except Exception as error:  # another backend's; the new group is there, and good
+        except Exception as error:  # error of another backend; the new group works
             name = group.group_name
             warnings.warn(f"ringdist: shrink: destroying group {name!r}: {error}", stacklevel=3)

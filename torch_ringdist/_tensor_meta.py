@@ -1,4 +1,4 @@
-"""What stands for a tensor in what is sent as objects; the tensor follows."""
+"""Describes a tensor inside pickled objects; the values are sent separately."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """Of a tensor: all but its values. `device` is a kind of device: each rank has its own."""
+    """Shape, dtype and device type of a tensor, without its values.
+
+    `device` is a device type such as "cuda", because each rank has its own device.
+    """
 
     shape: torch.Size
     dtype: torch.dtype
@@ -19,6 +22,7 @@ class TensorMeta:
     def of(cls, tensor: torch.Tensor) -> TensorMeta:
         return cls(tensor.shape, tensor.dtype, tensor.device.type)
 
+    # Returns an uninitialized tensor of this description.
     def allocate(self) -> torch.Tensor:
         return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 

@@ -1,7 +1,8 @@
-"""Timelines: what each rank has recorded, as one file for chrome://tracing or ui.perfetto.dev.
+"""Merges the timelines of ranks into one file for chrome://tracing or ui.perfetto.dev.
 
-Each rank writes events of Chrome's trace format, one in a line (csrc/base/trace_file.h), in the
-microseconds of its own monotonic clock; so what there is of one that was killed can be read.
+Each rank writes events of Chrome's trace format, one per line (csrc/base/trace_file.h). Times are
+microseconds of its own monotonic clock. The file of a killed rank is readable up to its last
+complete line.
 """
 
 from __future__ import annotations
@@ -21,35 +22,39 @@ from typing import Any
 from torch_ringdist._progress_bar import Bar
 from torch_ringdist._units import counted
 
-_SAME_CLOCK = 1e6  # microseconds that two clocks of one host may seem apart
-_ANY_CLOCK = 3.6e9  # and those of two hosts
+_SAME_CLOCK = 1e6  # microseconds; largest difference of two clocks of one host
+_ANY_CLOCK = 3.6e9  # the same for clocks of two hosts
 Event = dict[str, Any]
 
 
 class TimelineError(ValueError):
-    """There is nothing to merge, or what there is does not belong together; says what and why."""
+    """There is nothing to merge, or the files do not belong together; the message has the
+    reason."""
 
 
 @dataclass
 class _Part:
-    """What one rank has written."""
+    """The file of one rank."""
 
     path: Path
-    start: float = 0.0  # of its clock, in microseconds; and the same moment since 1970
+    start: float = 0.0  # start by its clock, in microseconds; `epoch` is the same time since 1970
     epoch: int = 0
-    end: float = 0.0  # of its last event, by its clock; 0: it has none
+    end: float = 0.0  # end of its last event by its clock; 0 without events
     named: Event = field(default_factory=dict)
-    clocks: list[tuple[float, float]] = field(default_factory=list)  # when, and rank 0's less it
-    far: float = 0.0  # rank 0's clock less this one, where nobody has compared them
+    clocks: list[tuple[float, float]] = field(
+        default_factory=list
+    )  # (time, rank 0's clock - this one)
+    far: float = 0.0  # rank 0's clock minus this one if they were never compared
 
     def events(self) -> Iterator[Event]:
-        """But those that are about the file; a line that is torn is the last one."""
+        """Yields all events except those about the file. An incomplete last line is skipped."""
         for event in _read(self.path):
             if event.get("name") not in ("process_name", "start", "clock"):
                 yield event
 
     def ahead(self, at: float) -> float:
-        """How much rank 0's clock is ahead of this one: between comparisons on a line."""
+        """Returns rank 0's clock minus this one, interpolated between comparisons, in
+        microseconds."""
         if not self.clocks:
             return self.far
         i = bisect.bisect(self.clocks, at, key=lambda clock: clock[0])
@@ -59,6 +64,7 @@ class _Part:
         return a0 + (a1 - a0) * (at - t0) / (t1 - t0)
 
 
+# Yields the events of a file and skips lines that are not JSON objects.
 def _read(path: Path) -> Iterator[Event]:
     with path.open(errors="replace") as file:
         for line in file:
@@ -70,6 +76,7 @@ def _read(path: Path) -> Iterator[Event]:
                 yield event
 
 
+# Reads the metadata of a file; returns None if it is not the file of a rank.
 def _part(path: Path) -> _Part | None:
     out = _Part(path)
     for event in _read(path):
@@ -86,15 +93,16 @@ def _part(path: Path) -> _Part | None:
 
 
 def part_of(path: Path, rank: int) -> Path:
-    """What that rank writes of the timeline `path`."""
+    """Returns the file that `rank` writes for the timeline `path`."""
     return path.with_name(f"{path.name}.rank-{rank}")
 
 
 def parts_of(path: Path) -> list[Path]:
-    """What ranks have written of the timeline `path`; of a folder, its files.
+    """Returns the files of all ranks for the timeline `path`, or the files in the folder `path`.
 
     Raises:
-        TimelineError: there is nothing.
+
+        TimelineError: there are none.
     """
     if path.is_dir():
         out = sorted(path.glob("*.json")) + sorted(path.glob("*.rank-*"))
@@ -107,14 +115,15 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def _check_one_job(parts: Sequence[_Part]) -> None:
-    """Of one job are different ranks, at work at the same time.
+    """Checks that the files belong to different ranks that ran at the same time, as in one job.
 
     Raises:
-        TimelineError: two files are of two jobs; names both.
+
+        TimelineError: two files belong to two jobs; the message names both.
     """
     first = parts[0]
 
-    def zero(part: _Part) -> float:  # of its clock, since 1970
+    def zero(part: _Part) -> float:  # zero of its clock, in microseconds since 1970
         if part.clocks:
             return first.epoch - first.start + part.ahead(part.start)
         return part.epoch - part.start
@@ -142,11 +151,22 @@ def _refuse(one: _Part, other: _Part, why: str) -> None:
 
 
 def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
-    """Write one timeline, by the clock of the rank that is named first; how many ranks it has.
-    Times are microseconds from its start.
+    """Writes one timeline by the clock of the lowest rank, with times in microseconds from its
+    start.
+
+    Args:
+
+        parts: the files of ranks.
+        out: the file to write; it is replaced atomically.
+        bar: show progress on a terminal.
+
+    Returns:
+
+        The number of ranks.
 
     Raises:
-        TimelineError: none of them is a rank's record, or they are of two jobs.
+
+        TimelineError: no file is the record of a rank, or two files belong to two jobs.
     """
     found = [part for part in map(_part, parts) if part is not None]
     if not found:
@@ -155,19 +175,20 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     _check_one_job(found)
     first, progress = found[0], Bar(bar)
     compared = any(part.clocks for part in found)
-    # Its start is moment 0 of the timeline, by rank 0's clock where clocks were compared.
+    # Its start is time 0 of the timeline, by rank 0's clock if clocks were compared.
     zero = first.start + first.ahead(first.start)
     with tempfile.NamedTemporaryFile(
         "w", dir=out.parent, prefix=out.name, suffix=".tmp", delete=False
     ) as file:
-        file.write('{"traceEvents": [\n')  # vizviewer takes no bare array
+        file.write('{"traceEvents": [\n')  # vizviewer does not read a bare array
         for number, part in enumerate(found):
             progress.show("merging", number / len(found), part.path.name)
-            # Clocks of one host are one; of others there may be only what the wall clock says.
+            # Ranks of one host share a clock. For others without comparisons, the wall clocks give
+            # the difference.
             far = (part.epoch - part.start) - (first.epoch - first.start)
             part.far = far if abs(far) > _SAME_CLOCK and not compared else 0.0
             _write(file, part, zero, first.epoch)
-        # A reader of JSON wants no comma after the last one.
+        # JSON allows no comma after the last event.
         file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]}\n")
     os.chmod(file.name, 0o644)
     os.replace(file.name, out)
@@ -175,6 +196,7 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     return len(found)
 
 
+# Appends the events of one rank with times on the common clock.
 def _write(file: Any, part: _Part, zero: float, epoch: int) -> None:
     args = {**part.named["args"], "start_time_since_epoch_in_micros": epoch}
     file.write(json.dumps({**part.named, "args": args}) + ",\n")
@@ -186,6 +208,7 @@ def _write(file: Any, part: _Part, zero: float, epoch: int) -> None:
         file.write(json.dumps(event) + ",\n")
 
 
+# Adds the options of the command to its parser.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="merge")
     one = commands.add_parser(
@@ -199,9 +222,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("-o", "--out", type=Path, help="default: FILE, or FOLDER.json")
 
 
+# Merges the given files and prints the name of the result. Raises TimelineError.
 def run(args: argparse.Namespace) -> None:
     path: Path = args.path
-    # "." and "/" have no name.
+    # resolve() gives a name to "." and "/".
     out = args.out or (Path(f"{path.resolve()}.json") if path.is_dir() else path)
     ranks = merge(parts_of(path), out, bar=True)
     print(f"{out}: {counted(ranks, 'rank')}; open it in ui.perfetto.dev, or chrome://tracing")

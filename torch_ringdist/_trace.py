@@ -1,4 +1,4 @@
-"""trace(): records what the operations of this process do."""
+"""Implements trace(), which records the operations of this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ def _rank() -> int:
 
 @contextlib.contextmanager
 def trace(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """While in it, each operation of a ringdist group that ends on this rank is recorded: when it
-    was called and when it had ended, in a row for each group.
+    """Records each operation of a ringdist group that ends on this rank inside the ``with`` block.
 
-    Each rank writes ``rank-N.json`` in the folder, which is made if need be; so ranks that record
-    are of one job. ``python -m torch_ringdist timeline merge FOLDER`` makes one timeline of them,
-    for ui.perfetto.dev. A process that is killed leaves what it had recorded.
+    A record has the times of the call and of the end, in a row per group. Each rank writes
+    ``rank-N.json`` in `folder`, which is created if it is missing. All ranks that write to one
+    folder must belong to one job. ``python -m torch_ringdist timeline merge FOLDER`` merges the
+    files for ui.perfetto.dev. A killed process leaves the events recorded so far.
 
     Raises:
+
         ValueError: this process is recorded already.
         OSError, DistBackendError: the file cannot be written.
     """

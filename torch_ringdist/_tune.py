@@ -1,4 +1,4 @@
-"""``python -m torch_ringdist tune``: what messages cost here, for the planner to count with."""
+"""``python -m torch_ringdist tune``: measures message costs on these hosts for the planner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MEANINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Adds the options of the command to its parser."""
     add = parser.add_argument
     add(
         "--out",
@@ -81,11 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, print and write.
+    """Measures the costs, prints them and writes the file.
 
     Raises:
-        ValueError: an option that is not accepted, or a file that cannot be written: before
-            anything is measured.
+
+        ValueError: an option that is not accepted, or a file that cannot be written. It is raised
+            before anything is measured.
         TuneError: a process of the measurement failed.
     """
     launch = Launch.of(os.environ)
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: Bar) -> Costs:
-    """Prints what is found. The constants, and how they were made."""
+    """Measures, prints the results, and returns the costs with their origin."""
     several = launch.hosts > 1
     writes = launch.host == 0
     each = args.seconds / (2 if several else 1)
@@ -139,7 +140,7 @@ def _measure(args: argparse.Namespace, launch: Launch, built_in: Costs, bar: Bar
 
 
 def _built_in(args: argparse.Namespace, launch: Launch) -> Costs:
-    """With the options' rate and latency between hosts."""
+    """Returns the built-in costs with the rate and latency of the options between hosts."""
     given = {"--rate": args.rate, "--latency": args.latency}
     if launch.hosts > 1 and (named := [name for name, text in given.items() if text is not None]):
         raise ValueError(f"{named[0]}: several hosts take part, between which it is measured")
@@ -154,7 +155,7 @@ def _assumed(args: argparse.Namespace) -> str:
 
 
 def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, bar: Bar) -> Link:
-    """Prints what was found, and gives the constants."""
+    """Fits the constants to the samples, prints them and returns them."""
     fitted = fit(found.samples, built_in, inside=what == "inside a host")
     bar.clear()
     print(f"\n{what}: {found.by}, {found.rounds} rounds")
@@ -165,6 +166,7 @@ def _report(what: str, found: Found, built_in: Link, args: argparse.Namespace, b
     return fitted.model.link()
 
 
+# Returns the constants as a table with their meanings.
 def _constants(link: Link) -> str:
     words = {
         "latency": _units.format_seconds(link.latency_ns / 1e9),
@@ -176,6 +178,7 @@ def _constants(link: Link) -> str:
     return "\n".join(f"  {name:12} {words[name]:>12}   {_MEANINGS[name]}" for name in words)
 
 
+# Returns a line on how well the constants fit the samples.
 def _quality(fitted: Fit) -> str:
     worst = fitted.worst
     return (
@@ -184,6 +187,7 @@ def _quality(fitted: Fit) -> str:
     )
 
 
+# Returns a table of all samples, their predictions and errors.
 def _details(fitted: Fit) -> str:
     lines = [f"  {'':22} {'measured':>10} {'fitted':>10}"]
     for sample in fitted.samples:

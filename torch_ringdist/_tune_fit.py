@@ -1,4 +1,4 @@
-"""What `tune` measures, what the constants of a link predict for it, and the constants that fit."""
+"""Samples of `tune`, the cost model that predicts them, and the fit of its constants."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch_ringdist._costs import Link
 from torch_ringdist._units import format_bytes
 
 SMALL = 8  # bytes
-_LEAST_HOP = 0.05  # of an operation that waits for one, whatever its call takes
+_LEAST_HOP = 0.05  # smallest share of a hop in a one-hop operation that counts as a signal
 
 
 class Kind(Enum):
-    """How messages are exchanged; the values are words for people."""
+    """How messages are exchanged; the values are printed."""
 
-    STREAM = "stream"  # of messages, one way; time of each
-    BOTH = "both ways"  # the same, both ways at once; of one out and one in
-    CROWD = "all pairs"  # the same by all pairs of processes at once
-    ONE_HOP = "one hop"  # an operation in which a message is waited for
-    TWO_HOPS = "two hops"  # one in which two are, one after the other
-    HOP = "hop"  # what the second of them took
+    STREAM = "stream"  # messages in one direction; time per message
+    BOTH = "both ways"  # both directions at once; time per pair of messages
+    CROWD = "all pairs"  # as BOTH, by all pairs of processes at once
+    ONE_HOP = "one hop"  # operation that waits for one message
+    TWO_HOPS = "two hops"  # operation that waits for two messages in sequence
+    HOP = "hop"  # time of the second message alone
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What took how long, at best."""
+    """Least time in nanoseconds of one kind of exchange."""
 
     kind: Kind
     bytes: int
@@ -40,8 +40,11 @@ class Sample:
 
 
 def without_calls(measured: Sequence[Sample]) -> list[Sample]:
-    """Python and the engine have their share of a call, which is not the link's: two hops less one
-    are a hop. None where one took about as long as two: noise, of which nothing can be said."""
+    """Replaces the samples of one and two hops by their difference, the time of one hop.
+
+    This removes the time that Python and the engine take for a call. If both took about the same
+    time, the difference is noise and no hop is returned.
+    """
     hops = {each.kind: each.ns for each in measured if each.kind in (Kind.ONE_HOP, Kind.TWO_HOPS)}
     hop = hops[Kind.TWO_HOPS] - hops[Kind.ONE_HOP]
     others = [each for each in measured if each.kind not in hops]
@@ -59,10 +62,10 @@ class Model:
     copy: float
     message: float
     framing: int
-    inside: bool  # a host: its line is used both ways
+    inside: bool  # inside a host, where both directions share the line
 
     def predict(self, sample: Sample) -> float:
-        """Of what without_calls() gives."""
+        """Returns the predicted nanoseconds of a sample of without_calls()."""
         end = self.message + sample.bytes * self.copy
         line = (sample.bytes + self.framing) * self.line
         if sample.kind is Kind.HOP:
@@ -71,24 +74,25 @@ class Model:
             return max(end, line)
         return max(2 * end, (2 * sample.pairs if self.inside else 1) * line)
 
+    # Returns the constants as a Link.
     def link(self) -> Link:
         return Link(self.latency, 1e9 / self.line, 1e9 / self.copy, self.message, self.framing)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants, and how far they are off."""
+    """The fitted constants and their errors."""
 
     model: Model
     samples: Sequence[Sample]
 
     def off(self, sample: Sample) -> float:
-        """What is predicted by what was measured, - 1."""
+        """Returns the relative error of the prediction, predicted / measured - 1."""
         return self.model.predict(sample) / sample.ns - 1
 
     @property
     def typical(self) -> float:
-        """Root of the mean square of logarithms."""
+        """Root mean square of the logarithmic errors, as a relative error."""
         return math.expm1(math.sqrt(_misfit(self.model, self.samples) / len(self.samples)))
 
     @property
@@ -97,15 +101,24 @@ class Fit:
 
 
 _FREE = ("latency", "line", "copy", "message")
-# Of how far a constant is from the one that is built in, by how far a time is: enough to hold what
-# no time depends on, as a message's cost where the line is slow.
+# Weight of a constant's deviation from its built-in value, relative to that of a time. It is enough
+# to keep constants that no time depends on, such as the message cost on a slow line.
 _HELD = 0.002
 _FINEST = 1.0005
 
 
 def fit(measured: Sequence[Sample], built_in: Link, inside: bool) -> Fit:
-    """Least squares over logarithms, so that small and large times count alike. What the times say
-    nothing of stays as it is built in."""
+    """Fits the constants by least squares over logarithms, so that small and large times count
+    alike.
+
+    Constants that the samples do not determine keep their built-in values.
+
+    Args:
+
+        measured: samples of one kind of link.
+        built_in: the built-in constants.
+        inside: the link is inside a host.
+    """
     samples = without_calls(measured)
     prior = Model(
         latency=max(1.0, built_in.latency_ns),
@@ -120,7 +133,11 @@ def fit(measured: Sequence[Sample], built_in: Link, inside: bool) -> Fit:
 
 
 def _starts(prior: Model, samples: Sequence[Sample]) -> list[Model]:
-    """Whether the line or its ends limit a stream is not known beforehand: one start for each."""
+    """Returns starting points for the descent.
+
+    It is unclear beforehand if the line or its ends limit a stream, so there is one start for each
+    case.
+    """
     largest = max(
         (sample for sample in samples if sample.kind is Kind.STREAM), key=lambda each: each.bytes
     )
@@ -130,12 +147,16 @@ def _starts(prior: Model, samples: Sequence[Sample]) -> list[Model]:
 
 
 def _misfit(model: Model, samples: Sequence[Sample]) -> float:
-    """Sum of squares of the logarithms of predicted by measured."""
+    """Returns the sum of squared logarithms of predicted / measured."""
     return sum(math.log(model.predict(sample) / sample.ns) ** 2 for sample in samples)
 
 
 def _error(model: Model, prior: Model, samples: Sequence[Sample]) -> float:
-    """What is to be least. A memory's line beyond what all processes put in at once nobody saw."""
+    """Returns the value to minimize.
+
+    It is infinite for a memory line faster than all processes together could fill, because no
+    sample would show that.
+    """
     processes = 2 * max(sample.pairs for sample in samples)
     if model.inside and model.line * processes < model.copy:
         return math.inf
@@ -144,7 +165,7 @@ def _error(model: Model, prior: Model, samples: Sequence[Sample]) -> float:
 
 
 def _descend(model: Model, prior: Model, samples: Sequence[Sample]) -> Model:
-    """By smaller and smaller factors, as long as that fits better."""
+    """Descends from `model` by ever smaller factors while the error falls."""
     best, factor = _error(model, prior, samples), 2.0
     while factor > _FINEST:
         trials = [(_error(each, prior, samples), each) for each in _neighbours(model, factor)]
@@ -157,7 +178,8 @@ def _descend(model: Model, prior: Model, samples: Sequence[Sample]) -> Model:
 
 
 def _neighbours(model: Model, factor: float) -> Iterator[Model]:
-    """One constant is another; or two are, as valleys may lie askew."""
+    """Yields models with one constant changed, or two, because valleys of the error may be
+    diagonal."""
     for one in _FREE:
         for step in (factor, 1 / factor):
             moved = replace(model, **{one: getattr(model, one) * step})

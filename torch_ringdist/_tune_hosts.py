@@ -1,4 +1,4 @@
-"""Where the ranks of `tune` run: two processes of this host, or one on each host of a torchrun."""
+"""Starts the ranks of `tune`: processes of this host, or one on each host of a torchrun job."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from torch_ringdist._tune_rank import Prober, Tell, set_aside
 from torch_ringdist._units import counted
 
 _LIMIT = timedelta(seconds=120)
-_IDLE_LIMIT = timedelta(hours=1)  # of hosts that wait for others to be measured
+_IDLE_LIMIT = timedelta(hours=1)  # for hosts that wait while others are measured
 _MOST_PROCESSES = 8
-_MOST_PAIRS = 4  # of hosts
+_MOST_PAIRS = 4  # pairs of hosts
 
 
 class TuneError(RuntimeError):
-    """A process of the measurement failed; the text says why."""
+    """A process of the measurement failed; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,21 @@ class Found:
 
     samples: list[Sample]
     rounds: int
-    by: str  # who measured
+    by: str  # description of the processes that measured
 
 
 def inside(seconds: float, tell: Tell) -> Found:
-    """Processes of this host, which this one starts: two, or as many pairs as it has cores for.
+    """Measures inside this host with processes that it starts: two, or one pair per two cores up to
+    eight processes.
 
-    Raises TuneError.
+    Args:
+
+        seconds: duration of the measurement.
+        tell: called with the progress.
+
+    Raises:
+
+        TuneError: a process failed.
     """
     cores = len(os.sched_getaffinity(0))
     count = max(2, min(cores, _MOST_PROCESSES) // 2 * 2)
@@ -52,7 +60,8 @@ def inside(seconds: float, tell: Tell) -> Found:
         context.Process(target=_process, args=(rank, count, store.port, seconds, far), daemon=True)
         for rank in range(count)
     ]
-    # An ignored signal stays so in what is started: who started them ends them.
+    # A child inherits an ignored signal, so Ctrl-C reaches only this process, which ends its
+    # children.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for process in processes:
@@ -69,7 +78,8 @@ def inside(seconds: float, tell: Tell) -> Found:
 
 
 def _hear(near: Connection, tell: Tell) -> tuple[list[Sample], int]:
-    """Until the first process has its samples or one has failed, or all are gone."""
+    """Receives from the processes until the first one has sent its samples; raises TuneError if one
+    failed or all ended."""
     try:
         while True:
             kind, *rest = near.recv()
@@ -84,7 +94,8 @@ def _hear(near: Connection, tell: Tell) -> tuple[list[Sample], int]:
 
 
 def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -> None:
-    """One of those; the first tells what was found, any what went wrong."""
+    """Runs one measuring process. The first one sends the samples, and any of them sends its
+    error."""
     try:
         set_aside()
         torch.set_num_threads(1)
@@ -108,7 +119,8 @@ def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -
 
 @dataclass(frozen=True)
 class Launch:
-    """What torchrun says of this process: its host, among how many, and whether it is its first."""
+    """Position of this process in a torchrun job: its host, the number of hosts, and if it is first
+    on it."""
 
     host: int
     hosts: int
@@ -116,7 +128,7 @@ class Launch:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Launch:
-        """Without torchrun: one host, this one."""
+        """Reads the environment; without torchrun there is one host."""
         host, hosts, place = (
             int(environment.get(name, default))
             for name, default in (("GROUP_RANK", 0), ("GROUP_WORLD_SIZE", 1), ("LOCAL_RANK", 0))
@@ -126,7 +138,7 @@ class Launch:
 
 @contextmanager
 def naming(launch: Launch) -> Iterator[None]:
-    """What fails between hosts says on which one it was seen. Raises TuneError."""
+    """Adds the host to errors of the measurement between hosts, and raises them as TuneError."""
     try:
         yield
     except TuneError:
@@ -136,7 +148,7 @@ def naming(launch: Launch) -> Iterator[None]:
 
 
 class Between:
-    """One rank on each host of a torchrun. All of them make one, and call it alike."""
+    """One rank on each host of a torchrun job. All ranks create it and make the same calls."""
 
     def __init__(self, launch: Launch) -> None:
         set_aside()
@@ -144,15 +156,17 @@ class Between:
         dist.init_process_group(
             "ringdist", rank=launch.host, world_size=launch.hosts, timeout=_LIMIT
         )
-        dist.barrier()  # a host that never comes is missed now, not once all has been measured
+        dist.barrier()  # reports a missing host before anything is measured
         self._all = dist.new_group(timeout=_IDLE_LIMIT)
         self._host = launch.host
         self._others = range(1, min(launch.hosts, _MOST_PAIRS + 1))
         self._hosts = launch.hosts
 
     def measure(self, seconds: float, tell: Tell) -> Found | None:
-        """Host 0 with up to four others, one after the other: the median of pairs. None elsewhere
-        than on host 0."""
+        """Measures host 0 with up to four others in sequence and returns the median of the pairs.
+
+        On hosts other than 0 it returns None.
+        """
         found, rounds = [], []
         for number, other in enumerate(self._others):
             prober = Prober([0, other], inside=False, limit=_IDLE_LIMIT)
@@ -175,6 +189,7 @@ class Between:
         return Found(merged, min(rounds), f"{len(found)} of {self._hosts - 1} pairs of hosts")
 
     def end(self) -> None:
-        """All hosts meet: none goes while another is measured."""
+        """Waits for all hosts, so none leaves while another is measured, then destroys the
+        groups."""
         dist.barrier(self._all)
         dist.destroy_process_group()

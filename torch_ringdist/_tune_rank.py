@@ -1,4 +1,4 @@
-"""What a rank of `tune` does: it times messages over ringdist itself, again and again."""
+"""One rank of `tune`: measures messages over ringdist itself, repeatedly."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import torch.distributed as dist
 from torch_ringdist._options import Options
 from torch_ringdist._tune_fit import SMALL, Kind, Sample
 
-# Whose values are not for what is measured here; the file of RINGDIST_COSTS may not be there yet.
+# Variables that must not influence the measurement. The file of RINGDIST_COSTS may not exist yet.
 SET_ASIDE = ("COSTS", "ALGORITHM", "SEGMENT_BYTES", "TRANSPORT", "DETERMINISTIC", "CODEC")
-# Of messages in streams, the least and the most that a segment may have among them.
+# Message sizes of streams. They include the smallest and the largest segment size.
 _SIZES = (4 << 10, 16 << 10, 64 << 10, 252 << 10)
 _CROWDS = (16 << 10, 252 << 10)
-_STREAM_BYTES = 16 << 20  # at most, of one call
-_CALLS = 4  # of a stream in a row; what lies between their ends is timed
-_PART_NS = 30e6  # that a part may take in a round
+_STREAM_BYTES = 16 << 20  # limit for one call
+_CALLS = 4  # calls of a stream in sequence; the intervals of their ends are measured
+_PART_NS = 30e6  # limit for a part in one round
 _MOST_CALLS = 200
-_RUN = 16  # calls in a row that are timed together
-# Told after each part: what it was, and the share of the time that is over.
+_RUN = 16  # consecutive calls that are measured together
+# Called after each part with its name and the elapsed share of the time.
 Tell = Callable[[str, float], None]
 
 
 def set_aside() -> None:
-    """Before the first group is made."""
+    """Unsets the variables of SET_ASIDE; call it before the first group is created."""
     for name in SET_ASIDE:
         os.environ.pop(f"RINGDIST_{name}", None)
-    os.environ["RINGDIST_WARN_AFTER"] = "0"  # hosts wait while others are measured
+    os.environ["RINGDIST_WARN_AFTER"] = "0"  # no warning while other hosts measure
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,12 @@ class _Part:
 
 
 class Prober:
-    """One rank's side. The ranks, an even number, are paired: 0 with 1, 2 with 3, and so on; they
-    are inside one host, or one on each of two.
+    """One rank's side of the measurement. It pairs the ranks, an even number: 0 with 1, 2 with 3,
+    and so on.
 
-    All ranks of the default group make one alike, and those in `ranks` then call measure() alike.
+    The ranks are inside one host, or one on each of two hosts. All ranks of the default group
+    create it with the same arguments, because it creates groups. Those in `ranks` then call
+    measure() with the same arguments.
     """
 
     def __init__(self, ranks: Sequence[int], inside: bool, limit: timedelta) -> None:
@@ -69,6 +71,7 @@ class Prober:
             self._out = torch.ones(_STREAM_BYTES // 4, dtype=torch.float32, device="cpu")
             self._in = torch.ones(_STREAM_BYTES // 4, dtype=torch.float32, device="cpu")
 
+    # Creates a group of `ranks` with those options; all ranks of the default group call it.
     def _group(self, ranks: Sequence[int], **options: str | int) -> dist.ProcessGroup:
         given = Options(**options)
         return dist.new_group(
@@ -76,7 +79,8 @@ class Prober:
         )
 
     def measure(self, seconds: float, tell: Tell) -> tuple[list[Sample], int]:
-        """The least times over as many rounds as fit, two at least; and how many those were."""
+        """Returns the least times over as many rounds as fit in `seconds`, at least two, and the
+        number of rounds."""
         parts = list(self._parts())
         counts = [self._count(part) for part in parts]
         best = [float("inf")] * len(parts)
@@ -105,7 +109,8 @@ class Prober:
         yield _Part(Kind.TWO_HOPS, SMALL, 1)
 
     def _count(self, part: _Part) -> int:
-        """Messages of a stream, or calls, that take their share of a round. It warms up, too."""
+        """Returns how many messages or calls take the share of one part in a round; it also warms
+        up."""
         streams = part.kind in (Kind.STREAM, Kind.BOTH, Kind.CROWD)
         tried = 16
         taken = self._slowest(self._time(part, tried))
@@ -114,7 +119,7 @@ class Prober:
         return max(8, min(most, fitting))
 
     def _time(self, part: _Part, count: int) -> float:
-        """Nanoseconds of one message or call, on a rank that can tell; else 0."""
+        """Returns nanoseconds per message or call on a rank that can measure them, else 0."""
         dist.barrier(group=self._group_of_all)
         if self._place >= 2 * part.pairs:
             return 0.0
@@ -122,6 +127,7 @@ class Prober:
             return self._stream(part, count)
         return self._hops(self._one_hop if part.kind is Kind.ONE_HOP else self._two_hops, count)
 
+    # Sends and receives `count` messages per call, and returns the least nanoseconds per message.
     def _stream(self, part: _Part, count: int) -> float:
         group = self._streams[part.bytes]
         out, into = (each[: part.bytes // 4 * count] for each in (self._out, self._in))
@@ -141,26 +147,30 @@ class Prober:
             return 0.0
         return min(later - end for end, later in itertools.pairwise(ends)) / count
 
+    # Returns the nanoseconds of an all_reduce of a few bytes.
     @staticmethod
     def _hops(group: dist.ProcessGroup, count: int) -> float:
         tensor = torch.zeros(SMALL // 4, dtype=torch.float32, device="cpu")
         return _best_run(lambda: dist.all_reduce(tensor, group=group), count)
 
+    # Returns the largest value over all ranks.
     def _slowest(self, ns: float) -> float:
         slowest = torch.tensor(ns, dtype=torch.float64, device="cpu")
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self._group_of_all)
         return float(slowest)
 
     def _agreed(self, mine: bool) -> bool:
-        """What the first of the ranks says."""
+        """Returns the decision of the first rank."""
         answer = torch.tensor(int(mine), dtype=torch.int64, device="cpu")
         dist.broadcast(answer, self._ranks[0], group=self._group_of_all)
         return bool(answer)
 
 
 def _best_run(call: Callable[[], object], count: int) -> float:
-    """Nanoseconds of a call, at best over runs of a few: a single one may find its message there
-    already."""
+    """Returns nanoseconds per call, the least over runs of several calls.
+
+    A single call may find its message already there, so runs are measured as a whole.
+    """
     best = float("inf")
     for _ in range(max(1, count // _RUN)):
         begin = time.perf_counter_ns()

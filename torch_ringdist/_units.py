@@ -1,4 +1,4 @@
-"""Sizes, rates and times as people write them, and back."""
+"""Parses and formats sizes, rates and times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 import re
 from datetime import timedelta
 
-# Longer timeouts count as this one, as in the engine. torch converts one of more than 292,000 years
-# to a number of either sign.
+# Longer timeouts are reduced to this one, as in the engine. torch overflows for timeouts of more
+# than 292,000 years and may give a negative number.
 LONGEST = timedelta(days=365 * 100)
 _BYTES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -19,13 +19,14 @@ _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([a-z]*)")
 
 
 def parse_bytes(argument: str, text: str) -> int:
-    """Bytes of "1M", "64KiB" (of 1024) or "100MB" (of 1000); ValueError names `argument`."""
+    """Returns the bytes of "1M", "64KiB" (of 1024) or "100MB" (of 1000). Raises ValueError that
+    names `argument`."""
     accepted = "bytes as 1048576, 64K, 64KiB, 1M (of 1024) or 100MB (of 1000)"
     return round(_parse(argument, text, _BYTES, accepted))
 
 
 def parse_rate(argument: str, text: str) -> float:
-    """Bits per second of "1gbit" or "100mbit"."""
+    """Returns bits per second for text such as "1gbit". Raises ValueError that names `argument`."""
     rate = _parse(argument, text, _RATES, "bits per second as 100mbit, 1gbit or 10gbit")
     if not 1e4 <= rate <= 1e15:
         raise ValueError(f"{argument}: expected 10kbit to 1000tbit, got {text!r}")
@@ -33,7 +34,7 @@ def parse_rate(argument: str, text: str) -> float:
 
 
 def parse_time(argument: str, text: str) -> int:
-    """Nanoseconds of "50us" or "1ms"."""
+    """Returns nanoseconds for text such as "50us". Raises ValueError that names `argument`."""
     time = _parse(argument, text, _TIMES, "a time as 200ns, 50us or 1ms")
     if time > 1e10:
         raise ValueError(f"{argument}: expected at most 10s, got {text!r}")
@@ -51,7 +52,7 @@ def _parse(argument: str, text: str, units: dict[str, float], accepted: str) -> 
 
 
 def format_bytes(count: float) -> str:
-    """As "1.5 MiB"; three digits are enough for people."""
+    """Returns text such as "1.5 MiB", with three digits."""
     for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB")):
         if count < 1024 ** (power + 1) or unit == "TiB":
             return f"{_short(count / 1024**power)} {unit}"
@@ -59,7 +60,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """As "12.3 us"."""
+    """Returns text such as "12.3 us"."""
     for scale, unit in ((1e9, "ns"), (1e6, "us"), (1e3, "ms")):
         if seconds * scale < 1000:
             return f"{_short(seconds * scale)} {unit}"
@@ -67,7 +68,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(bits_per_second: float) -> str:
-    """As "10 Gbit/s"."""
+    """Returns text such as "10 Gbit/s"."""
     for scale, unit in ((1e3, "bit/s"), (1e6, "kbit/s"), (1e9, "Mbit/s"), (1e12, "Gbit/s")):
         if bits_per_second < scale * 0.9995:
             return f"{_short(bits_per_second / scale * 1000)} {unit}"
@@ -75,7 +76,8 @@ def format_rate(bits_per_second: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """As "1 rank", "2 ranks"; `plural` where it is more than the noun and an s."""
+    """Returns text such as "1 rank" or "2 ranks"; `plural` is for nouns with an irregular
+    plural."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 

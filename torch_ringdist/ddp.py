@@ -5,7 +5,7 @@
     ...  # train as before
     print(compression.stats())
 
-docs/compression.md says which codec to take, and when not to compress.
+docs/compression.md describes which codec to choose, and when not to compress.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ __all__ = ["Compression", "compress", "log_to"]
 
 @takes(Settings)
 def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
-    """Compress the gradients of `model`, with error feedback where the codec is coarse.
+    """Compresses the gradients of `model`, with error feedback if the codec is coarse.
 
     Gradients are averaged over the group, as DDP does, by a hook without Python. All ranks call
-    this with the same arguments, before the first backward pass.
+    this function with the same arguments, before the first backward pass.
 
     Args:
-        model: over a group of the backend ringdist, on the CPU or on CUDA, without another hook.
+
+        model: a model over a group of the backend ringdist, on the CPU or on CUDA, without another
+            hook.
         {settings}
 
     Returns:
-        Its stats(), residual_norm(), state_dict() and load_state_dict().
+
+        An object with stats(), residual_norm(), state_dict() and load_state_dict().
 
     Raises:
+
         TypeError: an argument of the wrong type, a model on another device.
         ValueError: a value that is not accepted, a group of another backend.
-        RuntimeError: the model has a hook already: DDP takes one, for good.
+        RuntimeError: the model already has a hook. DDP accepts one hook, which cannot be removed.
     """
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
@@ -52,7 +56,7 @@ def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
     state = CompressState(**vars(settings), model=model, process_group=model.process_group)
     _native.load().register_comm_hook(model.reducer, state._bind())
     model.logger._set_comm_hook_name(f"torch_ringdist.ddp.compress({settings.codec!r})")
-    # DDP with a compiled reducer looks here: it then gets an error, not silence.
+    # DDP with a compiled reducer reads this list, and then gets an error instead of no compression.
     model._comm_hooks.append((compress_hook, state))
     return state
 
@@ -69,18 +73,19 @@ def _has_hook(hook: Any, state: Any) -> str:
 
 
 class Writer(Protocol):
-    """What log_to() needs of a torch.utils.tensorboard.SummaryWriter."""
+    """The methods that log_to() needs of a torch.utils.tensorboard.SummaryWriter."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None) -> Any: ...
 
 
 def log_to(writer: Writer, handle: Compression, step: int | None = None) -> None:
-    """Write the figures of the last step to TensorBoard, as ringdist/...; call it after a step.
+    """Writes the figures of the last step to TensorBoard as ringdist/...; call it after a step.
 
     Args:
-        writer: a SummaryWriter, or anything with its add_scalar.
-        handle: what compress() returned, or a CompressState.
-        step: the global step; None for the steps that `handle` has counted.
+
+        writer: a SummaryWriter, or an object with the same add_scalar.
+        handle: the result of compress(), or a CompressState.
+        step: the global step, or None for the number of steps that `handle` has counted.
     """
     stats = handle.stats()
     if stats["step"] < 0:

@@ -7,13 +7,14 @@
         fully_shard(module)
     torch_ringdist.fsdp.compress(model, "int8")
 
-Or one by one, for a module that fully_shard() was applied to, and without regard to what kind of
-parameters it has:
+A single module that fully_shard() was applied to can also be set up directly. All its parameters
+then have the same codec, whatever their kind:
 
     module.set_custom_all_gather(torch_ringdist.fsdp.AllGather("int8"))
     module.set_custom_reduce_scatter(torch_ringdist.fsdp.ReduceScatter("int8"))
 
-There is no error feedback here: a residual would have the size of the whole model on every rank.
+There is no error feedback here, because a residual would have the size of the whole model on every
+rank.
 """
 
 from __future__ import annotations
@@ -32,21 +33,23 @@ from torch_ringdist import _collectives, _native, _rules
 
 __all__ = ["AllGather", "ReduceScatter", "compress"]
 
-# What the codecs take. Parameters of several dtypes are gathered as bytes, uncompressed.
+# Dtypes that codecs accept. Parameters of several dtypes are gathered as bytes, uncompressed.
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class _Layout:
-    """The codecs of a module's parameters, in the order in which FSDP lines up their shards."""
+    """The codecs of a module's parameters, in the order of their shards in FSDP's buffers."""
 
     def __init__(self, shards: Sequence[Any], codecs: Sequence[str]) -> None:
-        self._shards, self._codecs = shards, codecs  # FSDP's own description of each parameter
+        self._shards, self._codecs = shards, codecs  # shards: FSDP's description of each parameter
 
     def pieces(self, count: int) -> list[tuple[int, str]]:
-        """Elements and codec of each shard, where one rank gives `count` elements.
+        """Returns elements and codec of each shard, for a contribution of `count` elements per
+        rank.
 
-        Gradients come of those parameters that have one. Where it cannot be told which these are,
-        nothing is compressed; all ranks come to the same conclusion, as they give as much.
+        Only parameters with a gradient contribute to a reduction. If `count` does not show which
+        ones these are, nothing is compressed. All ranks get the same result because they contribute
+        the same count.
         """
         every = [
             (shard.sharded_param.requires_grad, (shard._sharded_param_data.numel(), codec))
@@ -59,9 +62,9 @@ class _Layout:
 
 
 class _Allocates:
-    """A new tensor for each call, as FSDP's own communication has it."""
+    """Base class that allocates a new tensor for each call, as FSDP's own communication does."""
 
-    _parameters = False  # whether it moves these, not gradients
+    _parameters = False  # True if it transfers parameters, not gradients
 
     def __init__(self, codec: str, _layout: _Layout | None = None) -> None:
         if not isinstance(codec, str):
@@ -78,7 +81,7 @@ class _Allocates:
         self._layout = _layout
 
     def _coding(self, contribution: torch.Tensor, parts: int) -> tuple[str, list[tuple[int, str]]]:
-        """The codec of a call, and those of its pieces if they differ."""
+        """Returns the codec of a call, and those of its pieces if they differ."""
         if contribution.dtype not in _FLOATS:
             return _native.load().NO_CODEC, []
         if self._layout is None or contribution.numel() == 0:
@@ -95,8 +98,9 @@ class AllGather(_Allocates, _fsdp_api.AllGather):
     """Gathers parameters through a codec; the shards that the optimizer updates stay exact.
 
     Raises:
+
         ValueError: an unknown codec, a bad parameter of it, a pair "A>B", or a codec that loses too
-            much of parameters: "int4", "onebit", "topk:0.01" and such are for gradients.
+            much of parameters. Codecs such as "int4", "onebit" and "topk:0.01" are for gradients.
         TypeError: `codec` is not text.
     """
 
@@ -119,6 +123,7 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
     """Reduces and scatters gradients through a codec, without error feedback.
 
     Raises:
+
         ValueError: an unknown codec, or a bad parameter of it.
         TypeError: `codec` is not text.
     """
@@ -132,8 +137,8 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         codec, pieces = self._coding(input_tensor, group.size())
-        if op == dist.ReduceOp.PREMUL_SUM:  # of set_gradient_divide_factor()
-            # FSDP packed the input for this call alone.
+        if op == dist.ReduceOp.PREMUL_SUM:  # set by set_gradient_divide_factor()
+            # FSDP packed the input for this call alone, so it may be scaled in place.
             input_tensor.mul_(op.__getstate__()[1])
             op = dist.ReduceOp.SUM
         return _collectives.reduce_scatter_tensor(
@@ -144,23 +149,26 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
 def compress(
     model: nn.Module, codec: str = "int8", *, rules: Mapping[str, str] | None = None
 ) -> None:
-    """Compress what FSDP2 gathers and what it reduces of `model`, parameter by parameter.
+    """Compresses the parameters that FSDP2 gathers and the gradients that it reduces, per
+    parameter.
 
-    Those of fewer than 1024 elements and those of norms stay uncompressed, as with ddp.compress().
-    Call it after fully_shard(), on all ranks with the same arguments; a later call replaces an
-    earlier one, and compress(model, "none") ends it.
+    Parameters of fewer than 1024 elements and those of norms stay uncompressed, as with
+    ddp.compress(). Call it after fully_shard(), on all ranks with the same arguments. A later call
+    replaces an earlier one, and compress(model, "none") turns compression off.
 
     Args:
-        model: with modules inside, or itself, that fully_shard() was applied to over groups of the
-            backend ringdist.
-        codec: "int8", "fp8", "bf16", "fp16", ...: one that keeps parameters.
-        rules: codecs by pattern (as of fnmatch) of parameter names, the first match wins:
-            ``{"embed*": "bf16", "head.*": "none"}``.
+
+        model: a model that fully_shard() was applied to, or that contains such modules, over groups
+            of the backend ringdist.
+        codec: a codec that preserves parameters, such as "int8", "fp8", "bf16" or "fp16".
+        rules: codecs by pattern (as of fnmatch) of parameter names, such as ``{"embed*": "bf16",
+            "head.*": "none"}``. The first match wins.
 
     Raises:
+
         TypeError: an argument of the wrong type.
         ValueError: a codec that is unknown or loses too much of parameters, a model without
-            fully_shard(), a module whose parameters are on several meshes.
+            fully_shard(), or a module with parameters on several meshes.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(arguments.message("model", "a torch.nn.Module", model))
@@ -177,7 +185,7 @@ def compress(
     chosen = {id(rule.parameter): rule.codec or codec for rule in resolved}
     for module in modules:
         group = module._get_fsdp_state()._fsdp_param_group
-        if group is None:  # all its parameters are those of modules within
+        if group is None:  # all its parameters belong to modules inside it
             continue
         shards = group.fsdp_params
         layout = _Layout(shards, [chosen.get(id(s.sharded_param), codec) for s in shards])

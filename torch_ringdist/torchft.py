@@ -1,12 +1,12 @@
-"""For torchft: a process group over ringdist that its Manager makes anew for each quorum.
+"""Process group for torchft, over ringdist; torchft's Manager recreates it for each quorum.
 
     from torch_ringdist.torchft import ProcessGroupRingdist
 
     manager = torchft.Manager(pg=ProcessGroupRingdist(timeout=timedelta(seconds=30)), ...)
 
-In place of torchft.ProcessGroupGloo, with torchft 0.2 (whose Manager calls configure) and with
-those after it (reconfigure). torchft says who is a member; when a replica dies, operations end with
-an error at once, where the kernel or the control plane has seen it, and not at the timeout.
+It replaces torchft.ProcessGroupGloo, with torchft 0.2 (where the Manager calls configure) and with
+later versions (reconfigure). torchft decides on the members. When a replica dies, operations end
+with an error as soon as the kernel or the control plane reports it, not at the timeout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["ProcessGroupRingdist"]
 
 
 class ProcessGroupRingdist(ProcessGroupWrapper):
-    """All collectives of ringdist, on cpu and cuda, among the replicas of a quorum."""
+    """Provides all collectives of ringdist, on cpu and cuda, among the replicas of a quorum."""
 
     def __init__(
         self,
@@ -42,15 +42,18 @@ class ProcessGroupRingdist(ProcessGroupWrapper):
         pg: Any = None,
         options: Options | None = None,
     ) -> None:
-        """
+        """Stores the settings; the group itself is created with the first quorum.
+
         Args:
-            timeout: of an operation.
-            pg: as torchft.process_group.ProcessGroupWrapper's.
-            options: as init_process_group("ringdist", pg_options=).
+
+            timeout: timeout of an operation.
+            pg: as in torchft.process_group.ProcessGroupWrapper.
+            options: as in init_process_group("ringdist", pg_options=).
 
         Raises:
-            TypeError: options of another type.
-            ValueError: a value that is not accepted, when the first quorum is formed.
+
+            TypeError: `options` has another type.
+            ValueError: a value is not accepted. It is raised when the first quorum is formed.
         """
         super().__init__(timeout, pg)
         self._ringdist_options = _registration.options_as_text(
@@ -60,6 +63,7 @@ class ProcessGroupRingdist(ProcessGroupWrapper):
     def getBackendName(self) -> str:
         return "torchft-ringdist"
 
+    # Creates the group of one quorum; ProcessGroupWrapper calls it.
     def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroup:
         backend = _native.load().create_backend(
             store,
