@@ -16,7 +16,7 @@ namespace ringdist {
 namespace {
 
 constexpr auto kTaskTime = std::chrono::seconds(10);
-constexpr Duration kWordTime = Milliseconds(200);  // to write to a store that answers
+constexpr Duration kWordTime = Milliseconds(200);  // for a write to a store that answers
 constexpr Duration kLeaveTime = std::chrono::seconds(1);
 
 Error shut_down() { return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"}; }
@@ -48,15 +48,15 @@ GroupConfig Communicator::group_config() const {
   config.warn_after = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options_.config.warn_after));
   config.eager_window = eager_window(options_.config);
-  // Called on a lane of the Context's, so that its pool is there. Not done here: hooks may need the
-  // GIL, an abort may write to the store, and neither may end up as the last to hold anything.
+  // Runs in a progress engine of the Context, so its pool exists. Work goes to the pool: hooks may
+  // need the GIL, an abort may write to the store, and here neither may hold a last reference.
   config.on_failed = [failure = failure_, hooks = std::weak_ptr(hooks_),
                       devices = std::weak_ptr(devices_), runs = options_.make_runner != nullptr,
                       formation = std::weak_ptr(formation_),
                       &pool = context_->pool()](const Error& error) {
     const auto duplicates = failure->set(error);
     GroupBootstrap::group_failed(formation, pool);
-    // Before the hooks, which need not wait for it: a thread with the GIL may wait for a device.
+    // Before the hooks, which need not wait: a thread with the GIL may be waiting for a device.
     if (runs)
       pool.run([devices] {
         if (const auto held = devices.lock()) held->abort();
@@ -86,7 +86,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
   ProgressEngine& progress = self.context_->progress();
   if (Error error = self.formation_->publish()) return error;
   progress.post([&progress, slot = self.slot_] { progress.dispatcher().add(slot); });
-  // Before the first op: a send and its receive must meet even if other ranks call nothing.
+  // Starts before the first op: a send and its receive must meet even if other ranks call nothing.
   if (Error error = self.context_->pool().try_to_run([out] { out->form(); })) {
     self.formation_->withdraw(error.kind(), error.message());
     return error;
@@ -120,12 +120,12 @@ void Communicator::form() {
                      membership = outcome.value().membership,
                      costs = outcome.value().costs.constants] {
         dispatcher.form(slot, membership, [&] { planner->on_formed(membership.topology, costs); });
-        planner->forget();  // also where it was too late
+        planner->forget();  // also if an op was planned too late for form()
       });
       return;
     }
     planner_->forget();
-    const Error first = failure();  // abort() may have been before
+    const Error first = failure();  // abort() may have come first
     formation_->announce_failure(first ? first : outcome.error());
     progress.post([&dispatcher, slot = slot_, error = outcome.error()] {
       dispatcher.fail(slot, error, /*tell_others=*/false);
@@ -156,7 +156,7 @@ bool Communicator::run_in_progress(std::function<void(Dispatcher&)> task) {
 }
 
 uint64_t Communicator::stop_and_report(const Error& cause) {
-  auto first = std::make_shared<std::atomic<uint64_t>>(1);  // the lane may take longer
+  auto first = std::make_shared<std::atomic<uint64_t>>(1);  // shared: the task may run late
   run_in_progress([slot = slot_, cause, first](auto& dispatcher) {
     *first = dispatcher.stop_and_report(slot, cause);
   });
@@ -165,12 +165,12 @@ uint64_t Communicator::stop_and_report(const Error& cause) {
 
 Communicator::~Communicator() {
   if (context_->forked()) {
-    (void)new std::shared_ptr(devices_);  // a device may be used in its own process only
+    (void)new std::shared_ptr(devices_);  // leaked: a device may be used only in its own process
     return;
   }
   try {
     drop();
-  } catch (...) {  // there is no memory: the others find out by their deadlines
+  } catch (...) {  // out of memory: the other ranks find out by their deadlines
   }
 }
 
@@ -179,7 +179,7 @@ void Communicator::drop() {
   own_.leave();
   formation_->cancel();
   hooks_->end(/*waits=*/false);
-  // Dropped without close(): no wait for what is in flight, but no silent end either.
+  // Dropped without close(): does not wait for ops in flight, but still notifies the other ranks.
   if (!closed_) {
     formation_->withdraw(ErrorKind::kPeerLost,
                          std::string(kClosedByPeer) + "its last reference was dropped");
@@ -190,15 +190,15 @@ void Communicator::drop() {
     dispatcher.announce_leave(slot, NoticeKind::kLeave);
     dispatcher.remove(slot);
   });
-  if (devices_->any())  // not here, where the GIL may be held
+  if (devices_->any())  // on the pool, because the GIL may be held here
     context_->pool().run([devices = devices_] { devices->end(/*aborts=*/true); });
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::duplicate(
     const std::string& suffix, std::shared_ptr<GroupService> service) {
   auto options = options_.named(name() + suffix, timeout(), std::move(service));
-  // Ranks may make siblings in any order, those of one suffix alike: one that could not be made has
-  // no number.
+  // Ranks may create duplicates in any order, except those of one suffix. A failed attempt uses no
+  // number.
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = duplicates_made_[suffix];
   auto formation =
@@ -208,7 +208,7 @@ Result<std::shared_ptr<Communicator>> Communicator::duplicate(
   ++number;
   const Error first = failure_->add(made.value());
   if (!first) return made;
-  // on_failed has been here before.
+  // The failure callback ran before the duplicate was added.
   made.value()->abort("the group it belongs to failed: " + first.message());
   return first;
 }
@@ -261,32 +261,32 @@ Error Communicator::refusal_now() const {
 
 Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will_wait) {
   ProgressEngine& progress = context_->progress();
-  // Before the lock: it is the first of the two, and runs the op when that is free again.
+  // Taken before mutex_, as the lock order demands. It runs the op after mutex_ has been released.
   const auto turn = will_wait ? ProgressEngine::Guard(progress) : ProgressEngine::Guard();
   std::unique_lock lock(mutex_);
   if (Error error = refusal_now()) return error;
   std::shared_ptr<Op> op =
       std::make_shared<DeferredReleaseOp>(std::move(request), context_->pool());
   if (Error error = planner_->plan(op)) return error;
-  if (size() == 1) op->request.codec_map.reset();  // nothing travels, so nothing need be lost
+  if (size() == 1) op->request.codec_map.reset();  // nothing is sent, so nothing needs compression
   if (!op->request.envelope) op->number = next_number_;
   op->started = Clock::now();
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
   Dispatcher& dispatcher = progress.dispatcher();
-  // What another thread has posted comes first, the op before ours among it. What is posted from
-  // now on waits for the token.
+  // Tasks that other threads have posted come first, perhaps an op with a lower number among them.
+  // Tasks that are posted from here on wait for the progress lock.
   const bool enqueues = turn && !progress.has_tasks();
   if (!enqueues &&
       !progress.post([&dispatcher, slot = slot_, op] { dispatcher.enqueue(slot, op); }, !will_wait))
     return shut_down();
-  if (!op->request.envelope) ++next_number_;  // last: what was thrown before has taken none
-  lock.unlock();                              // a failure and a success are told without it
+  if (!op->request.envelope) ++next_number_;  // last, so that an exception uses no number
+  lock.unlock();                              // the outcome is reported without the mutex
   if (enqueues) dispatcher.enqueue(slot_, op);
   return op;
 }
 
-// The lane has formed the group when it comes to what is posted after that.
+// The progress engine has formed the group before it runs a task posted after the outcome.
 Error Communicator::await_members(TimePoint deadline) {
   formation_->shorten(deadline);
   const auto& outcome = formation_->outcome();
@@ -298,7 +298,7 @@ Error Communicator::await_members(TimePoint deadline) {
 }
 
 std::unique_ptr<RunnerDelegate> Communicator::runner_group() {
-  // Devices come to the host whenever they do: also when we are gone.
+  // Devices may call these at any time, also when this Communicator is gone.
   const auto of_us = [weak = weak_from_this()](OpRequest request) -> Result<std::shared_ptr<Op>> {
     const auto group = weak.lock();
     return group ? group->submit(std::move(request), /*will_wait=*/false) : departed();
@@ -340,16 +340,16 @@ void Communicator::fail(const Error& cause) {
 void Communicator::abort(const std::string& why) {
   if (context_->forked()) return;
   for (const auto& duplicate : duplicates()) duplicate->abort(why);
-  // Ranks that have found their peers no longer look into the store: ours must be found to be told.
+  // Ranks that have found all peers do not read the store any more. This one must find them first.
   const TimePoint until = Clock::now() + Context::kFinishTime;
   formation_->shorten(until);
   fail(Error(ErrorKind::kAborted, why));
-  // What follows is refused: a device would start it before the lane has come to that.
+  // A device would start an op that is submitted before the progress engine has failed the group.
   if (!in_progress_loop()) (void)context_->progress().call([] {}, until);
   withdraw(until, ErrorKind::kAborted, why);
 }
 
-// Not here: a store may answer late, or never.
+// On the pool, because a store may answer late or never.
 void Communicator::withdraw(TimePoint until, ErrorKind kind, const std::string& why,
                             bool process_ends) {
   if (formation_->nonce() != 0 || size() == 1) return;
@@ -364,8 +364,8 @@ void Communicator::withdraw(TimePoint until, ErrorKind kind, const std::string& 
 
 void Communicator::finish(NoticeKind how, TimePoint until) {
   hooks_->end(/*waits=*/true);
-  // Who has found everybody counts on us, and hears of our end only if we have found them, too. Of
-  // a group that has failed, and has a name, it hears so.
+  // A rank that has found all others counts on this one, and is notified only if this one has found
+  // it. If the group has failed and has a nonce, it was notified.
   const bool told = failure() && formation_->nonce() != 0;
   if (!context_->progress().stopped() && !told) formation_->outcome().wait_until(until);
   formation_->cancel(how);
@@ -377,7 +377,7 @@ void Communicator::finish(NoticeKind how, TimePoint until) {
 
 void Communicator::close() {
   if (context_->forked()) return;
-  if (devices_->any()) wait_until_idle(TimePoint::max());  // they may need the siblings
+  if (devices_->any()) wait_until_idle(TimePoint::max());  // their ops may need the duplicates
   for (const auto& duplicate : duplicates()) duplicate->close();
   {
     std::lock_guard lock(mutex_);
@@ -386,10 +386,10 @@ void Communicator::close() {
   own_.leave();
   wait_until_idle(TimePoint::max());
   finish(NoticeKind::kLeave, Clock::now() + Context::kFinishTime);
-  // First what was sent, then that nothing follows: others compare calls before they are told.
+  // Flushes before it leaves: other ranks compare calls before they receive the notice.
   if (!failure()) context_->progress().flush(Clock::now() + ProgressEngine::kFlushTime);
   leave(NoticeKind::kLeave);
-  devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while its group has not ended
+  devices_->end(/*aborts=*/static_cast<bool>(failure()));  // while the group still exists
   log(LogLevel::kDebug,
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);

@@ -1,7 +1,9 @@
-// What a caller sees of a group: gives ops their number and plan, hands them to the lane, waits for
-// them. Any thread, without the GIL.
+// Communicator: the interface of a group for its callers. It numbers and plans ops, passes them to
+// the progress engine and waits for them. It also creates duplicates, subgroups and the group's
+// next generation.
 //
-// Lock order: that of DeviceOps before all others, mutex_ before the lane's.
+// Any thread, without the GIL. A Communicator is owned by shared_ptr. Lock order: the mutex of
+// DeviceOps comes before all others, and mutex_ before the progress engine's locks.
 #pragma once
 
 #include <atomic>
@@ -28,20 +30,21 @@
 
 namespace ringdist {
 
-// Why a group failed, and the groups that end with it. Apart from its Communicator, because the
-// lane writes it and must never be the last to hold one. Any thread.
 class Communicator;
 
+// Stores why a group failed, and the duplicates that fail with it. It is an object apart from the
+// Communicator because progress callbacks write it, and they must never hold the last reference to
+// a Communicator. Any thread.
 class GroupFailure {
  public:
-  // Success if it has not failed.
+  // Returns the first cause of the failure; success if the group has not failed.
   Error cause() const {
     if (!failed_) return {};
     std::lock_guard lock(mutex_);
     return cause_;
   }
 
-  // The siblings that are to fail, too.
+  // Records the failure. Returns the duplicates, which the caller has to fail, too.
   std::vector<std::weak_ptr<Communicator>> set(const Error& cause) {
     std::lock_guard lock(mutex_);
     cause_ = cause;
@@ -49,7 +52,8 @@ class GroupFailure {
     return duplicates_;
   }
 
-  // It ends with the group; the cause, if that has failed before.
+  // Registers a duplicate, which fails when this group fails. Returns the cause if the group has
+  // failed already; then the caller has to fail the duplicate.
   Error add(const std::shared_ptr<Communicator>& duplicate) {
     std::lock_guard lock(mutex_);
     std::erase_if(duplicates_, [](const auto& one) { return one.expired(); });
@@ -57,7 +61,7 @@ class GroupFailure {
     return cause_;
   }
 
-  // Those that live.
+  // Returns the duplicates that still exist.
   std::vector<std::shared_ptr<Communicator>> duplicates() const {
     std::vector<std::shared_ptr<Communicator>> out;
     std::lock_guard lock(mutex_);
@@ -67,30 +71,38 @@ class GroupFailure {
   }
 
  private:
-  std::atomic<bool> failed_{false};  // after `cause_`: spares those that ask the lock
-  mutable std::mutex mutex_;         // a leaf
+  // set after `cause_`, so that cause() needs no lock before a failure
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;  // a leaf: no other lock is taken while it is held
   Error cause_ RINGDIST_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Communicator>> duplicates_ RINGDIST_GUARDED_BY(mutex_);
 };
 
+// A group of ranks that runs ops. create() returns before the group has formed: ops may be
+// submitted at once, and they begin when all members have found each other. A failure is final: the
+// first cause is kept, and later ops are refused with it.
 class Communicator : public std::enable_shared_from_this<Communicator>,
                      public GenerationDelegate,
                      private DeviceOpsDelegate {
  public:
-  // Bytes that may be on their way to a rank that has not asked for them, per sender.
+  // Returns the eager window: the bytes of eager messages that one sender may have outstanding at
+  // this rank before it needs a grant.
   static int64_t eager_window(const Config& config) {
     return EagerCredit::kSegments * config.segment_bytes;
   }
 
-  // Publishes this rank and begins to look for the others, in the background; waits for nobody.
+  // Publishes this rank's info and starts to look for the other ranks on the task pool. Does not
+  // wait for them. Errors: those of the store and of opening the transports.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options);
-  // The same by another formation; `place`: of a generation that was decided on.
+  // Like the above, with another bootstrap than StoreBootstrap. `place` is the generation that this
+  // group is, if it is one that the members of an earlier generation agreed on.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Context> context,
                                                       CommunicatorOptions options,
                                                       std::shared_ptr<GroupBootstrap> formation,
                                                       GroupMembership::GenerationRef place = {});
-  // The group of a generation that was decided on.
+  // Creates the group of a generation that its members have agreed on. `prospect` decides how its
+  // ranks find each other: through the store, or not at all, because all addresses were decided on.
   static Result<GroupMembership::Made> create_next(std::shared_ptr<Context> context,
                                                    CommunicatorOptions options,
                                                    const NextGroupSpec& prospect,
@@ -101,43 +113,52 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     if (!made.ok()) return made.error();
     return GroupMembership::Made{made.value(), made.value()};
   }
+  // Without close(), does not wait for ops in flight. The other ranks still receive a notice that
+  // this one has left.
   ~Communicator() override;
 
-  // Another group of the same ranks, with an order of ops of its own, which ends when this one
-  // does. All ranks call it alike. `service`: null, or lives in it on all ranks.
+  // Creates a group of the same ranks with its own order of ops. It ends when this group does. All
+  // ranks have to make the same calls for a suffix, in the same order. `service` is null on all
+  // ranks, or lives in the new group on all ranks.
   Result<std::shared_ptr<Communicator>> duplicate(const std::string& suffix,
                                                   std::shared_ptr<GroupService> service = nullptr);
 
-  // A group of some of these ranks, with the same options; `store` is theirs alone. Null where this
-  // one is not among them. Those ranks call it alike; all ranks of this group do, each with the
-  // ranks that it will be with, or others', in the order of its ops, where some were on devices:
-  // what those have made is split, for which it may wait, until this group's timeout. Errors: as of
-  // submit(), and of create().
+  // Creates a group of some of these ranks, with the same options. `store` is used by those ranks
+  // only. Returns null if this rank is not one of `ranks`, which have to make the same call.
+  //
+  // If the group has run ops on devices, all its ranks have to call this, in the order of its ops.
+  // A rank outside `ranks` may give the ranks of any other subgroup. The call then splits the
+  // device runner and may wait for the other ranks, until this group's timeout. Errors: those of
+  // submit() and create().
   Result<std::shared_ptr<Communicator>> subgroup(const std::vector<int>& ranks,
                                                  std::shared_ptr<Store> store, std::string name,
                                                  Milliseconds timeout);
 
-  // Checks the plan, numbers the op and enqueues it. An Error means that nothing was sent and no
-  // number taken: a bad plan, or a group that has failed (its first cause), was closed or forked.
-  // `will_wait`: the caller calls wait() at once, so no other thread need be woken. An op on a
-  // device may wait for other ranks here, and fails the group where it is not started: see
-  // DeviceOps.
+  // Plans and numbers the op and queues it. `will_wait` promises that the caller calls wait() at
+  // once, so that no other thread needs to be woken. An op on a device may wait here for other
+  // ranks; if it cannot be started, the group fails (see DeviceOps).
+  //
+  // After an Error nothing was sent and no number was used. The Error is the first cause if the
+  // group has failed, and kAborted if it was closed or the process was forked. Otherwise the
+  // request is invalid.
   Result<std::shared_ptr<Op>> submit(OpRequest request, bool will_wait);
 
-  // Of requests that are on devices: has what they need made before any is submitted, in their
-  // order. Two ranks' first send or receive waits for the other one: who has several goes by pairs
-  // of ranks in their order, lest ranks wait for each other in a ring. Errors: as of submit().
+  // Prepares requests for devices, in order, before any of them is submitted. The first send or
+  // receive between two ranks waits for the other rank. A caller with several of them has to order
+  // them by pair of ranks, or ranks could wait for each other in a cycle. Errors: as submit().
   Error prepare(const std::vector<const OpRequest*>& requests) {
     return devices_->prepare(requests);
   }
 
-  // True once the op has finished; false if the timeout passed first (that ends only this wait).
+  // Waits until the op has finished, or until `timeout` has passed. Returns false after a timeout,
+  // which ends only this wait. An op also ends by its own deadline, with an error that describes
+  // the cause.
   bool wait(const Op& op, std::optional<Milliseconds> timeout) {
-    // The op itself ends by its deadline; the margin is for the lane to say why.
     return context_->progress().wait(op, deadline_after(timeout));
   }
 
-  // Of an op that `output_staged`: its results are where the caller wants them, or never will be.
+  // Reports that the results of an op with `output_staged` have been copied to the caller's memory,
+  // or never will be. Later barriers wait for this. Does nothing in a forked child.
   void output_delivered(uint64_t number) {
     if (context_->forked()) return;
     ProgressEngine& progress = context_->progress();
@@ -146,15 +167,19 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     });
   }
 
-  // The number of the last op that was submitted.
+  // Returns the number of the last op that was submitted; 0 before the first.
   uint64_t sequence_number() const { return next_number_.load() - 1; }
+  // Returns the first cause if the group has failed, else success.
   Error failure() const { return failure_->cause(); }
-  // Those for failure are called when failure() is no longer a success.
+  // Functions attached to the group. The failure hooks run after failure() has begun to return an
+  // error.
   const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
-  // If the group has failed: returns when its hooks have. Without the GIL, which they may need.
+  // If the group has failed, calls its failure hooks or waits until they have returned. Call it
+  // without the GIL, which the hooks may need.
   void run_failure_hooks() {
     if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
   }
+  // Sets the default timeout of later ops, here and in all duplicates.
   void set_timeout(Milliseconds timeout) {
     for (const auto& duplicate : duplicates()) duplicate->set_timeout(timeout);
     std::lock_guard lock(mutex_);
@@ -165,46 +190,57 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     return timeout_;
   }
 
-  // Agrees with all others that can be reached on the group's next generation, without those that
-  // are lost and with newcomers that wait, and makes its group; this one ends on all ranks. All who
-  // stay call it, each when it likes: until the last has, the new group forms. Errors: kTimeout, no
-  // agreement, and why (there is no quorum, say): it may be called again; kPeerLost, the others go
-  // on without this process; kNotSupported, the group has one rank and takes no newcomers, or has
-  // several in one process; kInvalidArgument, it has not formed, was shrunk before, is being
-  // shrunk.
+  // Agrees with the other reachable ranks on the group's next generation, and creates its group.
+  // The next generation leaves out lost ranks and includes newcomers that wait. This group ends on
+  // all ranks. All survivors have to call it, at any time: the new group forms when the last of
+  // them has.
+  //
+  // Fails with kTimeout if there was no agreement, for example for lack of a quorum; the call may
+  // be repeated. Fails with kPeerLost if the others go on without this process. Fails with
+  // kNotSupported if the group has one rank and accepts no newcomers, or if several of its ranks
+  // are in one process. Fails with kInvalidArgument if the group has not formed, was shrunk before,
+  // or is being shrunk by another thread.
   Result<ShrinkResult> shrink(Milliseconds timeout);
-  // Newcomers (Admission) may come to this generation and later ones: then ops fail as after a
-  // loss; while there are fewer members than `most`, if it is not 0. All members call it. On rank 0
-  // leaves an invitation in the whole store, under the job's name, with `note`.
-  // Errors: kSystem, the store's; kAborted, kNotSupported, kInvalidArgument, as of shrink().
+  // Lets newcomers (JoinClient) join this and later generations while there are fewer members than
+  // `most`; 0 means no limit. When one waits, ops fail as after a loss, and shrink() includes it.
+  // All members have to call it. Rank 0 publishes an advertisement with `note`, under the name of
+  // the job, in the unprefixed store. Fails with kSystem if the store does, and with kAborted,
+  // kNotSupported and kInvalidArgument as shrink().
   Error admit(std::string job, std::string note, uint32_t most = 0) {
     const Error error = context_->forked()
                             ? Error(ErrorKind::kAborted, "the process was forked")
                             : own_.admit(std::move(job), std::move(note), most, timeout());
     return error ? error.prefixed("ringdist: admit: group '" + name() + "': ") : error;
   }
-  // Treats the process of another rank as lost, though it lives: the group fails, and shrink()
-  // leaves it out. Waits for nobody. Nothing happens if a later generation was agreed on already,
-  // or there is no such rank. Errors: as of shrink(), of a group that has not formed.
+  // Treats the process of another rank as lost although it lives. The group fails, and shrink()
+  // leaves that process out. Returns at once. Does nothing if a later generation was agreed on
+  // already, or if there is no such rank. Errors: those of shrink() for a group that has not
+  // formed.
   Error give_up(int rank, const std::string& why) {
     const Error error = context_->forked() ? Error(ErrorKind::kAborted, "the process was forked")
                                            : own_.give_up(*context_, rank, why);
     return error ? error.prefixed("ringdist: give_up: group '" + name() + "': ") : error;
   }
+  // Fails the group here without a notice to other ranks. Returns the number of the first
+  // collective that is unfinished on this rank; 1 if the progress engine does not answer within 10
+  // s.
   uint64_t stop_and_report(const Error& cause) override;
-  // It was shrunk: another group is what goes on.
+  // Returns true if shrink() has created the group of a later generation.
   bool was_replaced() const { return own_.was_replaced(); }
-  // The group without these ranks of it, at least one, this one not among them; of all others. All
-  // of those call it alike, the excluded ones not: nobody is asked, and this group goes on.
-  // Errors: as of shrink(), of a group that has not formed or has one rank.
+  // Creates a group of all ranks except `ranks`, which has at least one rank and does not contain
+  // this one. All remaining ranks have to call it alike; the excluded ones must not. It needs no
+  // agreement, and this group goes on. Errors: those of shrink() for a group that has not formed or
+  // has one rank.
   Result<std::shared_ptr<Communicator>> without(const std::vector<int>& ranks);
 
-  // Ends all ops of the group, on all ranks, that have found each other.
+  // Fails the group on all ranks: ops in flight end with `cause`. Reaches only ranks that have
+  // found each other. Returns at once.
   void fail(const Error& cause);
-  // The same, as this rank's will, also while others look for it; its siblings end, too. What is
-  // submitted after it is refused.
+  // Fails the group and its duplicates because this rank wants it. Ranks that still look for this
+  // one are notified, too. Waits up to Context::kFinishTime. Later submissions are refused.
   void abort(const std::string& why);
-  // True: none of its ops is in flight, or none will ever end.
+  // Returns true when none of the group's ops is in flight, or when none will ever end because the
+  // progress engine has stopped. Returns false at the deadline.
   bool wait_until_idle(TimePoint deadline) {
     if (context_->forked()) return true;
     ProgressEngine& progress = context_->progress();
@@ -213,41 +249,50 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     };
     return progress.call_until(idle, deadline) || progress.stopped();
   }
-  // Before close(), for ops that nobody waits for any longer: see GroupSlot::abandon(). Returns
-  // what has ended; nothing if the lane does not answer.
+  // Ends ops for which nobody waits any longer, before close(). Aborts receives, with `cause`; if
+  // `all` is set and other ops are in flight, fails the group (see GroupSlot::abandon()). Returns
+  // descriptions of what was ended; nothing if the progress engine does not answer.
   std::vector<std::string> abandon(const Error& cause, bool all) {
     auto out = std::make_shared<std::vector<std::string>>();
     const bool done = run_in_progress(
         [slot = slot_, cause, all, out](auto&) { *out = slot->abandon(cause, all); });
     return done ? std::move(*out) : std::vector<std::string>();
   }
-  // Waits for the ops in flight (each ends by its timeout), tells the others and leaves.
-  // Idempotent.
+  // Waits for the ops in flight (each ends by its timeout), notifies the other ranks and leaves the
+  // group and its duplicates. Idempotent. Later submissions are refused.
   void close();
 
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const std::string& name() const { return options_.name; }
-  const std::vector<int>& members() const { return options_.members; }  // global ranks
+  const std::vector<int>& members() const { return options_.members; }  // global ranks, by rank
   const Config& config() const { return options_.config; }
   Context& context() { return *context_; }
 
  private:
   Communicator(std::shared_ptr<Context> context, CommunicatorOptions options,
                std::shared_ptr<GroupBootstrap> formation, GroupMembership::GenerationRef place);
+  // Settings of the group for the progress engine, with the callback for its failure.
   GroupConfig group_config() const;
+  // Returns why no op can be submitted at present; success if one can.
   Error refusal_now() const RINGDIST_REQUIRES(mutex_);
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
+  // Runs the bootstrap, on the task pool.
   void form();
-  // GroupBootstrap::withdraw(), for which it waits until then at most.
+  // Calls GroupBootstrap::withdraw() on the task pool, and waits until `until` at most. Does
+  // nothing once the group has a nonce.
   void withdraw(TimePoint until, ErrorKind kind, const std::string& why, bool process_ends = false);
+  // The destructor's work. It may throw.
   void drop();
+  // Ends the hooks, then waits for a bootstrap under way and for ops in flight, until `until`.
   void finish(NoticeKind how, TimePoint until);
+  // Announces over the control plane that this rank has left.
   void leave(NoticeKind how) {
     run_in_progress(
         [slot = slot_, how](auto& dispatcher) { dispatcher.announce_leave(slot, how); });
   }
-  // False: it has not run within ten seconds.
+  // Runs `task` in the progress engine and waits for it. Returns false if it did not run within 10
+  // s.
   bool run_in_progress(std::function<void(Dispatcher&)> task);
   std::vector<std::shared_ptr<Communicator>> duplicates() const { return failure_->duplicates(); }
 
@@ -270,12 +315,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   const std::shared_ptr<GroupFailure> failure_ = std::make_shared<GroupFailure>();
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   const std::shared_ptr<DeviceOps> devices_;
-  const std::shared_ptr<GroupSlot> slot_;     // touched on the lane only
-  const std::shared_ptr<OpPlanner> planner_;  // plan() with the mutex
+  const std::shared_ptr<GroupSlot> slot_;     // used by the progress engine only
+  const std::shared_ptr<OpPlanner> planner_;  // plan() is called with mutex_ held
   GenerationHandle own_;
-  std::atomic<uint64_t> next_number_{1};
+  std::atomic<uint64_t> next_number_{1};  // number of the next collective
 
-  std::mutex making_;  // a sibling; before mutex_
+  std::mutex making_;  // serializes the creation of derived groups; locked before mutex_
   std::map<std::string, uint64_t> duplicates_made_ RINGDIST_GUARDED_BY(making_);  // by suffix
 
   mutable std::mutex mutex_;

@@ -1,4 +1,4 @@
-// An Op whose memory is never let go on a lane.
+// DeferredReleaseOp: an Op that never releases its memory on a progress thread.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,21 @@
 
 namespace ringdist {
 
-// Freeing a tensor may need the GIL, which a lane never takes. So where a lane is the last to hold
-// an op - nobody waits for it, or it has failed and its sends drain - the pool lets go what it
-// held.
+// Freeing a tensor may need the GIL, which a progress thread must not take. If a thread that makes
+// progress holds the last reference to an op, a task in the pool releases what the op held. That
+// happens if nobody waits for the op, or if it has failed and its sends are still draining.
 class DeferredReleaseOp final : public Op {
  public:
+  // `pool` must outlive the op.
   DeferredReleaseOp(OpRequest&& request, TaskPool& pool) : Op(std::move(request)), pool_(pool) {}
   ~DeferredReleaseOp() {
     if (!in_progress_loop()) return;
     try {
-      // Freed by who comes last.
+      // Two references exist, here and in the task. The last one to go frees the memory.
       auto last = std::make_shared<Last>(std::move(request), std::move(device_work));
-      pool_.run([last = std::move(last)] {});  // the pool lives: its Context has the lane
-    } catch (...) {                            // no thread is to be had: it is freed here
+      // The pool lives: the Context owns both it and the progress engine.
+      pool_.run([last = std::move(last)] {});
+    } catch (...) {  // no thread could be started: the memory is freed here
     }
   }
 

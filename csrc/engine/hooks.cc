@@ -3,8 +3,9 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30
+constexpr auto kPatience = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30 s
 
+// Returns the next key of a call; 0 is never used.
 uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
   return ++last;

@@ -1,6 +1,6 @@
-// Functions that PyTorch or its users attach to a group, to hear of each operation that succeeded
-// and of the group's failure. The flight recorder of PyTorch 2.15 lives on them; its Hooks.hpp is
-// the contract. Any thread.
+// Hooks: functions that PyTorch or its users attach to a group. They are called for each op that
+// succeeds and when the group fails. The flight recorder of PyTorch 2.15 depends on them; the
+// contract is PyTorch's Hooks.hpp. Any thread.
 #pragma once
 
 #include <atomic>
@@ -22,31 +22,36 @@
 
 namespace ringdist {
 
-// Functions by id. None is called, copied or destroyed with the lock held: it may need the GIL,
-// whose holder may be waiting for the lock.
+// Table of functions by id. None is called, copied or destroyed while the lock is held: that may
+// need the GIL, and the thread that holds the GIL may wait for the lock. Any thread.
 template <typename... Args>
 class HookTable {
  public:
   using Hook = std::function<void(Args...)>;
 
-  // Replaces the one of that id.
+  // Adds a function. Replaces the one with the same id.
   void add(int64_t id, Hook hook) { change(id, std::make_shared<const Hook>(std::move(hook))); }
+  // Removes a function, if it is there. A call under way may still be running it.
   void remove(int64_t id) { change(id, nullptr); }
+  // Cheap enough for the path of every op: reads an atomic without a lock.
   bool empty() const { return empty_.load(std::memory_order_relaxed); }
   void clear() {
     std::lock_guard one_at_a_time(changing_);
-    const auto old = entries();  // destroyed last
+    // It is destroyed last, without mutex_.
+    const auto old = entries();
     empty_.store(true, std::memory_order_relaxed);
     std::lock_guard lock(mutex_);
     entries_ = std::make_shared<const Entries>();
   }
+  // Adds all functions of this table to `other`, where they replace those with the same ids.
   void copy_to(HookTable& other) const {
     for (const auto& [id, hook] : *entries()) other.change(id, hook);
   }
 
-  // What they throw ends here: there may be nobody to catch it.
+  // Calls all functions. Exceptions are logged and dropped, because there may be no caller that
+  // could catch them.
   void call(Args... args) const {
-    const auto held = entries();  // hooks may remove themselves
+    const auto held = entries();  // keeps the functions alive, as they may remove themselves
     for (const auto& [id, hook] : *held) {
       try {
         (*hook)(args...);
@@ -66,6 +71,8 @@ class HookTable {
     return entries_;
   }
 
+  // Replaces or removes (null) the function of an id. Copies the table, so that calls under way
+  // keep theirs.
   void change(int64_t id, std::shared_ptr<const Hook> hook) {
     auto next = std::make_shared<Entries>();
     std::shared_ptr<const Entries> old;
@@ -79,59 +86,66 @@ class HookTable {
     entries_ = std::move(next);
   }
 
-  std::mutex changing_;  // before mutex_
+  std::mutex changing_;  // serializes changes; locked before mutex_
   mutable std::mutex mutex_;
   std::shared_ptr<const Entries> entries_ RINGDIST_GUARDED_BY(mutex_) =
       std::make_shared<const Entries>();
   std::atomic<bool> empty_{true};
 };
 
+// All hooks of a group. Duplicates have their own. Any thread.
 class Hooks {
  public:
-  // The operation's key and its duration. Called on a lane: brief, without the GIL, and nothing of
-  // this group may be called.
+  // Called for each op that succeeds, with the op's key and its duration in ms. Runs on the
+  // progress thread: it has to be brief, must not take the GIL and must not call functions of this
+  // group.
   HookTable<uint64_t, float> succeeded;
+  // Called once when the group fails, on any thread. It may take the GIL.
   HookTable<> failed;
   bool empty() const { return succeeded.empty() && failed.empty(); }
 
-  // Calls the functions for failure, once; who comes later waits for them, so that a process does
-  // not end before what they write is written, but not for ever. Returns at once in a function of
-  // theirs.
+  // Calls the failure hooks, once per group. Further callers wait until the hooks have returned,
+  // but at most 40 s, so that the process does not end before they have written their output.
+  // Returns at once if it is called by a hook.
   void call_failed();
 
-  // The group is about to end as it should: what fails from now on is not reported. `waits`: for
-  // functions that are being called, as call_failed() does.
+  // Disables the failure hooks: the group is about to end in good order, and later failures are not
+  // reported. With `waits`, waits for hooks that are running, as call_failed() does.
   void end(bool waits);
 
  private:
+  // Waits until the failure hooks have returned, unless this thread runs them.
   void await(std::unique_lock<std::mutex>& lock) RINGDIST_REQUIRES(mutex_);
 
   std::mutex mutex_;
   std::condition_variable returned_;
+  // The thread that runs the failure hooks.
   std::optional<std::thread::id> caller_ RINGDIST_GUARDED_BY(mutex_);
-  bool done_ RINGDIST_GUARDED_BY(mutex_) = false;
-  bool ended_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool done_ RINGDIST_GUARDED_BY(mutex_) = false;   // they have returned
+  bool ended_ RINGDIST_GUARDED_BY(mutex_) = false;  // end() was called
 };
 
-// The success of one call, which is that of all ops it is made of. Any thread.
+// Measures one call, which succeeds when all ops that it consists of have. Any thread.
 class Completion {
  public:
+  // `parts` is the number of ops.
   Completion(std::shared_ptr<Hooks> hooks, size_t parts);
 
-  // Unique in the process, never used again.
+  // Returns the key of the call. It is unique in the process and never reused.
   uint64_t key() const { return key_; }
+  // Returns true if somebody has attached hooks for success.
   bool wanted() const { return !hooks_->succeeded.empty(); }
-  // One part has succeeded; the last one is reported.
+  // Reports that one part has succeeded. The last part calls the hooks.
   void arrive();
-  // From the call to its success, or to now.
+  // Returns the ms from the call to its success, or until the present if it has not succeeded.
   float milliseconds() const;
 
  private:
   const std::shared_ptr<Hooks> hooks_;
   const uint64_t key_;
   const TimePoint started_ = Clock::now();
-  std::atomic<size_t> left_;
-  std::atomic<float> milliseconds_{-1};
+  std::atomic<size_t> left_;             // parts that have not succeeded
+  std::atomic<float> milliseconds_{-1};  // negative until the call has succeeded
 };
 
 using CompletionPtr = std::shared_ptr<Completion>;

@@ -9,6 +9,7 @@
 namespace ringdist {
 namespace {
 
+// Pause between reads of the advertisement, and longest wait between checks.
 constexpr Duration kReadEvery = Milliseconds(200);
 
 }  // namespace
@@ -38,10 +39,11 @@ Error JoinClient::refresh() {
   if (Clock::now() - read_at_ < kReadEvery) return {};
   read_at_ = Clock::now();
   store_error_ = read_invitation();
-  if (store_error_) return membership_ ? Error() : store_error_;  // who is asked lets in without it
+  // Members that were found already can admit it without the store.
+  if (store_error_) return membership_ ? Error() : store_error_;
   if (!invitation_) return {};
   if (Error error = invitation_->refusal(*entry_)) return error;
-  // Another group may have taken the place of one that has ended.
+  // Another group may have replaced one that has ended, under the same job name.
   if (membership_ && membership_->group_id() != invitation_->group_id) leave();
   if (!membership_) {
     if (context_->assembly().was_member(invitation_->group_id))
@@ -70,7 +72,7 @@ std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
     }
     auto outcome = membership_->await_admission(soon, make);
     if (!outcome) continue;
-    if (outcome->ok()) membership_.reset();  // the group has it
+    if (outcome->ok()) membership_.reset();  // the group holds it
     return outcome;
   } while (Clock::now() < until);
   return std::nullopt;

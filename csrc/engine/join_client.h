@@ -1,5 +1,7 @@
-// A newcomer's way into a group: it reads the invitation, asks the members, and waits until they
-// let it in. The others notice nothing of one that cannot come. One thread's, which it blocks.
+// JoinClient: lets this process join an existing group as a newcomer. It reads the group's
+// advertisement in the store, sends join requests to the members and waits until they have agreed
+// on a generation with it. Members do not notice a newcomer that cannot join. One thread only; its
+// calls block.
 #pragma once
 
 #include <memory>
@@ -12,42 +14,50 @@
 
 namespace ringdist {
 
+// One attempt this process' info to join the group of a job.
 class JoinClient {
  public:
-  // To the group of that job. `options`: config, costs, store, store_home and make_runner count;
-  // `store` is the whole one. The rest is the group's.
+  // `job` selects the advertisement. Of `options` only config, costs, store, store_server and
+  // make_runner count; the rest comes from the group. `store` is the unprefixed one.
   JoinClient(std::shared_ptr<Context> context, CommunicatorOptions options, std::string job)
       : context_(std::move(context)), options_(std::move(options)), job_(std::move(job)) {}
-  // Who was not let in asks no more.
+  // Stops the join requests if the process has not been admitted.
   ~JoinClient() { leave(); }
   JoinClient(const JoinClient&) = delete;
   JoinClient& operator=(const JoinClient&) = delete;
 
-  // The group, which forms, and who has joined it; nothing: not until then, and it may be called
-  // again. Errors, for good: kMismatch, options, wire version or costs differ; kSystem, the store
-  // does not work and has not shown a group; kInvalidArgument, this process was a member before;
-  // kPeerLost, it was let in and excluded again.
+  // Waits for admission. Returns the group, which is forming, and the result of the join. Returns
+  // nothing at `until`; then it may be called again.
+  //
+  // Errors are final. It fails with kMismatch if options, wire version or costs differ. It fails
+  // with kSystem if the store does not work and has not shown a group. It fails with
+  // kInvalidArgument if this process was a member before. It fails with kPeerLost if this process
+  // was admitted and excluded again.
   std::optional<Result<ShrinkResult>> wait(TimePoint until);
-  // Why not yet; kTimeout.
+  // Returns why the process has not been admitted yet, as a kTimeout error.
   Error none_yet() const;
-  // That led to the group, of wait().
+  // Returns the advertisement that led to the group. Call it only after wait() has returned a
+  // group.
   const GroupAdvertisement& invitation() const { return *invitation_; }
 
  private:
+  // Reads the advertisement. Success also if there is none.
   Error read_invitation();
-  // Takes up the latest, if there is one by now.
+  // Reads the advertisement again, at most every 200 ms, and starts or updates the join requests.
   Error refresh();
+  // Fills in the rank info of this process, once.
   Error prepare();
+  // Stops the join requests.
   void leave();
 
   const std::shared_ptr<Context> context_;
   CommunicatorOptions options_;
   const std::string job_;
-  std::optional<RankInfo> entry_;  // this process'
-  std::optional<GroupAdvertisement> invitation_;
+  std::optional<RankInfo> entry_;                 // this process' info
+  std::optional<GroupAdvertisement> invitation_;  // the latest advertisement
   TimePoint read_at_{};
-  Error store_error_;                            // the last
-  std::shared_ptr<GroupMembership> membership_;  // of the group that is asked
+  Error store_error_;                            // result of the last read
+  std::shared_ptr<GroupMembership> membership_;  // group that join requests go to
 };
 
 }  // namespace ringdist

@@ -23,13 +23,13 @@ Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
   if (formed_.load(std::memory_order_acquire)) return prepare_called(*op);
   std::lock_guard lock(mutex_);
   if (Error error = prepare_called(*op)) return error;
-  // A send or a receive depends on no topology.
+  // The plan of a send or receive does not depend on the topology.
   if (!formed_ && !forgets_ && !op->request.envelope) planned_early_.push_back(op);
   return {};
 }
 
 void OpPlanner::on_formed(const Topology& topology, const NetworkCosts& costs) {
-  if (topology.host_of.size() == 1) return;  // nothing waited for it
+  if (topology.host_of.size() == 1) return;  // no op waited for the topology
   std::lock_guard lock(mutex_);
   check(!formed_, "a group is formed twice");
   if (topology.hosts.size() > 1 || costs != planner_.costs()) {
@@ -43,7 +43,8 @@ void OpPlanner::on_formed(const Topology& topology, const NetworkCosts& costs) {
 }
 
 void OpPlanner::forget() {
-  std::vector<std::shared_ptr<Op>> held;  // freed without the mutex: a tensor may need the GIL
+  // Freed after the mutex is released: freeing a tensor may need the GIL.
+  std::vector<std::shared_ptr<Op>> held;
   std::lock_guard lock(mutex_);
   forgets_ = true;
   held.swap(planned_early_);

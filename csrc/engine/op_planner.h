@@ -1,6 +1,7 @@
-// Plans the ops of a group on one rank. Which ranks share a host, and by which costs rank 0
-// plans, is known when the group has formed: ops that are called before are planned as of one host
-// and by this rank's costs, which finds all that can be refused, and once more before they begin.
+// OpPlanner: plans the ops of a group on one rank. The topology and rank 0's cost constants are
+// available only when the group has formed. Ops that are called earlier are planned for one host
+// with this rank's costs, which finds all errors of the caller. Before they begin they are planned
+// again.
 #pragma once
 
 #include <atomic>
@@ -17,32 +18,37 @@
 
 namespace ringdist {
 
+// Plans ops before and after the group has formed. plan() is called by one thread at a time.
 class OpPlanner {
  public:
-  // A group of one rank waits for no topology.
+  // A group of one rank counts as formed: it needs no topology.
   explicit OpPlanner(PlannerOptions options)
       : formed_(options.size == 1), planner_(std::move(options)) {}
 
-  // Sets plan, schedule and fingerprint of an op that nobody else knows yet. Errors: as of
+  // Sets plan, schedule and fingerprint of an op that no other thread uses yet. Errors: those of
   // Planner::prepare(). One thread at a time.
   Error plan(const std::shared_ptr<Op>& op);
 
-  // The group has formed. Once, on the lane, before its ops begin: those planned before get other
-  // plans. If it throws they have not, and the group must not begin.
+  // Sets the topology and costs of the formed group, and plans the earlier ops again. Called once,
+  // by the progress engine, before any op begins. If it throws, those ops have no valid plan and
+  // the group must not begin.
   void on_formed(const Topology& topology, const NetworkCosts& costs);
-  // It has formed, or will not: no op is held. Any thread.
+  // Releases the ops that were kept for on_formed(), and keeps no further ones. Called when the
+  // group has formed or never will. Any thread.
   void forget();
 
  private:
+  // Sets plan, schedule and fingerprint.
   Error prepare(Op& op);
   Error prepare_called(Op& op);  // the first time
 
-  // From then on only plan() uses the planner, without the mutex.
+  // Once this is true, only plan() uses planner_, and it does so without the mutex.
   std::atomic<bool> formed_;
-  std::mutex mutex_;  // a leaf
+  std::mutex mutex_;  // a leaf: no other lock is taken while it is held
   Planner planner_;
+  // The ops that on_formed() plans again.
   std::vector<std::shared_ptr<Op>> planned_early_ RINGDIST_GUARDED_BY(mutex_);
-  bool forgets_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool forgets_ RINGDIST_GUARDED_BY(mutex_) = false;  // set by forget()
 };
 
 }  // namespace ringdist

@@ -11,6 +11,7 @@
 namespace ringdist {
 namespace {
 
+// Longest wait for the progress engine to run a task.
 constexpr auto kLaneTime = std::chrono::seconds(10);
 
 }  // namespace
@@ -60,7 +61,8 @@ Error Reconfiguration::claim(int64_t uuid) {
 std::optional<Error> Reconfiguration::Attempt::wait_for(Milliseconds time) const {
   const auto& outcome = formation->outcome();
   if (outcome.wait_for(time) != std::future_status::ready) return std::nullopt;
-  // Others may have given the attempt up, of which the lane hears before it forms the group.
+  // Other members may have aborted the attempt. The progress engine processes their notice before
+  // it forms the group, so this waits for it.
   (void)group->context().progress().call([] {}, Clock::now() + kLaneTime);
   const Error first = group->failure();
   return first ? first : outcome.get().ok() ? Error() : outcome.get().error();
@@ -70,6 +72,7 @@ Result<Reconfiguration::Attempt> Reconfiguration::begin(const Request& request) 
   auto handles = members(request);
   if (!handles.ok()) return handles.error();
   if (Error error = claim(request.uuid)) return error;
+  // All members derive the same nonce from the attempt and the handles.
   Hash nonce;
   nonce.add(std::string_view("reconfigure")).add(request.uuid);
   for (const ProcessHandle& handle : handles.value()) nonce.add(handle.instance);
