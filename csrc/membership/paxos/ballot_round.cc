@@ -8,8 +8,9 @@
 namespace ringdist {
 namespace {
 
-// The old one if all who stay reach it, or none of them can serve one; else that of the lowest rank
-// that can.
+// Returns the address of the next generation's store. The old store stays if all survivors reach
+// it, or if none of them can serve another. Otherwise the lowest rank that can serve one provides
+// it. `staying` has the promise info of the survivors, by rank, and is not empty.
 std::string store_of(const std::map<int, const PromiseInfo*>& staying) {
   const auto reaches = [](const auto& one) { return one.second->reaches_store; };
   const std::string& old = staying.begin()->second->store;
@@ -30,6 +31,7 @@ Decision compose_decision(const Voters& electors, const BallotRound& round, cons
   out.first_unfinished = std::numeric_limits<int64_t>::max();
   std::map<int, const PromiseInfo*> staying;
   std::map<ProcessId, std::string> newcomers;
+  // The smallest limit of any survivor counts.
   size_t most = std::numeric_limits<size_t>::max();
   for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
     if (dead.has(rank)) {
@@ -47,6 +49,7 @@ Decision compose_decision(const Voters& electors, const BallotRound& round, cons
     out.needs_rendezvous |= !standing->second.formed;
     if (standing->second.most > 0) most = std::min<size_t>(most, standing->second.most);
     for (const Newcomer& one : standing->second.newcomers)
+      // Several survivors may report the same newcomer; the lowest rank's entry counts.
       newcomers.emplace(one.process, one.entry);
   }
   out.survivor_count = static_cast<uint32_t>(out.members.size());

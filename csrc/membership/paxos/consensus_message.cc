@@ -11,6 +11,8 @@ void put(Writer& out, const Accepted& accepted) {
   put(out, accepted.value);
 }
 
+// The get functions return a value also when the bytes end early; in.ended() at the end of the
+// decoders detects that.
 Accepted get_accepted(Reader& in) {
   const Ballot ballot = get_ballot(in);
   return {ballot, get_decision(in)};
@@ -36,6 +38,7 @@ PromiseInfo get_standing(Reader& in) {
 }
 
 template <typename T>
+// Writes one byte that is 1 if there is a value, then the value.
 void put_optional(Writer& out, const std::optional<T>& value) {
   out.put(uint8_t{value.has_value()});
   if (value) put(out, *value);
@@ -47,10 +50,11 @@ std::optional<T> get_optional(Reader& in, const Get& get) {
   return get(in);
 }
 
-// So that there is always a later one.
+// Higher rounds are refused, so that a later round always exists.
 constexpr uint32_t kMostRounds = uint32_t{1} << 31;
 
-// Whether it has what its kind needs, and all of it is of the generation that it names.
+// Returns true if the message has what its kind needs, and if every decision in it belongs to the
+// generation that it names.
 bool makes_sense(const ConsensusMessage& message) {
   const auto follows = [&](const Decision& decision) {
     return decision.makes_sense() && decision.follows(message.generation);
@@ -70,6 +74,7 @@ bool makes_sense(const ConsensusMessage& message) {
   return !made_by || (made_by->makes_sense() && made_by->id() == message.generation);
 }
 
+// Returns the error for bytes that do not decode.
 Error garbled() {
   return Error(ErrorKind::kProtocol, "a message of an agreement makes no sense: another version?");
 }

@@ -17,11 +17,13 @@ bool Decision::makes_sense() const {
   if (survivor_count == 0 || survivor_count > members.size() ||
       members.size() - survivor_count != newcomers.size())
     return false;
+  // The members have no addresses of newcomers, so they have to rendezvous.
   if (!newcomers.empty() && !needs_rendezvous) return false;
   for (size_t i = 0; i < newcomers.size(); ++i)
     if (newcomers[i].process != members[survivor_count + i]) return false;
   for (const LostMember& one : lost)
     if (one.rank < 0 || one.cause > LostMember::Cause::kSilent) return false;
+  // A process must not be a member twice.
   auto sorted = members;
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();

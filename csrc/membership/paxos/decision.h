@@ -1,4 +1,6 @@
-// What the members of a generation decide: the next one. Values; any thread.
+// Value that the members of a generation decide on: the next generation. Also the ids and the
+// acceptor state that the agreement needs. Plain values; any thread, but the Acceptor is not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -14,30 +16,34 @@
 
 namespace ringdist {
 
-// The number of an attempt at a decision. Of two attempts the later round wins, of one round the
-// higher rank; two members never make the same.
+// Number of an attempt at a decision, as in Paxos. A later round wins over an earlier one; within a
+// round the higher rank wins. Two members never create the same ballot, since each uses its own
+// rank.
 struct Ballot {
-  uint32_t round = 0;  // 0: none
-  int32_t rank = -1;   // of its proposer, in the generation that decides
+  uint32_t round = 0;  // 0: no ballot
+  int32_t rank = -1;   // rank of the proposer in the generation that decides
 
   auto operator<=>(const Ballot&) const = default;
 };
 
-// A process, as base/config.h's ContextId: one that was taken for dead comes back as another.
+// Identifies a process, as ContextId in base/config.h does. A process that others have treated as
+// dead can come back only under another id.
 using ProcessId = uint64_t;
 
-// What tells a generation from all others, also from those that another decision would have made.
+// Identifies a generation. The nonce distinguishes it from the generations that another decision
+// under the same number would have created.
 struct GenerationId {
-  uint32_t number = 0;
-  uint64_t nonce = 0;
+  uint32_t number = 0;  // counts from 0
+  uint64_t nonce = 0;   // hash of the decision that created it; of the first, random
 
   bool operator==(const GenerationId&) const = default;
 };
 
-// -1: it is no member.
+// Returns the rank of `process` in `members`, which are ordered by rank; -1 if it is no member.
 int rank_of(ProcessId process, const std::vector<ProcessId>& members);
 
-// A process that wants to become a member, with what members need to know to reach it.
+// A process that wants to join. `entry` is its rank info, from which members get its addresses; the
+// consensus does not look into it.
 struct Newcomer {
   ProcessId process = 0;
   std::string entry;
@@ -45,44 +51,53 @@ struct Newcomer {
   bool operator==(const Newcomer&) const = default;
 };
 
+// A member of the old generation that is not in the new one, and why.
 struct LostMember {
-  enum class Cause : uint8_t { kDied, kSilent };  // the kernel said so; nothing came from it
-  int32_t rank = -1;                              // that it had
+  // With kDied, a kernel reported the death. With kSilent, it did not promise in time.
+  enum class Cause : uint8_t { kDied, kSilent };
+  int32_t rank = -1;  // in the old generation
   Cause cause = Cause::kDied;
 
   bool operator==(const LostMember&) const = default;
 };
 
+// The decided value: members, newcomers and store of the next generation. Every member that
+// installs it does so with equal contents.
 struct Decision {
-  uint32_t generation = 0;  // that it makes
-  uint64_t after = 0;       // nonce of the one before, whose members decided
-  Ballot proposed;          // two decisions of one generation differ here
-  // In the order of their new ranks: those who stay, as they were, and newcomers.
+  uint32_t generation = 0;  // number of the generation that it creates
+  uint64_t after = 0;       // nonce of the generation before, which decided
+  Ballot proposed;          // makes two decisions for one generation differ
+  // Members by their new ranks: survivors in their old order, then newcomers.
   std::vector<ProcessId> members;
-  uint32_t survivor_count = 0;  // the first so many of them
-  std::vector<Newcomer> newcomers;
-  std::vector<LostMember> lost;
-  int64_t first_unfinished =
-      0;              // the first op of the old generation that not all who stay finished
-  std::string store;  // the address of the one that the new generation uses
-  bool needs_rendezvous =
-      false;  // not all know how all are reached: they find each other by the store
+  uint32_t survivor_count = 0;      // the first so many members are survivors
+  std::vector<Newcomer> newcomers;  // the remaining members, in the same order
+  std::vector<LostMember> lost;     // members of the old generation that are left out
+  // Number of the first op of the old generation that some survivor did not finish.
+  int64_t first_unfinished = 0;
+  std::string store;  // address of the store of the new generation
+  // Some member lacks addresses of others, so all members rendezvous through the store. Always true
+  // if there are newcomers.
+  bool needs_rendezvous = false;
 
   bool operator==(const Decision&) const = default;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members); }
-  // By itself: what came from elsewhere need not.
+  // Returns true if the value is consistent in itself. Values that arrive over the network need not
+  // be.
   bool makes_sense() const;
+  // Returns true if the members of `before` decided this value.
   bool follows(const GenerationId& before) const {
     return generation == before.number + 1 && after == before.nonce;
   }
-  // The generation that it makes.
+  // Returns the id of the generation that this decision creates.
   GenerationId id() const;
 };
 
-// The nonce of the generation that it makes.
+// Returns the nonce of the generation that `decision` creates. It is a hash of the numbers, the
+// ballot and the members, so all members compute the same one.
 uint64_t nonce_of(const Decision& decision);
 
-// Of what is read check in.ok() afterwards.
+// Serialization of the parts of messages. A get function returns a value also when the bytes end
+// early, so the caller checks in.ok() afterwards.
 void put(Writer& out, const Ballot& ballot);
 Ballot get_ballot(Reader& in);
 void put(Writer& out, const std::vector<Newcomer>& newcomers);
@@ -90,7 +105,8 @@ std::vector<Newcomer> get_newcomers(Reader& in);
 void put(Writer& out, const Decision& decision);
 Decision get_decision(Reader& in);
 
-// Reads how many there are, and each of them, or stops where the bytes do.
+// Reads a count and calls `each` so many times, until the bytes end. The count is untrusted, so it
+// is limited.
 template <typename Each>
 void get_each(Reader& in, const Each& each) {
   constexpr uint32_t kMost = 1 << 20;  // more than any list has
@@ -98,32 +114,40 @@ void get_each(Reader& in, const Each& each) {
   for (uint32_t i = 0; i < count && in.ok(); ++i) each();
 }
 
-// A member's memory of the ballots of one generation: Paxos' acceptor (Lamport, "Paxos Made
-// Simple", 2001). It is not kept on disk: a process that ends never comes back as the same member.
+// A value that an acceptor, or the store, has accepted, with its ballot.
 struct Accepted {
   Ballot ballot;
   Decision value;
 };
 
+// Acceptor of single-decree Paxos (Lamport, "Paxos Made Simple", 2001) for one generation:
+// remembers the latest promise and the accepted value. Nothing is written to disk, because a
+// process that ends never comes back as the same member. Not thread-safe.
 class Acceptor {
  public:
-  const Ballot& promised() const { return promised_; }
+  const Ballot& promised() const { return promised_; }  // round 0: no promise so far
   const std::optional<Accepted>& accepted() const { return accepted_; }
 
-  // From then on, nothing of an earlier ballot is accepted.
+  // Promises to accept nothing of a ballot earlier than `ballot`. Returns false, without a change,
+  // if a later one was promised.
   bool promise(const Ballot& ballot) {
     if (ballot < promised_) return false;
     promised_ = ballot;
     return true;
   }
+  // Accepts `value` in `ballot`, which implies the promise. Returns false, without a change, if a
+  // later ballot was promised.
   bool accept(const Ballot& ballot, const Decision& value) {
     if (!promise(ballot)) return false;
     accepted_ = {ballot, value};
     return true;
   }
-  // That `value` was decided as of `ballot`: who says so has decided it there, or accepts nothing
-  // up to it any more. What was accepted since may have been decided by those who know nothing of
-  // it, if all who did have died: then it came to nothing.
+  // Returns true if this member may install `value`, which another member reports as decided as of
+  // `ballot`. The reporter has decided it in that ballot or accepts nothing up to it any more.
+  //
+  // Returns false if this member has accepted another value in a later ballot. That value may have
+  // been decided by members that never received the reported decision, after all members that had
+  // it died. The reported decision binds nobody then.
   bool may_learn(const Ballot& ballot, const Decision& value) const {
     return !accepted_ || accepted_->ballot <= ballot || accepted_->value == value;
   }

@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-// They are asked again what they were asked.
+// Limit of deferred messages. Further ones are dropped, because their senders repeat them.
 constexpr size_t kMostParked = 4096;
 
 }  // namespace
@@ -33,7 +33,7 @@ std::unique_ptr<GenerationLog> GenerationLog::admitted(ProcessId self,
   const Decision& made_by = *message.made_by;
   auto out =
       std::make_unique<GenerationLog>(self, made_by.id(), made_by.members, timeouts, delegate);
-  // Who tells it so has installed it, and it is what became of the one before.
+  // The sender has installed this generation, so it is the decision of the one before.
   out->past_.push_back({{made_by.generation - 1, made_by.after}, made_by.proposed, made_by});
   out->enter(made_by, now);
   return out;
@@ -51,7 +51,8 @@ void GenerationLog::enter(const Decision& made_by, TimePoint now) {
 }
 
 void GenerationLog::make_agreement() {
-  PaxosDelegate& delegate = *this;  // a base that others do not see
+  // This private base is not accessible to make_unique().
+  PaxosDelegate& delegate = *this;
   paxos_ = std::make_unique<PaxosInstance>(Voters{generation_, members_}, rank_of(self_), timeouts_,
                                            delegate);
 }
@@ -63,8 +64,7 @@ const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& gen
   return found == past_.end() ? nullptr : &*found;
 }
 
-// ---- what it is told
-
+// ---- Input
 void GenerationLog::begin(TimePoint now) {
   if (state_ == State::kExcluded) return;
   paxos_->begin(now);
@@ -75,9 +75,9 @@ void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, 
   if (const PastGeneration* past = find(message.generation)) return on_past(from, *past, message);
   if (state_ == State::kExcluded) return;
   if (message.generation == generation_) return on_own(from, message, now);
-  if (message.generation.number <= generation_.number)
-    return;  // of a decision that came to nothing
-  // The sender knows what this process has missed.
+  // It belongs to a decision that was replaced by another one.
+  if (message.generation.number <= generation_.number) return;
+  // The sender is in a later generation, so it has the decision that this process has missed.
   ConsensusMessage ask;
   ask.kind = ConsensusMessageKind::kAsk;
   ask.generation = generation_;
@@ -87,7 +87,8 @@ void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, 
 
 void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   const int rank = rank_of(from);
-  if (message.kind == ConsensusMessageKind::kDecided) {  // also by who has become a member since
+  // A decision may also come from a process that is a member only of the decided generation.
+  if (message.kind == ConsensusMessageKind::kDecided) {
     if (rank < 0 && message.decision->rank_of(from) < 0) return;
     paxos_->on_decided(message.ballot, *message.decision);
     return apply_decision(now);
@@ -103,8 +104,8 @@ void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, Time
   apply_decision(now);
 }
 
-// It counts somebody of this host as dead of whom this process may still have something to read:
-// perhaps that it had decided. To vote for it before would be to vote without that.
+// Messages of the dead process may still be unread here; one of them may report its decision. A
+// vote for `message` before they are read would ignore that decision.
 bool GenerationLog::is_ahead_of_its_dead(const ConsensusMessage& message) {
   return std::ranges::any_of(message.dead, [this](int32_t rank) {
     if (rank < 0 || rank >= static_cast<int32_t>(members_.size())) return false;
@@ -124,7 +125,8 @@ void GenerationLog::on_past(ProcessId from, const PastGeneration& past,
   ConsensusMessage out;
   out.kind = ConsensusMessageKind::kDecided;
   out.generation = past.generation;
-  // It holds as of what it answers: this process lives and has installed it, or gone by it.
+  // The decision holds as of the request's ballot: this process lives, and has installed the
+  // decision or was excluded by it.
   out.ballot = std::max(past.ballot, message.ballot);
   out.decision = past.decision;
   delegate_.send(from, out);
@@ -156,7 +158,8 @@ void GenerationLog::give_up(ProcessId process, TimePoint now) {
   apply_decision(now);
 }
 
-// Without one of its members what has not begun never will: it may have left before it installed.
+// A generation that has not begun never will if it lacks one of its members, because that member
+// may have left before it installed the generation.
 void GenerationLog::begin_if_it_cannot(TimePoint now) {
   if (state_ == State::kInstalled) paxos_->begin(now);
 }
@@ -186,7 +189,7 @@ std::optional<TimePoint> GenerationLog::next() const {
 void GenerationLog::tick(TimePoint now) {
   if (state_ == State::kExcluded) return;
   if (state_ == State::kInstalled && now >= resend_at_) {
-    // Somebody who stays has not installed it, and is not known to be dead.
+    // Some survivor has not installed it, although no kernel has reported its death.
     if (now - installed_at_ >= timeouts_.reply_timeout) paxos_->begin(now);
     tell_installed(now);
   }
@@ -199,11 +202,10 @@ void GenerationLog::tick(TimePoint now) {
   apply_decision(now);
 }
 
-// ---- from one generation to the next
-
+// ---- From one generation to the next
 ConsensusMessage GenerationLog::addressed(int rank, ConsensusMessage message) const {
   message.generation = generation_;
-  // A newcomer need not have heard; it votes all the same.
+  // A newcomer may not have received the decision, but it votes from its first message on.
   if (is_newcomer(rank)) message.made_by = made_by_;
   return message;
 }
@@ -213,7 +215,7 @@ void GenerationLog::send(int rank, ConsensusMessage message) {
 }
 
 void GenerationLog::apply_decision(TimePoint now) {
-  // More than once, where a member of the new generation is known to be dead.
+  // Repeats while the new generation has decided as well, as it may if one of its members is dead.
   while (state_ != State::kExcluded && paxos_->decided())
     if (!install(PaxosInstance::Decided(*paxos_->decided()), now)) return;
 }
@@ -250,8 +252,9 @@ bool GenerationLog::install(const PaxosInstance::Decided& decided, TimePoint now
   return true;
 }
 
-// Before it is installed: those who learn of this process' death have read it by then. Who was
-// asked by the proposer is told by it; those near are told by each.
+// The decision is passed on before it is installed: any process that learns of this process' death
+// has read the decision by then. The proposer notifies all members. In addition each member
+// notifies those of its own host.
 bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
   ConsensusMessage message;
   message.kind = ConsensusMessageKind::kDecided;
@@ -260,7 +263,7 @@ bool GenerationLog::tell_decided(const PaxosInstance::Decided& decided) {
   bool near_have_it = true;
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     const ProcessId process = members_[static_cast<size_t>(rank)];
-    // Also of those whose death came to be known when it was decided.
+    // The second set also contains deaths that were reported after the agreement had ended.
     if (process == self_ || paxos_->dead().has(rank) || std::ranges::count(dead_, process))
       continue;
     if (delegate_.is_near(process))
@@ -279,7 +282,7 @@ void GenerationLog::tell_installed(TimePoint now) {
   send(0, std::move(message));
 }
 
-// Its rank 0 has not heard from all of them, for as long as that may take.
+// Newcomers are notified until they answer, unless the next agreement has started.
 bool GenerationLog::lacks_newcomers() const {
   return state_ == State::kBegun && made_by_ && members_.front() == self_ && installed_ &&
          installed_->count() < static_cast<int>(members_.size()) && !paxos_->is_active();
@@ -287,11 +290,12 @@ bool GenerationLog::lacks_newcomers() const {
 
 void GenerationLog::on_installed(int rank) {
   if (members_.front() != self_) return;
-  if (!made_by_) return;  // the first generation begins otherwise
+  if (!made_by_) return;  // the first generation begins without messages
   if (!installed_) installed_.emplace(static_cast<int>(members_.size()));
   const bool news = installed_->add(rank);
   if (state_ == State::kInstalled) return begin_if_all_installed();
-  // It has not heard, or is a newcomer that has.
+  // A survivor that reports lacks kBegun. A newcomer's first report may confirm kBegun, so only a
+  // repeated one is answered.
   if (!news || !is_newcomer(rank)) send_begun(members_[static_cast<size_t>(rank)]);
 }
 
@@ -313,7 +317,8 @@ void GenerationLog::send_begun(ProcessId to) {
 
 void GenerationLog::on_begun_told(TimePoint now) {
   become_begun();
-  if (is_newcomer(rank_of(self_))) tell_installed(now);  // so that it is not told again
+  // Confirms the receipt, so that rank 0 stops repeating the message.
+  if (is_newcomer(rank_of(self_))) tell_installed(now);
 }
 
 void GenerationLog::become_begun() {

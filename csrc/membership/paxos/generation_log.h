@@ -1,10 +1,10 @@
-// One process' side of a group's membership over time: the generation that it is in, the agreement
-// on the next one, and what earlier ones decided, for those who have not heard. A state machine, as
-// PaxosInstance. Not thread-safe.
+// One process' view of a group's membership over time: the present generation, the agreement on the
+// next one, and past decisions, for members that have not received them. A state machine without
+// threads or I/O, as PaxosInstance is. Not thread-safe.
 //
-// A decision takes these steps: it is *decided* (on its proposer), *installed* by each who stays,
-// and the generation has *begun* once all who stay have installed it. Ops, and newcomers, wait for
-// that: what nobody alive has installed may yet be decided otherwise.
+// A decision takes three steps. It is *decided* on its proposer. Then each survivor *installs* it.
+// The generation has *begun* once all survivors have done so. Ops and newcomers wait for that,
+// because a decision that no living process has installed may still be replaced by another one.
 #pragma once
 
 #include <cstdint>
@@ -22,74 +22,97 @@
 
 namespace ringdist {
 
+// Environment of a GenerationLog: messages, the store's vote, and notifications about generations.
+// Called from within the functions of the GenerationLog, on its thread.
 class GenerationLogDelegate {
  public:
   virtual ~GenerationLogDelegate() = default;
-  // In the order of the calls, or lost.
+  // Sends `message`. Messages to one process arrive in the order of the calls, or are lost.
   virtual void send(ProcessId to, const ConsensusMessage& message) = 0;
-  // On this host: the kernel tells of its death.
+  // Returns true if `process` is on this host, so that the kernel reports its death.
   virtual bool is_near(ProcessId process) = 0;
-  // The same to one that is near. True: the kernel has it, and that process can read it when this
-  // one has died. False: not now; it is tried again.
+  // Sends `message` to a process of this host. Returns true if the kernel has it, so that the other
+  // process can read it even if this process dies. Returns false if that failed; the GenerationLog
+  // tries again later.
   virtual bool send_near(ProcessId to, const ConsensusMessage& message) = 0;
-  // See PaxosDelegate. Of the present generation.
+  // These three are the functions of PaxosDelegate, for the present generation.
   virtual PromiseInfo stop_and_report() = 0;
   virtual void read_vote(const Ballot& ballot) = 0;
   virtual void cast_vote(const Ballot& ballot, const std::optional<Accepted>& before,
                          const Accepted& vote) = 0;
 
-  // This process is a member of a new generation. No op of it yet.
+  // This process is a member of the new generation `decision`. No op of it may begin yet.
   virtual void on_installed(const Decision& decision) = 0;
-  // Perhaps after stop_and_report() for the generation that follows: then no op begins.
+  // All survivors have installed the present generation, so its ops may begin. If stop_and_report()
+  // was called for the generation that follows, none does.
   virtual void on_begun() = 0;
-  // The others go on without this process; it does nothing more in the group.
+  // The others continue without this process. The GenerationLog does nothing more for the group
+  // than report past decisions.
   virtual void on_excluded(const Decision& decision) = 0;
 };
 
+// Sequence of generations of one group, as seen by one member. Runs one PaxosInstance at a time,
+// installs its decision, and notifies the delegate.
 class GenerationLog final : private PaxosDelegate {
  public:
-  // Of a generation that has begun. `self` is one of `members`, which are in the order of their
-  // ranks.
+  // Starts with a generation that has begun. `self` is one of `members`, which are ordered by rank.
+  // `delegate` must outlive the object.
   GenerationLog(ProcessId self, const GenerationId& generation, std::vector<ProcessId> members,
                 const PaxosTimeouts& timeouts, GenerationLogDelegate& delegate);
-  // Of a newcomer, by the first message that names it as a member, which on_message() gets next;
-  // nothing if this one does not.
+  // Creates the object for a newcomer, from the first message that names it as a member. The caller
+  // passes that message to on_message() afterwards. Returns null if the message does not make
+  // `self` a member.
   static std::unique_ptr<GenerationLog> admitted(ProcessId self, const ConsensusMessage& message,
                                                  const PaxosTimeouts& timeouts,
                                                  GenerationLogDelegate& delegate, TimePoint now);
 
+  // In kInstalled, survivors are still installing the present generation. In kBegun its ops may
+  // run. In kExcluded the others continue without this process.
   enum class State : uint8_t { kInstalled, kBegun, kExcluded };
   State state() const { return state_; }
   const GenerationId& generation() const { return generation_; }
   const std::vector<ProcessId>& members() const { return members_; }
 
-  // Someone here wants the next generation.
+  // Starts the agreement on the next generation, because a caller of this process wants it.
   void begin(TimePoint now);
+  // Takes in a message of any generation. A message for a past generation is answered with its
+  // decision. If the message is for a later one, its sender is queried for the missing decision.
   void on_message(ProcessId from, const ConsensusMessage& message, TimePoint now);
-  // The kernel of this host reports it, and all that it had sent to this process was taken in; also
-  // of a process that had ended before this one could watch it.
+  // Records that the kernel of this host has reported the death of `process`. The caller must have
+  // taken in all messages that it had sent to this process. Also called for a process that ended
+  // before this one could watch it.
   void on_death(ProcessId process, TimePoint now);
+  // Records that the control plane has received nothing from `process` for the peer timeout.
   void suspect(ProcessId process);
-  // The control plane has given it up, or it has left: it can be no member of a later generation,
-  // and nothing that it says counts but what it knows to be decided. No proof of its death.
+  // Records that the control plane has given `process` up, or that it has left. It can be no member
+  // of a later generation, and its messages are ignored except for decisions. This is no proof of
+  // its death.
   void give_up(ProcessId process, TimePoint now);
+  // Answers to read_vote() and cast_vote() of the delegate. Answers for a generation that has
+  // passed are ignored.
   void on_vote_read(const GenerationId& generation, const Ballot& ballot,
                     const Result<std::optional<Accepted>>& vote, TimePoint now);
   void on_vote_cast(const GenerationId& generation, const Ballot& ballot, bool cast, TimePoint now);
+  // Returns when tick() has something to do next; nothing if it waits for messages only.
   std::optional<TimePoint> next() const;
+  // Repeats messages that may have been lost and advances the agreement.
   void tick(TimePoint now);
 
-  // Why there is no next generation yet.
+  // Returns why there is no next generation yet, for an error message.
   std::string describe(TimePoint now) const { return paxos_->describe(now); }
 
  private:
+  // A generation that has ended for this process, and the decision that ended it.
   struct PastGeneration {
     GenerationId generation;
-    Ballot ballot;  // as of which it was decided here
+    Ballot ballot;  // ballot as of which this process learned the decision
     Decision decision;
   };
 
+  // Returns `message` with the fields that identify the generation. For a newcomer it adds the
+  // decision that created the generation.
   ConsensusMessage addressed(int rank, ConsensusMessage message) const;
+  // PaxosDelegate
   void send(int rank, ConsensusMessage message) override;
   PromiseInfo stop_and_report() override { return delegate_.stop_and_report(); }
   void read_vote(const Ballot& ballot) override { delegate_.read_vote(ballot); }
@@ -97,28 +120,43 @@ class GenerationLog final : private PaxosDelegate {
     delegate_.cast_vote(vote.ballot, before, vote);
   }
 
+  // Returns true if `message` counts a process of this host as dead before this host's kernel has
+  // reported that death here.
   bool is_ahead_of_its_dead(const ConsensusMessage& message);
+  // Handles a message for the present generation.
   void on_own(ProcessId from, const ConsensusMessage& message, TimePoint now);
+  // Answers a message for a past generation with its decision.
   void on_past(ProcessId from, const PastGeneration& past, const ConsensusMessage& message);
+  // On rank 0: records that `rank` has installed the present generation.
   void on_installed(int rank);
+  // Installs the decision of the agreement, if there is one, and those that follow from it.
   void apply_decision(TimePoint now);
-  // False: not yet.
+  // Passes the decision on, then installs it. Returns false if it could not be passed on yet to
+  // every process of this host; tick() tries again.
   bool install(const PaxosInstance::Decided& decided, TimePoint now);
+  // Makes the generation that `made_by` created the present one.
   void enter(const Decision& made_by, TimePoint now);
+  // Sends the decision to other members. Returns true if each process of this host can read it even
+  // if this process dies.
   bool tell_decided(const PaxosInstance::Decided& decided);
+  // Reports to rank 0 that this process has installed the present generation.
   void tell_installed(TimePoint now);
+  // On rank 0: returns true if newcomers of the present generation still have to be notified.
   bool lacks_newcomers() const;
   void begin_if_all_installed();
+  // Starts the next agreement if the present generation can never begin.
   void begin_if_it_cannot(TimePoint now);
+  // Handles kBegun from rank 0.
   void on_begun_told(TimePoint now);
   void become_begun();
   void send_begun(ProcessId to);
   const PastGeneration* find(const GenerationId& generation) const;
   int rank_of(ProcessId process) const { return ringdist::rank_of(process, members_); }
-  // Of the present generation.
+  // Returns true if `rank` is a newcomer of the present generation.
   bool is_newcomer(int rank) const {
     return made_by_ && rank >= static_cast<int>(made_by_->survivor_count);
   }
+  // Creates the PaxosInstance for the generation after the present one.
   void make_agreement();
 
   const ProcessId self_;
@@ -127,15 +165,17 @@ class GenerationLog final : private PaxosDelegate {
   GenerationId generation_;
   std::vector<ProcessId> members_;
   State state_ = State::kBegun;
-  std::unique_ptr<PaxosInstance> paxos_;
-  std::vector<PastGeneration> past_;
-  std::vector<ProcessId> dead_;  // as the kernel of this host reported
-  std::vector<ProcessId> given_up_;
-  std::optional<Decision> made_by_;   // the present generation; nothing: it is the first
-  std::optional<RankSet> installed_;  // on rank 0: who has
+  std::unique_ptr<PaxosInstance> paxos_;  // agreement on the next generation; never null
+  std::vector<PastGeneration> past_;      // oldest first
+  std::vector<ProcessId> dead_;           // deaths that the kernel of this host reported
+  std::vector<ProcessId> given_up_;       // by the control plane
+  std::optional<Decision> made_by_;   // created the present generation, unless that is the first
+  std::optional<RankSet> installed_;  // on rank 0: members that have installed it
   TimePoint installed_at_;
-  TimePoint resend_at_;  // of kInstalled, kBegun to newcomers, kDecided to those near
-  // What names deaths of this host that its kernel has yet to report here.
+  // Next repetition of kInstalled, of kBegun to newcomers, or of kDecided inside the host.
+  TimePoint resend_at_;
+  // Messages that count a process of this host as dead before its kernel has reported that here.
+  // They are handled after the next reported death.
   std::deque<std::pair<ProcessId, ConsensusMessage>> deferred_;
 };
 

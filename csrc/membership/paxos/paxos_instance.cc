@@ -8,11 +8,12 @@
 namespace ringdist {
 namespace {
 
-// Ranks beyond that take their turn with it: the wait is for those below who live and do nothing.
+// Limit of the ranks that the stagger counts. Ranks above it propose at the same time, because the
+// wait covers only lower ranks that live and do nothing.
 constexpr int kMostTurns = 16;
-constexpr int kMostRetries = 8;
-constexpr int kUnlike = 7;
-// No round is so much later than the last that was seen, unless bytes are wrong.
+constexpr int kMostRetries = 8;  // limit of the back-off
+constexpr int kUnlike = 7;       // number of different back-offs among ranks
+// A round that is so far beyond the latest one comes from corrupt bytes and is ignored.
 constexpr uint32_t kMostAhead = 1 << 20;
 
 }  // namespace
@@ -34,11 +35,11 @@ void PaxosInstance::begin(TimePoint now) {
   take_turn(now);
 }
 
-// ---- what it is told
-
+// ---- Input
 void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePoint now) {
   if (decided_ || !is_in_order(from, message)) return;
   learn_deaths(message.dead, now);
+  // A death may have completed this member's own ballot.
   if (decided_) return;
   switch (message.kind) {
     case ConsensusMessageKind::kPrepare:
@@ -70,7 +71,8 @@ void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePo
   }
 }
 
-// Ballots are their proposers'; votes are for this one's.
+// Only a ballot's proposer sends requests for it, and promises and acceptances are for this
+// member's own ballots only.
 bool PaxosInstance::is_in_order(int from, const ConsensusMessage& message) const {
   switch (message.kind) {
     case ConsensusMessageKind::kPrepare:
@@ -136,7 +138,8 @@ void PaxosInstance::learn_deaths(const std::vector<int32_t>& ranks, TimePoint no
 void PaxosInstance::learn_death(int rank, TimePoint now) {
   if (rank == self() || decided_ || !others_.note_death(rank)) return;
   if (round_) return reconsider(now);
-  // Who was waited for will not end it.
+  // The proposer that this member waits for has died. If nothing was promised, a lower rank may
+  // have died, which makes this member's turn come earlier.
   if (active_ && (rank == acceptor_.promised().rank || acceptor_.promised().round == 0))
     take_turn(now);
 }
@@ -147,7 +150,7 @@ void PaxosInstance::on_vote_read(const Ballot& ballot, const Result<std::optiona
   if (round_->phase != BallotRound::Phase::kReading) return;
   const bool readable =
       vote.ok() && (!vote.value() || vote.value()->value.follows(voters_.generation));
-  if (!readable) return;  // asked again after a while
+  if (!readable) return;  // the store is queried again after a pause
   if (vote.value() && vote.value()->ballot > ballot) return on_refused(vote.value()->ballot, now);
   round_->store_read = true;
   round_->store_had = vote.value();
@@ -158,20 +161,20 @@ void PaxosInstance::on_vote_read(const Ballot& ballot, const Result<std::optiona
 void PaxosInstance::on_vote_cast(const Ballot& ballot, bool cast, TimePoint now) {
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != BallotRound::Phase::kCasting) return;
-  if (!cast) return retry(now);  // someone else's came between, or the store is gone
+  if (!cast) return retry(now);  // another vote came between, or the store is gone
   round_->store_cast = true;
   write(now);
 }
 
 void PaxosInstance::learn(Ballot ballot, Decision value, bool mine) {
   if (!acceptor_.may_learn(ballot, value)) return;
-  // This member accepts nothing up to its promise any more: so it holds as of that.
+  // This member accepts nothing up to its promise any more, so the decision holds as of that
+  // ballot.
   decided_ = Decided{std::max(ballot, acceptor_.promised()), std::move(value), mine};
   round_.reset();
 }
 
-// ---- proposing
-
+// ---- Proposing
 void PaxosInstance::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
   seen_ = {seen_.round + 1, self()};
@@ -186,7 +189,7 @@ void PaxosInstance::start_round(TimePoint now) {
 void PaxosInstance::propose(TimePoint now) {
   BallotRound& round = *round_;
   round.value = round.latest ? round.latest->value : compose_decision(voters_, round, dead());
-  // Without the store's vote it would not be a quorum.
+  // The store's vote is needed only if the members' votes are no quorum.
   if (quorum_.is_quorum(round.promised, /*store=*/false, round.dead)) return write(now);
   round.enter(BallotRound::Phase::kCasting, now);
   delegate_.cast_vote(round.store_had, {round.ballot, *round.value});
@@ -202,7 +205,7 @@ void PaxosInstance::write(TimePoint now) {
   reconsider(now);
 }
 
-// All who have not answered the round's question; the others learn that it is still open.
+// Members that have answered receive kWait, so that they leave the proposer its time.
 void PaxosInstance::ask(TimePoint now) {
   resend_at_ = now + timeouts_.resend;
   const bool writing = round_->phase == BallotRound::Phase::kWriting;
@@ -228,7 +231,8 @@ void PaxosInstance::reconsider(TimePoint now) {
     case BallotRound::Phase::kReading:
       return reconsider_reading(now);
     case BallotRound::Phase::kCasting:
-      if (now >= round_->phase_began + timeouts_.proposal_timeout) retry(now);  // no answer
+      // The store has not answered in time.
+      if (now >= round_->phase_began + timeouts_.proposal_timeout) retry(now);
       return;
     case BallotRound::Phase::kWriting:
       return reconsider_writing(now);
@@ -237,11 +241,12 @@ void PaxosInstance::reconsider(TimePoint now) {
 
 void PaxosInstance::reconsider_reading(TimePoint now) {
   BallotRound& round = *round_;
-  // A quorum would do, but whoever may still answer is to stay a member.
+  // A quorum would be enough, but every voter that may still answer shall remain a member.
   if (!others_.all_others_gone(round.promised, now)) return;
   if (quorum_.is_quorum(round.promised, round.store_read, round.dead)) return propose(now);
+  // Only deaths that were reported since the ballot began are missing: a new ballot counts them.
   if (quorum_.are_all_living(round.promised, dead())) return start_round(now);
-  // One that does not answer is asked again.
+  // A store that does not answer is queried again after a pause.
   if (round.store_read || now < read_store_at_ ||
       !quorum_.is_majority(round.promised, /*store=*/true))
     return;
@@ -258,7 +263,7 @@ void PaxosInstance::reconsider_writing(TimePoint now) {
   if (by_all_living || now >= round.phase_began + timeouts_.proposal_timeout) start_round(now);
 }
 
-// Those who owe an answer go on owing it.
+// The reply timeouts of voters that have not answered continue to run.
 void PaxosInstance::retry(TimePoint now) {
   round_.reset();
   retries_ = std::min(retries_ + 1, kMostRetries);
@@ -267,11 +272,10 @@ void PaxosInstance::retry(TimePoint now) {
 
 void PaxosInstance::drop_round() {
   round_.reset();
-  others_.drop_questions();  // nobody is asked again for now
+  others_.drop_questions();  // this member repeats no request while it gives way
 }
 
-// ---- whose turn it is
-
+// ---- Turns
 void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
   active_ = true;
@@ -290,8 +294,8 @@ void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
     gave_way_to_ = ballot;
     gave_way_ = now;
   }
-  // It may wait for silent ones for so long, and no longer: else nobody hears what it needs to
-  // hear.
+  // The other proposer may wait for silent voters for the reply timeout and no longer. Otherwise
+  // members would wait without end for a proposer that makes no progress.
   turn_at_ =
       std::min(now, gave_way_ + timeouts_.reply_timeout) + timeouts_.proposal_timeout + delay();
 }
@@ -300,7 +304,7 @@ void PaxosInstance::take_turn(TimePoint now) { turn_at_ = now + delay(); }
 
 Duration PaxosInstance::delay() const {
   const int before = others_.count_before(self());
-  // Two who overtake each other wait longer each time, and not alike.
+  // Proposers that overtake each other wait longer each time, and by different amounts.
   return timeouts_.proposer_stagger *
          (std::min(before, kMostTurns) + retries_ * (1 + self() % kUnlike));
 }
@@ -318,8 +322,7 @@ void PaxosInstance::tick(TimePoint now) {
   reconsider(now);
 }
 
-// ---- the rest
-
+// ---- Replies and reports
 void PaxosInstance::answer(int to, ConsensusMessageKind kind, const Ballot& ballot) {
   ConsensusMessage message;
   message.kind = kind;
@@ -336,7 +339,7 @@ std::string PaxosInstance::describe(TimePoint now) const {
   RankSet voters = round_ ? round_->promised : RankSet(size());
   voters.add(self());
   if (!round_ && gave_way_to_.round > 0 && others_.is_of_use(gave_way_to_.rank))
-    voters.add(gave_way_to_.rank);  // it asked us
+    voters.add(gave_way_to_.rank);  // this proposer lives: it has sent a request
   std::string out = "no quorum: " + std::to_string(voters.count()) + " of " +
                     std::to_string(size()) + " voters, " + std::to_string(quorum_.needed()) +
                     " needed";

@@ -12,6 +12,7 @@ std::vector<int32_t> VoterTracker::dead_ranks() const {
 bool VoterTracker::is_silent(int rank, TimePoint now) const {
   const VoterState& member = at(rank);
   if (!member.asked) return false;
+  // A given-up voter gets the shortest time, a suspected one the next.
   const Duration after = given_up_.has(rank) ? timeouts_.loss_report
                          : member.suspected  ? timeouts_.grace
                                              : timeouts_.reply_timeout;
@@ -29,6 +30,7 @@ void VoterTracker::note_promise(int rank, const Ballot& ballot, TimePoint now) {
   if (ballot != member.promised) {
     member.promised = ballot;
     member.promised_at = now;
+    // It repeats a request that was answered long ago, so it does not receive the answers.
   } else if (now - member.promised_at >= timeouts_.grace) {
     member.unresponsive = true;
   }

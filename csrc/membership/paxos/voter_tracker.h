@@ -1,5 +1,6 @@
-// What a member of an agreement knows of the others: who is dead, who owes it an answer, who does
-// not hear it.
+// Tracks the state of the other voters of a decision: dead, given up, slow to reply, or unable to
+// receive this process' messages. Plain state without I/O, owned by PaxosInstance. The time is an
+// argument. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct PaxosTimeouts {
   Duration reply_timeout = std::chrono::seconds(10);
   // The same, for a voter from which the control plane had received nothing for that long before.
   Duration grace = Milliseconds(500);
-  Duration resend = Milliseconds(100);
+  Duration resend = Milliseconds(100);  // interval at which unanswered messages are repeated
   // The lowest rank proposes at once, each further rank this much later.
   Duration proposer_stagger = Milliseconds(20);
   // Another rank waits this long for the proposer of a ballot that was promised.
@@ -28,46 +29,57 @@ struct PaxosTimeouts {
   Duration loss_report = Milliseconds(50);
 };
 
+// State of all voters of one decision, by rank, as one of them sees it.
 class VoterTracker {
  public:
   VoterTracker(int size, const PaxosTimeouts& timeouts)
       : timeouts_(timeouts), members_(size), dead_(size), given_up_(size) {}
 
-  // As a kernel reported. Whether it is news.
+  // Records a death that a kernel has reported. Returns true if it is new.
   bool note_death(int rank) { return dead_.add(rank); }
   const RankSet& dead() const { return dead_; }
+  // Returns the dead in the form in which messages carry them, in ascending order.
   std::vector<int32_t> dead_ranks() const;
 
-  // The control plane has heard nothing from it for the peer timeout.
+  // Shortens the reply timeout of `rank`, because the control plane has received nothing from it
+  // for the peer timeout.
   void suspect(int rank) { at(rank).suspected = true; }
-  // Nothing that it says is listened to.
+  // Records that `rank` was given up: its messages are ignored, and its reply timeout is the
+  // shortest.
   void give_up(int rank) { given_up_.add(rank); }
+  // Starts the reply timeout of `rank`, unless it runs already.
   void note_request(int rank, TimePoint now) {
     if (!at(rank).asked) at(rank).asked = now;
   }
-  // A question of ours: so it hears, too.
+  // Records an answer of `rank` to a request of this process. The answer proves that messages get
+  // through in both directions, so everything held against that voter is cleared.
   void note_answer(int rank) { at(rank) = {}; }
+  // Stops all reply timeouts.
   void drop_questions() {
     for (VoterState& one : members_) one.asked.reset();
   }
-  // It owes an answer for too long.
+  // Returns true if `rank` has not answered a request within its reply timeout.
   bool is_silent(int rank, TimePoint now) const;
-  // Besides those: dead or silent, each of them.
+  // Returns true if each voter that is not in `here` is dead or silent.
   bool all_others_gone(const RankSet& here, TimePoint now) const;
 
-  // It was promised a ballot of its own. Who asks again for what it was answered long ago does not
-  // hear the answers: nothing will come of its ballots.
+  // Records that `rank` was promised `ballot`, which is its own. A prepare that repeats for longer
+  // than PaxosTimeouts::grace after the promise shows that its proposer does not receive answers.
+  // Its ballots will come to nothing, so it is marked unresponsive.
   void note_promise(int rank, const Ballot& ballot, TimePoint now);
+  // Records that `rank` has received an answer after all, so its ballots count again.
   void note_responsive(int rank) { at(rank).unresponsive = false; }
-  // Somebody may expect something of a ballot of its.
+  // Returns true if a ballot of `rank` may still lead to a decision.
   bool is_of_use(int rank) const { return !is_gone(rank) && !at(rank).unresponsive; }
 
-  // Lower ranks that seem to live.
+  // Returns how many ranks below `rank` seem to live. They propose before it does.
   int count_before(int rank) const;
 
  private:
+  // One voter. `promised` is the last ballot of its own that this process promised, and
+  // `promised_at` the time of the first promise to it.
   struct VoterState {
-    std::optional<TimePoint> asked;  // since when it owes an answer
+    std::optional<TimePoint> asked;  // time of the oldest unanswered request
     bool suspected = false;
     Ballot promised;
     TimePoint promised_at;
