@@ -69,6 +69,8 @@ CPP_TYPE = re.compile(
     r"^[ \t]*(?:class|struct|enum class|enum|union)\s+(?:alignas\([^)]*\)\s*)?(\w+)\b(?![^\n{;]*;)",
     re.MULTILINE,
 )
+SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
+ITEM_NAME = re.compile(r"^\s*[\w.*\[\], ]+: ")
 CPP_COMMENT = re.compile(r"(?<![:\"'/])//+\s?(.*)$")
 
 
@@ -154,8 +156,25 @@ def python_blocks(text: str) -> Iterator[Block]:
         line = node.body[0].lineno if node.body else 0
         for paragraph in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
             if not paragraph.startswith((" ", ">>>")):
-                yield Block(line, " ".join(paragraph.split()))
+                for text in _docstring_texts(paragraph):
+                    yield Block(line, text)
             line += paragraph.count("\n") + 2
+
+
+def _docstring_texts(paragraph: str) -> Iterator[str]:
+    """Yields the paragraph, or the items of a section such as "Args:" without their names."""
+    lines = paragraph.split("\n")
+    if not SECTION.fullmatch(lines[0]):
+        yield " ".join(paragraph.split())
+        return
+    indent = min(len(line) - len(line.lstrip()) for line in lines[1:]) if len(lines) > 1 else 0
+    items: list[str] = []
+    for line in lines[1:]:
+        if not items or (len(line) - len(line.lstrip()) == indent and ITEM_NAME.match(line)):
+            items.append(ITEM_NAME.sub("", line).strip())
+        else:
+            items[-1] += " " + line.strip()
+    yield from items
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:
