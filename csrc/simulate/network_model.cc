@@ -67,7 +67,8 @@ void NetworkModel::happen(const Event& what) {
   }
 }
 
-// A message that has not reached its receiver's host is on its way out.
+// Starts the next job of a core. A message that has reached its receiver's host is being received,
+// any other is being sent.
 void NetworkModel::work(int core) {
   const auto job = cores_[core].work.begin();
   if (!job) return;
@@ -119,10 +120,11 @@ void NetworkModel::put_on_line(int id, Duration time) {
   first += latency;
   one.last += latency;
   if (jitter_ > Duration(0)) keep_order(one, first);
-  // Inside a host there is no other line: it is there when all of it is.
+  // Inside a host there is no second line, so a message reaches its receiver as a whole.
   queue_.add(one.transfer.inside ? one.last : first, {Stage::kReached, id});
 }
 
+// Delays a message to behind the previous one of its flow, because jitter could reorder them.
 void NetworkModel::keep_order(InFlight& one, TimePoint& first) {
   Latest& latest = latest_[one.transfer.flow];
   latest.first = first = std::max(first, latest.first);

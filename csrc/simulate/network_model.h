@@ -1,14 +1,16 @@
-// A network that is computed: ranks on hosts, and when what one sends to another has left and has
-// arrived. It moves no bytes and knows no transport and no algorithm. Pure but for its state: the
-// same calls give the same times, whatever the machine.
+// A network that is computed. It has ranks on hosts and determines when a message has left its
+// sender and when it has arrived. It moves no bytes and does not depend on transports or
+// algorithms. The same calls give the same times on any machine.
 //
-// What a message goes through, in this order; each serves one at a time:
-//   the sender's core     in turn with what arrives there
-//   a line                inside a host its memory; else the line out of the sender's host. Ranks
-//                         that share it go in turn, message by message
-//   a line of that pair   of hosts, where they have one of their own (link()), and the latency
-//   the line into         the receiver's host, first come first served
-//   the receiver's core   then it has arrived
+// A message passes these places in order. Each serves one message at a time:
+//
+//   the sender's core    In turn with messages that arrive there.
+//   a line               Inside a host its memory, otherwise the line out of the sender's host.
+//                        Ranks that share a line take turns, message by message.
+//   a line of the pair   Only for hosts with a line of their own (link()). The latency follows.
+//   the line in          The line into the receiver's host, first come, first served.
+//   the receiver's core  After that, the message has arrived.
+//
 // Messages of a flow keep their order. Not thread-safe.
 #pragma once
 
@@ -29,8 +31,8 @@
 
 namespace ringdist {
 
-// What is to happen, by time; of the same time, in the order in which it was added. So a run
-// depends on nothing but what is added.
+// Events by time. Events of the same time keep the order in which they were added, so that a
+// simulation is reproducible.
 template <typename What>
 class EventQueue {
  public:
@@ -51,9 +53,11 @@ class EventQueue {
     return out;
   }
 
+  // Returns the time of the first event, or nothing.
  private:
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
+      // Removes and returns the first event; there must be one.
       return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
     }
   };
@@ -62,17 +66,17 @@ class EventQueue {
   uint64_t sequence_ = 0;
 };
 
-// A line with a rate: bytes pass one message after another, in the order in which their first bytes
-// come. What has begun to come passes on before all of it is there.
+// A line with a rate. Messages pass one after another, in the order in which their first bytes
+// come. A message begins to pass before all of it has come.
 class SerialLink {
  public:
   struct Transit {
-    TimePoint first;  // when its first byte is through
+    TimePoint first;  // when its first byte has passed
     TimePoint last;
   };
 
-  // Of a message whose first and last byte come then, and that alone would take `time`. In the
-  // order of `first`.
+  // Passes a message with its first and last byte coming at these times; alone it would take
+  // `time`. Calls must be in the order of `first`.
   Transit pass(TimePoint first, TimePoint last, Duration time) {
     const TimePoint begin = std::max(first, free_);
     free_ = std::max(begin + time, last);
@@ -83,9 +87,9 @@ class SerialLink {
   TimePoint free_{};
 };
 
-// What serves one job at a time, and those who wait for it in turn: of all flows that have a job,
-// each gets one before any gets its next. Jobs of a flow keep their order. So flows that share a
-// line of a host get as much of it, however much one of them has waiting.
+// A server of one job at a time, with a fair queue. Of all flows with jobs, each gets one served
+// before any gets its next. Jobs of a flow keep their order. So the flows on a line of a host get
+// equal shares, however many messages one of them has waiting.
 class FairQueue {
  public:
   struct Job {
@@ -94,12 +98,14 @@ class FairQueue {
   };
 
   void add(uint64_t flow, Job job) {
+    // Queues a job of a flow.
     auto& queue = waiting_[flow];
     queue.push_back(job);
     if (queue.size() == 1) turns_.push_back(flow);
   }
 
-  // The job that is served from now on, or nothing: one is being served, none waits, or it is held.
+  // Starts the next job and returns it. Returns nothing if a job is being served, none waits, or
+  // the queue is held.
   std::optional<Job> begin() {
     if (busy_ || held_ || turns_.empty()) return std::nullopt;
     const uint64_t flow = turns_.front();
@@ -114,82 +120,89 @@ class FairQueue {
     busy_ = true;
     return job;
   }
-  // That job is done.
+  // Ends the current job.
   void end() {
     check(busy_, "the end of a job that was not begun");
     busy_ = false;
   }
 
-  // While held it begins nothing; what it serves goes on.
+  // A held queue starts no job; the current one continues.
   void hold(bool held) { held_ = held; }
 
  private:
-  std::unordered_map<uint64_t, std::deque<Job>> waiting_;  // by flow: none is empty
-  std::deque<uint64_t> turns_;                             // the flows that wait, the next first
+  std::unordered_map<uint64_t, std::deque<Job>> waiting_;  // by flow; none is empty
+  std::deque<uint64_t> turns_;                             // flows with jobs, the next one first
   bool busy_ = false;
   bool held_ = false;
 };
 
-// One message on its way.
+// A message to send.
 struct Transfer {
-  int from = 0;  // cores
+  int from = 0;  // number of a core
   int to = 0;
-  uint64_t flow = 0;    // the same for all messages of an ordered pair of ranks, and for no others
-  int64_t bytes = 0;    // of payload
-  bool inside = false;  // of a host
-  double copied = 1;    // of it, by its sender: what lies where it leaves from need not be
+  uint64_t flow = 0;    // one number per ordered pair of ranks
+  int64_t bytes = 0;    // bytes of payload
+  bool inside = false;  // within one host
+  double copied = 1;    // fraction that the sender copies; less if it is already in place
 };
 
-// Whom the NetworkModel tells; it may be called from there.
+// Receives the events of a NetworkModel. The methods may call the NetworkModel.
 class NetworkModelDelegate {
  public:
   virtual ~NetworkModelDelegate() = default;
   virtual void on_left(int id) = 0;     // all of it is on the line: its memory is free
-  virtual void on_arrived(int id) = 0;  // the last of it
-  virtual void on_time(int id) = 0;     // of at()
+  virtual void on_arrived(int id) = 0;  // all of it has arrived
+  virtual void on_time(int id) = 0;     // the time of an at() has come
 };
 
+// The network and all messages on it. Time moves only in move_to().
 class NetworkModel {
  public:
-  // Later than any real clock of a process, so that what was made by one is old.
+  // The start of virtual time. It is later than any real clock of a process, so that times from a
+  // real clock are in the past.
   static constexpr TimePoint kStart{std::chrono::hours(24 * 365 * 50)};
 
-  // `jitter`: each message's latency is longer by up to that, drawn from the seed.
+  // The latency of each message grows by a random time up to `jitter`, drawn from the seed.
+  // `events` must outlive this object.
   NetworkModel(const NetworkCosts& costs, NetworkModelDelegate& events, uint64_t seed = 1,
                Duration jitter = Duration(0));
 
-  // A rank's core on a host; hosts are numbered from 0. `share`: how much slower than alone it has
-  // its host's lines, where ranks that are not here use them as well.
+  // Adds a core for a rank on a host and returns its number; hosts are numbered from 0. `share` is
+  // the factor by which the host's lines are slower for it, because ranks outside of the model use
+  // them too.
   int add_core(int host, double share = 1);
   int host_of(int core) const { return cores_[core].host; }
-  // Messages from one host to another have a line and a latency of their own; the rest of the costs
-  // is that of others between hosts.
+  // Gives messages from one host to another a line and a latency of their own. Their other costs
+  // are those between hosts.
   void link(int from_host, int to_host, Duration latency, double bytes_per_second);
 
-  // From now on. The id is told of its leaving, then of its arrival, and used again after that.
+  // Sends a message at the current time and returns its id. The delegate gets on_left() and
+  // on_arrived() with the id, which is reused after that.
+  // Calls on_time() with `id` at that time, or in the next move_to() if it has passed.
   int send(const Transfer& transfer);
   void at(TimePoint time, int id);
 
   TimePoint now() const { return now_; }
-  // When something happens next; nothing if nothing will by itself.
+  // Returns the time of the next event, or nothing if no event is pending.
   std::optional<TimePoint> next() const { return queue_.next(); }
-  // Lets happen what does until then, in order.
+  // Moves the time and lets all events until then happen, in order.
   void move_to(TimePoint time);
 
-  // A core that is held begins nothing, sends included.
+  // Holds a core, or lets it continue. A held core starts nothing, sends included.
   void hold(int core, bool held);
-  // Nothing passes from one host to the other, in this direction; what is sent waits, and has not
-  // left. Until it is healed.
+  // Cuts the connection from one host to the other, in this direction. Messages sent meanwhile
+  // wait, and do not count as left, until heal().
   void cut(int from_host, int to_host);
   void heal(int from_host, int to_host);
 
+  // The stages of a message, in order, and the event of an at().
  private:
   enum class Stage : uint8_t { kWritten, kLeft, kReached, kThere, kArrived, kTime };
   struct Event {
     Stage stage;
     int id;
   };
-  enum Work : uint64_t { kOutgoing, kIncoming };  // flows of a core
+  enum Work : uint64_t { kOutgoing, kIncoming };  // the two flows of a core
   struct Core {
     int host;
     double share;
@@ -208,13 +221,14 @@ class NetworkModel {
   struct InFlight {
     Transfer transfer;
     TimePoint last;           // when its last byte reaches the receiver's host
-    bool reached = false;     // its first has
-    bool leave_held = false;  // has left, as far as its host can see, but the link is cut
+    bool reached = false;     // its first byte has reached that host
+    bool leave_held = false;  // has left its host, but on_left() waits because the link is cut
   };
   struct Latest {
     TimePoint first;
     TimePoint last;
   };
+  // The latest arrival times of a flow, to keep its order.
   using HostPair = std::pair<int, int>;
 
   const LinkCosts& costs_of(const Transfer& transfer) const {
@@ -245,10 +259,10 @@ class NetworkModel {
   std::vector<Core> cores_;
   std::vector<Host> hosts_;
   std::map<HostPair, Link> links_;
-  std::map<HostPair, std::vector<int>> cut_;  // with what waits
+  std::map<HostPair, std::vector<int>> cut_;  // with the ids that wait
   std::vector<InFlight> messages_;
   std::vector<int> free_ids_;
-  std::unordered_map<uint64_t, Latest> latest_;  // by flow, where latencies differ
+  std::unordered_map<uint64_t, Latest> latest_;  // by flow; only with jitter
 };
 
 }  // namespace ringdist

@@ -13,7 +13,7 @@
 namespace ringdist {
 namespace {
 
-// Bytes that travel for an element: of contributions, of sums, or half of each.
+// Returns the mean bytes of an element on the wire: of contributions, of results, or half of each.
 double element_bytes(const OpSpec& request) {
   if (!request.codec_map) return static_cast<double>(dtype_size(request.dtype));
   double bits = 0;
@@ -30,6 +30,7 @@ double element_bytes(const OpSpec& request) {
   return bits / 8;
 }
 
+// Makes a planner for the request's network; `algorithm` is forced unless it is empty.
 Planner planner_with(const ExplainRequest& wanted, std::string_view algorithm) {
   PlannerOptions options = wanted.options;
   if (!algorithm.empty()) options.algorithm = algorithm;
@@ -38,6 +39,7 @@ Planner planner_with(const ExplainRequest& wanted, std::string_view algorithm) {
   return out;
 }
 
+// Plans and simulates the op with one algorithm.
 PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algorithm) {
   PlanAlternative out;
   out.algorithm = &algorithm;
@@ -66,6 +68,8 @@ PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algor
   return out;
 }
 
+// Adds the messages of a step of rank `from` to a round; `times` is the number of ranks that it
+// stands for.
 void add(const Step& step, int from, const Topology& topology, bool shown, int times, Round& out) {
   for (const int to : step.to) {
     const bool inside = topology.same_host(from, to);

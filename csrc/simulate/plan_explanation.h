@@ -1,7 +1,7 @@
-// What would be done with an op, what else could be, and what each costs by the terms of a network:
-// for people who ask before there is a group (`python -m torch_ringdist plan`).
+// Explains the plan of an op: the choice, the alternatives, and the predicted cost of each on a
+// given network. Users query it before there is a group (`python -m torch_ringdist plan`).
 //
-// Pure: the choice is Planner's, of the same request. Any thread.
+// Pure: the choice is that of Planner for the same op spec. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,37 @@
 
 namespace ringdist {
 
+// The op, the group and the network to explain.
 struct ExplainRequest {
   PlannerOptions options;  // its rank and costs are not read
-  OpSpec request;          // of a collective; no parts of their own sizes
-  Topology topology;       // of all ranks
+  OpSpec request;          // a collective without parts
+  Topology topology;       // hosts of all ranks
   NetworkCosts costs;
-  int64_t most_messages = INT64_MAX;  // as of SimulationRequest, for each algorithm
+  int64_t most_messages = INT64_MAX;  // see SimulationRequest; for each algorithm
 };
 
-// An algorithm that has the collective.
+// An algorithm that has the collective, with its predicted costs.
 struct PlanAlternative {
   const Algorithm* algorithm = nullptr;
-  std::string refusal;                        // why it may not be taken; "": it may
-  Plan plan;                                  // if it may
-  Duration cost{0};                           // by the formula that the choice goes by
-  std::optional<SimulationResult> simulated;  // if it may, and there are not too many steps
+  std::string refusal;                        // the reason why it may not be used, or ""
+  Plan plan;                                  // only if it may be used
+  Duration cost{0};                           // by the formula that the choice is based on
+  std::optional<SimulationResult> simulated;  // none if not allowed or too many steps
 };
 
+// The explained plan.
 struct PlanExplanation {
-  Plan plan;                                  // the choice
-  std::vector<PlanAlternative> alternatives;  // the choice among them, in the order of algorithms()
+  Plan plan;  // the choice
+  // All algorithms with the collective, the choice among them, in the order of algorithms().
+  std::vector<PlanAlternative> alternatives;
 };
 
-// Errors: as of Planner::plan().
+// Explains the op. Returns the errors of Planner::plan().
 Result<PlanExplanation> explain_plan(const ExplainRequest& wanted);
 
-// The messages of an op in rounds: those of round k wait for one of round k - 1, or take their turn
-// after one, and wait for none later; each range taken as one segment. What a picture of the op
-// shows; it says nothing of time.
+// A message of an op, for a list of rounds. The messages of round k wait for one of round k - 1, or
+// take their turn after one, and wait for none later. Each range counts as one segment. Rounds
+// serve pictures of the op and contain no times.
 //
 // Pure. Any thread.
 struct RoundMessage {
@@ -56,18 +59,19 @@ struct RoundMessage {
   EdgeKind edge_kind = EdgeKind::kContribution;
 };
 
+// The messages of all ranks in one round.
 struct Round {
-  // Of all ranks.
-  int64_t messages_inside = 0;  // of hosts
+  // Sums over all ranks.
+  int64_t messages_inside = 0;  // inside hosts
   int64_t messages_between = 0;
   int64_t elements_inside = 0;
   int64_t elements_between = 0;
-  std::vector<RoundMessage> messages;  // by sender; empty where there are too many ranks to show
+  std::vector<RoundMessage> messages;  // by sender; empty for groups larger than `shown`
 };
 
-// Of a schedule of `shape`, whose rank is not read; it has no parts of their own sizes. Messages
-// are listed for groups of up to `shown` ranks. Error: kNotSupported, ranks that are not alike
-// (simulate/rank_symmetry.h) have too many steps to look at.
+// Returns the rounds of a schedule. `shape` must have no parts, and its rank is not read. Messages
+// are listed for groups of up to `shown` ranks. Returns kNotSupported if the ranks are not
+// symmetric (simulate/rank_symmetry.h) and have too many steps to examine.
 Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind,
                                      const Shape& shape, const Topology& topology, int shown);
 

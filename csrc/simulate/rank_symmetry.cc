@@ -14,7 +14,8 @@ bool same_count(const Range& a, const Range& b) {
   return a.buffer == b.buffer && std::abs(a.count - b.count) <= 1;
 }
 
-// A reduce names its sources in rank order, which begins elsewhere.
+// The peers are sorted, because a reduce lists its sources in rank order, which begins elsewhere
+// for the other rank.
 std::vector<int> peers_of(const Step& step, int by, int size) {
   std::vector<int> out;
   for (const Source& source : step.sources) out.push_back(shifted(source.peer, by, size));
@@ -22,6 +23,7 @@ std::vector<int> peers_of(const Step& step, int by, int size) {
   return out;
 }
 
+// Returns true if moving all ranks by `by` maps hosts to hosts, one to one.
 bool same_layout(const Topology& topology, int by) {
   const auto size = static_cast<int>(topology.host_of.size());
   std::vector<int> other(topology.hosts.size(), -1);  // the host that takes the place of each
@@ -35,6 +37,7 @@ bool same_layout(const Topology& topology, int by) {
   return std::ranges::adjacent_find(other) == other.end();
 }
 
+// Returns true if the first `ranks` ranks share no host with the others.
 bool has_whole_hosts(const Topology& topology, int ranks) {
   return std::ranges::all_of(topology.hosts, [ranks](const std::vector<int>& host) {
     const auto here = std::ranges::count_if(host, [ranks](int rank) { return rank < ranks; });

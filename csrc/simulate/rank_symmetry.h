@@ -1,5 +1,6 @@
-// Whether ranks of a group are alike, so that some may stand for all: rank r + n does what rank r
-// does, with every peer n further, and has its peers on its host where r has. Pure.
+// Symmetry of the ranks of a group, by which some ranks can stand for all. With a symmetry period
+// n, rank r + n does what rank r does, with every peer n further on. The peers that share a host
+// with r correspond to those that share one with r + n. Pure; any thread.
 #pragma once
 
 #include "algorithm/schedule.h"
@@ -7,13 +8,15 @@
 
 namespace ringdist {
 
-// What steps do, but for where their ranges lie; counts that differ by one element are taken to be
-// the same, as those of shards.
+// Returns true if `further` is `schedule` with every peer moved by `by` ranks. Offsets of ranges
+// are ignored, and counts may differ by one element, as those of shards do.
 bool are_symmetric(const Schedule& schedule, const Schedule& further, int by, int size);
 
-// The least n for which all ranks are alike; `size` where that is none less. `whole_hosts`: and the
-// first n have no host in common with the others. The layout is looked at whole, schedules of some
-// ranks: the first n and the root, each with those n and size / 2 further and n back.
+// Returns the least n that is a symmetry period; this is `size` if there is no smaller one. With
+// `whole_hosts`, the first n ranks must share no host with the others.
+//
+// The whole layout is checked, but schedules are compared for some ranks only. These are the first
+// n and the root, each with the ranks n and about size / 2 further on and n back.
 int symmetry_period(const Algorithm& algorithm, Collective kind, const Shape& shape,
                     const Topology& topology, bool whole_hosts);
 

@@ -7,6 +7,7 @@
 namespace ringdist {
 namespace {
 
+// Appends `part` to `list` and returns its index range.
 template <typename T>
 std::pair<int, int> append(std::vector<T>& list, const std::vector<T>& part) {
   const auto first = static_cast<int>(list.size());
@@ -97,7 +98,7 @@ bool SimulatedRank::work(std::vector<Done>& done) {
   return true;
 }
 
-// As Steps::progress_of().
+// Corresponds to StepProgress::progress_of().
 int64_t SimulatedRank::progress_of(const Step& step, bool finished) const {
   int64_t segments = writes(step) ? step.written : step.segments;
   if (finished || !writes(step))
@@ -155,7 +156,7 @@ bool SimulatedRank::send(const Step& step, std::vector<Done>& done) {
   return any;
 }
 
-// One segment, for each target.
+// Advances a step by one segment, and sends one to each target.
 bool SimulatedRank::advance(int step, std::vector<Done>& done) {
   Step& one = steps_[static_cast<size_t>(step)];
   if (one.done) return false;
@@ -165,7 +166,7 @@ bool SimulatedRank::advance(int step, std::vector<Done>& done) {
   return wrote || sent;
 }
 
-// As ExecutionState::after_progress().
+// Corresponds to ExecutionState::after_progress().
 void SimulatedRank::progressed(int step) {
   Step& one = steps_[static_cast<size_t>(step)];
   for (int at = one.before.first; at < one.before.second; ++at)

@@ -16,26 +16,30 @@
 namespace ringdist {
 namespace {
 
+// Runs the ranks of one symmetry period over a NetworkModel.
 class Simulation final : private NetworkModelDelegate {
  public:
-  // `alike`: ranks r and r + alike are; those below it are walked.
+  // `alike` is a symmetry period: ranks below it are simulated. `request` must outlive this object.
   Simulation(const SimulationRequest& request, int alike) : request_(request), alike_(alike) {}
 
-  // False: there are too many steps.
+  // Builds the ranks. Returns false if there are too many steps.
   bool load();
+  // Runs until every rank has ended.
   SimulationResult run();
 
  private:
+  // The way of an edge's messages between simulated ranks.
   struct Hop {
-    int from;  // a rank that is walked
+    int from;  // a simulated rank
     int out;
-    int to;  // the one that stands for its receiver
+    int to;  // the rank that stands for its receiver
     int in;
   };
 
+  // The use of a host's lines.
   struct Lines {
-    double share = 1;  // ranks of the host, to each that is walked
-    int64_t out = 0;   // payload
+    double share = 1;  // ranks of the host per simulated one
+    int64_t out = 0;   // bytes of payload
     int64_t in = 0;
   };
 
@@ -53,13 +57,15 @@ class Simulation final : private NetworkModelDelegate {
   const SimulationRequest& request_;
   const int alike_;
   int64_t joined_ = 1;
-  NetworkCosts costs_;                // of a message of joined segments
-  std::optional<NetworkModel> wire_;  // once those are known
+  NetworkCosts costs_;                // costs of a message of joined segments
+  std::optional<NetworkModel> wire_;  // set once costs_ is computed
   std::vector<SimulatedRank> ranks_;
-  std::vector<std::vector<Hop>> hops_;                        // by rank and out
-  std::vector<std::vector<std::pair<int, int>>> senders_of_;  // by rank and in: (rank, out)
-  std::vector<Hop> on_the_way_;                               // by the NetworkModel's ids
-  std::vector<std::pair<int, int>> credits_;                  // by the ids of its times
+  std::vector<std::vector<Hop>> hops_;  // by rank and sending end
+  // The (rank, sending end) of each edge, by rank and receiving end.
+  std::vector<std::vector<std::pair<int, int>>> senders_of_;
+  std::vector<Hop> on_the_way_;  // by the ids of NetworkModel::send()
+  // The (rank, sending end) that gets a credit, by the ids of NetworkModel::at().
+  std::vector<std::pair<int, int>> credits_;
   std::vector<SimulatedRank::Done> done_;
   std::vector<char> ended_;  // by rank
   int unended_ = 0;
@@ -84,7 +90,7 @@ bool Simulation::load() {
   return true;
 }
 
-// Counts what will be sent, and finds how much of it is to be one message.
+// Counts the messages and decides how many segments are joined to one message.
 void Simulation::join(const std::vector<Schedule>& schedules) {
   int64_t messages = 0;
   int64_t longest = 1;  // segments
@@ -108,7 +114,8 @@ void Simulation::join(const std::vector<Schedule>& schedules) {
   wire_.emplace(costs_, events);
 }
 
-// The receiver's place among those that are walked sees its sender where it would be from there.
+// Connects the ends of edges. The rank that stands for the receiver has the sender at the same
+// distance as the receiver has.
 void Simulation::connect() {
   hops_.resize(ranks_.size());
   senders_of_.resize(ranks_.size());
@@ -128,7 +135,8 @@ void Simulation::connect() {
   }
 }
 
-// Where a host has more ranks than are walked, those share its lines with the others.
+// If a host has more ranks than are simulated, each simulated rank gets only its share of the
+// host's lines.
 void Simulation::add_cores() {
   const Topology& topology = request_.topology;
   std::vector<int> here(topology.hosts.size());
@@ -152,7 +160,7 @@ void Simulation::work(int rank) {
         send(rank, done);
         continue;
       }
-      // The sender hears of it by a message without payload.
+      // The sender receives the credit by a message without payload.
       const auto [sender, out] =
           senders_of_[static_cast<size_t>(rank)][static_cast<size_t>(done.at)];
       if (!one.needs_credit(done.at)) continue;
@@ -239,7 +247,8 @@ std::optional<std::vector<Schedule>> schedules_to_simulate(const Algorithm& algo
     return algorithm.build(kind, shape);
   };
   constexpr auto kMost = static_cast<size_t>(kMaxSimulatedSteps);
-  // Before all are made; some have more than most, as a root has.
+  // An estimate by three ranks comes first, before all schedules are made. It uses the smallest,
+  // because single ranks, such as a root, can have more steps.
   size_t least = kMost;
   for (const int rank : {0, alike / 2, alike - 1}) least = std::min(least, made(rank).steps.size());
   if (least * static_cast<size_t>(alike) > kMost) return std::nullopt;
@@ -259,7 +268,7 @@ Result<SimulationResult> simulate(const SimulationRequest& request) {
   check(request.topology.host_of.size() == static_cast<size_t>(shape.size),
         "a walk over a layout of another size");
   check(shape.input_parts.empty() && shape.output_parts.empty(), "a walk of parts of their own");
-  // Ranks of a host get into each other's way: where it can be, all of them are walked.
+  // Ranks of a host compete for its lines, so whole hosts are simulated where possible.
   const auto alike = [&](bool whole_hosts) {
     if (request.every_rank) return shape.size;
     return symmetry_period(*request.algorithm, request.kind, shape, request.topology, whole_hosts);
