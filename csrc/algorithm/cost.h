@@ -168,7 +168,7 @@ struct HierarchicalLoad {
   // The same for ranges of other hosts only.
   double columns_elsewhere;
   double mine_elsewhere;
-  double range;   // bytes
+  double range;   // bytes of a range
   bool reduced;   // the op has a reduction
   bool gathered;  // the op distributes results to all
 };

@@ -68,7 +68,7 @@ Result<const UcxPlugin*> load(bool system_ucx) {
 
 Result<const UcxPlugin*> load_ucx(bool system_ucx) {
   static std::mutex mutex;
-  static const UcxPlugin* loaded = nullptr;  // one UCX per process: the first choice stays
+  static const UcxPlugin* loaded = nullptr;  // one UCX per process, the first that loads
   std::lock_guard lock(mutex);
   if (loaded) return loaded;
   auto result = load(system_ucx);

@@ -116,7 +116,8 @@ class BlockExports {
   // Detaches blocks that were freed since the last call. A detach message that cannot be sent is
   // sent by a later call.
   void detach_freed();
-  // No message will name one. What the peer has mapped stays there while its link does.
+  // Forgets all exports, because no later message names one. The peer keeps its mappings as long as
+  // its channel.
   void clear() { all_.clear(); }
   // Returns true once after an export message was sent. The next message in the ring then carries
   // kLoad, so that the peer reads the export connection.

@@ -63,8 +63,7 @@ OwnShmSegment::OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping)
     : file_(std::move(file)),
       doorbell_(std::move(doorbell)),
       mapping_(std::move(mapping)),
-      segment_(
-          reinterpret_cast<ShmSegment*>(mapping_.data())),  // fresh memory is zero, as are these
+      segment_(reinterpret_cast<ShmSegment*>(mapping_.data())),  // new memory is zero, as required
       chunks_(file_, {mapping_.data(), mapping_.size()}) {
   for (uint32_t i = kMaxLinks; i > 0; --i) {
     free_rings_.push_back(i - 1);

@@ -146,7 +146,7 @@ void ShmTransport::refuse(SendId send_id) {
   receiver_.end_send(send_id, Error(ErrorKind::kPeerLost, "no address of this peer is known"));
 }
 
-// After a call to its link: it may have a socket now, or need none any more, or be broken.
+// After a call to its channel, a peer may have a socket, need none any more, or be broken.
 void ShmTransport::update(Peer& peer) {
   if (!peer.used) {
     peer.used = true;

@@ -37,7 +37,7 @@ struct SimEvent {
 struct SimEndpoint {
   enum class State : uint8_t {
     kRuns,
-    kStopped,  // its process takes nothing and sends nothing, as after SIGSTOP
+    kStopped,  // takes and sends nothing, as after SIGSTOP
     kEnded,    // closed, or its process was killed
   };
 

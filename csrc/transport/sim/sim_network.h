@@ -64,7 +64,7 @@ class SimNetwork final : private NetworkModelDelegate {
   void resume(ContextId context);
   // Returns true if the Context is open, not stopped and not ended.
   bool runs(ContextId context) const;
-  // Cuts the connection of two hosts in both directions. Nothing arrives, no send ends and nobody
+  // Cuts the connection of two hosts in both directions. Nothing arrives, no send ends and no peer
   // is notified. Messages sent meanwhile arrive after heal().
   void cut(int host, int other);
   void heal(int host, int other);
