@@ -14,7 +14,7 @@ ResidualSpan CompressedArithmetic::Piece::residual() const {
   return {residual_values(), next_residual(), static_cast<size_t>(count)};
 }
 
-// Values only, and what was owed stays.
+// A silent part contributes zeros without its residual, which is carried over for the next op.
 ResidualSpan CompressedArithmetic::Piece::take_residual() const {
   if (!silent) return residual();
   residual().keep();
@@ -27,7 +27,7 @@ CompressedArithmetic::CompressedArithmetic(const Op& op, int rank, int size,
   memory_bytes_ = static_cast<size_t>(op.schedule->segment_count) * sizeof(float);
   find_silent_parts();
   if (size_ > 1) return;
-  for (const CodecMapPart& part : map_.parts)  // nobody to encode for
+  for (const CodecMapPart& part : map_.parts)  // no other ranks: nothing is encoded
     Piece{{&part, part.offset, 0, part.count}, true}.residual().keep();
 }
 
@@ -103,7 +103,7 @@ size_t CompressedArithmetic::message_bytes(int step, int64_t segment) const {
   const Step& description = op_.schedule->steps[step].step;
   const Pieces parts = pieces(step, segment);
   if (description.kind != StepKind::kReduce) return most_bytes(parts, description.edge_kind);
-  size_t out = 0;  // of the longest of those that arrive
+  size_t out = 0;  // bound over all kinds of edges that arrive
   for (const EdgeKind edge_kind : {EdgeKind::kContribution, EdgeKind::kIntraHost})
     if (std::ranges::any_of(description.sources, [edge_kind](const Source& source) {
           return source.peer >= 0 && source.edge_kind == edge_kind;
@@ -190,8 +190,11 @@ PooledBuffer CompressedArithmetic::encode_sum(const Pieces& pieces, EdgeKind edg
   return out;
 }
 
-// The loss on a sum, in units of a contribution: an average divides it, so it weighs more. Besides
-// it, what an own contribution that went in raw owed is paid; of others encoding has left the rest.
+// Adds the encoding error of the sum to the residuals, in units of a contribution. An average
+// divides the sum by the number of ranks, so the error is multiplied by that number. If the own
+// contribution was added raw, with its residual, then the old residual has been applied and is
+// dropped. Otherwise encode() has already written the remaining residual, and the error is added to
+// that.
 void CompressedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
                                        std::span<const float> sum, std::span<const float> stored) {
   const bool averaged = step.finish && op_.request.reduce_op == ReduceOp::kAvg;
@@ -205,6 +208,8 @@ void CompressedArithmetic::keep_losses(const Step& step, const Pieces& pieces,
   }
 }
 
+// Decodes and adds the sources in their fixed order, which determines the bits of the sum. If the
+// sum is sent on, this rank stores the decoded value, as the receivers do.
 Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const ConstBytes> arrived,
                                    PooledBuffer& held) {
   const CompiledStep& compiled = op_.schedule->steps[step];
@@ -224,7 +229,8 @@ Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const Co
       add_own(piece, s == 0, adds_own_raw(description, *piece.part, size_), own, sum);
   }
   if (description.finish && op_.request.reduce_op == ReduceOp::kAvg)
-    divide(sum, static_cast<float>(size_));  // as reduce() does: exact codecs alter no bit
+    // The same division as in reduce(), so that exact codecs alter no bit.
+    divide(sum, static_cast<float>(size_));
 
   const std::span<float> place = description.finish ? direct(range) : std::span<float>();
   const bool in_place = place.data() != nullptr;
@@ -239,7 +245,7 @@ Error CompressedArithmetic::reduce(int step, int64_t segment, std::span<const Co
   }
   if (description.finish && !in_place) {
     write(range, values);
-    // Losses are taken against the value as stored: a half rounds once more.
+    // The error is measured against the stored value, because a 16-bit type rounds once more.
     (void)read(range, Memory::kOther);
   }
   keep_losses(description, parts, sum, values);
@@ -259,7 +265,8 @@ Error CompressedArithmetic::place(int step, int64_t segment, ConstBytes arrived,
                                   PooledBuffer& held) {
   if (Error error = store(step, segment, arrived)) return error;
   if (op_.schedule->steps[step].step.kind != StepKind::kRelay) return {};
-  held = PooledBuffer(pool_, arrived.size());  // also of nothing: it is sent on
+  // Allocated even if empty, because hand_on() sends only held buffers.
+  held = PooledBuffer(pool_, arrived.size());
   std::ranges::copy(arrived, held.bytes().begin());
   return {};
 }

@@ -27,18 +27,20 @@ void RecvEdge::ask() {
   if (state_ != State::kDone) state_ = State::kAwaited;
 }
 
-// While more than half a window is allowed and unused, the sender has time to hear of more; so it
-// is told seldom.
+// While more than half a window is granted and unused, the sender does not need another grant yet.
+// Grants are therefore sent at most twice per window.
 bool RecvEdge::wants_grant(int64_t window) const {
   if (!lacks_any() || granted_ >= segments_) return false;
   return state_ == State::kAwaited || granted_ - consumed_ <= window / 2;
 }
 
-// All in segments from the edge's first. Consumed [0, consumed), kept up to `here` as far as they
-// came in order, allowed [0, granted). A grant up to `target` promises room for what may wait here
-// then: target - consumed, less what is promised already. Up to a window of that if the budget has
-// it, else one segment more than is here, which the oldest op's edges have in any case. A grant of
-// nothing new is none.
+// All numbers count segments from the edge's first. [0, consumed) are consumed, [0, granted) are
+// permitted, and here() segments have arrived.
+//
+// A grant until `target` reserves memory for target - consumed segments. The target is a full
+// window if the budget has room for it. Otherwise it is one segment more than has arrived; the
+// oldest op of a group gets that one in any case, so that it can always progress. If the target
+// permits nothing new, no grant is made.
 std::optional<int64_t> RecvEdge::grant(const GrantTerms& terms) {
   int64_t target = std::min(segments_, consumed_ + terms.window);
   const auto affordable = [&] {

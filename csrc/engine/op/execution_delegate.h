@@ -1,7 +1,8 @@
-// What a OpExecution needs of its group: who it is, flow control, the way out, and whom to tell of
-// its end. The plain members are asked without a call.
+// Interface that an OpExecution uses to reach its group: flow control, sending, and reports of
+// completion and failure. Group implements it. The state that is read most often is in plain
+// members, so that reading it needs no virtual call.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,18 @@ namespace ringdist {
 class OpExecution;
 class Transport;
 
-// Memory for one message to several peers: of the transport behind which they all lie, or of the
-// lane's pool where that has none to give or they lie behind several. The peers' grants bound it.
+// Memory for one message to several peers. If one transport reaches all of them and has memory, it
+// lies in the transport's buffers (`transport`). Otherwise it is a block of the scratch pool
+// (`block`). The grants of the peers bound how much is in use.
 struct StagedMessage {
   Bytes bytes;
   Transport* transport = nullptr;
   PooledBuffer block;
 };
 
-// Of one group on this rank.
+// Rank, topology and flow-control state of one group on this rank.
 struct GroupFlowState {
+  // `eager_window` is the eager credit per peer in bytes.
   GroupFlowState(int rank, int size, int64_t eager_window, Topology hosts = {})
       : rank(rank),
         size(size),
@@ -44,15 +47,16 @@ struct GroupFlowState {
   const int size;
   const int64_t eager_window;  // bytes
   const Topology topology;
-  std::vector<EagerCredit> eager;  // by peer
-  InboundWindow inbound;
+  std::vector<EagerCredit> eager;  // eager credit, by peer
+  InboundWindow inbound;           // limits compressed traffic from other hosts
 
-  // Known to be on our host.
+  // Returns true if the topology has the peer on this rank's host.
   bool is_near(int peer) const {
     return !topology.host_of.empty() && topology.same_host(rank, peer);
   }
 };
 
+// Callbacks from OpExecution to its group. `progress` and `flow` are public for direct access.
 class ExecutionDelegate {
  public:
   ExecutionDelegate(ProgressState& progress, GroupFlowState flow)
@@ -61,36 +65,49 @@ class ExecutionDelegate {
   ExecutionDelegate(const ExecutionDelegate&) = delete;
   ExecutionDelegate& operator=(const ExecutionDelegate&) = delete;
 
-  ProgressState& progress;
+  ProgressState& progress;  // shared by all executions of the lane
   GroupFlowState flow;
 
-  // Sends data to header.destination, from memory that the ticket keeps alive.
+  // Sends a data message to header.destination. The completion entry of `send_id` keeps the
+  // payload's memory alive until the send completes.
   virtual void send(MessageHeader header, ConstBytes payload, SendId send_id) = 0;
-  // The memory of a send may change; see Transport::revoke_payload().
+  // Declares the payload of a send that is still in flight invalid, because its memory is about to
+  // change; see Transport::revoke_payload().
   virtual void revoke_payload(int peer, SendId send_id) = 0;
+  // Sends a message without payload (request, grant or credit) to header.destination.
   virtual void send_control(MessageHeader header) = 0;
-  // A send of this to those would first be copied into one transport's memory: to reserve some of
-  // that, and write there, saves it.
+  // Returns true if a transport would first copy `payload` into its own memory to send it to `to`.
+  // Then it is cheaper to reserve() that memory and to write the payload there.
   virtual bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const = 0;
+  // Returns memory of `bytes` bytes for one message to all of `to`. Each reservation needs exactly
+  // one commit() or give_back().
   virtual StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) = 0;
-  // One message to each destination, with its ticket. Takes what was reserved also if it throws.
+  // Sends the first `used` bytes to the destination of each header, with the send id at the same
+  // index. The reservation is released even if this throws.
   virtual void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
                       std::span<const SendId> send_ids) = 0;
-  void give_back(const StagedMessage& staged) { commit(staged, 0, {}, {}); }  // sends nothing
+  // Releases the memory, sends nothing.
+  void give_back(const StagedMessage& staged) { commit(staged, 0, {}, {}); }
 
-  // So much of a peer's early messages has been consumed that it must be told.
+  // Sends the credit count to `peer`, because half of the eager window has been consumed since the
+  // last report.
   virtual void report_credit(int peer) = 0;
-  // Queues the step again when the peer has given back early credit.
+  // Queues the step again once the peer has returned eager credit.
   virtual void await_credit(int peer, OpExecution& run, int step) = 0;
-  // Its edges have a slot whatever the limit on promises.
+  // Returns true if the op is its group's oldest. Its edges get one segment even if the grant
+  // budget is used up.
   virtual bool is_oldest(const OpExecution& run) const = 0;
-  // Sends to it need not arrive: it has ended, or has destroyed the group.
+  // Returns true if sends to the peer need not arrive: it was lost, has ended, or has destroyed the
+  // group.
   virtual bool departed(int peer) const = 0;
 
-  // The group fails, on all ranks.
+  // Fails the group on all ranks.
   virtual void fail(const Error& cause) = 0;
+  // Reports that the transport could not send to `peer`. The group decides whether that is a
+  // failure.
   virtual void send_failed(int peer, const Error& cause) = 0;
-  // All steps are done. The OpExecution lives on until the driver looks for other work.
+  // Reports that all steps are done. The OpExecution stays alive until the dispatcher frees ended
+  // executions, because it may be on the call stack.
   virtual void finished(OpExecution& run) = 0;
 };
 

@@ -12,7 +12,8 @@ StepProgress::StepProgress(const CompiledSchedule& schedule, GrantBudget& budget
       outflows_(&memory),
       steps_(schedule.steps.size(), &memory),
       unfinished_(static_cast<int>(schedule.steps.size())) {
-  inflows_.reserve(schedule.inbound.size());  // they stay where they are
+  // The spans below point into both vectors, so they must not reallocate.
+  inflows_.reserve(schedule.inbound.size());
   outflows_.reserve(schedule.outbound.size());
   for (int step = 0; step < count(); ++step) {
     const CompiledStep& what = compiled(step);
@@ -24,7 +25,8 @@ StepProgress::StepProgress(const CompiledSchedule& schedule, GrantBudget& budget
   }
 }
 
-// Elements of a step's range that are there (or, finished, that nothing of ours uses any more).
+// A step that writes has come as far as its written segments; a pure send counts its completed
+// sends. With `finished`, both limits apply.
 int64_t StepProgress::progress_of(int step, bool finished) const {
   const StepState& one = (*this)[step];
   int64_t segments = writes(step) ? one.written : compiled(step).segments;
@@ -34,7 +36,7 @@ int64_t StepProgress::progress_of(int step, bool finished) const {
 }
 
 // The segment ends at element `end` of its range, which is element `end + shift` of the range that
-// it depends on: those before it must be there, as far as that range reaches.
+// it depends on. All elements before that must be available, as far as that range reaches.
 bool StepProgress::ready(int step, int64_t segment) const {
   const CompiledStep& what = compiled(step);
   if (!std::ranges::all_of(what.step.follows, [this](int before) { return complete(before); }))

@@ -1,13 +1,17 @@
-// Flow control, in bytes.
+// Flow control between ranks, in bytes. There are three mechanisms, each with a class:
 //
-// Early credit, per (group, ordered pair): what a sender may send before the receiver has granted
-// the edge - so also before it has called the op. The receiver parks at most this much, and gives
-// credit back as it consumes; the count of bytes consumed so far rides on every message to the
-// sender.
+// EagerCredit, per group and ordered pair of ranks, bounds the bytes that a sender may send before
+// the receiver has granted the edge. The receiver may not even have called the op, so it keeps at
+// most this much as unexpected messages. It returns credit as it consumes: every message back to
+// the sender carries the total number of bytes consumed so far.
 //
-// Promises, per Context: what receivers have granted and not yet consumed. Bounded by
-// RINGDIST_MEMORY; beyond it only the one slot per edge of each group's oldest unfinished op is
-// granted, which keeps everything going whatever the limit.
+// GrantBudget, per Context, bounds the memory that receivers have granted and not yet consumed. Its
+// limit is RINGDIST_MEMORY. Beyond it, each edge of a group's oldest unfinished op is granted one
+// segment at a time, so that there is always progress.
+//
+// InboundWindow, per group, limits the compressed data in flight over a slow link.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <algorithm>
@@ -19,51 +23,64 @@
 
 namespace ringdist {
 
+// Eager credit of one pair of ranks, for both directions: as a sender to the peer and as a receiver
+// from it.
 class EagerCredit {
  public:
+  // `window` is the number of bytes that may be in flight without a grant. Both ranks should use
+  // the same value, because the receiver reports after half of its own window.
   explicit EagerCredit(int64_t window) : window_(window) {}
 
-  // The window of a pair, in segments: enough that an edge's first grant is back before it is used
-  // up (measured at 1 MiB on two ranks: with two segments the third waited, 10 % of the op).
+  // Size of the window in segments. It is large enough for an edge's first grant to arrive before
+  // the window is used up. Measured at 1 MiB on two ranks: with two segments the third one waited,
+  // which cost 10 % of the op.
   static constexpr int64_t kSegments = 4;
 
-  // Small messages cost this much, so that their number is bounded, too.
+  // Minimum charge of a message in bytes, so that the number of small messages is bounded, too.
   static constexpr int64_t kMinimumCharge = 512;
   static int64_t charge(size_t payload) {
     return std::max<int64_t>(kMinimumCharge, static_cast<int64_t>(payload));
   }
 
-  // As a sender.
+  // Sender side. allows() returns true if a message of this size may be sent on credit. If nothing
+  // is in flight, any size may, so that a message larger than the window does not wait for ever.
   bool allows(size_t payload) const {
     return outstanding() == 0 || outstanding() + charge(payload) <= window_;
   }
+  // Charges a message that has been sent on credit.
   void sent(size_t payload) { sent_ += charge(payload); }
-  // The receiver says how much it has consumed in all. True if that frees anything.
+  // Processes the receiver's total of consumed bytes. Returns true if credit was freed. Values that
+  // are outdated or larger than what was sent are ignored.
   bool returned(uint64_t consumed_in_all) {
     const auto total = static_cast<int64_t>(consumed_in_all);
-    if (total <= returned_ || total > sent_) return false;  // old news, or nonsense
+    if (total <= returned_ || total > sent_) return false;  // outdated or impossible
     returned_ = total;
     return true;
   }
+  // Returns the bytes sent on credit that the receiver has not reported as consumed.
   int64_t outstanding() const { return sent_ - returned_; }
 
-  // As a receiver.
+  // Receiver side. Counts a consumed message that was sent on credit.
   void consumed(size_t payload) { consumed_ += charge(payload); }
+  // Returns the total to put into a message to the sender, and records that it has been reported.
   uint64_t report() {
     reported_ = consumed_;
     return static_cast<uint64_t>(consumed_);
   }
-  // Nothing has carried the count for so long that the sender may be waiting.
+  // Returns true if half of the window has been consumed since the last report. The sender may then
+  // be waiting for credit, so a message of its own must carry the count.
   bool must_report() const { return consumed_ - reported_ >= window_ / 2; }
 
  private:
   int64_t window_;
-  int64_t sent_ = 0;
-  int64_t returned_ = 0;
-  int64_t consumed_ = 0;
-  int64_t reported_ = 0;
+  int64_t sent_ = 0;      // total bytes charged as a sender
+  int64_t returned_ = 0;  // the peer's last reported total
+  int64_t consumed_ = 0;  // total bytes charged as a receiver
+  int64_t reported_ = 0;  // value of consumed_ at the last report
 };
 
+// Memory that has been granted to senders, against a limit. change() may exceed the limit, because
+// the oldest op of a group always gets one segment per edge.
 class GrantBudget {
  public:
   explicit GrantBudget(int64_t limit) : limit_(limit) {}
@@ -78,31 +95,34 @@ class GrantBudget {
   int64_t granted_ = 0;
 };
 
-// How much each sender of a compressed op may have on its way to us. Where several ranks send to
-// one over a slow link, what is on its way beyond what the link delivers in a moment only stands in
-// queues: it overflows them and is sent again, and keeps back what is needed sooner. So they share
-// what the link delivers in a moment, or in twice the time that a message takes from its grant on.
+// Window for compressed data from other hosts, shared by all ops of a group. If several ranks send
+// to one over a slow link, bytes in flight beyond what the link delivers in a moment only wait in
+// queues. They overflow the queues, are sent again, and delay what is needed sooner. The senders
+// therefore share what the link delivers in kMoment, or in twice the shortest delay from a grant to
+// its first message.
 //
-// The rate is the highest of the last samples, since senders that are late or busy only lower it;
-// the time is the shortest. Both are of all senders of other hosts together. Lives on a lane.
+// The rate is the highest of the last samples, since senders that are late or busy only lower it.
+// The delay is the shortest one measured. Both are taken over all senders of other hosts together.
 class InboundWindow {
  public:
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-  // More than a slow link and a busy processor take to answer, less than routers queue.
+  // Time for which the window holds data. It is more than a slow link and a busy processor take to
+  // answer, and less than routers queue.
   static constexpr Duration kMoment = Milliseconds(20);
 
-  // An op that is to be measured, and its end.
+  // begin() is called when an op starts that is to be measured, and end() when it ends. Several may
+  // overlap.
   void begin() { ++ops_; }
   void end(TimePoint now) {
     if (--ops_ > 0) return;
-    // What follows is not the link's. An op that ends soon may still tell its rate.
+    // The time until the next op does not count for the link. A short op may still yield a sample.
     if (messages_ >= kFewMessages && now - begun_ >= kMoment / 4) record(now);
     messages_ = 0;
   }
 
-  // Part of one has arrived.
+  // Records a message of `bytes` bytes that has arrived for a measured op.
   void arrived(size_t bytes, TimePoint now) {
-    if (messages_++ == 0) {  // what came first took nobody knows how long
+    if (messages_++ == 0) {  // the first message starts the sample: its duration is not measurable
       begun_ = now;
       bytes_ = 0;
       return;
@@ -111,10 +131,11 @@ class InboundWindow {
     if (now - begun_ >= kMoment) record(now);
   }
 
-  // What a grant allowed has arrived that much later.
+  // Records the delay between a grant and the first message that it permitted.
   void answered(Duration delay) { shortest_ = std::min(shortest_, delay); }
 
-  // Bytes for each; no limit before the first sample.
+  // Returns the number of bytes that each of `senders` senders may have in flight, or kUnlimited
+  // before the first sample.
   int64_t share(int senders) const {
     const double rate = *std::max_element(rates_.begin(), rates_.end());
     if (rate == 0) return kUnlimited;
@@ -127,6 +148,7 @@ class InboundWindow {
   static constexpr int64_t kFewMessages = 8;
   static constexpr size_t kSamples = 16;
 
+  // Stores the current sample and starts the next one.
   void record(TimePoint now) {
     rates_[next_++ % kSamples] = static_cast<double>(bytes_) / seconds(now - begun_);
     begun_ = now;
@@ -136,8 +158,8 @@ class InboundWindow {
 
   std::array<double, kSamples> rates_{};  // bytes per second
   size_t next_ = 0;
-  int ops_ = 0;
-  int64_t messages_ = 0;  // of the sample that is being taken, the one that began it included
+  int ops_ = 0;           // measured ops that are running
+  int64_t messages_ = 0;  // messages of the current sample, including the one that started it
   TimePoint begun_;
   int64_t bytes_ = 0;
   Duration shortest_ = Duration::max();

@@ -1,5 +1,6 @@
-// What every message between ranks says about itself. It goes over the wire as it lies here
-// (little-endian); kWireVersion changes with it and is compared when a group is created.
+// Wire format of messages between ranks: the header, its types, and the numbering of sends and
+// receives. The header is sent as it lies in memory (little-endian). A change of it requires a new
+// kWireVersion, which ranks compare when they create a group.
 #pragma once
 
 #include <cstddef>
@@ -14,64 +15,74 @@ namespace ringdist {
 
 inline constexpr uint16_t kWireVersion = 11;
 
+// Kind of a message. "Sender" and "receiver" below are those of the edge's data.
 enum class MessageType : uint8_t {
   kData = 0,
-  kRequest,     // sender -> receiver: this edge has data and no credit; segment: the first not sent
-  kGrant,       // receiver -> sender: this edge may send every segment below `segment`
-  kFirstGrant,  // the same, before the sender asked or sent anything
-  kCredit,      // receiver -> sender: only the credit field matters
-  kService,     // of no op: part `op` of all that the source says by letters; segment: 1, it is a
-                // letter's last
+  kRequest,  // sender -> receiver: requests a grant for the edge. `segment` is the first that has
+             // not been sent
+  kGrant,    // receiver -> sender: grants every segment below `segment`
+  kFirstGrant,  // the same, unsolicited: before the sender has sent a request or data
+  kCredit,      // receiver -> sender: only the credit field is used
+  kService,  // data of a GroupService: `op` is the number of the part in the stream from source to
+             // destination, `segment` is 1 in the last part of a service message
 };
 
+// Header of every message. Fields that a type does not use are zero.
 struct MessageHeader {
   MessageType type;
-  uint8_t eager;  // sent on the pair's credit, not on the edge's grant
+  uint8_t eager;  // 1 if sent on eager credit, not on a grant
   uint16_t reserved;
   uint32_t generation;
   int32_t source;
-  int32_t destination;  // ranks in the group
-  uint64_t nonce;       // the group
-  uint64_t op;          // its number; of sends and receives, a PointToPointId
-  uint32_t edge;        // counts the sends of this op from source to destination
+  int32_t destination;  // source and destination are ranks in the group
+  uint64_t nonce;       // nonce of the group
+  uint64_t op;          // number of the op; for sends and receives a PointToPointId
+  uint32_t edge;        // number of the edge among those of this op from source to destination
   uint32_t segment;
-  uint64_t
-      credit;  // bytes of early messages of the destination that the source has consumed so far
-  Fingerprint fingerprint;  // only on what a peer may hear first of an op
+  uint64_t credit;  // total bytes of the destination's eager messages that the source has consumed
+  Fingerprint fingerprint;  // only on messages that may be the first of an op at the peer
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 72);
 
-// The header without the fingerprint, where that is not needed.
+// Size of a header without the fingerprint.
 inline constexpr size_t kShortHeaderBytes = sizeof(MessageHeader) - sizeof(Fingerprint);
 
+// Returns true if a message of this kind carries the fingerprint: requests, unsolicited grants, and
+// the first segment of an edge.
 inline bool carries_fingerprint(const MessageHeader& header) {
   return header.type == MessageType::kRequest || header.type == MessageType::kFirstGrant ||
          (header.type == MessageType::kData && header.segment == 0);
 }
 
+// Returns the bytes of the header to send, with the fingerprint only where it is needed. The view
+// ends with `header`.
 ConstBytes header_bytes(const MessageHeader& header);
-// False if the bytes cannot be a header.
+// Parses a received header. Returns false if the bytes cannot be one; then `header` is undefined.
+// Ranks, numbers and the fingerprint are not checked.
 bool parse_header(ConstBytes bytes, MessageHeader& header);
 
-// What sends are called on the wire.
-
-// Names of sends, where collectives have their numbers: a mark, the tag and the origin, which make
-// a channel, and a count per (source, destination) that may wrap. Nothing is kept of a tag that is
-// not in use, as the count only has to tell the messages of a channel apart.
+// Identifier of a send or receive in message headers, where a collective has its op number. It
+// consists of a mark bit, the tag and tag space, which form a channel, and a count of the sends per
+// (source, destination). The count may wrap, because it only has to distinguish the messages of a
+// channel that are in flight. So no state is kept for tags that are not in use.
 struct PointToPointId {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
   static constexpr int kCountBits = 30;
   static constexpr uint64_t kCounts = (uint64_t{1} << kCountBits) - 1;
+  // Returns true if the header field `op` is a PointToPointId, and not the number of a collective.
   static bool names(uint64_t op) { return (op & kMark) != 0; }
+  // Returns the channel of a tag and tag space, or of an identifier: its bits without the count.
   static uint64_t channel(int32_t tag, Envelope::TagSpace origin) {
     return kMark | static_cast<uint64_t>(tag) << 32 | static_cast<uint64_t>(origin) << kCountBits;
   }
   static uint64_t channel(uint64_t op) { return op & ~kCounts; }
+  // Returns the identifier of the send with the given count.
   static uint64_t make(uint64_t channel, uint32_t count) { return channel | (count & kCounts); }
   static int32_t tag(uint64_t op) { return static_cast<int32_t>((op & ~kMark) >> 32); }
 };
 
-// Data up to here travels before the receiver has asked for it.
+// Messages of sends up to this size in bytes are sent eagerly, before the receiver has granted
+// anything.
 inline constexpr size_t kEagerBytes = 4096;
 
 }  // namespace ringdist

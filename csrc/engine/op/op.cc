@@ -16,10 +16,12 @@ std::string Op::describe() const {
   }
   const std::string text = called.describe();
   const std::string name = text.substr(0, text.find('('));
-  const std::string rest = text.substr(name.size());  // a barrier has none
+  const std::string rest = text.substr(name.size());  // empty for a barrier
   return name + " #" + std::to_string(number) + (rest.empty() ? "" : " ") + rest;
 }
 
+// A push and the exchange of the state decide the race with finish(): either the state was still
+// open and finish() sees kWatched, or the callback runs here.
 void Op::when_finished(std::function<void()> callback) {
   {
     std::lock_guard lock(mutex_);
@@ -37,10 +39,11 @@ bool Op::finish(Error error) {
   if (finished()) return false;
   error_ = std::move(error);
   const bool calls_back = state_.exchange(State::kFinished) == State::kWatched;
-  // After the store: who registers for it and then finds the op unfinished will hear of it.
+  // on_end is called after the state is stored. Code that prepares for the call and then finds the
+  // op unfinished is therefore certain to get it.
   try {
     if (request.on_end) request.on_end(error_);
-  } catch (...) {  // who waits must hear of it all the same
+  } catch (...) {  // an exception must not keep waiters from being notified
   }
   return calls_back;
 }

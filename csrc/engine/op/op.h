@@ -1,7 +1,8 @@
-// One collective call of one rank: what was asked, and how it ends.
+// One op: a collective, send or receive of one rank. It holds the request, the plan and the result.
 //
-// Made by the caller's thread, run by whoever drives the lane, finished exactly once. Any thread
-// may ask finished(), read error() after that, and add callbacks.
+// The caller's thread creates an op and submits it; the thread that holds the lane's progress lock
+// executes it and finishes it exactly once. Threads: finished(), error(), describe() and
+// when_finished() may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -25,64 +26,75 @@ namespace ringdist {
 
 class DeviceWork;  // engine/device/device_runner.h
 
-// What is asked, and what it works on.
+// The caller's request: the op spec, and the memory that the op reads and writes.
 struct OpRequest : OpSpec {
-  Buffer input;  // what Shape says that a collective reads; a send's data
-  Buffer output;
-  std::optional<DeviceStream> device_stream;  // both buffers are there; none: in the host's memory
-  bool output_staged = false;  // barriers after it wait for Communicator::output_delivered(), too
-  Milliseconds timeout{0};     // 0: the group's
-  std::shared_ptr<void> keep_alive;  // holds the memory of both buffers until all sends left
-  // Null, or called when it has ended, with the lane's token: so brief, without the GIL, and throws
-  // nothing.
+  Buffer input;   // the input of a collective as in Shape, or the data of a send
+  Buffer output;  // the output of a collective as in Shape, or the memory of a receive
+  // Device and stream of both buffers; empty for host memory.
+  std::optional<DeviceStream> device_stream;
+  bool output_staged = false;  // later barriers also wait for Communicator::output_delivered()
+  Milliseconds timeout{0};     // 0: the group's timeout
+  // Keeps the memory of both buffers alive until all sends have completed.
+  std::shared_ptr<void> keep_alive;
+  // Null, or a function that is called when the op has ended, with the lane's progress lock held.
+  // It must be brief and must neither take the GIL nor throw.
   std::function<void(const Error&)> on_end;
 };
 
+// An op from its submission to its result. Shared by the caller, the group and the executions.
 class Op {
  public:
   explicit Op(OpRequest&& request) : request(std::move(request)) {}
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
-  // Set by the communicator before the op is enqueued, constant afterwards. A send or a receive has
-  // no number, and its schedule is the lane's affair; an op on a device has none.
+  // The request, number, plan, schedule and fingerprint are set before the op is enqueued and
+  // constant afterwards, with these exceptions. A send or receive has no number, and the lane makes
+  // its schedule. An op on a device has no schedule.
   OpRequest request;
-  uint64_t number = 0;
+  uint64_t number = 0;  // position among the group's collectives, from 1
   Plan plan;
   std::shared_ptr<const CompiledSchedule> schedule;
-  Fingerprint fingerprint{};  // what the other ranks are told
-  // As planned when it was called: what describe() tells of, while the lane may plan it anew.
+  Fingerprint fingerprint{};  // fingerprint that the other ranks compare with theirs
+  // Fingerprint at the time of the call, which describe() uses. `fingerprint` may differ: an op
+  // that was called before its group had formed may be planned again then.
   Fingerprint called{};
   TimePoint started;
   TimePoint deadline;
-  bool warned = false;  // the lane's: how long it waits has been logged
-  // The caller's, of an op with a place: set when it has been started there, later than it is
-  // enqueued. No lane looks at it.
+  bool warned = false;  // used by the lane: a warning about the op has been logged
+  // Handle of an op on a device. It is set once the op has been started on the device, after it has
+  // been enqueued. Only the caller uses it; no lane reads it.
   std::shared_ptr<DeviceWork> device_work;
 
-  // Of a receive that has been bound: the rank whose data it gets; else -1.
+  // Returns the rank that a matched receive gets its data from; else -1. Any thread.
   int source() const { return source_.load(std::memory_order_acquire); }
   void set_source(int rank) { source_.store(rank, std::memory_order_release); }
 
-  // "all_reduce #12 (float32, 1000 elements, SUM)". Any thread, once it has been called.
+  // Returns a description for messages, such as "all_reduce #12 (float32, 1000 elements, SUM)". Any
+  // thread, once the op has been planned.
   std::string describe() const;
 
+  // Returns true once the op has ended, well or with an error. Everything that the op wrote to host
+  // memory is then visible to the caller.
   bool finished() const { return state_.load(std::memory_order_acquire) == State::kFinished; }
-  // Success until finished.
+  // Returns the error of a finished op; success until then.
   Error error() const { return finished() ? error_ : Error(); }
 
-  // Runs `callback` once the op is finished: at once, here, if it is; else as one of
-  // take_callbacks().
+  // Calls `callback` once the op has finished. If it already has, the call happens here and now.
+  // Otherwise the callback is returned by take_callbacks(), and the dispatcher runs it on the task
+  // pool. Any thread.
   void when_finished(std::function<void()> callback);
 
-  // Ends the op. True if there are callbacks to run, not on a lane. A later call changes nothing.
-  // One thread at a time.
+  // Ends the op with the error or success, and calls `on_end`. Returns true if there are callbacks
+  // to run, which must not happen on a lane. Later calls have no effect. One thread at a time.
   bool finish(Error error);
+  // Removes and returns the registered callbacks. Any thread.
   std::vector<std::function<void()>> take_callbacks();
-  std::shared_ptr<Op> next;  // the lane's, from finish() on: in its list of those with callbacks
+  std::shared_ptr<Op> next;  // used by the lane after finish(): links ops with callbacks to run
 
  private:
-  enum class State : uint8_t { kOpen, kWatched, kFinished };  // watched: it has callbacks
+  // KWatched: unfinished, and callbacks are registered.
+  enum class State : uint8_t { kOpen, kWatched, kFinished };
 
   std::atomic<State> state_{State::kOpen};
   Error error_;

@@ -84,7 +84,8 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
   const int64_t segment = header.segment;
   if (!in.expects(segment)) return protocol_error(header, "which is out of range or came before");
   if (!state_.arithmetic->accepts(step, segment, payload.size())) {
-    if (!payload.still_valid()) return;  // its sender has failed, and so will this op
+    // The sender has revoked it because it failed; this op will fail, too.
+    if (!payload.still_valid()) return;
     return protocol_error(header,
                           std::to_string(payload.size()) + " bytes instead of " +
                               (state_.op->request.codec_map ? "at most " : "") +
@@ -145,16 +146,17 @@ void OpExecution::consume(int step, const Direct& direct) {
     error = what.kind == StepKind::kReduce
                 ? state_.arithmetic->reduce(step, segment, arrived_, held)
                 : state_.arithmetic->place(step, segment, arrived_[0], held);
-  if (!direct.payload.still_valid()) return;  // as above
+  if (!direct.payload.still_valid()) return;  // the sender has revoked the payload
   if (error) return state_.fail(error);
   hand_on(step, segment, std::move(held));
-  if (state_.ended()) return;  // what it sent may have ended it
+  if (state_.ended()) return;  // a send may have failed and ended the op
   ++one.written;
   count_consumed(step, direct);
   state_.after_progress(step);
 }
 
-// Stores a sum to where the send that follows leaves from, too, if that can go now.
+// Combines a reduce with the send of its sum. It writes the sum into the memory that the send
+// leaves from, which saves a copy.
 bool OpExecution::reduce_and_send(int step, int64_t segment, const Payload& direct) {
   const int sender = compiled(step).consumer;
   if (sender < 0 || state_.op->request.codec_map || compiled(step).step.kind != StepKind::kReduce)
@@ -185,9 +187,9 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
   }
 }
 
-// Senders that start at once (with their first edge to us) and have more for us than their early
-// credit, or than a slow link lets them send unasked, are told before they ask: where ranks share
-// cores, an answer may take a time slice.
+// Sends grants before they are requested, to senders that start at once with their first edge to
+// this rank and need more than eager credit. Without them, the senders would have to request
+// grants, and where ranks share cores, an answer may take a time slice.
 void OpExecution::grant_unsolicited() {
   if (state_.op->request.envelope) return;
   for (int step = 0; step < state_.steps.count(); ++step) {
@@ -196,13 +198,13 @@ void OpExecution::grant_unsolicited() {
     const bool fits = what.segments * grant_bytes(step) <= state_.delegate.flow.eager_window;
     for (RecvEdge& in : state_.steps[step].in) {
       if (fits && what.segments <= state_.window.unsolicited(step, in.peer())) continue;
-      if (in.edge().edge == 0) grant(step, in, /*unasked=*/true);
+      if (in.edge().edge == 0) grant(step, in, /*unsolicited=*/true);
     }
   }
 }
 
-// An edge asks by its first data or by a request; single-segment edges that came on early credit
-// never need a grant.
+// A sender requests grants by its first data or by a kRequest. An edge with one segment that came
+// on eager credit never needs a grant.
 void OpExecution::grant(int step, RecvEdge& in, bool unsolicited) {
   const int64_t window = state_.window.segments(step, in.peer());
   if (state_.ended() || !in.wants_grant(window)) return;
@@ -235,9 +237,9 @@ void OpExecution::grant_waiting() {
       if (in.state() == RecvEdge::State::kAwaited) grant(step, in);
 }
 
-// ---- words
+// ---- checks and errors
 
-// Ranks of an op with parts of their own sizes can compare them edge by edge only.
+// In an op with parts of different sizes, the ranks can only compare counts edge by edge.
 bool OpExecution::counts_agree(int step, const MessageHeader& header) {
   const int64_t expected = compiled(step).step.range.count;
   if (!carries_fingerprint(header) || !header.fingerprint.of_edge ||

@@ -1,5 +1,5 @@
-// Values travel as they are. A reduce makes one pass over memory: own values where they lie, those
-// of others where the transport put them.
+// Arithmetic of ops without compression: values are sent unencoded. A reduce makes one pass over
+// memory. It reads own values in the op's buffers and received values where the transport put them.
 #include <algorithm>
 #include <cstring>
 #include <source_location>
@@ -13,8 +13,12 @@
 namespace ringdist {
 namespace {
 
+// Bytes that reduce_twice() sums before it stores them a second time; few enough for the nearest
+// cache.
 constexpr size_t kTwinBytes = 16384;
 
+// Implements Arithmetic for ops without a codec map. Sizes of messages are exact, and decoding
+// cannot fail.
 class PlainArithmetic final : public Arithmetic {
  public:
   PlainArithmetic(const Op& op, int size, StoreMode stores, const ArithmeticMemory& memory)
@@ -29,7 +33,8 @@ class PlainArithmetic final : public Arithmetic {
     if (count == 0) return;
     scratch_memory_ = PooledBuffer(pool_, static_cast<size_t>(count) * scratch_.element_size());
     scratch_.append(scratch_memory_.bytes().data(), count);
-    if (op.request.kind == Collective::kBarrier)  // it sends its scratch as it is
+    // A barrier sends its scratch without writing it first.
+    if (op.request.kind == Collective::kBarrier)
       std::ranges::fill(scratch_memory_.bytes(), std::byte{0});
   }
 
@@ -39,6 +44,7 @@ class PlainArithmetic final : public Arithmetic {
   bool accepts(int step, int64_t segment, size_t bytes) const override {
     return bytes == message_bytes(step, segment);
   }
+  // The first segment is never shorter than the others.
   size_t most_bytes(int step) override { return message_bytes(step, 0); }
   size_t mean_bytes(int step) override { return message_bytes(step, 0); }
 
@@ -69,6 +75,7 @@ class PlainArithmetic final : public Arithmetic {
 
  private:
   const Step& description(int step) const { return op_.schedule->steps[step].step; }
+  // Returns the elements of `of` that the segment covers.
   Range slice(int step, const Range& of, int64_t segment) const {
     return op_.schedule->slice(step, of, segment);
   }
@@ -76,8 +83,11 @@ class PlainArithmetic final : public Arithmetic {
     return slice(step, description(step).range, segment);
   }
   const Buffer& buffer(BufferId id) const;
+  // Returns the elements as one view.
   ConstBytes contiguous(const Range& part, PooledBuffer& held) const;
+  // Fills `sources_` with the operands of the segment.
   void find_sources(int step, int64_t segment, std::span<const ConstBytes> arrived);
+  // Reduces `count` elements of the current operands into `to`.
   void add_up(int step, std::byte* to, int64_t count) const;
 
   const Op& op_;
@@ -86,7 +96,7 @@ class PlainArithmetic final : public Arithmetic {
   const std::shared_ptr<ScratchPool> pool_;
   PooledBuffer scratch_memory_;
   Buffer scratch_;
-  // Of the segment that is being reduced.
+  // Operands of the segment that is being reduced, and copies of those that lay in pieces.
   std::pmr::vector<const std::byte*> sources_;
   std::pmr::vector<PooledBuffer> gathered_;
 };
@@ -103,7 +113,7 @@ const Buffer& PlainArithmetic::buffer(BufferId id) const {
   return scratch_;
 }
 
-// Where a part straddles spans, a copy.
+// If the part straddles several spans of the buffer, it is copied into `held`.
 ConstBytes PlainArithmetic::contiguous(const Range& part, PooledBuffer& held) const {
   const Bytes lies = buffer(part.buffer).contiguous(part.offset, part.count);
   if (lies.data() != nullptr || part.count == 0) return lies;
@@ -112,8 +122,8 @@ ConstBytes PlainArithmetic::contiguous(const Range& part, PooledBuffer& held) co
   return held.bytes();
 }
 
-// The operands of a segment, in the order of the step's sources; of those that lie in pieces,
-// copies.
+// Operands are in the order of the step's sources, which fixes the bits of the result. Own values
+// that lie in pieces are copied.
 void PlainArithmetic::find_sources(int step, int64_t segment, std::span<const ConstBytes> arrived) {
   const CompiledStep& compiled = op_.schedule->steps[step];
   gathered_.clear();
@@ -150,7 +160,7 @@ Error PlainArithmetic::reduce(int step, int64_t segment, std::span<const ConstBy
   return {};
 }
 
-// A block at a time, which the nearest cache still holds when it is stored again.
+// Sums one block at a time, so that the nearest cache still holds it when it is stored again.
 void PlainArithmetic::reduce_twice(int step, int64_t segment, std::span<const ConstBytes> arrived,
                                    Bytes twin) {
   const Range part = range(step, segment);
@@ -169,11 +179,12 @@ void PlainArithmetic::reduce_twice(int step, int64_t segment, std::span<const Co
 Error PlainArithmetic::copy(int step, int64_t segment, PooledBuffer&) {
   const Range to = range(step, segment);
   const Range from = slice(step, description(step).sources[0].range, segment);
+  // Copies piece by piece, because both ranges may lie in several spans.
   int64_t at = 0;
   buffer(to.buffer).for_each(to.offset, to.count, [&](Bytes piece) {
     const auto count = static_cast<int64_t>(piece.size() / scratch_.element_size());
     const Bytes source = buffer(from.buffer).contiguous(from.offset + at, count);
-    // In place (allgather): the part is where it belongs already.
+    // in-place allgather: the part is already where it belongs
     if (source.data() == nullptr)
       buffer(from.buffer).copy_to(from.offset + at, count, piece.data());
     else if (source.data() != piece.data())

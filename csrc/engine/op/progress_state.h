@@ -1,5 +1,8 @@
-// What all OpExecutions of a lane share, asked without a call. The Executor owns it; a test makes
-// one, and moves its clock.
+// State that all OpExecutions of a lane share: clock, completions, work queue, grant budget and
+// memory. Members are public so that access needs no virtual call. The Dispatcher owns it; tests
+// create their own and move its clock.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +23,10 @@
 
 namespace ringdist {
 
-// The sends on their way: of each, whose it is and what keeps its memory alive. What comes home
-// after its OpExecution has ended is dropped, but for the memory, which is let go then.
-//
-// Every call comes with the lane's driver token held.
+// Completions refer to executions by pointer, so an execution detaches its sends when it ends.
 class OpExecution;
 
-// A segment of an edge, to the OpExecution that sends it.
+// Identifies a sent segment: the execution, its step, the index of the target, and the segment.
 struct SentSegment {
   OpExecution* run = nullptr;
   int step = 0;
@@ -34,12 +34,17 @@ struct SentSegment {
   int64_t segment = 0;
 };
 
+// Table of the sends in flight. For each send it has the segment and a reference that keeps the
+// payload's memory alive. If the OpExecution has ended, the completion only releases the memory.
+//
+// A SendId consists of a slot and a count of its uses, so that an outdated id is recognized.
 class CompletionTable {
  public:
-  // `turns`: how often each place has been used already; for tests.
+  // `turns` is the initial use count of every slot; tests use it to reach the wrap-around.
   explicit CompletionTable(uint32_t turns = 0) : turns_(turns) {}
 
-  // `memory`, which may be nobody's, is held until the ticket comes home.
+  // Returns a new id. `memory` may be null; it is released when the send completes. May throw
+  // std::bad_alloc; then nothing was issued.
   SendId issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
       entries_.emplace_back().turn = turns_;
@@ -58,15 +63,16 @@ class CompletionTable {
     entry.what = what;
     entry.memory = std::move(memory);
     entry.out = true;
-    if (++entry.turn == 0) ++entry.turn;  // with slot 0 that would be kNoTicket
+    if (++entry.turn == 0) ++entry.turn;  // with slot 0 this would be kNoSendId
     return make(entry.turn, slot);
   }
 
   struct CompletedSend {
-    SentSegment what;                    // of nobody's, where its OpExecution has ended
-    std::shared_ptr<const void> memory;  // until the OpExecution has heard of it
+    SentSegment what;                    // `run` is null if its OpExecution has ended
+    std::shared_ptr<const void> memory;  // to be released after the OpExecution has been notified
   };
-  // It has come home. Nothing for one that is not out: kNoTicket, or one that has been home before.
+  // Removes a send that has completed. Returns nothing for kNoSendId and for ids that have
+  // completed before. Throws nothing.
   std::optional<CompletedSend> complete(SendId send_id) {
     const auto slot = static_cast<uint32_t>(send_id);
     if (slot >= entries_.size()) return std::nullopt;
@@ -77,7 +83,8 @@ class CompletionTable {
     return CompletedSend{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
   }
 
-  // The OpExecution ends with sends on their way. `each` hears of them, and may bring none home.
+  // Detaches all sends of an OpExecution that ends. Calls `each` with every one of them; `each`
+  // must not complete any.
   template <typename Each>
   void orphan(const OpExecution& run, const Each& each) {
     for (uint32_t slot = 0; slot < entries_.size(); ++slot) {
@@ -88,49 +95,53 @@ class CompletionTable {
     }
   }
 
+  // Returns the number of sends in flight.
   size_t out() const { return entries_.size() - free_.size(); }
 
  private:
   struct Entry {
     SentSegment what;
     std::shared_ptr<const void> memory;
-    bool out = false;
-    uint32_t turn = 0;  // how often the slot has been used: an old ticket is told from a new one
+    bool out = false;   // in flight
+    uint32_t turn = 0;  // number of uses of the slot, part of the id
   };
+  // Packs the use count into the upper and the slot into the lower 32 bits.
   static SendId make(uint32_t turn, uint32_t slot) { return SendId{turn} << 32 | slot; }
 
-  const uint32_t turns_;
+  const uint32_t turns_;  // initial use count of new slots
   std::vector<Entry> entries_;
-  std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_;  // slots that are not in use
 };
 
-// The steps that can go on, of all OpExecutions of a lane, in the order in which they were found
-// out.
-//
-// Every call comes with the lane's driver token held.
+// Work items refer to executions by pointer, so an execution removes its items when it ends.
 class OpExecution;
 
+// A step of an execution that may be able to progress.
 struct WorkItem {
   OpExecution* run;
   int step;
 };
 
+// FIFO of the steps of all OpExecutions of a lane that may be able to progress. An execution queues
+// a step at most once at a time.
 class WorkQueue {
  public:
   void push(OpExecution& run, int step) { items_.push_back({&run, step}); }
   bool empty() const { return next_ == items_.size(); }
+  // Removes and returns the oldest item. The queue must not be empty.
   WorkItem pop() {
     const WorkItem out = items_[next_++];
     if (empty() || next_ == kMostPopped) drop_popped();
     return out;
   }
-  // The OpExecution ends.
+  // Drops all items of an OpExecution that ends.
   void forget(const OpExecution& run) {
     drop_popped();
     std::erase_if(items_, [&run](const WorkItem& item) { return item.run == &run; });
   }
 
  private:
+  // Popped items that may remain before the vector is compacted.
   static constexpr size_t kMostPopped = 1024;
 
   void drop_popped() {
@@ -138,24 +149,26 @@ class WorkQueue {
     next_ = 0;
   }
 
-  std::vector<WorkItem> items_;  // its memory stays
-  size_t next_ = 0;              // those before have been taken
+  std::vector<WorkItem> items_;  // keeps its capacity
+  size_t next_ = 0;              // items before this index have been popped
 };
 
+// Shared state of a lane; see the head of this file.
 struct ProgressState {
   ProgressState(Statistics& statistics, int64_t memory_limit)
       : statistics(statistics), grants(memory_limit) {}
 
-  TimePoint now = Clock::now();  // the only clock of Executor, Group and OpExecution
+  // Clock of Dispatcher, Group and OpExecution; set once per iteration.
+  TimePoint now = Clock::now();
   Statistics& statistics;
-  // Of what the driver makes and frees for each op.
+  // Allocator for small objects that are created and freed with each op.
   FreeListResource memory;
-  GrantBudget grants;
+  GrantBudget grants;  // memory that may be granted to senders
   CompletionTable completions;
-  WorkQueue work;
-  StoreModeTuner stores;
-  std::shared_ptr<TraceRecorder> recorder;  // null: nothing is recorded
-  bool any_ended = false;                   // some Group has a OpExecution to free
+  WorkQueue work;                           // steps to run
+  StoreModeTuner stores;                    // chooses how large outputs are stored
+  std::shared_ptr<TraceRecorder> recorder;  // null: tracing is off
+  bool any_ended = false;                   // a Group has ended executions to free
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };
 

@@ -8,8 +8,8 @@
 
 namespace ringdist {
 
-// Own values of a compressed op, where they leave from; what a producer or another rank has encoded
-// is sent as it is.
+// Own values of a compressed op are encoded while they are sent. Values that a producer step or
+// another rank has encoded are sent as they are.
 bool SegmentSender::encodes(int step) const {
   const CompiledStep& compiled = state_.compiled(step);
   return state_.op->request.codec_map && compiled.step.kind == StepKind::kSend &&
@@ -37,7 +37,7 @@ bool SegmentSender::advance(int step) {
   return any;
 }
 
-// Encodes the next segment once, straight into the transport's memory, for all targets together.
+// Encodes the next segment once, directly into the transport's memory, for all targets.
 bool SegmentSender::advance_encoded(int step) {
   const SendEdge& first = state_.steps[step].out[0];
   const int64_t segment = first.next();
@@ -46,14 +46,14 @@ bool SegmentSender::advance_encoded(int step) {
                      [&](Bytes out) { return state_.arithmetic->encode(step, segment, out); });
 }
 
-// The next segment, where the transport would copy it for each of several targets; else nothing.
+// Only segments that the transport would copy for each of several targets are worth sharing.
 ConstBytes SegmentSender::to_be_shared(int step) const {
   const auto& out = state_.steps[step].out;
   const int64_t segment = out[0].next();
   if (out.size() == 1 || out[0].all_sent() || state_.op->request.codec_map ||
       !state_.steps.is_there(step, segment))
     return {};
-  PooledBuffer held;  // of what lies in pieces each gets a copy all the same
+  PooledBuffer held;  // a segment in pieces is copied for each target anyway
   const ConstBytes payload = state_.arithmetic->view(step, segment, held);
   return !held && would_copy(step, segment, payload) ? payload : ConstBytes();
 }
@@ -63,7 +63,7 @@ bool SegmentSender::would_copy(int step, int64_t segment, ConstBytes payload) co
          state_.delegate.would_copy(state_.compiled(step).out, payload);
 }
 
-// Sends the target's next segment from the op's memory, or what has been encoded of it.
+// Sends the target's next segment from the op's memory, or its encoded form if there is one.
 bool SegmentSender::send_segment(int step, int target) {
   StepProgress::StepState& one = state_.steps[step];
   SendEdge& out = one.out[target];
@@ -115,12 +115,13 @@ void SegmentSender::commit(int step, const StagedMessage& staged, size_t used) {
   state_.delegate.commit(staged, used, headers_, tickets_);
 }
 
-// By the edge's grant, else by the pair's early credit; else asks for a grant, once.
+// A segment is sent on the edge's grant, else on the pair's eager credit. Without either, a grant
+// is requested once.
 bool SegmentSender::may_send(int step, int target, size_t bytes, bool& eager) {
   SendEdge& out = state_.steps[step].out[target];
   eager = !out.granted();
   if (!eager) return true;
-  // Whether and when a receive will be posted is anybody's guess: its rank is not to park much.
+  // It is unpredictable when a receive will be posted, so its rank should not have to keep much.
   const bool is_long = state_.op->request.envelope && bytes > kEagerBytes;
   const bool unsolicited = !is_long && out.next() < state_.window.unsolicited(step, out.peer());
   if (unsolicited && state_.delegate.flow.eager[out.peer()].allows(bytes)) return true;
@@ -157,7 +158,7 @@ MessageHeader SegmentSender::header(int step, int target, int64_t segment, bool 
 void SegmentSender::on_sent(int step, int target, int64_t segment, const Error& error) {
   state_.send_completed();
   SendEdge& out = state_.steps[step].out[target];
-  if (segment < out.completed()) return;  // forgiven
+  if (segment < out.completed()) return;  // complete_sends() has already counted it
   if (error && !state_.delegate.departed(out.peer()))
     return state_.delegate.send_failed(out.peer(), error);
   if (out.complete(segment)) state_.after_progress(step);

@@ -1,8 +1,11 @@
-// The sending half of a OpExecution. A segment leaves when it is there and its receiver has room:
-// out of the op's memory, or written where it leaves from - what is encoded, what goes to several,
-// and sums that their reduce stores twice.
+// Sending half of an OpExecution. It sends a segment as soon as its data is available and the
+// receiver has permitted it by a grant or by eager credit.
 //
-// Every call comes with the lane's driver token held.
+// Most segments are sent from the op's memory. Others are staged, which means written directly into
+// the memory that they leave from. Staged are values that this rank encodes, segments for several
+// targets, and sums that their reduce stores twice.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +18,8 @@
 
 namespace ringdist {
 
+// Sends the segments of all steps of one op. Works on the ExecutionState of its OpExecution, which
+// must outlive it.
 class SegmentSender {
  public:
   explicit SegmentSender(ExecutionState& state)
@@ -24,11 +29,12 @@ class SegmentSender {
   SegmentSender(const SegmentSender&) = delete;
   SegmentSender& operator=(const SegmentSender&) = delete;
 
-  // At most a segment to each target of the step. True if any left.
+  // Sends at most one segment to each target of the step. Returns true if any was sent.
   bool advance(int step);
-  // The next segment of the step to all its targets at once, if they have room: write(Bytes) puts
-  // it there and returns how much of that it used, or nothing: then it is not sent. False, and
-  // nothing was written, if it has to wait. What `write` throws gives the memory back.
+  // Sends the next segment of the step to all its targets at once, from staged memory of `most`
+  // bytes. write(Bytes) fills the memory and returns the number of bytes used, or nothing if the
+  // segment must not be sent after all. If a target may not be sent to yet, returns false and
+  // writes nothing. If `write` throws, the memory is released.
   template <typename Write>
   bool send_staged(int step, size_t most, const Write& write) {
     if (!room_for_all(step, most)) return false;
@@ -47,33 +53,43 @@ class SegmentSender {
       state_.delegate.give_back(staged);
     return true;
   }
-  // The segment, `payload`, is the next of the step for all its targets, and the transport would
-  // make a copy of it for each: to write it where it leaves from saves that.
+  // Returns true if `payload` is the next segment of the step for all targets, and the transport
+  // would copy it for each. Writing it to staged memory then saves copies.
   bool would_copy(int step, int64_t segment, ConstBytes payload) const;
 
-  // The receiver has slots for the edge's segments below `until`.
+  // Processes a grant of all segments below `until` on the edge to `target`.
   void on_grant(int step, int target, int64_t until);
-  // The transport needs a segment's memory no more.
+  // Processes the completion of a send. An error is reported to the group unless the peer has
+  // departed.
   void on_sent(int step, int target, int64_t segment, const Error& error);
-  // The peer is gone: what was sent to it counts as done.
+  // Marks all sends to the peer as completed, because it has departed.
   void complete_sends(int peer);
-  // A step may stand in the group's lists of those that wait for credit.
+  // Returns true if a step may be registered with the group as waiting for eager credit.
   bool has_waited_for_credit() const { return has_waited_for_credit_; }
 
  private:
+  // Returns true if this rank encodes the values that the step sends.
   bool encodes(int step) const;
+  // Returns true if no target has been sent the segment, and all have been sent the ones before.
   bool is_next_of_all(int step, int64_t segment) const;
   bool advance_encoded(int step);
+  // Returns the next segment if it is to be staged for several targets; else nothing.
   ConstBytes to_be_shared(int step) const;
   bool send_segment(int step, int target);
+  // Returns true if the next segment may be sent to the target, and sets `eager` if that is on
+  // eager credit. Otherwise requests a grant or registers the step as waiting for credit.
   bool may_send(int step, int target, size_t bytes, bool& eager);
+  // Returns true if may_send() permits `most` bytes for every target. Fills `headers_`.
   bool room_for_all(int step, size_t most);
+  // Issues a send id per target into `tickets_`.
   void issue_all(int step, const StagedMessage& staged);
+  // Sends the first `used` staged bytes to all targets.
   void commit(int step, const StagedMessage& staged, size_t used);
+  // Makes the header of a data message.
   MessageHeader header(int step, int target, int64_t segment, bool eager) const;
 
   ExecutionState& state_;
-  // Of the segment that is about to leave for all targets of a step.
+  // Headers and send ids of the segment that is being sent to all targets of a step.
   std::pmr::vector<MessageHeader> headers_;
   std::pmr::vector<SendId> tickets_;
   bool has_waited_for_credit_ = false;

@@ -1,4 +1,5 @@
-// Counters of a Context, since it began. Written by the lane, read by any thread.
+// Counters of a Context since it was created. The lane writes them; any thread may read them.
+// Counters are independent: a reader may see one updated before another.
 #pragma once
 
 #include <atomic>
@@ -8,23 +9,26 @@
 
 namespace ringdist {
 
+// Counters by purpose. kCounters lists them with the names that users see.
 struct Statistics {
   std::atomic<uint64_t> bytes_sent{0};  // payload, without headers
   std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> messages_sent{0};  // data messages
   std::atomic<uint64_t> messages_received{0};
   std::atomic<uint64_t> control_messages{0};  // requests, grants and credits
-  std::atomic<uint64_t> messages_kept{0};     // arrived before they could be used: copied
+  // Messages that arrived before they could be used and were copied.
+  std::atomic<uint64_t> messages_kept{0};
   std::atomic<uint64_t> ops_completed{0};
   std::atomic<uint64_t> ops_failed{0};
 
-  // One writer at a time: no locked instruction needed.
+  // Adds n to a counter. Only one thread writes at a time (the progress lock), so no locked
+  // instruction is needed.
   static void add(std::atomic<uint64_t>& counter, uint64_t n) {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
 };
 
-// A counter by the name that users see.
+// A counter and the name that users see.
 struct CounterRow {
   std::string_view name;
   std::atomic<uint64_t> Statistics::* counter;

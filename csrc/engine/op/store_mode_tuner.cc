@@ -7,9 +7,9 @@
 namespace ringdist {
 namespace {
 
-constexpr uint32_t kFirst = 6;  // that are tried in turn
-constexpr uint32_t kBetweenTries = 16;
-constexpr int kForgetting = 64;  // by a 64th with each op
+constexpr uint32_t kFirst = 6;          // the first ops alternate between both modes
+constexpr uint32_t kBetweenTries = 16;  // one op in so many tries the slower mode
+constexpr int kForgetting = 64;         // a measured time grows by a 64th with each op
 
 }  // namespace
 
