@@ -1,5 +1,5 @@
-// A call that may block for longer than its caller can wait, as it does where a store does not
-// answer. Any thread.
+// call_until(): calls a function that may block for longer than its caller can wait, for example
+// because a store does not answer. Any thread.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,13 @@
 
 namespace ringdist {
 
-// The result of `call`, which runs on the pool. Errors: kTimeout, with `late`, at `until`; then the
-// call goes on, whatever it refers to must live as long, and its result is dropped.
+// Runs `call` on the pool and returns its result. If it has not returned at `until`, fails with
+// kTimeout and the text `late`. The call then goes on and its result is dropped, so everything it
+// refers to must live as long. Fails with kAborted if the pool has stopped.
 template <typename T>
 Result<T> call_until(TaskPool& pool, TimePoint until, std::function<Result<T>()> call,
                      const std::string& late) {
-  // The task's alone: a pool that drops the task breaks the promise.
+  // Only the task holds the promise. If the pool drops the task, the future gets an error.
   auto promise = std::make_shared<std::promise<Result<T>>>();
   auto answer = promise->get_future();
   const auto task = [promise = std::move(promise), call = std::move(call)] {

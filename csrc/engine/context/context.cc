@@ -17,7 +17,8 @@ namespace {
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
 constexpr auto kProofTime = std::chrono::seconds(2);
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
-// The control connection, the process (pidfd), its doorbell; and while connections are made, a few.
+// Descriptors per peer: the control connection, the process (pidfd) and its doorbell. A few more
+// are needed while connections are made.
 constexpr size_t kDescriptorsOfPeer = 3;
 constexpr size_t kDescriptorsMeanwhile = 8;
 
@@ -88,7 +89,7 @@ Context::~Context() {
     shutdown();
     return;
   }
-  [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist here
+  [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist in the child
 }
 
 bool Context::is_open(const TransportRow& row, const std::string& devices) const {
@@ -135,18 +136,20 @@ Error Context::open_transports(bool late, const std::string& devices) {
     }
     const Error error = transport.error().prefixed("transport " + name + ": ");
     if (!row->within_host) return error;
-    log(LogLevel::kWarn, error.message() + "; doing without");  // another one reaches the host too
+    // Another transport reaches this host, too.
+    log(LogLevel::kWarn, error.message() + "; doing without");
   }
   if (!made.empty())
     if (Error error = open(std::move(made), devices)) return error;
-  open_ = true;  // what could not be opened has been said
+  open_ = true;  // a transport that could not be opened has been reported
   return {};
 }
 
 Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices) {
   std::vector<Opened> opened;
   for (const auto& transport : made) {
-    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    // Null: the transport to this process.
+    const TransportRow* row = ringdist::find_transport(transport->name());
     opened.push_back({transport.get(), row && !row->within_host ? devices : ""});
   }
   auto shared = std::make_shared<std::vector<std::unique_ptr<Transport>>>(std::move(made));
@@ -184,14 +187,15 @@ Result<RankInfo> Context::entry(const Network& network, bool late) {
   return out;
 }
 
-// Others connect as soon as they know of us: what that took counts as had.
+// Peers connect as soon as they have our info, so descriptors of those connections count as
+// available.
 Error Context::room_for(const std::vector<ContextId>& processes) {
   std::lock_guard lock(mutex_);
   auto all = met_;
   all.insert(processes.begin(), processes.end());
   all.erase(id_);
   if (all.size() == met_.size()) return {};
-  const fork_guard::Hold hold;  // nothing is opened between the two counts
+  const fork_guard::Hold hold;  // no descriptor is opened between the two counts
   const size_t ours = fork_guard::count(hold);
   const std::string what = "a process with " + std::to_string(all.size()) + " other" +
                            (all.size() == 1 ? "" : "s") + " of this host in its groups";
@@ -207,7 +211,8 @@ Result<Transport*> Context::reach(const RankInfo& peer, bool same_host, const st
   std::lock_guard lock(mutex_);
   for (const auto& [transport, devices] : opened_) {
     if (!devices.empty() && devices != network.devices) continue;
-    const TransportRow* row = ringdist::find_transport(transport->name());  // none: to ourselves
+    // Null: the transport to this process.
+    const TransportRow* row = ringdist::find_transport(transport->name());
     if (row && ((row->within_host && !same_host) || (!wanted.empty() && wanted != row->name)))
       continue;
     for (const auto& [name, address] : peer.transports) {
@@ -244,14 +249,14 @@ void Context::shutdown(bool process_ends) {
   const TimePoint until = Clock::now() + kFinishTime;
   for (auto& [key, leaver] : leavers) leaver.finish(how, until);
   if (progress_ && control_) {
-    // First what was sent, then that nothing follows: others compare calls before they are told.
+    // Flushes before it leaves: other ranks compare calls before they receive the notice.
     progress_->flush(Clock::now() + ProgressEngine::kFlushTime);
-    // Before others hear that it leaves, and ask who goes on; and while it listens: who does not
-    // counts as dead in what they decide.
+    // Stops before other processes are notified and begin a new generation, and while this process
+    // still listens. A process that does not listen would count as dead in their decision.
     assembly_->stop();
     for (auto& [key, leaver] : leavers) leaver.leave(how);
-    // Whoever still waits in another thread gets an error rather than an engine that is gone. At
-    // the process' end a Future does not: threads that wait for it would return to Python.
+    // Threads that still wait get an error, as the progress engine is about to end. When the
+    // process exits, Futures are not completed: threads that wait for them would return to Python.
     process_ends_ = process_ends;
     progress_->call(
         [this] {
@@ -303,7 +308,7 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
     const auto tell = [this, context_id, cause] {
       progress_->dispatcher().process_lost(context_id, cause);
     };
-    if (context_id == id_) return tell();  // we were given up
+    if (context_id == id_) return tell();  // other processes have given this one up
     progress_->drain_peer(context_id, tell);
   });
 }

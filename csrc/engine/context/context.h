@@ -1,7 +1,8 @@
-// All state that is per process: the lane, the transports, the control plane, the task pool, and a
-// random id by which other processes know it. The module has one; tests make one per rank.
+// Context: the state of this process that groups share. It has the progress engine, the transports,
+// the control plane, the membership service and the task pool. Other processes identify it by a
+// random id. The module has one Context; tests make one per rank.
 //
-// Any thread. Owned by shared_ptr: groups hold it.
+// Any thread. Owned by shared_ptr, which every group holds.
 #pragma once
 
 #include <atomic>
@@ -26,15 +27,20 @@
 
 namespace ringdist {
 
+// Options of a Context.
 struct ContextOptions {
   Config config;
-  std::string store_host;                       // of groups that name none
-  std::vector<std::string> transports;          // by preference; empty: process_transports()
+  std::string store_host;                       // for groups that do not set one
+  std::vector<std::string> transports;          // best first; if empty, process_transports()
   std::shared_ptr<LocalNetwork> local_network;  // for transport `local`
 };
 
+// The state of one process. Its destructor shuts down; in a forked child it leaks what belongs to
+// threads of the parent.
 class Context final : private ControlDelegate, private DispatcherDelegate {
  public:
+  // Starts the progress thread and the control thread. Opens no transport. Errors: those of the
+  // network interfaces and of the system.
   static Result<std::shared_ptr<Context>> create(ContextOptions options);
   ~Context() override;
   Context(const Context&) = delete;
@@ -46,81 +52,100 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   Control& control() { return *control_; }
   MembershipService& assembly() { return *assembly_; }
   TaskPool& pool() { return pool_; }
+  // Counters of all groups.
   const Statistics& statistics() const { return statistics_; }
+  // Returns true in a child that was forked after the Context was made. There nothing of it may be
+  // used.
   bool forked() const { return mark_.forked(); }
 
-  // How processes of other hosts reach this one in a group.
+  // The network by which processes on other hosts reach this one, for one group.
   struct Network {
     std::string ip;
-    std::string devices;  // of it, and what else the user named, as UCX takes them
-    bool loopback = false;
-    bool guessed = false;
+    // The interface of `ip`, and others that the user named, in UCX' syntax.
+    std::string devices;
+    bool loopback = false;  // only this host can reach it
+    bool guessed = false;   // no route led to a host, so the choice may be wrong
   };
-  // By the route to `host`, or to ContextOptions::store_host. May block in the resolver, once.
+  // Returns the network on the route to `host`, or to ContextOptions::store_host without one. The
+  // first call for a host may block in the resolver; later ones use the same result.
   Result<Network> network(const std::optional<std::string>& host);
-  // Returns what this process publishes for a group on that network. Listens there, and opens the
-  // transports that open fast and the one that Config::transport names; if `late`, the rest, too.
+  // Returns the rank info that this process publishes for a group on that network. Listens there,
+  // and opens the transports that open fast and the one that Config::transport names. With `late`,
+  // opens all others, too. Errors: no transport between hosts could be opened, or the system
+  // refused.
   Result<RankInfo> entry(const Network& network, bool late);
-  // Where services of this process are offered to others: an address of the last such network.
+  // Returns an IP address at which this process can serve others: that of the last such network
+  // that is not loopback.
   std::string service_ip();
-  // The transport to this process itself; opens no other one.
+  // Returns the transport to this process itself. Opens no other one.
   Result<Transport*> to_self();
-  // Whether there are descriptors for connections to these processes of this host besides those it
-  // has met before. Error: kSystem, with the number.
+  // Checks that there are enough file descriptors for connections to these processes of this host,
+  // in addition to those that it has met before. Error: kSystem, with the number that is needed.
   Error room_for(const std::vector<ContextId>& processes);
-  // The transport to reach a peer by, ready to send: the first that both have, or `wanted`.
+  // Returns the transport by which to send to `peer`: the first that both have, or the one named
+  // `wanted`. Adds the peer to it. Error: kPeerLost if there is none.
   Result<Transport*> reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                            const Network& network);
 
-  // Success if a process that listens there answers as that one: then this host is its, too. Takes
-  // two seconds at most.
+  // Succeeds if a process that listens on that AF_UNIX name answers as `process`, which proves that
+  // it runs on this host. Blocks for two seconds at most.
   Error prove_same_host(ContextId process, const std::string& unix_name);
 
-  // Why that process is lost; success if it is not known to be.
+  // Returns the cause if that process was lost; success otherwise.
   Error lost(ContextId context_id);
-  // The same, or that it has left.
+  // Like lost(), but also returns an error if the process has left.
   Error departed(ContextId context_id);
 
-  // How long an end waits for others: for a formation under way, for what was sent to arrive.
+  // Limit for waiting for others at an end: for a bootstrap under way, for sent messages to arrive.
   static constexpr auto kFinishTime = std::chrono::seconds(2);
-  // For leaving in good order. Groups add themselves while they are open.
+  // Functions by which shutdown() makes a group leave in good order.
   struct GroupCloser {
-    std::function<void(NoticeKind, TimePoint until)> finish;  // waits for what is in flight
-    std::function<void(NoticeKind)> leave;
-    std::function<void()> end;  // of devices; what is in flight has failed
+    std::function<void(NoticeKind, TimePoint until)> finish;  // waits for ops in flight
+    std::function<void(NoticeKind)> leave;                    // announces that this rank has left
+    std::function<void()> end;  // ends device work; ops in flight have failed
   };
+  // Groups register while they are open. `key` identifies the registration.
   void add_leaver(const void* key, GroupCloser leaver);
   void remove_leaver(const void* key);
 
-  // Leaves every group, when what was sent has arrived (two seconds at most), and stops all
+  // Leaves every group, after what was sent has arrived (two seconds at most), and stops all
   // threads. Idempotent; also the destructor's work. Callbacks that run longer are left behind.
-  // `process_ends`: the process is about to end; other processes notice when it has.
+  // `process_ends`: the process is about to exit, and other processes act on its notices only when
+  // it has.
   void shutdown(bool process_ends = false);
 
+  // Returns the state of all groups for a log. Waits up to 300 ms for the progress engine.
   std::string dump() override;
-  // What the ops of all groups do from now on goes there; null: nowhere any more. False: it goes
-  // somewhere else already.
+  // Records what the ops of all groups do from this call on; null ends that. Returns false if
+  // another recorder is active, or if the progress engine does not answer.
   bool record(std::shared_ptr<TraceRecorder> recorder);
 
  private:
   explicit Context(ContextOptions options);
   Error start();
-  // One that lies between hosts is opened once for each set of devices.
+  // A transport that is open. One that connects hosts is opened once for each set of devices.
   struct Opened {
-    Transport* transport;  // owned by the lane
+    Transport* transport;  // owned by the progress engine
     std::string devices;   // empty: it serves any network
   };
 
+  // Opens the transport to this process if it is the first.
   Error open_self() RINGDIST_REQUIRES(mutex_);
+  // Opens those of the wanted transports that are missing. `late` also opens slow ones.
   Error open_transports(bool late, const std::string& devices) RINGDIST_REQUIRES(mutex_);
+  // Passes transports to the progress engine, and waits for that.
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);
   bool is_open(const TransportRow& row, const std::string& devices) const RINGDIST_REQUIRES(mutex_);
+  // Returns the address at which the control plane listens on `ip`; listens there if it does not
+  // yet.
   Result<std::string> listen(const std::string& ip) RINGDIST_REQUIRES(mutex_);
 
+  // DispatcherDelegate
   bool run_on_pool(std::function<void()> task) override;
   void flood(const Notice& notice) override;
 
+  // ControlDelegate
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
@@ -135,17 +160,20 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   std::unique_ptr<Control> control_;
   std::string host_name_;
 
-  std::mutex mutex_;  // never held in a call to the lane that waits, but for open_transports()
+  // Not held in calls that wait for the progress engine, except in open_transports().
+  std::mutex mutex_;
   std::vector<Opened> opened_ RINGDIST_GUARDED_BY(mutex_);
-  std::map<std::string, Network> networks_ RINGDIST_GUARDED_BY(mutex_);     // by host
+  // By host that the route leads to.
+  std::map<std::string, Network> networks_ RINGDIST_GUARDED_BY(mutex_);
   std::map<std::string, std::string> listens_ RINGDIST_GUARDED_BY(mutex_);  // by ip, with ports
   std::string service_ip_ RINGDIST_GUARDED_BY(mutex_);
-  std::map<const void*, GroupCloser> leavers_ RINGDIST_GUARDED_BY(mutex_);
-  std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);       // of this host, and live
-  size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // before anybody knew of it
+  std::map<const void*, GroupCloser> leavers_ RINGDIST_GUARDED_BY(mutex_);  // by key
+  // Live processes of this host that are in our groups.
+  std::set<ContextId> met_ RINGDIST_GUARDED_BY(mutex_);
+  size_t descriptors_alone_ RINGDIST_GUARDED_BY(mutex_) = 0;  // in use before any peer connected
   std::map<ContextId, Error> lost_ RINGDIST_GUARDED_BY(mutex_);
   std::set<ContextId> left_ RINGDIST_GUARDED_BY(mutex_);
-  bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool open_ RINGDIST_GUARDED_BY(mutex_) = false;  // the fast transports are open
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::atomic<bool> process_ends_{false};
   ForkMark mark_;

@@ -17,7 +17,7 @@ constexpr auto kIdleTime = std::chrono::seconds(1);
 thread_local bool is_in_pool = false;
 
 void run_one(std::function<void()> task) {
-  const ScopedFloatMode mode;  // for each: a task may have changed it
+  const ScopedFloatMode mode;  // for each task, because an earlier one may have changed it
   try {
     task();
   } catch (...) {
@@ -59,7 +59,7 @@ bool TaskPool::add(Task task) {
     ++state_->threads;
   }
   try {
-    std::thread(&TaskPool::work, state_).detach();  // stop() waits for it by count
+    std::thread(&TaskPool::work, state_).detach();  // detached: stop() waits for it by its count
   } catch (...) {
     const Error error = current_exception_error();
     {
@@ -94,7 +94,7 @@ void TaskPool::work(std::shared_ptr<State> state) {
     ++state->idle;
     state->wake.wait_for(lock, kIdleTime);
     --state->idle;
-    // The last one stays, for times when the system gives no other.
+    // The last thread stays: later the system may not grant another one.
     if (state->tasks.empty() && state->threads > 1) break;
   }
   --state->threads;
@@ -102,7 +102,7 @@ void TaskPool::work(std::shared_ptr<State> state) {
 }
 
 bool TaskPool::stop(TimePoint deadline) {
-  if (mark_.forked()) return true;  // the threads are the parent's
+  if (mark_.forked()) return true;  // the threads belong to the parent
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->wake.notify_all();

@@ -1,7 +1,9 @@
-// Threads for what may block: completing Futures (their callbacks run user code, take the GIL,
-// issue ops and wait for them) and creating groups. A task never waits for an idle thread: if there
-// is none, another is started. Idle ones end after a second. All have the signal mask and the CPUs
-// of the thread that made the pool: what they start - processes, OpenMP's teams - inherits them.
+// TaskPool: threads for work that may block. They complete Futures, and so run callbacks of users,
+// and they create groups. A task never waits for an idle thread: if there is none, another one is
+// started. Idle threads end after a second.
+//
+// All threads have the signal mask and the CPUs of the thread that made the pool. Processes and
+// OpenMP teams that tasks start inherit these. Any thread.
 #pragma once
 
 #include <signal.h>
@@ -22,6 +24,7 @@
 
 namespace ringdist {
 
+// A pool of threads. Tasks may outlive it if they do not end within a second after its destructor.
 class TaskPool {
  public:
   TaskPool();
@@ -29,22 +32,25 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // True in a task of any pool.
+  // Returns true in a task of any pool.
   static bool runs_here();
-  // Any thread. False after stop(): the task is dropped. Throws, and keeps nothing, where there is
-  // no memory, or no thread at all: not one of the pool's own.
+  // Runs a task on some thread of the pool. Returns false after stop(), which drops the task.
+  // Throws, and keeps nothing, if there is no memory, or if no thread can be started and the pool
+  // has none.
   bool run(std::function<void()> task) { return add({std::move(task), /*calls_back=*/false}); }
-  // The same; what run() throws is an Error. Nobody is told of a task that stop() has dropped.
+  // Like run(), but returns what run() throws as an Error. Success also if stop() has dropped the
+  // task.
   Error try_to_run(std::function<void()> task);
-  // As run(), of what may run users' code.
+  // Like run(), for a task that may run user code. await_callbacks() waits for it.
   bool run_callbacks(std::function<void()> task) {
     return add({std::move(task), /*calls_back=*/true});
   }
 
-  // Waits for queued and running tasks until the deadline; false if some still run. They are then
-  // left alone: the pool's state outlives them.
+  // Waits for queued and running tasks until the deadline. Returns false if some still run; these
+  // are left alone, and the pool's state outlives them.
   bool stop(TimePoint deadline);
-  // Also after stop(). False if run_callbacks()'s, all but those that were dropped, still run then.
+  // Waits for tasks of run_callbacks(), except dropped ones. Returns false if some still run at the
+  // deadline. May be called after stop(), too.
   bool await_callbacks(TimePoint deadline);
 
  private:
@@ -52,21 +58,25 @@ class TaskPool {
     std::function<void()> run;
     bool calls_back;
   };
+  // State that threads share with the pool, and that may outlive it.
   struct State {
     std::mutex mutex;
     std::condition_variable wake;
     std::condition_variable ended;
     uint64_t next RINGDIST_GUARDED_BY(mutex) = 0;
-    std::map<uint64_t, Task> tasks RINGDIST_GUARDED_BY(mutex);  // in order
-    int idle RINGDIST_GUARDED_BY(mutex) = 0;
-    int threads RINGDIST_GUARDED_BY(mutex) = 0;
-    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;    // queued, running, or being let go
-    bool warned RINGDIST_GUARDED_BY(mutex) = false;  // of too few threads
+    std::map<uint64_t, Task> tasks RINGDIST_GUARDED_BY(mutex);  // queued tasks, in order
+    int idle RINGDIST_GUARDED_BY(mutex) = 0;                    // threads that wait for a task
+    int threads RINGDIST_GUARDED_BY(mutex) = 0;                 // all threads
+    // Tasks of run_callbacks() that are queued, running or being destroyed.
+    int callbacks RINGDIST_GUARDED_BY(mutex) = 0;
+    bool warned RINGDIST_GUARDED_BY(mutex) = false;  // a lack of threads has been logged
     bool stopping RINGDIST_GUARDED_BY(mutex) = false;
-    sigset_t signals{};  // that are blocked
+    sigset_t signals{};  // blocked in all threads
     CpuSet cpus;
   };
+  // Queues a task, and starts a thread for it if none is idle.
   bool add(Task task);
+  // Runs tasks until the pool stops or there is no more work. The body of a thread.
   static void work(std::shared_ptr<State> state);
 
   ForkMark mark_;
