@@ -17,27 +17,34 @@
 
 namespace ringdist {
 
+// Options of one group, on one rank. A value. Rank info carries those on which all ranks must
+// agree.
 struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
   std::string name;
-  std::vector<int> members;  // global ranks
-  Milliseconds timeout{std::chrono::minutes(30)};
-  Config config;                              // what concerns the group; the rest is the Context's
-  std::shared_ptr<Store> store;               // may be null for size 1
-  std::optional<std::string> store_host;      // by the route there hosts reach each other
-  std::shared_ptr<Store> unprefixed_store;    // that it is a part of, for newcomers; null: `store`
-  std::shared_ptr<StoreServer> store_server;  // null: when the store is lost there is none
-  GroupCosts costs;                           // this rank's
-  MakeDeviceRunner make_runner;               // null: ops on devices are refused
-  std::shared_ptr<GroupService> service;      // null, or lives in this group alone
+  std::vector<int> members;                        // global ranks, by rank
+  Milliseconds timeout{std::chrono::minutes(30)};  // default timeout of ops
+  Config config;                 // settings that concern the group; the Context has the rest
+  std::shared_ptr<Store> store;  // for the rendezvous; may be null for size 1
+  // Other hosts are reached on the route to this host. Without one it is
+  // ContextOptions::store_host.
+  std::optional<std::string> store_host;
+  // The store that `store` is a prefix of, for newcomers. Null stands for `store` itself.
+  std::shared_ptr<Store> unprefixed_store;
+  // Opens stores that replace a lost one. If it is null there is no replacement.
+  std::shared_ptr<StoreServer> store_server;
+  GroupCosts costs;                       // cost constants of this rank
+  MakeDeviceRunner make_runner;           // null: ops on devices are refused
+  std::shared_ptr<GroupService> service;  // null, or a service of this group alone
 
-  // Writes down what all members must have alike.
+  // Writes the options that all members must have alike into `entry`.
   void state_in(RankInfo& entry) const;
-  // Of another group of the same ranks.
+  // Returns options for another group of the same ranks.
   CommunicatorOptions named(std::string name, Milliseconds timeout,
                             std::shared_ptr<GroupService> service) const;
-  // Of a group of some of its ranks, in that order, on the one that was `own` of them.
+  // Returns options for a group of some of these ranks, in the given order. `own` is this rank's
+  // number here, which must be one of them.
   CommunicatorOptions of(const std::vector<int>& ranks, int own) const;
 };
 

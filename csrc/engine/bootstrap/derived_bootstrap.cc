@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-// How often it looks whether the process ends while the parent forms.
+// Pause between checks whether the process shuts down while the parent forms.
 constexpr auto kLook = Milliseconds(10);
 
 }  // namespace
@@ -21,8 +21,9 @@ DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
       which_(which),
       ranks_(std::move(ranks)) {}
 
-// Also when its own time is over or it was called off: others have it, too, and only its name,
-// which is the parent's to give, lets them be told.
+// Waits for the parent even after its own deadline or a cancellation. Other ranks may have the
+// group already, and only its nonce, which depends on the parent's, allows this rank to notify
+// them.
 Result<ResolvedGroup> DerivedBootstrap::resolve() {
   while (parent_->outcome().wait_for(kLook) != std::future_status::ready)
     if (context().progress().stopped())

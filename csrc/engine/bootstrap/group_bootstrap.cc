@@ -34,7 +34,7 @@ ResolvedGroup ResolvedGroup::of(const std::vector<int>& ranks, int own) const {
     if (is_new) hosts.emplace_back();
     hosts[host->second].push_back(rank);
     out.membership.members.push_back(membership.members[was]);
-    if (processes.empty()) continue;  // it has one rank
+    if (processes.empty()) continue;  // the group has one rank
     ControlMember process = processes[was];
     process.rank = rank;
     process.host = host->second;
@@ -88,7 +88,7 @@ void GroupBootstrap::run(const Named& named, const Ended& ended) {
   try {
     ended(outcome);
   } catch (...) {
-    promise_.set_value(current_exception_error());  // siblings wait for it
+    promise_.set_value(current_exception_error());  // bootstraps of duplicates wait for it
     throw;
   }
   promise_.set_value(outcome);
@@ -99,7 +99,8 @@ void GroupBootstrap::group_failed(const std::weak_ptr<GroupBootstrap>& formation
   auto held = formation.lock();
   if (!held) return;
   if (held->known_nonce() != 0) held->shorten(Clock::now());
-  pool.run([held = std::move(held)] {});  // a lane must not be the last to hold it, with its store
+  // The lane must not hold the last reference, which owns a store.
+  pool.run([held = std::move(held)] {});
 }
 
 void GroupBootstrap::withdraw(ErrorKind kind, const std::string& why, bool process_ends) {
@@ -109,8 +110,9 @@ void GroupBootstrap::withdraw(ErrorKind kind, const std::string& why, bool proce
 void GroupBootstrap::announce_failure(const Error& cause) {
   const uint64_t nonce = nonce_;
   const bool leaves = deadline_.cancelled;
-  if (nonce == 0 && leaves) return;                                // whoever did it has said so
-  if (nonce == 0) return withdraw(cause.kind(), cause.message());  // an abort's word stays
+  if (nonce == 0 && leaves) return;  // cancel() was called by code that has withdrawn
+  // The words of an earlier abort stay.
+  if (nonce == 0) return withdraw(cause.kind(), cause.message());
   flood(leaves ? make_notice(leaves_, nonce, /*generation=*/0, rank_, /*op=*/0)
                : abort_notice(nonce, /*generation=*/0, rank_, /*op=*/0, cause));
 }
@@ -132,7 +134,8 @@ std::string format_hosts(const std::vector<RankInfo>& entries, const Topology& t
   return out;
 }
 
-// The name of the interface with that "ip:port", or the address itself.
+// Returns the name of the interface with the "ip:port" `address`, or the IP address if there is
+// none.
 std::string format_interface(const std::string& address) {
   const std::string ip = address.substr(0, address.rfind(':'));
   if (const auto known = list_interfaces(); known.ok())
@@ -141,6 +144,7 @@ std::string format_interface(const std::string& address) {
   return ip;
 }
 
+// Returns ", over shm to ranks 1-3, over ucx to ranks 4-7" or the like.
 std::string format_links(const std::vector<GroupMember>& members, int rank) {
   std::map<std::string_view, std::vector<int>> reached;
   for (int peer = 0; peer < static_cast<int>(members.size()); ++peer)
@@ -152,6 +156,7 @@ std::string format_links(const std::vector<GroupMember>& members, int rank) {
   return out;
 }
 
+// Returns the settings that are not defaults: ", RINGDIST_MEMORY=1GiB".
 std::string format_changes(const Config& config) {
   std::string out;
   for (const Config::Variable& one : config.variables())
@@ -166,7 +171,7 @@ std::string format_ranks(const std::vector<int>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last < i + 2) last = i;  // two in a row are no shorter as a range
+    if (last < i + 2) last = i;  // two adjacent ranks are no shorter as a range
     out += " " + std::to_string(ranks[i]);
     if (last > i) out += "-" + std::to_string(ranks[last]);
     i = last + 1;

@@ -1,8 +1,10 @@
-// How one rank finds out who the members of its group are, and becomes known to them: once per
-// group, on the task pool, since it waits for the others. Any thread may call the rest meanwhile.
+// GroupBootstrap: finds the members of a group for one rank, and publishes this rank to them. A
+// subclass finds rank infos, topology and nonce; this class runs the phases and reports failures.
 //
-// Its last phase goes over the control links: it ends on no rank before every member has found all
-// others. So whoever ends after that takes nothing along that another still needs.
+// run() is called once, on the task pool, because it waits for other ranks. Any thread may call the
+// rest meanwhile. The last phase is the formation barrier, over the control plane. It ends on no
+// rank before every member has found all others. A rank that ends after the barrier removes nothing
+// that another rank still needs.
 #pragma once
 
 #include <atomic>
@@ -24,92 +26,106 @@
 
 namespace ringdist {
 
-// What a rank knows of its group once it has found it. A value.
+// A group as one rank has resolved it: members, topology, processes and costs. A value.
 struct ResolvedGroup {
   GroupDescriptor membership;
   std::vector<ControlMember> processes;  // by rank
-  GroupCosts costs;                      // rank 0's
+  GroupCosts costs;                      // cost constants of rank 0
 
-  // Of the members, by rank.
+  // Returns the context ids of the members, by rank.
   std::vector<ContextId> contexts() const;
 
-  // A group of some of its ranks, in that order, on the one that was `own` of them; it has no
-  // nonce yet. All that is known of them stays.
+  // Returns a group of some of these ranks, in the given order, without a nonce. `own` is this
+  // rank's number here, which must be one of them. Addresses, transports and hosts are kept.
   ResolvedGroup of(const std::vector<int>& ranks, int own) const;
 };
 
+// Base class of bootstraps.
 class GroupBootstrap {
  public:
+  // Called with the group's nonce, once.
   using Named = std::function<void(uint64_t nonce)>;
+  // Called with the outcome of the bootstrap, once.
   using Ended = std::function<void(const Result<ResolvedGroup>&)>;
+  // Called with the members, before the outcome.
   using Known = std::function<void(const ResolvedGroup&)>;
 
-  // It gives up at `deadline`.
+  // run() fails at `deadline`.
   GroupBootstrap(std::shared_ptr<Context> context, std::string name, int rank, int size,
                  TimePoint deadline);
   virtual ~GroupBootstrap() = default;
   GroupBootstrap(const GroupBootstrap&) = delete;
   GroupBootstrap& operator=(const GroupBootstrap&) = delete;
 
-  // Its members may go on as others, of a later generation.
+  // Returns true if the group can have later generations with other members.
   virtual bool has_generations() const { return false; }
-  // Makes this rank known to the others; waits for nobody.
+  // Publishes this rank to the others. Does not wait for them. Without a store there is nothing to
+  // do.
   virtual Error publish() { return {}; }
 
-  // Blocks. Calls `named` when the group has a name, from when on the control plane must be told of
-  // our end and others may tell us that theirs has failed; then `ended`, once, whatever happens.
+  // Runs the bootstrap; blocks. Calls `named` when the group's nonce has been found. From then on
+  // the control plane has to be notified when this rank ends, and other ranks may report failures.
+  // Then calls `ended` exactly once, on every outcome.
   void run(const Named& named, const Ended& ended);
-  // Before run(). Of a group that can have later generations run() calls `known`, once or more,
-  // before `ended`: all ranks that come as far find the same members. From then on the group can be
-  // shrunk.
+  // Sets a function that run() calls with the members, once or more, before `ended`. It is called
+  // only if has_generations(). All ranks that get this far find the same members. From then on the
+  // group can be shrunk. Call it before run().
   void when_known(Known known) { known_ = std::move(known); }
-  // Of run().
+  // Becomes ready when run() has called `ended`.
   const std::shared_future<Result<ResolvedGroup>>& outcome() const { return outcome_; }
 
-  // It need not go on after that; or not at all, as this rank leaves the group (`how`: kExit if its
-  // process ends). It does go on to the group's name where it waits for nobody but us.
+  // shorten() moves the deadline to `until`, unless it is earlier. cancel() ends the bootstrap
+  // because this rank leaves the group; `how` is kExit if its process exits. Both let the bootstrap
+  // go on to the nonce if it waits for no other rank to get it.
   void shorten(TimePoint until) { deadline_.shorten(until); }
   void cancel(NoticeKind how = NoticeKind::kLeave) {
     leaves_ = how;
     deadline_.cancelled = true;
   }
 
-  // Its group has failed. One that was decided on need not find its members then; others go on, so
-  // that whoever ends takes nothing along that another needs.
+  // Called when the group has failed. If its nonce was decided beforehand, shortens the bootstrap
+  // here. Other bootstraps go on, so that a rank that ends removes nothing that another rank needs.
   static void group_failed(const std::weak_ptr<GroupBootstrap>& formation, TaskPool& pool);
 
-  // Tells those who look for this rank that it does not come, if they can still be told so where
-  // they look: a named group's hear of it from the control plane. `process_ends`: those of its host
-  // believe it when its process has ended.
+  // Notifies ranks that still look for this one in the store that it does not come. Does nothing
+  // once the group has a nonce: then the control plane notifies them. With `process_ends`, ranks of
+  // this host act on it only when the process has ended.
   void withdraw(ErrorKind kind, const std::string& why, bool process_ends = false);
-  // run() has failed, of that or because the group had: tells the others, who may have formed or
-  // will: a rank that has found everybody need not wait for us, but must hear that we are gone.
+  // Notifies the other ranks after run() has failed, or because the group failed meanwhile. They
+  // may have formed the group or will: a rank that has found everybody does not wait for this one,
+  // but must learn that it is gone.
   void announce_failure(const Error& cause);
 
-  // 0: it has no name yet.
+  // Returns the group's nonce; 0 if it has none yet.
   uint64_t nonce() const { return nonce_; }
 
  protected:
-  // What the group is called, if that is known before its members are found; 0: it is not.
+  // Returns the nonce if it was decided before the members are found, else 0.
   virtual uint64_t known_nonce() const { return 0; }
-  // The name, the hosts and the processes of all members.
+  // Finds nonce, topology and processes of all members. Blocks. Errors end the bootstrap.
   virtual Result<ResolvedGroup> resolve() = 0;
+  // Reports the members to the function of when_known().
   void know(const ResolvedGroup& members) const {
     if (known_ && has_generations()) known_(members);
   }
-  // Completes the members: how they are reached. Before all have met: after that a member may be
-  // done, and gone. An Error is that of a member that cannot be reached, and waits for the rest.
+  // Fills in the transport to each member. Runs before the formation barrier, after which a member
+  // may end at any time. Returns an Error if a member cannot be reached; it is reported after the
+  // barrier, so that the others need not wait for this rank.
   virtual Error connect_members(ResolvedGroup& formed) = 0;
-  // Of an error while the members meet.
+  // Converts an error of the formation barrier, or of the rendezvous before it.
   virtual Error on_member_error(const Error& error) const { return error; }
+  // Publishes for withdraw() that this rank does not come.
   virtual void publish_withdrawal(ErrorKind, const std::string&, bool /*process_ends*/) {}
-  // All members have found each other: removes what this rank has left for them. Blocks.
+  // Removes keys that this rank has left for the others. Called after all members have found each
+  // other. Blocks.
   virtual void remove_words() {}
+  // Logs the group that has formed.
   virtual void log_formed(const ResolvedGroup&) const {}
-  // The control plane's, which tests replace.
+  // These two call the control plane. Tests replace them.
   virtual Error connect(const ResolvedGroup& formed);
   virtual void flood(const Notice& notice);
 
+  // Logs a phase of the bootstrap, at debug level.
   void log_phase(const std::string& text) const;
   Context& context() { return *context_; }
   const std::string& name() const { return name_; }
@@ -118,6 +134,7 @@ class GroupBootstrap {
   const CancellableDeadline& deadline() const { return deadline_; }
 
  private:
+  // The body of run(): all phases. Throws what the phases throw.
   Result<ResolvedGroup> form(const Named& named);
 
   const std::shared_ptr<Context> context_;
@@ -126,19 +143,20 @@ class GroupBootstrap {
   const int size_;
   CancellableDeadline deadline_;
   Known known_;
-  std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};
-  std::atomic<uint64_t> nonce_{0};
+  std::atomic<NoticeKind> leaves_{NoticeKind::kLeave};  // how this rank leaves, after cancel()
+  std::atomic<uint64_t> nonce_{0};                      // 0: not found yet
   std::promise<Result<ResolvedGroup>> promise_;
   const std::shared_future<Result<ResolvedGroup>> outcome_ = promise_.get_future().share();
 };
 
-// What the log says of a group that has found its members. Any thread.
+// Functions that format a formed group for the log. Any thread.
 
-// "rank 3", "ranks 0-7 9"; in ascending order.
+// Formats ranks, which are in ascending order: "rank 3", "ranks 0-7 9".
 std::string format_ranks(const std::vector<int>& ranks);
 
-// "group 'g' is formed: rank 0 of 4, ranks 0-3 on host a, interface eth0, over shm to ranks 1-3,
-// UCX 1.22.0 (wheel), RINGDIST_MEMORY=1GiB": the settings are those that are not the defaults.
+// Describes a formed group for the log, with the settings that are not defaults. For example "group
+// 'g' is formed: rank 0 of 4, ranks 0-3 on host a, interface eth0, over shm to ranks 1-3, UCX
+// 1.22.0 (wheel), RINGDIST_MEMORY=1GiB".
 std::string describe_formed(const std::string& name, const Config& config,
                             const std::vector<RankInfo>& entries,
                             const GroupDescriptor& membership);

@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "ringdist:";
 constexpr std::string_view kDigits = "0123456789abcdef";
-constexpr size_t kShown = 40;  // characters of what is no handle
+constexpr size_t kShown = 40;  // characters to show of a text that is no handle
 
+// Error for a text that is no handle.
 Error no_handle(const std::string& text) {
   return {
       ErrorKind::kInvalidArgument,
@@ -25,7 +26,8 @@ Error no_handle(const std::string& text) {
           "' is no handle of a ringdist group: it must be what get_reconfigure_handle() returned"};
 }
 
-// The host on which it can be proven to be; without sockets of AF_UNIX it is one of its own.
+// Returns the host that the rank claims, which can be verified. A rank without AF_UNIX sockets
+// cannot prove it, so it counts as a host of its own.
 std::string claim(const RankInfo& entry) {
   return entry.host_key + (entry.unix_name.empty() ? std::to_string(entry.context_id) : "");
 }

@@ -1,5 +1,6 @@
-// Formation of the processes that handles name: nothing is asked of a store. Who shares a host
-// follows from what the handles say, and is proven; so all members find the same.
+// HandleBootstrap: bootstrap of a group of given processes. Their handles replace the store. Ranks
+// of one host follow from the handles and are verified, so all members find the same topology.
+// Threads: as of GroupBootstrap.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,30 @@
 
 namespace ringdist {
 
-// What a process tells of itself to whoever decides on the members of a group: an opaque text that
-// is passed on by other means, and all that the others need to reach it. A value; any thread.
+// Handle of a process: an opaque text with all that other processes need to reach it. Users pass it
+// to the code that decides on the members of a group. A value; any thread.
 struct ProcessHandle {
   RankInfo entry;         // with the addresses of all transports
-  uint64_t instance = 0;  // of several groups in one process: this one
+  uint64_t instance = 0;  // identifies the Reconfiguration, as a process may have several
 
-  // Printable ASCII without spaces.
+  // Returns printable ASCII without spaces.
   std::string encode() const;
-  // Errors: kInvalidArgument, it is none; kMismatch, of another wire version.
+  // Fails with kInvalidArgument if the text is no handle, and with kMismatch if its wire version
+  // differs.
   static Result<ProcessHandle> decode(const std::string& text);
 };
 
+// The bootstrap of Reconfiguration.
 class HandleBootstrap final : public RankInfoBootstrap {
  public:
-  // `handles`: by rank; `nonce`: the group's name, which all give alike.
+  // `handles` are by rank. `nonce` is the group's nonce, which all members give alike.
   HandleBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
                   const std::vector<ProcessHandle>& handles, uint64_t nonce, TimePoint deadline);
 
  private:
   uint64_t known_nonce() const override { return nonce_; }
   Result<ResolvedGroup> resolve() override;
+  // Verifies that the ranks that share this host according to their handles really do.
   Error prove_neighbours(const Topology& topology);
 
   const uint64_t nonce_;

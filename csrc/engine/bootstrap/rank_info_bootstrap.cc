@@ -20,7 +20,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
 }
 
-// The address without its port, as resolvers take it.
+// Returns the address without its port, in the form that resolvers accept.
 std::string ip_of(const std::string& address) {
   const std::string ip = address.substr(0, address.rfind(':'));
   return ip.starts_with('[') ? ip.substr(1, ip.size() - 2) : ip;
@@ -37,7 +37,7 @@ std::vector<ControlMember> control_members(const std::vector<RankInfo>& entries,
   return out;
 }
 
-// The user as whom it listens, if it does.
+// Returns the user that the process runs as; nothing if it does not listen.
 std::optional<uid_t> user_of(const RankInfo& process) {
   const ConnectAttempt attempt = connect_unix(process.unix_name);
   if (attempt.failure) return std::nullopt;
@@ -45,7 +45,8 @@ std::optional<uid_t> user_of(const RankInfo& process) {
   return who.ok() ? std::optional(who.value().uid) : std::nullopt;
 }
 
-// A rank lies on the host of another, and one of the two did not answer the other.
+// Error for a rank on the host of another, where one of the two did not answer the other. Finds out
+// whether they run as different users.
 Error separated(const std::vector<RankInfo>& entries, int rank, int other, int me) {
   const auto name = [&](int one) { return describe_rank(one, entries[one].where()) + " "; };
   for (const int one : {rank, other}) {
@@ -67,7 +68,7 @@ Error separated(const std::vector<RankInfo>& entries, int rank, int other, int m
 
 using Names = std::vector<std::string>;
 
-// That lead beyond the own process.
+// Returns the names of published transports that reach other processes, sorted.
 Names usable(const RankInfo& entry, const std::string& wanted) {
   Names out;
   for (const auto& [name, address] : entry.transports)
@@ -76,6 +77,7 @@ Names usable(const RankInfo& entry, const std::string& wanted) {
   return out;
 }
 
+// Returns true if two sorted lists have a transport in common that connects their hosts.
 bool meet(const Names& one, const Names& other, bool same_host) {
   return std::ranges::any_of(one, [&](const std::string& name) {
     return (same_host || !find_transport(name)->within_host) &&
@@ -83,10 +85,10 @@ bool meet(const Names& one, const Names& other, bool same_host) {
   });
 }
 
-// Most ranks of a host have the same transports: such count as one.
+// Compares kinds of ranks rather than ranks, since most ranks of a host have the same transports.
 bool all_reach_all(const std::vector<RankInfo>& entries, const Topology& topology,
                    const std::string& wanted) {
-  std::map<std::pair<size_t, Names>, int> kinds;  // how many have those, on that host
+  std::map<std::pair<size_t, Names>, int> kinds;  // number of ranks with those transports, by host
   for (size_t host = 0; host < topology.hosts.size(); ++host)
     for (const int rank : topology.hosts[host])
       ++kinds[{host, usable(entries[static_cast<size_t>(rank)], wanted)}];
@@ -150,8 +152,8 @@ Error RankInfoBootstrap::check_separated(const Topology& topology) const {
   return {};
 }
 
-// Processes of other hosts cannot reach a loopback address; this host's own can, so it must be
-// said.
+// Other hosts cannot reach a loopback address, but processes of this host can. So an attempt to
+// connect would not show the mistake on all ranks.
 Error RankInfoBootstrap::check_addresses() const {
   if (!spans_hosts()) return {};
   for (int one = 0; one < size(); ++one) {

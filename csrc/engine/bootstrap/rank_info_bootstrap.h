@@ -1,4 +1,6 @@
-// Formation of ranks that know each other's entries, wherever those come from.
+// RankInfoBootstrap: base of bootstraps in which all ranks have the rank infos of all others. The
+// subclass finds these; this class checks them and connects the members. Threads: as of
+// GroupBootstrap.
 #pragma once
 
 #include <optional>
@@ -12,6 +14,8 @@
 
 namespace ringdist {
 
+// Checks and connects ranks by their infos. The protected functions are called by publish() and
+// run() only, on one thread at a time.
 class RankInfoBootstrap : public GroupBootstrap {
  public:
   bool has_generations() const override { return true; }
@@ -21,27 +25,31 @@ class RankInfoBootstrap : public GroupBootstrap {
                     TimePoint deadline);
 
   const CommunicatorOptions& options() const { return options_; }
-  // By rank; set them before what follows, which is called by run() only.
+  // Rank infos by rank. The subclass sets them before it calls the functions below.
   std::vector<RankInfo>& entries() { return entries_; }
-  // Returns what this rank publishes; if `late`, with the transports that take long to open.
-  // Errors: of a context that has no transports.
+  // Returns the info that this rank publishes. With `late`, it includes the transports that take
+  // long to open. Errors: those of opening transports.
   Result<RankInfo> own_entry(bool late = false);
-  // There are ranks on machines that claim to be different ones.
+  // Returns true if some ranks claim to be on different machines.
   bool spans_hosts() const;
-  // Where this rank guessed by which network others reach it: that by which it reaches the first
-  // rank that did not guess, or whose guess is not loopback. Once all entries are there.
+  // Corrects the network of this rank if it was guessed. Uses the route to the first rank that did
+  // not guess, or else to the first with an address that is not loopback. Call it when all infos
+  // are there.
   void correct_network();
 
-  // For connections to the processes of this host. Who has all entries already, and looks for them
-  // no more, is told over the control plane.
+  // Checks that this process has enough descriptors for the processes of this host. If not,
+  // notifies the other ranks over the control plane: those with all infos do not read the store any
+  // more.
   Error check_room(uint64_t nonce);
+  // Fails with kSystem if a rank of a group of several hosts offers a loopback address.
   Error check_addresses() const;
-  // Ranks of one host that have not found each other there.
+  // Fails if two ranks claim one host but did not find each other there.
   Error check_separated(const Topology& topology) const;
-  // Whether that process shares this host, as it claims.
+  // Verifies that `peer` shares this host, as it claims. Blocks for two seconds at most.
   Error prove(const RankInfo& peer);
-  // A group of one.
+  // Returns a group of this rank only.
   Result<ResolvedGroup> alone(uint64_t nonce);
+  // Returns the group of the given infos, without transports.
   ResolvedGroup found(uint64_t nonce, Topology topology) const;
 
  private:
@@ -51,14 +59,14 @@ class RankInfoBootstrap : public GroupBootstrap {
 
   const CommunicatorOptions options_;
   std::vector<RankInfo> entries_;
-  std::optional<Context::Network> network_;  // once it is chosen
+  std::optional<Context::Network> network_;  // set by choose_network() or correct_network()
 };
 
-// Whether ranks can reach each other by what they have published: a pure function of that, so that
-// all ranks of a group say the same.
+// The check below is a pure function of the published infos, so all ranks of a group get the same
+// result.
 
-// Some rank has no transport in common with some other that connects their hosts, and one that
-// opens late may be it. `wanted`: only by that one; "": by any.
+// Returns true if some pair of ranks has no common transport that connects their hosts, and a
+// transport that opens late may help. `wanted` restricts transports to that name; "" allows any.
 bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted);
 

@@ -12,8 +12,8 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kMeetingTime = std::chrono::seconds(10);  // on a busy machine
-// Ranks that find each other write their lists within milliseconds of each other.
+constexpr Duration kMeetingTime = std::chrono::seconds(10);  // even on a busy machine
+// Ranks that find each other write their host lists within milliseconds of each other.
 constexpr Duration kListTime = std::chrono::seconds(1);
 
 }  // namespace
@@ -24,7 +24,7 @@ StoreBootstrap::StoreBootstrap(std::shared_ptr<Context> context, const Communica
       decided_(std::move(decided)),
       rendezvous_(options.store, options.rank, options.members) {}
 
-// The group's name, where this rank gives it one.
+// Draws the group's nonce, unless it was decided.
 uint64_t StoreBootstrap::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }
 
 Error StoreBootstrap::publish() {
@@ -82,14 +82,14 @@ Result<ResolvedGroup> StoreBootstrap::resolve() {
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
   const uint64_t nonce = entries()[0].nonce;
   if (Error error = check_room(nonce)) return error;
-  // All are at it now.
+  // All members are connecting at this point, so those of a later generation need little time.
   if (decided_.nonce != 0) shorten(Clock::now() + std::max(peer_timeout(), kMeetingTime));
   const auto prove = [this](const RankInfo& peer) { return this->prove(peer); };
   const auto lost = [this](const RankInfo& peer) { return context().lost(peer.context_id); };
   auto topology = rendezvous_.agree_on_hosts(entries(), prove, lost, deadline());
   if (!topology.ok()) {
-    // Others may read the lists of hosts, which a death or a withdrawal hides from this rank, and
-    // some lists may be written only now.
+    // Other ranks may read the lists of hosts although a death or withdrawal hides them from this
+    // rank. Some lists may still be about to be written.
     const TimePoint until = Clock::now() + kListTime;
     auto late = rendezvous_.find_hosts(entries());
     while (!late.ok() && !deadline().cancelled && Clock::now() < until) {

@@ -1,4 +1,5 @@
-// Formation over the store: ranks read each other's entries there, and prove who shares a host.
+// StoreBootstrap: bootstrap by a rendezvous in the store. Ranks read each other's infos there, and
+// verify which ranks share a host. Threads: as of GroupBootstrap.
 #pragma once
 
 #include <memory>
@@ -13,47 +14,51 @@
 
 namespace ringdist {
 
+// The bootstrap of a first generation, and of later ones with newcomers.
 class StoreBootstrap final : public RankInfoBootstrap {
  public:
-  // What is known beforehand of a group whose members were decided on.
+  // Facts that the members of the generation before have agreed on. Empty for a first generation.
   struct Decided {
-    uint64_t nonce = 0;  // of the group; 0: rank 0 draws one
+    uint64_t nonce = 0;  // the group's nonce; if 0, rank 0 draws one
     std::vector<ContextId> members;
-    int survivor_count = 0;  // those from that rank on are newcomers, who come at once or never
+    int survivor_count = 0;  // ranks from this one on are newcomers, which come soon or never
   };
 
   StoreBootstrap(std::shared_ptr<Context> context, const CommunicatorOptions& options,
                  Decided decided);
 
-  // One add and one set. Errors: the store's; of a context that has no transports, which the others
-  // are told.
+  // Publishes this rank with one add and one set on the store. If its transports cannot be opened,
+  // publishes this failure to the others. Errors: those of the store and of opening transports.
   Error publish() override;
 
  private:
   uint64_t known_nonce() const override { return decided_.nonce; }
   Result<ResolvedGroup> resolve() override;
-  // Of a decided group: its members were there, so it is theirs who do not answer, or of the store
-  // that was, which the next generation does without.
+  // In a later generation, a timeout or store error means that members or the store were lost.
+  // Converts it to kPeerLost, so that a further generation can go on without them.
   Error on_member_error(const Error& error) const override;
   void publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) override;
   void remove_words() override { rendezvous_.remove_keys(decided_.nonce != 0); }
-  // Of a decided group: a member is lost, or a newcomer has not come.
+  // In a later generation, returns an error if a member is lost or a newcomer has not come in time.
   Error find_missing(TimePoint begun);
 
+  // Returns the nonce that this rank publishes as rank 0.
   uint64_t drawn() const;
+  // Returns the setting RINGDIST_PEER_TIMEOUT.
   Duration peer_timeout();
 
   const Decided decided_;
   Rendezvous rendezvous_;
 };
 
-// What the group of a decided generation is to be made of. A value.
+// Specification of a generation's group, as its members have agreed on it. A value.
 struct NextGroupSpec {
-  // Where `needs_rendezvous`: of it only what was decided, which is the nonce and the members.
+  // If `needs_rendezvous` is set, only nonce and members are filled in.
   ResolvedGroup found;
-  bool needs_rendezvous = false;  // the members find each other by the store
-  int survivor_count = 0;         // the first so many were members before; the others come now
+  bool needs_rendezvous = false;  // members find each other through the store
+  int survivor_count = 0;  // the first so many ranks were members before; the others are newcomers
 
+  // Makes the bootstrap of the group: AgreedBootstrap, or StoreBootstrap if it needs a rendezvous.
   std::shared_ptr<GroupBootstrap> formation(std::shared_ptr<Context> context,
                                             const CommunicatorOptions& options) const;
 };
