@@ -6,9 +6,10 @@ namespace ringdist {
 
 namespace {
 
+// Intervals of join requests. The first few are frequent, since the members have yet to answer.
 constexpr Duration kKnockEvery = Milliseconds(200);
-constexpr Duration kFirstKnocks = Milliseconds(50);  // until the members have answered
-constexpr int kManyKnocks = 8;
+constexpr Duration kFirstKnocks = Milliseconds(50);
+constexpr int kManyKnocks = 8;  // requests at the short interval
 
 }  // namespace
 
@@ -21,13 +22,15 @@ GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
       transport_(post),
       delegate_(std::move(owner)),
       later_(std::move(later)) {
-  GenerationLogDelegate& host = *this;  // a base that others do not see
+  // This private base is not accessible to make_unique().
+  GenerationLogDelegate& host = *this;
   if (!origin.members.empty())
     generations_ = std::make_unique<GenerationLog>(self, GenerationId{0, origin.nonce},
                                                    origin.members, timeouts, host);
 }
 
-// First who is near and gone: their deaths are known before anybody is asked.
+// First it dials the members of this host: those that have ended are reported as dead before the
+// agreement sends its first requests.
 void GroupConsensus::begin(TimePoint now) {
   now_ = now;
   if (!generations_) return request_join(now);
@@ -58,7 +61,8 @@ void GroupConsensus::on_letter(ProcessId from, const MembershipMessage& letter, 
 void GroupConsensus::on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   if (!generations_ && !become_member(message, now)) return;
   generations_->on_message(from, message, now);
-  watch(now);  // it may be kept until the end of one of those is known
+  // The message may be deferred until the end of one of these members has been reported.
+  watch(now);
 }
 
 bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint now) {
@@ -115,7 +119,8 @@ void GroupConsensus::on_join_request(ProcessId from, ConstBytes body, TimePoint 
   const auto* text = reinterpret_cast<const char*>(body.data());
   const std::string entry(text + sizeof reached, body.size() - sizeof reached);
   if (delegate_->on_join_request({from, entry}, reached)) return begin(now);
-  const auto to = delegate_->recipient(from);  // once it was looked at
+  // The owner has the address only after it has checked whether the newcomer shares this host.
+  const auto to = delegate_->recipient(from);
   if (!to || generations_->state() != GenerationLog::State::kBegun) return;
   Writer out;
   out.put(generations_->generation().number);

@@ -1,7 +1,10 @@
-// One rank's side of a group's generations, one after the other: its GenerationLog with the post
-// and the group's owner as its host. Named by the nonce of the first generation. A candidate is no
-// member yet: it knocks at those it knows, and has GenerationLog when it is told that it is one.
-// The membership thread's.
+// One process' part in the consensus of one group. Connects a GenerationLog with the
+// MembershipTransport and with the group's owner, the engine. The group keeps its id, which is the
+// nonce of its first generation, through all generations.
+//
+// A newcomer has no GenerationLog at first. It sends join requests to the members that it has
+// addresses of, and creates the log when a message names it as a member. Used on the membership
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +24,34 @@
 
 namespace ringdist {
 
-// What processes say to each other about a group's membership. Bytes on the wire; any thread.
+// A message between two processes about the membership of one group, as MembershipTransport carries
+// it. Encoding and decoding may be done on any thread.
 struct MembershipMessage {
+  // Kinds of messages, with the contents of their bodies.
   enum class Kind : uint8_t {
-    kAgreement,    // a ConsensusMessage
-    kWithdrawn,    // the sender has no part in the group any more; no body
-    kJoinRequest,  // the sender wants to become a member: a generation whose members have all
-                   // answered it, or kNoGeneration; its entry
-    kReached,  // a member has that knock, and its answer has come: its generation, whose members
+    kAgreement,  // a ConsensusMessage
+    kWithdrawn,  // the sender takes no part in the group any more; no body
+    // A newcomer wants to become a member. The body has the number of a generation in which all
+    // members have answered it, or kNoGeneration, and then its rank info.
+    kJoinRequest,
+    // A member answers a join request. The body has the number of its generation and the ids of
+    // that generation's members.
+    kReached,
   };
 
-  static constexpr uint32_t kNoGeneration = ~uint32_t{0};
+  static constexpr uint32_t kNoGeneration = ~uint32_t{0};  // not all members have answered
 
   uint64_t group_id = 0;
   Kind kind = Kind::kAgreement;
-  ConstBytes body;  // of what it was decoded from
+  ConstBytes body;  // a view into the bytes that it was decoded from
 
+  // Returns the wire format: group id, kind and body.
   std::vector<std::byte> encode() const {
     auto out = Writer().put(group_id).put(kind).take();
     out.insert(out.end(), body.begin(), body.end());
     return out;
   }
+  // Returns the message in `bytes`, which must outlive it, or nothing if they are malformed.
   static std::optional<MembershipMessage> decode(ConstBytes bytes) {
     MembershipMessage out;
     Reader in(bytes);
@@ -53,29 +63,30 @@ struct MembershipMessage {
   }
 };
 
-// What a Lineage needs of the group that it is about, which the engine has.
-
-// On the membership thread, one call at a time. Only stop_and_report() may take a while.
+// Environment of a GroupConsensus, which the engine implements. Called on the membership thread,
+// one call at a time. Calls must return quickly; only stop_and_report() may take a while.
 class GroupConsensusDelegate {
  public:
   using VoteRead = std::function<void(const Result<std::optional<Accepted>>&)>;
   using VoteCast = std::function<void(bool)>;
 
   virtual ~GroupConsensusDelegate() = default;
-  // Of a member of some generation, or one that knocks.
+  // Returns the address of a member of some generation, or of a process that has sent join
+  // requests; nothing if there is none.
   virtual std::optional<PeerAddress> recipient(ProcessId process) = 0;
+  // Returns the addresses of all these processes.
   virtual std::map<ProcessId, PeerAddress> recipients() = 0;
-  // Processes that are no members may knock.
+  // Returns true if processes that are no members may send join requests.
   virtual bool accepts_joins() = 0;
-  // Called now and again for a process that wants to become a member, until it is one. It reports
-  // that all members of the generation `reached` reach it, and it them. Returns true if the next
-  // generation shall begin for its sake.
+  // Called repeatedly for a process that wants to become a member, until it is one. `reached` is a
+  // generation, or kNoGeneration. All members of that generation reach the process, and it reaches
+  // them. Returns true if the next generation shall begin for its sake.
   virtual bool on_join_request(const Newcomer& newcomer, uint32_t reached) = 0;
-  // Of a candidate, that wants to become one: its entry, with which it knocks.
+  // On a newcomer: returns its rank info, which its join requests carry.
   virtual std::string entry() = 0;
 
-  // As of GenerationLogDelegate; of answers any thread tells, or nobody. A candidate that has
-  // become a member is told on_installed(), too.
+  // These functions correspond to those of GenerationLogDelegate. The callback of a vote may run on
+  // any thread, or never. On a newcomer on_installed() also reports that it has become a member.
   virtual PromiseInfo stop_and_report() = 0;
   virtual void read_vote(const GenerationId& generation, VoteRead then) = 0;
   virtual void cast_vote(const GenerationId& generation, const std::optional<Accepted>& before,
@@ -85,30 +96,40 @@ class GroupConsensusDelegate {
   virtual void on_excluded(const Decision& decision) = 0;
 };
 
-// Where a lineage begins.
+// The generation with which the consensus starts.
 struct InitialMembers {
-  uint64_t nonce = 0;
-  std::vector<ProcessId> members;  // by rank; of a candidate none
+  uint64_t nonce = 0;              // group id
+  std::vector<ProcessId> members;  // by rank; empty on a newcomer
 };
 
+// Consensus of one group, as MembershipService holds it. Each input function sets the time for the
+// messages that it sends.
 class GroupConsensus final : private GenerationLogDelegate {
  public:
-  // Runs a task on the membership thread if the lineage is still there then; any thread.
+  // Runs a task on the membership thread, if this object still exists then. Any thread.
   using RunLater = std::function<void(std::function<void(GroupConsensus&, TimePoint)>)>;
 
+  // `post` must outlive the object. `owner` is kept alive by it.
   GroupConsensus(ProcessId self, const InitialMembers& origin, const PaxosTimeouts& timeouts,
                  MembershipTransport& post, std::shared_ptr<GroupConsensusDelegate> owner,
                  RunLater later);
 
+  // Starts the agreement on the next generation. On a newcomer: sends a join request.
   void begin(TimePoint now);
-  // Of the generation after that one, if it is still the present one: somebody wants it.
+  // Does the same if `generation` still is the present one, and always on a newcomer. A caller of
+  // this process wants the generation after it.
   void begin_after(uint32_t generation, TimePoint now);
+  // Takes in a message that `from` has sent.
   void on_letter(ProcessId from, const MembershipMessage& letter, TimePoint now);
+  // These two do as in GenerationLog. A newcomer records it for the time when it is a member.
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);
+  // Returns when tick() has something to do next; nothing if it waits for messages only.
   std::optional<TimePoint> next() const;
-  // Also has the ends of those told who are near, while something is to be decided.
+  // Repeats messages that may have been lost. While an agreement is under way it also watches the
+  // members of this host for their ends.
   void tick(TimePoint now);
+  // Returns why there is no next generation yet, or why a newcomer is no member yet.
   std::string describe(TimePoint now) const;
 
  private:
@@ -125,16 +146,20 @@ class GroupConsensus final : private GenerationLogDelegate {
   void on_excluded(const Decision& decision) override { delegate_->on_excluded(decision); }
 
   void on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now);
-  // False: the message does not make it a member.
+  // Creates the GenerationLog of a newcomer. Returns false if `message` does not make it a member.
   bool become_member(const ConsensusMessage& message, TimePoint now);
+  // Sends a join request to all processes that this newcomer has addresses of.
   void request_join(TimePoint now);
   void on_join_request(ProcessId from, ConstBytes body, TimePoint now);
-  // A member reaches this candidate, which is let in once all members do.
+  // Handles the answer of a member to a join request. Once all members have answered, the
+  // newcomer's requests name their generation, so that they admit it.
   void on_reached(ProcessId from, ConstBytes body, TimePoint now);
-  // Counts the members of the latest known generation that have answered.
+  // Counts the members of the latest generation, as answers name it, that have answered.
   size_t reached() const;
   bool is_reached_by_all() const { return !to_reach_.empty() && reached() == to_reach_.size(); }
+  // Sends `message` to `to`. The result and `certain` are those of MembershipTransport::send().
   bool send_message(ProcessId to, const ConsensusMessage& message, bool certain);
+  // Watches all members of this host, so that the ends of their processes are reported.
   void watch(TimePoint now);
 
   const ProcessId self_;
@@ -143,14 +168,15 @@ class GroupConsensus final : private GenerationLogDelegate {
   MembershipTransport& transport_;
   const std::shared_ptr<GroupConsensusDelegate> delegate_;
   const RunLater later_;
-  TimePoint now_;
-  std::unique_ptr<GenerationLog> generations_;  // null: a candidate
-  TimePoint join_request_at_{};
-  int knocks_ = 0;
-  std::set<ProcessId> reached_by_;  // members of any generation
+  TimePoint now_;                               // time of the input that is being handled
+  std::unique_ptr<GenerationLog> generations_;  // null on a newcomer
+  TimePoint join_request_at_{};                 // next join request
+  int knocks_ = 0;                              // number of join requests sent
+  std::set<ProcessId> reached_by_;              // senders of answers, of any generation
+  // Latest generation that an answer has named, and its members.
   uint32_t reached_in_ = MembershipMessage::kNoGeneration;
-  std::vector<ProcessId> to_reach_;  // the members of that generation
-  // What a candidate has heard that it will have to know.
+  std::vector<ProcessId> to_reach_;
+  // Reports that a newcomer passes to its GenerationLog once it has one.
   std::vector<ProcessId> dead_;
   std::vector<ProcessId> given_up_;
 };

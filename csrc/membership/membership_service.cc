@@ -11,12 +11,13 @@
 namespace ringdist {
 namespace {
 
+// Epoll keys: of the task queue's wake-up, and the first of the transport.
 constexpr uint64_t kAssemblyWakeKey = 1;
 constexpr uint64_t kFirstKey = 16;
-constexpr Duration kTick = Milliseconds(500);
-constexpr Duration kLookAgain = Milliseconds(20);
-constexpr size_t kMostWithdrawn = 64;
-constexpr Duration kTellTime = std::chrono::seconds(1);
+constexpr Duration kTick = Milliseconds(500);      // longest sleep of the thread
+constexpr Duration kLookAgain = Milliseconds(20);  // pause before connections are drained again
+constexpr size_t kMostWithdrawn = 64;              // unregistered groups that are remembered
+constexpr Duration kTellTime = std::chrono::seconds(1);  // limit of describe()
 
 }  // namespace
 
@@ -100,7 +101,7 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
       return;
     }
   }
-  // A function object is copied: a stream is not.
+  // A std::function must be copyable, but a socket is not.
   auto held = std::make_shared<FramedSocket>(std::move(stream));
   post([this, held, from = hello.from](TimePoint now) {
     if (transport_->adopt(std::move(*held), from, now)) return;
@@ -150,9 +151,8 @@ void MembershipService::stop() {
   transport_.reset();
 }
 
-// ---- the thread's
+// ---- The membership thread
 
-// Letters are said again.
 template <typename Body>
 void MembershipService::contain(const Body& body) {
   try {
@@ -201,6 +201,7 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
     given_up = given_up_;
   }
   if (!enrolled) return nullptr;
+  // The queue may outlive this object: a store may answer late, and then posting fails.
   const auto later = [this, tasks = tasks_,
                       nonce](std::function<void(GroupConsensus&, TimePoint)> task) {
     tasks->post([this, nonce, task = std::move(task)](TimePoint now) {
@@ -211,6 +212,7 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
   consensus = std::make_unique<GroupConsensus>(self_, enrolled->origin, timeouts_, *transport_,
                                                std::move(enrolled->owner), later);
   const TimePoint now = Clock::now();
+  // Earlier reports count for the new consensus, too.
   for (const ProcessId process : given_up) consensus->give_up(process, now);
   for (const ProcessId process : dead_) consensus->on_death(process, now);
   return consensus.get();
@@ -235,7 +237,8 @@ void MembershipService::send_withdrawn(uint64_t group_id, ProcessId to) {
   if (known) transport_->send(*known, group_id, letter, /*certain=*/false, Clock::now());
 }
 
-// It counts as dead when all that it said has been read: what it had dialed first.
+// The process counts as dead only after all messages that it sent have been read. Connections that
+// it had dialed may still wait in the control plane, so these are drained first.
 void MembershipService::on_deserted(ProcessId process) {
   drain_connections_([this, tasks = tasks_, process](bool all) {
     tasks->post([this, process, all](TimePoint) { look_again(process, all); });

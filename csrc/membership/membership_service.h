@@ -1,7 +1,9 @@
-// The part of a process in the agreements of its groups: a thread that runs from the first one on,
-// and sleeps between them. Until then it costs nothing. Any thread, unless said otherwise.
+// Membership service of a process: runs the consensus of all its groups on a thread of its own. The
+// thread starts with the first agreement and sleeps between agreements; a process that needs none
+// pays nothing.
 //
-// Owned by the Context, which must leak it in a forked child; there every call does nothing.
+// All functions may be called from any thread, with the exceptions noted below. Owned by the
+// Context, which must leak it in a forked child. There every call does nothing or returns an Error.
 #pragma once
 
 #include <cstdint>
@@ -26,61 +28,76 @@
 
 namespace ringdist {
 
+// Holds the GroupConsensus of each registered group and the MembershipTransport that they share. A
+// group's consensus is created when a message or a call needs it.
 class MembershipService final : private MembershipTransport::Delegate {
  public:
-  // Has what processes of this host have dialed handed to adopt(), then calls `then`, on any
-  // thread: with false where that was not all of it. As Control::sweep.
+  // Passes all connections that processes of this host have dialed to adopt(), then calls `then` on
+  // any thread. Its argument is false if that did not work for all of them. See
+  // Control::drain_connections().
   using DrainConnections = std::function<void(std::function<void(bool)> then)>;
 
+  // `self` is the id of this process' Context.
   MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
                     DrainConnections drain_connections);
   ~MembershipService() override { stop(); }
   MembershipService(const MembershipService&) = delete;
   MembershipService& operator=(const MembershipService&) = delete;
 
-  // A group may have later generations: this process answers for it from now on, until
-  // unregister_group(): who asks after that is told that it has no part in it any more. Of a
-  // candidate begin() makes it knock.
+  // Registers a group that may have later generations. This process answers for the group until
+  // unregister_group(); afterwards it replies to queries that it takes no part in it any more. With
+  // no initial members the process is a newcomer, and begin() makes it send join requests.
   void register_group(InitialMembers origin, std::shared_ptr<GroupConsensusDelegate> owner);
-  // `for_good`: this process was a member, whose votes may count in what is decided yet. It cannot
-  // be another one.
+  // Ends this process' part in the group. With `for_good` the process was a member, so its votes
+  // may still count in a pending decision. It then cannot join the group again under the same id.
   void unregister_group(uint64_t group_id, bool for_good);
+  // Returns true if unregister_group() was called with `for_good` for that group.
   bool was_member(uint64_t group_id) const {
     std::lock_guard lock(mutex_);
     return left_.contains(group_id);
   }
 
-  // Somebody here wants the generation after that one. Error: kSystem, there is no thread to be
-  // had; kInvalidArgument, the lineage is not known.
+  // Starts the agreement on the generation after `generation`. Returns kSystem if no thread can be
+  // started, kInvalidArgument if the group is not registered, kAborted after stop() and in a forked
+  // child.
   Error begin(uint64_t group_id, uint32_t generation);
-  // Another process has dialed.
+  // Takes over a connection that another process has dialed for membership messages. A connection
+  // over TCP is closed unless its sender belongs to a registered group or may join it.
   void adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind);
-  // The control plane has lost it, or it has left.
+  // Records that the control plane has lost `process`, or that it has left.
   void give_up(ProcessId process);
-  // "no quorum: 1 of 4 voters, 3 needed; ...": why there is no next generation yet.
+  // Returns why there is no next generation yet: "no quorum: 1 of 4 voters, 3 needed; ...". Returns
+  // "" if the group has no consensus under way or the thread does not answer within 1 s.
   std::string describe(uint64_t group_id);
 
-  // Ends the thread. From then on this process is in no agreement. Idempotent.
+  // Ends the thread; from then on this process takes part in no agreement. Idempotent.
   void stop();
 
  private:
+  // A registered group, whether or not it has a GroupConsensus by now.
   struct RegisteredGroup {
     InitialMembers origin;
     std::shared_ptr<GroupConsensusDelegate> owner;
   };
+  // Starts the thread if it does not run. Returns success without a thread after stop().
   Error start() RINGDIST_REQUIRES(mutex_);
-  // Of a process of another host: only one that belongs to a group of ours, or may come to it,
-  // knows its name.
+  // Decides about a process of another host. Only one that belongs to a registered group, or may
+  // join it, can name the group's id.
   bool admits(const ControlHello& hello) RINGDIST_REQUIRES(mutex_);
+  // Runs `task` on the thread. Returns false if there is no thread.
   bool post(TaskQueue::Task task) { return tasks_->post(std::move(task)); }
+  // The functions below run on the membership thread. turn() is one iteration of its event loop.
   void run();
   void turn();
   Duration sleep() const;
-  // Null: nobody here answers for it.
+  // Returns the consensus of a group, which it creates if the group is registered, or null.
   GroupConsensus* find(uint64_t nonce);
+  // Replies to a message for a group in which this process has no part any more.
   void send_withdrawn(uint64_t group_id, ProcessId to);
   template <typename Body>
+  // Runs `body` and logs an exception of it. Lost messages are repeated by their senders.
   void contain(const Body& body);
+  // Reports the death of `process`, once all that it had sent has been taken in.
   void look_again(ProcessId process, bool all_taken_in);
 
   // MembershipTransport::Delegate
@@ -92,24 +109,24 @@ class MembershipService final : private MembershipTransport::Delegate {
   const DrainConnections drain_connections_;
   ForkMark mark_;
 
-  mutable std::mutex mutex_;  // before those of owners
-  std::map<uint64_t, RegisteredGroup> enrolled_ RINGDIST_GUARDED_BY(mutex_);
+  mutable std::mutex mutex_;  // lock order: before the mutexes of owners
+  std::map<uint64_t, RegisteredGroup> enrolled_ RINGDIST_GUARDED_BY(mutex_);  // by group id
   std::set<ProcessId> given_up_ RINGDIST_GUARDED_BY(mutex_);
-  // What they said was not all taken in: their deaths prove nothing.
+  // Processes with messages that could not all be taken in, so their deaths prove nothing.
   std::set<ProcessId> undrained_ RINGDIST_GUARDED_BY(mutex_);
-  // Group consensuses, and the processes of each: the latest.
+  // Unregistered groups and the addresses of their processes: the latest 64, oldest first.
   std::deque<std::pair<uint64_t, std::map<ProcessId, PeerAddress>>> withdrawn_
       RINGDIST_GUARDED_BY(mutex_);
-  std::set<uint64_t> left_ RINGDIST_GUARDED_BY(mutex_);  // for good
+  std::set<uint64_t> left_ RINGDIST_GUARDED_BY(mutex_);  // unregistered for good
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<TaskQueue> tasks_ = std::make_shared<TaskQueue>();
-  std::unique_ptr<Epoll> epoll_;  // made once, with the thread
+  std::unique_ptr<Epoll> epoll_;  // created with the thread, and only once
   std::thread thread_;
 
-  // The thread's.
+  // Used by the thread only.
   std::unique_ptr<MembershipTransport> transport_;
   std::map<uint64_t, std::unique_ptr<GroupConsensus>> groups_;
-  std::set<ProcessId> dead_;
+  std::set<ProcessId> dead_;  // processes of this host with a proven death
 };
 
 }  // namespace ringdist

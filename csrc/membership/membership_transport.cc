@@ -13,15 +13,19 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostWaiting = 16;        // they are said again
-constexpr size_t kRoomForCertain = 65536;  // of what a socket holds: others stay below that
-constexpr Duration kDialTime = std::chrono::seconds(2);
-// Who ends may accept for a while yet; who accepts and ends all the same is not asked all the time.
+// Limit of queued messages; further ones are dropped, because their senders repeat them.
+constexpr size_t kMostWaiting = 16;
+// Unread bytes in a socket up to which other messages are sent; the rest is for certain ones.
+constexpr size_t kRoomForCertain = 65536;
+constexpr Duration kDialTime = std::chrono::seconds(2);  // limit of a dial
+// A process that is ending may accept connections for a while, so redials are quick at first. One
+// that keeps accepting and closing is dialed ever more rarely.
 constexpr Duration kFirstRedial = Milliseconds(2);
 constexpr Duration kLongestPause = Milliseconds(200);
-constexpr Duration kShort = Milliseconds(100);
-constexpr int kBreakAfter = 3000;  // ms
+constexpr Duration kShort = Milliseconds(100);  // a connection that lasted less doubles the pause
+constexpr int kBreakAfter = 3000;  // ms without confirmation, after which a TCP connection breaks
 
+// A connection is closed after this time without use: first outbound, then inbound.
 constexpr Duration kIdleLine = std::chrono::seconds(2);
 constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 
@@ -72,7 +76,8 @@ void OutboundConnection::opened(TimePoint now) {
   for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false, now);
 }
 
-// Behind an earlier one that the socket did not take it is not sent: it will be said again.
+// While an earlier message is not in the kernel completely, no other one is sent; its sender
+// repeats it.
 bool OutboundConnection::write(ConstBytes letter, bool certain, TimePoint now) {
   if (!stream_->flush()) {
     fail(0, now);
@@ -89,7 +94,7 @@ bool OutboundConnection::write(ConstBytes letter, bool certain, TimePoint now) {
 void OutboundConnection::on_event(TimePoint now) {
   if (!stream_) return;
   if (state_ == State::kConnecting) return opened(now);
-  // The other side says nothing here: this is its end.
+  // The other side sends nothing on this connection, so an event means its end.
   FramedSocket::Input input = stream_->receive();
   while (input == FramedSocket::Input::kData) input = stream_->receive();
   if (input == FramedSocket::Input::kEmpty) return;
@@ -113,7 +118,7 @@ void OutboundConnection::fail(int errno_value, TimePoint now) {
   const bool was_short = now - dialed_at_ < kShort;
   pause_ = was_short ? std::clamp(pause_ * 2, kFirstRedial, kLongestPause) : kFirstRedial;
   if (to_.kind != LinkKind::kLocal) return;
-  // The name is of one process, which listens as long as it may speak.
+  // The socket name belongs to one process, which listens as long as it can take part.
   if (errno_value == ECONNREFUSED)
     state_ = State::kDeserted;
   else
@@ -133,7 +138,7 @@ MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uin
 
 OutboundConnection& MembershipTransport::to(const PeerAddress& recipient) {
   auto& line = outgoing_[recipient.process];
-  // It may have come to be known that the two share a host.
+  // The address changes when the two processes turn out to share a host.
   if (!line || line->to() != recipient) {
     std::erase_if(keys_, [&](const auto& one) { return one.second == recipient.process; });
     keys_[next_key_] = recipient.process;
@@ -168,11 +173,12 @@ bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint n
   auto line = std::make_unique<InboundConnection>(std::move(stream), from, now);
   if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return false;
   incoming_.emplace(key, std::move(line));
-  on_event(key, now);  // some of it may have been read
+  // The control thread may have read part of the input already.
+  on_event(key, now);
   return true;
 }
 
-// False at its end.
+// The caller closes the connection after false.
 bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
   line.heard_at = now;
   for (;;) {
@@ -222,7 +228,8 @@ std::optional<TimePoint> MembershipTransport::next() const {
 }
 
 void MembershipTransport::tick(TimePoint now) {
-  // Who vanished with its host does not close it; who lives dials again.
+  // A process that vanished with its host does not close its connection. If a living one is closed,
+  // it dials again.
   for (auto line = incoming_.begin(); line != incoming_.end();) {
     const auto next = std::next(line);
     if (now - line->second->heard_at > kForgottenAfter) close(line->first);
@@ -231,7 +238,7 @@ void MembershipTransport::tick(TimePoint now) {
   for (auto line = outgoing_.begin(); line != outgoing_.end();) {
     line->second->tick(now);
     update_state(*line->second);
-    // One that is deserted stays so.
+    // A deserted connection is kept, so that its state stays.
     const bool idle = line->second->state() != OutboundConnection::State::kDeserted &&
                       now - line->second->used_at() > kIdleLine;
     if (idle) std::erase_if(keys_, [&](const auto& one) { return one.second == line->first; });

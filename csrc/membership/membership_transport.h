@@ -1,6 +1,8 @@
-// Letters between the processes of a job, each to one other: on connections of their own, made when
-// they are needed, so that what the control plane thinks of a process does not matter here. Letters
-// may be lost; inside a host the sender may know that one is not. One thread's.
+// Transport of membership messages: point-to-point between processes of a job, on connections of
+// its own, which are dialed when needed. The control plane's opinion about a process therefore has
+// no influence here. Messages may be lost; inside a host the sender can find out that one is not.
+//
+// Used by one thread, the membership thread.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +21,28 @@
 
 namespace ringdist {
 
-// Another process, and where its control plane listens.
+// Another process, and the address of its control socket.
 struct PeerAddress {
   ProcessId process = 0;
-  LinkKind kind = LinkKind::kTcp;  // kLocal: of this host
+  LinkKind kind = LinkKind::kTcp;  // kLocal: it is on this host
   std::string address;
 
   bool operator==(const PeerAddress&) const = default;
 };
 
-// One process' way of letters to another: dialed when there is something to say, or to see whether
-// the other one is there. One thread's.
+// Connection from this process to another one. It is dialed when there is a message to send, or to
+// find out whether the other process still exists. Used by one thread.
 class OutboundConnection {
  public:
-  //   kClosed      nothing was said so far, or it broke; dialed when something is
-  //   kConnecting  to another host; what is said meanwhile waits
-  //   kOpen        the kernel takes what is said, for the other to read when it runs
-  //   kDeserted    of this host: nobody listens there. Its process has ended, or has left for good
+  // State of the connection. It is kClosed if nothing was sent so far, or if it broke; the next
+  // message dials it. During a dial to another host it is kConnecting, and messages wait in a
+  // queue. In kOpen the kernel takes messages, and the other process can read them when it runs.
+  //
+  // Inside the host kDeserted means that nobody listens there. The process has ended, or has shut
+  // ringdist down for good. That state is final.
   enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
 
-  // Events of `epoll` come with the key.
+  // Events of the connection are reported by `epoll`, which outlives it, with `key`.
   OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll, uint64_t key);
   ~OutboundConnection() { close(); }
   OutboundConnection(const OutboundConnection&) = delete;
@@ -47,25 +51,32 @@ class OutboundConnection {
   State state() const { return state_; }
   const PeerAddress& to() const { return to_; }
 
-  // True once the kernel has the letter: the other gets it even if this process ends now. Else it
-  // may come or not. `certain` letters may fill the socket's buffer; others leave room for them.
-  // `lineage`: that it is about, which shows another host that we belong there.
+  // Sends a message about group `group_id`, which shows a process of another host that this one
+  // belongs there. Returns true once the kernel has the message, so that the other process receives
+  // it even if this process ends. After false it may arrive or not.
+  //
+  // A `certain` message may fill the socket's buffer; others leave room for certain ones.
   bool send(uint64_t group_id, ConstBytes letter, bool certain, TimePoint now);
-  // Dials, if nothing is there: its end will be an event, or is seen at once.
+  // Dials if there is no connection. An end of the other process is then seen at once, or is an
+  // event later.
   void look(uint64_t group_id, TimePoint now);
+  // Handles an event of the connection.
   void on_event(TimePoint now);
-  // What the socket did not take at once; dials that last too long.
+  // Sends what the socket did not take before, redials, and abandons dials that take too long.
   void tick(TimePoint now);
-  // When it is to be dialed again.
+  // Returns when the next redial is due; nothing if none is.
   std::optional<TimePoint> next() const;
-  // Since when nobody has used it.
-  TimePoint used_at() const { return used_at_; }
+  TimePoint used_at() const { return used_at_; }  // last call of send() or look()
   void close();
 
  private:
   void dial(TimePoint now);
+  // Handles the end of a dial: sends the hello frame, then the queued messages.
   void opened(TimePoint now);
+  // Closes after an error; `errno_value` is 0 if the other side closed. Sets the pause before the
+  // next dial.
   void fail(int errno_value, TimePoint now);
+  // Writes a message to the socket. The result is that of send().
   bool write(ConstBytes letter, bool certain, TimePoint now);
 
   const ProcessId self_;
@@ -74,52 +85,65 @@ class OutboundConnection {
   const uint64_t key_;
   State state_ = State::kClosed;
   std::optional<FramedSocket> stream_;
-  std::deque<std::vector<std::byte>> waiting_;
-  bool lost_ = false;      // it ended by itself: whether the other one has, too, is to be seen
-  uint64_t group_id_ = 0;  // the last that was spoken of
+  std::deque<std::vector<std::byte>> waiting_;  // messages queued while it connects
+  bool lost_ = false;  // the connection ended by itself; a redial finds out if the process did, too
+  uint64_t group_id_ = 0;  // named by the last message
   TimePoint dialed_at_{};
-  Duration pause_{0};  // between dials
+  Duration pause_{0};  // minimum time between dials
   TimePoint used_at_{};
 };
 
+// Outbound connections of a process, and the inbound ones that other processes have dialed.
+// Messages travel in one direction of a connection, from the side that dialed.
 class MembershipTransport {
  public:
+  // Callbacks, from within the functions below.
   class Delegate {
    public:
     virtual ~Delegate() = default;
+    // A message has arrived. `letter` is valid during the call.
     virtual void on_letter(ProcessId from, ConstBytes letter) = 0;
-    // Nobody serves that process' control socket any more, it is of this host. What it sent may
-    // still wait with our control plane, and in take_in().
+    // Nobody serves the control socket of that process of this host any more; reported once.
+    // Messages of it may still wait in the control plane and for take_in().
     virtual void on_deserted(ProcessId process) = 0;
   };
 
-  // Events of `epoll`, which outlives it, with keys from `first_key` on are its.
+  // Events are reported by `epoll`, which outlives the object, with keys from `first_key` on.
   MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner);
 
-  // As of OutboundConnection.
+  // Sends as OutboundConnection::send() does.
   bool send(const PeerAddress& to, uint64_t group_id, ConstBytes letter, bool certain,
             TimePoint now);
-  // That process' end will be told. Again every second at least.
+  // Watches `process` for its end, which on_deserted() then reports. The caller repeats this once a
+  // second at least.
   void watch(const PeerAddress& process, uint64_t group_id, TimePoint now);
 
-  // What another has dialed. False: it could not be; what it holds is lost.
+  // Takes over a connection that process `from` has dialed, and reads it. Returns false if that
+  // failed; the messages on it are lost then.
   bool adopt(FramedSocket stream, ProcessId from, TimePoint now);
-  // All that process has sent and the kernel has, on what was adopted.
+  // Reads all messages of `from` that the kernel has, on all adopted connections.
   void take_in(ProcessId from, TimePoint now);
 
+  // Handles an event; an unused key is ignored.
   void on_event(uint64_t key, TimePoint now);
+  // Does the periodic work of all connections, and closes those that are idle or abandoned.
   void tick(TimePoint now);
+  // Returns when the next redial is due; nothing if none is.
   std::optional<TimePoint> next() const;
 
  private:
+  // A connection that another process has dialed.
   struct InboundConnection {
     FramedSocket stream;
     ProcessId from;
-    TimePoint heard_at;
+    TimePoint heard_at;  // last input
   };
 
+  // Returns the connection to a process, or a new one if there is none or its address has changed.
   OutboundConnection& to(const PeerAddress& recipient);
+  // Reports a connection that has become deserted to the delegate, once.
   void update_state(OutboundConnection& line);
+  // Reads all that has arrived and delivers it. Returns false if the connection has ended.
   bool read(InboundConnection& line, TimePoint now);
   void close(uint64_t key);
 
@@ -127,10 +151,10 @@ class MembershipTransport {
   const Epoll& epoll_;
   Delegate& delegate_;
   uint64_t next_key_;
-  std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by key
-  std::map<uint64_t, ProcessId> keys_;                               // of what goes out
+  std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by epoll key
+  std::map<uint64_t, ProcessId> keys_;  // epoll key of an outbound connection -> its process
   std::map<ProcessId, std::unique_ptr<OutboundConnection>> outgoing_;
-  std::set<ProcessId> told_;  // that are deserted
+  std::set<ProcessId> told_;  // reported as deserted
 };
 
 }  // namespace ringdist

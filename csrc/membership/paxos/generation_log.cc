@@ -65,6 +65,7 @@ const GenerationLog::PastGeneration* GenerationLog::find(const GenerationId& gen
 }
 
 // ---- Input
+
 void GenerationLog::begin(TimePoint now) {
   if (state_ == State::kExcluded) return;
   paxos_->begin(now);
@@ -203,6 +204,7 @@ void GenerationLog::tick(TimePoint now) {
 }
 
 // ---- From one generation to the next
+
 ConsensusMessage GenerationLog::addressed(int rank, ConsensusMessage message) const {
   message.generation = generation_;
   // A newcomer may not have received the decision, but it votes from its first message on.

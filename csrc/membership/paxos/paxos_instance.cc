@@ -36,6 +36,7 @@ void PaxosInstance::begin(TimePoint now) {
 }
 
 // ---- Input
+
 void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePoint now) {
   if (decided_ || !is_in_order(from, message)) return;
   learn_deaths(message.dead, now);
@@ -175,6 +176,7 @@ void PaxosInstance::learn(Ballot ballot, Decision value, bool mine) {
 }
 
 // ---- Proposing
+
 void PaxosInstance::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
   seen_ = {seen_.round + 1, self()};
@@ -276,6 +278,7 @@ void PaxosInstance::drop_round() {
 }
 
 // ---- Turns
+
 void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
   active_ = true;
@@ -323,6 +326,7 @@ void PaxosInstance::tick(TimePoint now) {
 }
 
 // ---- Replies and reports
+
 void PaxosInstance::answer(int to, ConsensusMessageKind kind, const Ballot& ballot) {
   ConsensusMessage message;
   message.kind = kind;
