@@ -1,4 +1,5 @@
-// One function per bind_x.cc; module.cc calls them all, bind_backend first.
+// Bindings of the module torch_ringdist._C. Each bind_*.cc defines one function. module.cc calls
+// all of them, bind_backend first.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

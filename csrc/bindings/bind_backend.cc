@@ -1,4 +1,4 @@
-// Groups: create_backend, ProcessGroupRing, shutdown.
+// Binds groups: create_backend, ProcessGroupRing and shutdown.
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
@@ -31,7 +31,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
-// Once: what compresses all sums of a program is easily forgotten where it was set.
+// Logs a lossy codec that applies to all sums, once. Such a setting is easily forgotten.
 void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_program) {
   if (codecs.contribution->exact() && codecs.result->exact()) return;
   const bool has_feedback = feedback_by_default(codecs);
@@ -49,7 +49,7 @@ void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_progra
   });
 }
 
-// Python's, from the name of a file to what it holds; it raises what is wrong with one.
+// Python function that reads costs from a file. It raises an exception if the file is invalid.
 using ReadCosts = std::function<CostNumbers(const std::string&)>;
 
 Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
@@ -59,7 +59,7 @@ Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   try {
     out.constants = costs_of(read(file));
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_ValueError)) throw;  // not the file's: an interrupt
+    if (!error.matches(PyExc_ValueError)) throw;  // not an error of the file, but an interrupt
     return Error(ErrorKind::kInvalidArgument, py::str(error.value()));
   }
   out.file = file;
@@ -70,14 +70,14 @@ bool is_own(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// What a group takes of its process: all but its members and their store.
+// State of the process that a group needs, apart from its members and their store.
 struct OfProcess {
   std::shared_ptr<Context> context;
   CommunicatorOptions options;
   CodecPair codecs;
 };
 
-// `host`: of the store, by which the network's interface is chosen.
+// Creates that state. `host` is the host of the store, which determines the network interface.
 Result<OfProcess> of_process(const std::string& host, int size,
                              const std::map<std::string, std::string>& options,
                              const ReadCosts& read) {
@@ -114,7 +114,8 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   const auto limit = checked_timeout("init_process_group, new_group", timeout);
   auto own = limit.ok() ? of_process(store_host(store), size, options, read)
                         : Result<OfProcess>(limit.error());
-  // The others count this creation, and wait for us. But a forked child is not the rank.
+  // Other ranks count this creation and wait for this rank, so they must be informed. A forked
+  // child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)
     publish_failure(store, rank, global_ranks, own.error());
   throw_if(own.error());
@@ -132,8 +133,9 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   return c10::make_intrusive<ProcessGroupRing>(communicator.value(), codecs);
 }
 
-// Of a group without members: nobody is looked for. Each process may have a store of its own, so
-// that nothing may be asked of it, nor does its address say how others are reached.
+// Creates a group without members, which does not look for other ranks. Each process may have a
+// store of its own. The store therefore cannot be queried, and its address does not determine the
+// interface.
 c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name,
@@ -159,7 +161,7 @@ ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store
   return ProcessGroupRing::join(context, std::move(wanted), job, timeout);
 }
 
-// (rank, how, where)
+// Returns (rank, how, where) for each lost member.
 std::vector<std::tuple<int, std::string, std::string>> lost_members(
     const ProcessGroupRing::Next& next) {
   std::vector<std::tuple<int, std::string, std::string>> out;
@@ -168,8 +170,8 @@ std::vector<std::tuple<int, std::string, std::string>> lost_members(
   return out;
 }
 
-// At interpreter exit. A thread that wants the GIL after that would end the process: callbacks of
-// Futures are waited for, as Python waits for its threads.
+// Runs at interpreter exit. Afterwards, a thread that needs the GIL would end the process.
+// Callbacks of Futures are therefore waited for, as Python waits for its threads.
 void shutdown() {
   keep_other_threads();
   const auto context = existing_process_context();
@@ -186,7 +188,7 @@ void shutdown() {
 }  // namespace
 
 void bind_backend(py::module_& module) {
-  // torch's own holder for these lets the GIL go in destructors, which may wait for threads.
+  // PyTorch's own holder type releases the GIL in destructors, which may wait for threads.
   py::class_<ProcessGroupRing, c10d::Backend, c10::intrusive_ptr<ProcessGroupRing>>(
       module, "ProcessGroupRing")
       .def_property_readonly("timeout",
@@ -194,8 +196,8 @@ void bind_backend(py::module_& module) {
       .def_property_readonly(
           "has_failed",
           [](ProcessGroupRing& it) { return it.getError() != c10d::ErrorType::SUCCESS; })
-      // Where the world has a bound device, new_group() calls it on ranks of no group, as it takes
-      // whoever can be split for NCCL. Our new groups split nothing.
+      // If the world has a bound device, new_group() calls this on ranks of no group. It assumes
+      // that a backend that can be split is NCCL. New groups of ringdist split nothing.
       .def(
           "perform_nocolor_split", [](ProcessGroupRing&, const py::object&) {}, py::arg("device"))
       .def("admit", &ProcessGroupRing::admit, py::arg("job"), py::arg("note"), py::arg("most"),

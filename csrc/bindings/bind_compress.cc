@@ -1,4 +1,4 @@
-// Compression: operations with a codec, and the gradients of DDP.
+// Binds compression: ops with a codec, and gradient compression of DDP.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -20,7 +20,7 @@ CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
   return codecs.value();
 }
 
-// Elements and codec of each stretch of a contribution.
+// Number of elements and codec of each piece of a contribution.
 using Pieces = std::vector<std::pair<int64_t, std::string>>;
 
 std::vector<CompressedPiece> pieces_of(const ProcessGroupRing& group, const Pieces& pieces) {
@@ -61,8 +61,8 @@ WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::
       output, input, options, {{one, one}, at::Tensor(), at::Tensor(), pieces_of(group, pieces)});
 }
 
-// What a single operation takes, before there is a group. `parameters`: what it moves is not
-// gradients, of which something may be lost.
+// Checks a codec for a single op, without a group. With `parameters`, the op moves parameters
+// instead of gradients, which must not be lost.
 void check_coding(const std::string& codec, bool parameters) {
   if (parameters) throw_if(check_single_codec(codec));
   const CodecPair codecs = value_of(parse_compression("codec", codec, 2));
@@ -121,7 +121,7 @@ std::shared_ptr<torch::jit::PythonFutureWrapper> run(DdpCompressor& compression,
   return std::make_shared<torch::jit::PythonFutureWrapper>(compression.run(bucket));
 }
 
-// Of who is not DDP.
+// Averages a bucket that does not come from DDP.
 std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(DdpCompressor& compression,
                                                             size_t index, size_t count,
                                                             const at::Tensor& buffer,
@@ -141,7 +141,7 @@ std::shared_ptr<DdpCompressor> make_compression(c10::intrusive_ptr<ProcessGroupR
   using Buckets = DdpCompressor::Buckets;
   auto* made = new DdpCompressor(std::move(group), std::move(options), std::move(at_step),
                                  all_buckets_come ? Buckets::kAll : Buckets::kOfDdp);
-  // Its end waits for what is in flight, which must not keep other Python threads waiting.
+  // The destructor waits for ops in flight, so it must not block other Python threads.
   return {made, [](DdpCompressor* compression) {
             if (PyGILState_Check() == 0) return delete compression;
             py::gil_scoped_release release;

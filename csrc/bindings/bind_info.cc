@@ -1,4 +1,4 @@
-// Looking inside: info, options, stats, dump.
+// Binds functions that show state: info, options, stats and dump.
 #include <torch/headeronly/version.h>
 
 #include <string>
@@ -58,7 +58,7 @@ py::list transport_rows(const Config& config) {
   transport_config.system_ucx = config.ucx == "system";
   py::list out;
   for (const TransportRow& row : transports()) {
-    if (!row.of_processes) continue;  // they are for tests
+    if (!row.of_processes) continue;  // the others are for tests
     const Error error = row.viable(transport_config);
     out.append(py::make_tuple(std::string(row.name), std::string(row.description),
                               error ? error.message() : "ok"));
@@ -142,9 +142,10 @@ std::string dump() {
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
 
-// Written by any process, say one without a group.
+// Starts a recording of this process, which need not have a group. Returns false if it is recorded
+// already.
 bool start_trace(const std::string& path, int rank, const std::string& name) {
-  if (process_is_recorded()) return false;  // maybe in that file
+  if (process_is_recorded()) return false;  // possibly to the same file
   auto file = TraceFile::create(path, rank, name);
   throw_if(file.error());
   if (record_process(file.value())) return true;

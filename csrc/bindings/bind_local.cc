@@ -1,5 +1,5 @@
-// LocalRanks: a group of ranks inside this process, for studies that want the real schedules and
-// codecs but no processes and no wire.
+// Binds LocalRanks: a group of ranks inside this process. It is for studies that need real
+// schedules and codecs, but no processes and no network.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -26,18 +26,18 @@ namespace ringdist {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-// Elements, rows (the first dimension of the parameter), codec, error feedback or not.
+// Elements, rows (the first dimension of the parameter), codec, and use of error feedback.
 using Part = std::tuple<int64_t, int64_t, std::string, bool>;
 
-// All ranks are called at once by the same thread: whoever takes this long hangs.
+// One thread calls all ranks at once, so an op that takes this long is stuck.
 constexpr Milliseconds kTimeout{120'000};
 
 [[noreturn]] void refuse(const std::string& what) {
   throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: LocalRanks: " + what));
 }
 
-// One Context per rank, over the transport `local` without delays. Errors become exceptions. One
-// thread at a time.
+// Has one Context per rank, over the transport `local` without delays. Errors become exceptions.
+// One thread at a time.
 class LocalRanks {
  public:
   explicit LocalRanks(int size);
@@ -68,15 +68,15 @@ class LocalRanks {
   std::vector<std::shared_ptr<Context>> contexts_;
   std::map<std::string, Group> groups_;  // by algorithm
   std::map<std::pair<std::string, bool>, CompressionMethodPtr> treatments_;
-  std::vector<std::unique_ptr<LowRankReducer>> reducers_;  // by rank; made when first needed
-  // Where the approximation of the matrix at an offset begins, by rank.
+  std::vector<std::unique_ptr<LowRankReducer>> reducers_;  // by rank; created at the first use
+  // Right factors of PowerSGD by (rank, offset of the matrix).
   std::map<std::pair<size_t, int64_t>, std::vector<float>> rights_;
 };
 
 LocalRanks::LocalRanks(int size) : size_(size) {
   if (size < 1) refuse("size must be at least 1, got " + std::to_string(size));
   ContextOptions wanted;
-  // No variable of the environment may change what a study finds.
+  // The environment must not influence a study.
   wanted.config = Config::parse({}, {}).value();
   wanted.store_host = "127.0.0.1";
   wanted.transports = {"local"};
@@ -200,7 +200,8 @@ void LocalRanks::all_reduce(const Tensors& tensors, const std::vector<Part>& par
   if (low_rank) throw_if(reduce_low_rank(plans, tensors));
 }
 
-// The ranks begin alike: with the same noise, and then with the last average, which is the same.
+// Returns the right factor. All ranks begin with the same noise, and continue with the last
+// average, which is equal on all of them.
 float* LocalRanks::right_factor(size_t rank, const BucketPlan::LowRank& matrix) {
   std::vector<float>& out = rights_[{rank, matrix.slice.offset}];
   if (std::ssize(out) != matrix.shape.right()) out = first_right(matrix.shape);
@@ -246,7 +247,7 @@ Error LocalRanks::reduce(const Group& group, std::vector<OpRequest> requests) {
     else
       first = op.error();
   }
-  // Ranks that have called would wait for those that may not.
+  // Ranks that have called would wait for those that could not.
   if (first && !ops.empty()) group[0]->abort(first.message());
   for (size_t rank = 0; rank < ops.size(); ++rank) {
     group[rank]->wait(*ops[rank], std::nullopt);

@@ -1,4 +1,4 @@
-// Operations that are called by name: NamedGroup.
+// Binds named calls: NamedGroup.
 #include <pybind11/stl.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// What would be done, and what it would cost: `python -m torch_ringdist plan`.
+// Binds plans and cost estimates, for `python -m torch_ringdist plan`.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::vector<ReduceOp> reduce_ops() {
           ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
 }
 
-// The whole of each input has the codecs of that spec.
+// Returns a codec map in which each whole input has the codecs of `spec`.
 std::shared_ptr<const CodecMap> blocks_of(const std::string& spec, const OpSpec& request,
                                           int size) {
   auto codecs = parse_compression("codec", spec, size);

@@ -1,4 +1,5 @@
-// Tensors in shared memory: where the calling thread allocates, and how much there is.
+// Binds tensors in shared memory. begin_sharing and end_sharing switch the allocator of the calling
+// thread.
 #include "bindings/bind.h"
 #include "torch/shared_allocator.h"
 

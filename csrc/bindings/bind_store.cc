@@ -1,4 +1,4 @@
-// The store of an elastic job, for Python's threads: no request holds one up for long.
+// Binds the store of an elastic job for threads of Python. No request blocks them for long.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
-// Its threads may take a second to end.
+// Deletes the store without the GIL, because its threads may take a second to end.
 struct DeletesWithoutGil {
   void operator()(BoundedStore* store) const {
     const py::gil_scoped_release release;

@@ -1,5 +1,5 @@
-// The constants of a network as Python has them: {"inside": {...}, "between": {...}}, each with the
-// keys of torch_ringdist._costs.Link, which checks their values.
+// Converts network constants from and to Python, where they are `{"inside": {...}, "between":
+// {...}}`. Each has the keys of torch_ringdist._costs.Link, which checks the values.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -11,8 +11,10 @@
 
 namespace ringdist {
 
+// Costs by place and name.
 using CostNumbers = std::map<std::string, std::map<std::string, double>>;
 
+// Returns the constants as Python has them.
 CostNumbers numbers_of(const NetworkCosts& costs);
 // Throws std::out_of_range for a key that is missing.
 NetworkCosts costs_of(const CostNumbers& numbers);

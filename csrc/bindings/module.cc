@@ -16,7 +16,7 @@ void raise(const char* name, const c10::Error& error) {
   PyErr_SetString(type.ptr(), error.what_without_backtrace());
 }
 
-// Asked before PyTorch's own translator, which knows only the classes that these derive from.
+// Runs before PyTorch's own translator, which handles only the base classes of these exceptions.
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
@@ -54,10 +54,10 @@ void bind_errors() {
 
 namespace {
 
-// All but what a first group needs: half of what the module takes to load, so it waits until a name
-// is asked for that is not there yet.
+// Binds everything that the first group does not need. This is half of the module's load time, so
+// it waits until a missing name is looked up.
 void bind_the_rest(const py::module_& module) {
-  // Apart, as binding a name asks whether it is there.
+  // A separate module, because binding a name looks it up.
   auto rest = py::reinterpret_steal<py::module_>(PyModule_New("torch_ringdist._C"));
   if (!rest) throw py::error_already_set();
   ringdist::bind_codecs(rest);
@@ -73,7 +73,8 @@ void bind_the_rest(const py::module_& module) {
     throw py::error_already_set();
 }
 
-// Python's, for names that are not there. Those that Python itself looks for are none of ours.
+// Implements __getattr__ of the module for missing names. Names that Python itself looks up are
+// ignored.
 py::object attribute(const py::module_& module, const std::string& name) {
   PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<bool> once;
   if (!name.starts_with("__"))

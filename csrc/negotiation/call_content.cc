@@ -35,7 +35,7 @@ std::string format(const CallContent::Tensor& tensor) {
   return out + "]";
 }
 
-// Of a grouped call the first will do.
+// Formats a grouped call by its first tensors.
 std::string format(const std::vector<CallContent::Tensor>& tensors) {
   constexpr size_t kNamed = 3;
   std::string out;
@@ -50,7 +50,7 @@ bool has_root(Collective kind) {
          kind == Collective::kGather || kind == Collective::kScatter;
 }
 
-// By whom it can be run that has joined.
+// Returns true if the kind cannot run with joined ranks.
 bool needs_all(Collective kind) {
   return kind != Collective::kAllreduce && kind != Collective::kBarrier;
 }
@@ -62,7 +62,7 @@ ElementBytes element(T value) {
   return out;
 }
 
-// What each leaves as it is.
+// Neutral elements of MIN, MAX and PRODUCT, in this order.
 template <typename T>
 struct Neutral {
   T most, least, one;
@@ -83,13 +83,13 @@ ElementBytes of_number(ReduceOp op) {
   return of<T>(op, {Limits::max(), Limits::lowest(), 1});
 }
 
-// Of MIN, MAX and PRODUCT; those without a type in C++ by their bits.
+// Returns the neutral element of MIN, MAX or PRODUCT. Types that C++ lacks are given by their bits.
 ElementBytes neutral(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kFloat64:
       return of_number<double>(op);
     case DType::kFloat32:
-    case DType::kComplex64:  // 1 + 0i: complex numbers have a PRODUCT alone
+    case DType::kComplex64:  // 1 + 0i, because complex dtypes have only PRODUCT
       return of_number<float>(op);
     case DType::kComplex128:
       return of_number<double>(op);
@@ -99,7 +99,8 @@ ElementBytes neutral(DType dtype, ReduceOp op) {
     case DType::kComplex32:
       return of<uint16_t>(op, {0x7c00, 0xfc00, 0x3c00});
     case DType::kFloat8E4M3FN:
-      return of<uint8_t>(op, {0x7e, 0xfe, 0x38});  // it has no infinity
+      // it has no infinity, so its largest values are used
+      return of<uint8_t>(op, {0x7e, 0xfe, 0x38});
     case DType::kFloat8E5M2:
       return of<uint8_t>(op, {0x7c, 0xfc, 0x3c});
     case DType::kInt64:
@@ -125,6 +126,7 @@ ElementBytes neutral(DType dtype, ReduceOp op) {
   return {};
 }
 
+// Returns the element with which a joined rank's memory is filled.
 ElementBytes fill_of(DType dtype, ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAvg ? ElementBytes{} : neutral(dtype, op);
 }
@@ -137,7 +139,7 @@ std::shared_ptr<std::vector<std::byte>> filled(int64_t count, size_t width,
   return out;
 }
 
-// Of tensors of one dtype, of so many elements each.
+// Returns an allreduce over tensors of one dtype with these counts.
 Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
                                const std::vector<int64_t>& counts, const FillOnDevice& on_device) {
   OpRequest out;
@@ -196,7 +198,8 @@ CallDescription CallContent::describe() const {
   if (kind == Collective::kAllreduce && !tensors.empty() && is_alike) {
     Writer alike;
     alike.put(tensors[0].dtype).put(reduce_op).put_string(variant).put_string(where);
-    out.batch = Hash().add(as_text(alike.take())).value() | 1;  // not 0
+    // never 0, which means that the call is not fused
+    out.batch = Hash().add(as_text(alike.take())).value() | 1;
   }
   return out;
 }
@@ -258,7 +261,7 @@ Result<std::vector<OpRequest>> joined_contribution(const CallDescription& descri
   if (content.kind == Collective::kBarrier) return out;
   if (content.kind != Collective::kAllreduce)
     return Error(ErrorKind::kNotSupported, description.words + " needs all ranks");
-  // As those who call it do: in the order in which dtypes first come.
+  // The order of dtypes must be that of the calling ranks, which is the order of first occurrence.
   std::vector<std::pair<DType, std::vector<int64_t>>> lists;
   for (const CallContent::Tensor& tensor : content.tensors) {
     auto it = std::ranges::find(lists, tensor.dtype, [](const auto& one) { return one.first; });

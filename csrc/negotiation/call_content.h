@@ -1,5 +1,5 @@
-// What all ranks must say alike of one call, as what negotiation compares: and what a rank that has
-// joined makes its part of. Pure.
+// Contents of a named call that must be equal on all ranks. Negotiation compares them in encoded
+// form, and a joined rank derives its neutral part from them. Pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -19,58 +19,65 @@
 
 namespace ringdist {
 
+// Description of a call: kind of operation, tensors and parameters.
 struct CallContent {
+  // Stands for a length that may differ between ranks.
   static constexpr int64_t kAny = -1;
 
+  // Type and shape of one tensor.
   struct Tensor {
     DType dtype = DType::kFloat32;
-    std::vector<int64_t> shape;  // kAny: of that length ranks may have their own
+    std::vector<int64_t> shape;  // kAny where ranks may have different lengths
 
-    // Elements, with lengths that are kAny as 1.
+    // Returns the number of elements. Lengths that are kAny count as 1.
     int64_t count() const;
   };
 
   Collective kind = Collective::kAllreduce;
   std::vector<Tensor> tensors;
-  ReduceOp reduce_op = ReduceOp::kNone;  // where `kind` reduces
-  int root = 0;                          // where it has one
+  ReduceOp reduce_op = ReduceOp::kNone;  // kNone unless `kind` reduces
+  int root = 0;                          // used only by kinds with a root
   double prescale = 1;
   double postscale = 1;
-  std::string variant;        // what else must be alike, in words: "Adasum"
-  std::string where = "cpu";  // the device
+  std::string variant;        // in words, anything else that must be equal, such as "Adasum"
+  std::string where = "cpu";  // type of device
 
-  // Allreduces of one dtype that differ only in shapes and factors have the same number for
-  // `batch`.
+  // Returns the description for negotiation. Allreduces of one dtype that differ only in shapes and
+  // factors get the same number in `batch`, so that they may be fused.
   CallDescription describe() const;
-  // "all_reduce (float32[1000], SUM, on cpu)"
+  // Formats the content, such as "all_reduce (float32[1000], SUM, on cpu)".
   std::string to_string() const;
-  // Of a description's content. Error: kProtocol.
+  // Decodes CallDescription::content. Error: kProtocol.
   static Result<CallContent> parse(const std::string& content);
 };
 
-// Of two descriptions' contents, the first tensor that is not alike: "tensor 6: float32[2],
-// float32[3]"; empty: there is none.
+// Compares the contents of two descriptions. Returns the first tensor that differs, such as "tensor
+// 6: float32[2], float32[3]", or an empty string if none does.
 std::string first_tensor_difference(const std::string& one, const std::string& other);
 
-// The part in a call of a rank that has joined, and so has nothing to give: memory that changes no
-// result.
+// Contribution of a joined rank to a call of the others. It has no values of its own, so it
+// contributes memory that does not change the result.
 
-// `count` elements that are all alike, in a device's memory.
+// Memory on a device with `count` equal elements.
 struct FilledMemory {
   std::byte* data;
   std::shared_ptr<void> keep;
-  DeviceStream device_stream;  // of who uses it
+  DeviceStream device_stream;  // stream that the caller of FillOnDevice uses
 };
-// Its first bytes, as many as the dtype has.
+// An element as bytes. Only the first bytes count, as many as the dtype has.
 using ElementBytes = std::array<std::byte, 16>;
-// Brief, without the GIL; `width`: bytes of an element. Null: this rank has no device.
+// Allocates and fills memory on the rank's device. `width` is the size of an element in bytes. It
+// must return quickly and runs without the GIL. It is null if the rank has no device.
 using FillOnDevice =
     std::function<Result<FilledMemory>(int64_t count, size_t width, const ElementBytes& value)>;
 
-// Allreduces, one for each dtype, of zeros for SUM and AVG - which divides by the full size all the
-// same - and of what leaves MIN, MAX and PRODUCT as they are; of a barrier nothing. They hold their
-// memory, which is as many pieces as the others' tensors. Errors: kNotSupported, it is neither, or
-// on a device, of which this rank has none; kProtocol, its content cannot be read.
+// Returns the ops of a joined rank for a call of the others: one allreduce per dtype, and none for
+// a barrier. Zeros are used for SUM and AVG, which divides by the full size all the same. MIN, MAX
+// and PRODUCT get their neutral element.
+//
+// The ops own their memory, which has as many pieces as the other ranks' tensors. Error
+// kNotSupported: the call is of another kind, or on a device that this rank does not have. Error
+// kProtocol: the content cannot be decoded.
 Result<std::vector<OpRequest>> joined_contribution(const CallDescription& description,
                                                    const FillOnDevice& on_device = nullptr);
 

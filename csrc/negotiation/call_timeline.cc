@@ -48,7 +48,7 @@ void CallTimeline::end(const Error& cause) noexcept {
   if (gathering_) dispatcher_.finish_op(std::exchange(gathering_, nullptr), cause);
   try {
     timeline_.end();
-  } catch (...) {  // there is no memory: some of it is lost
+  } catch (...) {  // out of memory: a part of the recording is lost
   }
 }
 
@@ -59,8 +59,8 @@ void CallTimeline::begin_batch() {
   if (timeline_.marks_cycles()) own_->add({"cycles", "CYCLE_START", "", now, now});
 }
 
-// A row for each name, as Horovod has them; one for all that have none. Of other groups than that
-// of the timeline with the group's name.
+// Each name has a row, as in Horovod, and calls without a name share one. In other recordings than
+// the timeline, rows begin with the group's name.
 void CallTimeline::add(const NamedCall& call, TimePoint made, int last, FusedCalls& batch) {
   const auto& recorder = dispatcher_.recorder();
   if (!recorder) return;

@@ -1,7 +1,7 @@
-// What becomes of calls by name, recorded: their timeline (timeline/timeline.h), and whatever else
-// records this process.
+// Records what happens to named calls, for the timeline (timeline/timeline.h) and for any other
+// recorder of this process.
 //
-// Every call comes with the lane's driver token held.
+// All functions must be called while the lane's progress lock is held.
 #pragma once
 
 #include <functional>
@@ -16,32 +16,40 @@
 
 namespace ringdist {
 
+// Connects NegotiationController, Timeline and the dispatcher's recorder.
 class CallTimeline final : private TimelineDelegate {
  public:
+  // Sends a message to another rank.
   using Send = std::function<void(int rank, std::vector<std::byte> letter)>;
 
+  // Destroys an object on another thread.
   using Discard = std::function<void(std::shared_ptr<void>)>;
 
-  // `group`: its name. `discard`: does not throw.
+  // `group` is the group's name. `discard` must not throw.
   CallTimeline(Dispatcher& dispatcher, const GroupServiceDelegate& post, int rank,
                std::string group, Send send, Discard discard);
 
-  // As of Timeline.
+  // Starts the timeline; see Timeline::start. Only rank 0 may call it.
   Error start(const std::string& path, bool marks_cycles);
-  // `end` ends when all is there.
+  // Stops the timeline. `end` completes when rank 0 has all files.
   void stop(std::shared_ptr<Op> end);
+  // Handles a timeline message from `rank`.
   Error receive(int rank, ConstBytes letter) {
     return timeline_.receive(rank, letter, Clock::now());
   }
+  // Returns true if the timeline is on, or its file is still needed by rank 0.
   bool is_busy() const { return timeline_.is_busy(); }
+  // Returns true while the files are being collected after stop().
   bool gathers() const { return gathering_ != nullptr; }
+  // Ends the timeline when the group ends.
   void end(const Error& cause) noexcept;
 
-  // A batch is about to run;
+  // Records that a batch is about to run.
   void begin_batch();
-  // in it that call, which this rank has made then; `last`: the rank that did so last.
+  // Records a call of the batch. `made` is the time of this rank's call, and `last` is the rank
+  // that called last.
   void add(const NamedCall& call, TimePoint made, int last, FusedCalls& batch);
-  // It has ended.
+  // Records the end of the batch and its error.
   void end_batch(const FusedCalls& batch, const Error& error);
 
  private:
@@ -59,8 +67,8 @@ class CallTimeline final : private TimelineDelegate {
   const Send send_;
   const Discard discard_;
   Timeline timeline_;
-  std::shared_ptr<TraceRecorder> own_;  // of the timeline
-  std::shared_ptr<Op> gathering_;       // ends when it is there
+  std::shared_ptr<TraceRecorder> own_;  // recorder of the timeline
+  std::shared_ptr<Op> gathering_;       // the op that stop() received
 };
 
 }  // namespace ringdist

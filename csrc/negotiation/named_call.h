@@ -1,4 +1,4 @@
-// One rank's call of an operation by name, until all ranks have made it and it has been run.
+// One rank's call of an operation by name, and the calls that are fused into one batch.
 #pragma once
 
 #include <cstdint>
@@ -16,47 +16,55 @@
 
 namespace ringdist {
 
+// A call as its rank has made it. It is open until all ranks have made it.
 struct NamedCall {
   std::string name;
-  std::string operation;  // for people: "allreduce"
+  std::string operation;  // kind for display, such as "allreduce"
   CallDescription description;
-  // What this rank says of its own part alone, as the rows of an allgather; of calls that have some
-  // on all ranks.
+  // This rank's own part, such as the rows of an allgather. It is set for calls in which every rank
+  // has such values.
   std::optional<std::vector<int64_t>> extra;
-  // Called once, when all have made it, with what each rank has said; with a lane's token: brief,
-  // without the GIL. The ops that it is, in order: none of a barrier, one of a call that may travel
-  // with others. An Error, or what it throws, ends the group on all ranks.
+  // Returns the ops of the call. It is called once when all ranks have made the call, with the
+  // extras of all ranks, and with a lane's progress lock held. It must return quickly and runs
+  // without the GIL.
+  //
+  // The result is in order: no op for a barrier, and one op for a call that may be fused. An Error
+  // or an exception ends the group on all ranks.
   std::function<Result<std::vector<OpRequest>>(const ExtrasByRank&)> requests;
-  Milliseconds timeout{0};  // from the call until all have made it; 0: the group's
+  Milliseconds timeout{0};  // from the call until all ranks have made it; 0 for the group's timeout
 };
 
-// Calls that run together: several as one op, or one as several.
+// A batch of calls: several calls that run as one op, or one call that runs as several ops.
 class FusedCalls {
  public:
-  // Before add(): what a caller waits for, and what lives until all has ended.
+  // Adds what a caller waits for, and memory that must live until the batch has ended. Both come
+  // before add().
   void add_end(std::shared_ptr<Op> end) { ends_.push_back(std::move(end)); }
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
-  // The ops of one call. Of several calls each has one, and they are alike: they become one op over
-  // the memory of all, in their order.
+  // Adds the ops of one call. If there are several calls, each must have one op of the same kind.
+  // They are fused into one op over all memory, in the order of the calls.
   void add(std::vector<OpRequest> parts);
 
-  // What is recorded when it has ended.
+  // Adds a span that will be recorded when the batch has ended.
   void add_span(TraceSpan span) { spans_.push_back(std::move(span)); }
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
-  // What is to be run; each holds what was kept. Taken once.
+  // Returns the ops to run, which keep the memory alive. May be called once.
   std::vector<OpRequest> take_requests();
-  // Ops that run, for who waits to let them go: on a lane that would take a thread of the pool.
+  // Ops that have been started. A waiter releases them, because releasing them on a lane would need
+  // a thread of the pool.
   using Running = std::shared_ptr<std::vector<std::shared_ptr<Op>>>;
   const Running& running() const { return running_; }
-  // One of those has ended, or was not started. True: all have.
+  // Records that one op has ended or could not be started. Returns true if it was the last one.
   bool end_one(const Error& error);
-  // The first.
+  // Returns the first error.
   const Error& error() const { return error_; }
-  // Those that were added; once, as they hold what runs, and that holds the batch.
+  // Returns the ops that callers wait for. May be called once. This breaks the cycle from the batch
+  // through these ops and the running ops back to the batch.
   std::vector<std::shared_ptr<Op>> take_ends();
 
  private:
+  // Appends the op's memory to the fused op.
   void merge(OpRequest part);
 
   std::vector<OpRequest> requests_;
@@ -64,7 +72,7 @@ class FusedCalls {
   std::vector<std::shared_ptr<Op>> ends_;
   Running running_;
   std::vector<TraceSpan> spans_;
-  size_t open_ = 0;
+  size_t open_ = 0;  // number of ops that have not ended
   Error error_;
 };
 

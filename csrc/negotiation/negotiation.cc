@@ -32,7 +32,7 @@ std::shared_ptr<Op> Negotiation::make_end(Milliseconds timeout) const {
   return out;
 }
 
-// As Communicator::submit() does: at once where that can be.
+// Runs the task at once if the caller can get the progress lock, as Communicator::submit() does.
 template <typename Task>
 Error Negotiation::hand_over(Task task, bool will_wait) {
   if (group_->context().forked())
@@ -81,7 +81,8 @@ Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
 void Negotiation::release(const std::string& name, const Op& end) {
   std::lock_guard lock(mutex_);
   const auto at = taken_.find(name);
-  if (at == taken_.end() || at->second.end.get() != &end) return;  // it is a later call's
+  // the name belongs to a later call
+  if (at == taken_.end() || at->second.end.get() != &end) return;
   at->second.is_released = true;
   if (end.finished()) taken_.erase(at);
 }
@@ -89,7 +90,7 @@ void Negotiation::release(const std::string& name, const Op& end) {
 Result<NegotiationController::Join> Negotiation::join(FillOnDevice on_device) {
   NegotiationController::Join out{make_end(Milliseconds(0)), std::make_shared<int>(-1),
                                   std::move(on_device)};
-  out.end->deadline = TimePoint::max();  // others may have much to do still
+  out.end->deadline = TimePoint::max();  // other ranks may still have much work
   {
     std::lock_guard lock(mutex_);
     if (joined_ && !joined_->finished())

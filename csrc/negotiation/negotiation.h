@@ -1,9 +1,8 @@
-// Operations called by name: each rank of a group calls them in an order of its own, from any
-// thread, and all run them in one order, several at a time where they are small. Horovod's
-// controller (Sergeev, Del Balso, arXiv 1802.05799) is the model; here nothing is polled
-// (negotiator.h).
+// Calls operations by name. Each rank of a group calls them in an order of its own, from any
+// thread. All ranks run them in one common order, and small ones are fused. The model is Horovod's
+// controller (Sergeev, Del Balso, arXiv 1802.05799), but without polling (order/negotiator.h).
 //
-// Any thread, without the GIL.
+// Any thread may call it, without the GIL.
 #pragma once
 
 #include <map>
@@ -18,43 +17,53 @@
 
 namespace ringdist {
 
+// One rank's interface to named calls in one group. The work is done by NegotiationController on a
+// lane.
 class Negotiation {
  public:
-  // `group` is for its calls alone. All ranks call it alike. Errors: as of
-  // Communicator::duplicate().
+  // Creates the negotiation. `group` must be used for named calls only. All ranks must call this in
+  // the same order. Errors are those of Communicator::duplicate().
   static Result<std::shared_ptr<Negotiation>> create(std::shared_ptr<Communicator> group,
                                                      NegotiationOptions options);
-  // Without close(): waits for nothing, and open calls end with kAborted.
+  // Does not wait. Without close(), open calls end with kAborted.
   ~Negotiation() = default;
   Negotiation(const Negotiation&) = delete;
   Negotiation& operator=(const Negotiation&) = delete;
 
-  // The op that ends when the call has been run. Its error: kMismatch, ranks disagree on it, or one
-  // that it needs has joined, and others go on; else all have ended. `will_wait`: as of
-  // Communicator::submit(). Errors: kInvalidArgument, the name is taken, or this rank has joined;
-  // else nobody can be asked any more, and why. Nothing was sent then.
+  // Starts a call. Returns an op that ends when the call has been run.
+  //
+  // If ranks disagree on the call, or it needs a joined rank, that op ends with kMismatch, and the
+  // group continues. With any other error the group has ended. `will_wait` is that of
+  // Communicator::submit().
+  //
+  // Error kInvalidArgument: the name is in use, or this rank has joined. Other errors mean that the
+  // group has failed. After an error, nothing was sent.
   Result<std::shared_ptr<Op>> call(NamedCall call, bool will_wait);
-  // The name may be used again once `end`, which call() returned for it, has ended. Idempotent.
+  // Frees the name for reuse once `end` has ended, which must be the op of call(). May be called
+  // again.
   void release(const std::string& name, const Op& end);
 
-  // This rank makes no calls until all have joined; what others call until then it takes part in
-  // (joined_contribution.h), where that can be.
+  // Declares that this rank makes no calls until all ranks have joined. It contributes neutral
+  // values to calls of other ranks where that is possible (joined_contribution() in
+  // call_content.h).
   Result<NegotiationController::Join> join(FillOnDevice on_device = nullptr);
 
-  // On rank 0: NegotiatorOptions of what is decided from now on.
+  // Changes NegotiatorOptions for later decisions. Only rank 0 may call it.
   Error tune(int64_t fusion_bytes, int batches_in_flight);
-  // On rank 0: all record what their calls do, until it stops that. Then a file for each rank is
-  // beside `path` (Timeline::part_of), but for a rank that could not write. Errors: as of
-  // NegotiationController, and that of the group; the op's, too. It waits for the ranks to be
-  // there.
+  // Starts a timeline on rank 0: all ranks record their calls until stop_timeline(). Afterwards
+  // there is a file for each rank beside `path` (Timeline::part_of), except for ranks that could
+  // not write.
+  //
+  // Errors are those of NegotiationController and of the group. stop_timeline() returns an op that
+  // waits for the files of all ranks.
   Error start_timeline(const std::string& path, bool marks_cycles);
   Result<std::shared_ptr<Op>> stop_timeline();
 
-  // As of Communicator.
+  // See Communicator.
   bool wait(const Op& op, std::optional<Milliseconds> timeout) { return group_->wait(op, timeout); }
   Error failure() const;
-  // Waits for what all ranks have called, and a little (Context::kFinishTime) for what not all
-  // have; that ends with kAborted. Then leaves. Idempotent.
+  // Waits for calls that all ranks have made, and for a limited time (Context::kFinishTime) for
+  // others, which then end with kAborted. Then leaves the group. May be called again.
   void close();
 
   Communicator& group() { return *group_; }
@@ -63,20 +72,23 @@ class Negotiation {
   Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationController> slot,
               std::shared_ptr<Communicator> letters);
   std::shared_ptr<Op> make_end(Milliseconds timeout) const;
+  // Runs a task on the lane.
   template <typename Task>
   Error hand_over(Task task, bool will_wait);
 
   const std::shared_ptr<Communicator> group_;
   const std::shared_ptr<NegotiationController> slot_;
-  const std::shared_ptr<Communicator> letters_;  // the sibling, in which the seat is
+  // the duplicate that carries the messages of `slot_`
+  const std::shared_ptr<Communicator> letters_;
 
   std::mutex mutex_;
+  // A name in use.
   struct Taken {
     std::shared_ptr<Op> end;
-    bool is_released = false;  // the name is free when the op has ended
+    bool is_released = false;  // the name becomes free when the op has ended
   };
   std::map<std::string, Taken> taken_ RINGDIST_GUARDED_BY(mutex_);
-  std::shared_ptr<Op> joined_ RINGDIST_GUARDED_BY(mutex_);  // the last join's end
+  std::shared_ptr<Op> joined_ RINGDIST_GUARDED_BY(mutex_);  // end of the last join
 };
 
 }  // namespace ringdist

@@ -10,7 +10,7 @@
 namespace ringdist {
 namespace {
 
-// What all ranks refuse alike ends one call; of anything else others may not know.
+// Errors that all ranks return alike end only the call. After others, ranks may have diverged.
 bool ends_the_group(const Error& error) {
   return error && error.kind() != ErrorKind::kInvalidArgument &&
          error.kind() != ErrorKind::kNotSupported;
@@ -20,7 +20,7 @@ bool ends_the_group(const Error& error) {
 
 Error DeviceQueue::add(std::vector<OpRequest> requests) {
   std::lock_guard lock(mutex_);
-  // It waits for the mutex.
+  // The task waits for the mutex.
   if (!is_starting_ &&
       !group_->context().pool().run([self = shared_from_this()] { self->start_all(); }))
     return {ErrorKind::kAborted, "ringdist: this process has shut ringdist down"};
@@ -44,7 +44,7 @@ void DeviceQueue::start_all() {
 }
 
 void DeviceQueue::start(OpRequest request) {
-  // An op that has its number when its device refuses it ends twice.
+  // An op may end twice if its device rejects it after it got its number.
   auto ended = [self = shared_from_this(), tell = std::exchange(request.on_end, nullptr),
                 told = false](const Error& error) mutable {
     if (std::exchange(told, true)) return;
@@ -102,7 +102,7 @@ void NegotiationController::begin(GroupServiceDelegate& post) {
 
 void NegotiationController::call(PendingCall open) {
   if (cause_) return end_one(open, cause_);
-  if (join_)  // since it was asked whether it had
+  if (join_)  // it joined after Negotiation::call() had checked
     return end_one(open, Error(ErrorKind::kInvalidArgument,
                                "ringdist: '" + open.call.name + "': this rank has joined"));
   if (!negotiator_) return waiting_.push_back(std::move(open));
@@ -143,7 +143,7 @@ void NegotiationController::post(MessageKind kind, int rank, std::vector<std::by
   post_->send_service_message(rank, std::move(letter));
 }
 
-// Sends what there is to say. Last: the group may end in it.
+// Failing comes last, because the group may be destroyed by it.
 void NegotiationController::end_if_broken() {
   if (!post_) return;
   do {
@@ -175,7 +175,6 @@ std::pair<TimePoint, std::string> NegotiationController::waiting_for() const {
   return out;
 }
 
-// In words.
 std::string NegotiationController::awaited(const std::string& name) const {
   const std::string found = stalls_ ? stalls_->awaits(name) : "";
   return found.empty() ? "all ranks to call it" : found;
@@ -215,7 +214,7 @@ void NegotiationController::run(const std::vector<ResponseCache::AgreedCall>& ca
     error = current_exception_error();
   }
   if (!error) return;
-  // Whatever is wrong with it, all others run it.
+  // All other ranks run the batch, so the group must end.
   if (!broken_)
     broken_ = Error(ErrorKind::kSystem,
                     "ringdist: rank " + std::to_string(rank_) + " of group '" + name_ +
@@ -238,9 +237,10 @@ Error NegotiationController::start(const std::vector<ResponseCache::AgreedCall>&
       slot->ended(batch, why);
     };
   if (!requests.empty() && requests[0].device_stream) return devices_->add(std::move(requests));
-  const auto running = batch->running();  // it may have ended when this returns
+  // kept, because the batch may have ended when submit() returns
+  const auto running = batch->running();
   for (OpRequest& request : requests) {
-    // What has been started ends with the group.
+    // After an error, ops that have been started end with the group.
     auto op = group_->submit(std::move(request), /*will_wait=*/false);
     if (!op.ok()) return op.error();
     running->push_back(std::move(op.value()));
@@ -248,7 +248,7 @@ Error NegotiationController::start(const std::vector<ResponseCache::AgreedCall>&
   return {};
 }
 
-// What this rank has of it.
+// A joined rank contributes neutral values.
 Error NegotiationController::prepare(const std::vector<ResponseCache::AgreedCall>& calls,
                                      FusedCalls& batch) {
   timeline_->begin_batch();
@@ -259,7 +259,7 @@ Error NegotiationController::prepare(const std::vector<ResponseCache::AgreedCall
     if (found.empty()) continue;
     mine[i] = std::make_shared<PendingCall>(std::move(found.mapped()));
     timeline_->add(mine[i]->call, mine[i]->end->started, calls[i].last, batch);
-    batch.add_end(std::move(mine[i]->end));  // which holds the op, and that holds the rest
+    batch.add_end(std::move(mine[i]->end));  // it holds the op, which holds the batch
     batch.keep(mine[i]);
   }
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -336,11 +336,11 @@ void NegotiationController::end(const Error& cause) noexcept {
   end_all();
   auto group = std::exchange(group_, nullptr);
   auto devices = std::exchange(devices_, nullptr);
-  // What is decided runs there, and lacks what this rank, or another one, does not start any more.
+  // Agreed ops in `group` may wait for ops that a rank does not start any more, so it must fail.
   if (group && cause.kind() != ErrorKind::kAborted) {
     try {
       group->fail(cause);
-    } catch (...) {  // there is no memory: it ends by its timeout
+    } catch (...) {  // out of memory: the group ends by its timeout
     }
   }
   if (timeline_) timeline_->end(cause_);
@@ -359,11 +359,11 @@ void NegotiationController::end_one(PendingCall& open, const Error& error) noexc
   finish(open.end, error);
   try {
     discard(std::make_shared<PendingCall>(std::move(open)));
-  } catch (...) {  // there is no memory: it goes here
+  } catch (...) {  // out of memory: it is destroyed here
   }
 }
 
-// Not here: tensors may need the GIL to go, and the group a store.
+// Destroying tensors may need the GIL, and destroying the group may need a store.
 void NegotiationController::discard(std::shared_ptr<void> what) noexcept {
   try {
     context_.pool().run([what = std::move(what)] {});

@@ -1,8 +1,8 @@
-// One rank's part in a negotiation, on a lane: the calls that are open, the Negotiator that agrees
-// on their order with the other ranks by letters, and the ops that they become, in the group whose
-// sibling carries the letters.
+// One rank's part in a negotiation, which runs on a lane. It has the open calls, a Negotiator that
+// agrees with other ranks on the order, and the ops of agreed calls. Messages travel in a duplicate
+// of the group that runs the ops.
 //
-// Every call comes with the lane's driver token held.
+// All functions must be called while the lane's progress lock is held.
 #pragma once
 
 #include <deque>
@@ -26,78 +26,86 @@
 
 namespace ringdist {
 
-// Ops on devices that are decided on: started in that order, which is the same on all ranks, by a
-// thread that may wait - the first of a device waits for the other ranks, which a lane must not -
-// and in a group of their own, as an op takes its number when it is started.
+// Starts agreed ops on devices, in the agreed order. A thread of the pool does it, because the
+// first op on a device waits for other ranks, and a lane must not wait. The ops have a group of
+// their own, because an op gets its number when it is started.
 class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
  public:
-  // A sibling of `group` runs the ops, made when the first one comes; what ends it ends `group`.
+  // The ops run in a duplicate of `group`, which is created for the first op. If the duplicate
+  // fails, `group` fails, too.
   explicit DeviceQueue(std::shared_ptr<Communicator> group) : group_(std::move(group)) {}
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
-  // Of requests with a place. Brief; with the lane's driver token. Each `ended` is called once, and
-  // again with the token, also where the op could not be started. An Error: none is called.
+  // Queues ops on devices. Returns quickly, and must be called with the lane's progress lock held.
+  // Each `on_end` is called once with that lock held, even if the op could not be started. After an
+  // Error, none is called.
   Error add(std::vector<OpRequest> requests);
 
  private:
+  // Starts queued ops until there are none.
   void start_all();
+  // Starts one op.
   void start(OpRequest request);
+  // Returns the duplicate, and creates it at the first call.
   Result<std::shared_ptr<Communicator>> devices();
 
   const std::shared_ptr<Communicator> group_;
-  std::shared_ptr<Communicator> devices_;  // by who starts, one thread at a time
+  std::shared_ptr<Communicator> devices_;  // used by the starting thread only
   std::mutex mutex_;
   std::deque<OpRequest> waiting_ RINGDIST_GUARDED_BY(mutex_);
   bool is_starting_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
+// Options of a negotiation; those of the order must be the same on all ranks.
 struct NegotiationOptions {
   NegotiatorOptions order;
-  Duration warn_after = std::chrono::seconds(60);  // as of StallInspector
+  Duration warn_after = std::chrono::seconds(60);  // see StallInspector
 };
 
+// Runs calls from their submission to their end.
 class NegotiationController final : public GroupService,
                                     private NegotiatorDelegate,
                                     private StallDelegate,
                                     public std::enable_shared_from_this<NegotiationController> {
  public:
-  // A call's caller waits for `end`.
+  // An open call, and the op that its caller waits for.
   struct PendingCall {
     NamedCall call;
     std::shared_ptr<Op> end;
   };
-  // All ranks have joined.
+  // A join. Its op ends when all ranks have joined.
   struct Join {
     std::shared_ptr<Op> end;
-    std::shared_ptr<int> last;  // the rank that did so last, once it has ended
-    FillOnDevice on_device;     // memory for what others call meanwhile
+    std::shared_ptr<int> last;  // the rank that joined last; valid once `end` has ended
+    FillOnDevice on_device;     // allocates memory for calls of other ranks
   };
 
-  // `group`: runs the calls.
+  // `group` runs the ops.
   NegotiationController(std::shared_ptr<Communicator> group, NegotiationOptions options);
 
-  // No other of its name is open here. It ends with an error where negotiation has.
+  // Makes a call. No other call of its name may be open on this rank. After the end of the group,
+  // the call ends with an error.
   void call(PendingCall open);
-  // Until it has ended, this rank makes no calls.
+  // Joins. This rank must make no calls until the join has ended.
   void join(Join join);
-  // As of Negotiator, once it has begun.
+  // See Negotiator::tune(). Has no effect before begin().
   void tune(int64_t fusion_bytes, int batches_in_flight) {
     if (negotiator_) negotiator_->tune(fusion_bytes, batches_in_flight);
     end_if_broken();
   }
-  // As of CallTimeline. While others are still looked for, it is only warned of an error.
+  // See CallTimeline. During bootstrap of the group, an error is only logged as a warning.
   Error start_timeline(const std::string& path, bool marks_cycles);
   void stop_timeline(std::shared_ptr<Op> end);
-  // Calls that not all ranks have made end with kAborted, and later ones do.
+  // Ends open calls with kAborted, and later ones, too.
   void close();
-  // No call is open here, and this rank has not joined; rank 0 has what was recorded.
+  // Returns true if no call is open, this rank has not joined, and rank 0 has all recordings.
   bool idle() const {
     return waiting_.empty() && open_.empty() && !join_ && running_ == 0 &&
            !(timeline_ && timeline_->is_busy());
   }
 
-  // GroupService
+  // GroupService, for messages and events of the duplicate.
   void begin(GroupServiceDelegate& post) override;
   Error on_service_message(int rank, ConstBytes letter) override;
   Error tick(TimePoint now) override;
@@ -124,42 +132,52 @@ class NegotiationController final : public GroupService,
   std::string elsewhere() const override;
   void warn(const std::string& text) override;
 
-  // Whose a letter is: its last byte.
+  // Receiver of a message. It is the last byte of the message.
   enum class MessageKind : uint8_t { kOrder, kStall, kTimeline };
   void post(MessageKind kind, int rank, std::vector<std::byte> letter);
 
+  // Returns the ranks that a call waits for, in words.
   std::string awaited(const std::string& name) const;
+  // Passes a call to the negotiator.
   void make(PendingCall open);
+  // Starts the ops of a batch.
   Error start(const std::vector<ResponseCache::AgreedCall>& calls,
               const std::shared_ptr<FusedCalls>& batch);
+  // Adds this rank's part of each call to the batch.
   Error prepare(const std::vector<ResponseCache::AgreedCall>& calls, FusedCalls& batch);
+  // Called when an op of the batch has ended.
   void ended(const std::shared_ptr<FusedCalls>& batch, const Error& error);
+  // Ends the calls of the batch.
   void finish(FusedCalls& batch, const Error& error);
+  // Sends pending messages. Ends the group if something is broken.
   void end_if_broken();
   void finish(const std::shared_ptr<Op>& op, const Error& error) noexcept;
+  // Ends all open calls with the cause.
   void end_all() noexcept;
   void end_one(PendingCall& open, const Error& error) noexcept;
+  // Destroys an object on a thread of the pool.
   void discard(std::shared_ptr<void> what) noexcept;
   Dispatcher& dispatcher() const { return context_.progress().dispatcher(); }
 
   const std::string name_;
   const int rank_;
   const NegotiationOptions options_;
-  Context& context_;                      // has the lane
-  std::shared_ptr<Communicator> group_;   // null once it has ended
-  std::shared_ptr<DeviceQueue> devices_;  // as the group
-  GroupServiceDelegate* post_ = nullptr;  // while it has begun, and not ended
+  Context& context_;                      // owns the lane
+  std::shared_ptr<Communicator> group_;   // null after the end
+  std::shared_ptr<DeviceQueue> devices_;  // null after the end
+  GroupServiceDelegate* post_ = nullptr;  // set between begin() and end()
   std::optional<Negotiator> negotiator_;
   std::optional<StallInspector> stalls_;
   std::optional<CallTimeline> timeline_;
-  std::optional<std::pair<std::string, bool>> timeline_wanted_;  // path, marks: when it begins
-  std::deque<PendingCall> waiting_;                              // until it begins
+  // path and marks_cycles, until begin()
+  std::optional<std::pair<std::string, bool>> timeline_wanted_;
+  std::deque<PendingCall> waiting_;  // calls until begin()
   std::map<std::string, PendingCall> open_;
   std::optional<Join> join_;
-  int running_ = 0;           // batches
-  bool ran_at_once_ = false;  // one has, as there was nothing to run
-  Error cause_;               // why it ended
-  Error broken_;              // why it must, when what is under way has returned
+  int running_ = 0;           // batches that are running
+  bool ran_at_once_ = false;  // a batch without ops has ended at once
+  Error cause_;               // why the group has ended
+  Error broken_;              // why it must end after the current call
 };
 
 }  // namespace ringdist

@@ -5,6 +5,7 @@
 namespace ringdist {
 namespace {
 
+// Encoding of no rank.
 constexpr int kNobody = -1;
 
 void put(Writer& out, bool flag) { out.put(static_cast<uint8_t>(flag)); }
@@ -36,7 +37,7 @@ void get(Reader& in, RankExtra& one) {
     one.values.push_back(in.get<int64_t>());
 }
 
-// Those below are made of lists.
+// Lists of these types follow below.
 void put(Writer& out, const ReadyCall& one);
 void put(Writer& out, const DecidedCall& one);
 void put(Writer& out, const FailedCall& one) { out.put_string(one.name).put_string(one.why); }
@@ -58,7 +59,7 @@ void get(Reader& in, std::vector<T>& many) {
     get(in, many.emplace_back());
 }
 
-// With a name only where there is no id that says it.
+// The name is included only if there is no id, or if the id is new to the receiver.
 void put(Writer& out, const CallName& one, bool whole) {
   out.put(one.id);
   put(out, whole);

@@ -9,7 +9,8 @@
 namespace ringdist {
 namespace {
 
-// Adds those to both: `ranks` as a heap whose first one is the root.
+// Adds parent and children of `rank` to `out`. `ranks` is used as a heap with its first rank as the
+// root.
 void link(const std::vector<int>& ranks, int rank, SpanningTree& out) {
   const auto found = std::ranges::find(ranks, rank);
   if (found == ranks.end()) return;
@@ -189,7 +190,7 @@ void Negotiator::have_joined(size_t member, int last) {
   if (std::ranges::all_of(joined_, [](bool one) { return one; })) last_joined_ = last;
 }
 
-// Of others than the root, which has entered its decision as it made it.
+// Called on all ranks except the root, which enters its decisions when it makes them.
 Error Negotiator::accept(const DecisionMessage& decision) {
   for (const auto& calls : decision.batches) {
     std::vector<ResponseCache::AgreedCall> batch;
@@ -271,7 +272,7 @@ void Negotiator::decide() {
   end(decision);
 }
 
-// The one that is ready longest, and all that may go with it.
+// Returns the call that has been ready longest, and all calls that may be fused with it.
 std::vector<ReadyCall> Negotiator::next_batch() {
   std::vector<ReadyCall> out;
   int64_t bytes = 0;
@@ -300,7 +301,7 @@ DecidedCall Negotiator::enter(uint64_t position, ReadyCall call,
   out.is_new = !known;
   out.call = std::move(call.call);
   out.call.id = known ? known->id : ++last_id_;
-  // Who has named it by an id that has gone since has said only what was new.
+  // A rank that used an id which has been retired since has sent only the extras that changed.
   if (out.is_new)
     for (auto& [rank, values] : table_.last_extras(out.call.name, out.call.description))
       out.extras.push_back({rank, std::move(values)});
@@ -321,8 +322,8 @@ bool Negotiator::makes_sense(const ReadyCall& call) const {
          std::ranges::all_of(call.extras, is_of_a_rank) && call.call.description.bytes >= 0;
 }
 
-// What was called before a decision, and named by an id that this one has made go, is in a letter
-// that may be on its way still: the others need the entry.
+// A call that was made before a decision may be in a message that is still in flight. If it uses an
+// id that this decision has retired, its receivers still need the entry.
 uint64_t Negotiator::seen() const {
   uint64_t out = position_;
   for (const auto& [name, position] : mine_) out = std::min(out, position);

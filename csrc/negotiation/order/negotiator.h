@@ -1,9 +1,11 @@
-// One rank's part in agreeing on the order of calls that ranks make by name, each in an order of
-// its own. A state machine: no threads, no clock, no I/O; one thread at a time.
+// Agreement of the ranks of a group on the order of named calls, which each rank makes in an order
+// of its own. A state machine without threads, clock and I/O; one thread at a time.
 //
-// A rank that makes a call tells its parent in a tree when all below it have, too; the root decides
-// what is to run, and in which batches, and tells that down. So each readiness crosses each edge
-// once, nothing is polled, and all ranks run the same calls in the same order.
+// Ranks form a tree. A rank reports a call to its parent once it and all ranks below it have made
+// it. The root decides which calls run and in which batches, and sends the decision down.
+//
+// Each call therefore crosses each edge of the tree once, without polling. All ranks run the same
+// calls in the same order.
 #pragma once
 
 #include <cstddef>
@@ -23,42 +25,42 @@
 
 namespace ringdist {
 
-// By which way ranks tell that they are ready: up to rank 0, inside hosts first, so that a host
-// sends one message for all its ranks. Pure.
-
-// One rank's place in it.
+// One rank's neighbours in the tree. The root is rank 0. The tree connects ranks inside hosts
+// first, so that a host sends one message for all its ranks. Pure.
 struct SpanningTree {
-  // Of a rank inside its host, and of a host.
+  // Children of a rank within its host, and of a host.
   static constexpr int kChildren = 4;
 
-  int parent = -1;  // of rank 0
+  int parent = -1;  // -1 on rank 0
   std::vector<int> children;
 
+  // Returns the neighbours of a rank.
   static SpanningTree of(const Topology& topology, int rank);
 };
 
-// Who is ready for one call, as one rank of the tree sees it: each of its children stands for all
-// ranks below that.
+// Describes how two descriptions with equal words differ.
 
-// How two that have the same words differ, in words.
 using DescribeDifference =
     std::function<std::string(const CallDescription&, const CallDescription&)>;
 
+// Ready count of one call on one rank of the tree. Its members are the children, each for all ranks
+// below it, and the rank itself.
 class ReadyCount {
  public:
-  // `members`: the children, and the rank itself.
+  // `members` is the number of children plus one.
   ReadyCount(size_t members, DescribeDifference describe_difference)
       : describe_difference_(std::move(describe_difference)), is_ready_(members) {}
 
-  // `call`: with its name and description. What it says otherwise than the first one is a conflict,
-  // in words. False, and nothing is done: that member is ready already.
+  // Records that a member is ready. `call` must have name and description. If they differ from
+  // those of the first member, records a conflict in words. Returns false and does nothing if the
+  // member was ready before.
   bool add(size_t member, ReadyCall call);
 
-  // All of them, but for those of which `excused` is true.
+  // Returns true if all members are ready, except those with `excused`.
   bool is_complete(const std::vector<bool>& excused) const;
-  // One that is not ready, or nothing.
+  // Returns a member that is not ready, or nullopt.
   std::optional<size_t> missing() const;
-  // Of all together.
+  // Returns the combined report of all members.
   ReadyCall take() { return std::move(call_); }
 
  private:
@@ -70,92 +72,105 @@ class ReadyCount {
   std::vector<bool> is_ready_;
 };
 
-// What a Negotiator needs of who runs it; called in its functions. It may be called from these,
-// too, but for flush().
+// Functions that a Negotiator calls. They may call it back, except for flush().
 class NegotiatorDelegate {
  public:
   virtual ~NegotiatorDelegate() = default;
 
-  // Arrive in order.
+  // Sends a message to a rank. Messages must arrive in order.
   virtual void send(int rank, std::vector<std::byte> letter) = 0;
 
-  // The same on all ranks, and in the same order, also on those that have joined.
+  // Runs a batch. All ranks, including joined ones, get the same batches in the same order.
   virtual void run(const std::vector<ResponseCache::AgreedCall>& batch) = 0;
-  // The call ends everywhere without being run; `why`: who said what.
+  // Ends a call without running it, on all ranks. `why` describes what the ranks called.
   virtual void fail(const std::string& name, const std::string& why) = 0;
-  // `last`: the rank that did so last.
+  // All ranks have joined. `last` is the rank that joined last.
   virtual void all_joined(int last) = 0;
-  // As of DescribeDifference.
+  // See DescribeDifference.
   virtual std::string describe_difference(const CallDescription& one,
                                           const CallDescription& other) const = 0;
 };
 
-// cache_capacity is the same on all ranks; the root decides by the others.
+// Options of a Negotiator. cache_capacity must be the same on all ranks. The root uses its own
+// values of the others.
 struct NegotiatorOptions {
-  size_t cache_capacity = 1024;     // names
-  int64_t fusion_bytes = 64 << 20;  // of a batch; a call that is longer goes alone
-  int batches_in_flight = 2;        // until one has run on the root the next waits, and grows
+  size_t cache_capacity = 1024;     // number of names in the response cache
+  int64_t fusion_bytes = 64 << 20;  // limit of a batch; a larger call runs alone
+  int batches_in_flight = 2;  // limit; further calls wait for the next batch, which grows meanwhile
 };
 
+// One rank's part in the agreement. Functions only change the state; flush() sends messages.
 class Negotiator {
  public:
-  // `delegate` outlives it.
+  // `delegate` must outlive it.
   Negotiator(NegotiatorDelegate& delegate, const Topology& topology, int rank,
              NegotiatorOptions options);
 
-  // None of that name is open on this rank: since the last one it was run or has failed. It has not
-  // joined. `extra`: of calls that have some on all ranks: what each says for itself, as its rows;
-  // all learn it.
+  // Makes a call. No call of this name may be open on this rank: the last one was run or has
+  // failed. The rank must not have joined.
+  //
+  // `extra` is set for calls in which each rank has values of its own, such as rows of an
+  // allgather. All ranks receive the extras of all.
   void call(const std::string& name, CallDescription description,
             std::optional<std::vector<int64_t>> extra);
-  // Until all ranks have: this one is ready for whatever the others call.
+  // Joins: until all ranks have joined, this rank counts as ready for every call.
   void join();
-  // Of its parent or a child. Error: kProtocol, it makes no sense.
+  // Handles a message of its parent or of a child. Error kProtocol: the message is invalid.
   Error receive(int rank, ConstBytes letter);
-  // A batch has: the root is told by itself.
+  // Reports that a batch has run. Only the root needs this, and only for batches on its own rank.
   void ran();
-  // On the root: of what is decided from now on.
+  // Changes options for later decisions. Has an effect on the root only.
   void tune(int64_t fusion_bytes, int batches_in_flight);
 
-  // Sends what there is to say, after any number of those.
+  // Sends what is due, after any number of other calls.
   void flush();
 
-  // Names that are open here or below.
+  // Returns the number of names that are open here or below.
   size_t open() const { return tallies_.size(); }
-  // Names that are kept.
+  // Returns the number of names in the response cache.
   size_t remembered() const { return table_.size(); }
 
  private:
-  // Letters on their way to a rank that has not said that it has them. What comes up meanwhile goes
-  // with the next one.
+  // Limit of messages that the parent has not acknowledged. What becomes ready meanwhile is
+  // combined in the next message.
   static constexpr uint32_t kWindow = 4;
-  // Decisions after which a rank that has nothing else to say tells that it has them.
+  // Number of decisions after which a rank acknowledges them, if it has nothing else to send.
   static constexpr uint64_t kTellSeen = 64;
 
+  // State of one child.
   struct Child {
     int rank;
-    uint64_t seen = 0;      // decisions, by all below
-    uint32_t received = 0;  // letters of it
-    uint32_t told = 0;      // of these it knows
+    uint64_t seen = 0;      // decisions that the child and all ranks below it have
+    uint32_t received = 0;  // messages received from it
+    uint32_t told = 0;      // number of these that were acknowledged
   };
 
   bool is_root() const { return tree_.parent < 0; }
+  // The rank's own index among the members of a ReadyCount.
   size_t self() const { return children_.size(); }
   Error receive_up(Child& child, ConstBytes letter);
   Error receive_down(ConstBytes letter);
+  // Adds a member's report to the ready count. Returns false if it was there.
   bool add(size_t member, ReadyCall call);
+  // Sends the report of a complete call up, or queues it for decision on the root.
   void complete(const std::string& name);
+  // Records that a member and all ranks below it have joined.
   void have_joined(size_t member, int last);
+  // Applies a decision of the root.
   Error accept(const DecisionMessage& decision);
+  // On the root: makes a decision if there is something to decide.
   void decide();
   std::vector<ReadyCall> next_batch();
+  // On the root: enters a call of a decision into the response cache.
   DecidedCall enter(uint64_t position, ReadyCall call,
                     std::vector<ResponseCache::AgreedCall>& batch);
   void tell_children(const DecisionMessage& decision);
+  // Applies the end of a decision: failed calls and joins.
   void end(const DecisionMessage& decision);
   void run(const std::vector<ResponseCache::AgreedCall>& batch);
   bool is_rank(int rank) const { return rank >= 0 && rank < size_; }
   bool makes_sense(const ReadyCall& call) const;
+  // Returns the decisions that no rank below, or call here, can still depend on.
   uint64_t seen() const;
 
   NegotiatorDelegate& delegate_;
@@ -165,19 +180,22 @@ class Negotiator {
   NegotiatorOptions options_;
   ResponseCache table_;
   std::vector<Child> children_;
-  std::map<std::string, ReadyCount> tallies_;  // by name
-  std::map<std::string, uint64_t> mine_;       // open here, and the last decision before the call
-  std::vector<bool> joined_;                   // of the children and the rank itself
-  std::optional<int> last_joined_;             // all have: the last one, until that is told
-  uint64_t position_ = 0;                      // of the last decision
+  std::map<std::string, ReadyCount> tallies_;  // ready counts by name
+  // open calls of this rank, with the number of the last decision before the call
+  std::map<std::string, uint64_t> mine_;
+  std::vector<bool> joined_;  // by member: it and all ranks below it have joined
+  // set if all members have joined, until it is reported: the last one
+  std::optional<int> last_joined_;
+  uint64_t position_ = 0;  // number of the last decision
 
-  // Of those but the root: what it says next, and how many letters its parent does not have.
+  // Used by all ranks but the root: the next message to the parent, and counters for
+  // acknowledgements.
   ReadyMessage next_;
   uint32_t sent_ = 0;
   uint32_t unseen_ = 0;
   uint64_t told_seen_ = 0;
 
-  // Of the root.
+  // Used by the root.
   std::deque<ReadyCall> ready_;
   std::vector<FailedCall> failed_;
   uint64_t last_id_ = 0;

@@ -48,7 +48,7 @@ ResponseCache::EntryPtr ResponseCache::decide(uint64_t position, const DecidedCa
   }
   EntryPtr& entry = recent_.front();
   if (!call.extras.empty()) {
-    auto next = std::make_shared<Entry>(*entry);  // who runs the one before still looks at it
+    auto next = std::make_shared<Entry>(*entry);  // running batches still use the old entry
     for (const RankExtra& extra : call.extras) next->extras[extra.rank] = extra.values;
     entry = std::move(next);
   }

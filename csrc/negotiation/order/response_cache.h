@@ -1,5 +1,5 @@
-// The names that all ranks know, by the ids that the root has given them. Every rank does to it
-// what decisions say, in their order, so that all have the same entries, and forget the same.
+// Cache of calls that all ranks have made before, by ids that the root assigns. All ranks apply the
+// same decisions in the same order, so they have the same entries and retire the same ones.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,13 @@
 
 namespace ringdist {
 
+// Extras of the ranks that have some.
 using ExtrasByRank = std::map<int, std::vector<int64_t>>;
 
+// Least-recently-used cache of names and descriptions. One thread at a time.
 class ResponseCache {
  public:
+  // A call with its latest extras. Immutable, because running batches share it.
   struct Entry {
     uint64_t id;
     std::string name;
@@ -29,43 +32,47 @@ class ResponseCache {
 
   using EntryPtr = std::shared_ptr<const Entry>;
 
-  // A call that all have made.
+  // A call that all ranks have made.
   struct AgreedCall {
     EntryPtr entry;
-    int last;  // the rank that was ready last
+    int last;  // the rank that called last
   };
 
-  // `capacity`: entries, at least 1; those that were decided on least lately go.
+  // `capacity` is the number of entries, at least 1. The least recently used entries are retired.
   explicit ResponseCache(size_t capacity);
 
-  // The entry of that name with that description, or null.
+  // Returns the entry with this name and description, or null.
   EntryPtr find(const std::string& name, const CallDescription& description) const;
-  // Also of one that has gone, where messages may be on their way that name it.
+  // Returns the entry with this id, or null. Also finds retired entries while messages in flight
+  // may refer to them.
   EntryPtr find(uint64_t id) const;
 
-  // Of the entry of that name and description that has gone last, if it is still there.
+  // Returns the extras of the last retired entry with this name and description, if there is one.
   ExtrasByRank last_extras(const std::string& name, const CallDescription& description) const;
 
-  // The entry as the decision of that position leaves it. Null: it names an id that is not here.
+  // Applies a call of the decision with this number, and returns its entry. Returns null if the
+  // call has an id without an entry.
   EntryPtr decide(uint64_t position, const DecidedCall& call);
 
-  // All who send to this rank have the decisions up to that one, so they name nothing that has gone
-  // with one of them.
+  // Deletes entries that were retired by decisions up to `seen`. All ranks that send to this one
+  // have these decisions, so they do not use the ids any more.
   void forget(uint64_t seen);
 
-  // With those that have gone.
+  // Returns the number of entries, including retired ones.
   size_t size() const { return recent_.size() + retired_.size(); }
 
  private:
-  using Recent = std::list<EntryPtr>;  // the one that was decided on last is first
+  using Recent = std::list<EntryPtr>;  // the most recent one is first
 
+  // Moves an entry to the retired ones.
   void retire(uint64_t position, Recent::iterator entry);
 
   const size_t capacity_;
   Recent recent_;
   std::unordered_map<uint64_t, Recent::iterator> by_id_;
   std::unordered_map<std::string, Recent::iterator> by_name_;
-  std::deque<std::pair<uint64_t, EntryPtr>> retired_;  // by position
+  // with the number of the decision that retired them
+  std::deque<std::pair<uint64_t, EntryPtr>> retired_;
 };
 
 }  // namespace ringdist

@@ -32,7 +32,7 @@ void StallInspector::tick(TimePoint now) {
   last_look_ = now;
 }
 
-// Since the last look it has come to have waited for one, two, ... times that long.
+// The waiting time has passed a multiple of warn_after_ since the last tick.
 bool StallInspector::turns_late(const StallDelegate::OpenCall& call, TimePoint now) const {
   if (warn_after_ <= Duration(0)) return false;
   const TimePoint before = std::max(last_look_, call.since);
@@ -88,7 +88,7 @@ void StallInspector::obey(int rank, const StallMessage& letter, TimePoint now) {
     case StallMessage::Kind::kFound:
       asked_ = asked_again_ = asked_late_ = false;
       for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
-      // What others have asked this rank need not ask.
+      // If another rank's query has covered all calls of this rank, the next query is postponed.
       if (std::ranges::all_of(delegate_.open_calls(), [&](const StallDelegate::OpenCall& call) {
             return now - call.since < kPatience || found_.contains(call.name);
           }))
@@ -127,7 +127,7 @@ StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
   return out;
 }
 
-// Many ask for the same in short time.
+// Several ranks often query the same calls at about the same time.
 bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePoint now) {
   if (closed_ == TimePoint::min() || now - closed_ > kRecent) return false;
   for (const StalledCall& call : letter.calls)
@@ -151,7 +151,7 @@ void StallInspector::conclude(TimePoint now) {
   if (inquiry_.has_calls()) inquire(now);
 }
 
-// Once in such a time for each: others ask for the same ones a little later.
+// Warns once per call and period, because other ranks query the same calls a little later.
 void StallInspector::warn_of(const std::vector<StallFinding>& found, TimePoint now) {
   std::erase_if(said_, [&](const auto& one) { return now - one.second >= warn_after_ / 2; });
   bool any_new = false;
@@ -160,7 +160,8 @@ void StallInspector::warn_of(const std::vector<StallFinding>& found, TimePoint n
   if (any_new) delegate_.warn(inquiry_.line(found));
 }
 
-// Somebody does not answer. Asked again, rank 0 says who; if it is there.
+// Some rank did not answer. After a repeated query, rank 0 reports which one, unless rank 0 itself
+// does not answer.
 void StallInspector::give_up(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now) {
   asked_ = false;
   if (!std::exchange(asked_again_, true)) return ask(calls, now);

@@ -48,7 +48,7 @@ Result<StallMessage> StallMessage::decode(ConstBytes bytes) {
 
 namespace {
 
-constexpr int kNamed = 4;  // ranks, and names, in a line
+constexpr int kNamed = 4;  // limit of ranks and of names in a line
 
 std::string and_more(size_t count) {
   return count > kNamed ? " and " + std::to_string(count - kNamed) + " more" : "";
@@ -88,7 +88,8 @@ void StallQuery::answer(int rank, const StallMessage& letter) {
     answers_.try_emplace(rank, Answer{letter.lacks, letter.has_joined, letter.instead});
 }
 
-// "rank 2 (pid 7 on host h), which waits for 'y'"; empty: for nobody.
+// Returns text like "rank 2 (pid 7 on host h), which waits for 'y'", or "" if the call waits for no
+// rank.
 std::string StallQuery::awaited(size_t name,
                                 const std::function<std::string(int)>& describe_rank) const {
   std::string out;
@@ -106,7 +107,7 @@ std::string StallQuery::awaited(size_t name,
     out += (missing > 1 ? "; " : "") + describe_rank(rank) + ", which " +
            (is_silent ? "does not answer" : answer->second.instead);
   }
-  // If nobody has it any more, all have run it since.
+  // If no rank has the call open, all ranks have run it meanwhile.
   return anybody_has_it ? out + and_more(missing) : "";
 }
 

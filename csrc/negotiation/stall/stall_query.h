@@ -1,4 +1,5 @@
-// What rank 0 hears of calls that wait: from the ranks that ask, then from all. Pure.
+// Messages and state of stall queries, by which ranks find out which ranks an open call waits for.
+// Pure functions and data; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,79 +14,82 @@
 
 namespace ringdist {
 
-// What ranks tell each other of calls that have waited long for some of them. As bytes:
-// base/serialize.h.
-
-// A call that has been open on the rank that sends it.
+// An open call, as the rank reports it that waits for others.
 struct StalledCall {
   std::string name;
   int64_t milliseconds = 0;
-  bool is_late = false;  // people are to hear of it
+  bool is_late = false;  // it has waited so long that a warning is due
 };
 
-// For whom calls of that name wait, in words.
+// The ranks that a call waits for, in words.
 struct StallFinding {
   std::string name;
   std::string awaits;
 };
 
+// Message of a stall query. The encoding is that of base/serialize.h.
 struct StallMessage {
   enum class Kind : uint8_t {
-    kAsk,      // for whom do these calls wait?                            any rank -> rank 0
-    kInquire,  // who has made them?                                       rank 0 -> all
-    kAnswer,   // all but those; instead it waits for others               all -> rank 0
-    kFound,    // these wait, and for whom                                 rank 0 -> all
+    kAsk,      // any rank to rank 0: which ranks do these calls wait for?
+    kInquire,  // rank 0 to all: which of these calls have you made?
+    kAnswer,   // all to rank 0: calls that are not made, and what the rank waits for
+    kFound,    // rank 0 to all: the ranks that the calls wait for
   };
 
   Kind kind = Kind::kAsk;
   std::vector<StalledCall> calls;  // kAsk
-  uint32_t inquiry = 0;            // kInquire, kAnswer; numbered from 1
+  uint32_t inquiry = 0;            // kInquire, kAnswer: number of the query, from 1
   std::vector<std::string> names;  // kInquire
-  uint64_t lacks = 0;       // kAnswer: a bit for each of these names, the first is the lowest
-  bool has_joined = false;  // kAnswer: so it has no part in them
-  std::string instead;      // kAnswer: what the rank does, in words
+  // kAnswer: a bit for each name that this rank has not called, the first name lowest
+  uint64_t lacks = 0;
+  bool has_joined = false;          // kAnswer: the rank has joined, so it is not waited for
+  std::string instead;              // kAnswer: what the rank does instead, in words
   std::vector<StallFinding> found;  // kFound
 
   std::vector<std::byte> encode() const;
   static Result<StallMessage> decode(ConstBytes bytes);
 };
 
+// Collects calls and answers on rank 0, for one query at a time.
 class StallQuery {
  public:
-  // Of one inquiry; more wait for the next one.
+  // Limit of names in one query; further names wait for the next query.
   static constexpr size_t kNames = 16;
 
   explicit StallQuery(int size) : size_(size) {}
 
-  // Some rank asks for those: the next inquiry's, where they are not of this one.
+  // Adds calls that some rank waits for. They become part of the next query unless they are in this
+  // one.
   void add(const std::vector<StalledCall>& calls);
   bool has_calls() const { return !next_.empty(); }
 
-  // A new one, with what was added.
+  // Begins a query with the calls that were added.
   void begin(TimePoint now);
   bool is_open() const { return is_open_; }
   uint32_t number() const { return number_; }
   TimePoint begun() const { return begun_; }
   std::vector<std::string> names() const;
-  // Of this one; each rank's first counts.
+  // Records an answer to the current query. Only the first answer of a rank counts.
   void answer(int rank, const StallMessage& letter);
   bool all_have_answered() const { return static_cast<int>(answers_.size()) == size_; }
 
-  // Ends it: for whom those calls wait that somebody has made, and not all have. `describe_rank`: a
-  // rank's name.
+  // Ends the query. Returns the ranks that each call waits for, unless no rank or every rank has
+  // made the call. `describe_rank` returns the name of a rank.
   std::vector<StallFinding> close(const std::function<std::string(int)>& describe_rank);
-  // Which of these are late, and a line about all of them: "'a' (for 61 s) and 2 more wait for
-  // rank 1 ..., which ..."
+  // Return the late calls of the findings, and one line about all findings. The line has the form
+  // "'a' (for 61 s) and 2 more wait for rank 1 ..., which ...".
   std::vector<std::string> late(const std::vector<StallFinding>& found) const;
   std::string line(const std::vector<StallFinding>& found) const;
 
  private:
+  // Answer of one rank.
   struct Answer {
     uint64_t lacks;
     bool has_joined;
     std::string instead;
   };
 
+  // Returns the ranks that a call waits for, in words.
   std::string awaited(size_t name, const std::function<std::string(int)>& describe_rank) const;
 
   const int size_;

@@ -120,7 +120,8 @@ void Timeline::obey(int rank, const TimelineMessage& letter, TimePoint now) {
   switch (letter.kind) {
     case TimelineMessage::Kind::kStart: {
       if (is_on()) return;
-      // Another host may have no such folder. A rank that cannot write has no part in it.
+      // The host may lack the folder, so a temporary folder comes next. A rank that cannot write
+      // there either does not record.
       if (open(part_of(letter.path, rank_)) && open(part_of(temporary_path(), rank_))) return;
       (void)begin(letter, now);
       return;
@@ -180,7 +181,7 @@ void Timeline::on_pong(const TimelineMessage& pong, TimePoint now) {
   if (stops_) finish();
 }
 
-// Rank 0 hears of it, also of a rank that has recorded nothing.
+// Sends kStopped even if this rank has recorded nothing.
 void Timeline::finish() {
   stops_ = false;
   TimelineMessage letter;
@@ -224,7 +225,7 @@ void Timeline::on_stopped(int rank, const TimelineMessage& letter) {
 void Timeline::read_next() {
   if (to_read_.empty()) return;
   const int rank = to_read_.front();
-  // Where it is there already it is the rank's own, on a disk that hosts share.
+  // If the file exists already, the rank has written it itself, on a disk that the hosts share.
   part_ = File(std::fopen(part_of(path_, rank).c_str(), "wxe"), std::fclose);
   if (!part_ && errno == EEXIST) return has_come(rank, /*is_copied=*/false);
   if (!part_) return fail_part(rank);
@@ -257,7 +258,7 @@ void Timeline::on_part(int rank, const TimelineMessage& part) {
   send(rank, read);
 }
 
-// The rank keeps its file.
+// The rank keeps its file, because rank 0 could not copy it.
 void Timeline::fail_part(int rank) {
   if (!problem_)
     problem_ = Error(ErrorKind::kSystem,
