@@ -20,7 +20,7 @@ void StoreWitness::open(uint64_t nonce) {
   context_.pool().run([source = source_, nonce] {
     constexpr std::array kMark = {std::byte{1}};
     if (const auto store = source->get(); store.ok())
-      (void)store.value()->set(mark_of(nonce), kMark);  // without it the store has no vote
+      (void)store.value()->set(mark_of(nonce), kMark);  // without the mark the store has no vote
   });
 }
 

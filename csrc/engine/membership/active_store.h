@@ -1,5 +1,5 @@
-// The store that the present generation of a group uses: that it began with, or one that a member
-// serves since that was lost. Any thread.
+// ActiveStore: the store that the present generation of a group uses. It is the store of the first
+// generation or, after that was lost, one that a member serves. Any thread.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@
 
 namespace ringdist {
 
-// A store that is opened when it is first needed, and again where that failed. Any thread; tasks
-// hold it, as they may outlive all else.
+// A store that is opened when it is first needed, and again if that failed. Tasks hold it by
+// shared_ptr, because they may outlive the group. Any thread.
 class LazyStore {
  public:
   using Open = std::function<Result<std::shared_ptr<Store>>()>;
 
   explicit LazyStore(Open open) : open_(std::move(open)) {}
 
-  // May block for as long as it takes to open it.
+  // Returns the store. Blocks for as long as it takes to open it. Errors: those of opening it.
   Result<std::shared_ptr<Store>> get() {
     std::lock_guard lock(mutex_);
     if (store_) return store_;
@@ -35,69 +35,76 @@ class LazyStore {
     if (opened.ok()) store_ = opened.value();
     return opened;
   }
-  // Of one task at a time: one that the store lets wait must not be followed by others.
+  // begin() and end() limit queries to one task at a time, so that a store that does not answer
+  // holds up one task only. begin() returns false if another task is between the two.
   bool begin() { return !asked_.exchange(true); }
   void end() { asked_ = false; }
 
  private:
-  std::atomic<bool> asked_{false};
-  std::mutex mutex_;  // held while it opens
+  std::atomic<bool> asked_{false};  // a task is between begin() and end()
+  std::mutex mutex_;                // held while it opens
   const Open open_;
   std::shared_ptr<Store> store_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// The vote that a group's store has in a decision of its members (docs/membership.md): a value
-// under a key of the generation. Any thread.
+// The vote of a group's store (the witness) in a decision on members: a value under a key of the
+// generation, see docs/membership.md. All store calls run on the task pool. Any thread.
 class StoreWitness {
  public:
   // The store is opened on the task pool.
   StoreWitness(Context& context, std::shared_ptr<LazyStore> store)
       : context_(context), source_(std::move(store)) {}
 
-  // Marks the store as the one that votes for that generation: one that was started anew, and has
-  // lost its votes, lacks the mark. In the background.
+  // Marks the store as the witness of that generation, in the background. A store that was
+  // restarted, and so has lost its votes, lacks the mark.
   void open(uint64_t nonce);
-  // Answers on another thread, or never.
+  // Reads the vote and calls `then` on another thread, with nothing if there is no vote yet. A
+  // store that blocks for ever means that `then` is never called.
   void read(const GenerationId& generation,
             std::function<void(const Result<std::optional<Accepted>>&)> then);
+  // Replaces the vote `before` (none: no vote) by `vote`, atomically. Calls `then` on another
+  // thread, with true if `vote` is in the store afterwards.
   void cast(const GenerationId& generation, const std::optional<Accepted>& before,
             const Accepted& vote, std::function<void(bool)> then);
-  // Whether it answers within `time`; waits for that.
+  // Returns true if the store answers within `time`; blocks for that long at most.
   bool answers(Duration time);
 
  private:
-  // A read of a store that has the mark.
+  // Reads the vote. Error if the store lacks the mark.
   static Result<std::optional<Accepted>> ask(Store& store, const GenerationId& generation);
 
   Context& context_;
   const std::shared_ptr<LazyStore> source_;
 };
 
+// Holds the address of the store in use, and opens it on demand. Any thread.
 class ActiveStore {
  public:
-  // `options`: of the first generation. The context outlives it.
+  // `options` are those of the first generation. The context must outlive this object.
   ActiveStore(Context& context, const CommunicatorOptions& options);
 
-  // "": that of the first generation.
+  // Switches to the store that a member serves at `address`; "" is that of the first generation.
   void move_to(const std::string& address);
   std::string address() const {
     std::lock_guard lock(mutex_);
     return address_;
   }
+  // Returns the store in use. It stays valid after move_to().
   std::shared_ptr<LazyStore> get() const {
     std::lock_guard lock(mutex_);
     return store_;
   }
+  // Returns the witness of the store in use.
   StoreWitness votes() const { return {context_, get()}; }
-  // The address at which this process serves one; "": it cannot.
+  // Returns the address at which this process serves a store; "" if it cannot.
   std::string offer() const;
 
  private:
   std::shared_ptr<LazyStore> at(const std::string& address) const;
 
   Context& context_;
-  const std::shared_ptr<Store> first_;
-  const std::shared_ptr<StoreServer> home_;
+  const std::shared_ptr<Store> first_;       // the store of the first generation
+  const std::shared_ptr<StoreServer> home_;  // opens and serves other stores; may be null
   mutable std::mutex mutex_;
   std::string address_ RINGDIST_GUARDED_BY(mutex_);
   std::shared_ptr<LazyStore> store_ RINGDIST_GUARDED_BY(mutex_);

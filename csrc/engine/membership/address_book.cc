@@ -2,7 +2,7 @@
 
 namespace ringdist {
 
-// Who was seen to share the host does so for good.
+// A process that was once verified to share this host always does.
 void AddressBook::add(const GroupAdvertisement::Member& process, bool is_same_host) {
   std::lock_guard lock(mutex_);
   Address& address = addresses_[process.process];

@@ -1,4 +1,5 @@
-// Where the processes of a group's generations are, members and newcomers. Any thread.
+// AddressBook: addresses of the processes of a group's generations, members and newcomers. Any
+// thread.
 #pragma once
 
 #include <map>
@@ -13,16 +14,19 @@
 
 namespace ringdist {
 
+// Maps processes to the addresses of their control planes. Addresses are never removed.
 class AddressBook {
  public:
-  // How a process says where it is; `is_same_host`: it was seen to, and its kernel is ours.
+  // Adds a process. `is_same_host` is true if it was verified that the process shares this kernel;
+  // then its AF_UNIX socket is used. A verified entry is not replaced by one that is not.
   void add(const GroupAdvertisement::Member& process, bool is_same_host);
-  // Of all members.
+  // Adds all members of a group.
   void add(const ResolvedGroup& found);
 
+  // Returns the address of a process; nothing if it has none here.
   std::optional<PeerAddress> find(ProcessId process) const;
   std::map<ProcessId, PeerAddress> all() const;
-  // "pid 123 on host x"; "" of one that is not known.
+  // Returns "pid 123 on host x"; "" if the process has no address here.
   std::string where(ProcessId process) const;
 
  private:

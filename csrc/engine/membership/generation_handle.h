@@ -1,5 +1,6 @@
-// The generation of its group that a Communicator is. There is none until the members are known, or
-// if the group can have no later one. Any thread.
+// GenerationHandle: the generation that a Communicator is, within its GroupMembership. It has no
+// membership until the members have been found, or if the group can have no later generation. Any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,41 +14,48 @@
 
 namespace ringdist {
 
+// Connects a Communicator with the GroupMembership, which all generations of a group share.
 class GenerationHandle {
  public:
+  // `place` is empty for a first generation.
   explicit GenerationHandle(GroupMembership::GenerationRef place)
       : membership_(std::move(place.membership)), number_(place.number) {}
 
-  // Its members are known: this process answers for it from now on, if it does not do so already.
+  // Creates and registers the GroupMembership of a first generation, after its members have been
+  // found. From then on this process takes part in the group's consensus. Does nothing if it has
+  // one.
   void begin(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
              std::weak_ptr<GenerationDelegate> group);
-  // This rank has found all of them. Does nothing without begin().
+  // Reports that this rank has found all members. Does nothing without begin().
   void formed(const ResolvedGroup& found);
-  // It is destroyed.
+  // Reports that the group is destroyed here.
   void leave();
 
-  // A group was made of a later one.
+  // Returns true if the group of a later generation has been created.
   bool was_replaced() const;
-  // The group of that name, and this rank of it, leaves the control plane: not before a later
-  // generation has formed, while whose members look for each other nobody else would watch them.
+  // Removes this rank of the group `nonce` from the control plane. If a later generation has been
+  // created, waits with that until it has formed: until then no other group monitors its members.
   void disconnect(const std::shared_ptr<Context>& context, uint64_t nonce, int rank) const;
   // See Communicator::admit().
   Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
+  // Returns true if newcomers may join.
   bool admits() const;
   // See Communicator::give_up().
   Error give_up(Context& context, int rank, const std::string& why) const;
-  // As of GroupMembership. Errors besides: kNotSupported, kInvalidArgument, as of
-  // Communicator::shrink().
+  // Creates the group of the next generation, see GroupMembership::next(). Also fails with
+  // kNotSupported and kInvalidArgument, as Communicator::shrink().
   Result<ShrinkResult> next(TimePoint deadline, const GroupMembership::MakeGroup& make);
 
  private:
+  // Returns the membership, or why there is none.
   Result<std::shared_ptr<GroupMembership>> get() const RINGDIST_REQUIRES(mutex_);
 
   mutable std::mutex mutex_;
   std::shared_ptr<GroupMembership> membership_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
-  bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;
-  bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;  // its members are known: no later one can be
+  bool in_next_ RINGDIST_GUARDED_BY(mutex_) = false;  // a thread is in next()
+  // The members are set, and no later generation is possible.
+  bool has_none_ RINGDIST_GUARDED_BY(mutex_) = false;
   const uint32_t number_;
 };
 

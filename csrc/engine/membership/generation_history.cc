@@ -34,7 +34,7 @@ ShrinkResult GenerationHistory::report(uint32_t after, const std::vector<Process
   for (auto step = first; step != steps_.end(); ++step) {
     out.generation = step->decision.generation;
     for (const LostMember& lost : step->decision.lost) {
-      // Who came and went meanwhile was never a member for the caller.
+      // A process that joined and was lost in between was never a member for the caller.
       const int rank = rank_of(step->before.at(lost.rank), first->before);
       if (rank < 0) continue;
       out.lost.push_back({rank, lost.cause == LostMember::Cause::kDied, step->where.at(lost.rank)});

@@ -14,13 +14,13 @@
 namespace ringdist {
 namespace {
 
-// A store whose process has died may neither answer nor fail, as children that it had forked hold
-// its sockets. One that was only held up is not missed: the group goes on with another.
+// A store may neither answer nor fail after its process died, as forked children hold its sockets.
+// A store that was only slow is no loss: the group goes on with another one.
 constexpr Duration kStoreTime = Milliseconds(500);
 constexpr Duration kAskAgain = Milliseconds(500);
-constexpr Duration kMakeTime = std::chrono::seconds(10);  // for a store to answer a busy machine
+constexpr Duration kMakeTime = std::chrono::seconds(10);  // for a store to answer on a busy machine
 
-// By members that look at a newcomer: letters have little room.
+// Members only check the newcomer's addresses, and messages of the consensus have little room.
 RankInfo without_what_nobody_needs(RankInfo entry) {
   entry.transports.clear();
   entry.options.clear();
@@ -79,12 +79,12 @@ void GroupMembership::leave(uint32_t generation) {
   std::optional<Notice> word;
   {
     std::lock_guard lock(mutex_);
-    if (generation != made_) return;  // it has a successor here, or came to nothing
+    if (generation != made_) return;  // a later group exists here, or the group came to nothing
     is_member = !first_members_.empty() || admitted_by_;
     left_ = true;
     release();
     const GroupDescriptor& next = present_.found.membership;
-    // The others count on this process, which will not make it.
+    // The others count on this process, which will not create the group.
     if (present_.number > generation)
       word = abort_notice(next.nonce, /*generation=*/0, next.rank, /*op=*/0,
                           Error(ErrorKind::kPeerLost, std::string(kClosedByPeer) +
@@ -95,7 +95,7 @@ void GroupMembership::leave(uint32_t generation) {
   if (word) context_.control().flood(word->encode());
 }
 
-// ---- a caller's
+// ---- for callers
 
 Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
                                            const MakeGroup& make) {
@@ -126,7 +126,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::await_admission(TimePoint u
   return make_present(0, Clock::now() + kMakeTime, make);
 }
 
-// Why there can be none any more.
+// Returns why no later generation is possible.
 Error GroupMembership::over(uint32_t after) const {
   if (excluded_)
     return {ErrorKind::kPeerLost,
@@ -175,7 +175,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after
 ShrinkResult GroupMembership::report(uint32_t after) const {
   const auto members = present_.found.contexts();
   if (!admitted_by_ || made_ > 0) return steps_.report(after, members, store_.address());
-  ShrinkResult out;  // of one that comes
+  ShrinkResult out;  // the result for a newcomer
   out.store = store_.address();
   out.generation = present_.number;
   const std::vector<ProcessId> were(admitted_by_->members.begin(),
@@ -185,7 +185,7 @@ ShrinkResult GroupMembership::report(uint32_t after) const {
   return out;
 }
 
-// Where its members meet in a store that does not work any more, all go on to another one.
+// If the members cannot meet because the store does not work, all of them move to another store.
 std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generation& next,
                                                                  Error error) {
   if (!next.needs_rendezvous) return error;
@@ -211,7 +211,7 @@ Error GroupMembership::no_agreement() {
 Result<CommunicatorOptions> GroupMembership::options_of(const Generation& generation) {
   const GroupDescriptor& membership = generation.found.membership;
   CommunicatorOptions out = options_;
-  std::vector<int> ranks;  // of the first generation
+  std::vector<int> ranks;  // in the first generation
   for (const GroupMember& member : membership.members)
     ranks.push_back(rank_of(member.context, first_members_));
   std::unique_lock lock(mutex_);
@@ -278,14 +278,14 @@ bool GroupMembership::on_join_request(const Newcomer& newcomer, uint32_t reached
   return present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
 }
 
-// ---- the lineage's
+// ---- GroupConsensusDelegate
 
 PromiseInfo GroupMembership::stop_and_report() {
   std::shared_ptr<GenerationDelegate> group;
   {
     std::lock_guard lock(mutex_);
     if (present_.standing) return *present_.standing;
-    present_.frozen = true;  // the generation stays the same meanwhile: this thread makes it
+    present_.frozen = true;  // only this thread changes the generation, so it stays the same
     group = present_.group.lock();
   }
   PromiseInfo out;
@@ -295,9 +295,9 @@ PromiseInfo GroupMembership::stop_and_report() {
         {ErrorKind::kPeerLost,
          "members were lost, or newcomers wait: the others agree on the group's next generation; "
          "call torch_ringdist.shrink() to go on in it"}));
-  // Not here may it end, as the last to hold its Context.
+  // The pool holds the last reference: the group's end may end the Context, and so this thread.
   context_.pool().run([group = std::move(group)] {});
-  // The others must not take this thread for silent meanwhile.
+  // Limited so that the others do not take this thread for silent meanwhile.
   const std::chrono::duration<double> limit(context_.config().peer_timeout / 4);
   out.reaches_store =
       store_.votes().answers(std::min(kStoreTime, std::chrono::duration_cast<Duration>(limit)));
@@ -325,7 +325,7 @@ void GroupMembership::on_installed(const Decision& decision) {
   join_acceptor_->admit_members(decision);
   {
     std::lock_guard lock(mutex_);
-    if (present_.number > 0 && !present_.formed)  // its newcomers may not have come
+    if (present_.number > 0 && !present_.formed)  // its newcomers may have failed to join
       for (const LostMember& one : decision.lost)
         if (one.rank >= present_.survivor_count)
           join_acceptor_->fail(present_.found.contexts()[one.rank]);

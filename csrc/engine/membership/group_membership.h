@@ -1,7 +1,10 @@
-// The generations of a group as this process has them: what it tells the others when they decide on
-// the next one, and the groups that are made of what was decided. Shared by the Communicators of
-// the generations. A candidate's begins with the one that lets it in. The lineage calls it on the
-// membership thread; the rest comes from any thread.
+// GroupMembership: the membership of one group, over all its generations, in this process. It takes
+// part in the group's consensus and creates the groups of the generations that the members have
+// agreed on. The Communicators of all generations share it. That of a newcomer begins with the
+// generation that admits it.
+//
+// The GroupConsensusDelegate functions are called on the membership thread; all others on any
+// thread.
 #pragma once
 
 #include <condition_variable>
@@ -28,87 +31,97 @@
 
 namespace ringdist {
 
-// The group of one generation, as those after it need it. Any thread.
+// The group of one generation, for the generations after it. Any thread.
 class GenerationDelegate {
  public:
   virtual ~GenerationDelegate() = default;
-  // Ends it here, with a failure that is told nobody; the first collective that has not ended well
-  // here.
+  // Fails the group here without a notice to other ranks. Returns the number of the first
+  // collective that is unfinished here.
   virtual uint64_t stop_and_report(const Error& cause) = 0;
 };
 
+// Membership of a group in this process. Held by shared_ptr: Communicators, pending tasks and the
+// membership service use it.
 class GroupMembership final : public GroupConsensusDelegate,
                               public std::enable_shared_from_this<GroupMembership> {
  public:
-  // Of a group that is made.
+  // Names the generation that a group is.
   struct GenerationRef {
-    std::shared_ptr<GroupMembership> membership;  // null: it may have one when it has formed
+    // Null: the group may get one when its members are set.
+    std::shared_ptr<GroupMembership> membership;
     uint32_t number = 0;
   };
+  // A group of a later generation, under both of its interfaces.
   struct Made {
     std::shared_ptr<Communicator> group;
-    std::shared_ptr<GenerationDelegate> generation;  // the same
+    std::shared_ptr<GenerationDelegate> generation;  // the same object as `group`
   };
-  // Runs on any thread, also when the call that it was given to has returned.
+  // Creates a group. May run on any thread, also after the call that it was given to has returned.
   using MakeGroup = std::function<Result<Made>(CommunicatorOptions options,
                                                const NextGroupSpec& prospect, GenerationRef place)>;
 
-  // Whether a group of those can have later generations: each rank is its own process.
+  // Returns true if a group of those members can have later generations: each rank has to be a
+  // process of its own.
   static bool can_have(const ResolvedGroup& found);
 
-  // Of the first generation, `first` being its group.
+  // Makes the membership of a group's first generation. `first` is its group.
   GroupMembership(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
                   std::weak_ptr<GenerationDelegate> first);
-  // Of a candidate; `entry` and `options` are its own.
+  // Makes the membership of a newcomer; `entry` and `options` are its own.
   GroupMembership(Context& context, const CommunicatorOptions& options,
                   const GroupAdvertisement& invitation, const RankInfo& entry);
 
-  // From now on this process answers for the group, or asks to become a member.
+  // Registers with the membership service. From then on this process takes part in the consensus,
+  // or sends join requests if it is a newcomer.
   void register_group();
-  // The group of that generation is destroyed here; that of a later one, if there is any, is not.
+  // Reports that the group of a generation is destroyed here. Ignored if the group of a later one
+  // was made since.
   void leave(uint32_t generation);
 
-  // The last generation of which a group was made.
+  // Returns the last generation of which a group was created.
   uint32_t last_made() {
     std::lock_guard lock(mutex_);
     return made_;
   }
-  // Has the group made of the next generation that begins after that one, which the others are
-  // asked for. Errors: as of Communicator::shrink().
+  // Starts consensus on the generation after `after`, waits until one has begun, and creates its
+  // group. Blocks until `deadline` at most. Errors: those of Communicator::shrink().
   Result<ShrinkResult> next(uint32_t after, TimePoint deadline, const MakeGroup& make);
 
-  // While the members of the last generation look for each other nobody would watch them: false, or
-  // the task is run when they have found each other, or this process has left.
+  // Takes a task that has to wait until the members of the last generation have found each other,
+  // as no other group monitors them until then. It runs when they have, or when this process has
+  // left. Returns false if there is no need to wait.
   bool defer(std::function<void()> task);
-  // The process of that rank, if the generation is the present one; else 0.
+  // Returns the process of a rank if `generation` is the present one, else 0.
   ContextId member(uint32_t generation, int rank) const {
     std::lock_guard lock(mutex_);
     const auto members = present_.found.contexts();
     const auto at = static_cast<size_t>(rank);
     return present_.number == generation && at < members.size() ? members[at] : 0;
   }
-  // Of that generation, this rank has found all members.
+  // Reports that this rank has found all members of a generation.
   void formed(uint32_t generation, const ResolvedGroup& found);
 
   const std::shared_ptr<JoinAcceptor>& join_acceptor() const { return join_acceptor_; }
   uint64_t group_id() const { return group_id_; }
-  // Of a candidate: what is known of members by now.
+  // Adds the addresses of the members in an advertisement. For newcomers.
   void update_members(const GroupAdvertisement& invitation);
-  // Of a candidate: the group of the generation in which it is a member, once there is one; nothing
-  // if there is none until then.
+  // Creates the group of the generation that admits this newcomer. Returns nothing if there is none
+  // at `until`. Errors are final.
   std::optional<Result<ShrinkResult>> await_admission(TimePoint until, const MakeGroup& make);
 
  private:
   // A generation that this process has installed.
   struct Generation {
     uint32_t number = 0;
-    ResolvedGroup found;            // while not `formed`, what was decided
+    ResolvedGroup found;            // until `formed`: only nonce and members
     bool needs_rendezvous = false;  // see NextGroupSpec
     int survivor_count = 0;
-    bool formed = false;  // it is known how all are reached
+    bool formed = false;  // the addresses of all members have been found
     std::weak_ptr<GenerationDelegate> group;
-    bool begun = false;
-    bool frozen = false;  // for the one that follows: no group is made of it any more
+    bool begun = false;  // its survivors have all installed it
+    // Consensus on the next one has begun, so no group of this one is created any more.
+    bool frozen = false;
+    // Promise info that was given for this generation; it must not change.
     std::optional<PromiseInfo> standing;
   };
   // GroupConsensusDelegate
@@ -125,29 +138,39 @@ class GroupMembership final : public GroupConsensusDelegate,
   void on_begun() override;
   void on_excluded(const Decision& decision) override;
 
+  // Returns true if a group of the present generation can be created for a caller that has `after`.
   bool may_make(uint32_t after) const RINGDIST_REQUIRES(mutex_) {
     return present_.number > after && present_.begun && !present_.frozen &&
            present_.number != unusable_;
   }
+  // Runs the deferred tasks, on the pool.
   void release() RINGDIST_REQUIRES(mutex_);
-  // Newcomers come to the present generation, once it has begun and is formed.
+  // Lets newcomers join the present generation, once it has begun and formed.
   void receive() RINGDIST_REQUIRES(mutex_);
+  // Adds a decision to the history, and logs it.
   void add_step(const Decision& decision) RINGDIST_REQUIRES(mutex_);
+  // Returns the generation that a decision makes.
   Generation made_by(const Decision& decision) const RINGDIST_REQUIRES(mutex_);
+  // Returns the options of a generation's group. May open the store, which blocks.
   Result<CommunicatorOptions> options_of(const Generation& generation);
+  // Returns why no later generation is possible for a caller that has `after`; else success.
   Error over(uint32_t after) const RINGDIST_REQUIRES(mutex_);
+  // Returns the result for a caller that has `after`, without the group.
   ShrinkResult report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
-  // The present generation's; nothing: there is to be a further one.
+  // Creates the group of the present generation. Returns nothing if a further generation is needed.
   std::optional<Result<ShrinkResult>> make_present(uint32_t after, TimePoint deadline,
                                                    const MakeGroup& make);
+  // Handles a failure to create the group of `next`. If the store is to blame, starts consensus on
+  // a further generation and returns nothing.
   std::optional<Result<ShrinkResult>> cannot_make(const Generation& next, Error error);
+  // Returns the error for a consensus that was not reached in time.
   Error no_agreement();
 
-  Context& context_;                   // that of its Communicators, and of the membership thread
-  const CommunicatorOptions options_;  // of the first generation
+  Context& context_;                   // used by the Communicators, too
+  const CommunicatorOptions options_;  // for the first generation
   const uint64_t group_id_;
-  const std::vector<ContextId> first_members_;  // of a candidate nobody
-  const std::string entry_;                     // a candidate's
+  const std::vector<ContextId> first_members_;  // empty for a newcomer
+  const std::string entry_;                     // encoded rank info of a newcomer
 
   ActiveStore store_;
   const std::shared_ptr<AddressBook> book_ = std::make_shared<AddressBook>();
@@ -156,17 +179,19 @@ class GroupMembership final : public GroupConsensusDelegate,
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Generation present_ RINGDIST_GUARDED_BY(mutex_);
-  uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;  // the last of which a group was made
+  // The last generation of which a group was created.
+  uint32_t made_ RINGDIST_GUARDED_BY(mutex_) = 0;
   uint32_t unusable_ RINGDIST_GUARDED_BY(mutex_) =
-      0;  // of which none could be: there is to be another
+      0;  // the last generation of which no group could be created; a further one is needed
   Error unusable_because_ RINGDIST_GUARDED_BY(mutex_);
   bool renumbered_ RINGDIST_GUARDED_BY(mutex_) =
-      false;  // newcomers have no rank of the first one's
-  std::optional<Decision> admitted_by_ RINGDIST_GUARDED_BY(mutex_);  // of a candidate
+      false;  // newcomers have no rank in the first generation, so ranks are counted anew
+  std::optional<Decision> admitted_by_ RINGDIST_GUARDED_BY(mutex_);  // for a newcomer
   std::vector<std::function<void()>> deferred_ RINGDIST_GUARDED_BY(mutex_);
   bool left_ RINGDIST_GUARDED_BY(mutex_) = false;
   GenerationHistory steps_ RINGDIST_GUARDED_BY(mutex_);
-  std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);  // from that generation
+  // The generation that excludes this process.
+  std::optional<uint32_t> excluded_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

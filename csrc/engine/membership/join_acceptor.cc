@@ -10,15 +10,17 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kGuestTime = Milliseconds(700);  // for who knocks no more
-constexpr Duration kForOthers = Milliseconds(150);  // who were started together
+constexpr Duration kGuestTime = Milliseconds(700);  // after which a silent newcomer is dropped
+constexpr Duration kForOthers = Milliseconds(150);  // wait for newcomers that were started together
 constexpr size_t kMostGuests = 4096;
-constexpr size_t kMostAtOnce = 128;  // a decision has all their entries
+constexpr size_t kMostAtOnce = 128;  // a decision contains the infos of all its newcomers
 constexpr Duration kFirstHostPause =
-    std::chrono::seconds(2);  // of a host whose process did not come
+    std::chrono::seconds(2);  // for a host after its first failed join
 constexpr Duration kLongestHostPause = std::chrono::minutes(1);
-constexpr Duration kFailureTime = std::chrono::minutes(5);  // until it is forgotten
+// After which a failed join is forgotten.
+constexpr Duration kFailureTime = std::chrono::minutes(5);
 
+// Attempts to write an advertisement after the first, and the pause between them.
 constexpr int kMoreTries = 4;
 constexpr Duration kTryAgain = Milliseconds(500);
 
@@ -26,8 +28,9 @@ std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
   auto entry = RankInfo::decode(
       {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
       kWireVersion);
-  const bool good = entry && entry->wire_version == kWireVersion &&  // else it holds no more
-                    entry->context_id == newcomer.process;
+  // Info of another version has no more fields.
+  const bool good =
+      entry && entry->wire_version == kWireVersion && entry->context_id == newcomer.process;
   return good ? entry : std::nullopt;
 }
 
@@ -82,7 +85,8 @@ bool JoinQueue::is_due(TimePoint now) const {
 void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint now) {
   for (const ProcessId process : members) pending_.erase(process);
   std::erase_if(pending_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
-  for (auto& [process, guest] : pending_) guest.reached_at.reset();  // there are other members
+  // The members have changed, so all of them must reach it again.
+  for (auto& [process, guest] : pending_) guest.reached_at.reset();
 }
 
 Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
@@ -117,7 +121,7 @@ void JoinAcceptor::present(uint32_t generation, const ResolvedGroup& found,
   });
 }
 
-// The latest: an older one does not follow it.
+// Serialized, so that an older advertisement never replaces a newer one.
 Error JoinAcceptor::publish() {
   std::lock_guard one_after_the_other(publishing_);
   const auto out = invitation();
@@ -153,7 +157,7 @@ Result<GroupAdvertisement> JoinAcceptor::invitation() const {
   for (const ControlMember& one : present_->found.processes)
     out.members.push_back(GroupAdvertisement::Member::of(one));
   if (out.members.empty())
-    out.members.push_back(GroupAdvertisement::Member::of(out.first));  // alone
+    out.members.push_back(GroupAdvertisement::Member::of(out.first));  // the only member
   return out;
 }
 
@@ -165,7 +169,7 @@ bool JoinAcceptor::on_join_request(const Newcomer& newcomer, bool reached) {
     if (!queue_.request_join(newcomer, reached, Clock::now()))
       return !full && queue_.is_due(Clock::now());
   }
-  // It may take a while, and this thread is that of all agreements.
+  // On the pool, as it may take a while and this thread serves the consensus of all groups.
   if (const auto entry = entry_of(newcomer))
     context_.pool().run([self = shared_from_this(), entry = *entry] { self->look_at(entry); });
   return false;
@@ -202,7 +206,8 @@ void JoinAcceptor::fail(ProcessId process) {
 
 void JoinAcceptor::admit_members(const Decision& decision) {
   for (const Newcomer& one : decision.newcomers)
-    // Who does not know a process of its host as that could take another's death for the last.
+    // Without its local address, a member could mistake the death of another process of this host
+    // for that of the last one.
     if (const auto entry = entry_of(one); entry && !book_->find(one.process))
       book_->add(GroupAdvertisement::Member::of(*entry),
                  !context_.prove_same_host(one.process, entry->unix_name));

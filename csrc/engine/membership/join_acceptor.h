@@ -1,5 +1,5 @@
-// A member's side of newcomers: the invitation by which they find the group, and who waits at its
-// door. Any thread.
+// JoinAcceptor: a member's side of joins. It publishes the advertisement by which newcomers find
+// the group, and keeps the queue of join requests. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,40 +21,46 @@
 
 namespace ringdist {
 
-// Who wants to become a member of a group. A value.
+// Queue of join requests. A value, not thread-safe: JoinAcceptor locks it. All times are given by
+// the caller.
 class JoinQueue {
  public:
   bool is_open() const { return open_; }
-  // From now on newcomers may knock.
+  // Accepts join requests from here on.
   void open() { open_ = true; }
 
-  // A newcomer does so until it is let in. True: for the first time, so that it is to be looked at.
-  // `reached`: by all present members, and it reaches them.
+  // Records a join request; a newcomer repeats it until it is admitted. `reached` is true if all
+  // present members reach the newcomer and it reaches them. Returns true for the first request,
+  // after which the caller has to check the newcomer. A full queue drops new requests.
   bool request_join(const Newcomer& newcomer, bool reached, TimePoint now);
-  // It has been looked at, and may come once it is reached; it is of that host.
+  // Marks a newcomer as checked. It may join once it is reached. `host` identifies its machine.
   void accept(ProcessId process, const std::string& host);
-  // A process of that host was let in and was lost before it had come. Its host waits twice as long
-  // as the last time before another one is let in.
+  // Records that a process of that host was admitted and lost before it had joined. The host is
+  // paused, each time twice as long as the last: from 2 s up to 1 minute.
   void fail(const std::string& host, TimePoint now);
-  // Who may come, and knocks still.
+  // Returns the newcomers that may join and still send requests.
   std::vector<Newcomer> waiting(TimePoint now) const;
-  // Somebody does, and those who began with it have had the time to knock, too.
+  // Returns true if a newcomer may join and has waited for 150 ms, so that others that were started
+  // with it have sent requests, too.
   bool is_due(TimePoint now) const;
-  // They are members; and those who knock no more are forgotten.
+  // Removes newcomers that have become members, and those that have stopped sending requests.
   void admit_members(const std::vector<ProcessId>& members, TimePoint now);
 
  private:
+  // One newcomer.
   struct PendingJoin {
-    std::string entry;
-    TimePoint heard_at;
-    bool accepted = false;
-    std::optional<TimePoint> reached_at;
+    std::string entry;                    // encoded rank info
+    TimePoint heard_at;                   // time of its last request
+    bool accepted = false;                // checked by this member
+    std::optional<TimePoint> reached_at;  // since when all members have reached it
     std::string host;
   };
+  // Failed joins from one host.
   struct Failures {
     int count = 0;
-    TimePoint until;
+    TimePoint until;  // no process of the host may join before
   };
+  // Returns true if the newcomer may join at `now`.
   bool may_come(const PendingJoin& guest, TimePoint now) const;
 
   bool open_ = false;
@@ -62,16 +68,19 @@ class JoinQueue {
   std::map<std::string, Failures> failures_;  // by host
 };
 
+// Publishes the advertisement and answers the consensus' questions about newcomers. Held by
+// shared_ptr, because tasks in the pool use it.
 class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
  public:
-  // `options`: of the first generation, which the lineage is named after. The context outlives it.
+  // `options` are those of the first generation, which give the group its name. The context must
+  // outlive this object.
   JoinAcceptor(Context& context, const CommunicatorOptions& options, uint64_t group_id,
                std::shared_ptr<AddressBook> book)
       : context_(context), options_(options), group_id_(group_id), book_(std::move(book)) {}
 
-  // From now on newcomers may come, in this generation and later ones; they look for the `job`, and
-  // receive the note and the group's timeout. They come while there are fewer members than `most`,
-  // if that is not 0. Rank 0 leaves the invitation in the store. Errors: the store's.
+  // Accepts newcomers, in this generation and later ones, while there are fewer members than
+  // `most`, if that is not 0. They look for `job`, and receive `note` and the group's timeout. Rank
+  // 0 writes the advertisement to the store; blocks. Errors: those of the store.
   Error admit(std::string job, std::string note, uint32_t most, Milliseconds timeout);
   bool admits() const {
     std::lock_guard lock(mutex_);
@@ -81,33 +90,41 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
     std::lock_guard lock(mutex_);
     return most_;
   }
-  // That generation has begun and is formed, and uses that store: invitations are to it.
+  // Reports that a generation has begun and formed, and which store it uses. Rank 0 writes its
+  // advertisement there, in the background.
   void present(uint32_t generation, const ResolvedGroup& found, std::shared_ptr<LazyStore> store);
 
-  // True: somebody has waited long enough. What there is to see of a newcomer is looked at
-  // elsewhere.
+  // Records a join request. Returns true if a newcomer has waited long enough and the group is not
+  // full, so that the next generation should begin. New newcomers are checked on the task pool.
   bool on_join_request(const Newcomer& newcomer, bool reached);
-  // None of whom is known to be lost.
+  // Returns the newcomers that may join, without lost processes.
   std::vector<Newcomer> waiting() const;
+  // Reports that the members have agreed on a generation. Also adds its newcomers to the address
+  // book, which may block for two seconds each.
   void admit_members(const Decision& decision);
-  // Records that a process was let in and lost before it had come: its host has to wait.
+  // Records that a process was admitted and lost before it had joined. Its host is paused.
   void fail(ProcessId process);
 
  private:
+  // The generation that newcomers can join.
   struct Current {
     uint32_t generation = 0;
     ResolvedGroup found;
     std::shared_ptr<LazyStore> store;
   };
 
+  // Returns true if this rank writes advertisements.
   bool hosts() const RINGDIST_REQUIRES(mutex_) {
     return queue_.is_open() && present_ && present_->found.membership.rank == 0;
   }
+  // Writes the latest advertisement to the store. Blocks.
   Error publish();
   Result<GroupAdvertisement> invitation() const;
-  // Finds out whether it shares this host; then lets it come, and answers it.
+  // Verifies whether the newcomer shares this host, adds its address and lets it join. Runs on the
+  // pool.
   void look_at(const RankInfo& newcomer);
-  // Its address without the port; its control socket if it shares this host.
+  // Returns a name for the host of a process: its address without the port, or its AF_UNIX name if
+  // it shares this host.
   std::string host_of(ProcessId process) const;
 
   Context& context_;
@@ -115,12 +132,12 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   const uint64_t group_id_;
   const std::shared_ptr<AddressBook> book_;
 
-  std::mutex publishing_;  // before mutex_
+  std::mutex publishing_;  // serializes publish(); locked before mutex_
   mutable std::mutex mutex_;
   JoinQueue queue_ RINGDIST_GUARDED_BY(mutex_);
   std::string job_ RINGDIST_GUARDED_BY(mutex_);
   std::string note_ RINGDIST_GUARDED_BY(mutex_);
-  uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;
+  uint32_t most_ RINGDIST_GUARDED_BY(mutex_) = 0;  // largest number of members, or 0
   Milliseconds timeout_ RINGDIST_GUARDED_BY(mutex_){0};
   std::optional<Current> present_ RINGDIST_GUARDED_BY(mutex_);
 };
