@@ -52,6 +52,9 @@ void tell_of_codec(const CodecPair& codecs, const Config& config, bool by_progra
 // Python function that reads costs from a file. It raises an exception if the file is invalid.
 using ReadCosts = std::function<CostNumbers(const std::string&)>;
 
+// Reads the costs of links from a file. Returns defaults if there is no file or no function. Takes
+// the GIL for the call. Error kInvalidArgument: the file is invalid. Other Python exceptions pass
+// through.
 Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   GroupCosts out;
   if (file.empty() || !read) return out;
@@ -66,6 +69,7 @@ Result<GroupCosts> read_costs(const std::string& file, const ReadCosts& read) {
   return out;
 }
 
+// Returns true for names of this host, which other hosts cannot use.
 bool is_own(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -102,6 +106,8 @@ Result<OfProcess> of_process(const std::string& host, int size,
   return out;
 }
 
+// Creates a group of the given ranks. Raises an error of any option, after publishing the failure
+// in the store.
 c10::intrusive_ptr<ProcessGroupRing> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& group_name, std::vector<int> global_ranks,
@@ -150,6 +156,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
   return c10::make_intrusive<ProcessGroupRing>(std::move(reconfiguration), rank, size);
 }
 
+// Joins the running job `job` as a newcomer. Waits until the members admit it or `timeout` ends.
 ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::string& job, std::chrono::milliseconds timeout,
                                     const std::map<std::string, std::string>& options,
@@ -187,6 +194,8 @@ void shutdown() {
 
 }  // namespace
 
+// Binds the group class and the functions that create groups. Functions that may wait release the
+// GIL.
 void bind_backend(py::module_& module) {
   // PyTorch's own holder type releases the GIL in destructors, which may wait for threads.
   py::class_<ProcessGroupRing, c10d::Backend, c10::intrusive_ptr<ProcessGroupRing>>(

@@ -10,6 +10,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
+// Returns (spec, description) for the examples of all codecs.
 py::list codec_examples() {
   py::list out;
   for (const CodecRow& row : codecs())
@@ -18,6 +19,7 @@ py::list codec_examples() {
   return out;
 }
 
+// Measures the speed and error of a codec, for about `seconds` seconds. Releases the GIL meanwhile.
 py::dict measure(const std::string& spec, size_t elements, double seconds) {
   auto codec = parse_codec(spec);
   throw_if(codec.error());

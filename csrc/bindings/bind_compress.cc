@@ -14,6 +14,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
+// Parses a codec spec for a group. Raises the error if the spec is invalid.
 CodecPair codecs_of(const ProcessGroupRing& group, const std::string& spec) {
   auto codecs = parse_compression("codec", spec, group.getSize());
   throw_if(codecs.error());
@@ -61,8 +62,8 @@ WorkPtr all_gather(ProcessGroupRing& group, const at::Tensor& output, const at::
       output, input, options, {{one, one}, at::Tensor(), at::Tensor(), pieces_of(group, pieces)});
 }
 
-// Checks a codec for a single op, without a group. With `parameters`, the op moves parameters
-// instead of gradients, which must not be lost.
+// Checks a codec for a single op, before a group exists. With `parameters`, the op moves
+// parameters, which need a codec that keeps their values.
 void check_coding(const std::string& codec, bool parameters) {
   if (parameters) throw_if(check_single_codec(codec));
   const CodecPair codecs = value_of(parse_compression("codec", codec, 2));
@@ -73,10 +74,12 @@ void check_coding(const std::string& codec, bool parameters) {
                         codec_names_where([](const Codec& one) { return one.keeps_values(); })));
 }
 
+// Sums residuals over the group for CompressState.state_dict(), and waits for the result.
 void sum_of_state(ProcessGroupRing& group, const at::Tensor& tensor) {
   group.allreduce_of_state(tensor)->wait();
 }
 
+// Checks the spec of a compression method. Returns its canonical name.
 std::string check_codec(const std::string& argument, const std::string& spec, int size,
                         std::optional<bool> error_feedback) {
   auto treatment = make_compression_method(argument, spec, size, error_feedback);
@@ -84,6 +87,7 @@ std::string check_codec(const std::string& argument, const std::string& spec, in
   return treatment.value()->name();
 }
 
+// Returns the CompressionReport as a dict.
 py::dict report(DdpCompressor& compression) {
   CompressionReport r;
   {
@@ -106,6 +110,7 @@ py::dict report(DdpCompressor& compression) {
   return out;
 }
 
+// Returns (steps, scale, residuals) for a checkpoint.
 py::tuple state(DdpCompressor& compression, bool committed) {
   DdpCompressor::State s;
   {
@@ -115,6 +120,7 @@ py::tuple state(DdpCompressor& compression, bool committed) {
   return py::make_tuple(s.steps, s.scale, s.residuals);
 }
 
+// Starts the average of a bucket of DDP. Returns its Future.
 std::shared_ptr<torch::jit::PythonFutureWrapper> run(DdpCompressor& compression,
                                                      c10d::GradBucket& bucket) {
   py::gil_scoped_release release;
@@ -130,6 +136,7 @@ std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(DdpCompressor& compr
   return run(compression, bucket);
 }
 
+// Creates a compressor. With `all_buckets_come`, every bucket comes in each step, at any time.
 std::shared_ptr<DdpCompressor> make_compression(c10::intrusive_ptr<ProcessGroupRing> group,
                                                 std::string codec, int64_t warmup_steps,
                                                 std::map<int64_t, std::string> schedule,
@@ -149,6 +156,7 @@ std::shared_ptr<DdpCompressor> make_compression(c10::intrusive_ptr<ProcessGroupR
           }};
 }
 
+// Binds single ops with a codec, and checks of codecs.
 void bind_operations(py::module_& module) {
   const py::call_guard<py::gil_scoped_release> no_gil;
   module.def("all_reduce", &all_reduce, py::arg("group"), py::arg("tensor"), py::arg("op"),

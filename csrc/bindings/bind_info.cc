@@ -21,6 +21,7 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
+// Returns the version and origin of UCX, or why it was not loaded.
 py::dict ucx_info(const Config& config) {
   py::dict out;
   const bool system = config.ucx == "system";
@@ -31,6 +32,8 @@ py::dict ucx_info(const Config& config) {
   return out;
 }
 
+// Returns the architectures of the CUDA kernels, or why the library was not loaded. Does not look
+// for devices, because that would start CUDA in this process.
 py::dict cuda_info() {
   py::dict out;
   const auto library = load_cuda();
@@ -39,6 +42,7 @@ py::dict cuda_info() {
   return out;
 }
 
+// Returns the devices of this process, and why there are not more. Starts CUDA.
 py::tuple cuda_devices() {
   const auto library = load_cuda();
   throw_if(library.error());
@@ -53,6 +57,8 @@ py::tuple cuda_devices() {
   return py::make_tuple(devices, found.problem);
 }
 
+// Returns (name, description, state) for each transport. The state is "ok" or the reason why it
+// cannot be used.
 py::list transport_rows(const Config& config) {
   TransportConfig transport_config;
   transport_config.system_ucx = config.ucx == "system";
@@ -66,6 +72,7 @@ py::list transport_rows(const Config& config) {
   return out;
 }
 
+// Returns (name, value, meaning) for each limit.
 py::list limit_rows(const Config& config) {
   const TransportConfig defaults;
   py::list out;
@@ -81,6 +88,7 @@ py::list limit_rows(const Config& config) {
   return out;
 }
 
+// Returns everything that torch_ringdist.info() shows of the native part.
 py::dict info() {
   auto config = Config::from_environment({});
   throw_if(config.error());
@@ -113,6 +121,7 @@ py::dict info() {
   return out;
 }
 
+// Returns the options of a group with type, default and meaning.
 py::list options() {
   auto config = Config::parse({}, {});
   throw_if(config.error());
@@ -122,6 +131,7 @@ py::list options() {
   return out;
 }
 
+// Returns the counters of this process. They are 0 if it has no context.
 py::dict stats() {
   py::dict out;
   auto context = existing_process_context();
@@ -136,6 +146,7 @@ py::dict stats() {
   return out;
 }
 
+// Returns a description of all groups and their open ops, for debugging.
 std::string dump() {
   py::gil_scoped_release release;
   auto context = existing_process_context();

@@ -32,6 +32,7 @@ using Part = std::tuple<int64_t, int64_t, std::string, bool>;
 // One thread calls all ranks at once, so an op that takes this long is stuck.
 constexpr Milliseconds kTimeout{120'000};
 
+// Raises an error about an argument.
 [[noreturn]] void refuse(const std::string& what) {
   throw_error(Error(ErrorKind::kInvalidArgument, "ringdist: LocalRanks: " + what));
 }
@@ -45,21 +46,33 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
+  // Returns the number of ranks.
   int size() const { return size_; }
+  // Averages or sums one tensor per rank, in place, and waits for the result. `parts` divides the
+  // tensors into parameters. `residuals` are updated if a part has error feedback. `algorithm` is a
+  // value of the option of that name.
   void all_reduce(const Tensors& tensors, const std::vector<Part>& parts,
                   const std::optional<Tensors>& residuals, bool average,
                   const std::string& algorithm);
+  // Returns the bytes that all ranks have sent.
   uint64_t bytes_sent() const;
 
  private:
   using Group = std::vector<std::shared_ptr<Communicator>>;
 
+  // Raises an error unless there is one flat float32 tensor per rank, and none share memory.
   void check_flat(const std::string& argument, const Tensors& tensors, int64_t count) const;
+  // Returns the compression method of a spec, from the cache if possible.
   const CompressionMethodPtr& treatment(const std::string& spec, bool feedback);
+  // Plans the parts of one rank, as GradientCompressor does for a bucket.
   BucketPlan make_plan(const std::vector<Part>& parts, const at::Tensor* residual, int64_t count);
+  // Returns the allreduce over the slices that are not averaged by PowerSGD.
   OpRequest make_request(const BucketPlan& plan, const at::Tensor& tensor, bool average) const;
+  // Returns the group that uses an algorithm, and creates it at the first use.
   const Group& group(const std::string& algorithm);
+  // Runs one op on each rank, and waits for all. Returns the first error.
   Error reduce(const Group& group, std::vector<OpRequest> requests);
+  // Averages the matrices of all ranks by PowerSGD, and waits for the result.
   Error reduce_low_rank(const std::vector<BucketPlan>& plans, const Tensors& tensors);
   float* right_factor(size_t rank, const BucketPlan::LowRank& matrix);
 
@@ -262,6 +275,7 @@ uint64_t LocalRanks::bytes_sent() const {
   return out;
 }
 
+// Returns the name, bits per element and default error feedback of a compression method.
 py::tuple codec_traits(const std::string& spec, int size) {
   auto treatment = make_compression_method("spec", spec, size, std::nullopt);
   throw_if(treatment.error());

@@ -17,6 +17,7 @@ namespace {
 
 using Reducing = NamedGroup::ReduceOptions;
 
+// Converts the arguments of an allreduce. Raises an error if `op` is unknown.
 Reducing reducing(const std::string& op, double prescale, double postscale) {
   static const std::map<std::string, ReduceOp> ops{{"sum", ReduceOp::kSum},
                                                    {"average", ReduceOp::kAvg},
@@ -30,6 +31,7 @@ Reducing reducing(const std::string& op, double prescale, double postscale) {
   return {found->second, prescale, postscale};
 }
 
+// Creates a named group on the ranks of a backend. `warn_after` is in seconds.
 std::shared_ptr<NamedGroup> make_group(const ProcessGroupRing& backend, size_t cache_capacity,
                                        int64_t fusion_bytes, int batches_in_flight,
                                        double warn_after) {

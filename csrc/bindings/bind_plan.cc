@@ -18,8 +18,10 @@ namespace py = pybind11;
 namespace ringdist {
 namespace {
 
+// Ranks of each host.
 using Hosts = std::vector<std::vector<int>>;
 
+// Joins the names of all values of an enum.
 template <typename Kind>
 std::string list_names(const std::vector<Kind>& all, std::string_view (*name)(Kind)) {
   std::string out;
@@ -27,6 +29,7 @@ std::string list_names(const std::vector<Kind>& all, std::string_view (*name)(Ki
   return out;
 }
 
+// Returns the value with a name. Raises an error that lists all names if there is none.
 template <typename Kind>
 Kind find_named(const std::string& argument, const std::string& given, const std::vector<Kind>& all,
                 std::string_view (*name)(Kind)) {
@@ -37,6 +40,7 @@ Kind find_named(const std::string& argument, const std::string& given, const std
   return *found;
 }
 
+// Returns all collectives, without sends and receives.
 std::vector<Collective> operations() {
   std::vector<Collective> out;
   for (auto kind = Collective::kAllreduce; kind != Collective::kPointToPoint;
@@ -45,6 +49,7 @@ std::vector<Collective> operations() {
   return out;
 }
 
+// Returns all dtypes that tensors have.
 std::vector<DType> dtypes() {
   std::vector<DType> out;
   for (int one = 0; one <= static_cast<int>(DType::kFloat8E5M2); ++one)
@@ -74,12 +79,15 @@ std::shared_ptr<const CodecMap> blocks_of(const std::string& spec, const OpSpec&
   return std::make_shared<const CodecMap>(std::move(map));
 }
 
+// Returns the number of ranks on all hosts.
 int size_of(const Hosts& hosts) {
   int out = 0;
   for (const auto& host : hosts) out += static_cast<int>(host.size());
   return out;
 }
 
+// Converts the arguments of a planned op. Raises an error for an unknown name or an unsupported
+// reduction.
 OpSpec request_of(const std::string& operation, int64_t count, const std::string& dtype,
                   const std::string& reduce_op, int root, int size, const std::string& codec) {
   OpSpec out;
@@ -98,6 +106,7 @@ OpSpec request_of(const std::string& operation, int64_t count, const std::string
   return out;
 }
 
+// Returns the input of explain_plan().
 ExplainRequest forecast_request(const std::string& operation, int64_t count,
                                 const std::string& dtype, const std::string& reduce_op, int root,
                                 const Hosts& hosts, const std::string& algorithm,
@@ -112,6 +121,7 @@ ExplainRequest forecast_request(const std::string& operation, int64_t count,
   return out;
 }
 
+// Returns one alternative as a dict. Simulated values are missing if it was not simulated.
 py::dict as_dict(const PlanAlternative& one) {
   py::dict out;
   out["algorithm"] = std::string(one.algorithm->name);
@@ -130,6 +140,7 @@ py::dict as_dict(const PlanAlternative& one) {
   return out;
 }
 
+// Returns the rounds of a schedule as a list of dicts.
 py::list as_list(const std::vector<Round>& rounds) {
   py::list out;
   for (const Round& round : rounds) {
@@ -148,6 +159,9 @@ py::list as_list(const std::vector<Round>& rounds) {
   return out;
 }
 
+// Explains which plan an op would get, and what the alternatives cost. If an algorithm needs more
+// than `most_messages` messages, the simulation joins segments. If `shown` is at least 0, adds the
+// rounds of the schedule, with their messages for up to `shown` ranks.
 py::dict forecast_op(const std::string& operation, int64_t count, const std::string& dtype,
                      const std::string& reduce_op, int root, const Hosts& hosts,
                      const std::string& algorithm, const std::string& codec,
@@ -182,6 +196,7 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
   return out;
 }
 
+// Explains which device path an op would take. Needs the CUDA library but no device.
 py::dict device_route(const std::string& operation, int64_t count, const std::string& dtype,
                       const std::string& reduce_op, int root, const Hosts& hosts,
                       const std::string& algorithm, const std::string& codec, int devices,
@@ -206,6 +221,7 @@ py::dict device_route(const std::string& operation, int64_t count, const std::st
   return out;
 }
 
+// Returns default costs for a network of this speed.
 CostNumbers usual(double bits_per_second, int64_t latency_ns) {
   return numbers_of(default_costs(bits_per_second, Duration(latency_ns)));
 }

@@ -3,6 +3,7 @@
 namespace ringdist {
 namespace {
 
+// Converts the costs of one kind of link.
 std::map<std::string, double> numbers(const LinkCosts& link) {
   std::map<std::string, double> out;
   for (const LinkConstant& one : link_constants()) out[std::string(one.name)] = one.get(link);

@@ -32,7 +32,7 @@ class NcclComms {
  public:
   // Use of a communicator: collectives, or one direction between this rank and a peer.
   enum class Use : uint8_t { kCollectives, kSends, kReceives };
-  // Ranks in a communicator of two ranks. One rank if both are the same.
+  // Ranks in a communicator of two ranks.
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
 

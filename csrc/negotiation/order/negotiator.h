@@ -170,7 +170,7 @@ class Negotiator {
   void run(const std::vector<ResponseCache::AgreedCall>& batch);
   bool is_rank(int rank) const { return rank >= 0 && rank < size_; }
   bool makes_sense(const ReadyCall& call) const;
-  // Returns the decisions that no rank below, or call here, can still depend on.
+  // Returns the decision up to which no message here or below can need retired entries.
   uint64_t seen() const;
 
   NegotiatorDelegate& delegate_;
