@@ -81,10 +81,10 @@ def shrink(
 
     The new group has the ranks 0 to n - 1, in the order of the old ones, and the timeout and
     options of `group`, which is destroyed. If `group` is the default group, the new group becomes
-    the default group and its ranks are the new global ranks. **All other groups are then
-    destroyed**, because they name members by global ranks that have changed. Otherwise the default
-    group, other groups and global ranks stay as they are. Objects built on a destroyed group, such
-    as DDP or a DeviceMesh, must be built again.
+    the default group and its ranks are the new global ranks. In that case, **all other groups are
+    destroyed**. They name members by global ranks, which have changed. Otherwise the default group,
+    other groups and global ranks stay as they are. Objects built on a destroyed group, such as DDP
+    or a DeviceMesh, must be built again.
 
     Args:
 

@@ -1,6 +1,6 @@
 """Training that loses ranks and takes new ones without losing a step.
 
-    @elastic.run                       # entered anew whenever ranks were lost, or have come
+    @elastic.run                       # called again after ranks were lost or have joined
     def train(state):
         model = DistributedDataParallel(state.module)
         for x, y in DataLoader(data, batch_sampler=state.sampler):
@@ -12,8 +12,8 @@
     sampler = elastic.Sampler(data, global_batch=128)
     train(elastic.State(module=net, optimizer=optimizer, sampler=sampler, epoch=0))
 
-Launched with ``python -m torch_ringdist run --nproc-per-node=4 script.py``. docs/elastic.md has the
-rest.
+Launch it with ``python -m torch_ringdist run --nproc-per-node=4 script.py``. docs/elastic.md has
+more details.
 """
 
 from __future__ import annotations
@@ -40,24 +40,27 @@ def init(
     checkpoint: str | os.PathLike[str] | None = "elastic_checkpoint",
     options: Options | None = None,
 ) -> None:
-    """Find the job that this process is launched for. Before anything else of torch.distributed.
+    """Finds the job of this process. Call it before anything else of torch.distributed.
 
-    The process becomes a member of the group, or founds it, when the training function is called:
-    until then the others do not notice it.
+    The process joins the group, or creates it, when the training function is called. Until then the
+    other ranks do not notice it.
 
     Args:
-        min_ranks: with fewer, training waits. The launcher's --min-ranks if None, else 1.
-        rejoin_timeout: seconds, or a timedelta: how long it waits, how long a process waits to be
-            let in, and how long survivors look for an agreement.
-        timeout: of the operations of the group.
-        checkpoint: a folder, where the state is saved while training waits, and when all ranks
-            leave. State.load() reads it. None: it is not.
-        options: as init_process_group(pg_options=).
+
+        min_ranks: with fewer ranks, training waits. If None, it is --min-ranks of the launcher, or
+            else 1.
+        rejoin_timeout: seconds, or a timedelta. It limits how long training waits for ranks, how
+            long a process waits to be admitted, and how long survivors take to agree.
+        timeout: timeout of the group's operations.
+        checkpoint: a folder in which the state is saved while training waits, and when all ranks
+            leave. State.load() reads it. None disables saving.
+        options: the Options of init_process_group(pg_options=).
 
     Raises:
-        ArgumentError: not launched by ``python -m torch_ringdist run``, and no RINGDIST_RDZV; a
-            value that is not accepted.
+
+        ArgumentError: the process was not launched by ``python -m torch_ringdist run`` and
+            RINGDIST_RDZV is not set, or a value is not accepted.
         TypeError: an argument of another type.
-        torch.distributed.DistError: nobody holds the store that RINGDIST_RDZV names.
+        torch.distributed.DistError: the store that RINGDIST_RDZV names does not answer.
     """
     set_job(read(min_ranks, rejoin_timeout, timeout, checkpoint, options))

@@ -1,4 +1,4 @@
-"""A State in files, by torch.distributed.checkpoint."""
+"""Saves a State to files and loads it, with torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"step-(\d+)(?:-((?:(.+)-)?[0-9a-f]{8}))?")
 _DEFAULT_JOB = "default"
-_OUTLINE = "ringdist"  # the key of all but the tensors
+_OUTLINE = "ringdist"  # key of everything except the tensors
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A folder that save() has written, by its name; its times are not those of the state."""
+    """A folder that save() has written, described by its name. Its file times are not those of the
+    state."""
 
     steps: int
-    training: str  # its id; empty outside of elastic.run
-    job: str  # as the launcher names it
+    training: str  # id of the training; empty outside of elastic.run
+    job: str  # name given to the launcher
     folder: Path
 
 
 def new_training() -> str:
-    """An id of a training, with the name of its job, if it has one."""
+    """Returns a new training id. It contains the name of the job, unless that is the default."""
     job, mark = _job(), uuid.uuid4().hex[:8]
     return mark if job in ("", _DEFAULT_JOB) else f"{job}-{mark}"
 
 
 def saved_in(folder: str | os.PathLike[str]) -> list[Saved]:
-    """The states of this process's job, or of all jobs if it has none, the most steps last."""
+    """Returns the saved states of this process' job, most steps last; without a job, those of all
+    jobs."""
     return [one for one in _saved_by_all(folder) if _job() in ("", one.job)]
 
 
 def save(state: State, folder: str | os.PathLike[str]) -> str:
-    """As State.save()."""
+    """Implements State.save()."""
     mark = f"-{state._training}" if state._training else ""
     target = Path(folder) / f"step-{state.steps:09d}{mark}"
     together = dist.is_initialized()
@@ -75,7 +77,7 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
 
 
 def load(state: State, folder: str | os.PathLike[str]) -> bool:
-    """As State.load()."""
+    """Implements State.load()."""
     saved_state = _chosen(Path(folder))
     if saved_state is None:
         return False
@@ -117,13 +119,13 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
 
 
 def resume(state: State, folder: Path | None) -> None:
-    """Load what --resume asks for, unless the script has."""
+    """Loads the state that --resume requests, unless the script has loaded one."""
     if folder is not None and not state.steps and not load(state, folder):
         _log.event("nothing_saved", f"--resume: {folder} has no state of this job")
 
 
 def warn_of_ignored(folder: Path | None, steps: int) -> None:
-    """Training begins, though there is a state of more steps."""
+    """Warns if training begins although a state with more steps is saved."""
     saved = saved_in(folder) if folder is not None else []
     if saved and saved[-1].steps > steps:
         where = str(saved[-1].folder)
@@ -133,7 +135,12 @@ def warn_of_ignored(folder: Path | None, steps: int) -> None:
 
 
 def _chosen(folder: Path) -> Saved | None:
-    """`folder` itself, if save() has written it; else the state of the most steps in it."""
+    """Returns `folder` itself if save() wrote it; else the state with the most steps in it.
+
+    Raises:
+
+        ArgumentError: the folder has states of several trainings.
+    """
     if one := _saved_at(folder):
         return one
     newest = {one.training: one for one in saved_in(folder)}
@@ -149,11 +156,13 @@ def _chosen(folder: Path) -> Saved | None:
     return next(iter(newest.values()), None)
 
 
+# Returns the saved states of all jobs in the folder, by steps.
 def _saved_by_all(folder: str | os.PathLike[str]) -> list[Saved]:
     found = [one for path in Path(folder).glob("*") if (one := _saved_at(path))]
     return sorted(found, key=lambda one: one.steps)
 
 
+# Returns the saved state in that folder, or None if save() did not write it.
 def _saved_at(path: Path) -> Saved | None:
     if not (name := _FOLDER.fullmatch(path.name)) or not path.is_dir():
         return None
@@ -161,32 +170,33 @@ def _saved_at(path: Path) -> Saved | None:
 
 
 def _job() -> str:
-    """Its name, as folders have it; empty outside of a launcher."""
+    """Returns the job name as used in folder names; empty without a launcher."""
     return re.sub(r"[^\w.-]", "_", os.environ.get(JOB, ""))
 
 
 @dataclass(frozen=True)
 class Key:
-    """Of a tensor in the files, in its place among the rest."""
+    """Takes the place of a tensor, which is stored separately under this name."""
 
     name: str
 
 
 def _terms(state: State) -> dict[str, str]:
-    """What must be the same where it is loaded: entries, and which index is which."""
+    """Returns the properties that must match between save and load: the entries and the sampler's
+    order of indices."""
     terms = _rank_state.terms_of(state, 0)
     free = ("min_ranks", "sampler: global_batch", "sampler: batch_size", "sampler: drop_last")
     return {name: terms[name] for name in terms if name not in free}
 
 
 def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
-    """What all ranks together owe to the mean; rank 0 has it."""
+    """Returns the sum of the ranks' shares of residuals. The result is valid on rank 0."""
     owed = state._residuals.owed()
     if not together:
         return owed
     shapes = [{name: share.shape for name, share in one["residuals"].items()} for one in owed]
     for at, known in enumerate(_union(_rank_state.gather(shapes))):
-        # A rank that has just come may owe nothing, of nothing.
+        # A new rank may have no residuals.
         mine = owed[at]["residuals"] if at < len(owed) else {}
         for name in sorted(known):
             share = mine.setdefault(
@@ -197,7 +207,7 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
 
 
 def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Of the ranks' lists, place by place."""
+    """Merges the lists of all ranks, position by position."""
     union: list[dict[str, Any]] = [{} for _ in max(everyone, key=len)]
     for mine in everyone:
         for one, known in zip(union, mine, strict=False):
@@ -205,6 +215,7 @@ def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return union
 
 
+# Writes the state to a temporary folder and renames it to `target`.
 def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     tensors: dict[str, torch.Tensor] = {}
 
@@ -226,18 +237,19 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     }
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
-    # As one value: dcp makes keys of what is in dicts and lists.
+    # Pickled as one value, because dcp would make keys of the contents of dicts and lists.
     _alone("save", {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
     old = draft.with_name(f"{draft.name}.old")
-    if target.exists():  # of the same steps
+    if target.exists():  # an older save of the same step
         target.rename(old)
     draft.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _alone(what: str, content: dict[str, Any], folder: Path) -> None:
-    """torch.distributed.checkpoint's load or save, in this process, whatever group there is."""
-    # Not when a process starts: it takes a second, in which others may wait for it.
+    """Calls load or save of torch.distributed.checkpoint for this process alone, whatever groups
+    exist."""
+    # Imported late, because it takes a second in which other ranks may wait for this process.
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -245,5 +257,5 @@ def _alone(what: str, content: dict[str, Any], folder: Path) -> None:
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         try:
             getattr(dcp, what)(content, checkpoint_id=folder, no_dist=True)
-        except CheckpointException as error:  # which is no Exception
+        except CheckpointException as error:  # not derived from Exception
             raise RuntimeError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Short texts that tell values apart which differ by accident."""
+"""Checksums that detect accidental differences of values."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-# Words in a row of a tensor's sums.
+# Number of 64-bit words per row.
 _ROW = 4096
-_ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # of no meaning; as a signed number
+_ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # arbitrary odd constant, as a signed number
 
 
 def checksums_of(tensor: torch.Tensor) -> str:
-    """Of its bits, at the speed of memory and on the tensor's device: sums of its rows of 64-bit
-    words, and of the columns, each weighted by its place."""
+    """Returns a checksum of a tensor's bits, computed on its device at the speed of memory.
+
+    It sums the rows of 64-bit words and the columns, each weighted by its position.
+    """
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = flat.numel() // (8 * _ROW) * (8 * _ROW)
     tail = torch.zeros(8 * _ROW, dtype=torch.uint8, device=flat.device)
@@ -32,7 +34,8 @@ def checksums_of(tensor: torch.Tensor) -> str:
 
 
 def of_leaves(tree: Any) -> dict[str, str]:
-    """Of each leaf, by its path: of a tensor's shape, dtype and bits, of a value's text."""
+    """Returns a checksum per leaf of the tree, by path. For tensors it covers shape, dtype and
+    bits, for other values their text."""
     return {
         pytree.keystr(path): checksums_of(leaf)
         if isinstance(leaf, torch.Tensor)
@@ -43,11 +46,11 @@ def of_leaves(tree: Any) -> dict[str, str]:
 
 def _weighted(sums: torch.Tensor) -> torch.Tensor:
     places = torch.arange(1, sums.numel() + 1, dtype=torch.int64, device=sums.device)
-    return (sums * (2 * places * _ODD + 1)).sum()  # odd weights: no single change is lost
+    return (sums * (2 * places * _ODD + 1)).sum()  # with odd weights every single change shows
 
 
 def _text_of(value: Any) -> str:
-    """Of what is no tensor; the same in all processes, or empty."""
+    """Returns text for a value that is not a tensor. It is equal in all processes, or empty."""
     if isinstance(value, (set, frozenset)):
         return repr(sorted(map(repr, value)))
     return "" if type(value).__repr__ is object.__repr__ else repr(value)

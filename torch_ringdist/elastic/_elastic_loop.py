@@ -1,4 +1,4 @@
-"""The loop around a training function: a generation of the group after the other."""
+"""Loop around a training function: one iteration per generation of the group."""
 
 from __future__ import annotations
 
@@ -23,33 +23,36 @@ from torch_ringdist.elastic._state import Change, State
 from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
-_POLL = 0.05  # seconds between two looks at who waits with us
-_GOING = 30.0  # seconds that ranks have to end that are to
-_RETRIES = 3  # of a step that fails for no reason that shows
+_POLL = 0.05  # seconds between two checks while ranks wait
+_GOING = 30.0  # seconds for ranks to end after they must
+_RETRIES = 3  # retries of a step that fails without a visible cause
 
 
 class ElasticLoop:
-    """Of one training function in this process."""
+    """Runs one training function in this process through the generations of the group."""
 
     def __init__(self, settings: Settings, entry: JoinCoordinator, state: State) -> None:
         self._settings, self._join_coordinator, self._state = settings, entry, state
         self._id = uuid.uuid4().hex
         self._generation = 0
         self._lost: tuple[str, ...] = ()
-        self._leaving: list[int] = []  # ranks that hand over what they have, and leave now
+        self._leaving: list[int] = []  # ranks that hand over their residuals and leave
         self._veteran = self._finished = self._leaves = False
         self._result: Any = None
-        # Errors that came for no reason that shows, and after which step.
+        # Errors without a visible cause, and the number of steps before them.
         self._retries, self._retried_at = 0, -1
-        self._rests_since = 0.0  # too few ranks
+        self._rests_since = 0.0  # start of waiting for ranks; 0 while training
         self._newcomers = Newcomers()
         self._start_ranks = settings.start_ranks
 
+    # Joins or creates the group, then runs the function until it has returned on all ranks.
+    #
+    # Returns and raises as run() documents.
     def run(self, function: Callable[[State], _Result]) -> _Result:
         with _leave.signals():
             if self._settings.resume and not self._join_coordinator.is_training:
                 _checkpoint.resume(self._state, self._settings.checkpoint)
-            self._state._take()  # of now: it may have been changed since it was made
+            self._state._take()  # the state may have changed since it was created
             self._generation = self._join_coordinator.enter(self._terms())
             self._newcomers.has_met = self._generation == 0
             _leave.set_member(True)
@@ -65,24 +68,25 @@ class ElasticLoop:
                 _leave.set_member(False)
 
     def _is_over(self, function: Callable[[State], Any]) -> bool:
-        """Whether it is after a generation, or as much of one as went well."""
+        """Runs a generation until it ends; returns True if training is over."""
         try:
             return self._live(function)
         except _leave.Leave:
             self._leaves = True
             cause: Exception | None = None
         except dist.DistError as error:
-            # Not with its frames, which hold a model of the generation that is over.
+            # Drops the traceback, because its frames hold a model of the previous generation.
             cause = error.with_traceback(None)
             cause.__cause__ = cause.__context__ = None
             self._leaves = _leave.leave_was_asked()
-        if not self._finished:  # else it may be over, with what was done after the last step
+        if not self._finished:  # after the last step, training may be over, so later changes stay
             self._state._put_back()
         self._next(cause)
         return False
 
     def _live(self, function: Callable[[State], Any]) -> bool:
-        """A generation: True if all have finished, False where all are to meet once more in it."""
+        """Runs one generation. Returns True if all ranks have finished, False if all must meet
+        again in it."""
         state = self._state
         company = self._meet()
         if dist.get_rank() == 0:
@@ -90,7 +94,7 @@ class ElasticLoop:
         if company.all_finished:
             self._join_coordinator.finish()
             return True
-        if self._finished:  # the others have not: the last step counts, and what followed does not
+        if self._finished:  # others continue; undo changes after the last step
             self._finished = False
             state._put_back()
         if company.has_trained:
@@ -108,7 +112,7 @@ class ElasticLoop:
         if company.any_needs_state:
             transfer(state, company)
         if not company.has_trained:
-            dist.barrier()  # all have what was shared out, or none
+            dist.barrier()  # either all ranks have the state, or none
         self._veteran = True
         state._begin(dist.get_rank(), dist.get_world_size())
         self._tell(company)
@@ -121,7 +125,8 @@ class ElasticLoop:
         self._call_back(company)
         self._result = self._train(function)
         self._finished = True
-        # Nobody goes before all have come this far: whoever is lost may have had the last step.
+        # No rank leaves before all have come this far, because a lost rank may have had the last
+        # step.
         dist.barrier()
         return False
 
@@ -131,13 +136,17 @@ class ElasticLoop:
         except dist.DistError:
             raise
         except RuntimeError as error:
-            # Hooks of gradients, in Python, make others of what tells that the group has failed.
+            # Python gradient hooks convert the error of a failed group to another type.
             if not _group.has_failed():
                 raise
             raise dist.DistBackendError(str(error)) from error
 
     def _meet(self) -> GenerationView:
-        """Everybody says where they stand."""
+        """Exchanges the RankState of all ranks and checks that they match.
+
+        Newcomers that sent bad data are excluded, and mismatched ranks end. Raises ArgumentError if
+        ranks that have trained the same steps differ.
+        """
         state, terms = self._state, self._terms()
         content = _content(state) if self._veteran else {}
         mine = RankState(
@@ -165,7 +174,8 @@ class ElasticLoop:
         return company
 
     def _part(self, company: GenerationView) -> None:
-        """Those who leave hand over what they owe, and go; the others see them go."""
+        """Takes the residuals of leaving ranks; then these leave, and the others wait for their
+        departure."""
         rank = dist.get_rank()
         staying = [one for one in range(dist.get_world_size()) if one not in company.leaving]
         if not staying:
@@ -174,7 +184,7 @@ class ElasticLoop:
             self._go(last=True)
         self._retried_at, self._leaving = -1, company.leaving
         handed: dict[str, Any] = {}
-        # A rank that has not trained has no residuals, and nothing that it sends is unpickled.
+        # A rank that has not trained has no residuals, and its data must not be unpickled.
         for one in company.leaving:
             if not company.standings[one].veteran:
                 continue
@@ -185,11 +195,12 @@ class ElasticLoop:
             self._state._residuals.receive_all(handed)
         if rank in company.leaving:
             self._go()
-        dist.barrier()  # with those who go
+        dist.barrier()  # includes the leaving ranks
         _until_they_go(company.leaving)
 
+    # Leaves the group and ends the process with SystemExit. `last` is True if all ranks leave.
     def _go(self, last: bool = False) -> NoReturn:
-        dist.barrier()  # all who are to hear this process have
+        dist.barrier()  # the messages of this process have arrived
         if last:
             self._join_coordinator.all_leave()
         rank = dist.get_rank()
@@ -198,7 +209,15 @@ class ElasticLoop:
         raise SystemExit(_leave.STATUS)
 
     def _rest(self, until: str, wanted: int) -> bool:
-        """Too few are there: until somebody comes or is lost, which raises, or leaves (False)."""
+        """Waits for more ranks until `wanted` are there.
+
+        It raises when a rank joins or is lost, which ends the generation. It returns False when a
+        rank leaves, or if the group has enough ranks for training after the rejoin_timeout.
+
+        Raises:
+
+            RuntimeError: fewer than min_ranks for the rejoin_timeout.
+        """
         self._rests_since = self._rests_since or time.monotonic()
         size, limit = dist.get_world_size(), self._settings.rejoin_timeout.total_seconds()
         _log.event(
@@ -207,14 +226,14 @@ class ElasticLoop:
         while True:
             late = time.monotonic() - self._rests_since > limit
             leaves = _leave.leave_was_asked() and not self._leaves
-            # The most that anybody says counts: 1 for too late, 2 for leaving.
+            # The maximum over all ranks counts. 1 means too late, 2 means that a rank leaves.
             said = torch.tensor([2 if leaves else int(late)], dtype=torch.int64, device="cpu")
             dist.all_reduce(said, op=dist.ReduceOp.MAX)
             if said == 2:
                 self._leaves = _leave.leave_was_asked()
                 return False
             if said == 1 and not self._too_few(self._settings.min_ranks):
-                self._start_ranks = size  # those who are wanted for the beginning do not come
+                self._start_ranks = size  # further start_ranks do not come in time
                 return False
             if said == 1:
                 where = self._settings.checkpoint
@@ -226,7 +245,10 @@ class ElasticLoop:
             time.sleep(_POLL)
 
     def _next(self, cause: Exception | None) -> None:
-        """Another generation, after `cause`, or because this process leaves."""
+        """Forms the next generation, after the error `cause` or because this process leaves.
+
+        If steps keep failing without a visible cause, raises `cause`.
+        """
         if cause is not None:
             text = f"the step after {self._state.steps} has failed: {cause}"
             _log.event("error", text, what=str(cause), steps=self._state.steps)
@@ -240,19 +262,21 @@ class ElasticLoop:
         self._leaving = []
         if cause is None or report.lost or report.joined or report.store:
             return
-        # Somebody may leave; a connection may have broken; one that came may be gone already.
+        # Possible reasons: a rank leaves, a connection broke, or a newcomer is gone already.
         if self._retried_at != self._state.steps:
             self._retried_at, self._retries = self._state.steps, 0
         self._retries += 1
         if self._retries > _RETRIES:
             raise cause
 
+    # Returns the values that all ranks must agree on.
     def _terms(self) -> dict[str, str]:
         return _rank_state.terms_of(self._state, self._settings.min_ranks)
 
     def _too_few(self, wanted: int) -> bool:
         return dist.get_world_size() < wanted
 
+    # Saves the state in the checkpoint folder, if there is one. A failure to write is only logged.
     def _save(self) -> None:
         if self._settings.checkpoint is None:
             return
@@ -260,13 +284,14 @@ class ElasticLoop:
             where = self._state.save(self._settings.checkpoint)
         except dist.DistError:
             raise
-        except RuntimeError as error:  # a disk is full: whoever waits goes on all the same
+        except RuntimeError as error:  # such as a full disk; waiting ranks continue
             _log.event("not_saved", str(error))
             return
         if dist.get_rank() == 0:
             text = f"saved step {self._state.steps} in {where}; the same command with --resume "
             _log.event("saved", f"{text}(RINGDIST_RESUME=1) goes on from there", where=where)
 
+    # Logs the new generation, and publishes it in the store on rank 0.
     def _tell(self, company: GenerationView) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         self._join_coordinator.word = company.word
@@ -292,6 +317,7 @@ class ElasticLoop:
             leaving=company.leaving,
         )
 
+    # Calls the functions of State.on_change().
     def _call_back(self, company: GenerationView) -> None:
         change = Change(
             self._generation,
@@ -307,13 +333,13 @@ class ElasticLoop:
 
     @staticmethod
     def _give_up() -> None:
-        """The others are not to wait for this process, which may live on."""
+        """Aborts the group, so the others do not wait for this process if it continues to run."""
         if dist.is_initialized():
             dist.distributed_c10d._abort_process_group()
 
 
 class _Job:
-    """What elastic.init() has found."""
+    """Holds the result of elastic.init()."""
 
     settings: Settings | None = None
     entry: JoinCoordinator | None = None
@@ -322,34 +348,38 @@ class _Job:
 _job = _Job()
 
 
+# Stores the job for the next call of a training function. Raises as JoinCoordinator().
 def set_job(settings: Settings) -> None:
     _job.entry = JoinCoordinator(settings)
     _job.settings = settings
 
 
 def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
-    """A decorator: the training function is entered anew in each generation of the group.
+    """Decorator that calls the training function again in each generation of the group.
 
-    Called with a State, the function becomes part of the job's group, or founds it, and runs
-    `function(state)` once all ranks have the same state. When a rank is lost, comes or leaves, an
-    operation of the group raises in `function`; it must not catch that (torch.distributed.
-    DistError). Then the ranks that are left agree on who they are, go back to what the one that is
-    furthest had committed, and enter `function` again. What it builds on the group - DDP, other
-    groups - it builds anew each time.
+    Called with a State, the function joins the group of the job, or creates it, and runs
+    `function(state)` once all ranks have the same state. When a rank is lost, joins or leaves, an
+    operation of the group raises torch.distributed.DistError in `function`, which must not catch
+    it. The remaining ranks then agree on the members and return to the latest state that any of
+    them has committed. Then they call `function` again. Objects that it builds on the group, such
+    as DDP and other groups, are built again each time.
 
-    It returns what `function` returns, once that has returned on all ranks. The default group is
-    there still, and does not change any more.
+    Returns:
 
-    The call raises
-        ArgumentError: elastic.init() was not called; entries of the State, shapes, the sampler's
-            data or min_ranks are not those of the others (only here, and they go on); ranks that
-            have trained the same steps differ; State(copy=False), and what was changed cannot be
-            undone.
-        torch.distributed.DistError: this process was given up by the others, or is one of too few
-            to decide ("no quorum"). It can come back as a new process.
-        RuntimeError: fewer than min_ranks for rejoin_timeout; the state is saved then.
-        SystemExit: this process was asked to end (SIGTERM), has handed over and left; or the job
-            has finished before it came.
+        The result of `function`, once it has returned on all ranks. The default group still exists
+        and does not change any more.
+
+    Raises:
+
+        ArgumentError: elastic.init() was not called. Also if entries of the State, shapes, the
+            sampler's data or min_ranks differ from those of the others; only this rank raises, and
+            they continue. Also if ranks that have trained the same steps differ, or if a change
+            cannot be undone with State(copy=False).
+        torch.distributed.DistError: the others excluded this process, or too few ranks are left to
+            decide ("no quorum"). It can return as a new process.
+        RuntimeError: fewer than min_ranks for rejoin_timeout. The state was saved.
+        SystemExit: this process received SIGTERM, has handed over and left. Also if the job had
+            finished before it came.
     """
 
     @functools.wraps(function)
@@ -375,6 +405,7 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
     return entered
 
 
+# Returns checksums of the shared parts of the state.
 def _content(state: State) -> dict[str, str]:
     return {
         f"{name}{path}": value
@@ -385,7 +416,8 @@ def _content(state: State) -> dict[str, str]:
 
 
 def _until_they_go(ranks: list[int]) -> NoReturn:
-    """These end now, or are given up: an operation with them fails when they have."""
+    """Waits until the given ranks end, then raises the error of the failed operation. Ranks that do
+    not end in time are given up."""
     until = time.monotonic() + _GOING
     while True:
         work = dist.barrier(async_op=True)
@@ -396,5 +428,6 @@ def _until_they_go(ranks: list[int]) -> NoReturn:
         work.wait()
 
 
+# Returns text such as "ranks 1, 2".
 def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,4 +1,4 @@
-"""Whether the default group is of use."""
+"""Checks and fails the default group."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from torch_ringdist._collectives import backend_of
 
 
 def has_failed() -> bool:
-    """Members were lost, or newcomers wait; whatever the error that told of it."""
+    """Returns True if the default group has failed, because members were lost or newcomers wait. It
+    does not depend on the type of an error."""
     if not dist.is_initialized():
         return False
     return backend_of(None, "elastic").has_failed
 
 
 def give_up(rank: int, why: str) -> None:
-    """The group fails, and goes on without that rank."""
+    """Makes the group fail and continue without that rank."""
     backend_of(None, "elastic").give_up(rank, why)
 
 
 def await_devices(parameters: Iterable[torch.Tensor]) -> None:
-    """What is queued on their GPUs goes on when a group fails, with whatever is in memory then: so
-    a step counts when it is done there, and the group is well.
+    """Waits for the GPUs of these parameters, then checks the group.
+
+    Work queued on a GPU continues when a group fails, with undefined memory contents. So a step
+    counts only when it is complete on the GPU and the group has not failed.
 
     Raises:
-        torch.distributed.DistBackendError: it is not.
+
+        torch.distributed.DistBackendError: the group has failed.
     """
     devices = {one.device for one in parameters if one.is_cuda}
     for device in devices:

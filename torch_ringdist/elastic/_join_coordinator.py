@@ -1,11 +1,14 @@
-"""How a process comes into the group: it founds it, or joins the one that is there.
+"""Brings a process into the group of a job: it creates the group, or joins the existing one.
 
-One key in the store says how far the job is. Who finds none founds a group of one rank; everybody
-else joins that, so processes may start in any order, and there is no first set of ranks to agree
-on. `forming ID` may be taken over, by compare-and-set, where the founder has died before training
-began. It becomes `training ID`, which may not: whoever could not reach the group would train beside
-it. When all have left it is `left`, and the next one founds again, from a checkpoint. `finished
-WORD` holds where the hash of WORD is the seal of the last generation: its members alone have it.
+The key "progress" in the store describes the state of the job. A process that finds none creates a
+group of one rank, and all others join that group. So processes may start in any order, and no first
+set of ranks has to be agreed on.
+
+`forming ID` may be taken over by compare-and-set if the founder died before training began.
+`training ID` may not be taken over, because a process that could not reach the group would train
+beside it. When all ranks have left, the state is `left`, and the next process creates a group from
+a checkpoint. `finished WORD` is valid if the hash of WORD is the seal of the last generation. Only
+members of that generation have the WORD.
 """
 
 from __future__ import annotations
@@ -41,50 +44,54 @@ from torch_ringdist.elastic._progress import (
 from torch_ringdist.elastic._settings import Settings
 from torch_ringdist.elastic._store import LIMIT, Writer, open_store
 
-# How long a founder may be silent before another one takes its place, and between two looks at
-# whether there is still something to join.
+# Silence of a founder after which another process takes over. Also the interval of checks that the
+# group to join still exists.
 _SLICE = timedelta(seconds=10)
 _FULL_POLL = 0.5  # seconds
-_BEAT = 2.0  # seconds between two signs of life of a group, at most
+_BEAT = 2.0  # longest interval of heartbeats, in seconds
 
 
 class JoinCoordinator:
-    """Of this process into the group of a job.
+    """Brings this process into the group of a job, and keeps the job's state in the store. One
+    thread.
 
     Attributes:
-        word: the members of the last generation that trained have it, and nobody else.
+
+        word: secret of the members of the last generation that trained.
     """
 
     word = ""
 
     def __init__(self, settings: Settings) -> None:
-        """Finds the store. Raises torch.distributed.DistError where it is not there."""
+        """Opens the store. Raises torch.distributed.DistError if it does not answer."""
         self._settings = settings
         self._terms: dict[str, str] = {}
-        self._founder = ""  # of the group, as long as this process may begin its training
+        self._founder = ""  # founder of the group while this process may begin training
         self._id = uuid.uuid4().hex
-        self._stopped: threading.Event | None = None  # of the thread that gives signs of life
+        self._stopped: threading.Event | None = None  # stops the heartbeat thread
         self._writer = Writer()
-        self._last: Callable[[], None] | None = None  # that go_on() has given to it
+        self._last: Callable[[], None] | None = None  # last write of go_on()
         self._store = open_store(settings.host, settings.port, settings.rejoin_timeout)
-        self._heard = 0.0  # when the store has last answered, while this process comes
+        self._heard = 0.0  # time of the store's last answer during enter()
 
     def enter(self, terms: dict[str, str]) -> int:
-        """Returns when this process is a member, of what generation.
+        """Waits until this process is a member, and returns the number of the generation.
 
         Args:
-            terms: what all ranks must agree on.
+
+            terms: values that all ranks must agree on.
 
         Raises:
-            torch.distributed.DistBackendError: not let in within the rejoin_timeout, or refused,
-                and why; the store was silent for so long, or says that the job has finished, and
-                its members did not.
+
+            torch.distributed.DistBackendError: this process was not admitted within the
+                rejoin_timeout, or was refused, with the reason. Also if the store was silent that
+                long, or claims a finished job without the seal of its members.
             ArgumentError: this process has other entries, shapes or data than the others.
             SystemExit: the job has finished.
         """
         self._terms, self._heard = terms, time.monotonic()
         self._deadline = self._heard + self._limit
-        tried: tuple[str, int] | None = None  # what the store had before a try that came to nothing
+        tried: tuple[str, int] | None = None  # progress and heartbeats before a failed try
         while True:
             try:
                 seen, beats = self._look(tried)
@@ -101,12 +108,15 @@ class JoinCoordinator:
             tried = seen, beats
 
     def _look(self, tried: tuple[str, int] | None) -> tuple[str, int]:
-        """Returns the progress, and the signs of life, as soon as there is room; at once where this
-        process is to found the group. Raises as enter(), and DistNetworkError."""
+        """Returns the progress and the heartbeats once the group has room for this process.
+
+        If this process is to create the group, it returns at once. Raises as enter(), and
+        DistNetworkError if the store does not answer.
+        """
         seen = self._read() if tried else self._exchange("", self._mine)
         if tried is None and seen == LEFT:
             seen = self._exchange(LEFT, self._mine)
-        # It has not come to anything in all that time, and nobody waits there.
+        # Takes over a founder that made no progress and sent no heartbeat since the last try.
         if tried and self._founder_in(seen) and tried == (seen, self._beats()):
             seen = self._exchange(seen, self._mine)
         if seen == self._mine:
@@ -121,7 +131,7 @@ class JoinCoordinator:
                 "ringdist: elastic: all ranks have left while this one wanted to join them; "
                 "started again, it founds a group"
             )
-        if not seen:  # the group writes it again
+        if not seen:  # a living group would have written it again
             raise dist.DistNetworkError(
                 f"ringdist: elastic: the store has lost what job {self._settings.job!r} had "
                 "written, and no rank has come back to it: has its launcher been started again? "
@@ -131,12 +141,13 @@ class JoinCoordinator:
         try:
             self._wait_for_room()
         finally:
-            self._deadline += time.monotonic() - came  # nobody is late while there is no room
+            self._deadline += time.monotonic() - came  # waiting for room does not count
         self._refuse_strangers()
         return seen, self._beats()
 
     def _join(self, seen: str) -> int | None:
-        """The generation; None: not let in, and it is to be tried again."""
+        """Joins the group and returns the generation; None if it was not admitted and should try
+        again."""
         began = time.monotonic()
         try:
             _, report = torch_ringdist.join(
@@ -147,7 +158,7 @@ class JoinCoordinator:
             )
         except dist.DistBackendError:
             now = time.monotonic()
-            if now > self._deadline or now - began < _SLICE.total_seconds() / 2:  # it is refused
+            if now > self._deadline or now - began < _SLICE.total_seconds() / 2:  # refused
                 raise
             return None
         with contextlib.suppress(dist.DistNetworkError):
@@ -159,26 +170,29 @@ class JoinCoordinator:
     def _mine(self) -> str:
         return f"{FORMING} {self._id}"
 
+    # True if the job has begun training.
     @property
     def is_training(self) -> bool:
         return progress_of(self._store, self._settings.job) == TRAINING
 
     def check_may_begin(self) -> None:
-        """As begin_training(), for a group that waits for others before."""
+        """Raises as begin_training(), for a group that still waits for ranks."""
         seen = self._read()
         if not self._founder or self._founder not in seen:
             self._refuse_to_begin(seen)
 
     def begin_training(self) -> None:
-        """By the lowest rank of a group of which nobody has trained.
+        """Marks the job as training. Called by the lowest rank of a group in which no rank has
+        trained.
 
         Raises:
-            RuntimeError: the job has trained before, and nobody here knows what.
+
+            RuntimeError: the job has trained before, and no rank here has its state.
             SystemExit: the job has finished.
         """
         wanted = f"{TRAINING} {self._founder}"
         seen = self._exchange(f"{FORMING} {self._founder}", wanted) if self._founder else ""
-        if seen == wanted:  # also where it had begun, and was interrupted before the first step
+        if seen == wanted:  # also if it began and was interrupted before the first step
             return
         self._refuse_to_begin(seen or self._read())
 
@@ -191,6 +205,7 @@ class JoinCoordinator:
             "checkpoint"
         )
 
+    # Exits with 0 if the job has finished; raises if the seal does not confirm that.
     def _end_too_late(self) -> NoReturn:
         if progress_of(self._store, self._settings.job) != FINISHED:
             raise dist.DistBackendError(
@@ -202,12 +217,21 @@ class JoinCoordinator:
         raise SystemExit(0)
 
     def has_trained(self) -> None:
-        """The group has, with this process: it can never again be one that begins."""
+        """Records that the group has trained with this process, so it can never begin again."""
         self._founder = ""
 
     def go_on(self, generation: int, size: int, terms: dict[str, str]) -> None:
-        """By the lowest rank of a generation that trains; of that size. Newcomers look at the terms
-        before they knock. Training does not wait until the store has it."""
+        """Publishes a generation that trains. Its lowest rank calls it.
+
+        Newcomers read the terms before they join. Writing happens in the background, so training
+        does not wait for the store.
+
+        Args:
+
+            generation: number of the generation.
+            size: number of its ranks.
+            terms: values that all ranks must agree on.
+        """
         told = {
             "size": str(size),
             "terms": json.dumps(terms),
@@ -218,19 +242,20 @@ class JoinCoordinator:
 
         def write() -> None:
             nonlocal counted
-            # The store may answer when others have gone on, without this process or with it.
+            # The store may answer only after a later generation has begun, with or without this
+            # process.
             newest = self._find("newest")
             if newest.isdigit() and int(newest) > generation:
                 return
-            # Once, however often a request is repeated.
+            # Counted once, even if a request is repeated.
             counted = counted or int(self._find("generations") or 0) + 1
             for name, value in {**told, "generations": str(counted)}.items():
                 if not self._writer.keeps(write):
                     return
                 self._set(name, value)
             seen = self._read()
-            # All had left but for one that came as they went; or it says what is not so; or the
-            # store has lost what it had, and somebody wants to found another group.
+            # Restores "training" in three cases. All ranks but a late newcomer had left, the value
+            # is wrong, or the store lost it and another process wants to create a group.
             while not seen.startswith(TRAINING) and self._writer.keeps(write):
                 seen = self._exchange(seen, f"{TRAINING} {self._id}")
 
@@ -238,29 +263,33 @@ class JoinCoordinator:
         self._writer.keep(write)
 
     def begin_beats(self) -> None:
-        """Give signs of life from now on. The lowest rank of the group calls it, again and again.
+        """Starts sending heartbeats. The lowest rank of the group calls it, possibly repeatedly.
 
-        A thread does it, because a step may take any time.
+        A thread sends them, because a step may take any time.
         """
         if self._stopped is None:
             self._stopped = threading.Event()
             threading.Thread(target=self._beat, args=(self._stopped,), daemon=True).start()
 
+    # Stops the heartbeats.
     def end_beats(self) -> None:
         if self._stopped is not None:
             self._stopped.set()
 
+    # Counts up the heartbeat. If the counter restarted, the store is a new one, and the last state
+    # is written again.
     def _beat(self, stopped: threading.Event) -> None:
         pause, seen = min(_BEAT, self._limit / 8), 0
         while not stopped.is_set():
-            with contextlib.suppress(dist.DistError):  # the store does not answer, or not now
+            with contextlib.suppress(dist.DistError):  # the store may be down for a while
                 now = self._store.add(self._key("beat"), 1)
                 last = self._last
-                if (now == 1 or now < seen) and last is not None:  # it is another one
+                if (now == 1 or now < seen) and last is not None:  # a new store
                     self._writer.keep(last)
                 seen = now
             stopped.wait(pause)
 
+    # Publishes that the job has finished; waits at most LIMIT seconds.
     def finish(self) -> None:
         def write() -> None:
             self._set("seal", seal(self.word))
@@ -268,6 +297,7 @@ class JoinCoordinator:
 
         self._end_with(write)
 
+    # Publishes that all ranks have left; waits at most LIMIT seconds.
     def all_leave(self) -> None:
         def write() -> None:
             if progress_of(self._store, self._settings.job) != FINISHED:
@@ -276,7 +306,7 @@ class JoinCoordinator:
         self._end_with(write)
 
     def _end_with(self, write: Callable[[], None]) -> None:
-        """In place of what go_on() has to write yet."""
+        """Replaces the pending write of go_on() by a final one."""
         self._last = None
         if not self._writer.keep(write, final=True).wait(LIMIT):
             _log.event(
@@ -294,27 +324,29 @@ class JoinCoordinator:
     def _beats(self) -> int:
         return beats_of(self._store, self._settings.job)
 
+    # Creates a group of this process alone and admits newcomers.
     def _found(self) -> None:
         self._founder = self._id
         place = (self._settings.host, self._settings.port)
         client = open_tcp_store(place, self._settings.timeout)
         dist.init_process_group(
             "ringdist",
-            # Whoever takes over from a founder that has died finds nothing of its.
+            # A process that takes over from a dead founder must not find its keys.
             store=dist.PrefixStore(self._key(f"group/{self._id}"), client),
             rank=0,
             world_size=1,
             timeout=self._settings.timeout,
             pg_options=self._settings.options,
         )
-        dist.barrier()  # only a group that has formed can let others in
+        dist.barrier()  # only a formed group can admit newcomers
         torch_ringdist.admit(self._job, self._settings.max_ranks or None)
 
     def _wait_for_room(self) -> None:
-        """However long that takes, while the group gives signs of life.
+        """Waits while the group is full and sends heartbeats, without a time limit.
 
         Raises:
-            torch.distributed.DistBackendError: it gives none for the rejoin_timeout.
+
+            torch.distributed.DistBackendError: no heartbeat for the rejoin_timeout.
         """
         most, told = self._settings.max_ranks, False
         beats, since = -1, 0.0
@@ -327,9 +359,9 @@ class JoinCoordinator:
                 beats, since = now, time.monotonic()
             silent = time.monotonic() - since
             if self._founder_in(seen):
-                if silent > _SLICE.total_seconds():  # enter() takes the place of its founder
+                if silent > _SLICE.total_seconds():  # enter() then replaces the founder
                     return
-            # Or another process has waited in vain, and there was no sign of life since.
+            # Also if another process waited in vain and no heartbeat came since.
             elif silent > self._limit or self._find("silent") == str(beats):
                 self._set("silent", str(beats))
                 raise dist.DistBackendError(
@@ -343,6 +375,7 @@ class JoinCoordinator:
             told = True
             time.sleep(_FULL_POLL)
 
+    # Raises ArgumentError if this process' terms differ from those of the group.
     def _refuse_strangers(self) -> None:
         if terms := self._find("terms"):
             theirs = json.loads(terms)
@@ -351,24 +384,25 @@ class JoinCoordinator:
 
     @staticmethod
     def _founder_in(progress: str) -> str:
-        """While its group has not trained; else empty."""
+        """Returns the founder's id while its group has not trained; else ""."""
         state, _, founder = progress.partition(" ")
         return founder if state == FORMING else ""
 
-    # Requests to the store. All raise torch.distributed.DistNetworkError: it does not answer.
+    # Requests to the store. All raise torch.distributed.DistNetworkError if it does not answer.
 
     def _exchange(self, expected: str, wanted: str) -> str:
-        """Compare-and-set of the progress; what is there afterwards."""
+        """Compare-and-set of the progress; returns the value afterwards."""
         return self._store.compare_set(self._key("progress"), expected, wanted)
 
+    # Returns the progress and records the time of the answer.
     def _read(self) -> str:
         seen = self._find("progress")
-        if seen:  # one that has lost all is as good as silent
+        if seen:  # a store without any data counts as silent
             self._heard = time.monotonic()
         return seen
 
     def _find(self, name: str) -> str:
-        """Empty where nothing is there."""
+        """Returns the value of a key, or "" if it does not exist."""
         return self._store.find(self._key(name)) or ""
 
     def _set(self, name: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""A process is asked to end: it does so between two steps."""
+"""Lets a process that received SIGTERM end between two steps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import signal
 import threading
 from collections.abc import Iterator
 
-# As a shell has it of a process that a signal ended.
+# Exit status that a shell reports for a process ended by SIGTERM.
 STATUS = 128 + signal.SIGTERM
 
 
 class Leave(BaseException):
-    """Raised where a step is over: this process takes part no longer. Not an Exception, so that
-    training loops that catch those let it through."""
+    """Raised at the end of a step when this process leaves the group. It is not an Exception, so
+    training loops that catch Exception let it pass."""
 
 
 class _Asked:
-    """Whether SIGTERM has come, and whether it may wait until a step is over."""
+    """Records SIGTERM, and if it must wait until a step is over."""
 
     def __init__(self) -> None:
         self.was = False
@@ -32,18 +32,21 @@ class _Asked:
 _asked = _Asked()
 
 
+# Returns True if SIGTERM has come.
 def leave_was_asked() -> bool:
     return _asked.was
 
 
 def set_member(is_member: bool) -> None:
-    """Of a group: others count on this process."""
+    """Sets if this process is a member of a group. A member handles SIGTERM only at the end of a
+    step."""
     _asked.is_member = is_member
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """SIGTERM is understood inside, where Python lets it be: in the main thread."""
+    """Handles SIGTERM inside the block. Python allows that in the main thread only; elsewhere it
+    does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

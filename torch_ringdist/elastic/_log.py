@@ -1,4 +1,4 @@
-"""What happens to a group, for people and for programs."""
+"""Logs the events of a group for people and for programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch_ringdist.elastic._settings import EVENTS
 
 
 def event(name: str, text: str, **fields: Any) -> None:
-    """A line of JSON in the file that the launcher names, if it does; and `text` on stderr.
+    """Prints `text` on stderr, and writes a line of JSON to the launcher's events file, if there is
+    one.
 
-    What cannot be written is not: training does not end for it.
-
-    Lines of several processes do not mix: each is one write() at the end of the file.
+    A write error is ignored, because training must not end for it. Lines of several processes do
+    not mix, because each is one write() at the end of the file.
     """
     with contextlib.suppress(OSError):
         if text:

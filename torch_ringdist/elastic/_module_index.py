@@ -1,4 +1,4 @@
-"""What a module is made of, found once for as long as nothing is put in or taken out of it."""
+"""Caches the parameters and buffers of a module while nothing is added to it or removed."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import Any
 import torch
 from torch import nn
 
-_Held = tuple[dict[str, Any], str, Any]  # where, by which name, what
+_Held = tuple[dict[str, Any], str, Any]  # table, name, value
 
 
 class ModuleIndex:
-    """Through a module: to ask all its layers takes longer than a small step may.
+    """Lists the contents of a module. A traversal of all layers may take longer than a small step.
 
-    Attributes, as look() has found them last:
-        parameters, buffers: by name.
-        has_extra_state: a part of it has what get_extra_state() gives.
+    Attributes:
+
+        parameters, buffers: by name, as of the last look().
+        has_extra_state: a submodule implements get_extra_state().
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._held: list[_Held] = []
         self._tables: list[dict[str, Any]] = []
-        self._count = -1  # of what they hold
+        self._count = -1  # number of entries in the tables
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.buffers: list[tuple[str, torch.Tensor]] = []
         self.has_extra_state = False
         self.look()
 
     def look(self) -> None:
-        """Whether anything was put in, taken out or replaced."""
+        """Refreshes the lists if anything was added, removed or replaced."""
         if self._is_unchanged():
             return
         modules = list(self._module.modules())

@@ -1,4 +1,4 @@
-"""What a part was at one moment, of which no copy is kept: State(copy=False)."""
+"""Detects changes of a part without a copy of its tensors, for State(copy=False)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from torch_ringdist.elastic._parts import GuardedPart, Tree
 
 
 class MutationDetector:
-    """Of its tensors it knows the versions, and so whether they have changed since; it has a copy
-    of the rest. For what its functions promise: _snapshot.Snapshot."""
+    """Detects changed tensors by their versions, and keeps a copy of all other values.
+
+    Its functions have the contracts of _snapshot.Snapshot.
+    """
 
     def __init__(self, name: str, part: GuardedPart) -> None:
         self._name, self._part = name, part
         self._tensors: list[torch.Tensor] = []
         self._versions: list[int] = []
-        self._places: list[int] = []  # in memory
-        self._memory: list[torch.Tensor] = []  # which is held, so that nothing else comes there
-        self._checksums: list[str] = []  # before the first step of a generation
+        self._places: list[int] = []  # memory addresses
+        self._memory: list[torch.Tensor] = []  # keeps the memory, so that it is not reused
+        self._checksums: list[str] = []  # checksums before the first step of a generation
         self._values: Any = None
 
     def take(self) -> None:
@@ -32,12 +34,13 @@ class MutationDetector:
         self._checksums = []
 
     def begin(self) -> None:
-        """Until the next take() a tensor may be written to, if it ends as it was."""
+        """Until the next take(), a tensor may be written if its contents end up the same, which the
+        checksums show."""
         self._checksums = [_checksums.checksums_of(one) for one in self._tensors]
 
     def put_back(self) -> None:
         self.check()
-        self._mark()  # as they were, in the end
+        self._mark()  # the contents are as before
         self._part.write_values(self._values)
 
     def check(self) -> None:

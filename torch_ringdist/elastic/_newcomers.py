@@ -1,4 +1,4 @@
-"""Ranks that have come, until they have shown that they take part in training."""
+"""Tracks new ranks until they have taken part in training."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from torch_ringdist._shrink import ShrinkReport
 from torch_ringdist.elastic import _group, _log
 from torch_ringdist.elastic._rank_state import RankState
 
-_MEETINGS = 2  # that a newcomer may let fail though nobody is lost
+_MEETINGS = 2  # failed meetings with newcomers, without a loss, before they are refused
 
 
 class Newcomers:
-    """The ranks of a generation with which no meeting has succeeded yet.
+    """Tracks the ranks of a generation that have not yet taken part in a successful meeting.
 
-    Members end the membership of one that sends nonsense. Each does so by itself: whatever the
-    others have seen, the next generation is without it.
+    Members exclude a newcomer that sends bad data. Each member does so by itself. The next
+    generation is without that rank, whatever the others have received.
 
     Attributes:
-        has_met: this process is no newcomer itself. One that is leaves all that to the others.
+
+        has_met: this process is not a newcomer itself. A newcomer leaves these decisions to the
+            others.
     """
 
     def __init__(self) -> None:
         self.has_met = False
         self._unmet: set[int] = set()
-        self._failed = 0  # meetings with them
+        self._failed = 0  # failed meetings with them
 
     def follow(self, report: ShrinkReport) -> None:
-        """The next generation."""
+        """Updates the ranks for the next generation."""
         stayed = enumerate(report.stayed)
         self._unmet = {new for new, old in stayed if old in self._unmet} | set(report.joined)
         if not (report.lost or report.joined or report.store):
             self._failed += bool(self._unmet)
 
     def meet(self) -> None:
-        """A meeting has succeeded."""
+        """Records a successful meeting; there are no newcomers afterwards."""
         self._unmet, self._failed, self.has_met = set(), 0, True
 
     def refuse_bad(self, standings: Sequence[RankState | None]) -> bool:
-        """Whether there are ranks that the group is to go on without, by what all have sent.
+        """Excludes newcomers that sent bad data; returns True if there are any.
 
         Raises:
-            RuntimeError: ranks have sent it that are no newcomers.
+
+            RuntimeError: ranks that are not newcomers sent bad data.
         """
         bad = {rank for rank, one in enumerate(standings) if one is None}
         if older := sorted(bad - self._unmet if self.has_met else bad & {0}):
@@ -50,7 +53,7 @@ class Newcomers:
                 "stand: do all ranks run the same version of torch_ringdist?"
             )
         self._refuse(bad, "has sent something else than where it stands")
-        # A newcomer that has trained since it came has the steps and content of a member.
+        # A newcomer that has trained since it joined has the steps and content of a member.
         veterans = {rank: one for rank, one in enumerate(standings) if one and one.veteran}
         known = {(veterans[r].steps, veterans[r].content) for r in veterans.keys() - self._unmet}
         liars = {
@@ -64,10 +67,11 @@ class Newcomers:
         return bool(bad)
 
     def refuse_absent(self, cause: Exception | None) -> None:
-        """Those with whom meetings have failed again and again, the last one by `cause`."""
+        """Excludes newcomers with which meetings failed repeatedly, the last one by `cause`."""
         if self._failed + 1 >= _MEETINGS and self._unmet:
             self._refuse(self._unmet, f"does not take part in its first meeting ({cause})")
 
+    # Excludes the ranks, if this process is not a newcomer.
     def _refuse(self, ranks: Iterable[int], why: str) -> None:
         for rank in sorted(ranks) if self.has_met else ():
             text = f"newcomer refused: rank {rank} {why}"

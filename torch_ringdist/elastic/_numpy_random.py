@@ -1,4 +1,4 @@
-"""The state of numpy's global random generator, at little cost where nothing was drawn."""
+"""Reads the state of numpy's global random generator cheaply if it has not changed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import ctypes
 import sys
 from typing import Any
 
-# As numpy.random.get_state() has it; the words of MT19937, numpy's own choice, as bytes.
+# The result of numpy.random.get_state(), with the words of MT19937, numpy's default, as bytes.
 State = Any
 
-# Of the C structure of MT19937: 624 words, and how many were used.
+# Size of the C structure of MT19937: 624 words and their position.
 _BYTES = 625 * 4
-_HAS_GAUSS = 3  # where in a State
+_HAS_GAUSS = 3  # index in a State
 
 
 class NumpyRandom:
-    """numpy.random.get_state() takes 70 us, as it makes an object of each word. So it is asked only
-    where the generator's memory is another one than before."""
+    """Caches the state, because numpy.random.get_state() takes 70 us to make an object of each
+    word.
+
+    It is called only if the generator's memory has changed.
+    """
 
     def __init__(self) -> None:
         self._memory = b""
         self._state: State = None
 
     def read(self) -> State:
-        """None where numpy was not imported."""
+        """Returns the state, or None if numpy was not imported."""
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None
@@ -31,7 +34,8 @@ class NumpyRandom:
         if type(generator) is not numpy.random.MT19937:
             return numpy.random.get_state(legacy=False)
         memory = ctypes.string_at(generator.ctypes.state_address, _BYTES)
-        # A normal number that is kept for the next call goes without a change of that memory.
+        # A normal number that numpy keeps for the next call is used without a change of that
+        # memory.
         if memory != self._memory or self._state[_HAS_GAUSS]:
             kind, words, *rest = numpy.random.get_state()
             self._memory, self._state = memory, (kind, words.tobytes(), *rest)

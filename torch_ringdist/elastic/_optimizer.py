@@ -1,4 +1,4 @@
-"""An optimizer as an entry of a State."""
+"""Part of a State for an optimizer."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from torch.utils import _pytree as pytree
 from torch_ringdist.elastic._parts import GuardedPart, Tree
 
 _SIMPLE = frozenset({int, float, bool, str, type(None)})
-_PARAMETERS = "params"  # in a group
+_PARAMETERS = "params"  # key in a parameter group
 
 
 @dataclass(frozen=True)
 class OptimizerValues:
-    """All but the tensors, copied.
+    """Copies of an optimizer's values without its tensors.
 
     Attributes:
-        groups: of each its options.
-        states: by what they are of, usually parameters: a dict without its tensors, or whatever the
-            optimizer has there.
+
+        groups: the options of each parameter group.
+        states: a dict without tensors, or another value of the optimizer, per key (usually a
+            parameter).
     """
 
     groups: list[dict[str, Any]]
     states: dict[Any, Any]
 
 
+# Part for a torch.optim.Optimizer. Its functions are documented in GuardedPart.
 class Optimizer(GuardedPart):
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -37,7 +39,7 @@ class Optimizer(GuardedPart):
         return self._optimizer.state_dict()
 
     def write(self, tree: Tree) -> None:
-        self._optimizer.load_state_dict(copy.deepcopy(tree))  # it would keep the tensors
+        self._optimizer.load_state_dict(copy.deepcopy(tree))  # or it would keep the tensors
 
     def describe(self) -> str:
         groups = [len(group[_PARAMETERS]) for group in self._optimizer.param_groups]
@@ -45,7 +47,7 @@ class Optimizer(GuardedPart):
 
     @property
     def can_be_guarded(self) -> bool:
-        """What it has is where torch's own optimizers have it."""
+        """True if the optimizer keeps its state where torch's own optimizers do."""
         one = self._optimizer
         hooks = (one._optimizer_state_dict_pre_hooks, one._optimizer_state_dict_post_hooks)
         return type(one).state_dict is torch.optim.Optimizer.state_dict and not any(hooks)
@@ -103,7 +105,7 @@ class Optimizer(GuardedPart):
         tree = self.read()
         pairs = zip(tree["param_groups"], values.groups, strict=True)
         groups = [{**saved, _PARAMETERS: group[_PARAMETERS]} for group, saved in pairs]
-        # In the order of the optimizer's own.
+        # State dict and optimizer have their states in the same order.
         owners = zip(tree["state"].items(), self._optimizer.state, strict=True)
         states = {
             at: {**_tensors_of(state), **saved} if isinstance(saved, dict) else saved
@@ -117,6 +119,7 @@ def _tensors_of(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
+# Makes `target` equal to `wanted`, in place.
 def _make_like(target: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name in [one for one in target if one not in wanted]:
         del target[name]
@@ -124,7 +127,7 @@ def _make_like(target: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _copied(value: Any) -> Any:
-    """With its tensors themselves."""
+    """Returns a copy of a value that contains the same tensor objects."""
     if type(value) in _SIMPLE or isinstance(value, torch.Tensor):
         return value
     return pytree.tree_map(

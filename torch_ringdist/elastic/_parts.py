@@ -1,4 +1,4 @@
-"""What a State is made of: an entry for each thing that training changes."""
+"""Parts of a State: one class for each kind of thing that training changes."""
 
 from __future__ import annotations
 
@@ -18,58 +18,62 @@ Tree = Any  # nested dicts, lists and tuples of tensors and values
 
 
 class Part:
-    """One entry. A tree that it gives shares memory with what it is of.
+    """One part of a State. The trees that it returns share memory with their source.
 
     Attributes:
-        shared: the same on all ranks of one step, which is checked.
-        given: newcomers, and ranks that are a step behind, get it from another rank.
-        fresh: what it gives is a copy, of which nobody wants a part.
+
+        shared: the part is equal on all ranks after the same step, which is checked.
+        given: newcomers, and ranks that are a step behind, receive it from another rank.
+        fresh: read() returns a copy that nothing else uses.
     """
 
     shared = True
     given = True
     fresh = False
 
+    # Returns the contents as a tree.
     def read(self) -> Tree:
         raise NotImplementedError
 
     def write(self, tree: Tree) -> None:
-        """Puts back what read() gave, on this rank or on another one."""
+        """Restores contents that read() returned, on this rank or on another one."""
         raise NotImplementedError
 
     def describe(self) -> str:
-        """What must be equal on all ranks for write() to work: shapes, classes."""
+        """Returns text that must be equal on all ranks for write() to work: shapes and classes."""
         return ""
 
 
 class GuardedPart(Part):
-    """One whose tensors training changes in optimizer.step() only: State(copy=False) keeps no
-    copies of them."""
+    """A part with tensors that only optimizer.step() changes. State(copy=False) keeps no copies of
+    them."""
 
     def tensors(self) -> list[torch.Tensor]:
-        """Themselves."""
+        """Returns the tensors themselves."""
         raise NotImplementedError
 
     def values(self) -> Any:
-        """A copy of the rest; there is none."""
+        """Returns a copy of all values that are not tensors; None if there are none."""
 
     def is_like(self, values: Any) -> bool:
-        """They can be written."""
+        """Returns True if write_values() can restore these values."""
         return True
 
+    # Restores values of values().
     def write_values(self, values: Any) -> None:
         pass
 
     def read_with(self, values: Any) -> Tree:
-        """As read(), but for these."""
+        """Returns read() with these values in place of the present ones."""
         return self.read()
 
+    # True if tensors() finds all tensors of the part.
     @property
     def can_be_guarded(self) -> bool:
         return True
 
     def name_of(self, tensor: torch.Tensor) -> str:
-        """For people."""
+        """Returns a name of the tensor for messages."""
         leaves = pytree.tree_flatten_with_path(self.read())[0]
         memory = tensor.data_ptr()
         names = [
@@ -81,13 +85,14 @@ class GuardedPart(Part):
 
 
 class Parameters(GuardedPart):
-    """Of a module."""
+    """Part for the parameters of a module."""
 
     def __init__(self, walk: ModuleIndex) -> None:
         self._module_index = walk
 
     def look(self) -> None:
-        """First of all, also for its Buffers: it may be made of other things than before."""
+        """Refreshes the list of parameters, and that of the module's Buffers. Call it before other
+        functions."""
         self._module_index.look()
 
     def read(self) -> Tree:
@@ -103,22 +108,26 @@ class Parameters(GuardedPart):
     def tensors(self) -> list[torch.Tensor]:
         return [one for _, one in self._module_index.parameters]
 
+    # Sets all gradients to None.
     def clear_gradients(self) -> None:
         for _, parameter in self._module_index.parameters:
             parameter.grad = None
 
 
 class Buffers(Part):
-    """Of a module. DDP gives all ranks those of rank 0 before a forward pass, which then changes
-    them on each: so they may differ, and change before any collective of a step."""
+    """Part for the buffers of a module and its extra state.
 
-    shared = False  # and of no set shape: some grow
+    DDP copies rank 0's buffers to all ranks before a forward pass, which then changes them on each.
+    So they may differ, and change before any collective of a step.
+    """
+
+    shared = False  # their shapes may change too
 
     def __init__(self, module: nn.Module, walk: ModuleIndex) -> None:
         self._module, self._module_index = module, walk
 
     @property
-    def fresh(self) -> bool:  # there are none
+    def fresh(self) -> bool:  # True without buffers
         return not (self._module_index.buffers or self._module_index.has_extra_state)
 
     def read(self) -> Tree:
@@ -135,7 +144,7 @@ class Buffers(Part):
             if name in now and name in tensors and now[name].shape == tensors[name].shape:
                 _put(now[name], tensors[name])
                 continue
-            # It has come, gone or grown in a forward pass.
+            # The buffer was added, removed or resized in a forward pass.
             owner, _, last = name.rpartition(".")
             buffer = tensors[name].clone() if name in tensors else None
             setattr(self._module.get_submodule(owner), last, buffer)
@@ -144,7 +153,8 @@ class Buffers(Part):
 
 
 class Stateful(Part):
-    """Anything with state_dict() and load_state_dict(): a learning rate scheduler, a GradScaler."""
+    """Part for an object with state_dict() and load_state_dict(), such as a scheduler or a
+    GradScaler."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -160,7 +170,7 @@ class Stateful(Part):
 
 
 class Value(Part):
-    """A number, a text, a tensor, or a container of such, which the State itself holds."""
+    """Part for a number, text, tensor, or container of these, which the State itself holds."""
 
     def __init__(self, values: dict[str, Any], name: str) -> None:
         self._values, self._name = values, name
@@ -173,7 +183,8 @@ class Value(Part):
 
 
 class RandomNumbers(Part):
-    """The generators of torch, of Python, and of numpy if it is there. Each rank has its own."""
+    """Part for the random generators of torch, Python, and numpy if it is imported. Each rank has
+    its own."""
 
     shared = given = False
     fresh = True
@@ -198,8 +209,10 @@ class RandomNumbers(Part):
 
 
 def load_state(value: Any, state: Any) -> None:
-    """Calls value.load_state_dict(), and resets what a GradScaler keeps besides: which optimizers'
-    gradients it has unscaled. Gradients do not outlive a step."""
+    """Calls value.load_state_dict(), and resets which gradients a GradScaler has unscaled.
+
+    load_state_dict() does not reset that, and gradients do not outlive a step.
+    """
     value.load_state_dict(state)
     if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
         value._per_optimizer_states.clear()

@@ -1,4 +1,4 @@
-"""Where each rank of a generation stands, and what must be equal on all of them."""
+"""State that ranks exchange at the beginning of a generation, and checks that they match."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from torch_ringdist._errors import ArgumentError
 if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
 
-_RECORD = 1024  # bytes of a Standing in a message
+_RECORD = 1024  # bytes of an encoded RankState
 
 
 @dataclass(frozen=True)
 class RankState:
-    """Of one rank. What it tells the others at the beginning of a generation.
+    """State of one rank, which it sends to the others at the beginning of a generation.
 
     Attributes:
-        id: of the process.
-        steps: committed.
-        veteran: it has been in a generation that trained: what it has committed counts.
+
+        id: id of the process.
+        steps: number of committed steps.
+        veteran: the rank was in a generation that trained, so its commits count.
         finished: its training function has returned.
-        leaves: it hands over what it has, and takes part no longer.
-        start_ranks: so many are wanted for the first step, as it was told.
-        terms: a hash of what all ranks must agree on.
-        content: a hash of what ranks of one step have alike; "" of one that is no veteran.
+        leaves: it hands over its residuals and leaves.
+        start_ranks: number of ranks for the first step, from its launcher.
+        terms: hash of the values that all ranks must agree on.
+        content: hash of the contents that ranks of one step share; "" if it is not a veteran.
     """
 
     id: str
@@ -43,13 +44,15 @@ class RankState:
     terms: str
     content: str
 
+    # Returns a byte tensor of fixed size with the state as JSON.
     def encode(self) -> torch.Tensor:
         record = json.dumps(asdict(self)).encode().ljust(_RECORD)
         return torch.tensor(list(record), dtype=torch.uint8, device="cpu")
 
     @staticmethod
     def decode(record: torch.Tensor) -> RankState | None:
-        """None where a newcomer has sent something else. JSON, as unpickling runs what was sent."""
+        """Returns the decoded state, or None for invalid data of a newcomer. The format is JSON,
+        because unpickling would run code of the sender."""
         try:
             values = json.loads(bytes(record.tolist()))
             one = RankState(**values)
@@ -62,13 +65,14 @@ class RankState:
 
 @dataclass(frozen=True)
 class GenerationView:
-    """All ranks of a generation, by rank."""
+    """The states of all ranks of a generation, by rank."""
 
     standings: tuple[RankState, ...]
 
     @property
     def source(self) -> int:
-        """The lowest rank of those that are furthest; while nobody has trained, of all."""
+        """Lowest rank with the most steps among the veterans; among all ranks if none has
+        trained."""
         ranks = range(len(self.standings))
         if veterans := [rank for rank in ranks if self.standings[rank].veteran]:
             ranks = veterans
@@ -76,7 +80,7 @@ class GenerationView:
 
     @property
     def word(self) -> str:
-        """Equal on all ranks, and secret: ids of processes are in no store."""
+        """Secret that is equal on all ranks. Ids of processes are in no store."""
         return hash_of({one.id: "" for one in self.standings})
 
     @property
@@ -89,8 +93,11 @@ class GenerationView:
 
     @property
     def leaving(self) -> list[int]:
-        """Those who go now: all, or so few that the others are more, and may decide without them;
-        but one of two."""
+        """Ranks that leave now: all, or few enough that the remaining ones are a majority and can
+        decide without them.
+
+        One of two ranks may always leave.
+        """
         leaving = [rank for rank, one in enumerate(self.standings) if one.leaves]
         size = len(self.standings)
         return leaving if len(leaving) == size else leaving[: max(1, (size - 1) // 2)]
@@ -108,18 +115,18 @@ class GenerationView:
         return any(map(self.needs_state, range(len(self.standings)))) or not self.has_trained
 
     def needs_state(self, rank: int) -> bool:
-        """Whether it needs what the source has."""
+        """Returns True if the rank needs the state of the source."""
         source, one = self.standings[self.source], self.standings[rank]
         fresh = not one.veteran and rank != self.source
         return fresh or one.steps != source.steps
 
     def mismatched_ranks(self) -> list[int]:
-        """Ranks whose terms are not those of the source."""
+        """Returns the ranks with terms that differ from those of the source."""
         wanted = self.standings[self.source].terms
         return [rank for rank, one in enumerate(self.standings) if one.terms != wanted]
 
     def differ(self) -> list[int]:
-        """Veterans of one step of which one has not what the others have; none if all have."""
+        """Returns veterans with the same steps and different contents; empty if all match."""
         by_step: dict[int, dict[str, list[int]]] = {}
         for rank, one in enumerate(self.standings):
             if one.veteran:
@@ -131,13 +138,14 @@ class GenerationView:
 
 
 def exchange(mine: RankState) -> list[RankState | None]:
-    """Those of all ranks; None for one that has sent no Standing."""
+    """Returns the states of all ranks; None for a rank that sent invalid data."""
     size = dist.get_world_size()
     records = list(torch.empty(size, _RECORD, dtype=torch.uint8, device="cpu"))
     dist.all_gather(records, mine.encode())
     return [RankState.decode(record) for record in records]
 
 
+# Returns the objects of all ranks.
 def gather(mine: Any) -> list[Any]:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
@@ -145,7 +153,7 @@ def gather(mine: Any) -> list[Any]:
 
 
 def terms_of(state: State, min_ranks: int) -> dict[str, str]:
-    """What all ranks must agree on, by name."""
+    """Returns the values that all ranks must agree on, by name."""
     terms = {
         f"entry {name!r}": part.describe() or "there"
         for name, part in state._parts.items()
@@ -156,16 +164,19 @@ def terms_of(state: State, min_ranks: int) -> dict[str, str]:
     return {**terms, "min_ranks": str(min_ranks)}
 
 
+# Returns a hash of the values, independent of their order.
 def hash_of(values: dict[str, str]) -> str:
     text = "\n".join(f"{name}\0{values[name]}" for name in sorted(values))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def refuse_mismatched(company: GenerationView, terms: dict[str, str], rank: int) -> None:
-    """All ranks call it where there are any. Nothing is read of what strangers have.
+    """Raises on mismatched ranks. All ranks call it if there are any. Data of mismatched ranks is
+    not read.
 
     Raises:
-        ArgumentError: on a rank that is one; it names the first difference.
+
+        ArgumentError: this rank is mismatched; the message names the first difference.
     """
     objects = [terms]
     dist.broadcast_object_list(objects, src=company.source)
@@ -175,14 +186,15 @@ def refuse_mismatched(company: GenerationView, terms: dict[str, str], rank: int)
 
 
 def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
-    """All ranks call it where veterans of one step differ.
+    """Raises because veterans with the same steps differ. All ranks call it.
 
     Raises:
-        ArgumentError: always, with the first tensor that is not the same, and whose it is.
+
+        ArgumentError: always, with the first tensor that differs and the ranks.
     """
     everyone, ranks = gather(hashes), company.differ()
     with contextlib.suppress(dist.DistError):
-        dist.barrier()  # all know it before anybody ends
+        dist.barrier()  # every rank has the result before one ends
     step = company.standings[ranks[0]].steps
     for name in everyone[ranks[0]]:
         kinds: dict[str, list[int]] = {}
@@ -199,7 +211,7 @@ def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
 
 
 def difference(ours: dict[str, str], who: str, theirs: dict[str, str], whom: str) -> str:
-    """The first thing in which `who` differs from `whom`, in words; empty if none."""
+    """Returns the first difference between `who` and `whom` as text; empty if there is none."""
     for name in sorted({*ours, *theirs}):
         here, there = ours.get(name), theirs.get(name)
         if here == there:
@@ -213,6 +225,6 @@ def difference(ours: dict[str, str], who: str, theirs: dict[str, str], whom: str
 
 
 def _first(text: str, other: str) -> str:
-    """The first line of `text` that the other has not."""
+    """Returns the first line of `text` that is not in `other`."""
     others = set(other.split("\n"))
     return next((repr(line) for line in text.split("\n") if line not in others), "without more")

@@ -1,4 +1,4 @@
-"""What compression owes: of each rank its own, which outlives the generation that lost it."""
+"""Residuals of each rank, kept across generations of the group."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ import torch
 if TYPE_CHECKING:
     from torch_ringdist._compress import CompressState
 
-# As CompressState.state_dict(local=True) has it, with residuals divided by the number of ranks: a
-# rank's share of the mean that is owed, so that a change of that number changes none.
+# A state of CompressState.state_dict(local=True) with residuals divided by the number of ranks.
+# This is the rank's share of the mean, so it stays valid if that number changes.
 Owed = dict[str, Any]
 
 
 class Residuals:
-    """Of the models that are compressed, by the order in which a generation compresses them."""
+    """Residuals of all compressed models, in the order in which a generation compresses them.
+
+    Steps change the residuals of the handles. The kept ones are those of the last commit.
+    """
 
     def __init__(self) -> None:
         self._handles: list[CompressState] = []
         self._if_committed: list[dict[str, Any]] = []
         self._size = 1
-        self._kept: list[dict[str, Any]] = []  # as of the last commit
+        self._kept: list[dict[str, Any]] = []  # residuals of the last commit
         self._kept_size = 1
-        self._taken: set[str] = set()  # those who have left and handed theirs over
+        self._taken: set[str] = set()  # ids of ranks that left and handed over their residuals
 
     def begin(self, size: int) -> None:
-        """A generation of so many ranks; nothing is compressed in it yet."""
+        """Starts a generation of `size` ranks without compressed models."""
         self._handles, self._if_committed, self._size = [], [], size
 
     def add(self, handle: CompressState, instead_of: CompressState | None = None) -> None:
-        """One of this generation, which goes on from what is owed; or in place of another one of
-        it, whose state it has."""
+        """Adds a compressed model, which continues with the kept residuals. If `instead_of` is
+        given, the new handle replaces that one and already has its state."""
         if instead_of in self._handles:
             self._handles[self._handles.index(instead_of)] = handle
             return
@@ -39,32 +42,38 @@ class Residuals:
         self._load(len(self._handles) - 1)
 
     def put_back(self) -> None:
-        """Steps of this generation are undone since the last commit, and it goes on."""
+        """Undoes steps since the last commit, within the same generation."""
         for at in range(len(self._handles)):
             self._load(at)
 
+    # Loads the kept residuals of the model at position `at` into its handle.
     def _load(self, at: int) -> None:
         owed, handle = self.owed(), self._handles[at]
         if at < len(owed):
             handle.load_state_dict({**owed[at], "residuals": self._times(owed[at], self._size)})
 
     def take(self) -> None:
-        """What is owed now counts from now on."""
+        """Keeps the present residuals; called at a commit."""
         self._keep([handle.state_dict(local=True) for handle in self._handles])
 
     def fail(self) -> None:
-        """The group has failed in a step, which may have ended well elsewhere: see adopt()."""
-        if self._handles:  # else it has failed once more, before another step
+        """Records that the group failed during a step. Another rank may have finished that step:
+        see adopt()."""
+        if self._handles:  # otherwise it failed again before another step
             self._if_committed = [handle._committed() for handle in self._handles]
             self._handles = []
 
     def adopt(self, elsewhere: list[Owed]) -> None:
-        """It has: others have committed the step that failed here, with all that this rank had
-        sent. `elsewhere`: as without_tensors() of one of them."""
+        """Keeps the residuals of the failed step, because other ranks have committed it.
+
+        All data that this rank sent in that step has arrived. `elsewhere` is the without_tensors()
+        of such a rank.
+        """
         self._keep(self._if_committed)
         for one, other in zip(self._kept, elsewhere, strict=False):
             one.update(steps=other["steps"], scale=other["scale"])
 
+    # Replaces the first kept states by `new`, which have the present group size.
     def _keep(self, new: list[dict[str, Any]]) -> None:
         if not new:
             return
@@ -73,12 +82,13 @@ class Residuals:
             self._kept_size = self._size
         self._kept = new + self._kept[len(new) :]
 
+    # Returns the kept states with this rank's shares of the mean.
     def owed(self) -> list[Owed]:
         each = 1 / self._kept_size
         return [{**one, "residuals": self._times(one, each)} for one in self._kept]
 
     def replace(self, owed: list[Owed], among: int = 1) -> None:
-        """By an equal share of it."""
+        """Replaces the kept states by an equal share of `owed` among `among` ranks."""
         self._kept, self._kept_size = owed, 1
         if among > 1:
             self._kept_size = among
@@ -86,16 +96,17 @@ class Residuals:
             self._kept_size = 1
 
     def without_tensors(self) -> list[Owed]:
-        """What newcomers begin with: steps and scale, and nothing owed."""
+        """Returns the states for newcomers: steps and scale, without residuals."""
         return [{**one, "residuals": {}} for one in self._kept]
 
     def hand_over(self) -> tuple[list[Owed], set[str]]:
-        """All that is owed here, and by whom it was before."""
+        """Returns this rank's shares, and the ids of the ranks that it took shares from."""
         return self.owed(), self._taken
 
     def receive_all(self, handed: dict[str, tuple[list[Owed], set[str]]]) -> None:
-        """From those that leave, by their ids; of each once, however often it tries."""
-        # What one of them has taken from another one is part of what it hands over.
+        """Adds the shares of leaving ranks, by their ids. A repeated call adds each rank only
+        once."""
+        # Shares that one of them took from another are part of what it hands over.
         within = self._taken.union(*(taken for _, taken in handed.values()))
         for whose, (owed, taken) in handed.items():
             if whose not in within:

@@ -1,4 +1,5 @@
-"""Which indices a rank takes in each step: all of an epoch once, whatever becomes of the ranks."""
+"""Assigns indices of the data to ranks so that each index occurs once per epoch, even if ranks
+change."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ from torch_ringdist._errors import ArgumentError
 
 
 class Sampler(TorchSampler[list[int]]):
-    """The batches of this rank, for ``DataLoader(data, batch_sampler=state.sampler)``.
+    """Yields the batches of this rank, for ``DataLoader(data, batch_sampler=state.sampler)``.
 
-    An epoch is one order of all indices, by seed and number of the epoch, as DistributedSampler's.
-    Each step takes the next of them, and the ranks share these out; where training stands is one
-    number, how many were taken in committed steps. So each index of an epoch is in exactly one
-    committed step, also where the number of ranks changes in the middle of it.
+    An epoch is one order of all indices, chosen by seed and epoch number, as in DistributedSampler.
+    Each step takes the next indices, and the ranks share them. The position in training is one
+    number, the indices taken in committed steps. So each index of an epoch is in exactly one
+    committed step, even if the number of ranks changes during the epoch.
 
-    Shares of a step differ by one at most. Where there are more ranks than indices left, a rank
-    without a share gets an index that another one has, with weight 0. ``State.weight`` makes up for
+    Shares of a step differ by at most one index. If there are more ranks than remaining indices, a
+    rank without a share gets an index of another rank, with weight 0. ``State.weight`` corrects for
     unequal shares.
 
-    Not thread-safe; a DataLoader's workers do not touch it.
+    Not thread-safe; the workers of a DataLoader do not use it.
     """
 
     def __init__(
@@ -35,17 +36,19 @@ class Sampler(TorchSampler[list[int]]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        """All ranks give the same.
+        """All ranks pass the same arguments. Exactly one of global_batch and batch_size is given.
 
         Args:
-            data: what the indices are of; its length counts.
-            global_batch: indices per step, of all ranks together, however many they are.
-            batch_size: indices per step and rank; either this or global_batch.
-            shuffle: an order drawn for each epoch; else 0, 1, 2, ...
-            seed: of that order.
-            drop_last: leave out the last step of an epoch where it would be smaller.
+
+            data: an object with a length, which is the number of indices.
+            global_batch: indices per step of all ranks together, whatever their number.
+            batch_size: indices per step and rank.
+            shuffle: draw a new order for each epoch; else the order is 0, 1, 2, ...
+            seed: seed of that order.
+            drop_last: skip the last step of an epoch if it would be smaller.
 
         Raises:
+
             TypeError: an argument of another type.
             ArgumentError: a value that is not accepted.
         """
@@ -62,11 +65,11 @@ class Sampler(TorchSampler[list[int]]):
         self._seed = _count("seed", seed, 0)
         self._epoch = self._seen = 0
         self._rank, self._size = 0, 1
-        self._exhausted = False  # was iterated when nothing was left, since it last began anew
+        self._exhausted = False  # iterated with no steps left, since the last begin()
         self._epoch_of_state: Callable[[], int] | None = None
-        self._kept: tuple[int, torch.Tensor | None] = (-1, None)  # an epoch, and its order
+        self._kept: tuple[int, torch.Tensor | None] = (-1, None)  # cached order and its epoch
 
-    # What a training loop uses.
+    # Functions for training loops.
 
     @property
     def epoch(self) -> int:
@@ -74,26 +77,27 @@ class Sampler(TorchSampler[list[int]]):
 
     @property
     def seen(self) -> int:
-        """Indices of this epoch that are in committed steps."""
+        """Number of indices of this epoch in committed steps."""
         return self._seen
 
     def set_epoch(self, epoch: int) -> None:
-        """As DistributedSampler's; of another epoch nothing is taken yet. A State that has `epoch`
-        does it by itself."""
+        """Selects an epoch, as in DistributedSampler; a new epoch starts with no indices taken. A
+        State with an entry `epoch` calls it automatically."""
         epoch = _count("epoch", epoch, 0)
         if epoch != self._epoch:
             self._epoch, self._seen, self._exhausted = epoch, 0, False
 
     def __len__(self) -> int:
-        """Steps that are left of this epoch, with as many ranks as now."""
+        """Returns the remaining steps of this epoch with the present number of ranks."""
         self._follow()
         return self._left
 
     def __iter__(self) -> Iterator[list[int]]:
-        """From what is committed on.
+        """Yields the batches of this rank after the last committed step.
 
         Raises:
-            ArgumentError: at the first index, if this epoch is over, and was before.
+
+            ArgumentError: at the first index, if this epoch is over and was iterated before.
         """
         self._follow()
         if len(self) == 0:
@@ -108,28 +112,36 @@ class Sampler(TorchSampler[list[int]]):
         for _ in range(len(self)):
             yield self._share(order, at)
             at += self._step
-        # Whoever iterates again without another epoch has forgotten it.
+        # A further iteration without a new epoch is a mistake.
         self._exhausted = True
 
     def indices(self) -> list[int]:
-        """Of the next step, those that this rank takes and no other."""
+        """Returns the indices of the next step that only this rank takes."""
         if len(self) == 0:
             return []
         first, last = self._bounds(self._seen)
         return self._order()[first:last].tolist()
 
-    # What State uses.
+    # Functions for State.
 
     def weight(self) -> float:
-        """Of this rank's next batch: its mean loss times this, averaged over all ranks, is the mean
-        over all indices of the step. 1 where the epoch is over."""
+        """Returns the weight of this rank's next batch; 1 if the epoch is over.
+
+        The rank's mean loss times the weight, averaged over all ranks, is the mean over all indices
+        of the step.
+        """
         if len(self) == 0:
             return 1.0
         first, last = self._bounds(self._seen)
         return (last - first) * self._size / self._taken(self._seen)
 
     def advance(self, batches: int) -> None:
-        """So many have been trained on, of the epoch that was iterated last."""
+        """Marks `batches` steps of the last iterated epoch as trained.
+
+        Raises:
+
+            ArgumentError: the epoch has fewer steps left.
+        """
         _count("batches", batches, 0)
         for _ in range(batches):
             if self._left == 0:
@@ -140,14 +152,15 @@ class Sampler(TorchSampler[list[int]]):
             self._seen += self._taken(self._seen)
 
     def begin(self, rank: int, size: int) -> None:
-        """A generation: iterators that are there already are of no use any more."""
+        """Starts a generation. Existing iterators are invalid afterwards."""
         self._rank, self._size, self._exhausted = rank, size, False
 
+    # Sets a function that returns the present epoch.
     def follow(self, epoch: Callable[[], int]) -> None:
         self._epoch_of_state = epoch
 
     def settings(self) -> dict[str, Any]:
-        """What all ranks have to agree on."""
+        """Returns the settings that all ranks must agree on."""
         return {
             "length of data": self._length,
             "batch_size" if self._per_rank else "global_batch": self._batch,
@@ -170,7 +183,7 @@ class Sampler(TorchSampler[list[int]]):
 
     @property
     def _left(self) -> int:
-        """Steps."""
+        """Number of remaining steps."""
         left = self._length - self._seen
         return left // self._step if self._drop_last else -(-left // self._step)
 
@@ -182,15 +195,17 @@ class Sampler(TorchSampler[list[int]]):
         return min(self._step, self._length - at)
 
     def _bounds(self, at: int) -> tuple[int, int]:
-        """Of this rank's share of the step that begins there."""
+        """Returns the range of this rank's share in the step that begins at `at`."""
         each, more = divmod(self._taken(at), self._size)
         first = at + self._rank * each + min(self._rank, more)
         return first, first + each + (self._rank < more)
 
+    # Returns this rank's indices in the step; the first index of the step if its share is empty.
     def _share(self, order: torch.Tensor, at: int) -> list[int]:
         first, last = self._bounds(at)
         return order[first:last].tolist() or order[at : at + 1].tolist()
 
+    # Returns the order of all indices in this epoch.
     def _order(self) -> torch.Tensor:
         epoch, order = self._kept
         if order is None or epoch != self._epoch:

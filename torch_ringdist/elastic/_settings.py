@@ -1,4 +1,4 @@
-"""What elastic.init() is given, by its caller and by the launcher."""
+"""Settings of elastic.init() from its caller and from the launcher."""
 
 from __future__ import annotations
 
@@ -17,24 +17,33 @@ from torch_ringdist._units import LONGEST
 if TYPE_CHECKING:
     from torch_ringdist._options import Options
 
-# Set by `python -m torch_ringdist run`; the first one by people, too, who launch otherwise.
+# Variables that `python -m torch_ringdist run` sets. With another launcher, users set the first
+# one.
 RENDEZVOUS = "RINGDIST_RDZV"
 START_RANKS = "RINGDIST_START_RANKS"
 MIN_RANKS = "RINGDIST_MIN_RANKS"
 MAX_RANKS = "RINGDIST_MAX_RANKS"
 JOB = "RINGDIST_JOB"
-RESUME = "RINGDIST_RESUME"  # "1": go on from what is in the checkpoint folder
+RESUME = "RINGDIST_RESUME"  # "1" continues from the checkpoint folder
 EVENTS = "RINGDIST_EVENTS"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked.
+    """Checked settings of a job.
 
     Attributes:
-        start_ranks: so many are wanted for the first step, but min_ranks do after rejoin_timeout.
-        max_ranks: with so many there, another one waits; 0: no limit.
-        checkpoint: None: the state is not saved.
+
+        host, port: address of the store.
+        min_ranks: with fewer ranks, training waits.
+        start_ranks: number of ranks for the first step. After rejoin_timeout, min_ranks are enough.
+        max_ranks: with this many ranks, further ones wait; 0 for no limit.
+        rejoin_timeout: time limit for ranks to come, to be admitted and to agree.
+        timeout: timeout of the group's operations.
+        checkpoint: folder of saved states, or None.
+        options: options of the group.
+        job: name of the job in the store.
+        resume: load the last saved state.
     """
 
     host: str
@@ -58,7 +67,8 @@ def read(
     options: Options | None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Raises ArgumentError or TypeError, naming the argument or the variable."""
+    """Returns the checked settings. Raises ArgumentError or TypeError that names the argument or
+    variable."""
     if not (text := environment.get(RENDEZVOUS)):
         raise ArgumentError(
             f"ringdist: elastic.init: {RENDEZVOUS} is not set, so nothing tells where the ranks "
@@ -94,13 +104,14 @@ def read(
 
 
 def address(what: str, text: str) -> tuple[str, int]:
-    """Of "host:port". Raises ArgumentError, which calls it `what`."""
+    """Parses "host:port". Raises ArgumentError that calls it `what`."""
     place = _address.parse(text)
     if place is None or place[1] == 0:
         raise ArgumentError(f'ringdist: {what} must be "host:port", got {text!r}')
     return place
 
 
+# Warns about several ranks under one torchrun, which ends all of them if one fails.
 def _warn_of_torchrun(environment: Mapping[str, str]) -> None:
     ranks = environment.get("LOCAL_WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in environment and ranks != "1":

@@ -1,4 +1,4 @@
-"""What a State was at one moment, so that it can be that again."""
+"""Copies of the parts of a State, to restore it later."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.utils import _pytree as pytree
 from torch_ringdist.elastic import _checksums
 from torch_ringdist.elastic._parts import Part, Tree
 
-_LEAF = pytree.tree_structure(0)  # of a tree of nothing else
+_LEAF = pytree.tree_structure(0)  # structure of a tree that is a single leaf
 
 
 class Snapshot:
-    """A copy of a part. _guard.Guard is the other kind, which keeps none."""
+    """Keeps a copy of a part. MutationDetector has the same functions and keeps no copy."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -23,7 +23,7 @@ class Snapshot:
         self._leaves: list[Any] = []
 
     def take(self) -> None:
-        """Of now. Memory of the one before is used again where it fits."""
+        """Copies the present contents, into the memory of the previous copy if it fits."""
         content = self._part.read()
         if self._part.fresh:
             self._leaves, self._tree = [content], _LEAF
@@ -33,14 +33,16 @@ class Snapshot:
         self._tree = tree
 
     def begin(self) -> None:
-        """A generation: until the next take() DDP may give all ranks what they have already."""
+        """Starts a generation. DDP may overwrite parameters with equal values until the next
+        take()."""
 
     def put_back(self) -> None:
-        """Raises ArgumentError, with nothing changed, where that is not possible."""
+        """Restores the copy. Raises ArgumentError, with nothing changed, if that is not
+        possible."""
         self._part.write(self.tree())
 
     def check(self) -> None:
-        """As put_back(), and does nothing."""
+        """Raises as put_back() without changing anything."""
 
     def tree(self) -> Tree:
         return pytree.tree_unflatten(self._leaves, self._tree)
@@ -50,7 +52,8 @@ class Snapshot:
 
     @staticmethod
     def _copied(leaves: list[Any], into: list[Any]) -> list[Any]:
-        """Of each a copy, in the memory of `into` where that is a tensor of the same kind."""
+        """Returns copies of the leaves, in the memory of tensors of `into` with the same shape,
+        dtype and device."""
         kept: list[Any] = []
         sources: list[torch.Tensor] = []
         targets: list[torch.Tensor] = []

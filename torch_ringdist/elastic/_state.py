@@ -1,4 +1,4 @@
-"""All that training changes, so that it outlives the loss of ranks."""
+"""State: everything that training changes, kept across the loss of ranks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _RANDOM = "random numbers"
 
 @dataclass(frozen=True)
 class Change:
-    """What is different in a generation.
+    """Describes a new generation, for State.on_change().
 
     Attributes:
-        generation: how often the members have changed.
-        rank, size: of this process, and of the group.
-        steps: committed so far, by all members.
-        lost: ranks that are no members any more, as "rank 2 (died)", "(silent)" or "(left)".
-        joined: the ranks of those who are new.
+
+        generation: number of changes of the members.
+        rank, size: rank of this process, and number of ranks.
+        steps: number of steps that all members have committed.
+        lost: ranks that are no longer members, such as "rank 2 (died)", "(silent)" or "(left)".
+        joined: ranks of the newcomers.
     """
 
     generation: int
@@ -43,34 +44,36 @@ class Change:
 
 
 class State:
-    """What a training loop works on; ``elastic.run`` keeps it the same on all ranks.
+    """Holds all objects that a training loop changes; ``elastic.run`` keeps it equal on all ranks.
 
         state = elastic.State(module=net, optimizer=opt, sampler=sampler, epoch=0)
 
-    Each entry is an attribute: a module, an optimizer, anything with state_dict() and
-    load_state_dict() (learning rate schedulers, a GradScaler), and numbers, texts and tensors,
-    which may be set: ``state.epoch += 1``. The states of random generators and what compression
-    owes belong to it without being named. All ranks give the same entries, with the same shapes.
+    Each entry is an attribute. It is a module, an optimizer, an object with state_dict() and
+    load_state_dict() such as a scheduler, or a value. Values are numbers, texts and tensors, and
+    may be assigned: ``state.epoch += 1``. The states of random generators and the residuals of
+    compression are always included. All ranks pass the same entries with the same shapes.
 
-    What is changed outside of a State is not undone when a step is repeated.
+    Changes outside of a State are not undone when a step is repeated.
 
     One thread at a time.
     """
 
     def __init__(self, *, copy: bool = True, **entries: Any) -> None:
-        """Take the entries by name.
+        """Takes the entries by name.
 
         Args:
-            copy: keep a copy of parameters and of the optimizer's state at each commit, so that a
-                step can be undone whatever it has changed. False saves that memory and time, where
-                all collectives of a step come before optimizer.step(): else, after a loss, an
-                ArgumentError says which tensor has changed (what is written by way of .data is not
-                noticed). An optimizer with a state_dict() of its own is copied all the same.
-            entries: by name.
+
+            copy: copy parameters and the optimizer's state at each commit, so any step can be
+                undone. False saves this memory and time. Then all collectives of a step must come
+                before optimizer.step(). Otherwise a loss raises an ArgumentError that names the
+                changed tensor. Writes through .data are not detected. An optimizer with its own
+                state_dict() is always copied.
+            entries: the entries by name.
 
         Raises:
-            ArgumentError: an entry of a kind that is not served, a name that State has itself.
-            NotSupportedError: a module that is sharded (FSDP, DTensor), or that is on a GPU with
+
+            ArgumentError: an entry of an unsupported kind, or a name that State itself uses.
+            NotSupportedError: a sharded module (FSDP, DTensor), or a module on a GPU with
                 copy=False.
         """
         for name in entries:
@@ -97,7 +100,7 @@ class State:
         put("_residuals", Residuals())
         put("_callbacks", [])
         put("_steps", 0)
-        put("_training", None)  # its id: see _checkpoint.Saved
+        put("_training", None)  # id of the training, as in _checkpoint.Saved
         if self._sampler is not None and isinstance(values.get("epoch"), int):
             self._sampler.follow(lambda: values["epoch"])
         self._take()
@@ -128,30 +131,35 @@ class State:
 
     @property
     def steps(self) -> int:
-        """Committed so far."""
+        """Number of committed steps."""
         return self._steps
 
     @property
     def weight(self) -> float:
-        """What this rank's loss, a mean over its batch, is multiplied with, so that the gradients
-        that DDP averages are those of a mean over the whole step. 1 without a sampler."""
+        """Factor for this rank's mean loss, so that DDP's averaged gradients are those of a mean
+        over the whole step.
+
+        It is 1 without a sampler.
+        """
         return 1.0 if self._sampler is None else self._sampler.weight()
 
     def commit(self, batches: int = 1) -> None:
-        """End a step: what it has changed counts from now on. Without communication.
+        """Ends a step and keeps its changes. It does not communicate.
 
-        Gradients are set to None, as zero_grad() does. A process that was asked to end (SIGTERM)
-        leaves the group here: the call does not return.
+        Gradients are set to None, as by zero_grad(). A process that has received SIGTERM leaves the
+        group here, and the call does not return.
 
         Args:
-            batches: how many the step has taken from the sampler; more than one where gradients
-                are accumulated.
+
+            batches: number of batches that the step took from the sampler. It is more than one with
+                gradient accumulation.
 
         Raises:
-            ArgumentError: the sampler has no more.
-            TypeError: batches is no whole number.
+
+            ArgumentError: the sampler has fewer batches left.
+            TypeError: `batches` is not a whole number.
             torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
-                step has queued there has failed: the step does not count.
+                step queued there has failed. The step does not count.
         """
         self._look()
         _group.await_devices(one for part in self._parameters for one in part.tensors())
@@ -166,13 +174,13 @@ class State:
             raise Leave
 
     def compress(self, model: nn.parallel.DistributedDataParallel, *args: Any, **named: Any) -> Any:
-        """As torch_ringdist.ddp.compress(model, ...), with residuals that are this State's.
+        """Calls torch_ringdist.ddp.compress(model, ...) and keeps the residuals in this State.
 
-        What is owed survives the generation. A rank that dies takes its share with it; one that
-        leaves hands it over; of those who come nothing is owed. Steps, the schedule and the loss
-        scale go on; PowerSGD's factors, "auto" and guard begin anew.
+        Residuals survive the generation. If a rank dies, its share is lost; if it leaves, it hands
+        its share over. Newcomers start without residuals. Steps, the schedule and the loss scale
+        continue. PowerSGD's factors, "auto" and guard start again.
 
-        Models that are compressed together keep their order in each generation.
+        Models that are compressed together must be compressed in the same order in each generation.
         """
         from torch_ringdist import ddp
 
@@ -181,63 +189,73 @@ class State:
         return handle
 
     def on_change(self, function: Callable[[Change], Any]) -> Callable[[Change], Any]:
-        """Calls it in each generation, before the training function is entered: say, to scale a
-        learning rate by the number of ranks. What it changes in entries is part of the step that
-        follows. Returns the function, so that it serves as a decorator."""
+        """Registers a function to call in each generation before the training function.
+
+        It may, for instance, scale a learning rate by the number of ranks. Its changes of entries
+        are part of the following step. Returns the function, so this method can be used as a
+        decorator.
+        """
         self._callbacks.append(function)
         return function
 
     def save(self, folder: str | os.PathLike[str]) -> str:
-        """Write all of it but the random generators, as of the last commit, with
+        """Writes the State of the last commit, except random generators, with
         torch.distributed.checkpoint.
 
-        All ranks of the group call it, where there is one; rank 0 writes. The new file set takes
-        the place of the one before when it is whole.
+        If there is a group, all its ranks call it, and rank 0 writes. The files replace the
+        previous ones atomically.
 
         Returns:
-            Where it is: a folder in `folder`, named by the number of steps and, in elastic.run, by
-            the launcher's --job and an id of this training. load() keeps that id.
+
+            The path of a new folder in `folder`. Its name has the number of steps and, in
+            elastic.run, --job of the launcher and the id of this training. load() keeps that id.
 
         Raises:
-            torch.distributed.DistError: as any operation.
-            RuntimeError: rank 0 could not write; on all ranks.
-            ArgumentError: State(copy=False), between optimizer.step() and commit().
+
+            torch.distributed.DistError: the group failed, as in any operation.
+            RuntimeError: rank 0 could not write. All ranks raise it.
+            ArgumentError: called between optimizer.step() and commit() with State(copy=False).
         """
         return _checkpoint.save(self, folder)
 
     def load(self, folder: str | os.PathLike[str]) -> bool:
-        """Read what save() has written; the number of ranks may be another one.
+        """Reads a state that save() has written; the number of ranks may differ.
 
-        Called before training, by each process for itself. A process that joins a group at work
-        gets the group's state afterwards. The log has the name of what is loaded.
+        Each process calls it for itself before training. A process that joins a running group gets
+        the group's state afterwards. The log has the name of the loaded folder.
 
         Args:
-            folder: as given to save(): the state of the most steps is loaded, among those of the
-                launcher's --job; or what save() has returned.
+
+            folder: the folder given to save(), or a result of save(). From the former, the state
+                with the most steps of the launcher's --job is loaded.
 
         Returns:
-            Whether there was anything.
+
+            True if there was a state.
 
         Raises:
-            ArgumentError: there are states of several trainings, of which none goes on from the
-                others; entries or shapes differ from this State's, or the data's length, seed or
-                shuffle from the sampler's.
+
+            ArgumentError: there are states of several trainings that do not continue each other.
+                Also if entries or shapes differ from this State, or the data's length, seed or
+                shuffle from the sampler.
         """
         return _checkpoint.load(self, folder)
 
-    # What elastic.run uses.
+    # Functions for elastic.run.
 
+    # Refreshes the lists of parameters of all modules.
     def _look(self) -> None:
         for part in self._parameters:
             part.look()
 
+    # Copies the present contents of all parts.
     def _take(self) -> None:
         self._look()
         for snapshot in self._snapshots.values():
             snapshot.take()
 
     def _given(self) -> dict[str, Any]:
-        """As of the last commit: what other ranks, and checkpoints, are given, part by part."""
+        """Returns the parts of the last commit that other ranks and checkpoints receive."""
         self._look()
         return {
             name: snapshot.tree()
@@ -246,7 +264,12 @@ class State:
         }
 
     def _put_back(self, goes_on: bool = False) -> None:
-        """As of the last commit; `goes_on`: in the same generation."""
+        """Restores the last commit. `goes_on` is True within the same generation.
+
+        Raises:
+
+            ArgumentError: a change cannot be undone; nothing was restored.
+        """
         self._look()
         if goes_on:
             self._residuals.put_back()
@@ -258,6 +281,7 @@ class State:
         for snapshot in self._snapshots.values():
             snapshot.put_back()
 
+    # Starts a generation.
     def _begin(self, rank: int, size: int) -> None:
         self._look()
         self._residuals.begin(size)
@@ -267,13 +291,13 @@ class State:
             self._sampler.begin(rank, size)
 
     def _identify(self) -> str:
-        """The id of this training, which is drawn when it begins."""
+        """Returns the id of this training; the first call creates it."""
         if self._training is None:
             super().__setattr__("_training", _checkpoint.new_training())
         return self._training
 
     def _replace(self, trees: dict[str, Any], steps: int, training: str | None) -> None:
-        """By what another rank had committed."""
+        """Replaces the contents by those that another rank had committed."""
         self._look()
         self._clear_gradients()
         for name, tree in trees.items():
@@ -301,5 +325,5 @@ def _refuse_devices(values: dict[str, Any]) -> None:
             )
 
 
-# Names of entries would hide them.
+# Entries must not have these names, which they would hide.
 _OWN = frozenset(dir(State))

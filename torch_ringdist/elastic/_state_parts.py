@@ -1,4 +1,4 @@
-"""What may be an entry of a State, and which parts it is."""
+"""Creates the parts of a State from its entries."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from torch_ringdist.elastic._parts import Buffers, Parameters, Part, Stateful, V
 
 
 def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
-    """Of the entry that State was given by that name.
+    """Returns the parts of the entry `name` by part name.
 
     Raises:
-        ArgumentError, NotSupportedError: what cannot be an entry.
+
+        ArgumentError, NotSupportedError: the value cannot be an entry.
     """
     value = values[name]
     if isinstance(value, Part):
@@ -42,8 +43,9 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
     return {name: Value(values, name)}
 
 
+# Raises NotSupportedError for a sharded module.
 def _check_whole(name: str, module: nn.Module) -> None:
-    # Who has not imported these modules, which takes a second, has nothing of them.
+    # If these modules, which take a second to import, are not imported, no module uses them.
     fsdp, dtensor = (
         getattr(sys.modules.get(f"torch.distributed.{where}"), name, ())
         for where, name in (("fsdp", "FullyShardedDataParallel"), ("tensor", "DTensor"))
@@ -58,7 +60,7 @@ def _check_whole(name: str, module: nn.Module) -> None:
 
 
 def check_value(name: str, value: Any) -> None:
-    """Raises ArgumentError unless it is one that State can hold and put back."""
+    """Raises ArgumentError unless State can hold and restore the value."""
     leaves = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, (Mapping, list, tuple)):
         for leaf in leaves:

@@ -1,4 +1,4 @@
-"""The store of a job, which may stop answering: no request holds up training or a launcher."""
+"""Access to the store of a job without blocking training or a launcher if it stops answering."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from torch_ringdist import _native
 if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
 
-LIMIT = 10.0  # seconds that a request takes at most
-_PAUSE = 1.0  # seconds between two tries to write
+LIMIT = 10.0  # time limit of a request, in seconds
+_PAUSE = 1.0  # seconds between two attempts to write
 
 
 def open_store(host: str, port: int, timeout: timedelta = timedelta(seconds=LIMIT)) -> BoundedStore:
-    """Raises torch.distributed.DistNetworkError: no store answers there within `timeout`."""
+    """Opens a client. Raises torch.distributed.DistNetworkError if no store answers there within
+    `timeout`."""
     store: BoundedStore = _native.load().BoundedStore(host, port, timedelta(seconds=LIMIT))
     store.connect(timeout)
     return store
 
 
 class Writer:
-    """Writes to a store on a thread, as soon as the store answers. Any thread."""
+    """Writes to a store in a thread, as soon as the store answers. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,8 +35,11 @@ class Writer:
         self._ended = False
 
     def keep(self, write: Callable[[], None], final: bool = False) -> threading.Event:
-        """Calls `write` until it raises nothing, and then sets the event. Only the last one that is
-        given is called; after a final one, no other."""
+        """Calls `write` until it does not raise, then sets the returned event.
+
+        A later write replaces an earlier one that has not succeeded. After a final one, no other is
+        accepted.
+        """
         with self._lock:
             if self._ended:
                 return threading.Event()
@@ -47,7 +51,7 @@ class Writer:
             return self._kept[1]
 
     def keeps(self, write: Callable[[], None]) -> bool:
-        """Whether no other one has been given since."""
+        """Returns True if no other write has replaced this one."""
         kept = self._kept
         return kept is not None and kept[0] is write
 
@@ -60,7 +64,7 @@ class Writer:
                     return
             try:
                 kept[0]()
-            except Exception:  # the store is silent, or has what somebody else has written
+            except Exception:  # the store is silent, or has unexpected data
                 time.sleep(_PAUSE)
                 continue
             kept[1].set()

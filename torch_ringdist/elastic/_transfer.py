@@ -1,4 +1,4 @@
-"""From the rank that is furthest, what others need to go on from there."""
+"""Transfers the state of the most advanced rank to ranks that need it."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ if TYPE_CHECKING:
     from torch_ringdist.elastic._rank_state import GenerationView
     from torch_ringdist.elastic._state import State
 
-# At once on their way. Ranks that need nothing receive into as much, and let it go.
+# Bytes that are broadcast at once. Ranks that need nothing receive into temporary memory of this
+# size.
 _CHUNK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class StateSkeleton:
-    """All but the tensors, in place of which it has Places; and what newcomers owe."""
+    """A state with a TensorMeta in place of each tensor, and the residuals for newcomers."""
 
     steps: int
-    training: str  # its id
+    training: str  # id of the training
     trees: dict[str, Tree]
     owed: list[dict[str, Any]]
 
 
 def transfer(state: State, company: GenerationView) -> None:
-    """All ranks call it. Where it raises, the state is as it was."""
+    """Sends the state of the source to all ranks that need it. All ranks call it.
+
+    If it raises, the state of this rank is unchanged.
+    """
     rank, source = dist.get_rank(), company.source
     needed, first = company.needs_state(rank), not company.has_trained
     mine, outline = None, None
     if rank == source:
         mine = state._given()
-        # What a checkpoint has of them is shared out; else they stay whose they are.
+        # Residuals of a checkpoint are shared out to all ranks; otherwise each rank keeps its own.
         owed = state._residuals.owed() if first else state._residuals.without_tensors()
         trees = pytree.tree_map(_outline, mine)
         outline = StateSkeleton(state.steps, state._identify(), trees, owed)
@@ -50,7 +54,7 @@ def transfer(state: State, company: GenerationView) -> None:
     own = pytree.tree_leaves(mine)
     for chunk in _chunks(leaves):
         tensors = [
-            # The source's, too, are written.
+            # The broadcast also writes the tensors of the source.
             own[at].clone() if rank == source else leaves[at].allocate()
             for at in chunk
         ]
@@ -68,6 +72,7 @@ def transfer(state: State, company: GenerationView) -> None:
         state._residuals.adopt(outline.owed)
 
 
+# Returns the TensorMeta of a tensor, and any other leaf unchanged.
 def _outline(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return TensorMeta.of(leaf)
@@ -75,7 +80,8 @@ def _outline(leaf: Any) -> Any:
 
 
 def _chunks(leaves: Sequence[Any]) -> Iterator[list[int]]:
-    """Where in `leaves` Places are, so many at a time."""
+    """Yields the positions of tensors in `leaves`, in groups of at most _CHUNK_BYTES unless one is
+    larger."""
     chunk: list[int] = []
     size = 0
     for at, leaf in enumerate(leaves):
