@@ -20,8 +20,10 @@ namespace {
 
 using Memory = std::shared_ptr<std::vector<std::byte>>;
 
+// Memory that an op keeps alive.
 Memory memory_of(size_t bytes) { return std::make_shared<std::vector<std::byte>>(bytes); }
 
+// Request for a collective or message of bytes. The caller adds the buffers.
 OpRequest bytes_request(Collective kind, size_t count, const Memory& memory, TimePoint deadline) {
   OpRequest out;
   out.kind = kind;
@@ -45,9 +47,9 @@ OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline
   return out;
 }
 
-constexpr size_t kPage = 4096;  // the first one holds the file's number
+constexpr size_t kPage = 4096;  // the first page holds the file's number
 
-// Where the file of a rank is. All zeros: nowhere.
+// Location of a rank's file. All zeros mean that it has none.
 struct Place {
   uint64_t host = 0;
   uint64_t number = 0;
@@ -55,12 +57,14 @@ struct Place {
   int32_t descriptor = -1;
 };
 
+// The file of this rank, and its mapping.
 struct Own {
   Fd file;
   Mapping mapping;
   Place place;
 };
 
+// Creates the file of this rank. Its number is random.
 Result<Own> create(size_t bytes) {
   const auto host = host_key();
   if (!host.ok()) return host.error();
@@ -75,7 +79,7 @@ Result<Own> create(size_t bytes) {
   return Own{std::move(file.value()), std::move(mapping.value()), place};
 }
 
-// Error also where that is another file by now, or another process's.
+// Maps the file of another rank. Fails also if the path leads to a different file by that time.
 Result<Mapping> open(const Place& place, size_t bytes, uint64_t host) {
   const auto refuse = [](const std::string& why) {
     return Error(ErrorKind::kSystem, "memory of another rank: " + why);
@@ -92,7 +96,7 @@ Result<Mapping> open(const Place& place, size_t bytes, uint64_t host) {
   return mapping;
 }
 
-// Those of all ranks; an Error if one is missing.
+// Maps the files of all ranks; an Error if one cannot be mapped.
 Result<std::vector<Mapping>> map_all(int rank, Own& own, size_t bytes,
                                      const std::vector<std::vector<std::byte>>& places) {
   std::vector<Mapping> out;
@@ -175,7 +179,7 @@ Result<DeviceGroup::Everyones> DeviceGroup::exchange_all(ConstBytes mine, TimePo
   return out;
 }
 
-// Ours first.
+// The result has this rank's bytes first.
 Result<DeviceGroup::Everyones> DeviceGroup::exchange_with(int peer, ConstBytes mine,
                                                           TimePoint deadline) {
   const Memory sent = memory_of(mine.size());
@@ -201,7 +205,7 @@ Result<std::shared_ptr<GroupSharedMemory>> MappedMemory::make(int rank, size_t b
   if (!places.ok()) return places.error();
   auto mapped = own.ok() ? map_all(rank, own.value(), bytes, places.value())
                          : Result<std::vector<Mapping>>(own.error());
-  // The file stays open until all have said so.
+  // The file stays open until all ranks have reported that they mapped it.
   const std::byte good{mapped.ok()};
   const auto all = exchange(std::span(&good, 1));
   if (!all.ok()) return all.error();

@@ -1,11 +1,13 @@
-// What a DeviceRunner needs of its group, by ops of that on the host.
+// DeviceGroup: gives a DeviceRunner the services that it needs of its group, by means of ops on the
+// host.
 //
-// Collectives are those of two siblings, where no other op comes between: what is exchanged while
-// ops are prepared, where a rank that does not come ends the devices' part of the group alone; and
-// what devices call. Sends and receives are internal ones of the group itself: a sibling would wait
-// for those that do not take part.
+// Collectives run in two duplicates, where no other op comes in between. "/devices" carries the
+// exchanges while ops are prepared; a rank that does not take part ends only the devices' part of
+// the group there. "/on-host" carries the ops that devices request. Sends and receives run in the
+// group itself, in a tag space of their own. In a duplicate they would wait for ranks that do not
+// take part.
 //
-// run_on_host(): any thread; the rest: one at a time.
+// run_on_host() may be called by any thread; the rest by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -27,20 +29,22 @@
 
 namespace ringdist {
 
-// How ops of a group are called, on the host.
+// Functions that run ops of a group on the host.
 struct HostOps {
   std::function<Result<std::shared_ptr<Op>>(OpRequest)> submit;
-  std::function<void(const Op&)> await;  // until it has ended
+  std::function<void(const Op&)> await;  // waits until the op has ended
 };
 
+// Implements RunnerDelegate for a Communicator. Holds no reference to it, only the functions.
 class DeviceGroup final : public RunnerDelegate {
  public:
-  // Makes the sibling of a suffix.
+  // Creates the duplicate with that suffix.
   using MakeDuplicate = std::function<Result<HostOps>(const std::string& suffix)>;
 
-  // Has the thread that runs those ops stay on CPUs.
+  // Binds the progress thread to CPUs.
   using MoveThread = std::function<void(const CpuSet& cpus)>;
 
+  // `group` runs ops in the group itself.
   DeviceGroup(int rank, int size, HostOps group, MakeDuplicate duplicate, MoveThread move)
       : rank_(rank),
         size_(size),
@@ -57,6 +61,7 @@ class DeviceGroup final : public RunnerDelegate {
   void set_affinity_near(const std::string& address) override {
     set_affinity(CpuSet::near(address));
   }
+  // Binds the progress thread to `cpus`, and later shared memory to their NUMA node.
   void set_affinity(const CpuSet& cpus) {
     near_ = cpus;
     move_(near_);
@@ -66,8 +71,11 @@ class DeviceGroup final : public RunnerDelegate {
  private:
   using Everyones = std::vector<std::vector<std::byte>>;
 
+  // Returns the duplicate with that suffix, which is created once.
   Result<HostOps> duplicate(const std::string& suffix);
+  // Exchanges bytes among all ranks.
   Result<Everyones> exchange_all(ConstBytes mine, TimePoint deadline);
+  // Exchanges bytes with `peer`. This rank's come first in the result.
   Result<Everyones> exchange_with(int peer, ConstBytes mine, TimePoint deadline);
 
   const int rank_;
@@ -75,19 +83,21 @@ class DeviceGroup final : public RunnerDelegate {
   const HostOps group_;
   const MakeDuplicate duplicate_;
   const MoveThread move_;
-  CpuSet near_;  // empty: anywhere
+  CpuSet near_;  // near the device, or empty for no preference
   std::mutex mutex_;
   std::map<std::string, HostOps> duplicates_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// The memory of ranks that share a host, each one's mapped by all: they tell each other where in
-// /proc its file is, and who opens one finds a number there that only its owner can have told.
+// Shared memory of the ranks of a host. Each rank maps the memory files of all others, which it
+// opens through /proc. A file starts with a random number that its owner has sent to the others, so
+// that each rank can verify that it has opened the right file.
 class MappedMemory final : public GroupSharedMemory {
  public:
-  // What each rank gave, in their order. Blocks.
+  // Exchanges bytes: returns the bytes of each rank, by rank. Blocks.
   using Exchange = std::function<Result<std::vector<std::vector<std::byte>>>(ConstBytes mine)>;
 
-  // Null, on all ranks alike, if any cannot map all. All ranks call it. Errors: of the exchange.
+  // Creates memory of `bytes` for each rank. All ranks have to call it. Returns null on all ranks
+  // if any rank cannot map all files. Errors: those of the exchange.
   static Result<std::shared_ptr<GroupSharedMemory>> make(int rank, size_t bytes,
                                                          const Exchange& exchange);
 

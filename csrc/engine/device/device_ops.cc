@@ -7,6 +7,7 @@
 namespace ringdist {
 namespace {
 
+// Returns the runner's view of an op.
 DeviceOp device_op(const Op& op, std::shared_ptr<void> memory) {
   DeviceOp out;
   out.request = op.request;
@@ -40,7 +41,7 @@ Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequ
   return held;
 }
 
-// What all ranks refuse alike leaves it usable.
+// Errors that all ranks get alike leave the group usable.
 void DeviceOps::end_group(const Error& cause) {
   switch (cause.kind()) {
     case ErrorKind::kInvalidArgument:
@@ -87,7 +88,7 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   if (!held.ok()) return held.error();
   DeviceRunner& runner = *held.value()->runner;
   request.timeout = milliseconds_until(deadline);
-  auto memory = std::exchange(request.keep_alive, nullptr);  // the runner's from here on
+  auto memory = std::exchange(request.keep_alive, nullptr);  // the runner has it from here on
   auto op = delegate_.accept(std::move(request));
   if (!op.ok()) return op;
   return start(runner, std::move(op.value()), std::move(memory));
@@ -108,7 +109,7 @@ Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_p
   }
   const Error error = first_cause(
       started.error().prefixed("ringdist: " + op->describe() + " could not be started: "));
-  delegate_.when_ended(op)(started.error());  // the other ranks have it in flight
+  delegate_.when_ended(op)(started.error());  // it is in flight on the other ranks
   return error;
 }
 
@@ -161,7 +162,7 @@ void DeviceOps::abort() {
 
 void DeviceOps::end(bool aborts) {
   if (aborts) abort();
-  std::shared_ptr<OwnedRunner> held;  // ends without the mutex
+  std::shared_ptr<OwnedRunner> held;  // destroyed without the mutex
   std::lock_guard lock(mutex_);
   ended_ = true;
   held.swap(made_);

@@ -1,8 +1,8 @@
-// A group's ops on devices, on this rank: has each prepared, numbered and started, one after the
-// other, by a DeviceRunner that is made when the first comes.
+// DeviceOps: runs the ops of a group on the devices of this rank. Each op is prepared, numbered and
+// started, one after the other, by a DeviceRunner. The runner is made for the first op.
 //
-// Any thread. Lock order: order_, held in calls that wait for other ranks, before all of a
-// Communicator's; mutex_ is a leaf.
+// Any thread. Lock order: order_ is held in calls that wait for other ranks, and comes before all
+// locks of a Communicator. mutex_ is a leaf.
 #pragma once
 
 #include <functional>
@@ -16,76 +16,86 @@
 
 namespace ringdist {
 
-// What DeviceOps needs of its Communicator. Any thread; asked in submit() only.
+// Services that DeviceOps needs of its Communicator. Any thread; called in prepare(), submit() and
+// split() only.
 class DeviceOpsDelegate {
  public:
   virtual ~DeviceOpsDelegate() = default;
-  // Why no op can be submitted; success if one can.
+  // Returns why no op can be submitted; success if one can.
   virtual Error refusal() const = 0;
+  // Returns the group's default timeout.
   virtual Milliseconds timeout() const = 0;
-  // Waits until the group's members are known, and what plans depend on with them.
+  // Waits until the group has formed, including the topology and costs on which plans depend.
   virtual Error await_members(TimePoint deadline) = 0;
+  // Makes the RunnerDelegate for a new runner.
   virtual std::unique_ptr<RunnerDelegate> runner_group() = 0;
-  // Plans, numbers and enqueues the op. An Error: it has taken no number.
+  // Plans, numbers and queues an op. After an Error it has no number.
   virtual Result<std::shared_ptr<Op>> accept(OpRequest request) = 0;
-  // Ends the group, on all ranks.
+  // Fails the group on all ranks.
   virtual void end_group(const std::string& why) = 0;
-  // What a device calls when it has run the op. Any thread, whether the host lives or not.
+  // Returns the function that a device calls when it has run the op. It may be called on any
+  // thread, also after the delegate has gone.
   virtual std::function<void(Error)> when_ended(const std::shared_ptr<Op>& op) = 0;
 };
 
+// Runs ops on devices for one Communicator.
 class DeviceOps {
  public:
-  // `make`: null if there are no devices for the group.
+  // `make` is null if the group can use no devices. The delegate must outlive this object's calls.
   DeviceOps(DeviceOpsDelegate& delegate, std::string group, MakeDeviceRunner make)
       : delegate_(delegate), group_(std::move(group)), make_(std::move(make)) {}
 
-  // Of requests with a place: has what they need made, in their order; submit() then waits for no
-  // other rank. Errors: as of submit(); what is neither the call's fault nor that of the group's
-  // end ends the group, as other ranks wait for this one.
+  // Makes everything that these requests need on their devices, in order. Afterwards submit() does
+  // not wait for other ranks. Errors: those of submit(). An error that is neither the caller's
+  // fault nor due to the group's end fails the group, because other ranks wait for this one.
   Error prepare(const std::vector<const OpRequest*>& requests);
-  // Of a request with a place. As of Communicator::submit(), but that it may wait for other ranks,
-  // and that what a device could not prepare or start ends the group; what it did not start has
-  // taken its number.
+  // Submits an op on a device. Like Communicator::submit(), but it may wait for other ranks. If the
+  // op could not be prepared or started, the group fails. An op that was not started has used its
+  // number.
   Result<std::shared_ptr<Op>> submit(OpRequest request);
 
-  // What runs ops of a group of these ranks of the group on devices, null if nothing does. All
-  // ranks of the group call it alike, in the order of its ops: it may wait for the others, until
-  // the group's timeout. Errors: as of submit().
+  // Returns a function that makes the device runner of a subgroup with these ranks; null if devices
+  // are not supported. All ranks of the group have to call it alike, in the order of its ops. It
+  // may wait for the others, until the group's timeout. Errors: those of submit().
   Result<MakeDeviceRunner> split(const std::vector<int>& ranks);
 
-  // Aborts the runner, also one that is yet to be made. Once.
+  // Aborts the runner, also one that is made later. Takes effect once.
   void abort();
-  // No op comes any more. Lets the runner go, aborted or not: it ends here, or where it is still
-  // being called.
+  // Accepts no further ops and releases the runner, after an abort if `aborts` is set. The runner
+  // is destroyed here, or by another thread that is still calling it.
   void end(bool aborts);
-  // A runner has been made.
+  // Returns true if a runner has been made and not released.
   bool any() const;
 
  private:
-  // The runner ends first.
+  // A runner and its delegate. The runner is destroyed first.
   struct OwnedRunner {
     std::unique_ptr<RunnerDelegate> group;
     std::unique_ptr<DeviceRunner> runner;
   };
   using Start = Result<std::shared_ptr<DeviceWork>>;
 
+  // Fails the group because of `cause`, unless all ranks refuse such an op alike.
   void end_group(const Error& cause);
+  // Prepares an op and returns the runner.
   Result<std::shared_ptr<OwnedRunner>> prepared(const OpRequest& request, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
   TimePoint deadline_of(const OpRequest& request) const;
+  // Returns the runner; makes it if there is none. Waits for the group to form.
   Result<std::shared_ptr<OwnedRunner>> made(const DeviceStream& place, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
+  // Stores a new runner, and aborts it if the group was aborted meanwhile.
   Error keep(const std::shared_ptr<OwnedRunner>& made);
   Result<std::shared_ptr<Op>> start(DeviceRunner& runner, std::shared_ptr<Op> op,
                                     std::shared_ptr<void> memory) RINGDIST_REQUIRES(order_);
-  // Why the group ended, if it has: that is what ended the rest.
+  // Returns why the group ended, if it has ended, because that caused the other errors. Else
+  // `error`.
   Error first_cause(const Error& error) const;
 
   DeviceOpsDelegate& delegate_;
   const std::string group_;
   const MakeDeviceRunner make_;
-  std::mutex order_;  // of ops on devices
+  std::mutex order_;  // serializes ops on devices, so that all ranks start them in one order
 
   mutable std::mutex mutex_;
   std::shared_ptr<OwnedRunner> made_ RINGDIST_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// CUDA lives in a library of its own, libringdist_cuda.so beside this one, loaded when somebody
-// first asks for a device: a process that uses none maps none of CUDA.
+// Interface to libringdist_cuda.so, which contains all code for CUDA. It is loaded when a device is
+// first needed, so a process without devices maps no CUDA library.
 #pragma once
 
 #include <cstdint>
@@ -13,57 +13,61 @@
 
 namespace ringdist {
 
+// Properties of a CUDA device.
 struct DeviceInfo {
   std::string name;        // "NVIDIA H100 80GB HBM3"
   std::string capability;  // "9.0"
-  int64_t bytes = 0;       // of its memory
-  std::string address;     // on the PCI bus, "0000:17:00.0"
+  int64_t bytes = 0;       // size of its memory
+  std::string address;     // PCI address, "0000:17:00.0"
 };
 
+// The devices of this host.
 struct DeviceList {
-  std::string problem;  // why there are none: in CUDA's words; "" where there are
+  std::string problem;  // CUDA's reason why there are none; "" if there are
   std::vector<DeviceInfo> devices;
 };
 
-// A collective of tensors on devices, as `plan` asks.
+// A collective on devices for which `plan` (the command-line tool) wants to see the path.
 struct DevicePathQuery {
   OpSpec request;
-  std::string algorithm;  // the planner's; "": none
+  std::string algorithm;  // name of the planned algorithm, or ""
   std::vector<std::vector<int>> hosts;
-  int devices = 1;    // of each host, at least one: its ranks take them in turn
+  int devices = 1;    // devices per host, at least one; its ranks take them in turn
   std::string path;   // Config::device_path
-  bool nccl = false;  // each rank is taken to have NCCL; else what this process has
+  bool nccl = false;  // assume NCCL on each rank; otherwise use the capabilities of this process
 };
 
+// The path that a collective on devices takes.
 struct DevicePathChoice {
-  bool by_nccl = false;  // else by way of the host
-  std::string why;       // that way
-  std::string how;       // it runs there: what follows "by NCCL: "
+  bool by_nccl = false;  // otherwise through the host
+  std::string why;       // reason for the path
+  std::string how;       // how it runs there: the text after "by NCCL: "
   std::string because;
-  bool host_op = false;  // its part that moves and reduces is the host's op
+  bool host_op = false;  // the host op moves and reduces the data
 };
 
-// Raised with every change of what is above and below, down to load_cuda(): a library that an
-// earlier build left is then refused.
+// Version of this interface. Raise it with every change of the types in this file and in those that
+// it includes, up to load_cuda(). A library of an earlier build is then refused.
 inline constexpr int kCudaInterface = 3;
 
-// What libringdist_cuda.so exports.
+// The functions that libringdist_cuda.so exports.
 struct CudaLibrary {
-  const char* built_for;  // the architectures of the kernels, "80, 90, 100"
-  // Starts CUDA in this process: children that it forks from then on cannot use it.
+  const char* built_for;  // architectures of the kernels, "80, 90, 100"
+  // Returns the devices. Initializes CUDA in this process; children that it forks later cannot use
+  // CUDA.
   DeviceList (*devices)();
-  // What runs a group's ops on devices. `path`: Config::device_path.
+  // Makes the device runner of a group. `path` is Config::device_path.
   Result<std::unique_ptr<DeviceRunner>> (*make_runner)(RunnerDelegate& group,
                                                        const std::string& path);
-  // Starts nothing. Errors (kNotSupported): what a group would refuse.
+  // Chooses a path without starting anything. Error: kNotSupported if a group would refuse the op.
   Result<DevicePathChoice> (*route)(const DevicePathQuery& question);
 };
 
-// Loads the library once per process. Error (kSystem): it was not built, is of another build, or
-// cannot be loaded. Any thread.
+// Loads the library, once per process. Fails with kSystem if it was not built, belongs to another
+// build or cannot be loaded. Any thread.
 Result<const CudaLibrary*> load_cuda();
 
-// As CommunicatorOptions::make_runner: loads the library when it is first called.
+// Makes a device runner, as CommunicatorOptions::make_runner. Loads the library at the first call.
 Result<std::unique_ptr<DeviceRunner>> make_cuda_runner(RunnerDelegate& group,
                                                        const std::string& path);
 
