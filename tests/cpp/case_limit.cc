@@ -1,5 +1,5 @@
-// Each case of a test program has 120 s to live: a program runs many, and of one that hangs the
-// name must be known.
+// Gives each test case 120 s. A test program runs many cases, so the message of a hang must name
+// the case.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned kSeconds = 120;
 
-// Only what a signal handler may call.
+// Runs in a signal handler and calls async-signal-safe functions only.
 void give_up(int) {
   constexpr char kText[] = "\n[ TIMEOUT  ] the case that began last has not ended within 120 s\n";
   (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
@@ -23,7 +23,7 @@ class CaseLimit : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo&) override { alarm(0); }
 };
 
-// Before main(), which is GoogleTest's.
+// Runs before main(), which belongs to GoogleTest.
 const bool installed = [] {
   signal(SIGALRM, give_up);
   testing::UnitTest::GetInstance()->listeners().Append(new CaseLimit);

@@ -1,4 +1,4 @@
-// Schedules of groups that span hosts: what takes a line, and what stays inside.
+// Schedules of groups that span several hosts: traffic between hosts and inside them.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kTurnSeed = 20251124;
 
-// Of `ranks` on each of `hosts`: elements that leave a host.
+// Returns the number of elements that leave `host` in a group with the given shape.
 int64_t sent_between(const Algorithm& algorithm, Collective kind, Shape shape, int host) {
   int64_t out = 0;
   for (shape.rank = 0; shape.rank < shape.size; ++shape.rank)
@@ -24,7 +24,7 @@ int64_t sent_between(const Algorithm& algorithm, Collective kind, Shape shape, i
   return out;
 }
 
-// What a ring, or a chain, of hosts must carry, whatever their ranks.
+// The traffic must equal that of a ring or chain of hosts, however many ranks a host has.
 TEST(BetweenHosts, HierarchicalTakesEachLineAsOftenAsOneRankAHost) {
   const Algorithm& algorithm = *find_algorithm("hierarchical");
   for (const auto& hosts : {std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4, 5}},
@@ -49,7 +49,7 @@ TEST(BetweenHosts, HierarchicalTakesEachLineAsOftenAsOneRankAHost) {
   }
 }
 
-// A message for each run of ranks of each host, and every part once.
+// Each run of consecutive ranks of a host gives one message, and every part is sent once.
 TEST(BetweenHosts, TheRootOfAGatherByHostsHasAMessageForEach) {
   const Algorithm& algorithm = *find_algorithm("hierarchical_direct");
   for (const auto& [hosts, messages] :
@@ -74,9 +74,8 @@ TEST(BetweenHosts, TheRootOfAGatherByHostsHasAMessageForEach) {
   }
 }
 
-// Every contribution that stays inside its host says so, and no other; between hosts each carries
-// what a host has once, whatever its ranks. Where all share a host, none says so: no wire spares
-// them the codec that was asked for.
+// Contributions that stay inside a host are marked kIntraHost, and no others are. If all ranks
+// share one host, none is marked, because the codec that was requested applies there.
 TEST(Marks, SayWhatStaysInsideAHost) {
   for (const auto& hosts :
        {std::vector<std::vector<int>>{{0, 3}, {1, 4, 5}, {2}}, {{0, 1, 2, 3, 4, 5}}}) {
@@ -99,8 +98,8 @@ TEST(Marks, SayWhatStaysInsideAHost) {
   }
 }
 
-// Long parts take turns between hosts, short ones and those of a host do not; and turns end, though
-// every channel holds one message.
+// Long parts between hosts take turns; short parts and parts inside a host do not. The schedules
+// must also finish on channels that hold one message.
 TEST(Turns, OfAnAlltoallAreTakenBetweenHosts) {
   const Algorithm& direct = *find_algorithm("direct");
   for (const auto& hosts : std::vector<std::vector<std::vector<int>>>{
@@ -119,7 +118,8 @@ TEST(Turns, OfAnAlltoallAreTakenBetweenHosts) {
             const Step& other = schedules[rank].steps[before];
             const int peer = other.kind == StepKind::kSend ? other.to[0] : other.from;
             EXPECT_NE(host_of[rank], host_of[peer]);
-            // Of the turn just before only the own send: a late rank does not hold up all others.
+            // A step may follow its own send of the previous turn, but only receives of earlier
+            // turns. So one late rank does not delay all others.
             if (hosts.size() == 4 && other.kind != StepKind::kSend) {
               const auto turn = [&](int to, int from) {
                 return (to - from + what.size) % what.size;

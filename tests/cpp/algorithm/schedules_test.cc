@@ -1,4 +1,5 @@
-// Every algorithm, for every collective that it supports, symbolically executed for all sizes.
+// Symbolic execution of every algorithm, for every collective that it supports and for all small
+// sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ constexpr int kLargest = symbolic::kMaxSize;
 #endif
 constexpr uint64_t kSeed = 20240607;
 
-// The count is that of a part, which is cut nowhere.
+// True if the count is that of one part, which no algorithm cuts further.
 bool has_parts(Collective kind) {
   return std::set{Collective::kAllgather, Collective::kReduceScatter, Collective::kGather,
                   Collective::kScatter, Collective::kAlltoall}
@@ -41,9 +42,10 @@ bool has_uneven_parts(Collective kind) {
 std::set<int64_t> counts(Collective kind, int size) {
   if (kind == Collective::kBarrier) return {0};
   const int64_t n = size;
-  // With many ranks these show all there is.
+  // With many ranks, these counts cover all cases.
   if (has_parts(kind) && size > 8) return {0, 1, 3};
-  if (kind == Collective::kReduce && size > 8) return {1, n + 1};  // for each of several roots
+  if (kind == Collective::kReduce && size > 8)
+    return {1, n + 1};  // one count per root, and there are several roots
   return {0, 1, n - 1, n, n + 1, 3 * n + 2};
 }
 
@@ -55,8 +57,8 @@ std::set<int> roots(Collective kind, int size) {
   return {0, 1 % size, size / 2, size - 1};
 }
 
-// One host; and, in large groups for algorithms by hosts only: all apart, in pairs, by 1, 2, 3, ...
-// ranks, dealt out, half of them on one host and the others apart.
+// Returns the layouts to test: one host, and several hosts in different arrangements. Large groups
+// use several hosts for hierarchical algorithms only.
 std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, int size) {
   std::vector<std::vector<std::vector<int>>> out{{}};
   if (size == 1 || (!algorithm.hierarchical && size > 16)) return out;
@@ -78,7 +80,7 @@ std::vector<std::vector<std::vector<int>>> layouts(const Algorithm& algorithm, i
   return out;
 }
 
-// Case::parts of 0 to 4 elements, a third of them empty.
+// Returns random Case::parts of 0 to 4 elements, a third of them empty.
 std::vector<std::vector<int64_t>> random_parts(Collective kind, int size, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::vector<int64_t>> out(size, std::vector<int64_t>(size));
@@ -96,7 +98,7 @@ class Schedules : public testing::TestWithParam<test::RegistryRow> {
     if (has_uneven_parts(GetParam().kind))
       std::printf("parts from seed %llu\n", static_cast<unsigned long long>(parts_seed_));
   }
-  // Calls fn for every case of the row with ranks up to `largest`.
+  // Calls fn for every case of the row with up to `largest` ranks.
   template <typename Fn>
   void for_each_case(int largest, Fn fn) {
     const auto [algorithm, kind] = GetParam();
@@ -123,7 +125,7 @@ class Schedules : public testing::TestWithParam<test::RegistryRow> {
                                : ", parts from seed " + std::to_string(parts_seed_));
   }
 
-  // A count that would lead out of every buffer.
+  // A count that leads outside every buffer if an algorithm reads it.
   static constexpr int64_t kUnread = int64_t{1} << 40;
   const uint64_t parts_seed_ = std::random_device{}();
 };
@@ -140,7 +142,8 @@ TEST_P(Schedules, AreRightWhenCutIntoSegments) {
     for (int64_t segment : {1, 2}) {
       const auto schedules = symbolic::cut(build(what), segment);
       ASSERT_EQ(symbolic::structural_problem(what, schedules), "") << text(what);
-      // Not in program order: all segments of a send before the first receive fill any channel.
+      // Program order would deadlock: all segments of a send come before the first receive and
+      // fill any channel.
       symbolic::Checker checker(what, schedules);
       for (uint64_t seed = kSeed; seed < kSeed + 3; ++seed)
         ASSERT_EQ(checker.run_in_random_order(seed), "") << text(what) << ", seed " << seed;
@@ -148,7 +151,8 @@ TEST_P(Schedules, AreRightWhenCutIntoSegments) {
   });
 }
 
-// The length does not grow with the bytes, and with the ranks at most in proportion.
+// The number of steps must not depend on the number of bytes, and may grow at most linearly with
+// the ranks.
 TEST_P(Schedules, AreShort) {
   const auto [algorithm, kind] = GetParam();
   for (int size = 1; size <= 64; ++size)
@@ -180,7 +184,7 @@ TEST_P(Schedules, ArePure) {
 INSTANTIATE_TEST_SUITE_P(All, Schedules, testing::ValuesIn(test::registry_rows()),
                          test::registry_row_name);
 
-// Bytes on the wire, in elements that a rank sends.
+// Returns the number of elements that the rank sends.
 int64_t sent(const Schedule& schedule) {
   int64_t out = 0;
   for (const Step& step : schedule.steps)
@@ -208,7 +212,8 @@ TEST(Volume, ReduceSendsTheTensorOnceAndTheRootLess) {
   }
 }
 
-// Only partial sums take scratch: two of the longest shard or part, however long the tensor.
+// Only partial sums need scratch: two of the longest shard or part, whatever the length of the
+// tensor.
 TEST(Volume, ScratchIsTwoShards) {
   const Algorithm* ring = find_algorithm("ring");
   const auto scratch = [&](Collective kind, const Shape& shape) {
@@ -222,7 +227,7 @@ TEST(Volume, ScratchIsTwoShards) {
   EXPECT_EQ(scratch(Collective::kReduceScatter, Shape{1, 4, 0, 0, {3, 0, 9, 1}}), 2 * 9);
 }
 
-// What has nothing to carry still says that its rank has come.
+// A pair with nothing to send still exchanges a message, which shows that the rank has called.
 TEST(Volume, EmptyPartsSendAMessageEach) {
   const Shape shape{1, 3, 0, 0, {0, 0, 5}, {0, 0, 0}};
   int messages = 0;

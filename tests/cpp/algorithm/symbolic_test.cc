@@ -1,4 +1,5 @@
-// The symbolic checker must see broken schedules: each test breaks a good one in one way.
+// Tests of the symbolic checker: each test breaks a good schedule in one way, which the checker
+// must report.
 #include "support/symbolic.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +54,7 @@ TEST(Symbolic, SeesADroppedStep) {
 
 TEST(Symbolic, SeesAMissingContribution) {
   Subject subject = good("direct", Collective::kReduceScatter);
-  subject.drop(1, 0);  // to rank 2
+  subject.drop(1, 0);  // the send to rank 2
   auto& sources = subject.step(2, 3).sources;
   ASSERT_EQ(sources[1].peer, 1);
   sources.erase(sources.begin() + 1);
@@ -81,7 +82,8 @@ TEST(Symbolic, SeesAnotherOrderOfTheSum) {
 }
 
 TEST(Symbolic, SeesRanksThatReduceOnTheirOwn) {
-  // Each of two ranks adds the other's tensor to its own: right sums, but not the same bits.
+  // Each of two ranks adds the other's tensor to its own. The sums are right, but their bits may
+  // differ.
   Subject subject{{Collective::kAllreduce, 2, 1, 0, false}, {}};
   const Range all{BufferId::kOutput, 0, 1};
   for (int rank : {0, 1}) {
@@ -143,7 +145,8 @@ TEST(Symbolic, SeesAReduceThatIsNotTheRoots) {
   unsent.drop(0, 7);  // the root keeps its partial sum of shard 2
   expect_problem(unsent, "rank 0 element 4: is not finished");
   Subject slot = good("ring", Collective::kReduce);
-  slot.step(3, 6).range = slot.step(3, 4).range;  // what the next rank got, not the shard
+  slot.step(3, 6).range =
+      slot.step(3, 4).range;  // the range for the next rank instead of the shard
   expect_problem(slot, "rank 0 element 6: is not finished");
   Subject order = good("direct", Collective::kReduce);
   std::swap(order.step(0, 0).sources[0], order.step(0, 0).sources[3]);
@@ -184,7 +187,7 @@ TEST(Symbolic, SeesUnevenPartsThatDoNotFit) {
   const std::vector<std::vector<int64_t>> same{{3, 0, 2}, {3, 0, 2}, {3, 0, 2}};
   EXPECT_EQ(good("ring", Collective::kReduceScatter, 3, same).problem(), "");
   Subject scratch = good("ring", Collective::kReduceScatter, 3, same);
-  scratch.schedules[1].scratch_count = 1;  // one of the longest is 3
+  scratch.schedules[1].scratch_count = 1;  // the longest shard has 3
   expect_problem(scratch, "range outside its buffer");
 }
 
@@ -224,7 +227,8 @@ TEST(Symbolic, SeesALeakyBarrier) {
     round.drop(rank, 2);
   }
   expect_problem(round, "can leave the barrier before all have come");
-  // Empty tokens leave the rounds unordered, tokens of their own leave them ordered in pairs only.
+  // Empty messages leave the rounds unordered. Separate messages per round order them in pairs
+  // only.
   Subject empty = good("dissemination", Collective::kBarrier);
   for (int rank = 0; rank < 4; ++rank)
     for (size_t s = 0; s < 4; ++s) empty.step(rank, s).range.count = 0;

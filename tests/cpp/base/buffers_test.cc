@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-// Elements 0..9 in three spans of 4, 1 and 5.
+// A buffer with elements 0..9 in three spans of 4, 1 and 5.
 class BufferOfThree : public testing::Test {
  protected:
   BufferOfThree() : buffer_(sizeof(int32_t)) {

@@ -1,4 +1,5 @@
-// Sign in every order, and the checker that tries them: on what memory is known to do.
+// Model-checks DekkerWord in every order, and tests the model checker itself on standard litmus
+// tests.
 #include "base/dekker_word.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ using ReleaseOnly = Weaker<std::memory_order_release, std::memory_order_seq_cst>
 using AcquireOnly = Weaker<std::memory_order_seq_cst, std::memory_order_acquire>;
 using Relaxed = Weaker<std::memory_order_relaxed, std::memory_order_relaxed>;
 
-// One waits for the other's work, asleep if it must.
+// One thread waits for work of the other, and sleeps if there is none.
 template <typename WorkOrders, typename SleepOrders>
 Outcome sleeper_and_bringer(std::unique_ptr<checked::Model> (*model)(int)) {
   DekkerWord<bool, WorkOrders, Atomic> work;
@@ -63,7 +64,7 @@ TEST(DekkerWord, LosesOneIfEitherShowsTooLate) {
   }
 }
 
-// What only other processors than x86 do.
+// The reordering below does not exist on x86, only on weaker processors.
 TEST(DekkerWord, LosesOneIfEitherLooksTooEarly) {
   EXPECT_TRUE(is_lost(sleeper_and_bringer<AcquireOnly, SeqCstOrders>(cpp_model)));
   EXPECT_TRUE(is_lost(sleeper_and_bringer<SeqCstOrders, AcquireOnly>(cpp_model)));
@@ -96,17 +97,18 @@ TEST(DekkerWord, BringsWhatWasWrittenBefore) {
   EXPECT_TRUE(hand_over<RelaxedLook>().wrong.starts_with("a race"));
 }
 
-// ---- the checker -------------------------------------------------------------------------------
+// ---- the model checker -------------------------------------------------------------------------
 
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// Whether threads that store to one and load the other may both miss the other's store.
+// Store-buffering litmus test. Returns true if both threads, which store to one variable and load
+// the other, can miss the other's store.
 bool both_may_miss(std::memory_order stores, std::memory_order loads,
                    std::unique_ptr<checked::Model> (*model)(int)) {
   Atomic<int> a;
   Atomic<int> b;
-  Atomic<int> first;  // what the first has loaded, and 1
+  Atomic<int> first;  // value that the first thread loaded, plus 1
   const Outcome outcome = explore({{[&] {
                                       a.store(1, stores);
                                       first.store(b.load(loads) + 1, kSeqCst);
@@ -144,7 +146,8 @@ TEST(CheckedMemory, AThreadSeesItsOwnStoresAndNothingOlderThanItHasSeen) {
   }
 }
 
-// Loads of two places come in any order unless the first acquires; x86 keeps them in order.
+// Message-passing litmus test: loads of two places may be reordered unless the first acquires. On
+// x86 they stay in order.
 TEST(CheckedMemory, LoadsAreReordered) {
   Atomic<int> a;
   Atomic<int> b;
@@ -166,7 +169,8 @@ TEST(CheckedMemory, LoadsAreReordered) {
   EXPECT_EQ(explore(program(kRelaxed, kRelaxed), tso_model).wrong, "");
 }
 
-// Two that look at two stores of others agree which came first only if all is in one order.
+// Two readers of two independent stores agree on their order only if everything is sequentially
+// consistent.
 TEST(CheckedMemory, WatchersNeedNotAgree) {
   const auto disagree = [](std::memory_order store, std::memory_order load) {
     Atomic<int> a;
@@ -190,7 +194,7 @@ TEST(CheckedMemory, WatchersNeedNotAgree) {
   EXPECT_NE(disagree(std::memory_order_release, std::memory_order_acquire), "");
 }
 
-// Executions are those of all orders: 3 actions each of two threads that do not meet, 20.
+// Two independent threads with 3 actions each have 20 interleavings.
 TEST(CheckedMemory, CountsEveryOrder) {
   Plain a;
   Plain b;

@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-// The numbers are on the wire: a changed one breaks groups of mixed versions.
+// The numbers are sent on the wire, so a change would break groups of mixed versions.
 TEST(DType, NumbersNamesAndSizes) {
   struct Row {
     int number;

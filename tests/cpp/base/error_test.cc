@@ -32,7 +32,7 @@ TEST(Error, ChangesMakeNewErrors) {
   EXPECT_EQ(error.message(), "gone");
   EXPECT_TRUE(error.ranks().empty());
   EXPECT_EQ(error.blame({4, 1}).suffixed("!").ranks(), (std::vector<int>{1, 4}));
-  // Where it began stays.
+  // The source location does not change.
   EXPECT_EQ(changed.what().substr(changed.what().find('(')),
             error.what().substr(error.what().find('(')));
 }

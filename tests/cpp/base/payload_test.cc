@@ -27,7 +27,7 @@ TEST(Payload, HoldsUntilItIsTakenBack) {
   EXPECT_FALSE(payload.still_valid());
 }
 
-// A reader that finds anything else than what was sent finds that it did not hold.
+// A reader that sees anything but the sent bytes must find the payload invalid.
 TEST(Payload, WhatChangedDidNotHold) {
   constexpr int kRounds = 5000;
   std::atomic<uint32_t> word = 0;

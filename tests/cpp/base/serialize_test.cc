@@ -32,7 +32,7 @@ TEST(Serialize, IsLittleEndian) {
   EXPECT_EQ(bytes[1], std::byte{0x12});
 }
 
-// Bytes from the wire may end anywhere and say anything.
+// Bytes from the wire may end at any place and have any value.
 TEST(Serialize, TruncatedInputIsRememberedNotRead) {
   const std::vector<std::byte> bytes = sample();
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -44,7 +44,7 @@ TEST(Serialize, TruncatedInputIsRememberedNotRead) {
     reader.get_bytes();
     EXPECT_FALSE(reader.ok()) << size;
   }
-  const std::vector<std::byte> lie(4, std::byte{0xff});  // a string of 4 GiB
+  const std::vector<std::byte> lie(4, std::byte{0xff});  // a string length of 4 GiB
   Reader reader(lie);
   EXPECT_EQ(reader.get_string(), "");
   EXPECT_FALSE(reader.ok());

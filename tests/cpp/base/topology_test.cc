@@ -11,7 +11,7 @@ TEST(Topology, OneHost) {
   EXPECT_TRUE(topology.same_host(0, 2));
 }
 
-// Whoever finds the hosts in whatever order: all ranks must come to the same topology.
+// Ranks may discover the hosts in different orders, and must still get the same topology.
 TEST(Topology, DoesNotDependOnTheOrderOfDiscovery) {
   const Topology a = Topology::from_hosts({{1, 4}, {0, 3}, {2}}, 5);
   const Topology b = Topology::from_hosts({{2}, {3, 0}, {4, 1}}, 5);

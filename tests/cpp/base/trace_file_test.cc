@@ -54,9 +54,9 @@ TEST(TraceFile, IsWrittenWithoutBeingAsked) {
   auto file = TraceFile::create(path, 0, "rank 0");
   ASSERT_TRUE(file.ok());
   const size_t before = lines_of(path).size();
-  for (size_t i = 1; i < 4; ++i) {  // also the first one of a row, when nothing else waits
+  for (size_t i = 1; i < 4; ++i) {  // also the first event of a row, when no other waits
     file.value()->add({"row " + std::to_string(i), "what", "", at_micros(1), at_micros(2)});
-    while (lines_of(path).size() < before + 2 * i) std::this_thread::yield();  // or it times out
+    while (lines_of(path).size() < before + 2 * i) std::this_thread::yield();  // or hang
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
   }
 }

@@ -1,5 +1,5 @@
-// Replays tests/fuzz/corpus, which `make fuzz` grows, and what every codec makes of noise, cut and
-// spoilt. Under AddressSanitizer this sees what a codec reads outside its input.
+// Replays tests/fuzz/corpus, which `make fuzz` extends, and decodes noise and damaged encodings
+// with every codec. Under AddressSanitizer this detects reads outside the input.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ TEST(FuzzCorpus, EveryInputEndsInValuesOrAnError) {
   EXPECT_GT(seen, 0u);
 }
 
-// As decode_any() takes them.
+// Returns an encoding in the input format of decode_any().
 std::vector<uint8_t> encoded(const CodecRow& row, size_t example, bool framed,
                              std::mt19937& random) {
   constexpr size_t kCount = 300;

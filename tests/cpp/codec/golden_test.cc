@@ -1,10 +1,10 @@
-// The bytes on the wire, frame included, must not change: each example of each codec encodes a
-// fixed input to the bytes in golden/<spec, with _ for :>.txt, and these decode to input minus
-// residual. A file is hex digits, white space between them as one likes, and lines that begin with
-// #.
+// The bytes on the wire, including the frame, must not change. Each example of each codec encodes
+// a fixed input to the bytes in golden/<spec>.txt, with "_" for ":" in the spec. These bytes must
+// decode to input minus residual. A file contains hex digits, any white space, and comment lines
+// that begin with #.
 //
-// For a new codec run the test: it prints the bytes. Read them against the spec before keeping
-// them.
+// For a new codec, run the test: it prints the bytes. Compare them with the spec before you add
+// the file.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,11 +19,11 @@ namespace ringdist {
 namespace {
 
 constexpr CodecSeed kGoldenSeed{0x0123456789abcdef, 0xfedcba9876543210};
-// Two blocks of 128 and a tail, one of 256 and a tail, a tail of 1024.
+// The count covers two blocks of 128 and a tail, one block of 256 and a tail, and a tail of 1024.
 constexpr int kCount = 300;
 
-// Every value is an integer below 2^12 times a power of two, 2^-12 in the first 64 elements and
-// doubled for each 64 that follow; every seventh is zero.
+// Returns integers below 2^12 times a power of two: 2^-12 for the first 64 elements, doubled for
+// each next 64. Every seventh value is zero.
 std::vector<float> input() {
   std::vector<float> out(kCount);
   for (int i = 0; i < kCount; ++i)
@@ -57,7 +57,7 @@ std::string without_space(const std::string& text) {
   return out;
 }
 
-// The hex digits of a golden file; "" if there is none.
+// Returns the hex digits of a golden file, or "" if there is none.
 std::string golden(std::string_view spec) {
   std::string name(spec);
   for (char& c : name)

@@ -1,4 +1,4 @@
-// The loops over gradients and residuals in the host's memory.
+// Loops over gradients and residuals in host memory.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// What onebit.spec.md says of poison: the sign of a NaN differs between processors, so none is
-// sent.
+// Handling of poison as required by onebit.spec.md: no NaN is sent, because its sign differs
+// between processors.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Specs of codecs and of pairs: what they mean, and what each mistake is told.
+// Parsing of codec specs and codec pairs, and the error message of each mistake.
 #include <gtest/gtest.h>
 
 #include "codec/codec.h"
@@ -60,7 +60,7 @@ TEST(ParseCodec, CodecsThatKeepValues) {
   for (const char* name : {"int4", "int2", "onebit", "topk", "randomk"})
     EXPECT_EQ(names.find(std::string(", ") + name + ","), std::string::npos) << name;
   EXPECT_TRUE(parse_codec("int8+h").value()->keeps_values());
-  EXPECT_FALSE(parse_codec("topk:1024").value()->keeps_values());  // of 32 bits, all the same
+  EXPECT_FALSE(parse_codec("topk:1024").value()->keeps_values());  // loses elements
 }
 
 TEST(ParseCodec, AnUnknownNameListsWhatThereIs) {

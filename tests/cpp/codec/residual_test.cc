@@ -1,4 +1,4 @@
-// Residuals and their store.
+// Residuals and their storage.
 #include "codec/residual.h"
 
 #include <gtest/gtest.h>

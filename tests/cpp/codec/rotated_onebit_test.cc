@@ -1,4 +1,5 @@
-// `onebit+h` has loops of its own: its bytes, values and residuals are those of the general way.
+// `onebit+h` has its own loops. Their bytes, values and residuals must equal those of the general
+// rotation and codec.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,7 +18,7 @@ namespace {
 constexpr uint64_t kRotatedSeed = 19;
 constexpr CodecSeed kCoding{5, 6};
 
-// Blocks of every kind side by side, and a tail.
+// Returns blocks of every kind next to each other, and a tail.
 Floats mixed_blocks(std::mt19937& random) {
   std::normal_distribution<float> normal;
   constexpr float kScales[] = {1,       0,       0x1p-140f, 0x1p-120f, 0x1p-62f, 0x1p-59f,

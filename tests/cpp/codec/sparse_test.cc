@@ -1,4 +1,4 @@
-// What onebit, topk, randomk and lossless each promise beyond the conformance suite.
+// Guarantees of onebit, topk, randomk and lossless beyond the conformance suite.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ size_t sent(const Floats& decoded) {
       std::count_if(decoded.begin(), decoded.end(), [](float x) { return x != 0; }));
 }
 
-// The bytes, written as hex digits with spaces as one likes.
+// Checks that `in` encodes to the bytes `hex` (hex digits and spaces), and that these decode to
+// `expected`.
 void check_example(std::string_view spec, const Floats& in, std::string_view hex,
                    const Floats& expected) {
   constexpr CodecSeed kZero{0, 0};
@@ -153,7 +154,7 @@ TEST(Randomk, EveryElementHasItsTurn) {
     const Floats out = through("randomk:64", Floats(1024, 1.0f), {step, 0});
     for (size_t i = 0; i < chosen.size(); ++i) chosen[i] += out[i] != 0 ? 1 : 0;
   }
-  // 250 expected each; six standard deviations are 92.
+  // Each is expected 250 times; six standard deviations are 92.
   EXPECT_GT(*std::min_element(chosen.begin(), chosen.end()), 158);
   EXPECT_LT(*std::max_element(chosen.begin(), chosen.end()), 342);
 }
@@ -185,7 +186,8 @@ TEST(Lossless, EachRunOfCodesTakesItsBits) {
   const auto first = static_cast<size_t>(good[6]), last = static_cast<size_t>(good[7]);
   const size_t bits_at = 8 + (last - first + 2) / 2;
   Floats out(in.size());
-  // A bit from each run to the next: the chunk's size stays that of its parts.
+  // Moves a bit from each run to the next, so that the chunk's size still equals the sum of its
+  // parts.
   for (size_t run = 0; run < 3; ++run) {
     Memory bytes = good;
     std::byte* const own = bytes.data() + bits_at + 2 * run;
@@ -202,7 +204,8 @@ TEST(Lossless, RefusesBytesBeyondItsChunks) {
   const CodecPtr codec = codec_of("lossless");
   Memory bytes = encode(*codec, Floats(100, 1.0f), kType, {}, kSeed);
   bytes.push_back(std::byte{0});
-  bytes[0] = static_cast<std::byte>(static_cast<unsigned>(bytes[0]) + 1);  // its own length
+  bytes[0] = static_cast<std::byte>(static_cast<unsigned>(bytes[0]) +
+                                    1);  // the length of the message itself
   Floats out(100);
   const auto got = codec->decode(bytes, kType, kSeed, false, out);
   ASSERT_FALSE(got.ok());
@@ -210,7 +213,7 @@ TEST(Lossless, RefusesBytesBeyondItsChunks) {
 }
 
 TEST(Rotated, SpreadsWhatIsLost) {
-  // One large element makes the others vanish for plain codecs; not so after a rotation.
+  // One large element makes plain codecs lose the others. A rotation avoids that.
   Floats in = normal_values(256);
   in[100] = 60;
   const auto error = [&](std::string_view spec) {

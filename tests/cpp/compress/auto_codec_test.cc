@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-// Seconds per element on a link of so many bytes per second, by candidate.
+// Returns the seconds per element of each candidate, on a link with this bandwidth.
 std::vector<double> costs(double bytes_per_second) {
   std::vector<double> out;
   for (double bits : {32.0, 16.0, 8.125, 4.125}) out.push_back(bits / 8 / bytes_per_second);
@@ -19,8 +19,8 @@ std::vector<double> costs(double bytes_per_second) {
 constexpr double kElements = 1e6;
 constexpr double kStep = 0.06;
 
-// Steps of four buckets, ready every 10 ms, over a link of a given rate; returns what was chosen at
-// the steps where a choice was due.
+// Simulates steps of four buckets, ready every 10 ms, over a link of a given bandwidth. It records
+// the codecs chosen at each step where a choice was due.
 class Training {
  public:
   explicit Training(int size = 4) : auto_(size) {}
@@ -112,7 +112,7 @@ TEST(AutoCodec, GoesOnAfterStepsOfAnother) {
   training.auto_.resume();
   EXPECT_EQ(training.auto_.choice().codecs, Codecs(4, 3));
   training.run(10, 10e9);
-  // Soon, from what was seen since.
+  // The next choice comes soon, and uses only new measurements.
   ASSERT_EQ(training.due, (std::vector<int>{4, 12, 34}));
   EXPECT_EQ(training.chosen[2].codecs, Codecs(4, 0));
 }
@@ -120,18 +120,19 @@ TEST(AutoCodec, GoesOnAfterStepsOfAnother) {
 TEST(AutoCodec, WaitsUntilAllRanksHaveSeenAsMuch) {
   EXPECT_TRUE(AutoCodec::agree(std::vector<double>{1, 3, 9}));
   EXPECT_FALSE(AutoCodec::agree(std::vector<double>{0.5, 3, 9}));
-  EXPECT_FALSE(AutoCodec::agree(std::vector<double>{1, 4, 17}));  // three buckets, and five
+  EXPECT_FALSE(
+      AutoCodec::agree(std::vector<double>{1, 4, 17}));  // ranks with three and with five buckets
   AutoCodec codec(2);
   for (int step = 0; step < 9; ++step) codec.begin_step(host_now());
   EXPECT_TRUE(codec.due());
-  EXPECT_FALSE(AutoCodec::agree(codec.view()));  // no bucket has come
+  EXPECT_FALSE(AutoCodec::agree(codec.view()));  // no bucket has been measured
   codec.put_off();
   EXPECT_FALSE(codec.due());
   codec.begin_step(host_now());
   EXPECT_TRUE(codec.due());
 }
 
-// As of a device, which the host is ahead of.
+// A time marker like one of a device that lags behind the host.
 class LateTimeMarker final : public TimeMarker {
  public:
   LateTimeMarker(const bool& passed, double at) : passed_(passed), at_(at) {}
@@ -189,7 +190,7 @@ TEST(AutoCodec, ChoosesOfTheStepThatRanksHaveAgreedOn) {
   bucket(1, late);
   codec.begin_step(at(passed, 5));
   EXPECT_EQ(codec.view(), (std::vector<double>{1, 1, 1}));
-  late = true;  // a step of two buckets, after the others were told of one
+  late = true;  // completes a step of two buckets after the ranks agreed on one with one bucket
   const auto measured = codec.measurement(1e-4, costs(10e9), {});
   EXPECT_EQ(measured.size(), 2 + 2 * 1 + 4);
   EXPECT_EQ(codec.choose(measured).codecs.size(), 1);

@@ -1,4 +1,4 @@
-// What becomes of each gradient of a bucket, with no session around it.
+// Plans for the gradients of a bucket, tested without a GradientCompressor.
 #include "compress/bucket_planner.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ constexpr int64_t kSide = 64, kAll = kSide * kSide;
 
 class Planning : public ::testing::Test {
  protected:
-  // Parameters of kSide by kSide, in a group of two.
+  // Sets the codec, and adds parameters of kSide by kSide. The group has two ranks.
   void use(const std::string& codec) {
     ASSERT_FALSE(table.use(codec));
     for (size_t i = 0; i < keys.size(); ++i)
@@ -30,7 +30,8 @@ class Planning : public ::testing::Test {
     EXPECT_TRUE(out.ok()) << out.error().what();
     return std::move(out.value());
   }
-  // The step succeeds: every element of what was lent owes `owed`.
+  // Completes the step successfully. Each element that a lossy codec encoded gets the given
+  // residual.
   void succeed(const PlannedBucket& planned, float old_residual) {
     for (const CodecMapPart& part : planned.plan.codec_map->parts)
       if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
@@ -70,12 +71,13 @@ TEST_F(Planning, PartsThatShareACodecHaveBlocksAndResidualsOfTheirOwn) {
     EXPECT_NE(parts[i].next, nullptr);
     EXPECT_NE(parts[i].next, parts[i].residual);
   }
-  EXPECT_EQ(record.now().bytes_uncompressed, 2 * kAll * 4.0);  // half to the other, and back
+  EXPECT_EQ(record.now().bytes_uncompressed,
+            2 * kAll * 4.0);  // half is sent to the other rank, and half back
   EXPECT_LT(record.now().bytes_sent, record.now().bytes_uncompressed / 6);
 }
 
 TEST_F(Planning, DtypesThatNoCodecTakesTravelAsTheyAre) {
-  ASSERT_FALSE(table.use("int4"));  // nor is any parameter looked for: there are none
+  ASSERT_FALSE(table.use("int4"));  // no parameters exist yet
   const PlannedBucket planned = begin_and_plan(0, DType::kFloat64);
   EXPECT_FALSE(planned.plan.coded);
   EXPECT_TRUE(planned.plan.pieces.empty());
@@ -95,7 +97,7 @@ TEST_F(Planning, WhatIsOwedIsPaidByWhoTravelsWithoutFeedback) {
   succeed(begin_and_plan(0), 2);
   auto* const gradients = reinterpret_cast<float*>(values.data());
   std::fill_n(gradients, kAll, 1.0F);
-  std::fill_n(gradients + kAll, kAll, 0.0F);  // this one has no gradient
+  std::fill_n(gradients + kAll, kAll, 0.0F);  // the second parameter has no gradient
   use("none");
   const PlannedBucket planned = begin_and_plan(1);
   EXPECT_EQ(gradients[0], 3);

@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-// On a link of so many bytes per second, with codecs that take so many seconds per element.
+// Returns candidates for a link of this bandwidth. Each codec takes `coding` seconds per element.
 std::vector<CodecCost> candidates(double bytes_per_second, double coding = 2e-10) {
   const double bit = 1 / bytes_per_second / 8;
   return {{"none", 32 * bit, {}, false},
@@ -17,14 +17,14 @@ std::vector<CodecCost> candidates(double bytes_per_second, double coding = 2e-10
           {"int4", 4.125 * bit + coding, {}, false}};
 }
 
-// With one more, that needs so many seconds for each bucket.
+// Adds a coarse candidate that takes the given seconds for each bucket.
 std::vector<CodecCost> with_coarse(double bytes_per_second, std::vector<double> seconds) {
   std::vector<CodecCost> out = candidates(bytes_per_second);
   out.push_back({"coarse", 0, std::move(seconds), true});
   return out;
 }
 
-// 4 buckets of 1M elements that become ready every 10 ms.
+// Returns a pass with 4 buckets of 1M elements that become ready every 10 ms.
 BackwardPass pass() {
   BackwardPass out;
   for (int i = 1; i <= 4; ++i) out.buckets.push_back({i * 0.01, 1e6});
@@ -51,15 +51,15 @@ TEST(ChooseCodecs, TakesTheHarshestWhereNothingHides) {
 }
 
 TEST(ChooseCodecs, TakesTheGentlestThatHides) {
-  // A bucket takes 9 ms uncompressed: all but the last are hidden, and bf16 leaves 4.7 ms of it,
-  // int8 2.6 ms, int4 1.4 ms, below 3 % of the step.
+  // A bucket takes 9 ms uncompressed. All but the last are hidden; for that one bf16 leaves 4.7 ms
+  // exposed, int8 2.6 ms, and int4 1.4 ms, below 3 % of the step.
   const CodecChoice choice = choose_codecs(pass(), candidates(0.45e9));
   EXPECT_EQ(choice.codecs, (Codecs{0, 0, 0, 3}));
   EXPECT_LE(choice.exposed, 0.03 * 0.06);
 }
 
 TEST(ChooseCodecs, RoundsNothingForLessThanATenthOfTheStep) {
-  // 66.8 ms uncompressed, 61.2 with int4.
+  // Uncompressed takes 66.8 ms, int4 61.2 ms.
   const CodecChoice choice = choose_codecs(pass(), candidates(0.6e9));
   EXPECT_EQ(choice.codecs, Codecs(4, 0));
   EXPECT_GT(choice.exposed, 0.03 * 0.06);
@@ -69,7 +69,7 @@ TEST(ChooseCodecs, TakesAHarsherOneThatIsWorthIt) {
   BackwardPass one;
   one.buckets.push_back({1, 1e6});
   one.end = one.step = 1;
-  // The gentlest that hides saves 8 % of the step, the next one 10.7 %.
+  // The least lossy codec that hides the bucket saves 8 % of the step, the next one 10.7 %.
   std::vector<CodecCost> costs(3);
   for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = {std::array{0.12, 0.03, 0.0}[i]};
   EXPECT_EQ(choose_codecs(one, costs).codecs, Codecs{2});
@@ -77,11 +77,11 @@ TEST(ChooseCodecs, TakesAHarsherOneThatIsWorthIt) {
   EXPECT_EQ(choose_codecs(one, costs).codecs, Codecs{0});
 }
 
-// int4 takes 52 ms for each bucket and ends after 217 ms, of which 177 are left over: with the 60
-// of the step, 237.
+// int4 takes 52 ms per bucket and ends after 217 ms, of which 177 ms are exposed. With the 60 ms
+// of the step this gives 237 ms.
 TEST(ChooseCodecs, TakesACoarseOneForMuch) {
   EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.01))).codecs, Codecs(4, 4));
-  // 0.4 * 237 - 60 + 40 - 10 = 64.9 ms for four.
+  // The limit for four buckets is 0.4 * 237 - 60 + 40 - 10 = 64.9 ms.
   EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.016))).codecs, Codecs(4, 4));
   EXPECT_EQ(choose_codecs(pass(), with_coarse(10e6, four(0.0165))).codecs, Codecs(4, 3));
 }

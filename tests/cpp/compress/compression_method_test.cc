@@ -1,4 +1,4 @@
-// How parameters travel: every kind of treatment that there is.
+// Compression methods: how each kind of parameter travels.
 #include "compress/compression_method.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string refusal(const std::string& spec, std::optional<bool> feedback = std:
   return method.ok() ? "" : method.error().message();
 }
 
-// Calls body(treatment) for each example of each kind, in a group of `size`.
+// Calls body(method) for each example of each kind, in a group of `size`.
 template <typename Body>
 void for_each_example(int size, const Body& body) {
   for (const CompressionMethodRow& row : compression_methods())
@@ -100,7 +100,7 @@ TEST(LowRankTreatment, LeavesVectorsAndNarrowMatricesAlone) {
   EXPECT_EQ(plan.low_rank[0].shape.rank, 4);
 }
 
-// What follows another without a gap, and needs no codec, is one piece.
+// Adjacent pieces that need no codec are joined.
 TEST(BucketPlan, JoinsNeighbours) {
   BucketPlan plan;
   const CompressionMethodPtr none = made("none");

@@ -1,4 +1,5 @@
-// What a Session sees of its owner, without ops: buckets end, and time passes, when a test says so.
+// Fakes of the surroundings of a GradientCompressor. No ops run: buckets complete and time passes
+// when a test requests it.
 #pragma once
 
 #include <functional>
@@ -41,7 +42,7 @@ class FakePending final : public PendingBucket {
   std::vector<std::function<void()>> callbacks_;
 };
 
-// A link that is as slow as it is, in a group in which all ranks put in what we do.
+// A probe of a link with fixed speed, in a group in which all ranks contribute the same values.
 class FakeProbe final : public CostProbe {
  public:
   Result<std::vector<double>> mean(std::vector<double> values) override {
@@ -68,7 +69,7 @@ class FakeProbe final : public CostProbe {
   Error error;
 };
 
-// A device's, whose memory is the host's.
+// Device memory that is host memory.
 class FakeMemory final : public GradientMemory {
  public:
   std::optional<DeviceStream> place() const override { return DeviceStream{0, stream}; }
@@ -91,7 +92,7 @@ class FakeMemory final : public GradientMemory {
   void* stream = nullptr;
 };
 
-// A parameter that is its own key.
+// Returns a parameter with the given key and sizes.
 inline ParameterInfo parameter_of(ParameterKey key, std::vector<int64_t> sizes) {
   return {key, nullptr, MemoryOrder(std::move(sizes)), false};
 }

@@ -1,4 +1,5 @@
-// Steps of a GradientCompressor, every way they may go, with ops that end when the test says so.
+// Steps of a GradientCompressor in all their outcomes, with buckets that complete when the test
+// requests it.
 #include "compress/gradient_compressor.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 namespace ringdist {
 namespace {
 
-constexpr int64_t kCount = 2048;  // of each bucket: one parameter
+constexpr int64_t kCount = 2048;  // elements of each bucket, which has one parameter
 
 CompressionOptions options_of(std::string codec, std::map<int64_t, std::string> schedule = {}) {
   CompressionOptions out;
@@ -42,7 +43,8 @@ class GradientCompressors : public ::testing::Test {
     }
   }
 
-  // Bucket `index` of two, of one parameter whose gradient is `value` everywhere.
+  // Returns bucket `index` of two. It has one parameter with the gradient `value` in every
+  // element.
   Bucket bucket_of(size_t index, float value) {
     gradients[index].assign(kCount, value);
     return {index,
@@ -54,7 +56,8 @@ class GradientCompressors : public ::testing::Test {
             nullptr};
   }
 
-  // Hands in bucket `index` of two; its op is given `next` of what is owed when it ends well.
+  // Passes in bucket `index` of two. If its op succeeds, each element of its residual becomes
+  // `old_residual`.
   Error bring(size_t index, float old_residual = 1) {
     if (Error error = session->begin(index)) return error;
     return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
@@ -70,7 +73,7 @@ class GradientCompressors : public ::testing::Test {
     for (const auto& one : pending) one->end(failed);
   }
 
-  // Of both parameters, each element of which owes `owed`.
+  // Returns the norm of the residuals of both parameters if each element is `old_residual`.
   static double norm(double old_residual) { return old_residual * std::sqrt(2.0 * kCount); }
 
   FakeProbe probe;
@@ -145,7 +148,7 @@ TEST_F(GradientCompressors, APassThatIsCutShortDoesNotCount) {
   ASSERT_FALSE(bring(0));
   pending[0]->end();
   EXPECT_EQ(session->state().steps, 0);
-  ASSERT_FALSE(bring(0, 2));  // again from its beginning
+  ASSERT_FALSE(bring(0, 2));  // begins the same step again
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 0}));
   ASSERT_FALSE(bring(1, 2));
   end_all();
@@ -156,11 +159,11 @@ TEST_F(GradientCompressors, ABucketThatDoesNotStartFailsTheStep) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   session->fail();
-  EXPECT_EQ(session->report().step, -1);  // open: the first is on its way
+  EXPECT_EQ(session->report().step, -1);  // the first bucket is still pending
   pending[0]->end();
   EXPECT_EQ(session->residual_norm(), 0);
   EXPECT_EQ(session->state().steps, 0);
-  session->fail();  // between steps: nothing
+  session->fail();  // between steps, so without effect
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
@@ -174,7 +177,7 @@ TEST_F(GradientCompressors, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
   EXPECT_EQ(session->state().steps, 0);
   *passes[0] = true;
   EXPECT_EQ(session->state().steps, 1);
-  ASSERT_FALSE(bring(1));  // the first of the next one
+  ASSERT_FALSE(bring(1));  // the first bucket of the next step
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 1}));
 }
 
@@ -267,7 +270,8 @@ TEST_F(GradientCompressors, AutoAsksWhatOpsCostWhereTheGradientsAre) {
   EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&of_device});
 }
 
-// The group has failed, say: whoever handed the bucket in is told, and nothing has changed.
+// If a probe fails, for example because the group has failed, the caller gets the error and no
+// state changes.
 TEST_F(GradientCompressors, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
   open(options_of(kAuto));
   probe.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
@@ -304,7 +308,7 @@ TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
   EXPECT_DOUBLE_EQ(first.bytes_uncompressed, 2 * 0.75 * 2 * kCount * 4);
   EXPECT_LT(first.bytes_sent, first.bytes_uncompressed / 3);
   EXPECT_EQ(first.measured_step, 0);
-  EXPECT_DOUBLE_EQ(first.relative_error, 0.5);  // ones were sent, a half of each is owed
+  EXPECT_DOUBLE_EQ(first.relative_error, 0.5);  // ones were sent, and half of each is residual
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
@@ -334,7 +338,7 @@ TEST_F(GradientCompressors, ResidualsAreSavedAndLoaded) {
   end_all();
   CompressionState state = session->state();
   ASSERT_EQ(state.residuals.size(), 2U);
-  ASSERT_FALSE(bring(0, 5));  // dropped by the load
+  ASSERT_FALSE(bring(0, 5));  // the load drops this bucket
   ASSERT_FALSE(session->load(state));
   EXPECT_DOUBLE_EQ(session->residual_norm(), norm(3));
   EXPECT_EQ(session->state().steps, 1);

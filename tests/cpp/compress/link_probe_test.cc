@@ -1,4 +1,4 @@
-// What the probe asks of a group. How long it takes is not asserted.
+// Communication pattern of the link probe. The time that it takes is not asserted.
 #include "compress/link_probe.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(LinkProbe, TimesEachCodecAndPowerSgdOnce) {
     const auto latency = probe.latency(host_memory());
     ASSERT_TRUE(latency.ok()) << latency.error().what();
     EXPECT_GT(latency.value(), 0);
-    EXPECT_EQ(waits, 6);  // three times: the ranks meet, and average
+    EXPECT_EQ(waits, 6);  // three rounds, each with a barrier and an average
     for (const std::optional<bool> feedback : {std::optional<bool>(), std::optional(true)}) {
       const std::array<std::string, 2> codecs{"none", "int4"};
       const auto costs = probe.codec_seconds(codecs, 0, feedback, host_memory());
@@ -58,7 +58,7 @@ TEST(LinkProbe, TimesEachCodecAndPowerSgdOnce) {
     EXPECT_EQ(waits, 30);
     const auto computed = probe.low_rank_seconds(host_memory());
     ASSERT_TRUE(computed.ok()) << computed.error().what();
-    EXPECT_EQ(waits, 36);  // a small matrix and a large one
+    EXPECT_EQ(waits, 36);  // one small and one large matrix
     EXPECT_GT(computed.value().of(1 << 20), computed.value().matrix);
     EXPECT_EQ(probe.low_rank_seconds(host_memory()).value().element, computed.value().element);
     EXPECT_EQ(waits, 36);
@@ -99,7 +99,7 @@ TEST(LinkProbe, AWaitThatThrowsLeavesTheOpItsMemory) {
     } else {
       EXPECT_EQ(probe_of(ranks[1]).mean(std::vector<double>(100000, 3.0)).value()[99999], 2);
     }
-    EXPECT_TRUE(probe_of(ranks[rank]).mean({1}).ok());  // behind it
+    EXPECT_TRUE(probe_of(ranks[rank]).mean({1}).ok());  // runs after the probe
   });
 }
 

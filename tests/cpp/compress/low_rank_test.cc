@@ -26,7 +26,8 @@ std::vector<float> normals(size_t count, uint64_t seed) {
   return out;
 }
 
-// One rank's matrices: values, what it owes, and where approximations begin.
+// One rank's matrices: their values, their residuals, and the initial right factors of their
+// approximations.
 struct Matrices {
   Matrices(std::vector<MatrixShape> shapes, DType dtype) : shapes(std::move(shapes)), dtype(dtype) {
     for (const MatrixShape& shape : this->shapes) {
@@ -68,12 +69,12 @@ struct Matrices {
   std::vector<std::vector<std::byte>> values;
   std::vector<std::vector<float>> residuals;
   std::vector<std::vector<float>> rights;
-  // Written, all of them, by a reduction that succeeds.
+  // Output of a reduction that succeeds; it writes all elements.
   std::vector<std::vector<float>> next_residuals;
   std::vector<std::vector<float>> next_rights;
 };
 
-// The second is larger than a chunk, so that two pairs of ops overlap.
+// The second matrix is larger than a chunk, so that two pairs of ops overlap.
 const std::vector<MatrixShape> kShapes{{40, 30, 2}, {700, 1500, 4}, {1, 5, 1}, {64, 1100, 3}};
 
 class LowRank : public testing::TestWithParam<std::tuple<int, DType>> {};
@@ -97,7 +98,7 @@ TEST_P(LowRank, ResultsAndResidualsSumToTheInputs) {
     }
     for (int step = 0; step < kSteps; ++step) {
       for (size_t i = 0; i < kShapes.size(); ++i) {
-        // In one step rank 1 did not use the first matrix: it keeps what it owes.
+        // In one step, rank 1 did not use the first matrix, so its residual stays.
         const bool unused = rank == 1 && step == 2 && i == 0;
         std::vector<float> in =
             normals(mine.residuals[i].size(), kLowRankSeed + rank * 100 + step * 10 + i);
@@ -140,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LowRank,
                          testing::Combine(testing::Values(2, 3, 4),
                                           testing::Values(DType::kFloat32, DType::kBFloat16)));
 
-// Rows times columns of `terms` products of two vectors each.
+// Returns a matrix of low rank, the sum of `terms` outer products of random vectors.
 std::vector<float> of_rank(const MatrixShape& shape, int terms, float scale) {
   std::vector<float> out(static_cast<size_t>(shape.count()));
   for (int term = 0; term < terms; ++term) {
@@ -160,8 +161,8 @@ double norm(std::span<const float> values) {
   return std::sqrt(out);
 }
 
-// Two ranks average these gradients of a magnitude, one after the other: the last arrives whole,
-// and next to nothing is owed.
+// Averages the gradients on two ranks, one after the other. The last one must arrive exactly, with
+// a residual close to zero.
 void expect_to_arrive(const MatrixShape& shape, const std::vector<std::vector<float>>& gradients,
                       float scale = 1) {
   Ranks ranks({});
@@ -196,8 +197,8 @@ TEST(LowRankReducer, RecoversAMatrixOfAnyMagnitude) {
   }
 }
 
-// Parameters that the first steps do not use, and those whose gradient is zero at first because a
-// factor of theirs is (LoRA begins so).
+// Some parameters are not used in the first steps. Others have a zero gradient at first because
+// one of their factors is zero, like LoRA's.
 TEST(LowRankReducer, LearnsAfterStepsOfZeros) {
   const MatrixShape shape{50, 60, 2};
   const std::vector<float> zeros(static_cast<size_t>(shape.count()));
@@ -229,7 +230,7 @@ TEST(LowRankReducer, PoisonsTheMatrixAndKeepsWhatIsOwed) {
   });
 }
 
-// As `top -H` shows them: the system refuses names of more than 15 characters.
+// The name appears in `top -H`. The kernel rejects names of more than 15 characters.
 TEST(LowRankReducer, NamesItsThread) {
   Ranks ranks({});
   const auto group = ranks.another("low_rank");

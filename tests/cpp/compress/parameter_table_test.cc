@@ -65,7 +65,7 @@ TEST_F(ParameterTables, AResidualMayBeLoadedBeforeItsParameterIsKnown) {
   ASSERT_NE(one.residual, nullptr);
   EXPECT_EQ(one.residual->values.on_host(), (std::vector<float>{0, 3, 1, 4, 2, 5}));
   EXPECT_EQ(table.saved(), (std::vector<NamedResidual>{{"a", row_major}}));
-  ASSERT_FALSE(table.load_residual("a", row_major));  // and after
+  ASSERT_FALSE(table.load_residual("a", row_major));  // loaded after the parameter was added
   EXPECT_EQ(one.residual->values.on_host(), (std::vector<float>{0, 3, 1, 4, 2, 5}));
 }
 

@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-// A parameter that owes one value.
+// A parameter with a residual of one value.
 struct WithResidual {
   explicit WithResidual(float value) {
     residual.replace(FloatBuffer(host_memory(), 1));
@@ -57,7 +57,7 @@ TEST(StepRecords, OfAStepThatFailsNothingCounts) {
   EXPECT_EQ(record.now().reason, "");
   record.begin(1, "int4");
   record.succeed();
-  EXPECT_EQ(record.now().measured_step, -1);  // what the failed one gave is forgotten
+  EXPECT_EQ(record.now().measured_step, -1);  // measurements of the failed step are discarded
 }
 
 TEST(StepRecords, AChoiceIsKeptAsLongAsAutoIsAsked) {
@@ -73,7 +73,7 @@ TEST(StepRecords, AChoiceIsKeptAsLongAsAutoIsAsked) {
 
 TEST(StepRecords, MeasuresWhatWasLostOfWhatWasGiven) {
   StepStatistics record("int4");
-  WithResidual a(9), b(9);  // replaced by what will be owed
+  WithResidual a(9), b(9);  // replaced by the new residuals
   record.begin(5, "int4");
   record.measure(a.parameter, 60);
   record.measure(b.parameter, 40);

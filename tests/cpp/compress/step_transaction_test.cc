@@ -1,4 +1,4 @@
-// What a step leaves behind, by how it ends.
+// State after a step, for every outcome of the step.
 #include "compress/step_transaction.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ class StepTransactionTest : public ::testing::Test {
     bucket.last = last;
     changes.arrive(bucket);
   }
-  // A bucket that is on its way; the step would owe these and start from its own approximation.
+  // Adds a bucket that is pending. On success, the residuals become `next` and the next
+  // approximation starts from its new right factor.
   std::shared_ptr<FakePending> bring(size_t index, bool last, Values next) {
     arrive(index, last);
     std::ranges::copy(next, residual.begin().to);
@@ -54,7 +55,7 @@ class StepTransactionTest : public ::testing::Test {
 TEST_F(StepTransactionTest, TakeEffectWhenAllBucketsSucceeded) {
   changes.begin();
   const auto bucket = bring(0, true, {5, 6});
-  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // it is on its way
+  EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // the bucket is pending
   expect({1, 2}, 3);
   bucket->end();
   EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
@@ -87,14 +88,14 @@ TEST_F(StepTransactionTest, WhatIsPaidIsNoLongerOwed) {
 TEST_F(StepTransactionTest, AFailureLeavesAllAsItWas) {
   const std::vector<std::function<void()>> ways{
       [&] { arrive(1, true); },  // the first bucket fails
-      [&] { changes.fail(); },   // the second does not start
-      [&] { changes.end(); }};   // the second does not come
+      [&] { changes.fail(); },   // the second bucket does not start
+      [&] { changes.end(); }};   // the second bucket does not arrive
   for (size_t way = 0; way < ways.size(); ++way) {
     SCOPED_TRACE(way);
     changes.begin();
     const auto bucket = bring(0, false, {5, 6});
     ways[way]();
-    EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // another is on its way
+    EXPECT_EQ(changes.try_commit(), Outcome::kOpen);  // the other bucket is pending
     bucket->end(/*failed=*/way == 0);
     EXPECT_EQ(changes.try_commit(), Outcome::kFailed);
     expect({1, 2}, 3);
@@ -107,7 +108,7 @@ TEST_F(StepTransactionTest, TheEndOfThePassStandsForTheLastBucket) {
   changes.begin();
   bring(0, false, {5, 6})->end();
   EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
-  *changes.all_in() = true;  // the pass is over
+  *changes.all_in() = true;  // the backward pass has ended
   EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);
   expect({5, 6}, 4);
 }
@@ -117,7 +118,7 @@ TEST_F(StepTransactionTest, TheNextStepKnowsNothingOfOneThatWasLeftOpen) {
   const auto left = bring(0, false, {5, 6});
   const auto flag = changes.all_in();
   changes.begin();
-  *flag = true;  // of the other step
+  *flag = true;  // belongs to the abandoned step
   left->end(/*failed=*/true);
   EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
   arrive(0, true);
@@ -140,7 +141,7 @@ TEST_F(StepTransactionTest, BetweenStepsNothingFails) {
   EXPECT_EQ(changes.try_commit(), Outcome::kOpen);
 }
 
-// Buckets come in order of their index, and some may be missing.
+// Buckets arrive in index order, and some may be missing.
 TEST_F(StepTransactionTest, ABucketThatIsNotBehindTheLastBeginsAStep) {
   EXPECT_TRUE(changes.begins_with(0));
   changes.begin();

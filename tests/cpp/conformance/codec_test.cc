@@ -1,5 +1,5 @@
-// What every codec promises (codec/codec.h): for each example of each row of the registry, with and
-// without a rotation.
+// Contract of every codec (codec/codec.h), tested for each example of each registry row, with and
+// without rotation.
 #include "codec/codec.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class CodecConformance : public testing::TestWithParam<std::string> {
     return test::random_values(count, dtype, random);
   }
 
-  // Elements [first, last) of the block that holds element i of `count`.
+  // Returns the range [first, last) of the block that contains element i of `count`.
   std::pair<size_t, size_t> block_of(size_t i, size_t count) const {
     const auto block = static_cast<size_t>(codec.block());
     return {i / block * block, std::min(count, (i / block + 1) * block)};
@@ -71,7 +71,7 @@ TEST_P(CodecConformance, DecodesWhatItEncoded) {
       Memory bytes = test::encode(codec, in, dtype, {}, kSeed);
       const Floats out = test::decode(codec, bytes, dtype, kSeed, count);
       for (size_t i = 0; codec.exact() && i < count; ++i) ASSERT_EQ(out[i], in[i]);
-      // What follows does not matter, and what was used is reported.
+      // decode() must ignore bytes after the encoding and return the number of bytes that it used.
       bytes.resize(bytes.size() + 9);
       Floats again(count);
       const Result<size_t> used = codec.decode(bytes, dtype, kSeed, false, again);
@@ -182,8 +182,8 @@ double squared(const Floats& a, const Floats& minus) {
 
 TEST_P(CodecConformance, ContractsEveryFiniteInput) {
   if (!codec.contraction()) return;
-  // Below it a codec need not gain anything, as its spec says: fp32 has too few bits there for a
-  // rotation, and 16 bits without a scale have none.
+  // Below this magnitude a codec need not reduce the error, according to its spec. There fp32 has
+  // too few bits for a rotation, and 16-bit formats without a scale have none.
   const float floor = GetParam().ends_with("+h") ? 0x1p-100f : codec.block() == 1 ? 0x1p-133f : 0;
   for (size_t count : {1, 2, 3, 31, 100, 128, 256, 1000, 1024, 1300}) {
     for (const auto& [name, in] : test::nasty_inputs(count, random)) {
@@ -205,7 +205,7 @@ TEST_P(CodecConformance, ContractsEveryFiniteInput) {
   }
 }
 
-// `in` and `residual` with something at `at` that must not spread beyond its block.
+// Checks that poison at index `at` of the input or the residual affects its own block only.
 void check_poison(const Codec& codec, Floats in, Floats residual, size_t at,
                   std::pair<size_t, size_t> block) {
   Floats clean = in;
@@ -245,7 +245,7 @@ TEST_P(CodecConformance, PoisonStaysInItsBlock) {
                              {kMost, kMost}}) {
         SCOPED_TRACE("element " + std::to_string(at) + " of " + std::to_string(count) + " is " +
                      std::to_string(x) + " + " + std::to_string(lost));
-        // fp16 saturates what is finite, so a sum that overflows is poison to it as well.
+        // fp16 saturates finite values, so a sum that overflows counts as poison, too.
         Floats in = values(count);
         Floats residual = values(count);
         in[at] = x;
@@ -262,7 +262,7 @@ TEST_P(CodecConformance, ExactCodecsKeepEveryBit) {
     Memory stored(5000 * dtype_size(dtype));
     for (std::byte& b : stored) b = static_cast<std::byte>(random());
     Floats in(5000);
-    // Through fp32 once, since that is what codecs see: it makes NaNs of 16 bits canonical.
+    // The values pass through fp32 once, as in codecs, which makes 16-bit NaNs canonical.
     widen(dtype, stored, in);
     narrow(dtype, in, stored);
     const Memory bytes = test::encode(codec, in, dtype, {}, kSeed);
@@ -273,7 +273,7 @@ TEST_P(CodecConformance, ExactCodecsKeepEveryBit) {
   }
 }
 
-// On an exact copy, so that a sanitizer sees every byte read beyond the end.
+// Decodes from a copy of exact size, so that a sanitizer detects every read beyond the end.
 Result<size_t> decode_any(const Codec& codec, std::span<const std::byte> bytes, size_t count,
                           bool accumulate) {
   const auto copy = std::make_unique<std::byte[]>(bytes.size());

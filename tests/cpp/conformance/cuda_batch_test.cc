@@ -1,5 +1,5 @@
-// Many calls of a codec's kernels at once, as of a bucket's parameters: the bytes, residuals and
-// values that the CPU's codec gives each by itself.
+// Many calls of a codec's kernels in one batch, as for the parameters of a bucket. Bytes,
+// residuals and values must equal those that the CPU codec gives for each call alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kCalls = 130;  // more than a launch carries
+constexpr size_t kCalls = 130;  // more than one launch holds
 
 std::vector<std::string> with_kernels() {
   std::vector<std::string> out;
@@ -31,7 +31,7 @@ std::vector<std::string> with_kernels() {
   return out;
 }
 
-// Parameters that lie one after the other, wherever that is.
+// A parameter of a bucket. Parameters are adjacent, at any alignment.
 struct Parameter {
   size_t at;
   size_t count;

@@ -1,5 +1,5 @@
-// Compressed buckets of many parameters on devices that are not there: the bits of the CPU's
-// engine, and no more launches than for a few.
+// Compressed buckets of many parameters on fake devices. The bits must equal those of the CPU
+// engine, with no more launches than for a few parameters.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,7 +17,8 @@ namespace {
 constexpr int kBucketRanks = 3;
 constexpr int64_t kBucketSteps = 2;
 
-// Parameters of other sizes, in turns of these codecs, with and without residuals.
+// Returns a map of parameters with different sizes. They use the given codecs in rotation, with
+// and without residuals.
 std::shared_ptr<CodecMap> bucket_map(const std::vector<std::string>& specs, int parameters,
                                      Floats& residual) {
   auto map = std::make_shared<CodecMap>();
@@ -34,7 +35,7 @@ std::shared_ptr<CodecMap> bucket_map(const std::vector<std::string>& specs, int 
 
 class CudaBucket : public testing::Test {
  protected:
-  using Bits = std::vector<Floats>;  // by rank: values, then what is owed
+  using Bits = std::vector<Floats>;  // by rank: values, then residuals
 
   RanksOptions options(bool on_device) {
     RanksOptions out;
@@ -53,7 +54,9 @@ class CudaBucket : public testing::Test {
       Tensor tensor(dtype, count);
       for (int step = 0; step < kBucketSteps; ++step) {
         Floats values = gradient(20261127, rank, step, count);
-        if (step == 1) std::fill_n(values.begin(), count / 2, 0.0f);  // many that sleep
+        if (step == 1)
+          std::fill_n(values.begin(), count / 2,
+                      0.0f);  // half of the parameters have zero gradients
         tensor.set(values);
         OpRequest asked = tensor.request(ReduceOp::kAvg);
         asked.codec_map = map;

@@ -1,6 +1,6 @@
-// The bodies of the device's kernels, run by a warp on the host, against the codecs of the CPU: for
-// every codec, every tail length and all kinds of blocks, the same bytes, the same residuals, the
-// same values.
+// Bodies of the device kernels, run by a warp on the host, compared with the CPU codecs. For every
+// codec, every tail length and all kinds of blocks they must give the same bytes, residuals and
+// values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,10 +28,10 @@
 namespace ringdist {
 namespace {
 
-// A codec's two kernels as calls on memory of the host.
+// A codec's two kernels, as calls on host memory.
 struct Kernels {
   std::function<Coded(const Floats& in, gpu::ResidualPointers, gpu::Seed)> encode;
-  // False for bytes that no encoder writes.
+  // Returns false for bytes that no encoder produces.
   std::function<bool(const Coded& in, bool accumulate, Floats& out, gpu::Seed)> decode;
 };
 
@@ -156,7 +156,7 @@ class CudaCodec : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(CudaCodec, GivesTheSameForEveryTail) {
-  // Of large blocks not each, but the first and the last of a part of 32.
+  // For large blocks only some lengths are tested, among them the first and last of a part of 32.
   const size_t step = block() > 256 ? 93 : 1;
   for (size_t count = 1; count <= 2 * block() + 40; count += step) expect_alike(count);
 }
@@ -166,7 +166,7 @@ TEST_P(CudaCodec, GivesTheSameForManyKindsOfBlocks) {
   for (int round = 0; round < rounds; ++round) expect_alike(5000 + random() % 1000);
 }
 
-// Nothing but ordinary blocks for a whole warp's length, and then a block that is not.
+// Enough ordinary blocks for a whole warp, followed by one that is not.
 TEST_P(CudaCodec, GivesTheSameForOrdinaryBlocks) {
   std::normal_distribution<float> normal;
   for (int round = 0; round < 20; ++round) {
@@ -189,7 +189,7 @@ TEST_P(CudaCodec, DecodesAnyBytesAlike) {
   }
 }
 
-// Of bytes that were good: what is wrong may come late, and after a block that is right.
+// Damages valid bytes, so that the error may come late and after a correct block.
 TEST_P(CudaCodec, DecodesDamagedBytesAlike) {
   for (int round = 0; round < 100; ++round) {
     const size_t count = 1 + random() % (2 * block() + 1000);

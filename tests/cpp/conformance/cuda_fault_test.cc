@@ -1,4 +1,4 @@
-// NCCL failing: any call of it, at any time, and calls that take their time.
+// Failures of NCCL: any call at any time fails, or calls complete late.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kFaultRanks = 2;
 using Values = std::vector<int32_t>;
 
-// Two ranks and what a program of theirs does: each operation once, and a split, by NCCL.
+// Runs a small program on two ranks over NCCL: each operation once, and a split.
 class CudaFault : public testing::Test {
  protected:
   static RanksOptions options(FakeDevices& devices) {
@@ -29,7 +29,7 @@ class CudaFault : public testing::Test {
     return out;
   }
 
-  // The device may use them for longer than the op lasts.
+  // The op keeps its memory alive, because a device may use it after the op has ended.
   static OpRequest request(Collective kind, int64_t count, const std::shared_ptr<Values>& input,
                            const std::shared_ptr<Values>& output) {
     OpRequest out = int_request(kind, count, input.get(), output.get());
@@ -38,7 +38,7 @@ class CudaFault : public testing::Test {
     return out;
   }
 
-  // The first error of a rank; what went well before it was right.
+  // Returns the rank's first error. Results before it must be right.
   static Error run_program(FakeDevices& devices, Communicator& communicator, int rank) {
     const auto values = [](Values of) { return std::make_shared<Values>(std::move(of)); };
     const auto run = [&](Collective kind, int64_t count, const std::shared_ptr<Values>& input,
@@ -68,7 +68,7 @@ class CudaFault : public testing::Test {
     return run_compressed(devices, communicator);
   }
 
-  // Also a part of all ranks, in another order.
+  // Also runs an op on a subgroup that contains all ranks in another order.
   static Error run_split(FakeDevices& devices, Ranks& ranks, Communicator& whole, int rank) {
     const std::string name = whole.name() + " split";
     const auto store = std::make_shared<PrefixStore>(ranks.store(), name);
@@ -98,8 +98,8 @@ class CudaFault : public testing::Test {
   }
 };
 
-// Whatever fails, all ranks' operations end, soon, with an error that names NCCL and no other
-// damage: nothing is left of the communicators, and another group works.
+// If any call fails, the ops of all ranks end soon with an error that names NCCL. All
+// communicators are freed, and another group works.
 TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
   int calls = 0;
   {
@@ -125,14 +125,16 @@ TEST_F(CudaFault, AnyCallThatFailsEndsTheGroup) {
         EXPECT_NE(error.message().find("NCCL"), std::string::npos) << error.what();
       }
       ranks.drop_group();
-      if (failing >= devices.nccl.calls()) continue;  // fewer calls than the first time
+      if (failing >= devices.nccl.calls())
+        continue;  // this run made fewer calls than the first one
       const auto others = ranks.another("afterwards");
       ranks.run([&](int rank) {
         const Error error = run_all(devices, ranks, *others[static_cast<size_t>(rank)], rank);
         ASSERT_FALSE(error) << error.what();
       });
     }
-    const TimePoint limit = Clock::now() + kHang;  // a thread may be the last to hold a group
+    const TimePoint limit =
+        Clock::now() + kHang;  // another thread may hold the last reference to a group
     while (devices.nccl.alive() > 0 && Clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(devices.nccl.alive(), 0U);

@@ -1,5 +1,5 @@
-// The kernels of `lossless`, run by a warp on the host, against the CPU's codec: the same bytes,
-// residuals and values in each dtype, and the same bytes refused.
+// Kernels of `lossless`, run by a warp on the host, compared with the CPU codec. Bytes, residuals
+// and values must be equal in each dtype, and both must reject the same bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct Kind {
 
 float normal(std::mt19937& random) { return std::normal_distribution<float>()(random); }
 
-// What chunks may hold: the exponents of gradients, one symbol, two, noise, which stays raw, codes
-// longer than 12 bits if they were not limited, and chunks that are not alike.
+// Kinds of chunks: exponents of gradients, one symbol, two symbols, noise that stays raw, codes
+// that the limit of 12 bits shortens, and chunks of different kinds.
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kKinds{
       {"normal", [](size_t, auto& random) { return normal(random); }},
@@ -60,7 +60,7 @@ class LosslessKernels : public testing::TestWithParam<DType> {
   const uint32_t seed = std::random_device()();
   std::mt19937 random{seed};
   testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(seed)};
-  size_t used = 0;  // of what encoded() gave
+  size_t used = 0;  // number of used bytes of encoded()
 
   Floats values(const Kind& kind, size_t count) {
     Floats out(count);
@@ -82,7 +82,7 @@ class LosslessKernels : public testing::TestWithParam<DType> {
                                : ResidualSpan());
       Bytes8 got(expected.size());
       HostLauncher launcher;
-      // In place, as error feedback is by default.
+      // The residual is updated in place, as error feedback does by default.
       const gpu::ResidualPointers device =
           feedback ? gpu::ResidualPointers{there.data(), there.data()} : gpu::ResidualPointers{};
       gpu::launch_lossless(
@@ -126,7 +126,7 @@ TEST_P(LosslessKernels, GiveTheSame) {
     }
 }
 
-// More chunks than a warp adds up at once: eight sizes for each lane.
+// More chunks than a warp adds up at once, with eight sizes per lane.
 TEST_P(LosslessKernels, FindChunksBehindMany) {
   constexpr size_t kChunks = 8 * kWarp + 3;
   Floats in(kChunks * LosslessChunk::kElements + 100, 1.0f);
@@ -135,7 +135,7 @@ TEST_P(LosslessKernels, FindChunksBehindMany) {
   expect_decoded_alike(encoded(in, {}), in);
 }
 
-// A head is few of the bytes, so half of what is spoilt lies there.
+// The header is a small part of the bytes, so half of the damage goes there.
 TEST_P(LosslessKernels, RefuseTheSame) {
   constexpr size_t kHead = 200;
   for (const Kind& kind : kinds())
@@ -155,7 +155,7 @@ TEST_P(LosslessKernels, RefuseSizesThatMoveToANeighbour) {
   const Bytes8 good = encoded(in, {});
   for (int chunk = 0; chunk < 2; ++chunk) {
     Bytes8 bytes = good;
-    // Their sum stays.
+    // The change keeps the sum of the sizes.
     uint8_t* const sizes = bytes.data() + kLosslessLength + chunk * kLosslessSize;
     sizes[0] = static_cast<uint8_t>(sizes[0] ^ 1);
     sizes[2] = static_cast<uint8_t>(sizes[2] ^ 1);
@@ -163,7 +163,7 @@ TEST_P(LosslessKernels, RefuseSizesThatMoveToANeighbour) {
   }
 }
 
-// Under AddressSanitizer: what lies behind the message is not read.
+// Under AddressSanitizer this checks that nothing behind the message is read.
 TEST_P(LosslessKernels, RefuseSizesBeyondTheMessage) {
   constexpr uint32_t kChunks = 3;
   const Floats in = values(kinds()[0], kChunks * LosslessChunk::kElements);

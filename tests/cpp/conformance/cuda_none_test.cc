@@ -1,4 +1,4 @@
-// The codec `none` has no kernel of its own: gpu::Write, run on the host, gives its bytes and
+// The codec `none` has no kernel of its own. gpu::Write, run on the host, must give its bytes and
 // residuals.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// Ops on devices by either way, all of it but the device: communicators, runners, the group's host
-// ops over a transport; streams and kernels by FakeCuda, on a thread that stands for the devices,
-// and NCCL by FakeNccl.
+// Ops on devices over each device path, with everything real but the device: communicators,
+// runners, and host ops over a transport. FakeCuda provides streams and kernels, which a
+// background thread executes, and FakeNccl provides NCCL.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ class CudaPath : public testing::TestWithParam<FakeDevices::By> {
     return int_request(kind, count, input, output);
   }
 
-  // Submits all, each on a stream of its own, before it waits for any.
+  // Submits all requests, each on its own stream, before it waits for any.
   void run_together(Communicator& communicator, std::vector<OpRequest> requests) {
     std::vector<std::shared_ptr<Op>> ops;
     for (OpRequest& one : requests) {
@@ -50,11 +50,12 @@ class CudaPath : public testing::TestWithParam<FakeDevices::By> {
   FakeDevices devices_;
 };
 
-// Of parts of so many elements: few, and so many that they go by boxes.
+// Collectives with parts of `count_` elements. Tests use few elements, and so many that the parts
+// go by mailboxes.
 class CudaPathOfSizes : public CudaPath {
  protected:
   static constexpr int kSize = 3;
-  using Parts = std::vector<int32_t>;  // the value of each part
+  using Parts = std::vector<int32_t>;  // value of each part
 
   Ints of(const Parts& parts) const {
     Ints out;
@@ -105,7 +106,7 @@ TEST_P(CudaPathOfSizes, HasEveryCollective) {
   }
 }
 
-// By NCCL it is noticed when the time is over.
+// NCCL compares no calls, so a mismatch there ends with the timeout.
 TEST_P(CudaPathOfSizes, NamesWhatRanksCallInDifferentWays) {
   if (GetParam() == FakeDevices::By::kNccl) GTEST_SKIP() << "NCCL compares nothing";
   for (const size_t count : {2, 70'000}) {
@@ -113,7 +114,7 @@ TEST_P(CudaPathOfSizes, NamesWhatRanksCallInDifferentWays) {
     count_ = count;
     Ranks ranks(options(2));
     ranks.run([&](int rank) {
-      // The device may use it for longer than the op lasts.
+      // A device may use the memory after the op has ended.
       const auto values = std::make_shared<Ints>(count_);
       OpRequest asked = request(rank == 0 ? Collective::kAllreduce : Collective::kBroadcast,
                                 static_cast<int64_t>(count_), nullptr, values.get());
@@ -134,7 +135,7 @@ TEST_P(CudaPath, SendsAndReceivesBesideCollectives) {
     send.envelope = Envelope{1 - rank, 0, true};
     OpRequest receive = request(Collective::kPointToPoint, 2, nullptr, &in);
     receive.envelope = Envelope{1 - rank, 0, false};
-    // The ranks in different orders.
+    // The two ranks submit in different orders.
     std::vector<OpRequest> order{send, request(Collective::kAllreduce, 2, nullptr, &sum), receive};
     if (rank == 1) std::swap(order[0], order[2]);
     run_together(ranks[rank], std::move(order));
@@ -143,7 +144,7 @@ TEST_P(CudaPath, SendsAndReceivesBesideCollectives) {
   });
 }
 
-// Both send before they receive, more than anybody keeps for a receiver.
+// Both ranks send before they receive, and more than any eager window holds.
 TEST_P(CudaPath, SendsDoNotWaitForWhatComesTheOtherWay) {
   constexpr size_t kLarge = 1 << 18;
   Ranks ranks(options(2));
@@ -160,8 +161,8 @@ TEST_P(CudaPath, SendsDoNotWaitForWhatComesTheOtherWay) {
   });
 }
 
-// Each rank's first send goes to the next, its first receive comes from the one before: as a
-// coalescing region does it (CallSubmitter::prepare).
+// Each rank's first send goes to the next rank and its first receive comes from the previous one,
+// as in a coalescing region (CallSubmitter::prepare).
 TEST_P(CudaPath, RanksInARingDoNotWaitForEachOther) {
   constexpr int kSize = 3;
   Ranks ranks(options(kSize));
@@ -173,7 +174,8 @@ TEST_P(CudaPath, RanksInARingDoNotWaitForEachOther) {
     receive.envelope = Envelope{(rank + 2) % kSize, 0, false};
     send = on_device(std::move(send));
     receive = on_device(std::move(receive));
-    // Rank 2's pairs are with 0 and 1, in this order; the others' lower pair is with the next.
+    // Rank 2 pairs with 0 and then with 1. For the other ranks, the first pair is the one with the
+    // next rank.
     const bool send_first = rank != 1;
     const std::vector<const OpRequest*> order =
         send_first ? std::vector<const OpRequest*>{&send, &receive}
@@ -189,7 +191,7 @@ TEST_P(CudaPath, RanksInARingDoNotWaitForEachOther) {
   });
 }
 
-// Ops of the host and of devices in one order; a barrier waits for both.
+// Ops of the host and of devices share one order, and a barrier waits for both.
 TEST_P(CudaPath, ServesTheHostsTensorsBeside) {
   Ranks ranks(options(3));
   ranks.run([&](int rank) {
@@ -285,7 +287,7 @@ TEST_P(CudaPath, TakesPartsOfAnySizeAndPlace) {
     ASSERT_FALSE(run_op(ranks[rank], on_device(std::move(scatter))));
     EXPECT_EQ(own, rank == 0 ? Ints{} : rank == 1 ? Ints{3} : (Ints{6, 9}));
 
-    // Each sends its rank so many times as the other's number says.
+    // Each rank sends its own number to each peer, as many times as the number of the peer.
     Ints out(3, rank), in(static_cast<size_t>(rank) * kSize);
     OpRequest exchange = request(Collective::kAlltoall, 0, &out, &in);
     exchange.input_parts = {0, 1, 2};
@@ -295,7 +297,7 @@ TEST_P(CudaPath, TakesPartsOfAnySizeAndPlace) {
   });
 }
 
-// With the bits of the CPU, whether NCCL has them or not.
+// The bits must equal those of the CPU, also where NCCL lacks the reduction.
 TEST_P(CudaPath, HasEveryReduction) {
   Ranks ranks(options(3));
   ranks.run([&](int rank) {
@@ -336,7 +338,7 @@ TEST_P(CudaPath, AnAbortEndsWhatIsOnTheDevices) {
     ASSERT_FALSE(
         run_op(ranks[rank], on_device(request(Collective::kAllreduce, 2, nullptr, &warm))));
     if (rank == 1) return ranks[rank].abort("made up");
-    // The device may use it for longer than the op lasts.
+    // A device may use the memory after the op has ended.
     const auto values = std::make_shared<Ints>(Ints{1, 2});
     OpRequest asked = request(Collective::kAllreduce, 2, nullptr, values.get());
     asked.keep_alive = values;

@@ -1,5 +1,5 @@
-// Groups that are split, all of it but the devices: by NCCL, whose communicators are split, too,
-// and by way of the host.
+// Groups that are split, with everything real but the devices. On the NCCL path the NCCL
+// communicators are split, too; the other path goes by way of the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,11 +29,11 @@ class CudaSplit : public testing::TestWithParam<FakeDevices::By> {
   }
   bool by_nccl() const { return GetParam() == FakeDevices::By::kNccl; }
 
-  // Of every rank's number, or why there is none.
+  // Returns the sum of all rank numbers, or the error.
   Result<int32_t> try_sum(Communicator& group, int rank) {
     const auto value = std::make_shared<Ints>(1, rank);
     OpRequest asked = int_request(Collective::kAllreduce, 1, nullptr, value.get());
-    asked.keep_alive = value;  // the device may use it for longer than the op lasts
+    asked.keep_alive = value;  // a device may use it after the op has ended
     const Error error = run_op(group, devices_.on_device(std::move(asked)));
     if (error) return error;
     return (*value)[0];
@@ -85,7 +85,7 @@ TEST_P(CudaSplit, ARankMayBeInNoPart) {
   });
 }
 
-// Then nobody waits for those of no part.
+// In such a group, ranks outside the subgroup do not take part in the split.
 TEST_P(CudaSplit, AGroupThatHasUsedNoDeviceIsSplitByItsPartsAlone) {
   Ranks ranks(options());
   ranks.run([&](int rank) {

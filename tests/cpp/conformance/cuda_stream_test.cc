@@ -1,5 +1,5 @@
-// Compressed collectives on streams that are not there: the bits of results and residuals that the
-// CPU's engine gives, for every codec.
+// Compressed collectives on fake streams. For every codec, results and residuals must have the
+// bits of the CPU engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ bool takes_feedback(const CompressedCase& c) {
   return pair.contribution->contraction() && pair.result->contraction();
 }
 
-// What a rank has before and after an op.
+// The state of a rank before and after an op.
 struct RankState {
   RankState(const CompressedCase& c, int rank, int step) : tensor(c.dtype, kElements) {
     std::vector<float> in = gradient(kGradients, rank, step, kElements);
@@ -120,7 +120,7 @@ TEST_P(CodedStream, GivesTheBitsOfTheCpu) {
   }
 }
 
-// Of those with kernels, each example; then what else can differ.
+// Returns each example of every codec that has kernels, and cases for all other parameters.
 std::vector<CompressedCase> cases() {
   std::vector<CompressedCase> out;
   for (const CodecRow& row : codecs())
@@ -128,7 +128,7 @@ std::vector<CompressedCase> cases() {
       if (row.name != "none" && kernel_codec_of(*parse_codec(example).value())) {
         out.push_back({std::string(example)});
         const std::string rotated = std::string(example) + "+h";
-        if (parse_codec(rotated).ok()) out.push_back({rotated});  // exact ones take none
+        if (parse_codec(rotated).ok()) out.push_back({rotated});  // exact codecs take no rotation
       }
   for (const char* algorithm : {"direct", "ring"})
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})

@@ -1,4 +1,4 @@
-// A part of what `make membership-sim` runs, and that the world is as it says.
+// Runs a part of `make membership-sim`, and tests the simulated world itself.
 #include <gtest/gtest.h>
 
 #include "support/membership/shorten.h"
@@ -29,7 +29,8 @@ TEST(MembershipWorld, HoldsWhateverHappens) {
   }
 }
 
-// Whom a control plane gives up is no member of what follows; two sets go on as little as before.
+// A member that a control plane declares lost need not be in the next generation. Even so, two
+// sets of members must never both continue.
 TEST(MembershipWorld, HoldsWhoeverIsGivenUp) {
   for (uint64_t seed = 1; seed <= 1000 / kFewer; ++seed) {
     const Scenario scenario = draw_giving_up(seed);
@@ -50,7 +51,8 @@ TEST(MembershipWorld, TheSameScenarioTakesTheSameCourse) {
   }
 }
 
-// In the time of two answers and three ways, after the death is known: nobody waits for a silence.
+// Agreement takes two replies and three one-way delays after the death is detected. No process
+// waits for a timeout.
 TEST(MembershipWorld, ADeathOfManyIsDecidedSoon) {
   for (const int victim : {0, 100, 255}) {
     const Outcome outcome = World(one_death(256, victim), PaxosTimeouts{}).run();
@@ -60,7 +62,7 @@ TEST(MembershipWorld, ADeathOfManyIsDecidedSoon) {
   }
 }
 
-// With a rule that nothing can hold to, a run fails; and the shortest one is found.
+// Under an invariant that cannot hold, a run fails and its scenario is minimized.
 TEST(MembershipWorld, ARunIsShortened) {
   const Fault kill{Kind::kKill, 10, false, 1, 0, 0};
   const Scenario long_one = scenario_of(

@@ -1,6 +1,6 @@
-// Calls by name on devices, by either way: in another order on each rank, beside calls of the
-// host's, in batches, where a rank has joined, where a device refuses. Devices as of
-// cuda_path_test.cc.
+// Calls by name on devices, over each device path. The calls come in a different order on each
+// rank, next to calls on host tensors, fused, with joined ranks, and with a device that refuses.
+// The devices are fakes, as in cuda_path_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ TEST_P(NamedOnDevice, RunsInOneOrderBesideCallsOfTheHost) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int size = 2 + static_cast<int>(seed % 2);
     NegotiatorOptions negotiator;
-    negotiator.fusion_bytes = static_cast<int64_t>(1) << (seed % 3 * 8);  // also: each alone
+    negotiator.fusion_bytes = static_cast<int64_t>(1) << (seed % 3 * 8);  // 1: no fusion
     NamedRanks ranks(options(size, seed), negotiator);
     ranks.run([&](int rank) {
       std::mt19937_64 random(seed * 100 + static_cast<uint64_t>(rank));
@@ -137,7 +137,7 @@ TEST_P(NamedOnDevice, ARankWithoutADeviceEndsTheGroup) {
   });
 }
 
-// Where there is nothing that runs them, none is asked for.
+// Without a device runner, no runner is called.
 TEST(NamedWithoutDevices, ACallIsRefusedAndTheGroupGoesOn) {
   NamedRanks ranks(delayed(2, 1));
   ranks.run([&](int rank) {

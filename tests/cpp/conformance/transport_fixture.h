@@ -1,4 +1,4 @@
-// Two ends of a transport of the registry, for tests that each row passes.
+// Two ends of a transport of the registry, for tests that each row must pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -89,18 +89,19 @@ inline TransportConfig networks() {
   return out;
 }
 
-// A transport, and whether payloads lie in memory that processes share.
+// A transport, and a flag that places payloads in memory shared between processes.
 using Param = std::tuple<const TransportRow*, bool>;
 
 class TransportConformance : public testing::TestWithParam<Param> {
  protected:
   const TransportRow& row_ = *std::get<0>(GetParam());
   const TransportConfig networks_ = networks();
-  std::deque<LaidBytes> memory_;  // the ends, which may be reading it, go first
+  std::deque<LaidBytes>
+      memory_;  // declared before the ends, which may read it until they are destroyed
   End a_{row_, networks_};
   End b_{row_, networks_};
 
-  // Bytes to be sent, where they belong.
+  // Copies bytes to be sent into the kind of memory under test.
   ConstBytes lay(const std::vector<std::byte>& bytes) {
     return memory_.emplace_back(bytes, std::get<1>(GetParam())).bytes();
   }

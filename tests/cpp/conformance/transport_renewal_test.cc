@@ -1,4 +1,4 @@
-// Connections that break between two processes which both live on.
+// Connections that break between two processes that both live on.
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-// Shuts down the TCP connections of this process; returns how many there were.
+// Shuts down all TCP connections of this process and returns their number.
 int shut_down_tcp_connections() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -23,7 +23,7 @@ int shut_down_tcp_connections() {
   return count;
 }
 
-// The processes at both ends live on. A group that forms anew adds its peers again.
+// A group that forms anew adds its peers again, although their processes never ended.
 TEST_P(TransportConformance, ABrokenConnectionIsReplacedWhenThePeerIsAddedAgain) {
   const auto payload = pattern(60000, 6);
   const ConstBytes laid = lay(payload);

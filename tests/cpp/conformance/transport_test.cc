@@ -1,5 +1,5 @@
-// What every transport promises (transport/transport.h), for each row of the registry: once with
-// the ends as threads of one process, once as processes.
+// Contract of every transport (transport/transport.h), for each row of the registry: with both
+// ends in one process, and with two processes.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,7 +60,7 @@ TEST_P(TransportConformance, SendsBothWaysAtOnce) {
 TEST_P(TransportConformance, ReservedMemoryGoesToAllPeersAndComesBack) {
   const auto header = pattern(16, 1);
   int completed = 0;
-  constexpr int kRounds = 300;  // more than there are buffers: they must come back
+  constexpr int kRounds = 300;  // more than there are buffers, so buffers must be reused
   for (int round = 0; round < kRounds; ++round) {
     std::optional<Bytes> space;
     ASSERT_TRUE(both_until([&] {
@@ -97,12 +97,12 @@ TEST_P(TransportConformance, NobodyHearsOfASendWithoutATicket) {
   const auto payload = pattern(100, 2);
   a_.transport->send(b_.config.context_id, pattern(8, 1), payload, kNoSendId);
   ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));
-  a_.transport->close();  // whatever ends now, the inbox refuses what was not begun
+  a_.transport->close();  // the inbox rejects completions of sends that it did not begin
   EXPECT_EQ(b_.inbox.got[0].payload, payload);
 }
 
 TEST_P(TransportConformance, TheEventWakesASleeper) {
-  // Connect first: that has events of its own.
+  // Connecting causes events of its own, so it comes first.
   a_.send(b_.config.context_id, pattern(8, 0), {}, [](const Error&) {});
   ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));
   std::thread sender([&] {
@@ -128,7 +128,8 @@ TEST_P(TransportConformance, TheEventWakesASleeper) {
   EXPECT_EQ(b_.inbox.got.size(), 2u);
 }
 
-// A socket that is closed with something unread in it takes along what its peer has not read yet.
+// Closing a socket with unread data resets the connection, which discards data that the peer has
+// not read yet.
 TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
   const auto say = [](End& from, End& to, ConstBytes payload) {
     from.send(to.config.context_id, pattern(8, 0), payload,
@@ -137,13 +138,13 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
   say(a_, b_, {});
   say(b_, a_, {});
   ASSERT_TRUE(both_until([&] { return a_.inbox.got.size() == 1 && b_.inbox.got.size() == 1; }));
-  constexpr size_t kMessages = 12;  // more than a reader has taken from its socket when it looks up
+  constexpr size_t kMessages = 12;  // more than a reader takes from its socket in one go
   const auto payload = pattern(a_.transport->max_payload(), 3);
   const ConstBytes laid = lay(payload);
   for (size_t i = 0; i < kMessages; ++i) say(a_, b_, laid);
   std::atomic<bool> spoken = false;
   std::thread slow_reader([&] {
-    say(b_, a_, {});  // which the sender has not read when it closes
+    say(b_, a_, {});  // the sender does not read this before it closes
     spoken = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     b_.progress_until(
@@ -158,7 +159,7 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughItsSenderCloses) {
   for (size_t i = 0; i < kMessages; ++i) EXPECT_EQ(b_.inbox.got[1 + i].payload, payload);
 }
 
-// As when a process has ended: what it had sent is read before that counts.
+// If a process has ended, everything that it had sent is delivered before its end is reported.
 TEST_P(TransportConformance, DrainedWhenWhatWasSentIsDelivered) {
   const auto say = [this](const std::vector<std::byte>& payload) {
     a_.send(b_.config.context_id, pattern(8, 0), payload,
@@ -188,7 +189,8 @@ TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
 TEST_P(TransportConformance, CloseCompletesEverything) {
   const ConstBytes payload = lay(pattern(a_.transport->max_payload(), 0));
   int completed = 0;
-  constexpr int kMessages = 100;  // far more than the sockets hold; nobody reads
+  constexpr int kMessages =
+      100;  // far more than the socket buffers hold, and the peer does not read
   for (int i = 0; i < kMessages; ++i)
     a_.send(b_.config.context_id, pattern(8, i), payload, [&](const Error&) { ++completed; });
   const auto before = Clock::now();
@@ -199,8 +201,8 @@ TEST_P(TransportConformance, CloseCompletesEverything) {
 
 constexpr const char* kPeerVariable = "RINGDIST_TEST_PEER";  // "<transport> <descriptor>"
 
-// The other half of ADeadProcess, made by exec, because UCX does not survive a fork: it takes ten
-// messages and dies. Without the variable there is nothing for it to do.
+// Peer process of ADeadProcess. It is started by exec, because UCX does not survive a fork, takes
+// ten messages and dies. Without the variable the test does nothing.
 TEST(PeerProcess, TakesTenMessagesAndDies) {
   const char* told = std::getenv(kPeerVariable);
   if (!told) return;
@@ -278,7 +280,7 @@ TEST(Transports, TheOptionTakesThoseThatProcessesOpen) {
     EXPECT_NE(message.find(", " + name), std::string::npos) << message;
 }
 
-// RINGDIST_UCX=system must not end with the wheel's.
+// RINGDIST_UCX=system must not load the UCX of a wheel.
 TEST(Ucx, IsTheOneThatWasAskedFor) {
   auto loaded = load_ucx(wants_system_ucx());
   ASSERT_TRUE(loaded.ok()) << loaded.error().what();

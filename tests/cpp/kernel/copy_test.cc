@@ -1,4 +1,4 @@
-// Copies of every kind, at every place within a cache line.
+// Copies of every kind, at every offset within a cache line.
 #include "kernel/copy.h"
 
 #include <gtest/gtest.h>

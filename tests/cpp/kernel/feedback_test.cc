@@ -1,4 +1,4 @@
-// Error feedback's loops.
+// Loops of error feedback.
 #include "kernel/feedback.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(PayInFull, AddsWhatIsOwedAndOwesNothing) {
   in[6] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> next(kCount, -1);
   std::vector<std::byte> bytes(kCount * sizeof(float) + 3);
-  const Bytes out = Bytes(bytes).subspan(3);  // of any alignment
+  const Bytes out = Bytes(bytes).subspan(3);  // unaligned
   pay_in_full(in, {residual.data(), next.data(), kCount}, out);
   for (size_t i = 0; i < kCount; ++i) {
     float sum = 0;
@@ -38,7 +38,7 @@ TEST(PayInFull, AddsWhatIsOwedAndOwesNothing) {
   }
 }
 
-// What is owed may be read and left in the same memory.
+// Old and new residuals may share memory.
 TEST(PayInFull, WorksInPlace) {
   std::vector<float> in{1, 2, 3};
   std::vector<float> residual{0.5f, 0, -3};

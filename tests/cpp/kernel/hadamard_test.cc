@@ -1,4 +1,4 @@
-// The rotation against the matrix itself, and every instruction set against the baseline.
+// Compares the rotation with the matrix itself, and every instruction set with the baseline.
 #include "kernel/hadamard.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST_P(Rotation, EveryLoopGivesTheSameBits) {
     EXPECT_EQ(std::memcmp(out.data(), expected.data(), count * sizeof(float)), 0);
     loops->back(out.data(), signs.data(), root, count);
     EXPECT_EQ(std::memcmp(out.data(), expected_back.data(), count * sizeof(float)), 0);
-    // In place.
+    // The loops also work in place.
     auto same = in;
     loops->forward(same.data(), signs.data(), root, count, same.data());
     EXPECT_EQ(same, expected);

@@ -41,7 +41,8 @@ void expect_rounding(float f) {
 TEST(Half, RoundsToNearestEvenAroundEveryMiddle) {
   const float huge = std::numeric_limits<float>::infinity();
   for (int bits = 0; bits < 0x7c00; ++bits) {
-    // Half way to the next, and its neighbours. 0x7bff's next is 2^16.
+    // Tests the midpoint to the next value, and its two neighbours. The value after 0x7bff counts
+    // as 2^16.
     const double low = reference::decode(static_cast<uint16_t>(bits), 5, 10);
     const double high =
         bits == 0x7bff ? 65536 : reference::decode(static_cast<uint16_t>(bits + 1), 5, 10);

@@ -1,4 +1,4 @@
-// Huffman codes, and the split of floats whose exponents they code.
+// Huffman codes, and the split of floats into exponents, which are coded, and the rest.
 #include "kernel/huffman.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Huffman, ComesCloseToTheEntropy) {
 }
 
 TEST(Huffman, LengthsAreLimited) {
-  // Fibonacci numbers: without a limit each symbol's code is one bit longer than the next one's.
+  // For Fibonacci counts without a limit, each code is one bit longer than the next one.
   Symbols counts{};
   uint32_t a = 1, b = 1;
   for (size_t i = 0; i < 30; ++i) {

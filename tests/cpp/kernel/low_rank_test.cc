@@ -1,4 +1,5 @@
-// The loops of PowerSGD against arithmetic in double, and all instruction sets against each other.
+// Compares the loops of PowerSGD with arithmetic in double, and all instruction sets with each
+// other.
 #include "kernel/low_rank.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ class LowRankKernel : public testing::Test {
     return out;
   }
 
-  // Whole vectors and tails of rows and columns, ranks in fours and not; more than one stretch.
+  // The shapes cover whole vectors and tails of rows and columns, ranks divisible by four or not,
+  // and more than one stretch.
   static std::vector<MatrixShape> shapes() {
     std::vector<MatrixShape> out{{3, 9001, 4}, {70, 300, 64}};
     for (const int64_t rows : {1, 2, 3, 4, 5, 11})
@@ -149,7 +151,7 @@ void expect_orthonormal(const Floats& left, size_t rows, const std::string& what
 TEST_F(LowRankKernel, OrthonormalisesAndReplacesWhatDepends) {
   const MatrixShape shape{50, 1, 4};
   Floats left = draw(shape.left());
-  for (size_t i = 0; i < 50; ++i) left[100 + i] = left[i] - 2 * left[50 + i];  // the third
+  for (size_t i = 0; i < 50; ++i) left[100 + i] = left[i] - 2 * left[50 + i];  // dependent column
   orthonormalise(shape, left);
   expect_orthonormal(left, 50, "a sum of others");
   left.assign(200, 0.0f);
@@ -193,7 +195,7 @@ TEST_F(LowRankKernel, KeepsDirectionsAtAMagnitudeNearOne) {
   EXPECT_EQ(right[1] / right[2], -4.0f);
   EXPECT_GE(std::abs(right[1]), 1.0f);
   EXPECT_LT(std::abs(right[1]), 2.0f);
-  EXPECT_EQ(Floats(right.begin() + 3, right.begin() + 6), (Floats{7, 8, 9}));  // nothing new
+  EXPECT_EQ(Floats(right.begin() + 3, right.begin() + 6), (Floats{7, 8, 9}));  // unchanged
   EXPECT_GT(right[6], 1e-8f);
 }
 

@@ -1,5 +1,5 @@
-// Blocks of codes with a scale: every instruction set gives the bits of the baseline, and these
-// obey the formats.
+// Blocks of codes with a scale. Every instruction set gives the bits of the baseline, and these
+// follow the formats.
 #include "kernel/quantize.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST_P(Quantize, EveryInstructionSetDecodesAnyBytesAlike) {
   }
 }
 
-// |x|^2 - |x - q|^2, summed without cancellation between huge and small.
+// Returns |x|^2 - |x - q|^2, computed without cancellation between huge and small values.
 long double gain(const Floats& x, const Floats& q) {
   long double out = 0;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Quantize,
                                          BlockFormat::kInt2));
 
 TEST(QuantizeSigned, LargestTakesTheCodeWithoutCounterpart) {
-  // Exactly representable: codes -8, 7, 1, 0 times -1/2.
+  // All values are exactly representable: -1/2 times the codes -8, 7, 1 and 0.
   const Floats in{4.0f, -3.5f, -0.5f, 0.0f};
   EXPECT_EQ(code(*quantize_baseline(), BlockFormat::kInt4, in, {}).decoded, in);
   EXPECT_EQ(code(*quantize_baseline(), BlockFormat::kInt2, {3, -1.5f, 0}, {}).decoded,
@@ -187,7 +187,8 @@ TEST(QuantizeStochastic, IsRightOnAverageAndRepeats) {
       EXPECT_EQ(got.bytes, again.bytes);
     }
   }
-  // A step is 0.01: half of it deviates at most, and 6 of these over sqrt(kRounds) are 5e-4.
+  // The step is 0.01, so one deviation is at most half of it. Six standard deviations of the mean
+  // over kRounds are below 5e-4.
   for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(mean[i], in[i], 5e-4) << i;
 }
 

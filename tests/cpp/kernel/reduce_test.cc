@@ -1,5 +1,5 @@
-// Every loop (baseline and, where the processor has them, AVX2 and AVX-512) against arithmetic one
-// element at a time. All must give the same bits.
+// Compares every loop (baseline, AVX2 and AVX-512 where the processor has them) with arithmetic on
+// one element at a time. All must give the same bits.
 #include "kernel/reduce.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::vector<ReduceFunction> functions() {
   return out;
 }
 
-// What the floats of a dtype are, also those that a complex number is made of; else itself.
+// Returns the dtype of the real and imaginary parts of a complex dtype, or the dtype itself.
 DType part_of(DType dtype) {
   if (dtype == DType::kComplex32) return DType::kFloat16;
   if (dtype == DType::kComplex64) return DType::kFloat32;
@@ -54,8 +54,8 @@ Memory memory_of(std::initializer_list<T> values) {
   return out;
 }
 
-// Random bits: for floats all exponents, subnormals, infinities and NaNs turn up. Half of the
-// floats are drawn near 1 instead, so that sums round, and half of the bools are 0.
+// Returns random bits. They include floats of all exponents, subnormals, infinities and NaNs. Half
+// of the floats are drawn near 1 instead, so that sums round, and half of the bools are 0.
 Memory random_elements(DType dtype, size_t count, std::mt19937_64& random) {
   Memory out(count * dtype_size(dtype));
   for (std::byte& b : out) b = static_cast<std::byte>(random());
@@ -78,7 +78,7 @@ struct Layout {
   size_t sources;
   size_t count;
   size_t shift;  // bytes from alignment
-  int out_is;    // the source that is the output, -1 for none
+  int out_is;    // source that is also the output, or -1
 };
 
 void check_layout(DType dtype, ReduceOp op, const Layout& layout, std::mt19937_64& random) {
@@ -146,7 +146,7 @@ TEST_P(ReduceOrdered, ExtremesDoNotDependOnTheOrder) {
   constexpr size_t kCount = 4096;
   Memory a = random_elements(dtype, kCount, random_);
   const Memory b = random_elements(dtype, kCount, random_);
-  // Often equal but for the sign: zeros of both signs meet.
+  // Many elements are zero in both operands, with equal or opposite signs.
   for (size_t i = 0; i < kCount; i += 3) std::memset(a.data() + i * size, 0, size);
   for (ReduceFunction function : functions()) {
     for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
@@ -164,12 +164,12 @@ TEST_P(ReduceOrdered, ExtremesDoNotDependOnTheOrder) {
 std::string name_of(const testing::TestParamInfo<DType>& row) {
   return std::string(dtype_name(row.param));
 }
-// What can be reduced at all can be summed.
+// Every dtype that supports a reduction supports SUM.
 INSTANTIATE_TEST_SUITE_P(All, Reduce, testing::ValuesIn(types_with(ReduceOp::kSum)), name_of);
 INSTANTIATE_TEST_SUITE_P(All, ReduceOrdered, testing::ValuesIn(types_with(ReduceOp::kMin)),
                          name_of);
 
-// Often enough for whole vectors and what is left after them.
+// Repeats the values often enough to fill whole vectors and leave a tail.
 template <typename T>
 Memory repeated(std::initializer_list<T> values) {
   const Memory once = memory_of<T>(values);
@@ -217,8 +217,8 @@ TEST(ReduceRules, SumsOfIntegersWrapAndAveragesTruncate) {
   }
 }
 
-// Every 16-bit value by every small divisor, and 32 bits where a double's quotient is closest to an
-// integer: the division by way of double must never round up.
+// Every 16-bit value with every small divisor, and 32-bit values with quotients closest to an
+// integer in double. The division by way of double must never round up.
 TEST(ReduceRules, IntegerAverageIsExact) {
   std::vector<int32_t> values;
   for (int32_t k : {1, 2, 3, 1000, 715827882, 1073741823, 2147483647})
@@ -236,7 +236,8 @@ TEST(ReduceRules, IntegerAverageIsExact) {
   }
 }
 
-// 1 + 2^-8 + 2^-8 in bf16 (8 bits of precision): rounding after each addition would lose both.
+// In bf16 (8 bits of precision), rounding after each addition would lose both terms of 1 + 2^-8 +
+// 2^-8.
 TEST(ReduceRules, HalfPrecisionRoundsOnce) {
   const uint16_t one = float_to_bfloat(1.0f);
   const uint16_t tiny = float_to_bfloat(0x1p-8f);
@@ -247,7 +248,7 @@ TEST(ReduceRules, HalfPrecisionRoundsOnce) {
     Memory out(2);
     function(DType::kBFloat16, ReduceOp::kSum, out.data(), sources, 1, 1);
     EXPECT_EQ(bfloat_to_float(load<uint16_t>(out.data())), 1.0f + 0x1p-7f);
-    // 65504 + 65504 overflows fp16, but not its average.
+    // 65504 + 65504 overflows fp16, but the average does not.
     const Memory largest = memory_of<uint16_t>({0x7bff});
     const Operands twice{largest.data(), largest.data()};
     function(DType::kFloat16, ReduceOp::kAvg, out.data(), twice, 1, 2);
@@ -255,7 +256,7 @@ TEST(ReduceRules, HalfPrecisionRoundsOnce) {
   }
 }
 
-// Quotients that a signed or a too narrow division would get wrong.
+// A signed or too narrow division would get these quotients wrong.
 TEST(ReduceRules, UnsignedAverageIsExact) {
   const Memory words = memory_of<uint32_t>({0xffffffff, 0x80000000, 0x7fffffff, 2, 3});
   const Memory longs = memory_of<uint64_t>({~0ull, 1ull << 63, (1ull << 53) + 1, 2, 3});
@@ -295,7 +296,8 @@ TEST(ReduceRules, BoolsComeOutAsZeroOrOne) {
   }
 }
 
-// Every sum of two codes, and of each alone: conversions both ways, ties, overflow, NaN.
+// Sums of every pair of codes, and every single code. They cover conversions both ways, ties,
+// overflow and NaN.
 TEST(ReduceRules, EveryFloat8Sum) {
   Memory a(65536);
   Memory b(65536);
@@ -312,7 +314,7 @@ TEST(ReduceRules, EveryFloat8Sum) {
   }
 }
 
-// As torch.tensor(x).to(dtype) on a CPU.
+// The results equal those of torch.tensor(x).to(dtype) on a CPU.
 TEST(ReduceRules, Float8OverflowsAsPyTorchCasts) {
   const Memory fn = memory_of<uint8_t>({0x7e, 0xfe, 0x7e, 0x7f});  // 448, -448, 448, NaN
   const Memory e5 = memory_of<uint8_t>({0x7b, 0xfb, 0x7c, 0x7e});  // 57344, -57344, inf, NaN

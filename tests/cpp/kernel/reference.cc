@@ -18,7 +18,7 @@ std::vector<std::byte> bytes_of(T value) {
   return out;
 }
 
-// The smaller or larger of two floats by the rules of reduce().
+// Returns the smaller or larger of two floats by the rules of reduce().
 template <typename T>
 T extreme(T a, T b, bool max) {
   if (is_nan(a) || is_nan(b)) return std::numeric_limits<T>::quiet_NaN();
@@ -42,7 +42,7 @@ T fold_floats(ReduceOp op, const std::vector<T>& operands, int64_t divisor) {
   return op == ReduceOp::kAvg ? out / static_cast<T>(divisor) : out;
 }
 
-// In 128 bits, an average exactly, else cut to T after each step.
+// Computes an average exactly in 128 bits. Other ops truncate to T after each step.
 template <typename T>
 T fold_integers(ReduceOp op, const std::vector<T>& operands, int64_t divisor) {
   if (op == ReduceOp::kAvg) {
@@ -139,7 +139,7 @@ std::vector<std::byte> multiply_complex(const Operands& operands) {
   return out;
 }
 
-// Sums and averages: real and imaginary part each as `part`.
+// Reduces by SUM or AVG: the real and imaginary parts separately, each as a `part`.
 std::vector<std::byte> reduce_complex(DType part, ReduceOp op, const Operands& operands,
                                       int64_t divisor) {
   if (op == ReduceOp::kProduct) {
@@ -158,7 +158,7 @@ std::vector<std::byte> reduce_complex(DType part, ReduceOp op, const Operands& o
 }  // namespace
 
 double decode_float8(DType dtype, uint8_t code) {
-  // An fp16 without its last eight bits.
+  // A float8_e5m2 is an fp16 without its last eight bits.
   if (dtype == DType::kFloat8E5M2) return decode(static_cast<uint16_t>(code << 8), 5, 10);
   const int exponent = (code >> 3) & 15;
   const int mantissa = code & 7;
@@ -171,10 +171,11 @@ double decode_float8(DType dtype, uint8_t code) {
 uint8_t encode_float8(DType dtype, double value) {
   if (is_nan(value)) return 0x7f;
   const bool e5m2 = dtype == DType::kFloat8E5M2;
-  // e5m2 rounds to inf from half way between its largest and 2^16 on.
+  // In e5m2, values round to inf from the midpoint between its largest value and 2^16 on.
   const uint8_t largest = e5m2 ? 0x7b : 0x7e;
   const double magnitude = std::fabs(value);
-  // Non-negative codes are ordered as their values: find the last that is not above.
+  // Non-negative codes are ordered like their values, so this finds the last one that is not
+  // above.
   uint8_t nearest = 0;
   for (uint8_t step = 64; step > 0; step >>= 1)
     if (nearest + step <= largest &&
@@ -208,14 +209,14 @@ uint16_t encode(double value, int exponent_bits, int mantissa_bits) {
   if (is_nan(value)) return static_cast<uint16_t>(infinity | 1 << (mantissa_bits - 1));
   const double magnitude = std::fabs(value);
   const int sign = std::signbit(value) ? 0x8000 : 0;
-  // Non-negative floats are ordered as their bits: find the last that is not above.
+  // Non-negative floats are ordered like their bits, so this finds the last one that is not above.
   int below = 0;
   for (int step = 1 << 14; step > 0; step >>= 1)
     if (below + step < infinity &&
         decode(static_cast<uint16_t>(below + step), exponent_bits, mantissa_bits) <= magnitude)
       below += step;
   const double low = decode(static_cast<uint16_t>(below), exponent_bits, mantissa_bits);
-  // Above the largest, the next one would be where the exponent overflows to.
+  // The neighbour above the largest value is where the exponent overflows.
   const double high = below + 1 < infinity
                           ? decode(static_cast<uint16_t>(below + 1), exponent_bits, mantissa_bits)
                           : std::ldexp(1.0, 1 << (exponent_bits - 1));

@@ -1,4 +1,5 @@
-// Arithmetic to compare the kernels with, written for clarity: one element at a time, no tricks.
+// Reference arithmetic for tests of the kernels. Written for clarity: one element at a time and no
+// optimizations.
 #pragma once
 
 #include <cmath>
@@ -11,7 +12,7 @@
 
 namespace ringdist::reference {
 
-// What lies at any address, aligned or not.
+// Loads a T from any address, aligned or not.
 template <typename T>
 T load(const std::byte* at) {
   T out;
@@ -19,18 +20,20 @@ T load(const std::byte* at) {
   return out;
 }
 
-// The value of a float with `exponent_bits` and `mantissa_bits`, stored with a sign bit before
+// Returns the value of a float with `exponent_bits` and `mantissa_bits`, and a sign bit above
 // them.
 double decode(uint16_t bits, int exponent_bits, int mantissa_bits);
 
-// The nearest such float, ties to even; overflow gives inf, NaN the canonical one.
+// Returns the nearest such float, ties to even. Overflow gives inf, and NaN the canonical NaN.
 uint16_t encode(double value, int exponent_bits, int mantissa_bits);
 
-// The same for the 8-bit formats. Overflow gives float8_e4m3fn's largest, float8_e5m2's inf.
+// Do the same for the 8-bit formats. Overflow gives the largest value of float8_e4m3fn, and inf
+// for float8_e5m2.
 double decode_float8(DType dtype, uint8_t code);
 uint8_t encode_float8(DType dtype, double value);
 
-// What reduce() has to give for one element: `operands` and the result are dtype's bytes.
+// Returns the expected result of reduce() for one element. Operands and result are bytes of
+// `dtype`.
 std::vector<std::byte> reduce_one(DType dtype, ReduceOp op,
                                   const std::vector<const std::byte*>& operands, int64_t divisor);
 

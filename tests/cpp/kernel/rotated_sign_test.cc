@@ -1,4 +1,4 @@
-// The loops of `onebit+h` against those of the rotation and of signs, one after the other.
+// Compares the loops of `onebit+h` with those of the rotation followed by those of the signs.
 #include "kernel/rotated_sign.h"
 
 #include <gtest/gtest.h>

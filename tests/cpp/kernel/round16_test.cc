@@ -1,5 +1,5 @@
-// fp16 and bf16 of the codecs: every instruction set gives the bits of the baseline, and these
-// round, saturate and keep what is lost.
+// fp16 and bf16 of the codecs. Every instruction set gives the bits of the baseline, which must
+// round, saturate and keep residuals correctly.
 #include "kernel/round16.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Round16, EveryInstructionSetGivesTheBaselinesBits) {
   const auto values = [&](size_t count) {
     Floats out(count);
     for (float& x : out) {
-      // All exponents, and near 1 so that sums with a residual round.
+      // Values of all exponents, and values near 1, so that sums with a residual round.
       const auto any = static_cast<uint32_t>(random());
       x = std::bit_cast<float>(random() % 2 == 0 ? any : (any & 0x80ffffff) | 0x3f000000);
     }
@@ -100,7 +100,7 @@ TEST(Round16, StochasticIsRightOnAverage) {
   double mean = 0;
   for (uint16_t word : to_bfloat(round16(), Floats(kCount, x), none, {true, 9}))
     mean += bfloat_to_float(word) / double{kCount};
-  // A step is 2^-7 and deviates by less than half: 6 / 2^8 of that.
+  // A step is 2^-7, and a deviation is less than half of it. The limit is 6 / 2^8 of that.
   EXPECT_NEAR(mean, x, 0x1p-8 * 6 / 256);
 }
 

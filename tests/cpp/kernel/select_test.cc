@@ -1,4 +1,4 @@
-// The choice of the largest against a sort.
+// Compares the selection of the largest elements with a sort.
 #include "kernel/select.h"
 
 #include <gtest/gtest.h>

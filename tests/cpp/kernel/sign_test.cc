@@ -1,4 +1,4 @@
-// The loops of `onebit`: every instruction set gives the bits of the baseline, and these are right.
+// Loops of `onebit`. Every instruction set gives the bits of the baseline, and these are correct.
 #include "kernel/sign.h"
 
 #include <gtest/gtest.h>
