@@ -1,4 +1,5 @@
-// make membership-sim: how members agree on who they are, on a simulated network, with faults.
+// Program of `make membership-sim`: members agree on their membership over a simulated network
+// with faults.
 #include <unistd.h>
 
 #include <chrono>

@@ -24,7 +24,7 @@ TEST(ConnectionIndex, KnowsTheConnectionsOfAPeer) {
   ASSERT_EQ(index.to(7).size(), 1u);
   EXPECT_EQ(index.to(7)[0], &second);
   index.forget(second);
-  index.forget(second);  // also what it does not know
+  index.forget(second);  // forget() accepts unknown connections
   EXPECT_TRUE(index.to(7).empty());
   EXPECT_EQ(index.to(8).size(), 1u);
 }

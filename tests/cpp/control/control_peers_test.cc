@@ -1,4 +1,5 @@
-// What is known of other processes: each transition of a line, who exits, who has ended.
+// State about other processes: each transition of a PeerLink, exits that were announced, and
+// processes that have ended.
 #include "control/control_peers.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ TEST(PeerLink, IsMissingOnceItIsAskedFor) {
   EXPECT_FALSE(link.last_heard());
   link.want(kStart);
   EXPECT_EQ(link.state(), Line::kMissing);
-  link.want(kStart + std::chrono::seconds(1));  // since kStart, still
+  link.want(kStart + std::chrono::seconds(1));  // still counted from kStart
   EXPECT_TRUE(link.may_dial(/*first=*/true, kStart));
   EXPECT_FALSE(link.may_dial(/*first=*/false, kStart + Milliseconds(299)));
   EXPECT_TRUE(link.may_dial(/*first=*/false, kStart + Milliseconds(300)));
@@ -55,7 +56,7 @@ TEST(PeerLink, ThatIsThereForgetsWhatFailed) {
   EXPECT_EQ(link.silence(kStart + Milliseconds(5)), Milliseconds(1));
 }
 
-// Somebody asks for it still: either side dials at once.
+// The link is still needed after its connection ended, so either side dials at once.
 TEST(PeerLink, ThatEndedIsLookedInto) {
   PeerLink link;
   link.connected(kStart);
@@ -83,7 +84,7 @@ TEST(PeerLink, ThatWasGivenUpIsIdle) {
       << "it is the other side's turn again";
 }
 
-// A connection that was held may be refused in the end.
+// A held connection may be rejected later.
 TEST(PeerLink, ThatWasTurnedAwayKnowsWhy) {
   PeerLink link;
   link.connected(kStart);
@@ -159,7 +160,7 @@ TEST_F(ProcessesTest, ForgetTheFailuresOfAll) {
   for (const uint64_t id : {2, 3}) EXPECT_EQ(processes_[id].link(LinkKind::kTcp).rejection(), "");
 }
 
-// A child that ends when its pipe does.
+// A child process that ends when its pipe is closed.
 class Child {
  public:
   Child() {
@@ -188,7 +189,7 @@ class Child {
 TEST_F(ProcessesTest, TheKernelTellsOfTheirEnd) {
   Child child;
   processes_.watch_exit(2, child.pid());
-  processes_.watch_exit(2, child.pid());  // on another connection: watched already
+  processes_.watch_exit(2, child.pid());  // a second connection, whose process is watched already
   EXPECT_EQ(processes_[2].pid, child.pid());
   EXPECT_TRUE(epoll_.value().wait(Duration(0)).empty());
   child.end();

@@ -1,4 +1,4 @@
-// What reaches a control plane in one turn of its thread.
+// Events that reach a control plane in one iteration of its thread.
 #include "control/control_plane.h"
 
 #include <future>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kOldGroup = 5;
 
-// Processes 1 and 2, of one host.
+// Processes 1 and 2 on one host.
 class PlaneTest : public testing::Test {
  protected:
   using Answer = std::shared_ptr<std::promise<Error>>;
@@ -21,7 +21,7 @@ class PlaneTest : public testing::Test {
   ControlRequest request(ControlRequest::Kind kind, uint64_t id, const Answer& answer) const {
     return {kind, id, &deadline_, answer};
   }
-  // Of both, or of the first alone, which runs the command.
+  // Runs an iteration of both planes. The first one executes the command.
   void turn_both(const std::function<void()>& command = nullptr) {
     now_ += Milliseconds(2);
     turn(first_, now_, command);
@@ -30,7 +30,7 @@ class PlaneTest : public testing::Test {
   void pass(Duration time) {
     for (const TimePoint end = now_ + time; now_ < end;) turn_both();
   }
-  // Turns until it is there; an error where it does not come.
+  // Runs iterations until the answer arrives. Returns an error if it does not.
   Error await(const Answer& answer) {
     auto coming = answer->get_future();
     for (int i = 0; i < 2000; ++i) {
@@ -56,12 +56,12 @@ class PlaneTest : public testing::Test {
   SteppedPlane second_{2};
 };
 
-// The old group's end takes its connection along, and what was known of the other process with it;
-// the new group's proof needs a connection of its own.
+// The end of the old group closes its connection and discards the state about the other process.
+// The proof for the new group needs a connection of its own.
 TEST_F(PlaneTest, AProofOutlivesTheEndOfAnotherGroup) {
   Error error = connect();
   ASSERT_FALSE(error) << error.what();
-  pass(std::chrono::seconds(1));  // each says that it needs the connection
+  pass(std::chrono::seconds(1));  // each side reports that it needs the connection
   second_.plane.disconnect(kOldGroup, 1);
   pass(std::chrono::seconds(1));
   const Answer proof = std::make_shared<std::promise<Error>>();
@@ -74,7 +74,7 @@ TEST_F(PlaneTest, AProofOutlivesTheEndOfAnotherGroup) {
   EXPECT_FALSE(error) << error.what();
 }
 
-// Nobody else would tell of its death before the new group has its links.
+// Until the new group has its links, no other connection would report the death of the process.
 TEST_F(PlaneTest, WhatIsProvenStaysUntilTheNewGroupConnects) {
   Error error = connect();
   ASSERT_FALSE(error) << error.what();
@@ -96,7 +96,7 @@ TEST_F(PlaneTest, WhatIsProvenStaysUntilTheNewGroupConnects) {
   EXPECT_EQ(first_.plane.report().find("local open"), std::string::npos) << "nobody needs it";
 }
 
-// Processes 1, 2 and 3 of a host, and 4 of another one, to which 1 and 2 have links.
+// Processes 1, 2 and 3 on one host, and 4 on another. Process 4 is linked to 1 and 2.
 class EndOfAHostTest : public testing::Test {
  protected:
   EndOfAHostTest() {
@@ -120,7 +120,7 @@ class EndOfAHostTest : public testing::Test {
   }
 
   void leave(uint64_t id) {
-    planes_[id - 1]->plane.flood({std::byte(id)});  // its last word
+    planes_[id - 1]->plane.flood({std::byte(id)});  // last flood before it leaves
     planes_[id - 1]->plane.leave(/*process_ends=*/true, std::make_shared<std::promise<Error>>());
   }
   // Closes the process's connections, as the kernel does when a process ends.
@@ -130,11 +130,11 @@ class EndOfAHostTest : public testing::Test {
       now_ += Milliseconds(2);
       for (auto& one : planes_)
         if (one) turn(*one, now_);
-      std::this_thread::sleep_for(std::chrono::microseconds(100));  // connections are real
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // the connections are real
     }
   }
-  // The departures must be known soon. Data connections break at the same time, and a break without
-  // a known departure ends the group.
+  // The departures must be detected soon. Data connections break at the same time, and a break
+  // without a detected departure ends the group.
   void expect_all_have_left() {
     pass(Milliseconds(20));
     const Told& told = planes_[3]->told;

@@ -1,4 +1,4 @@
-// Who asks the control plane and waits: answered once, whatever happens. No I/O, no time.
+// Pending requests to the control plane: each gets exactly one answer. No I/O, no time.
 #include "control/control_requests.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ const TimePoint kLate = kStart + std::chrono::seconds(5);
 
 class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
  protected:
-  // Of rank 0, which is process 1, in a group with rank 1, process 2, on the same host.
+  // Connects rank 0 (process 1) to a group with rank 1 (process 2) on the same host.
   std::future<Error> connect() {
     ControlRequest request = make(Kind::kGroup, kNonce);
     auto answer = request.answer->get_future();
@@ -42,7 +42,7 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
     return {kind, id, &deadline_, std::make_shared<std::promise<Error>>()};
   }
 
-  // Host
+  // The following function implements the delegate of the requests.
   void on_linked(uint64_t nonce) override {
     linked_.push_back(nonce);
     if (cancels_) deadline_.cancelled = true;
@@ -109,8 +109,8 @@ TEST_F(RequestsTest, OneIsAnsweredAndTheOthersWaitOn) {
   EXPECT_EQ(requests_.proofs(), (std::vector<uint64_t>{2, 4}));
 }
 
-// What it was told before says nothing about this attempt; it is relied on until a group has used
-// the proof, or it has failed.
+// Refusals from before do not count for a new proof. The proof is kept until a group has used it,
+// or until it has failed.
 TEST_F(RequestsTest, AProofBeginsAnew) {
   processes_[2].link(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
   processes_[2].link(LinkKind::kLocal).failed(EACCES, "another user");
@@ -141,7 +141,7 @@ TEST_F(RequestsTest, OfAGroupThatWasLeftOrCalledOffNothingComes) {
   EXPECT_EQ(cancelled.get().kind(), ErrorKind::kAborted);
 }
 
-// Another thread calls it off while it is looked at.
+// Another thread cancels the request while the control thread examines it.
 TEST_F(RequestsTest, WhatIsCalledOffNeverTimesOut) {
   auto answer = connect();
   connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;

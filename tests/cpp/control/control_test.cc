@@ -120,7 +120,7 @@ TEST(Control, RanksOfOneContextShareItsConnections) {
   EXPECT_TRUE(dump_shows(a, "group 0000000000000001", false));
 }
 
-// A process that has not entered the group yet is waited for, and gets what it missed.
+// Members wait for a process that has not entered the group yet, and it receives what it missed.
 TEST(Control, LateMemberIsAwaitedAndCaughtUp) {
   Nodes nodes = make_nodes(2);
   auto members = members_of(nodes, {0, 1});
@@ -158,7 +158,7 @@ TEST(Control, LeavingIsNotDying) {
   Nodes nodes = make_nodes(5);
   connect_all(nodes, 1, members_of(nodes, {0, 0, 1, 1, 1}));
   TimePoint begin = Clock::now();
-  nodes[4]->control->leave();  // is no representative: hosts learn of it through others
+  nodes[4]->control->leave();  // it is no representative, so other hosts learn of it indirectly
   EXPECT_LT(Clock::now() - begin, milliseconds(400));
   nodes[4]->control->stop();
   for (size_t i = 0; i < 4; ++i) {
@@ -244,7 +244,7 @@ TEST(Control, PrintsTheDumpOnSigusr1) {
   EXPECT_NE(text.find("dump of the owner"), std::string::npos) << text;
 }
 
-// Nobody reads what the process prints: it must not fall silent for that.
+// If no reader empties stderr, the process must not go silent.
 TEST(Control, AFullStderrHoldsUpNobody) {
   Nodes nodes = make_nodes(2);
   connect_all(nodes, 1, members_of(nodes, {0, 0}));
@@ -263,8 +263,8 @@ TEST(Control, AFullStderrHoldsUpNobody) {
   for (auto& node : nodes) EXPECT_NE(request_dump(node->control->unix_name()), "");
   nodes[0]->control->flood(to_bytes("alive"));
   EXPECT_TRUE(nodes[1]->events.waits_for_floods(1, kSoon));
-  nodes[1]->control->stop();  // waits for no reader either
-  // What was asked for comes when somebody reads.
+  nodes[1]->control->stop();  // stop() does not wait for a reader either
+  // The requested dump appears as soon as a reader empties the pipe.
   std::string text;
   std::array<char, 65536> buffer;
   for (TimePoint end = in(kSoon);
@@ -320,7 +320,7 @@ TEST(Control, AForkedChildLeavesItAlone) {
   EXPECT_EQ(nodes[1]->events.floods(), std::multiset<std::string>{"from the parent"});
 }
 
-// Its owner has no memory, say. It ended the process once.
+// A delegate without memory. Its exceptions must not end the process.
 class ThrowingDelegate final : public ControlDelegate {
  public:
   void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }

@@ -1,4 +1,5 @@
-// Who is lost, and who is dialed: with made-up connections, and a clock that the test moves.
+// Decisions of the failure detector on lost processes and on dials, with fake connections and a
+// clock that the test moves.
 #include "control/failure_detector.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ constexpr Duration kTimeout = std::chrono::seconds(10);
 
 class FailureDetectorTest : public testing::Test, protected FailureDetector::Delegate {
  protected:
-  // This is rank 0.
+  // Joins a group in which this process is rank 0.
   ControlGroup& join(const std::vector<int>& host, uint64_t nonce = kNonce) {
     ControlGroup& group = groups_.join(nonce, kMe, 0, processes_on(host));
     group.connect(now_);
@@ -36,7 +37,7 @@ class FailureDetectorTest : public testing::Test, protected FailureDetector::Del
     failure_detector_.check_processes(now_);
   }
 
-  // Court
+  // The following functions implement FailureDetector::Delegate.
   void learn_lost(uint64_t id, const std::string& cause) override {
     history_.record_lost(id, cause);
     processes_.forget(id);
@@ -108,7 +109,7 @@ TEST_F(FailureDetectorTest, WhoSaidThatItExitsIsNotLost) {
   EXPECT_TRUE(lost_.empty());
 }
 
-// Its connection ended, nobody listens there, and the kernel cannot be asked.
+// The connection ended, no process listens on its socket, and the kernel cannot be queried.
 TEST_F(FailureDetectorTest, ADesertedSocketIsADeath) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
@@ -128,7 +129,7 @@ TEST_F(FailureDetectorTest, AHostFallsSilentAsAWhole) {
   judge(Duration(0));
   ASSERT_TRUE(group.representative);
   link(2, LinkKind::kTcp);
-  judge(Milliseconds(900));  // suspect: its processes are tried
+  judge(Milliseconds(900));  // the host is suspected, so its other processes are dialed
   ASSERT_EQ(connections_view_.dials.size(), 1u);
   EXPECT_EQ(connections_view_.dials[0].peer, 3u) << "the other one is connected";
   EXPECT_EQ(connections_view_.dials[0].nonce, kNonce);
@@ -152,7 +153,8 @@ TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
   }
 }
 
-// Those of a host that end together leave nobody who tells; most had no link to us.
+// If all processes of a host end together, none is left to report it, and most had no link to this
+// process.
 TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
   (void)join({0, 1, 1, 1});
   judge(Duration(0));
@@ -195,8 +197,8 @@ TEST_F(FailureDetectorTest, OneProcessOfAHostSpeaksForIt) {
   EXPECT_TRUE(lost_.empty());
 }
 
-// The one that we heard of its host speaks no more. The others have had no link to us, and so no
-// chance to.
+// The only connected process of the host has gone. The others had no link to this process, so they
+// could not have sent anything.
 TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
   for (const bool exits : {false, true}) {
     lost_.clear();
@@ -226,7 +228,8 @@ TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
   }
 }
 
-// Only the two lowest live processes of a host listen to others; the next steps in.
+// Only the two lowest live processes of a host monitor other hosts. When one dies, the next one
+// takes over and must start with a fresh timeout.
 TEST_F(FailureDetectorTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
   ControlGroupTable groups;
@@ -255,7 +258,7 @@ TEST_F(FailureDetectorTest, ItsOwnPauseIsNobodysSilence) {
   judge(Duration(0));
   EXPECT_TRUE(lost_.empty());
   now_ += kTimeout + Milliseconds(1);
-  failure_detector_.discount_own_pause(Milliseconds(900), now_);  // as a busy machine makes
+  failure_detector_.discount_own_pause(Milliseconds(900), now_);  // as on a busy machine
   judge(Duration(0));
   EXPECT_EQ(lost_.size(), 2u);
 }

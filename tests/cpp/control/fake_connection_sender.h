@@ -1,4 +1,5 @@
-// Connections that a test makes up, and what is said on them.
+// Fake ConnectionSender: connections without sockets, and a record of the frames sent on them. Not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,7 @@ class FakeConnectionSender final : public ConnectionSender {
     connections.back()->state = state;
     return *connections.back();
   }
-  // To whom something of that type was said, in order; and forgets it all.
+  // Returns the processes to which a frame of this type was sent, in order, and clears the record.
   std::vector<uint64_t> take(FrameType type) {
     std::vector<uint64_t> out;
     for (const Said& one : said)
@@ -39,7 +40,7 @@ class FakeConnectionSender final : public ConnectionSender {
     return out;
   }
 
-  // ConnectionSender
+  // The following functions implement ConnectionSender.
   void for_each(const std::function<void(ControlConnection&)>& fn) override {
     for (auto& connection : connections)
       if (!connection->closed()) fn(*connection);

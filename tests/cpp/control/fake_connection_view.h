@@ -1,4 +1,4 @@
-// Connections that a test makes up, and dials that it sees.
+// Fake ConnectionView: connections without sockets, and a record of dials. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -46,7 +46,7 @@ class FakeConnectionView final : public ConnectionView {
   }
 };
 
-// Rank i is process i + 1; host[i] is its host.
+// Returns members where rank i is process i + 1 on host host[i].
 inline std::vector<ControlMember> processes_on(const std::vector<int>& host) {
   std::vector<ControlMember> out;
   for (size_t i = 0; i < host.size(); ++i) {

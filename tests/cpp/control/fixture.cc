@@ -58,7 +58,8 @@ std::string connect_as_told(Node& node, std::istream& in) {
   return e ? e.message() : "ok";
 }
 
-// A fork that no handler of ours sees, as the worst case of a child that keeps everything.
+// Forks without running any fork handlers. This is the worst case of a child that keeps all
+// descriptors.
 pid_t spawn_silent_child() {
   auto pid = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (pid != 0) return pid;
@@ -122,7 +123,7 @@ Helper::~Helper() {
   close(socket_);
 }
 
-// The helper's own main loop.
+// Main loop of the helper process.
 void Helper::serve(int socket, double peer_timeout) {
   Node node(peer_timeout);
   put_line(socket, std::to_string(node.id) + " " + node.control->unix_name() + " " +

@@ -1,4 +1,5 @@
-// Control planes for tests: several in this process (Node), and others in forked ones (Helper).
+// Control planes for tests: several in this process (Node), and others in forked processes
+// (Helper).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ inline Config config_with_timeout(double peer_timeout) {
   return config;
 }
 
-// Keeps what a control plane reports.
+// Records the events that a control plane reports. Thread-safe.
 class Recorder : public ControlDelegate {
  public:
   void on_process_lost(uint64_t id, const Error& cause) override {
@@ -98,7 +99,7 @@ class Recorder : public ControlDelegate {
   std::vector<std::string> floods_;
 };
 
-// One process of the job, as the others see it.
+// A control plane in this process that stands for one process of the job.
 struct Node {
   explicit Node(double peer_timeout = 10, uint64_t context_id = random_id()) : id(context_id) {
     auto started = Control::start(id, config_with_timeout(peer_timeout), "127.0.0.1", events);
@@ -128,7 +129,7 @@ inline Nodes make_nodes(size_t count, double peer_timeout = 10) {
   return out;
 }
 
-// Rank i is node i; host[i] is its host.
+// Returns members where rank i is node i on host host[i].
 inline std::vector<ControlMember> members_of(const Nodes& nodes, const std::vector<int>& host) {
   std::vector<ControlMember> out;
   for (size_t i = 0; i < nodes.size(); ++i)
@@ -136,7 +137,7 @@ inline std::vector<ControlMember> members_of(const Nodes& nodes, const std::vect
   return out;
 }
 
-// Every node of the group at once, as ranks would.
+// Connects every node of the group at once, as ranks would, and waits for all.
 inline void connect_all(const Nodes& nodes, uint64_t nonce,
                         const std::vector<ControlMember>& members) {
   std::vector<std::future<Error>> answers;
@@ -152,13 +153,14 @@ inline void connect_all(const Nodes& nodes, uint64_t nonce,
   }
 }
 
-// The reply to a dump request, as `torch_ringdist dump` would get it; empty if there is none.
+// Returns the reply to a dump request, as `torch_ringdist dump` gets it, or "" if there is none.
 std::string request_dump(const std::string& unix_name);
 
-// Whether a condition that shows in the dump comes true in time.
+// Returns true if `text` appears in the dump (or disappears from it) in time.
 bool dump_shows(const Node& node, const std::string& text, bool present = true);
 
-// A control plane in a process of its own. Fork before starting any thread: the sanitizers insist.
+// A control plane in its own forked process. Create all helpers before any thread, because the
+// sanitizers do not support a fork with several threads.
 class Helper {
  public:
   explicit Helper(double peer_timeout = 10);
@@ -169,17 +171,17 @@ class Helper {
   pid_t pid() const { return pid_; }
   ControlMember member(int rank, int host) const;
 
-  // Commands; they return what the helper answers.
+  // Each command returns the answer of the helper.
   void begin_connect(uint64_t nonce, int rank, const std::vector<ControlMember>& members);
   std::string finish_connect() { return read_line(); }
   std::string count_lost() { return ask("lost"); }
   std::string cause_of(uint64_t id) { return ask("cause " + std::to_string(id)); }
   void flood(const std::string& text) { ask("flood " + text); }
   void leave_and_exit();
-  // Says that its process is about to end, as at interpreter exit; then end() ends it.
+  // Announces that the helper is about to end, as at interpreter exit. Afterwards, end() ends it.
   void begin_exit();
   void end();
-  // A child that holds copies of all descriptors for longer than any test.
+  // Creates a child that keeps copies of all descriptors for longer than any test.
   void spawn_holder();
 
   void signal(int number) const;

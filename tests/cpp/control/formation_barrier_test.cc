@@ -1,4 +1,4 @@
-// How control planes agree that all members of a group have found all others.
+// Formation barrier: control planes agree that all members of a group have found all others.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -22,8 +22,9 @@ void expect_ranks_1_and_2_connect(const Nodes& nodes, uint64_t nonce,
   }
 }
 
-// Nobody's first operation ends before all have found all: the last member's word passes along all
-// links, one way or the other, and who ends right after it has been heard takes nothing along.
+// No member finishes forming before all have found all others. The report of the last member
+// travels along all links, in either direction. A process that ends right after its report was
+// received must not break this.
 TEST(ControlFormed, NobodyIsThereBeforeAllAre) {
   Nodes nodes = make_nodes(7);
   const std::vector<int> host{0, 0, 1, 1, 2, 3, 3};
@@ -48,7 +49,8 @@ TEST(ControlFormed, NobodyIsThereBeforeAllAre) {
   }
 }
 
-// A member that gives the group up lets the others go on: the engine tells them what it did.
+// If a member abandons the group, the others form it without waiting; the engine then informs
+// them.
 TEST(ControlFormed, WhoGivesUpIsNotAwaited) {
   Nodes nodes = make_nodes(3);
   auto members = members_of(nodes, {0, 0, 1});
@@ -63,7 +65,8 @@ TEST(ControlFormed, WhoGivesUpIsNotAwaited) {
   expect_ranks_1_and_2_connect(nodes, 1, members);
 }
 
-// Also one that has not linked to anybody yet: it stays until all have heard so.
+// This also holds for a member without any link yet. It stays until all others have received its
+// notice.
 TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
   for (uint64_t nonce = 1; nonce <= 5; ++nonce) {
     Nodes nodes = make_nodes(3);
@@ -78,7 +81,8 @@ TEST(ControlFormed, WhoGivesUpAtOnceIsNotAwaited) {
   }
 }
 
-// Its set-up was under way when it disconnected: others have found it, and hear of its end.
+// The member disconnected while its own set-up was in progress. The others have found it, and
+// receive the notice of its end.
 TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   Nodes nodes = make_nodes(3);
   const auto members = members_of(nodes, {0, 0, 1});
@@ -90,7 +94,7 @@ TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
   EXPECT_TRUE(dump_shows(*nodes[0], "group 0000000000000001", false));
 }
 
-// Who waits for others hears at once that its time has been cut short, or that it need not wait.
+// A waiting request ends at once if its deadline is shortened or cancelled.
 TEST(ControlFormed, PatienceMayEndMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});

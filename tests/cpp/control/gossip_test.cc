@@ -1,4 +1,4 @@
-// What goes around, and who is gone: with made-up connections.
+// Floods, formation reports and departures passed on by gossip, with fake connections.
 #include "control/gossip.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<uint64_t>;
 
-// This is rank 0, process 1, of a group on three hosts.
+// This process is rank 0 (process 1) of a group on three hosts.
 class GossipTest : public testing::Test, protected ControlDelegate {
  protected:
   ControlGroup& join() { return groups_.join(kNonce, kMe, 0, processes_on({0, 0, 0, 1, 2})); }
@@ -36,7 +36,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
     return {FrameType::kFormed, ConstBytes(frame_).subspan(5)};
   }
 
-  // ControlDelegate
+  // The following functions implement ControlDelegate.
   void on_process_lost(uint64_t id, const Error& cause) override {
     remember();
     lost_[id] = cause.message();
@@ -93,7 +93,8 @@ TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
   EXPECT_TRUE(sender_.said.empty());
 }
 
-// As all of the host are connected: with n who speak it would be n^3 words.
+// All processes of a host are connected to each other. Forwarding inside the host would cost n^3
+// messages if n processes flood.
 TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
   join();
   ControlConnection& local = sender_.add(2);
@@ -121,7 +122,7 @@ TEST_F(GossipTest, InsideAHostAFloodAboutAFormedGroupIsNotPassedOn) {
   EXPECT_EQ(floods_, 5);
 }
 
-// With 96 ranks in four subgroups there were a million of them in a job.
+// Without this rule, a job with 96 ranks in four subgroups sent a million floods.
 TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold) {
   join();
   ControlConnection& local = sender_.add(2);
@@ -141,7 +142,8 @@ TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold
   EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4}));
 }
 
-// The speaker and some member may have been connected for a group that both have left.
+// The sender and another member may be connected for a group that both have left, so only the
+// group's own links count.
 TEST_F(GossipTest, AFloodAboutOurGroupGoesByItsOwnLinks) {
   join();
   ControlConnection& local = sender_.add(2);
@@ -177,7 +179,8 @@ TEST_F(GossipTest, WhoFoundTheGroupIsToldToItsMembers) {
   EXPECT_TRUE(sender_.said.empty()) << "no news";
 }
 
-// Inside a host everyone tells everyone; what comes from another host goes to this host and on.
+// Inside a host, each process informs all others. A report from another host is forwarded to this
+// host and to further hosts.
 TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
   (void)join();
   ControlConnection& local = sender_.add(2);
@@ -202,7 +205,7 @@ TEST_F(GossipTest, WhatCameBeforeTheGroupIsToldWhenItIsJoined) {
   EXPECT_EQ(sender_.take(FrameType::kFormed), (Ids{3, 2}));
 }
 
-// In this order: that a process had found the group is known before its end is.
+// The order matters: the group's formation must arrive before the departure of one of its members.
 TEST_F(GossipTest, ANewConnectionHearsWhoArrivedAndThenWhoIsGone) {
   (void)join();
   gossip_.learn_formed(kNonce, {3}, nullptr);
@@ -280,7 +283,8 @@ TEST_F(GossipTest, WhoLeavesAFormedGroupHasToldItsHost) {
   EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{9});
 }
 
-// Others gave this process up while it was stopped: it goes on, and its connections stay.
+// Other processes declared this one lost while it was stopped. It goes on, and its connections
+// stay.
 TEST_F(GossipTest, ItsOwnDeathDropsNothing) {
   ControlConnection& teller = sender_.add(2);
   departures_.learn_lost(kMe, "it was silent", &teller);
@@ -305,7 +309,7 @@ TEST_F(GossipTest, AnOwnerThatThrowsIsToldAgain) {
   EXPECT_FALSE(history_.unreported());
 }
 
-// The lower id closes what neither side needs.
+// The process with the lower id closes a connection that neither side needs.
 TEST_F(GossipTest, ConnectionsThatNobodyNeedsAreClosed) {
   (void)join();
   ControlConnection& member = sender_.add(2);

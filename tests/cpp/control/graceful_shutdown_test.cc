@@ -1,4 +1,4 @@
-// How a process leaves: with made-up connections, and a clock that the test moves.
+// Graceful shutdown of a control plane, with fake connections and a clock that the test moves.
 #include "control/graceful_shutdown.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,8 @@ TEST_F(GracefulShutdownTest, ItsConnectionsAreClosedByTheOthers) {
   EXPECT_FALSE(said_.get());
 }
 
-// To another host, by one whose host-mates end.
+// The dialed link leads to another host, whose processes may have no other report of this
+// departure.
 TEST_F(GracefulShutdownTest, ItWaitsForLinksThatItHasDialed) {
   ControlConnection& dialed = sender_.add(2, LinkKind::kTcp, Connection::kConnecting);
   ControlConnection& never = sender_.add(3, LinkKind::kTcp, Connection::kGreeting);
@@ -85,7 +86,8 @@ TEST_F(GracefulShutdownTest, WithNobodyThereItIsSaidAtOnce) {
   EXPECT_TRUE(said());
 }
 
-// They answer, or exit as well; the connections tell them when it has ended.
+// Peers answer or exit as well. The connections stay open, so their end shows that the process has
+// ended.
 TEST_F(GracefulShutdownTest, OfAProcessThatEndsTheConnectionsStay) {
   ControlConnection& answers = sender_.add(2);
   ControlConnection& exits = sender_.add(3);

@@ -1,6 +1,6 @@
-// Memory that runs out on the control thread, at each allocation in turn. One control plane is
-// watched, without its thread; the others around it, in this thread too, always have memory. Time
-// is made up; connections are real.
+// Memory exhaustion on the control thread, at each allocation in turn. One control plane without
+// its thread is watched; the others around it, on the same thread, always have memory. Time is
+// simulated, connections are real.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -23,10 +23,10 @@ namespace {
 constexpr uint64_t kGroup = 5;
 constexpr uint64_t kChildsGroup = 6;
 constexpr uint64_t kWatched = 50;
-constexpr uint64_t kChild = 9;  // of two connections that of the lower id stays
+constexpr uint64_t kChild = 9;  // of two connections, the one of the lower id stays
 
-// A process that connects, says who it is and that it has found its group, and waits to be killed.
-// It uses none of our code.
+// Starts a process that connects, sends its hello and the report that it has found its group, and
+// then waits to be killed. After the fork it runs no code of this project.
 pid_t start_child(const SteppedPlane& plane) {
   auto words = ControlHello{kChild, plane.id, 0}.frame();
   const auto formed = GroupFormed{kChildsGroup, {kChild}}.frame();
@@ -38,7 +38,7 @@ pid_t start_child(const SteppedPlane& plane) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  for (;;) {  // again if it is hung up on
+  for (;;) {  // reconnects when the connection is closed
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) _exit(1);
     if (write(fd, words.data(), words.size()) < 0) _exit(1);
@@ -49,8 +49,8 @@ pid_t start_child(const SteppedPlane& plane) {
   }
 }
 
-// The watched plane, of rank 0; 2 is a process of its host, 3 one of another host; 4, of
-// its host, is in no group with it.
+// The watched plane is rank 0. Process 2 is on its host, process 3 on another host. Process 4 is
+// on its host but shares no group with it.
 class World {
  public:
   explicit World(Failures failures)
@@ -73,7 +73,8 @@ class World {
     for (size_t i = 1; i < planes_.size(); ++i)
       if (planes_[i]) turn(*planes_[i], now_);
   }
-  // Whether it comes true while the planes work; the failure may fall into this.
+  // Runs the planes until `true_now` holds. Returns false if that takes too long. Allocations may
+  // fail meanwhile.
   bool comes(const std::function<bool()>& true_now) {
     for (int i = 0; i < 10'000 && !true_now(); ++i) {
       if (i > 100) std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the kernel
@@ -82,7 +83,8 @@ class World {
     return true_now();
   }
 
-  // A request of the watched plane: it is answered, and with success once memory is there.
+  // Sends a request to the watched plane. It must get an answer each time, and succeed once memory
+  // is available.
   using Begin = std::function<void(const ControlRequest&)>;
   bool succeeds(ControlRequest request, const Begin& begin) {
     std::string why;
@@ -107,7 +109,7 @@ class World {
     ADD_FAILURE() << why;
     return false;
   }
-  // A command without an answer: again if it failed.
+  // Runs a command that has no answer, and repeats it if it failed.
   void command(const std::function<void()>& run) {
     bool done = false;
     while (!done)
@@ -139,7 +141,8 @@ class World {
       plane.plane.connect({ControlRequest::Kind::kGroup, kGroup, &forever_, others_answers_.back()},
                           rank, members);
     }
-    for (int j = 0; j < 20; ++j) turn_all();  // 3 dials, and is held: its group is not known yet
+    for (int j = 0; j < 20; ++j)
+      turn_all();  // process 3 dials and is held, because its group does not exist yet
     EXPECT_TRUE(
         succeeds({ControlRequest::Kind::kGroup, kGroup, nullptr, nullptr},
                  [&](const auto& request) { watched().plane.connect(request, 0, members); }));
@@ -163,7 +166,8 @@ class World {
     for (uint64_t id : {kWatched, uint64_t{2}, uint64_t{4}})
       EXPECT_TRUE(comes([&] { return other(id).told.flood_times(3) == 1; })) << id;
   }
-  // The kernel tells of the child's death; a process of another host is looked for in vain.
+  // The kernel reports the child's death. The death of process 3, on another host, shows because
+  // dials fail.
   void deaths() {
     kill(child_, SIGKILL);
     expect_lost(kChild);
@@ -179,7 +183,7 @@ class World {
     turn_all([&] { watched().plane.leave(process_ends, std::move(said)); });
     EXPECT_TRUE(comes(
         [&] { return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
-    // Of a process that ends the kernel tells, which this one does not.
+    // The kernel reports the end of a process, but here the process lives on.
     const auto tells = [&] { return process_ends || other(4).told.left_times(kWatched) == 1; };
     EXPECT_TRUE(comes(tells));
     watched().plane.end();
@@ -215,19 +219,19 @@ class World {
       std::make_unique<SteppedPlane>(3), std::make_unique<SteppedPlane>(4)};
   CancellableDeadline forever_{now_ + std::chrono::hours(1)};
   std::vector<std::shared_ptr<std::promise<Error>>> others_answers_;
-  // Where the child would listen: it dials, but may be slow to do it again.
+  // Address where the child would listen, so that dials to it succeed but get no answer.
   const std::string deaf_name_ = "@ringdist-deaf-" + std::to_string(getpid());
   Result<Fd> deaf_ = listen_unix(deaf_name_);
   pid_t child_;
 };
 
 #ifdef RINGDIST_SANITIZED
-constexpr size_t kStride = 7;  // it would take minutes
+constexpr size_t kStride = 7;  // each failure would take minutes
 #else
 constexpr size_t kStride = 1;
 #endif
 
-// True if no allocation failed any more.
+// Returns true if no allocation failed any more.
 bool runs_through(Failures failures) {
   World world(failures);
   world.child_connects();

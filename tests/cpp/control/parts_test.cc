@@ -1,4 +1,5 @@
-// The parts of the control plane that do no I/O: frames, the ledger, who links to whom.
+// Parts of the control plane that do no I/O: frames, the history of departures, and the link
+// topology.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ TEST(ControlWire, AFrameThatWasPutBackComesAgain) {
     const auto frame = reader.next();
     EXPECT_EQ(decode_text(frame.value()->body), expected);
     reader.put_back(*frame.value());
-    reader.append({});  // what has been read stays, what was put back too
+    reader.append({});  // keeps unread bytes, also after put_back()
     EXPECT_EQ(decode_text(reader.next().value()->body), expected);
   }
   EXPECT_FALSE(reader.next().value());
@@ -125,7 +126,7 @@ TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
   EXPECT_TRUE(ledger.record_lost(4, "died again"));
 }
 
-// Whom the owner has not heard of is kept for it, however many there are.
+// Departures that the delegate has not received yet are kept, however many there are.
 TEST(ControlHistory, KnowsWhoIsUntold) {
   ControlHistory ledger;
   EXPECT_FALSE(ledger.unreported());
@@ -153,7 +154,7 @@ TEST(ControlHistory, TellsNoMoreThanAConnectionTakes) {
   EXPECT_EQ(newest->context_id, 3000u);
 }
 
-// `per_host` ranks on each of `hosts` hosts; context ids are rank + 1.
+// Returns `per_host` ranks on each of `hosts` hosts. The context id is rank + 1.
 std::vector<ControlMember> grid(int hosts, int per_host) {
   std::vector<ControlMember> out;
   for (int rank = 0; rank < hosts * per_host; ++rank)
@@ -196,7 +197,7 @@ TEST(LinkTopology, LinksAreMutualAndReachEverybody) {
   for (int hosts = 1; hosts <= 9; ++hosts) {
     for (int per_host = 1; per_host <= 4; ++per_host) {
       auto members = grid(hosts, per_host);
-      // With nobody dead, and with the first representatives of the even hosts dead.
+      // The second round assumes that the first representative of each even host is dead.
       std::set<uint64_t> dead;
       for (int round = 0; round < 2; ++round) {
         Edges all = edges(members, dead);

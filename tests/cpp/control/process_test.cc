@@ -1,4 +1,4 @@
-// Control planes in processes of their own: deaths, stops, silence. Times are printed.
+// Control planes in separate processes: deaths, stops, silence. The tests print the times.
 #include <signal.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Helpers make_helpers(size_t count, double peer_timeout = 10) {
   return out;
 }
 
-// Rank 0 is `node`, rank i + 1 is helper i.
+// Connects a group in which rank 0 is `node` and rank i + 1 is helper i.
 std::vector<ControlMember> connect_with(Node& node, Helpers& helpers,
                                         const std::vector<int>& host) {
   std::vector<ControlMember> members{node.member(0, host[0])};
@@ -32,7 +32,7 @@ std::vector<ControlMember> connect_with(Node& node, Helpers& helpers,
   return members;
 }
 
-// Milliseconds until `node` knows of the loss, or -1.
+// Returns the milliseconds until `node` has detected the loss, or -1.
 double time_to_loss(Node& node, uint64_t id, TimePoint begin, milliseconds limit) {
   if (!node.events.waits_for_lost(id, limit)) return -1;
   return seconds(Clock::now() - begin) * 1000;
@@ -66,8 +66,8 @@ TEST(ControlProcess, GoodbyeThenExitIsLeaving) {
   EXPECT_EQ(node.events.lost_count(), 0u);
 }
 
-// On its own host, where the kernel tells, a child with its sockets or not; and on another, where
-// its connection's end does.
+// On the same host the kernel reports the end, even if a child keeps the sockets open. From
+// another host, the end of the connection shows it.
 TEST(ControlProcess, AnExitIsToldWhenTheProcessHasEnded) {
   for (int host : {0, 1}) {
     Helpers helpers = make_helpers(1);
@@ -103,7 +103,7 @@ TEST(ControlProcess, StoppedProcessIsSilent) {
   EXPECT_LT(ms, 1700);
   EXPECT_NE(node.events.cause(members[1].context_id).find("has been silent for 1."),
             std::string::npos);
-  // Once it runs again it learns that it is out.
+  // When it runs again, it receives the report of its own loss.
   helpers[0]->signal(SIGCONT);
   std::string told;
   for (TimePoint end = in(milliseconds(3000)); told.empty() && Clock::now() < end;)
@@ -187,8 +187,8 @@ TEST(ControlProcess, SilentHostIsLostWhole) {
   }
 }
 
-// All are stopped together, as when a machine is suspended: who wakes first must not blame the
-// rest.
+// All processes are stopped together, as when a machine is suspended. The first one to wake must
+// not declare the others lost.
 TEST(ControlProcess, OwnPauseIsForgiven) {
   Helpers helpers = make_helpers(2, 1.0);
   uint64_t nonce = 1;
@@ -204,7 +204,8 @@ TEST(ControlProcess, OwnPauseIsForgiven) {
   for (auto& helper : helpers) EXPECT_EQ(helper->count_lost(), "0");
 }
 
-// Who does not read is disconnected, not waited for, and still gets its peer timeout.
+// A process that does not read is disconnected without blocking others, and still has the full
+// peer timeout.
 TEST(ControlProcess, AStoppedReaderBlocksNobody) {
   Helpers helpers = make_helpers(2, 1.5);
   Node node(1.5);
@@ -232,7 +233,7 @@ TEST(ControlProcess, IdleCostsLittle) {
   double used = static_cast<double>(after.tv_sec - before.tv_sec) +
                 static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
   std::printf("idle with 4 peers: %.2f %% of a core\n", used / 2 * 100);
-  EXPECT_LT(used / 2, 0.05);  // a sanitizer build is slow; plain ones stay far below 1 %
+  EXPECT_LT(used / 2, 0.05);  // a sanitizer build is slow; normal builds stay far below 1 %
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What those hear who wait for the control plane, who arrived, who left: without I/O or time.
+// Answers to requests that wait for the control plane, evaluated without I/O or time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST_F(RequestEvaluatorTest, AMemberThatDiedBeforeItHadConnectedFailsIt) {
   EXPECT_FALSE(*evaluator_.links(kNonce, group, false)) << "the engine tells of it";
 }
 
-// Those who gave it up do not link to it: nobody else would tell it.
+// Members that declared this process lost do not link to it, so no other report would reach it.
 TEST_F(RequestEvaluatorTest, OneThatOthersGaveUpFormsNoGroup) {
   const ControlGroup& group = groups_.join(kNonce, kMe, 0, processes_on({0, 0}));
   (void)formation_barrier_.learn(kNonce, {kMe}, [](uint64_t) { return true; });
@@ -141,7 +141,7 @@ TEST(ExceptionGuard, LetsNothingThrough) {
   EXPECT_FALSE(guard("a number", [] { throw 7; }));
 }
 
-// A line for each turn would say no more.
+// More lines per iteration would add no information.
 TEST(ExceptionGuard, LogsOnceUntilATurnGoesWell) {
   ExceptionGuard guard;
   const auto lines_of_a_turn = [&guard](int failures) {

@@ -1,4 +1,5 @@
-// A control plane without its thread: a test runs its turns. Time is made up; connections are real.
+// A control plane without its thread. The test runs its iterations. Time is simulated, connections
+// are real.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace ringdist::test {
 
-// What it is told costs no memory.
+// Records events without allocating, so that the recorder itself never fails.
 struct Told final : ControlDelegate {
   static constexpr size_t kRoom = 64;
   Told() {
@@ -52,7 +53,7 @@ struct SteppedPlane {
   ControlPlane plane{id, config_with_timeout(10), told, epoll.value(), guard};
 };
 
-// As ControlThread's turn.
+// Runs one iteration, like ControlThread.
 inline void turn(SteppedPlane& one, TimePoint now, const std::function<void()>& command = nullptr) {
   const auto events = one.epoll.value().wait(Duration(0));
   one.plane.begin_turn(now);

@@ -1,4 +1,5 @@
-// Who connects to a control plane without belonging there, and what a newcomer is told.
+// Connections to a control plane from processes that do not belong there, and the reports that a
+// newcomer gets.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,7 +15,7 @@
 namespace ringdist::test {
 namespace {
 
-// Sends bytes to a listener and tells whether it hangs up.
+// Sends bytes over a connection and returns true if the control plane closes it within `limit`.
 bool hangs_up(ConnectAttempt attempt, const std::vector<std::byte>& bytes, milliseconds limit) {
   pollfd ready{attempt.fd.get(), POLLOUT, 0};
   poll(&ready, 1, 1000);
@@ -35,8 +36,9 @@ TEST(ControlStrangers, AreTurnedAway) {
   auto tcp = [&](const std::vector<std::byte>& bytes) {
     return hangs_up(connect_tcp(node.control->tcp_address()), bytes, milliseconds(1500));
   };
-  EXPECT_TRUE(tcp(ControlHello{99, node.id, 5}.frame()));   // the right nonce, but not a member
-  EXPECT_FALSE(tcp(ControlHello{99, node.id, 6}.frame()));  // may be a group to come: held
+  EXPECT_TRUE(tcp(ControlHello{99, node.id, 5}.frame()));  // the right nonce, but not a member
+  EXPECT_FALSE(
+      tcp(ControlHello{99, node.id, 6}.frame()));  // may belong to a future group, so it is held
   EXPECT_TRUE(tcp(to_bytes("GET / HTTP/1.1\r\n\r\n")));
   EXPECT_TRUE(tcp(make_frame(FrameType::kFlood, std::string(1000, 'x'))));
   EXPECT_TRUE(tcp(PeerDeparture{nodes[1]->id, "lies"}.frame(FrameType::kLost)));
@@ -46,7 +48,7 @@ TEST(ControlStrangers, AreTurnedAway) {
   EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
 }
 
-// Connections that say nothing, as many as it gets.
+// Opens `count` connections that send nothing.
 std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
   std::vector<Fd> out;
   while (out.size() < count) {
@@ -54,7 +56,7 @@ std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
                                                       : connect_tcp(node.control->tcp_address());
     if (attempt.failure) {
       EXPECT_EQ(attempt.failure->errno_value, EAGAIN) << attempt.failure->error.what();
-      std::this_thread::sleep_for(milliseconds(1));  // its queue is full
+      std::this_thread::sleep_for(milliseconds(1));  // its accept queue is full
       continue;
     }
     if (attempt.pending) {
@@ -72,7 +74,8 @@ bool has_ended(const Fd& fd, int timeout) {
   return poll(&entry, 1, timeout) == 1 && recv(fd.get(), &byte, 1, 0) <= 0;
 }
 
-// More than there is room for, of either kind: members that dial still get in, and the oldest go.
+// More silent connections of either kind than there is room for. Members still connect, and the
+// oldest silent ones are closed.
 TEST(ControlStrangers, SilentOnesKeepNobodyOut) {
   Nodes nodes = make_nodes(3);
   const auto local = stay_silent(*nodes[0], LinkKind::kLocal, 300);
@@ -84,7 +87,7 @@ TEST(ControlStrangers, SilentOnesKeepNobodyOut) {
   for (const auto* silent : {&local, &tcp}) EXPECT_TRUE(has_ended(silent->front(), 2000));
 }
 
-// They know the process' id, and speak of a group that it does not know.
+// These connections send the process' id and a group that does not exist here.
 TEST(ControlStrangers, HeldOnesKeepNobodyOut) {
   Nodes nodes = make_nodes(2);
   const auto held = stay_silent(*nodes[0], LinkKind::kTcp, 300);
@@ -95,7 +98,7 @@ TEST(ControlStrangers, HeldOnesKeepNobodyOut) {
   connect_all(nodes, 1, members_of(nodes, {0, 1}));
 }
 
-// In a child that is another user: what `act` returns.
+// Runs `act` in a child as another user and returns its result.
 int as_nobody(const std::function<int()>& act) {
   const pid_t child = fork();
   if (child == 0) _exit(setgid(65534) == 0 && setuid(65534) == 0 ? act() : 99);
@@ -109,14 +112,16 @@ TEST(ControlStrangers, OfOtherUsersAreHungUpOn) {
   Node node;
   EXPECT_EQ(as_nobody([&] {
               const ConnectAttempt attempt = connect_unix(node.control->unix_name());
-              return has_ended(attempt.fd, 2000) ? 0 : 1;  // before it is taken for silent
+              return has_ended(attempt.fd, 2000)
+                         ? 0
+                         : 1;  // earlier than the limit for silent connections
             }),
             0);
   EXPECT_EQ(as_nobody([&] { return request_dump(node.control->unix_name()).empty() ? 0 : 1; }), 0);
 }
 
-// As in a job that has restarted its workers for weeks. Who reads late still gets all that it
-// needs.
+// As in a job that has restarted its workers for weeks. A slow reader still gets all departures
+// that it needs.
 TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
   Node node;
   const auto dial = [&](uint64_t id) {

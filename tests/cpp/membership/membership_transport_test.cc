@@ -29,7 +29,7 @@ std::vector<std::byte> letter_of(const std::string& text) {
   return {bytes, bytes + text.size()};
 }
 
-// One process' post, and a socket that stands for the control plane of another.
+// The MembershipTransport of one process, and a socket in place of the control plane of another.
 class MembershipTransportTest : public testing::Test, protected MembershipTransport::Delegate {
  protected:
   void SetUp() override {
@@ -50,7 +50,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   bool send(const std::string& text, bool certain = false) {
     return transport_.send(other_, kLineage, letter_of(text), certain, Clock::now());
   }
-  // What the other side accepts; its hello and all letters.
+  // Accepts a connection and returns its hello and its messages.
   std::vector<std::string> read_accepted() {
     std::vector<std::string> out;
     FramedSocket stream(accept_connection(listener_));
@@ -74,7 +74,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
     }
     return out;
   }
-  // Events and time, until `done` or for five seconds.
+  // Handles events and lets time pass until `done`, for at most five seconds.
   template <typename Done>
   bool turn_until(const Done& done) {
     for (const TimePoint end = Clock::now() + std::chrono::seconds(5); Clock::now() < end;) {
@@ -116,7 +116,7 @@ TEST_F(MembershipTransportTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain
 
 TEST_F(MembershipTransportTest, WhereNobodyListensTheProcessIsGone) {
   EXPECT_TRUE(send("a"));
-  listener_.reset();  // the kernel ends what was dialed, too
+  listener_.reset();  // the kernel also closes the pending connections
   EXPECT_TRUE(turn_until([&] { return deserted_ == 1; }));
   EXPECT_FALSE(send("b", /*certain=*/true));
   EXPECT_TRUE(turn_until([&] { return deserted_ == 1; })) << "told once";
@@ -156,7 +156,7 @@ TEST_F(MembershipTransportTest, WhatIsNoLetterEndsTheLine) {
   EXPECT_TRUE(received_.empty());
 }
 
-// Between hosts: what is said while it connects is not lost.
+// Messages to another host that are sent during the connect are not lost.
 TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   auto listener = listen_tcp("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());

@@ -38,7 +38,7 @@ TEST(CallContent, SaysAllOfItInWords) {
   EXPECT_EQ(broadcast.describe().batch, 0u);
 }
 
-// Each in a way of its own: whatever differs is found.
+// Each variant differs in one part, and every difference must be detected.
 TEST(CallContent, DiffersInAnyOfItsParts) {
   std::vector<CallContent> all(9, of_two());
   all[1].kind = Collective::kBroadcast;

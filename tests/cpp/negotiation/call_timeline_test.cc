@@ -40,7 +40,7 @@ TEST(CallTimeline, HasWhatAllRanksHaveCalled) {
       EXPECT_FALSE(end->error());
       stopped = true;
     }
-    while (!stopped) std::this_thread::yield();  // its rank answers
+    while (!stopped) std::this_thread::yield();  // the progress of this rank continues
     sum("after");
   });
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,4 +1,4 @@
-// A stand-in's memory, reduced with any value, leaves that value.
+// A joined contribution, reduced with any value, must leave that value unchanged.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kCount = 50;
 
-// Any bits; of sums and products ones, as -0 and NaNs change theirs.
+// Returns arbitrary bits. For sums and products it returns ones, because these ops change -0 and
+// NaNs.
 std::vector<std::byte> value_of(DType dtype, ReduceOp op) {
   if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
     std::mt19937 random(1);
@@ -44,7 +45,7 @@ TEST_P(JoinedContribution, LeavesTheOthersResult) {
   const std::vector<std::byte> value = value_of(dtype, op);
   std::vector<std::byte> alone(value.size()), together(value.size());
   const ReduceOp how = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
-  const bool twice = op == ReduceOp::kMin || op == ReduceOp::kMax;  // makes NaNs alike
+  const bool twice = op == ReduceOp::kMin || op == ReduceOp::kMax;  // makes NaNs equal
   const std::array with_itself{value.data(), value.data()};
   reduce(dtype, how, alone.data(), std::span(with_itself).first(twice ? 2 : 1), kCount, 1);
   const std::array with_neutral{value.data(), const_cast<const std::byte*>(neutral.data())};
@@ -77,7 +78,8 @@ TEST(StandInFor, SeveralTensorsIsOneOpForEachDtype) {
   EXPECT_EQ(made.value()[1].count, 6);
 }
 
-// Each of the others' tensors is an operation of NCCL's.
+// Each tensor of the other ranks is a separate NCCL call, so the contribution needs as many
+// pieces.
 TEST(StandInFor, IsOfAsManyPiecesAsTheOthersTensors) {
   CallContent content;
   content.reduce_op = ReduceOp::kMax;

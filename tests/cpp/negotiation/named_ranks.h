@@ -1,4 +1,5 @@
-// Ranks that make named calls: threads with Contexts of their own, over a network that delays.
+// Ranks that make named calls. They are threads with their own Contexts over a network with
+// delays.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ class NamedRanks {
   void run(const std::function<void(int)>& body) { ranks_.run(body); }
   void close(int rank) { all_[rank]->close(); }
 
-  // Makes the call, waits, and frees its name.
+  // Makes the call, waits for it, and frees its name.
   Error call(int rank, NamedCall one) {
     const std::string name = one.name;
     auto end = all_[rank]->call(std::move(one), /*will_wait=*/true);

@@ -1,4 +1,4 @@
-// Negotiations that cannot go on: every caller hears why, and nobody waits for what will not come.
+// Negotiations that cannot continue. Every caller gets the reason, and no rank waits without end.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -38,7 +38,7 @@ TEST(NegotiationEnd, SaysWhatHasNotBeenCalledInTime) {
   });
 }
 
-// The others have begun it by then, and lack this rank's part.
+// The other ranks have begun the op by then, and lack the part of this rank.
 TEST(NegotiationEnd, OfWhatCannotBeRunEndsOnAllRanks) {
   for (const bool throws : {false, true})
     for (const int culprit : {0, 1}) {
@@ -65,14 +65,14 @@ TEST(NegotiationEnd, OfWhatCannotBeRunEndsOnAllRanks) {
     }
 }
 
-// Of a call that is one, several or no ops.
+// A call may consist of one, several or no ops.
 TEST(NegotiationEnd, RunsAllOpsOfACall) {
   for (const size_t ops : {0u, 1u, 5u}) {
     NamedRanks ranks(delayed(3, 2));
     ranks.run([&](int rank) {
       std::vector<std::vector<float>> data(ops, std::vector<float>(4, 1.0f));
       CallContent content;
-      content.kind = Collective::kBarrier;  // of no batch, with others
+      content.kind = Collective::kBarrier;  // is not fused with others
       content.variant = std::to_string(ops);
       const auto requests = [&data](const ExtrasByRank&) -> Result<std::vector<OpRequest>> {
         std::vector<OpRequest> out;
@@ -80,9 +80,9 @@ TEST(NegotiationEnd, RunsAllOpsOfACall) {
           out.push_back(allreduce_request(one, DType::kFloat32, ReduceOp::kSum));
         return out;
       };
-      // One after the other where they have memory, which is the same for all.
+      // Calls with ops run one after another, because they share memory.
       std::vector<std::shared_ptr<Op>> ends;
-      for (int i = 0; i < 5; ++i) {  // more than may be on their way
+      for (int i = 0; i < 5; ++i) {  // more than may be in flight
         ends.push_back(ranks[rank]
                            .call({name_of(i), "allreduce", content.describe(), {}, requests}, false)
                            .value());

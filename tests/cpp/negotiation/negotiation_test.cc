@@ -25,7 +25,7 @@ TEST(Negotiation, RunsCallsThatEachRankMakesInAnotherOrder) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int size = 1 + static_cast<int>(seed % 5);
     NegotiatorOptions options;
-    options.fusion_bytes = static_cast<int64_t>(1) << (seed % 3 * 6);  // also: each alone
+    options.fusion_bytes = static_cast<int64_t>(1) << (seed % 3 * 6);  // includes 1: no fusion
     options.cache_capacity = seed % 2 == 0 ? 1024 : 7;
     NamedRanks ranks(delayed(size, seed), options);
     ranks.run([&](int rank) {
@@ -159,7 +159,7 @@ TEST(Negotiation, LetsGoWhatACallHoldsWithItsEnd) {
     };
     EXPECT_FALSE(ranks.call(rank, std::move(call)));
     for (int i = 0; i < 2000 && held.use_count() > 1; ++i)
-      std::this_thread::sleep_for(Milliseconds(5));  // who lets it go may be another thread
+      std::this_thread::sleep_for(Milliseconds(5));  // another thread may release it
     EXPECT_EQ(held.use_count(), 1);
     ranks.close(rank);
   });

@@ -34,7 +34,7 @@ TEST(CpuSet, IsNotReadFromWhatIsNone) {
     EXPECT_FALSE(CpuSet::parse(text).has_value()) << text;
 }
 
-// A /sys with a device near CPUs 4 to 7, and one of which the kernel does not say.
+// A fake /sys with one device near CPUs 4 to 7, and one without a known location.
 class SysTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -64,7 +64,7 @@ TEST_F(SysTest, MayNotSay) {
 
 CpuSet here() { return CpuSet::of(pthread_self()); }
 
-// One that the thread may run on.
+// Returns one CPU that the thread may run on.
 CpuSet one_here() { return parsed(std::to_string(sched_getcpu())); }
 
 TEST(ScopedAffinity, NarrowsAThreadAndLetsItGo) {
@@ -79,7 +79,7 @@ TEST(ScopedAffinity, NarrowsAThreadAndLetsItGo) {
   }).join();
 }
 
-// Whoever has pinned the process has the last word.
+// An affinity set from outside has priority.
 TEST(ScopedAffinity, StaysWhereTheThreadMayBe) {
   std::thread([] {
     const CpuSet one = one_here();

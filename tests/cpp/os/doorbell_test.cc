@@ -26,7 +26,8 @@ TEST(Doorbell, RingsUntilItIsHeard) {
   const Doorbell& bell = made.value();
   EXPECT_FALSE(readable(bell, 0));
   const RemoteDoorbell ringer = ringer_of(bell);
-  for (int n = 0; n < 100'000; ++n) ringer.ring();  // far more than the pipe holds: nobody waits
+  for (int n = 0; n < 100'000; ++n)
+    ringer.ring();  // far more than the pipe holds; ring() never blocks
   EXPECT_TRUE(readable(bell, 0));
   bell.drain();
   EXPECT_FALSE(readable(bell, 0));
@@ -52,7 +53,7 @@ TEST(Doorbell, SaysThatItsOwnerHasClosedIt) {
 }
 
 TEST(Doorbell, SaysThatItsOwnerWasKilled) {
-  // Made as between processes: the owner alone has the reading end.
+  // Like pipes between processes, where only the owner has the read end.
   int to_parent[2];
   ASSERT_EQ(pipe(to_parent), 0);
   const pid_t child = fork();

@@ -35,7 +35,7 @@ TEST(SetDefaults, LeavesItToSetenvAfterwards) {
   EXPECT_EQ(getenv("RINGDIST_TEST_LATER"), nullptr);
 }
 
-// With setenv() in its place a reader crashes.
+// With setenv() the reader crashes.
 TEST(SetDefaults, OthersMayReadMeanwhile) {
   constexpr int kTimes = 300;
   static std::deque<std::string> settings;

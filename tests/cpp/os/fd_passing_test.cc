@@ -43,7 +43,7 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   EXPECT_EQ(poll(&rung, 1, 0), 1);
 }
 
-// Also without descriptors; what follows is not read along.
+// Also without descriptors. A read must not consume bytes of the next message.
 TEST(FdPassing, NotesArriveOneByOne) {
   Pair pair = connected();
   const auto bell = Doorbell::create();

@@ -19,12 +19,13 @@ size_t open_descriptors() {
   return out;
 }
 
-// So many that the list of the fork guard has grown, wherever earlier tests of this program left
-// it.
+// The number is high enough that the fork guard's list must grow, whatever its size after earlier
+// tests.
 constexpr size_t kMost = 900;  // a process may usually have 1024
 constexpr size_t kPassed = 200;
 
-// It held the list's lock, which closing takes again, and waited for itself.
+// Regression test: the allocation failed under the list's lock, which closing the descriptor takes
+// again.
 TEST(Fd, WithoutMemoryForTheListNothingIsOpened) {
   std::vector<Fd> held;
   held.reserve(kMost);
@@ -47,7 +48,7 @@ TEST(Fd, WithoutMemoryForTheListNothingIsOpened) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// Whichever allocation fails, what was passed is taken in or still waits.
+// Whichever allocation fails, passed descriptors are either received or still queued.
 TEST(Fd, WithoutMemoryPassedOnesAreNotLost) {
   std::array<int, 2> ends{-1, -1};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);

@@ -40,7 +40,7 @@ TEST(ForkGuard, ChildClosesOurDescriptorsAndKnowsIt) {
   close(foreign);
 }
 
-// The number of a closed descriptor may belong to somebody else in the child.
+// In the child, the number of a closed descriptor may belong to another file.
 TEST(ForkGuard, AnFdDestroyedInTheChildClosesNothing) {
   Fd fd = Fd::open([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); });
   int number = fd.get();

@@ -14,7 +14,7 @@ TEST(HostKey, IsTheSameEachTime) {
   EXPECT_EQ(host_key().value(), key.value());
 }
 
-// Another key would make two hosts of one.
+// A fallback to another key would split one host into two.
 TEST(HostKey, SaysWhatIsMissing) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -67,7 +67,7 @@ TEST(SharedMemory, OthersCanBeKeptFromWriting) {
   auto mine = map_memory(file, kBytes, /*writable=*/true);
   seal_against_writing(file);
   EXPECT_FALSE(map_memory(file, kBytes, /*writable=*/true).ok());
-  ASSERT_FALSE(allocate(file, 0, kBytes));  // the owner may still
+  ASSERT_FALSE(allocate(file, 0, kBytes));  // the owner can still allocate
   mine.value().data()[kBytes - 1] = std::byte{1};
 }
 
@@ -86,10 +86,10 @@ TEST(SharedMemory, ALongAllocationEndsBesideATimer) {
   signal(SIGALRM, before);
   struct stat now{};
   ASSERT_EQ(fstat(file.value().get(), &now), 0);
-  EXPECT_GE(static_cast<size_t>(now.st_blocks) * 512, kLong);  // of huge pages more
+  EXPECT_GE(static_cast<size_t>(now.st_blocks) * 512, kLong);  // more with huge pages
 }
 
-// An address that is mapped in the parent only: touching it kills the child.
+// The address is mapped in the parent only, so an access kills the child.
 TEST(SharedMemory, AForkedChildHasNone) {
   const Fd file = made();
   auto mapping = map_memory(file, kBytes, /*writable=*/true);

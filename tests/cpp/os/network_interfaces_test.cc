@@ -14,7 +14,7 @@ const std::vector<NetworkInterface> kCandidates = {
     {"eth0", "2001:db8:1::5", 64, true, true, false},
 };
 
-// The addresses that a spec selects, or the error.
+// Returns the addresses that a spec selects, or the error message.
 std::string select(const std::string& spec) {
   auto found = select_interfaces(spec, kCandidates);
   if (!found.ok()) return found.error().message();

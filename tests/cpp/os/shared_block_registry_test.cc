@@ -59,7 +59,7 @@ TEST(SharedBlockRegistry, AreZeroWhenNewAndOfAnySize) {
   }
 }
 
-// Readers have the memory for as long as they map it, and cannot write it.
+// Readers have the memory for as long as they map it, and cannot write to it.
 TEST(SharedBlockRegistry, AreReadThroughTheirFile) {
   std::byte* const data = made_block();
   data[5] = std::byte{7};
@@ -74,7 +74,7 @@ TEST(SharedBlockRegistry, AreReadThroughTheirFile) {
   EXPECT_EQ(reader.value().data()[5], std::byte{7});
 }
 
-// Enters on construction.
+// Enters a region in its constructor and leaves it in its destructor.
 struct Region {
   Region() { SharedBlockRegistry::of_process().enter_region(); }
   ~Region() { SharedBlockRegistry::of_process().leave_region(); }
@@ -127,7 +127,7 @@ TEST(SharedBlockRegistry, AreKeptUpToALimit) {
   EXPECT_FALSE(newest->freed());
 }
 
-// What a child has mapped must not become another tensor of its parent's, nor one of its own.
+// A block that a child has mapped must not become another tensor of its parent, nor of the child.
 TEST(SharedBlockRegistry, ThatAChildHasAreNotUsedAgain) {
   const Region region;
   std::byte* const idle = made_block();
@@ -141,7 +141,7 @@ TEST(SharedBlockRegistry, ThatAChildHasAreNotUsedAgain) {
     char word = 0;
     if (read(go[0], &word, 1) != 1) _exit(1);
     std::byte* const own = SharedBlockRegistry::of_process().allocate(kBlockBytes).value();
-    *own = std::byte{1};  // were it the parent's, it would be seen there
+    *own = std::byte{1};  // a block of the parent would show this write
     *used = std::byte{1};
     _exit(0);
   }
@@ -238,7 +238,7 @@ TEST(SharedBlockRegistry, WithoutDescriptorsThereAreNone) {
   EXPECT_TRUE(release(made_block()));
 }
 
-// In a child; its exit code says whether all held.
+// Runs `body` in a child and returns its result, passed by the exit code.
 template <typename Body>
 bool holds_in_a_child(const Body& body) {
   const pid_t child = fork();
@@ -254,7 +254,7 @@ TEST(SharedBlockRegistry, AForkedChildWritesWhatItsParentSees) {
   EXPECT_TRUE(holds_in_a_child([&] {
     const bool reads = data[1] == std::byte{1};
     data[2] = std::byte{2};
-    const bool inherits = find(data, 1) == nullptr;  // nothing to lend: its file is closed
+    const bool inherits = find(data, 1) == nullptr;  // its file is closed, so it cannot be exported
     const bool frees = release(data);
     std::byte* const own = SharedBlockRegistry::of_process().allocate(kBlockBytes).value();
     return reads && inherits && frees && own != nullptr && find(own, 1) != nullptr && release(own);
@@ -263,7 +263,7 @@ TEST(SharedBlockRegistry, AForkedChildWritesWhatItsParentSees) {
   EXPECT_TRUE(release(data));
 }
 
-// Whatever other threads do at the time, a child finds all in order.
+// A child finds a consistent registry, whatever other threads did at the time of the fork.
 TEST(SharedBlockRegistry, AreInOrderInAChildOfAnyMoment) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer's malloc does not outlive a fork while another thread is in it";

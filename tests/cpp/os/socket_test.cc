@@ -12,7 +12,7 @@ namespace {
 
 std::string unique_name() { return "@ringdist-socket-test-" + std::to_string(getpid()); }
 
-// What every socket of ours must be.
+// Checks the flags that every socket of the project needs.
 void expect_well_made(const Fd& fd) {
   EXPECT_TRUE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC);
   EXPECT_TRUE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK);
@@ -70,7 +70,7 @@ TEST(Socket, BadAddressesAreErrors) {
        {"", "127.0.0.1", "localhost:1", "127.0.0.1:x", "127.0.0.1:70000", "[::1:5"})
     EXPECT_TRUE(connect_tcp(bad).failure) << bad;
   EXPECT_FALSE(listen_tcp("not an ip", 0).ok());
-  EXPECT_FALSE(listen_tcp("192.0.2.77", 0).ok());  // nobody's address
+  EXPECT_FALSE(listen_tcp("192.0.2.77", 0).ok());  // not an address of this host
 }
 
 }  // namespace

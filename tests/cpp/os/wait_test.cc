@@ -1,4 +1,4 @@
-// What a thread waits on: eventfd, epoll, pidfd, signals.
+// Objects that threads wait on: eventfd, epoll, pidfd, signals.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

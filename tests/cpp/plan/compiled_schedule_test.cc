@@ -41,7 +41,7 @@ TEST(CompiledSchedule, OverwritingWaitsForTheSendToBeOver) {
   const auto compiled = compile(schedule, 100);
   ASSERT_EQ(compiled->steps[1].after.size(), 1u);
   EXPECT_TRUE(compiled->steps[1].after[0].finished);
-  ASSERT_EQ(compiled->steps[2].after.size(), 1u);  // reads what the receive wrote
+  ASSERT_EQ(compiled->steps[2].after.size(), 1u);  // reads the result of the receive
   EXPECT_FALSE(compiled->steps[2].after[0].finished);
   EXPECT_EQ(compiled->steps[2].after[0].shift, 5);
   EXPECT_TRUE(compiled->steps[3].after.empty());
@@ -60,7 +60,7 @@ TEST(CompiledSchedule, WhatWasOverwrittenWholeNeedNotBeWaitedFor) {
   EXPECT_EQ(compiled->steps[0].before, (std::vector<int>{2}));
 }
 
-// Of every rank of thousands: planning an op must not take the square of their number.
+// Dependences stay few for thousands of ranks, because planning must not take quadratic time.
 TEST(CompiledSchedule, DependsOnFewStepsWhateverTheSize) {
   constexpr int kSize = 2048;
   for (const Algorithm& algorithm : algorithms()) {

@@ -1,4 +1,4 @@
-// What costs choose, against the rules that measurements gave before there were costs.
+// Compares the choice by costs with fixed rules that came from measurements.
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-// The rules that were here before costs were, by measurements of 2 and 4 ranks of one host.
+// The fixed rules, measured with 2 and 4 ranks on one host.
 std::string_view former(Collective kind, int size, int64_t bytes) {
   const bool small = bytes * (size - 1) <= 64 * 1024;
   switch (kind) {
@@ -26,9 +26,9 @@ std::string_view former(Collective kind, int size, int64_t bytes) {
   }
 }
 
-// Where costs choose otherwise: near where the rules changed over, or what was measured to be no
-// slower since (docs/algorithms.md): recursive doubling for one_shot, direct for tree, and for ring
-// what differs by less than the noise.
+// Costs may choose differently near the thresholds of the rules, and where measurements showed no
+// loss (docs/algorithms.md). These are recursive doubling for one_shot, direct for tree, and
+// differences from ring below the noise.
 TEST(Plan, CostsChooseAsMeasuredRulesDid) {
   int same = 0;
   int all = 0;
@@ -49,7 +49,7 @@ TEST(Plan, CostsChooseAsMeasuredRulesDid) {
         if (then == "tree" && size > 2) then = "direct";
         ++all;
         same += now == then ? 1 : 0;
-        bool near = false;  // a factor of eight from a change
+        bool near = false;  // a threshold is within a factor of eight
         for (const int64_t other :
              {bytes / 8, bytes / 4, bytes / 2, bytes * 2, bytes * 4, bytes * 8})
           near |= former(kind, size, other) != former(kind, size, bytes);

@@ -67,10 +67,10 @@ TEST(Plan, HierarchicalBetweenHosts) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
   wanted.topology = pairs;
   EXPECT_EQ(segment(wanted), 52480) << "a quarter of it, in five";
-  wanted.count = 1 << 16;  // 64 KiB a rank would take each line twice as often
+  wanted.count = 1 << 16;  // with 64 KiB per rank, each line would carry twice as much
   EXPECT_EQ(chosen(wanted), "hierarchical");
   EXPECT_EQ(chosen(apart(wanted)), "direct");
-  wanted.count = 1;  // a hop is what it costs
+  wanted.count = 1;  // latency dominates
   EXPECT_EQ(chosen(wanted), "recursive_doubling");
   wanted.count = 1 << 20;
   wanted.layout_deterministic = true;
@@ -80,7 +80,7 @@ TEST(Plan, HierarchicalBetweenHosts) {
   EXPECT_EQ(chosen(wanted), "hierarchical_direct");
 }
 
-// A chain takes a hop per host, and each line once.
+// A chain needs one hop per host, and uses each line once.
 TEST(Plan, AChainOfHostsForLongBroadcasts) {
   for (const int hosts : {2, 4, 64}) {
     std::vector<std::vector<int>> ranks;
@@ -94,7 +94,7 @@ TEST(Plan, AChainOfHostsForLongBroadcasts) {
   }
 }
 
-// Where a rank should not talk to all others; rank order goes first.
+// A rank should not send to all others here. Rank order has priority.
 TEST(Plan, FewStepsForSmallAllreducesOfManyRanks) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1);
   wanted.size = 17;
@@ -105,7 +105,7 @@ TEST(Plan, FewStepsForSmallAllreducesOfManyRanks) {
   wanted.layout_deterministic = true;
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.layout_deterministic = false;
-  wanted.dtype = DType::kBFloat16;  // one rounding
+  wanted.dtype = DType::kBFloat16;  // rounds once
   EXPECT_EQ(chosen(wanted), "direct");
   wanted.dtype = DType::kInt32;
   wanted.reduce_op = ReduceOp::kAvg;
@@ -123,7 +123,7 @@ TEST(Plan, FewStepsForSmallAllreducesOfManyRanks) {
   EXPECT_EQ(chosen(wanted), "direct");
 }
 
-// What counts is whom a rank talks to: by hosts that is one of each.
+// The number of peers of a rank matters. By hosts, it has one peer per host.
 TEST(Plan, ManyRanksOnFewHosts) {
   const auto on = [](int hosts, int each) {
     std::vector<std::vector<int>> out(static_cast<size_t>(hosts));
@@ -141,7 +141,7 @@ TEST(Plan, ManyRanksOnFewHosts) {
   EXPECT_EQ(make_plan(wanted).value().why.find("of those that need few connections"), 0u);
   wanted.topology = on(32, 2);
   EXPECT_EQ(chosen(wanted), "recursive_doubling");
-  // A carrier of a host of one rank talks to all of the others'.
+  // The leader of a host with one rank has all ranks of the other hosts as peers.
   std::vector<std::vector<int>> one_large{{}, {20}, {21}};
   for (int rank = 0; rank < 20; ++rank) one_large[0].push_back(rank);
   wanted.size = 22;
@@ -157,7 +157,7 @@ TEST(Plan, ForMoreThanATimeCanSay) {
   }
 }
 
-// Codecs that lose nothing add up in the same order, if what serves them does.
+// Codecs without loss add in the same order if the algorithm does.
 TEST(Plan, FewStepsForSmallAllreduces) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1024);
   EXPECT_EQ(chosen(wanted), "recursive_doubling");
@@ -214,7 +214,7 @@ TEST(Plan, DirectForShortReduces) {
   EXPECT_EQ(chosen(request(Collective::kReduce, DType::kFloat16, 1 << 18)), "ring");
 }
 
-// Inside a host, of any size: the sum is rounded once.
+// Inside a host, for any size, the sum is rounded once.
 TEST(Plan, RankOrderForHalfSumsOfOneHostAndSmallOnes) {
   const auto ordered = [](const PlanRequest& wanted) {
     return make_plan(wanted).value().algorithm->rank_ordered;
@@ -244,7 +244,7 @@ TEST(Plan, RankOrderForHalfSumsOfOneHostAndSmallOnes) {
   }
 }
 
-// Partial sums, which a ring passes on in the dtype, would wrap.
+// A ring passes on partial sums in the dtype, which would overflow.
 TEST(Plan, AveragesOfIntegersAreAddedUpByOneRank) {
   for (DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt32, DType::kInt64, DType::kUInt64})
     for (Collective kind :
@@ -253,19 +253,19 @@ TEST(Plan, AveragesOfIntegersAreAddedUpByOneRank) {
       EXPECT_EQ(chosen(wanted), "ring");
       wanted.reduce_op = ReduceOp::kAvg;
       EXPECT_EQ(chosen(wanted), "direct");
-      wanted.forced_algorithm = "ring";  // gives way
+      wanted.forced_algorithm = "ring";  // is replaced
       EXPECT_EQ(chosen(wanted), "direct");
       wanted.dtype = DType::kFloat32;
       EXPECT_EQ(chosen(wanted), "ring");
     }
   PlanRequest moved = request(Collective::kAllgather, DType::kInt8, 1 << 20);
   const std::string_view without = chosen(moved);
-  moved.reduce_op = ReduceOp::kAvg;  // not read
+  moved.reduce_op = ReduceOp::kAvg;  // ignored for a collective that moves data only
   EXPECT_EQ(chosen(moved), without);
 }
 
-// A cast at every hop is what half precision does anyway, and the ring keeps every link busy; what
-// shares a block's loss is encoded twice, however many ranks there are.
+// Half precision is cast at every hop anyway, and a ring keeps every link busy. A codec with a
+// loss per block encodes twice on "direct", however many ranks there are.
 TEST(Plan, CodecsThatRoundElementsGoRound) {
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 1 << 20);
   for (const auto& [coding, algorithm] : {std::pair{CompressionLoss::kNothing, "ring"},
@@ -310,10 +310,10 @@ TEST(Plan, ForcedWhereItFits) {
 }
 
 TEST(Plan, SegmentsAreEvenAndFit) {
-  // 4 ranks: shards of 25,000,000 elements = 387.5 segments of 64512.
+  // With 4 ranks, shards of 25,000,000 elements are 387.5 segments of 64512.
   PlanRequest wanted = request(Collective::kAllreduce, DType::kFloat32, 100'000'000);
   EXPECT_EQ(segment(wanted), 64512);
-  wanted.count = 4 * 64513;  // one element more than a segment: two halves, of whole multiples
+  wanted.count = 4 * 64513;  // one element more than a segment gives two halves
   EXPECT_EQ(segment(wanted), 32384);
   wanted.count = 4 * 64512;
   EXPECT_EQ(segment(wanted), 64512);
@@ -329,7 +329,7 @@ TEST(Plan, SegmentsAreEvenAndFit) {
   EXPECT_NE(rejection(wanted).find("3 bytes holds no element of float32"), std::string::npos);
 }
 
-// What the ranks need not know alike has no part in their plan.
+// Values that differ between ranks must not influence the plan.
 TEST(Plan, UnevenPartsArePlannedFromTheLimitAlone) {
   EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 0)), 64512);
   EXPECT_EQ(segment(request(Collective::kAlltoall, DType::kFloat32, 70'000)), 64512);
@@ -351,7 +351,7 @@ TEST(Plan, UnevenHalfSumsCountAllParts) {
   EXPECT_EQ(chosen(wanted), "hierarchical");
 }
 
-// No range of any schedule takes more segments than its bytes need.
+// No range of any schedule has more segments than its bytes need.
 TEST(Plan, SegmentsSuitEverySchedule) {
   for (const Algorithm& algorithm : algorithms()) {
     for (const Collective kind : algorithm.collectives()) {
@@ -379,7 +379,7 @@ TEST(Plan, HashTellsPlansApart) {
   for (const Algorithm& algorithm : algorithms())
     for (int64_t count : {1, 128, 32768}) seen.insert(Plan{&algorithm, count}.hash());
   EXPECT_EQ(seen.size(), 3 * algorithms().size());
-  // Part of the wire format: the same in every build.
+  // The hash is part of the wire format, so it is the same in every build.
   EXPECT_EQ((Plan{find_algorithm("ring"), 128}.hash()), 11600268198291653457u);
 }
 

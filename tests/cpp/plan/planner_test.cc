@@ -36,7 +36,7 @@ TEST(Planner, CompilesOncePerShapeAndPlan) {
   EXPECT_NE(planner.schedule(coded, planner.plan(coded).value()), schedule);
 }
 
-// What is found by its hash is what would have been planned.
+// A cached plan must equal the plan that would be made.
 TEST(Planner, PreparesAsItPlans) {
   Planner planner(options());
   std::vector<OpSpec> requests(6, allreduce(1000));
@@ -57,7 +57,7 @@ TEST(Planner, PreparesAsItPlans) {
     }
 }
 
-// An op of a device is planned alike, told from the host's, and has no schedule here.
+// A device op has the same plan as a host op but another fingerprint, and no schedule here.
 TEST(Planner, TellsDevicesFromTheHost) {
   Planner planner(options());
   OpSpec request = allreduce(1000);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kHeldAfter = std::chrono::milliseconds(50);
 
-// A store over a connection that the test holds and frees.
+// A store over a connection that the test can block and release.
 class Bypassing : public testing::Test {
  protected:
   ~Bypassing() override {
@@ -37,8 +37,8 @@ class Bypassing : public testing::Test {
   const std::shared_ptr<Store> map_ = std::make_shared<MapStore>();
   std::mutex mutex_;
   std::optional<std::promise<void>> gate_;
-  std::shared_future<void> held_;            // of the shared connection
-  std::multiset<std::string> shared_, own_;  // what was done on each connection
+  std::shared_future<void> held_;            // blocks the shared connection
+  std::multiset<std::string> shared_, own_;  // operations by connection
   int opened_ = 0;
   bool drops_ = false;
   bool refuses_ = false;
@@ -93,7 +93,7 @@ TEST_F(Bypassing, AHeldOneIsBypassedFromThenOn) {
   EXPECT_EQ(shared_.count("set") + shared_.count("add") + shared_.count("multi_get"), 0u);
 }
 
-// Nothing is changed late or twice, whatever the shared connection does in the end.
+// No operation is late or applied twice, however the shared connection ends.
 TEST_F(Bypassing, WithoutAnotherConnectionItWaits) {
   hold();
   refuses_ = true;

@@ -47,7 +47,7 @@ TEST(RankInfo, RoundTripsAndRefusesTruncation) {
     EXPECT_FALSE(RankInfo::decode(ConstBytes(bytes).first(n), 1)) << n;
 }
 
-// An older one may be shorter, a newer one anything.
+// An older format may be shorter, a newer one may have any content.
 TEST(RankInfo, OfAnotherVersionHasThatAlone) {
   const auto bytes = entry_of(1).encode();
   const auto other = RankInfo::decode(ConstBytes(bytes).first(40), 2);
@@ -96,12 +96,12 @@ TEST(Rendezvous, NamesWhatDiffers) {
   EXPECT_EQ(error.ranks(), std::vector<int>{2});
 }
 
-// Whoever looks finds the same two: rank 0, whose costs count for all, and who names others.
+// All ranks name the same two: rank 0, which sets the costs, and the rank with other costs.
 TEST(Rendezvous, NamesFilesOfOtherCosts) {
   auto ranks = three(std::make_shared<MapStore>());
   for (int rank = 0; rank < 3; ++rank) {
     RankInfo mine = entry_of(rank);
-    if (rank == 1) mine.costs = {};  // takes rank 0's
+    if (rank == 1) mine.costs = {};  // uses the costs of rank 0
     if (rank == 2) {
       mine.costs.file = "/home/other.json";
       mine.costs.constants.between.latency = std::chrono::microseconds(50);
@@ -143,7 +143,7 @@ TEST(Rendezvous, AWithdrawalEndsTheWait) {
   EXPECT_NE(error.message().find("it was told to"), std::string::npos);
 }
 
-// The others are told, and the next attempt meets.
+// The other ranks get the failure, and the next attempt succeeds.
 TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
   auto store = std::make_shared<MapStore>();
   auto ranks = three(store);
@@ -159,7 +159,8 @@ TEST(Rendezvous, ACreationThatFailedOnOneRankIsCounted) {
   EXPECT_TRUE(again[1]->collect(soon()).ok());
 }
 
-// Two claim one host, and prove it; who does not answer is a host of its own.
+// Two ranks claim the same host and prove it. A rank that does not answer counts as a host of its
+// own.
 TEST(Rendezvous, HostsAreProven) {
   for (bool answers : {true, false}) {
     auto ranks = three(std::make_shared<MapStore>());
@@ -184,7 +185,7 @@ TEST(Rendezvous, HostsAreProven) {
   }
 }
 
-// The list of a dead process never comes: who waits for it must learn of the death.
+// A dead process never publishes its list, so the ranks that wait for it must learn of the death.
 TEST(Rendezvous, ALostAskerEndsTheWait) {
   auto ranks = three(std::make_shared<MapStore>());
   std::vector<RankInfo> entries;

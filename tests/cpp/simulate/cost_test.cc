@@ -1,4 +1,4 @@
-// What algorithms say they cost, against walks of their schedules.
+// Compares the cost functions of algorithms with simulations of their schedules.
 #include "algorithm/cost.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Topology layout(int size, int hosts) {
 
 struct Compared {
   double simulated;
-  double said;  // without additions, of which a walk knows nothing
+  double said;  // cost function, without additions, which a simulation does not model
 
   double ratio() const { return std::max(said / simulated, simulated / said); }
 };
@@ -57,8 +57,8 @@ Compared compare(const Algorithm& algorithm, Collective kind, const Topology& to
   return {seconds(simulate(request).value().time), seconds(algorithm.cost(question))};
 }
 
-// Layouts whose hosts have other numbers of ranks than a power of two are guesses where an
-// algorithm goes by powers of two.
+// True if the cost is an estimate: the algorithm works with powers of two, and the numbers of
+// hosts or of ranks per host are others.
 bool is_guessed(const Algorithm& algorithm, int size, int hosts) {
   const bool by_powers = algorithm.name == "tree" || algorithm.name == "recursive_doubling";
   const int here = size / hosts;
@@ -73,8 +73,8 @@ constexpr int kSizes[] = {2, 3, 4, 6, 8, 12, 16};
 constexpr int64_t kSpans[] = {8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20, 64 << 20};
 #endif
 
-// Of 1 to 4 hosts and of as many as ranks: nine of ten are within 20 %, and all within 60 %;
-// guesses within a factor of three.
+// On 1 to 4 hosts and on one rank per host, nine of ten costs are within 20 % and all within 60 %.
+// Estimates are within a factor of three.
 TEST(Cost, IsNearWhatAWalkTakes) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives()) {
@@ -96,7 +96,7 @@ TEST(Cost, IsNearWhatAWalkTakes) {
                   << one.simulated * 1e6 << " us, said " << one.said * 1e6;
             }
       std::ranges::sort(away);
-#ifndef RINGDIST_SANITIZED  // of few cases that says nothing
+#ifndef RINGDIST_SANITIZED  // too few cases for a quantile
       EXPECT_LT(away[away.size() * 9 / 10], 1.2) << algorithm.name << " " << collective_name(kind);
 #endif
       RecordProperty(std::string(algorithm.name) + "_" + std::string(collective_name(kind)) +
@@ -105,7 +105,7 @@ TEST(Cost, IsNearWhatAWalkTakes) {
     }
 }
 
-// Within so much; `guessed` of what goes by powers of two.
+// Expects a deviation of at most `most`, and at most `guessed` for algorithms by powers of two.
 void expect_near(const Topology& topology, int root, double most, double guessed) {
   std::string hosts;
   for (const auto& host : topology.hosts) hosts += std::to_string(host.size()) + " ";
@@ -140,7 +140,7 @@ TEST(Cost, IsNearForAnyRoot) {
   for (const int root : {2, 5, 15}) expect_near(layout(16, 4), root, 2, 3);
 }
 
-// Some arguments that `plan` accepts would take longer than a time can say.
+// Some arguments that `plan` accepts take longer than a Duration can hold.
 TEST(Cost, OfCenturiesIsStillMore) {
   const Topology topology = layout(64, 8);
   const NetworkCosts slow = default_costs(1e4, std::chrono::microseconds(30));
@@ -160,7 +160,7 @@ TEST(Cost, OfOneRankIsNothing) {
                 Duration(0));
 }
 
-// More bytes, or a slower line, never take less.
+// The cost never falls with more bytes or a slower line.
 TEST(Cost, GrowsWithBytesAndWithSlowerLines) {
   const Topology topology = layout(8, 4);
   for (const Algorithm& algorithm : algorithms())

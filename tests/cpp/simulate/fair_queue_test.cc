@@ -1,4 +1,4 @@
-// What serves flows in turn, and the queue of events.
+// The fair queue of flows, and the queue of events.
 #include <gtest/gtest.h>
 
 #include <vector>

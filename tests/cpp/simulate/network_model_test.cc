@@ -1,4 +1,4 @@
-// When what is sent over a NetworkModel has left and arrives.
+// Departure and arrival times of messages over a NetworkModel.
 #include "simulate/network_model.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// 1 byte per nanosecond between hosts, 10 inside; an end copies 10.
+// Returns costs of 1 byte per nanosecond between hosts and 10 inside. Each end copies 10.
 NetworkCosts plain_costs() {
   return {.inside = {.latency = nanoseconds(100),
                      .bytes_per_second = 10e9,
@@ -94,7 +94,8 @@ TEST(NetworkModel, RatesOfZeroTakeNoTime) {
   EXPECT_EQ(net.arrived[id], nanoseconds(0));
 }
 
-// Two ranks of a host, each with more than the line carries; the second began with much less.
+// Two ranks of a host each send more than the line carries at a time. The second one has much less
+// to send.
 TEST(NetworkModel, RanksOfAHostShareItsLineInTurn) {
   NetworkCosts costs;
   costs.between.bytes_per_second = 1e9;
@@ -105,7 +106,8 @@ TEST(NetworkModel, RanksOfAHostShareItsLineInTurn) {
   for (int i = 0; i < 20; ++i) many.push_back(net.send(0, 2, 1000));
   for (int i = 0; i < 5; ++i) few.push_back(net.send(1, 3, 1000));
   net.run();
-  EXPECT_LE(net.arrived[few.back()], nanoseconds(11000));  // in turn, not after the other's 20
+  EXPECT_LE(net.arrived[few.back()],
+            nanoseconds(11000));  // in turn, not after the other's 20 messages
   EXPECT_EQ(net.arrived[many.back()], nanoseconds(25000));
 }
 
@@ -135,7 +137,7 @@ TEST(NetworkModel, APairOfHostsMayHaveASlowLineOfItsOwn) {
   EXPECT_EQ(net.arrived[fast], nanoseconds(2000)) << "the slow line is beyond the host's own";
 }
 
-// As a lane does, which looks at the wire between two pieces of work.
+// A core alternates between sending and receiving, like a lane.
 TEST(NetworkModel, ACoreSendsAndReceivesInTurn) {
   NetworkCosts costs;
   costs.inside.per_message = nanoseconds(100);
@@ -185,7 +187,8 @@ TEST(NetworkModel, WhatIsSentOverACutLinkArrivesWhenItIsHealed) {
   EXPECT_GE(net.arrived[there], microseconds(500));
 }
 
-// Cut and healed while a message is on its way, at any moment: it leaves once, and then arrives.
+// A cut at any moment of a message's way loses nothing. After the cut is healed, the message
+// arrives once.
 TEST(NetworkModel, ACutAtAnyMomentLosesNothing) {
   for (int moment = 0; moment < 40; ++moment) {
     NetworkModelRecorder net(plain_costs());

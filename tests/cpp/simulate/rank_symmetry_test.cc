@@ -1,4 +1,4 @@
-// Which ranks of a group may stand for all.
+// Ranks of a group that may represent all others in a simulation.
 #include "simulate/rank_symmetry.h"
 
 #include <gtest/gtest.h>

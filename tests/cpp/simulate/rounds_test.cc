@@ -1,4 +1,4 @@
-// Pictures that can be drawn by hand, and sums that hold for any schedule.
+// Rounds of schedules: small examples, and sums that hold for any schedule.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -48,7 +48,7 @@ TEST(Rounds, ATree) {
   EXPECT_EQ(found[0].elements_inside, 200);
 }
 
-// Long parts between hosts: in round k all send to the rank k + 1 after them.
+// Long parts between hosts take turns: in round k, each rank sends to the rank k + 1 after it.
 TEST(Rounds, AnAlltoallInTurns) {
   const auto found = rounds("direct", Collective::kAlltoall, shape(4, 1 << 16), 1);
   ASSERT_EQ(found.size(), 3u);
@@ -81,7 +81,7 @@ TEST(Rounds, OneRankSendsNothing) {
   EXPECT_TRUE(rounds("ring", Collective::kAllreduce, shape(1, 8), 1).empty());
 }
 
-// They are all there, whether all ranks are looked at or some stand for them.
+// Rounds must contain all messages, whether all ranks are simulated or some represent the others.
 TEST(Rounds, HoldWhatAWalkSends) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives())

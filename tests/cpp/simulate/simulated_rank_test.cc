@@ -1,4 +1,4 @@
-// How a rank of a walk runs its steps.
+// Execution of steps by one rank of a simulation.
 #include "simulate/simulated_rank.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@ namespace {
 
 Range walked_range(int64_t offset, int64_t count) { return {BufferId::kOutput, offset, count}; }
 
-// What it sends and consumes, as "out" * 100 + segment, and its negative.
+// Returns the segments that the rank sends and consumes: 100 * (step + 1) + segment, negative if
+// consumed.
 std::vector<int64_t> work_of(SimulatedRank& rank) {
   std::vector<SimulatedRank::Done> done;
   while (rank.work(done)) continue;

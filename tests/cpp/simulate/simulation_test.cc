@@ -1,4 +1,5 @@
-// Costs that can be worked out by hand; that a few ranks stand for all; thousands of ranks.
+// Simulations: costs that can be computed by hand, few ranks that represent all, and thousands of
+// ranks.
 #include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ using std::chrono::microseconds;
 
 constexpr int64_t kWalkSegment = 252 * 1024;
 
-// Of float32, with the segments that the planner takes.
+// Returns a simulation over float32, with the segments that the planner chooses.
 SimulationRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
                           int64_t count) {
   PlanRequest wanted;
@@ -80,7 +81,7 @@ TEST(CostWalk, EverySchedulesEnds) {
         }
 }
 
-// A few ranks stand for all, and say the same as all of them.
+// A few ranks that represent all must give the same time as all ranks.
 TEST(CostWalk, RanksThatAreAlikeStandForAll) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives())
@@ -101,8 +102,8 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
         }
 }
 
-// Ranks are dealt to hosts, so many that not all can be walked: all are alike, and one stands for
-// those of its host as well, whose line they share.
+// Ranks are distributed over hosts, and there are too many to simulate all. One rank represents
+// all ranks, including those of its host, with which it shares a line.
 TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
   constexpr int kSize = 4096;
   SimulationRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
@@ -144,7 +145,7 @@ TEST(CostWalk, ManyThousandSteps) {
 #endif
 }
 
-// Several segments to a message say nearly the same, of what is long.
+// For long messages, joining several segments to one changes the time little.
 TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
   for (const auto& [algorithm, kind] : {std::pair("ring", Collective::kAllreduce),
                                         {"recursive_doubling", Collective::kAllreduce},
@@ -160,7 +161,7 @@ TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
     EXPECT_EQ(few.messages, all.messages) << algorithm;
     EXPECT_EQ(few.bytes_between, all.bytes_between) << algorithm;
     EXPECT_NEAR(seconds(few.time) / seconds(all.time), 1, 0.1) << algorithm;
-    request.most_messages = 1;  // no range is longer than all of it
+    request.most_messages = 1;  // no range is longer than the whole
     EXPECT_GT(simulate(request).value().time, Duration(0)) << algorithm;
   }
 }

@@ -26,7 +26,7 @@ Call broadcast_of(int64_t elements) {
   return call;
 }
 
-// Regions whose calls end as soon as they are submitted.
+// Coalescing regions with calls that end as soon as they are submitted.
 class Regions {
  public:
   void begin() {
@@ -41,7 +41,7 @@ class Regions {
   c10::intrusive_ptr<c10d::Work> collect(Call call) { return coalescing.collect(call); }
 
   std::vector<Call> submitted;
-  std::vector<size_t> prepared;  // how many calls, for each region
+  std::vector<size_t> prepared;  // number of calls of each region
   Coalescing coalescing{0, std::make_shared<Hooks>()};
 };
 
@@ -61,7 +61,7 @@ TEST(Coalescing, RunsOfAllreducesBecomeOneOp) {
   EXPECT_EQ(regions.submitted[2].request.count, 6);
 }
 
-// A message of `peer`'s on a device, or on the host.
+// Returns a send to, or a receive from, `peer`, on a device or on the host.
 Call message(int peer, bool sends, std::vector<float>* on_device) {
   const at::Tensor tensor = on_device ? test::on_device(*on_device, {4}) : at::ones({4});
   std::vector<at::Tensor> tensors{tensor};
@@ -106,11 +106,11 @@ TEST(Coalescing, WhoWaitsForOneCallStartsTheRegion) {
   Regions regions;
   regions.begin();
   const auto first = regions.collect(sum_of(3));
-  EXPECT_FALSE(first->isCompleted());  // once, as PyTorch's flight recorder asks
+  EXPECT_FALSE(first->isCompleted());  // PyTorch's flight recorder queries this once
   EXPECT_TRUE(regions.submitted.empty());
   EXPECT_TRUE(first->wait());
   EXPECT_EQ(regions.submitted.size(), 1U);
-  EXPECT_FALSE(regions.collect(sum_of(3)));  // now it would come too late
+  EXPECT_FALSE(regions.collect(sum_of(3)));  // the region has already started
   EXPECT_TRUE(regions.coalescing.end()->wait());
   EXPECT_EQ(regions.submitted.size(), 1U);
 }

@@ -1,5 +1,6 @@
-// Calls with tensors of a device, from the CallSubmitter to its Works: order of streams, results
-// that go back, Futures, refusals. The device is torch/test_device.h; its runner doubles values.
+// Calls with device tensors, from the CallSubmitter to their Works: order of streams, results that
+// are copied back, Futures, refusals. The device is torch/test_device.h; its runner doubles
+// values.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A DeviceRunner whose ops double what they are given, on a stream of the test's device.
+// A DeviceRunner with ops that double their values, on a stream of the test device.
 #pragma once
 
 #include <atomic>

@@ -57,7 +57,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const Stream stream) const override { return handle_of(stream.id()); }
   void recordDataPtrOnStream(const c10::DataPtr&, const Stream&) const override {}
 
-  // When an event was: its turn among all of them; 0 before.
+  // Position of an event in the order in which all events were reached, or 0 before.
   using Reached = std::shared_ptr<std::atomic<int64_t>>;
   void record(void** event, const Stream& stream, const DeviceIndex,
               const c10::EventFlag) const override {
@@ -94,7 +94,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
-// The same memory, as the CPU's.
+// Returns a CPU tensor over the same memory.
 at::Tensor host_view(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
                        at::TensorOptions(tensor.scalar_type()));

@@ -1,6 +1,6 @@
-// A device of PyTorch's that is not there, of the type that it leaves to others: memory is the
-// host's, streams are support/fake_streams.h, and work runs when the test says so. Of its events
-// each comes a millisecond after the one before.
+// A fake PyTorch device of type PrivateUse1. Its memory is host memory, its streams are
+// support/fake_streams.h, and work runs when the test lets it. Each event is one millisecond after
+// the previous one.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,14 +14,14 @@ namespace ringdist::test {
 
 inline constexpr c10::DeviceType kTestDevice = c10::DeviceType::PrivateUse1;
 
-// Of the test that runs.
+// Returns the streams of the running test.
 FakeStreams& device_streams();
-// Begins with none, and no stream but the default one.
+// Resets the device: no events, and only the default stream.
 void reset_device();
-// What c10 calls the native handle of this thread's stream.
+// Returns the native handle of this thread's current stream.
 void* current_device_stream();
 
-// On the device, of memory that outlives it.
+// Returns a device tensor over `values`, which must outlive it.
 at::Tensor on_device(std::vector<float>& values, at::IntArrayRef sizes);
 
 }  // namespace ringdist::test

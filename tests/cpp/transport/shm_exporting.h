@@ -1,4 +1,4 @@
-// Shared tensors, and ends of transport `shm` that lend them.
+// Shared tensors, and ends of transport `shm` that export them.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ namespace ringdist::test {
 inline constexpr size_t kBytes = 300'000;
 inline constexpr size_t kPart = 100'000;
 
-// A shared tensor.
+// A tensor in a shared block.
 class Tensor {
  public:
   explicit Tensor(int value = 0, size_t bytes = kBytes) : bytes_(bytes) {
@@ -37,7 +37,8 @@ class Tensor {
 
 inline uint64_t read_in_place() { return SharedBlockRegistry::of_process().figures().bytes_read; }
 
-// Mappings of shared tensors in this process: one of its owner, one of each reader here.
+// Returns the number of mappings of shared tensors in this process: one of the owner, and one of
+// each reader.
 inline int mapped() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -46,7 +47,7 @@ inline int mapped() {
   return count;
 }
 
-// At their sockets, as they do every millisecond.
+// Lets the ends poll their sockets, which they do every millisecond.
 inline void look(std::initializer_list<End*> ends) {
   for (int i = 0; i < 3; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -54,7 +55,7 @@ inline void look(std::initializer_list<End*> ends) {
   }
 }
 
-// A first send offers the block, and the peer takes it.
+// A first send offers the block, and the peer maps it.
 inline void lend(End& from, End& to, const Tensor& tensor) {
   const int before = mapped();
   from.send(to, tensor.part());
@@ -64,7 +65,7 @@ inline void lend(End& from, End& to, const Tensor& tensor) {
   from.sent = 0;
 }
 
-// While it exists nothing can be opened.
+// While it exists, no descriptor can be opened.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,4 +1,4 @@
-// Payloads that lie in shared tensors: read by the peer where they are.
+// Payloads in shared tensors, which the peer reads in place.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ TEST(ShmLoans, AreReadWhereTheyLie) {
   tensor.fill(2);
   a.send(b, tensor.part(1000));
   EXPECT_EQ(a.sent, 0) << "it ends when it has been read";
-  tensor.fill(3);  // against the rules: it is no copy that arrives
+  tensor.fill(3);  // violates the contract, and so shows that no copy was sent
   ASSERT_TRUE(together({&a, &b}, [&] { return a.sent == 1; }));
   EXPECT_EQ(b.got[0], numbered(kPart, 3));
   EXPECT_EQ(read_in_place() - before, kPart);
@@ -82,7 +82,8 @@ TEST(ShmLoans, GoToSeveralPeersFromOnePlace) {
   EXPECT_EQ(c.got[0], numbered(kPart, 4));
 }
 
-// A peer that has enough to read where it lies; who has nothing else to do copies for it.
+// If the reader has enough messages to read in place, an idle sender copies every other one for
+// it.
 TEST(ShmLoans, AnIdleSenderCopiesEveryOther) {
   constexpr int kMessages = 12;
   for (const bool idle : {true, false}) {
@@ -160,7 +161,7 @@ TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
   EXPECT_FALSE(held_after);
 }
 
-// With the ring full nothing of them has been said yet.
+// While the ring is full, the peer has received nothing about these messages.
 TEST(ShmLoans, WithdrawnWhileTheyWaitAreNotSent) {
   End a;
   End b;
@@ -205,7 +206,7 @@ TEST(ShmLoans, WhatADeadPeerLentIsReadToItsEnd) {
   connect(*a, b);
   auto tensor = std::make_unique<Tensor>(1);
   lend(*a, b, *tensor);
-  // As when its process dies: nobody withdraws anything.
+  // The process dies, so nothing is revoked.
   const pid_t child = fork();
   if (child == 0) {
     End dying;
@@ -219,7 +220,7 @@ TEST(ShmLoans, WhatADeadPeerLentIsReadToItsEnd) {
     usleep(50'000);
     dying.transport->progress();
     dying.send(b, last.part());
-    _exit(dying.sent == 1 ? 0 : 1);  // the second waits to be read
+    _exit(dying.sent == 1 ? 0 : 1);  // the second message waits to be read
   }
   int status = -1;
   ASSERT_TRUE(together({&b}, [&] { return waitpid(child, &status, WNOHANG) == child; }));
@@ -251,7 +252,7 @@ TEST(ShmLoans, AreUnmappedWhenTheirTensorIsFreed) {
   EXPECT_EQ(b.got[0], numbered(kPart, 3));
 }
 
-// A reader that sleeps hears of it as well.
+// A sleeping reader is woken for this, too.
 TEST(ShmLoans, AreUnmappedByASleeper) {
   End a;
   End b;
@@ -282,7 +283,7 @@ TEST(ShmLoans, ComeAndGoForEver) {
   ASSERT_TRUE(together({&a, &b}, [] { return mapped() == 0; }));
 }
 
-// For the tensor's file: it has the connection already.
+// No descriptor is left for the tensor's file. The connection exists already.
 TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";

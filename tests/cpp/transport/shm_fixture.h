@@ -24,11 +24,11 @@ inline constexpr auto kDeadline = std::chrono::seconds(20);
 
 struct End final : TransportDelegate {
   ContextId id = random_id();
-  SendEnds sends;  // the transport tells it of ends until it is gone
+  SendEnds sends;  // outlives the transport, which reports completions to it
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
   std::vector<std::pair<ContextId, Error>> lost;
-  std::function<void(const Payload&)> reading;  // of each message
+  std::function<void(const Payload&)> reading;  // called for each message
   int sent = 0;
   int failed = 0;
 
@@ -69,7 +69,7 @@ inline bool together(std::initializer_list<End*> ends, const std::function<bool(
   return true;
 }
 
-// So that a first message has made the link.
+// Sends a first message, which creates the link.
 inline void connect(End& from, End& to) {
   from.knows(to);
   const size_t before = to.got.size();

@@ -1,4 +1,4 @@
-// Links of transport `shm` that cannot be made at once, and links that follow others.
+// Links of transport `shm` that cannot be created at once, and links that replace others.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -46,7 +46,8 @@ TEST(ShmRenewal, ALinkThatCouldNotBeMadeIsReplacedForTheNextGroup) {
   EXPECT_EQ(a.lost.size(), 1u);
 }
 
-// More often than there are rings and counters. What was sent before is read before what follows.
+// More links than there are rings and counters. Messages of an earlier link are read before those
+// of the next.
 TEST(ShmRenewal, LinksFollowEachOtherInOrder) {
   End a;
   End b;
@@ -58,7 +59,7 @@ TEST(ShmRenewal, LinksFollowEachOtherInOrder) {
       a.send(b, sent.back());
     }
     ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() + 1 >= sent.size(); })) << i;
-    b.transport->drop_peer(a.id);  // as one that does not want to read on
+    b.transport->drop_peer(a.id);  // like a peer that does not want to read on
     ASSERT_TRUE(together({&a, &b}, [&] { return !a.transport->reaches(b.id); })) << i;
     a.knows(b);
   }
@@ -88,7 +89,7 @@ TEST(ShmRenewal, AFewPeersAreGreetedAtATime) {
   const auto before = open_files();
   for (auto& peer : peers) a.send(*peer, {});
   EXPECT_EQ(open_files() - before, 4);
-  // The peers that were greeted first do not answer: they hold up no other for long.
+  // The peers that were greeted first do not answer. They delay no other for long.
   End& last = *peers.back();
   ASSERT_TRUE(together({&a, &last}, [&] { return last.got.size() == 1; }));
   for (auto& peer : peers)
@@ -98,7 +99,7 @@ TEST(ShmRenewal, AFewPeersAreGreetedAtATime) {
 
 constexpr rlim_t kMostInFlight = 64;
 
-// Twice as many descriptors in flight as this user may have.
+// Keeps twice as many descriptors in flight as the limit of this user.
 class Flood {
  public:
   Flood() {
@@ -128,7 +129,7 @@ class Flood {
   bool full_ = false;
 };
 
-// The kernel refuses the greeting, then its answer.
+// The kernel rejects the greeting and then its answer.
 int greet_while_no_descriptor_may_be_in_flight() {
   if (setgid(65534) != 0 || setuid(65534) != 0) return 1;
   End a;

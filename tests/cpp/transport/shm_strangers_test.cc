@@ -1,4 +1,4 @@
-// Who connects to transport `shm` without belonging there, or says what is not true.
+// Processes that connect to transport `shm` without belonging there, or that send false values.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 namespace ringdist::test {
 namespace {
 
-// Somebody on the socket who is not one of us, with memory of its own making.
+// A foreign process on the socket, with a segment of its own.
 class Stranger {
  public:
   explicit Stranger(End& target) : target_(target) {
@@ -32,7 +32,7 @@ class Stranger {
   void say(std::string_view bytes) {
     ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
-  // Over the connection for loans of a link that was greeted.
+  // Sends a message over the export connection of a link that was greeted.
   bool lend(const shm::ExportMessage& note, const Fd* file) {
     return shm::send_export_message(exports_, note, file);
   }
@@ -40,7 +40,7 @@ class Stranger {
     exports_ = dial();
     return shm::send_export_hello(exports_, from, target_.id, index);
   }
-  // Greeted, answered, and ready to lend.
+  // Is greeted and answered, and opens its export connection.
   void become_lender() {
     ASSERT_FALSE(greet(0));
     ASSERT_TRUE(is_read());
@@ -50,7 +50,7 @@ class Stranger {
   bool loans_are_refused() { return is_closed(exports_); }
   const Fd& file() const { return file_; }
   shm::Ring& ring() { return reinterpret_cast<shm::ShmSegment*>(mapping_.data())->rings[0]; }
-  // What is answered to a loan.
+  // Returns the answer to an export.
   std::optional<shm::ExportMessageType> answer() {
     std::optional<shm::ExportMessageType> word;
     EXPECT_TRUE(together({&target_}, [&] {
@@ -61,7 +61,7 @@ class Stranger {
     return word;
   }
   bool is_refused() { return is_closed(socket_); }
-  // Once its greeting was answered: whether what it sends is read.
+  // After its greeting was answered, returns true if its messages are read.
   bool is_read() {
     std::optional<shm::ReceivedHello> answer;
     EXPECT_TRUE(together({&target_}, [&] {
@@ -107,7 +107,7 @@ TEST(ShmStrangers, AreRefused) {
   EXPECT_TRUE(a.lost.empty());
 }
 
-// They get no slot, and those of our own user who say nothing keep nobody out.
+// They get no slot, and silent connections of the same user exclude no other process.
 TEST(ShmStrangers, KeepNobodyOut) {
   End a;
   std::vector<std::unique_ptr<Stranger>> silent;
@@ -135,7 +135,7 @@ TEST(ShmStrangers, KeepNobodyOut) {
   connect(b, a);
 }
 
-// A regular file, say, which cannot be waited for.
+// For example a regular file, which cannot be waited for.
 TEST(ShmStrangers, WhatIsNoDoorbellIsRefused) {
   End a;
   Stranger stranger(a);

@@ -1,4 +1,4 @@
-// Calls that share a launch: each batch of each is done once.
+// Calls that share a launch. Each batch of each call must be processed exactly once.
 #include "cuda/kernel/batched_calls.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ringdist::gpu {
 namespace {
 
-// Notes what was done: by call and batch.
+// Records which batches were processed, by call.
 struct Noting {
   int64_t count = 0;
   std::vector<int>* done = nullptr;
@@ -32,7 +32,7 @@ void run_all(const Body& body) {
 
 class SegmentsTest : public testing::Test {
  protected:
-  // Of so many calls, some of them empty.
+  // Creates this many calls, some of them without batches.
   void make(size_t calls) {
     done_.assign(calls, {});
     for (auto& one : done_) one.assign(random_() % 5, 0);

@@ -1,5 +1,5 @@
-// The bodies of the kernels, run by a warp on the host: the specs' examples, residuals in place,
-// bytes that no encoder writes. tests/cpp/conformance/cuda_codec_test.cc holds them against the
+// Bodies of the codec kernels, run by a warp on the host: examples of the specs, residuals in
+// place, invalid bytes. tests/cpp/conformance/cuda_codec_test.cc compares them with the CPU
 // codecs.
 #include "cuda/kernel/codec_bodies.h"
 

@@ -1,5 +1,5 @@
-// What devices do to values besides codecs, run on the host, against the CPU's loops
-// (kernel/cast.h, kernel/feedback.h): the same bits.
+// Operations of devices on values, other than codecs. They run on the host and must give the bits
+// of the CPU loops (kernel/cast.h, kernel/feedback.h).
 #include "cuda/kernel/elements.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr size_t kCount = 777;
 
 class CudaElements : public testing::Test {
  protected:
-  // Ordinary ones, and some that are zero, tiny, huge, or not finite.
+  // Returns ordinary values, and some that are zero, tiny, huge or not finite.
   Floats values() {
     std::normal_distribution<float> normal;
     Floats out(kCount);
@@ -79,7 +79,7 @@ TEST_F(CudaElements, KeepLossIsThatOfTheOwner) {
   const Floats sum = values(), stored = values(), old_residual = values();
   for (const bool raw : {false, true}) {
     Floats expected = values(), new_residual = expected;
-    const Floats left = expected;  // what encoding left
+    const Floats left = expected;  // the residual after encoding
     const float* const before = raw ? old_residual.data() : left.data();
     add_loss({before, expected.data(), kCount}, /*keep=*/!raw, 3.0f, sum, stored);
     host_kernels::run(gpu::WriteResidual{
@@ -88,7 +88,7 @@ TEST_F(CudaElements, KeepLossIsThatOfTheOwner) {
   }
 }
 
-// A part whose values are all zero: nothing is paid, what is owed stays.
+// If all values of a part are zero, its residual is neither added nor changed.
 TEST_F(CudaElements, NothingIsPaidOfASilentPart) {
   const uint32_t awake = 0;
   const Floats zeros(kCount), old_residual = values();

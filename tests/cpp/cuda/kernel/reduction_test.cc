@@ -1,5 +1,5 @@
-// The devices' plain reductions, run on the host, against the CPU's: the same bits for every dtype
-// and operation, from any bytes.
+// Reductions of devices, run on the host. They must give the CPU's bits for every dtype and op,
+// from arbitrary bytes.
 #include "cuda/kernel/reduction.h"
 
 #include <gtest/gtest.h>

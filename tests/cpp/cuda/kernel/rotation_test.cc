@@ -36,7 +36,7 @@ TEST(DeviceRotation, GoesThereAndBack) {
     for (const auto& part : x.part)
       length = std::inner_product(part.begin(), part.end(), part.begin(), length);
     EXPECT_GT(length, 0);
-    rotation.back(warp, x);  // small whole numbers: without rounding
+    rotation.back(warp, x);  // small integers are not rounded
     for (int part = 0; part < 4; ++part) EXPECT_EQ(x.part[part], before.part[part]) << count;
   }
 }

@@ -1,4 +1,4 @@
-// The NCCL of tests, held to what it stands for.
+// Tests of FakeNccl against the behaviour of NCCL.
 #include "support/fake_nccl.h"
 
 #include <gtest/gtest-spi.h>
@@ -32,7 +32,7 @@ class FakeNcclTest : public testing::Test {
                 NcclResult::kInProgress);
     return out;
   }
-  // Calls that block nobody may only have begun.
+  // Returns true if the call succeeded. A call that does not block may also still be in progress.
   static bool goes_on(NcclResult result) {
     return result == NcclResult::kSuccess || result == NcclResult::kInProgress;
   }
@@ -53,7 +53,7 @@ class FakeNcclTest : public testing::Test {
     return nccl_.recv(values.data(), values.size(), NcclType::kInt32, from, comms_[to],
                       streams_of_[to]);
   }
-  // What each of the ranks has, reduced into all.
+  // Runs an allreduce over one value of each rank and returns the result.
   template <typename T>
   T reduced(NcclType type, NcclReduce op, std::vector<T> values) {
     for (size_t rank = 0; rank < kSize; ++rank)
@@ -98,7 +98,7 @@ TEST_F(FakeNcclTest, IsSplitWhenAllRanksHaveCome) {
   EXPECT_TRUE(goes_on(split(1, 7, 0)));
   for (const NcclComm comm : comms_) EXPECT_EQ(state(comm), NcclResult::kSuccess);
   EXPECT_EQ(nccl_.alive(), 2 * kSize);
-  // Rank 2 is the first of its part.
+  // Rank 2 is the first rank of its part.
   std::vector<Values> values{{1}, {2}, {3}};
   for (const size_t rank : {0u, 2u})
     EXPECT_TRUE(goes_on(nccl_.broadcast(values[rank].data(), values[rank].data(), 1,
@@ -153,7 +153,7 @@ TEST_F(FakeNcclTest, MovesPartsToWhereTheyBelong) {
 }
 
 TEST_F(FakeNcclTest, ReducesTheTypesOfNccl) {
-  // 1 + 2 + 0.5, and the average of 1, 2 and 6.
+  // The sum is 1 + 2 + 0.5, the average is that of 1, 2 and 6.
   EXPECT_EQ(reduced<uint16_t>(NcclType::kFloat16, NcclReduce::kSum, {0x3c00, 0x4000, 0x3800}),
             0x4300);
   EXPECT_EQ(reduced<uint16_t>(NcclType::kBfloat16, NcclReduce::kAvg, {0x3f80, 0x4000, 0x40c0}),
@@ -188,7 +188,7 @@ TEST_F(FakeNcclTest, SendsMeetReceivesOfTheirPairInOrder) {
   EXPECT_EQ(got, (std::vector<Values>{{3}, {1}, {2}}));
 }
 
-// Each sends before it receives: one by one that would wait for ever.
+// Each rank sends before it receives. As separate calls this would deadlock.
 TEST_F(FakeNcclTest, AGroupIsOnePieceOfWork) {
   const std::vector<Values> out{{1}, {2}};
   std::vector<Values> in(2, Values(1)), own(2, Values(1));
@@ -218,7 +218,7 @@ TEST_F(FakeNcclTest, AGroupWithACallThatFailedStartsNothing) {
   EXPECT_EQ(sum(0, other), NcclResult::kInternalError);
   EXPECT_EQ(nccl_.group_end(), NcclResult::kInternalError);
   EXPECT_TRUE(streams_.idle(streams_of_[0]));
-  // Nor does it count: the next one meets the others' first.
+  // The failed call does not count. The next call meets the first calls of the other ranks.
   for (size_t rank = 0; rank < kSize; ++rank) ASSERT_TRUE(goes_on(sum(rank, values[rank])));
   EXPECT_FALSE(streams_.progress());
   EXPECT_EQ(values, (std::vector<Values>{{6}, {6}, {6}}));
@@ -261,7 +261,7 @@ TEST_F(FakeNcclTest, AnAbortLetsTheRankGoAndNoOther) {
   (void)nccl_.abort(comms_[0]);
   EXPECT_TRUE(streams_.progress());
   EXPECT_TRUE(streams_.idle(streams_of_[0]));
-  out.reset();  // which nobody reads any more
+  out.reset();  // no work reads it any more
   ASSERT_TRUE(goes_on(receive(1, 0, in)));
   EXPECT_TRUE(streams_.progress());
   EXPECT_FALSE(streams_.idle(streams_of_[1])) << "rank 0 will never come";

@@ -1,4 +1,4 @@
-// NCCL as it is on this machine, where it is.
+// The NCCL library of this machine, if it has one.
 #include "cuda/nccl/loaded_nccl.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Communicators of several ranks in threads, which exchange through a table.
+// Communicators of several ranks in threads. The ranks exchange data through a table.
 #include "cuda/nccl/nccl_comms.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kLong = std::chrono::seconds(20);
 
-// Where ranks leave what they give in an exchange.
+// Holds the contributions of ranks to an exchange.
 class Table {
  public:
   using All = std::vector<std::vector<std::byte>>;
@@ -139,7 +139,7 @@ TEST_F(NcclCommsTest, EndWhereTheGroupDoesWhileTheyAreMade) {
     while (nccl_.calls("init_rank") == 0) std::this_thread::yield();
     of(0).abort();
   });
-  // Rank 1 gives its part of the exchange, and comes no further.
+  // Rank 1 contributes to the exchange and then stops.
   each({0, 1}, [&](int rank) {
     if (rank == 1) {
       std::vector<std::byte> nothing(1024);
@@ -175,7 +175,7 @@ TEST_F(NcclCommsTest, AreGoneOnceAborted) {
 
 // ---- splits
 
-// What each rank names as the ranks that it will be with.
+// By rank: the ranks that it names as its part.
 using Named = std::vector<std::vector<int>>;
 
 class NcclSplitTest : public NcclCommsTest {
@@ -193,7 +193,8 @@ class NcclSplitTest : public NcclCommsTest {
     });
     return out;
   }
-  // A group of these ranks, whose rank 0 is ranks[0], with what was split off.
+  // Creates the groups of a part with the communicators that were split off. Rank 0 of the part is
+  // ranks[0].
   void begin(const std::vector<int>& ranks, const std::vector<Split>& split,
              const std::vector<int>& devices) {
     const int size = static_cast<int>(ranks.size());
@@ -319,7 +320,7 @@ TEST_F(NcclSplitTest, EndsAtTheDeadlineWhereARankGoesNoFurther) {
 TEST_F(NcclSplitTest, EndsWhereTheGroupDoesMeanwhile) {
   make_all();
   const NcclComm broken = of(2).find(0, kNoPeer, Use::kCollectives);
-  nccl_.break_comm(broken, NcclResult::kRemoteError);  // so that it does not go on there
+  nccl_.break_comm(broken, NcclResult::kRemoteError);  // so that it does not proceed there
   nccl_.set_lag(1 << 30);
   std::thread aborts([&] {
     while (nccl_.calls("split") < kSize) std::this_thread::yield();

@@ -29,7 +29,7 @@ TEST(NcclReductionTest, TakesFp8WhereNcclHasIt) {
   EXPECT_FALSE(nccl_reduction(DType::kFloat8E5M2, ReduceOp::kAvg, true));
 }
 
-// Whatever NCCL is given, the CPU has, too.
+// Each reduction that NCCL gets must also exist on the CPU.
 TEST(NcclReductionTest, HasNothingThatTheCpuHasNot) {
   for (int d = 0; d <= static_cast<int>(DType::kFloat8E5M2); ++d)
     for (int o = 0; o <= static_cast<int>(ReduceOp::kPremulSum); ++o) {

@@ -1,4 +1,4 @@
-// What we declare of NCCL, against nccl.h where that is.
+// Compares the project's declarations of NCCL with nccl.h, if that is installed.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -59,7 +59,7 @@ static_assert(offsetof(NcclConfig, most_ctas) == offsetof(ncclConfig_t, maxCTAs)
 static_assert(offsetof(NcclConfig, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(NcclConfig, split_share) == offsetof(ncclConfig_t, splitShare));
 
-// Handles are pointers, and enumerators ints: so our functions take what theirs do.
+// Handles are pointers and enums have the size of int, so the function types are compatible.
 static_assert(std::is_pointer_v<ncclComm_t> && std::is_pointer_v<cudaStream_t>);
 static_assert(std::is_same_v<decltype(&ncclCommInitRankConfig),
                              ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>);

@@ -7,7 +7,7 @@
 namespace ringdist::gpu {
 namespace {
 
-// Of all ranks, each naming some.
+// Returns the contributions of all ranks, each of which names some ranks.
 std::vector<SplitPart> parts_of(const std::vector<std::vector<int>>& named) {
   std::vector<SplitPart> out;
   const int size = static_cast<int>(named.size());
@@ -40,8 +40,8 @@ TEST(SplitPart, FitTogetherWhereAllCallTheSame) {
 
 TEST(SplitPart, NameWhoDoesNotFit) {
   for (const auto& named :
-       std::vector<std::vector<std::vector<int>>>{{{0, 1}, {1}},     // one does not come
-                                                  {{0, 1}, {1, 0}},  // two would be the first
+       std::vector<std::vector<std::vector<int>>>{{{0, 1}, {1}},     // one does not take part
+                                                  {{0, 1}, {1, 0}},  // both would be first
                                                   {{0, 1}, {0, 1}, {0, 1, 2}},  // another size
                                                   {{0, 1, 2}, {0, 2, 1}, {0, 1, 2}}}) {
     const Error error = check_parts(parts_of(named));

@@ -1,4 +1,4 @@
-// Its own thread; what it does with events: stream_runner_test.cc.
+// The thread of EventWatcher. For its handling of events see stream_runner_test.cc.
 #include "cuda/stream/event_watcher.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(10);
 
-// Events that are reached when the test says so, from any thread.
+// Fake events that are reached when the test sets a flag. Thread-safe.
 class Events final : public CudaApi {
  public:
   std::atomic<bool> all{false};

@@ -1,5 +1,5 @@
-// Every schedule of the registry as exchanges of streams: all ranks come to their end though each
-// waits in an exchange until all its messages have moved; messages meet those that they are for.
+// Every schedule of the registry as exchanges of streams. A rank waits in each exchange until all
+// its messages have moved. All ranks must finish, and messages must meet the right counterparts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace {
 
 using symbolic::Case;
 
-constexpr int64_t kWhole = int64_t{1} << 40;  // a segment that holds all of a step
+constexpr int64_t kWhole = int64_t{1} << 40;  // a segment that holds a whole step
 
-// Ranks that each stand in one of their exchanges.
+// Executes the exchanges of all ranks. Each rank is in one exchange at a time.
 class Meeting {
  public:
   explicit Meeting(const std::vector<Schedule>& schedules) {
@@ -34,7 +34,7 @@ class Meeting {
     posted_.resize(exchanges_.size());
   }
 
-  // "" or what went wrong.
+  // Returns "" or the first problem.
   std::string problem() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -79,7 +79,7 @@ class Meeting {
     for (const ExchangeMessage& message : head(rank).receives)
       receives_[{received(rank, message).peer, rank}].push_back(received(rank, message).edge);
   }
-  // Those posted by it have their other halves.
+  // True if all messages that the rank has posted have counterparts.
   bool all_meet(int rank) {
     for (const ExchangeMessage& message : head(rank).sends) {
       const Pair pair{rank, sent(rank, message).peer};
@@ -130,7 +130,7 @@ TEST_P(StreamExchanges, OfAllRanksEnd) {
 INSTANTIATE_TEST_SUITE_P(All, StreamExchanges, testing::ValuesIn(test::registry_rows()),
                          test::registry_row_name);
 
-// Few exchanges are few launches, and few times that ranks wait for each other.
+// Few exchanges mean few launches, and few times that ranks wait for each other.
 TEST(StreamExchangeCounts, AreThoseOfTheAlgorithms) {
   const auto most = [](std::string_view algorithm, Collective kind, int size) {
     const Case what{kind, size, 8 * size, 0, false, {}, {}};
@@ -138,7 +138,7 @@ TEST(StreamExchangeCounts, AreThoseOfTheAlgorithms) {
     EXPECT_EQ(meeting.problem(), "");
     return meeting.most_exchanges();
   };
-  EXPECT_EQ(most("direct", Collective::kAllreduce, 8), 3u);  // the last takes what has come
+  EXPECT_EQ(most("direct", Collective::kAllreduce, 8), 3u);  // the last exchange only consumes
   EXPECT_EQ(most("direct", Collective::kAlltoall, 8), 2u);
   EXPECT_EQ(most("ring", Collective::kAllreduce, 8), 15u);
   EXPECT_EQ(most("ring", Collective::kAllgather, 8), 8u);

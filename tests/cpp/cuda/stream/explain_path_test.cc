@@ -11,7 +11,7 @@ namespace {
 
 const NcclInfo kFound{22900, "", false};
 
-// Four ranks, all on one host, with a device each.
+// Returns a query for four ranks on one host, each with its own device.
 DevicePathQuery question(Collective kind = Collective::kAllreduce, int64_t count = 1 << 20) {
   DevicePathQuery out;
   out.request.kind = kind;
@@ -60,7 +60,7 @@ TEST(Route, IsAScheduleOverNcclForTheRest) {
   EXPECT_EQ(route(compressed("int8")).because, "it is compressed");
 }
 
-// A stream sees no hosts.
+// Streams use no schedules by hosts.
 TEST(Route, IsNoScheduleByHosts) {
   DevicePathQuery asked = compressed("int8");
   asked.hosts = {{0, 1}, {2, 3}};

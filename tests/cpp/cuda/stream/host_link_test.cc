@@ -1,4 +1,4 @@
-// What one rank's host ops are for a stream's messages, and when. All ranks together:
+// Host ops that one rank starts for the messages of a stream, and when. For all ranks together see
 // tests/cpp/conformance/cuda_path_test.cc.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ using Memory = std::vector<std::byte>;
 
 class HostLinkTest : public testing::Test {
  protected:
-  // 10 bytes, an encoding of 4 + `first` in 20, 2 bytes, one of 4 + `second` in 16, 3 bytes.
+  // The message has 10 bytes, an encoding of 4 + `first` bytes in 20, 2 bytes, an encoding of 4 +
+  // `second` bytes in 16, and 3 bytes.
   static constexpr size_t kBefore = 10, kRoom = 20, kBetween = 2, kOther = 16, kAfter = 3;
   static constexpr size_t kSize = kBefore + kRoom + kBetween + kOther + kAfter;
 
@@ -33,7 +34,7 @@ class HostLinkTest : public testing::Test {
     std::memcpy(out.data() + kBefore + kRoom + kBetween, &second, sizeof second);
     return out;
   }
-  // What is left of it.
+  // Returns the used parts of the message.
   static Memory used(const Memory& message, size_t first, size_t second) {
     const auto at = [&](size_t i) { return message.begin() + static_cast<ptrdiff_t>(i); };
     Memory out(at(0), at(kBefore + 4 + first));

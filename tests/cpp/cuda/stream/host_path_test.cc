@@ -1,5 +1,5 @@
-// One rank's ops by way of the host: what the host gets and when, what comes back, what is held.
-// All ranks together: tests/cpp/conformance/cuda_host_way_test.cc.
+// One rank's ops by way of the host: data that the host gets and when, results that come back, and
+// memory that is kept. For all ranks together see tests/cpp/conformance/cuda_path_test.cc.
 #include "cuda/stream/host_path.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class HostPathTest : public testing::Test {
     if (output != nullptr) add(*output, out.output);
     return out;
   }
-  // In two spans.
+  // Appends the values as two spans.
   static void add(Ints& values, Buffer& to) {
     to.append(values.data(), 1);
     to.append(values.data() + 1, static_cast<int64_t>(values.size()) - 1);

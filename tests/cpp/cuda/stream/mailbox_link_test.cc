@@ -1,4 +1,4 @@
-// Messages by way of boxes: what arrives, whatever its size, and what ends the waiting for it.
+// Messages by way of mailboxes: data of any size, and events that end the waiting for it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -44,7 +44,7 @@ class MailboxLinkTest : public testing::Test {
     }
   }
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
-  // What each rank sends each other, in the order of a pair, moves in one exchange.
+  // Moves all messages in one exchange. `sent` is indexed by sender, receiver and position.
   void move(std::vector<std::vector<std::vector<SentBytes>>>& sent) {
     auto got = sent;
     for (auto& of_rank : got)
@@ -94,7 +94,7 @@ TEST_F(MailboxLinkTest, MovesMessagesOfAnySizeInAnyNumber) {
   }
 }
 
-// So that a device copies both ways at once.
+// A device can thus copy in both directions at once.
 TEST_F(MailboxLinkTest, WhatIsTakenDoesNotKeepBackWhatIsLeft) {
   make(2);
   SentBytes sent(3 * at(0).mailboxes->most(), std::byte{5}), got(sent.size());
@@ -147,7 +147,7 @@ TEST_F(MailboxLinkTest, AnAbortHoldsAgainstOneWhoDoesNotKnowOfIt) {
   }
   at(0).mailboxes->abort();
   MailboxLink other(*at(1).mailboxes,
-                    at(1).stream);  // leaves one, and says so over the abort's word
+                    at(1).stream);  // overwrites the mark of the abort
   ASSERT_FALSE(other.begin());
   ASSERT_FALSE(other.send(0, {message.data(), message.size()}, nullptr));
   ASSERT_FALSE(other.end());
@@ -179,10 +179,12 @@ TEST_F(MailboxLinkTest, StreamsOfTwoDevicesTakeTurns) {
 }
 
 TEST_F(MailboxLinkTest, ThereAreNoneWhereARankCannotReachThem) {
-  FakeRunnerDelegate group(0, 2);  // shares nothing
+  FakeRunnerDelegate group(0, 2);  // shares no memory
   EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.memory = std::make_shared<OneMemory>(2, (size_t{32} << 20) + (size_t{1} << 16));
-  group.others = [](auto& said) { said[1][0] = std::byte{0}; };  // it could not pin its memory
+  group.others = [](auto& said) {
+    said[1][0] = std::byte{0};
+  };  // that rank could not pin its memory
   EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.others = nullptr;
   cuda_.fail_next("pin");

@@ -1,4 +1,4 @@
-// One rank's ops by NCCL where another one does not come. All ranks together:
+// One rank's ops over NCCL when another rank does not arrive. For all ranks together see
 // tests/cpp/conformance/cuda_path_test.cc.
 #include "cuda/stream/nccl_path.h"
 
@@ -21,8 +21,8 @@ namespace {
 
 class NcclPathTest : public testing::Test {
  protected:
-  // The other rank comes to the communicator of all, whose id the group's exchange tells, and to
-  // nothing else.
+  // The other rank joins the communicator of the whole group and nothing else. The group's
+  // exchange carries the id of that communicator.
   void prepare(StreamRunner& runner, const DeviceOp& op) {
     std::thread other([this] {
       while (nccl_.calls("init_rank") == 0) std::this_thread::yield();
@@ -98,7 +98,7 @@ TEST_F(NcclPathTest, TellsWhatNcclRefuses) {
   watch_->poll();
 }
 
-// The first call between two ranks takes until the other has made it.
+// The first call between two ranks blocks until the other rank has called, too.
 TEST_F(NcclPathTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
   StreamRunner runner(cuda_, watch_, std::make_shared<NcclPath>(cuda_, nccl_, group_));
   DeviceOp op = allreduce();
@@ -109,7 +109,7 @@ TEST_F(NcclPathTest, WaitsForWhatNcclHasBegunUntilTheOpsDeadline) {
   EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
   EXPECT_NE(error.message().find("all_reduce #1"), std::string::npos) << error.message();
   EXPECT_GE(Clock::now(), op.deadline);
-  nccl_.set_lag(200);  // questions, a few of them a millisecond
+  nccl_.set_lag(200);  // a few queries per millisecond
   op.deadline = TimePoint::max();
   EXPECT_TRUE(runner.start(op, [](const Error&) {}).ok());
   runner.abort();

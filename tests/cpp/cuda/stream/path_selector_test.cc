@@ -38,7 +38,7 @@ class PathSelectorTest : public testing::Test {
     return {[this](RunnerDelegate&) { return nccl_; }, [this](RunnerDelegate&) { return host_; }};
   }
   static Error prepare(DevicePath& way) { return way.prepare({}, {}, TimePoint::max()); }
-  // Rank 1 has another device, its number being the first byte of what it gives.
+  // Gives rank 1 another device. The device number is the first byte of its contribution.
   void give_each_its_own() {
     group_.others = [](FakeRunnerDelegate::Exchanged& all) { all[1][0] = std::byte{1}; };
   }
@@ -108,7 +108,7 @@ TEST_F(PathSelectorTest, IsTheHostWhereThatIsWanted) {
   EXPECT_EQ(host_->prepared, 1);
 }
 
-// Two ranks that send to each other need not wait for the rest, nor go the way of the rest.
+// Two ranks that send to each other need not wait for the others, nor use their path.
 TEST_F(PathSelectorTest, IsChosenForEachPeerByItself) {
   FakeRunnerDelegate three(0, 3);
   three.others = [](FakeRunnerDelegate::Exchanged& all) { all[1][0] = std::byte{1}; };
@@ -150,7 +150,7 @@ TEST_F(PathSelectorTest, IsChosenAgainByAGroupThatIsSplitOff) {
   ASSERT_FALSE(prepare(*other));
   EXPECT_EQ(theirs->prepared, 1);
   EXPECT_EQ(group_.exchanges, 2);
-  group_.others = nullptr;  // which now share a device
+  group_.others = nullptr;  // the ranks share a device from here on
   ASSERT_FALSE(prepare(*split()(group_)));
   EXPECT_EQ(host_->prepared, 1);
 }

@@ -1,5 +1,5 @@
-// Order of streams, ends of ops, captures: with a DevicePath that copies on the stream, and a watch
-// that the test polls.
+// StreamRunner: order of streams, ends of ops, captures. It uses a DevicePath that copies on the
+// stream, and an EventWatcher that the test polls.
 #include "cuda/stream/stream_runner.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace ringdist::gpu {
 namespace {
 
-// Halves a float of the device.
+// A path that halves one float on the device.
 struct HalvingPath final : DevicePath {
   explicit HalvingPath(FakeCuda& cuda, FakeStreams& streams) : cuda(cuda), streams(streams) {}
   Error prepare(const DeviceStream&, const OpSpec&, TimePoint) override { return refuses; }
@@ -130,7 +130,7 @@ TEST_F(StreamRunnerTest, RefusesWhatTheWayDoes) {
   EXPECT_TRUE(streams_.idle(caller_));
 }
 
-// What an op put on the stream before it failed may still use its memory.
+// Work that an op put on the stream before it failed may still use the op's memory.
 TEST_F(StreamRunnerTest, KeepsTheMemoryOfAnOpThatDidNotStart) {
   path_->fails = Error(ErrorKind::kSystem, "made up");
   EXPECT_FALSE(start(op_on(caller_)).ok());
@@ -155,7 +155,7 @@ TEST_F(StreamRunnerTest, FailsWhereCudaDoes) {
 }
 
 TEST_F(StreamRunnerTest, OfACaptureEndsAtOnce) {
-  ASSERT_TRUE(start(op_on(caller_)).ok());  // makes what cannot be made in a capture
+  ASSERT_TRUE(start(op_on(caller_)).ok());  // creates objects that cannot be created in a capture
   EXPECT_FALSE(streams_.progress());
   EXPECT_FALSE(watch_->poll());
   cuda_.begin_capture(caller_);
@@ -163,7 +163,7 @@ TEST_F(StreamRunnerTest, OfACaptureEndsAtOnce) {
   ASSERT_TRUE(work.ok());
   EXPECT_EQ(ended_.size(), 2u);
   EXPECT_FALSE(watch_->poll()) << "an event of a capture cannot be asked for";
-  EXPECT_FALSE(work.value()->order(caller_));  // joins it
+  EXPECT_FALSE(work.value()->order(caller_));  // adds the stream to the capture
   cuda_.end_capture();
 }
 

@@ -1,5 +1,5 @@
-// Every schedule of the registry on streams that are not there, against exact arithmetic: all is
-// enqueued before anything runs, nothing waits for the host, and all memory is given back.
+// Every schedule of the registry on fake streams, compared with exact arithmetic. Everything is
+// enqueued before anything runs, nothing waits for the host, and all memory is freed.
 #include "cuda/stream/stream_schedule.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ int32_t value(int rank, int64_t element) {
   return static_cast<int32_t>(100'000 * (rank + 1) + element);
 }
 
-// A rank's tensors, each in two spans where that is asked for.
+// A rank's tensors, each in two spans if `in_pieces`.
 struct RankOp {
   RankOp(const Case& what, int rank, bool in_pieces) {
     const symbolic::Counts counts = symbolic::counts_of(what, rank);
@@ -126,7 +126,7 @@ class World {
   std::vector<std::unique_ptr<RankOp>> ranks_;
 };
 
-// Of three ranks and two by turns; of small groups one.
+// Returns hosts with three and two ranks alternately. Small groups have one host.
 std::vector<std::vector<int>> hosts(int size) {
   std::vector<std::vector<int>> out;
   for (int rank = 0; size > 3 && rank < size; ++rank) {

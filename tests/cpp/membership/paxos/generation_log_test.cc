@@ -39,7 +39,7 @@ class FakeGenerationLogDelegate final : public GenerationLogDelegate {
   ProcessId fails_for = 0;
 };
 
-// Members whose messages arrive at once, in order, but those of who is cut off.
+// Members with immediate, ordered delivery. Messages of members that are cut off are dropped.
 class GenerationLogTest : public testing::Test {
  protected:
   void make(int size) {
@@ -116,7 +116,7 @@ TEST_F(GenerationLogTest, SurvivorsInstallTheSameAndBegin) {
   EXPECT_EQ(member(0).generation().number, 1U);
 }
 
-// Who dies when it was decided, and is near, need not be told any more.
+// A member on this host that dies after the decision need not receive it any more.
 TEST_F(GenerationLogTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
   make(3);
   delegate(1).is_full = true;
@@ -131,8 +131,8 @@ TEST_F(GenerationLogTest, AMemberThatDiesAfterTheDecisionHoldsUpNobody) {
   EXPECT_EQ(member(1).generation(), member(0).generation());
 }
 
-// It has voted, and destroys the group before it installs what was decided: the others need not
-// wait until it has been silent for long enough.
+// The member has voted and destroys its group before it installs the decision. The others must not
+// wait for its reply timeout.
 TEST_F(GenerationLogTest, AMemberThatLeavesAfterItsVoteHoldsUpNobody) {
   make(3);
   delegate(2).is_full = true;
@@ -232,13 +232,13 @@ TEST_F(GenerationLogTest, OneThatHadNotFoundTheOthersHasAllLookForEachOther) {
     EXPECT_TRUE(delegate(rank).installed.at(0).needs_rendezvous) << rank;
 }
 
-// Nobody who stays has begun, as one of them died in between: the newcomers vote all the same.
+// One survivor died before any survivor began. The newcomers vote nevertheless.
 TEST_F(GenerationLogTest, NewcomersVoteBeforeTheyHaveBegun) {
   make(2);
   delegate(0).newcomers = {{id(5), ""}, {id(6), ""}};
   member(0).begin(now_);
   member(0).tick(now_);
-  // All but what tells that it has begun.
+  // Delivers everything except the messages that a generation was installed or has begun.
   for (bool any = true; any;) {
     any = false;
     for (auto& [from, its] : hosts_)
@@ -261,7 +261,7 @@ TEST_F(GenerationLogTest, NewcomersVoteBeforeTheyHaveBegun) {
   }
 }
 
-// The one that was given up must be able to read it when who decided has died.
+// The member that was declared lost must be able to read the decision, even if the proposer dies.
 TEST_F(GenerationLogTest, NothingIsInstalledBeforeThoseNearCanReadIt) {
   make(3);
   cut_.emplace(id(2), true);

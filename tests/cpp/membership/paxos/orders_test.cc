@@ -1,5 +1,5 @@
-// Orders of messages that decide otherwise if a rule is left out, and that seeds do not find: who
-// reads what, when, is written down here. Each process has a clock of its own.
+// Message orders that break agreement if one rule is missing, and that random seeds do not find.
+// Each test spells out its order. Each process has its own clock.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -41,10 +41,10 @@ class OrderedProcess final : public GenerationLogDelegate {
 
   bool alive = true;
   bool has_begun = false;
-  int sends_left = -1;  // until it dies; -1: it lives
+  int sends_left = -1;  // sends until it dies; -1 if it lives
   TimePoint now{std::chrono::hours(1)};
   std::vector<Newcomer> newcomers;
-  std::set<int> dead;  // as its kernel told
+  std::set<int> dead;  // deaths reported by its kernel
   std::unique_ptr<GenerationLog> generations;
   uint64_t group_id = 1;
 
@@ -74,7 +74,7 @@ class Orders : public testing::Test {
       at(i).generations =
           std::make_unique<GenerationLog>(id(i), GenerationId{0, 1}, members, timeouts_, at(i));
   }
-  // Of that host, whom those who promise from now on know.
+  // Adds a newcomer on the given host. Promises of `knows_it` include it from then on.
   int add_newcomer(int delegate, int knows_it) {
     hosts_.push_back(delegate);
     add(delegate);
@@ -90,7 +90,7 @@ class Orders : public testing::Test {
     at(index).now += Milliseconds(ms);
     at(index).generations->tick(at(index).now);
   }
-  // All that these send to each other, as long as there is any.
+  // Delivers messages between the selected pairs until there are none.
   void deliver(const Pairs& pairs) {
     for (bool any = true; any;) {
       any = false;
@@ -104,7 +104,7 @@ class Orders : public testing::Test {
       }
     }
   }
-  // Its host's kernel tells, after what it had sent.
+  // The kernel of its host reports the death after the messages that it had sent.
   void die(int index) {
     at(index).alive = false;
     for (int other = 0; other < size(); ++other)
@@ -170,8 +170,9 @@ void OrderedProcess::go_on(const Decision& decision) {
   orders_.note(from, group_id, decision);
 }
 
-// D hears from another host that A died, before it has read what A told it: that it had decided
-// without D, C and E. D must not vote for what D, C and E could decide without A's word.
+// A has decided without D, C and E, sent this to D, and died. D gets a report of the death from
+// another host before it reads A's message. D must not vote for a value that D, C and E could
+// decide without A.
 TEST_F(Orders, ADeathThatIsPassedOnDoesNotOvertakeWhatTheDeadHadSaid) {
   enum { D, A, B, X, Y, C, E };
   make({0, 0, 0, 0, 0, 1, 1});
@@ -186,13 +187,13 @@ TEST_F(Orders, ADeathThatIsPassedOnDoesNotOvertakeWhatTheDeadHadSaid) {
   deliver(from_a);
   deliver(to_a);
   pass(A, 1100);
-  for (int i = 0; i < 3; ++i) {  // to a later ballot: it writes before the acceptances are there
+  for (int i = 0; i < 3; ++i) {  // leads to a later ballot: A writes before the acceptances arrive
     pass(A, 1100);
     deliver(from_a);
     deliver(to_a);
   }
   deliver(from_a);
-  at(A).sends_left = 1;  // it decides, tells D, and dies
+  at(A).sends_left = 1;  // A decides, sends to D, and dies
   deliver(to_a);
   ASSERT_FALSE(at(A).alive);
   deliver(between(A, B));
@@ -211,7 +212,7 @@ TEST_F(Orders, ADeathThatIsPassedOnDoesNotOvertakeWhatTheDeadHadSaid) {
     }
     pass(C, 300);
   }
-  deliver(between(A, D));  // at last
+  deliver(between(A, D));  // A's decision arrives at last
   expect_one_line();
   for (int i = 0; i < 4; ++i) {
     pass(C, 300);
@@ -220,8 +221,9 @@ TEST_F(Orders, ADeathThatIsPassedOnDoesNotOvertakeWhatTheDeadHadSaid) {
   expect_one_line();
 }
 
-// Y has promised a ballot of W's when it learns what an earlier one had decided. What it tells Z of
-// its host before it installs that must count for Z, who has accepted W's value since.
+// Y has promised a ballot of W when it receives the decision of an earlier ballot. Before it
+// installs, it passes the decision to Z on its host. This must count for Z, which has accepted W's
+// value since.
 TEST_F(Orders, WhatIsLearnedLateHoldsAsOfWhatWasPromised) {
   enum { Y, A, B, X, V, W, Z, N };
   make({1, 0, 0, 0, 0, 0, 1});
@@ -238,7 +240,7 @@ TEST_F(Orders, WhatIsLearnedLateHoldsAsOfWhatWasPromised) {
   deliver(among({A}, {B, X, V}));
   begin(W);
   pass(W, 200);
-  at(A).sends_left = 1;  // it decides, tells Y, and dies
+  at(A).sends_left = 1;  // A decides, sends to Y, and dies
   deliver(among({B, X, V}, {A}));
   ASSERT_FALSE(at(A).alive);
   for (const int dead : {B, X, V}) die(dead);

@@ -28,7 +28,7 @@ class FakePaxosDelegate final : public PaxosDelegate {
     casts.emplace_back(before, vote);
   }
 
-  // The ranks that were sent this since the last call, in order.
+  // Returns the ranks to which a message of this kind was sent, in order, and clears the record.
   std::vector<int> take(ConsensusMessageKind kind) {
     std::vector<int> out;
     for (const Sent& one : sent)
@@ -57,7 +57,7 @@ class PaxosInstanceTest : public testing::Test {
     paxos_->begin(now_);
     paxos_->tick(now_);
   }
-  // Ticks as often as it is asked for.
+  // Ticks at the times that next() returns.
   void pass(Duration time) {
     const TimePoint end = now_ + time;
     while (paxos_->next() && *paxos_->next() <= end) {
@@ -250,7 +250,7 @@ TEST_F(PaxosInstanceTest, WhoIsOvertakenTriesLater) {
   EXPECT_EQ(delegate_.sent[0].message.ballot, (Ballot{5, 0}));
 }
 
-// What rank 2 asks reaches this one, and no answer reaches rank 2.
+// Messages of rank 2 arrive here, but no answer reaches rank 2.
 TEST_F(PaxosInstanceTest, WhoHearsNothingIsNotWaitedFor) {
   make(3, 0);
   const Ballot theirs{3, 2};

@@ -37,7 +37,7 @@ TEST(QuorumRule, AllTheLivingAreOneWhereTheRestIsReportedDead) {
       << "a vote of the dead counts as one";
 }
 
-// Any two sets that may decide by votes have a voter in common, the store being one.
+// Any two sets that may decide by votes share a voter. The store counts as one.
 TEST(QuorumRule, MajoritiesMeet) {
   for (int size = 1; size <= 8; ++size) {
     const QuorumRule all(size);

@@ -1,5 +1,5 @@
-// Whole courses of negotiation, each drawn from a seed: calls in an order of each rank's own,
-// disagreements, ranks that join.
+// Complete negotiations drawn from seeds: calls in a different order on each rank, mismatches, and
+// ranks that join.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace ringdist {
 namespace {
 
-// What each rank does, twice: it calls the names in rounds, in an order of its own, and joins after
-// as many rounds as it has, be what it has called still open or not.
+// Actions of each rank, in two phases. A rank calls the names in rounds, in its own order, and
+// joins after its last round. Its calls may still be open then.
 class Script {
  public:
   static constexpr int kPhases = 2;
@@ -36,7 +36,7 @@ class Script {
       if (ranks_[rank].joins < kPhases) return false;
     return true;
   }
-  // The rank makes a call that it may make, or joins, or does nothing.
+  // The rank makes a call that is allowed, joins, or does nothing.
   void act(int rank) {
     NegotiatorRank& one = ranks_[rank];
     if (one.has_joined || one.joins == kPhases) return;
@@ -50,7 +50,7 @@ class Script {
     left.erase(left.begin() + static_cast<ptrdiff_t>(at));
     make(one, rank, name, round);
   }
-  // In both phases together: how often a name is called, and how often of these ranks disagree.
+  // Number of rounds over both phases, and number of rounds in which ranks disagree on a name.
   int rounds() const {
     int out = 0;
     for (int phase = 0; phase < kPhases; ++phase) out += most_rounds(phase);
@@ -86,7 +86,7 @@ class Script {
     return conflicts_ && (name + round) % 5 == 0 && rank % 3 == (name + round) / 5 % 3;
   }
   void make(NegotiatorRank& one, int rank, int name, int round) {
-    // Some change from round to round, on all ranks alike.
+    // Some descriptions change from round to round, equally on all ranks.
     const std::string words =
         (is_wrong(rank, name, round) ? "other " : "sum ") + std::to_string(name % 4 ? 0 : round);
     std::optional<std::vector<int64_t>> extra;

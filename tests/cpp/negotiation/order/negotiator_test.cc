@@ -77,7 +77,7 @@ TEST(Negotiator, TheRootMayChangeWhatTravelsTogether) {
   EXPECT_EQ(one.log, (std::vector<std::string>{"run a=sum", "run b=sum c=sum"}));
 }
 
-// Each rank makes them in an order of its own, some at a time, as a lane finds them.
+// Each rank makes the calls in its own order, several at a time.
 TEST(Negotiator, ManyCallsAtOnceNeedFewMessages) {
   constexpr int kCalls = 500, kAtATime = 25;
   NegotiatorWorld ranks(Topology::one_host(64), 1);
@@ -123,7 +123,7 @@ TEST(Negotiator, WhatNeedsAllRanksFailsWhereOneHasJoined) {
             2);
 }
 
-// What a rank says for itself is said once, and may be in the others' tables only.
+// A rank sends its extras once, so they may exist only in the tables of other ranks.
 TEST(Negotiator, ExtrasOutliveThatANameIsForgottenMeanwhile) {
   NegotiatorOptions options;
   options.cache_capacity = 1;
@@ -134,7 +134,7 @@ TEST(Negotiator, ExtrasOutliveThatANameIsForgottenMeanwhile) {
   };
   for (const int rank : {0, 1}) call(rank, "a");
   ranks.settle();
-  call(0, "a");  // known, so it says no more
+  call(0, "a");  // cached, so the rank does not send its extras again
   for (const int rank : {0, 1}) call(rank, "b");
   ranks.settle();
   call(1, "a");
@@ -143,7 +143,7 @@ TEST(Negotiator, ExtrasOutliveThatANameIsForgottenMeanwhile) {
   EXPECT_EQ(ranks[1].log.back(), "run a=gather 0:10 1:11");
 }
 
-// A rank that has joined has nothing to say, but for what may be forgotten.
+// A joined rank sends nothing but confirmations that entries may be evicted.
 TEST(Negotiator, ARankThatHasJoinedLetsOthersForget) {
   NegotiatorOptions options;
   options.cache_capacity = 1;

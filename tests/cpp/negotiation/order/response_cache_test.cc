@@ -53,7 +53,7 @@ TEST(ResponseCache, AnotherDescriptionTakesThePlaceOfTheFirst) {
   ResponseCache table(5);
   table.decide(1, is_new(1, "a", "sum"));
   table.decide(2, is_new(2, "a", "max"));
-  EXPECT_EQ(table.size(), 2u);  // with the one that has gone
+  EXPECT_EQ(table.size(), 2u);  // including the evicted one
   EXPECT_EQ(table.find("a", of_words("sum")), nullptr);
   EXPECT_EQ(table.find("a", of_words("max"))->id, 2u);
   EXPECT_EQ(table.find(1)->description.words, "sum");
@@ -67,7 +67,7 @@ TEST(ResponseCache, ExtrasStayUntilARankSaysOthers) {
   call = again(1);
   call.extras = {{1, {8}}};
   const auto after = table.decide(2, call);
-  EXPECT_EQ(before->extras, (ExtrasByRank{{0, {5}}, {1, {6}}}));  // who runs it still reads it
+  EXPECT_EQ(before->extras, (ExtrasByRank{{0, {5}}, {1, {6}}}));  // its execution still reads it
   EXPECT_EQ(after->extras, (ExtrasByRank{{0, {5}}, {1, {8}}}));
   table.decide(3, is_new(2, "b"));
   EXPECT_EQ(table.last_extras("a", of_words("sum")), after->extras);

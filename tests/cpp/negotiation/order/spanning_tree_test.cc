@@ -25,7 +25,7 @@ void expect_a_tree(const Topology& topology) {
     between_hosts += topology.same_host(parent, rank) ? 0 : 1;
     int steps = 0;
     for (int at = rank; at != 0 && steps <= size; at = tree[at].parent) ++steps;
-    EXPECT_LE(steps, size);  // no circle
+    EXPECT_LE(steps, size);  // no cycle
   }
   EXPECT_EQ(between_hosts, topology.hosts.size() - 1);
 }

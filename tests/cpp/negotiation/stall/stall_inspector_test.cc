@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Ranks whose letters arrive at once, but to and from those that are stopped.
+// Ranks with immediate delivery. Messages to and from stopped ranks are dropped.
 class StallRank final : public StallDelegate {
  public:
   struct Letter {
@@ -49,7 +49,7 @@ class StallWorld {
   StallRank& operator[](int rank) { return *ranks_[rank]; }
   void call(int rank, const std::string& name) { ranks_[rank]->open.push_back({name, now_}); }
 
-  // Ticks as a lane does: where calls are open.
+  // Ticks like a lane: only ranks with open calls tick.
   void pass(Duration time) {
     for (const TimePoint end = now_ + time; now_ < end; now_ += std::chrono::milliseconds(50)) {
       for (auto& rank : ranks_)
@@ -97,7 +97,7 @@ TEST(StallInspector, FindsWhoHasNotCalledAndWhatTheyDoInstead) {
   EXPECT_EQ(ranks.messages(), 0);
   EXPECT_EQ(ranks[0].watch.awaits("a"), "");
   ranks.pass(seconds(1));
-  const std::string found = "rank 2, which waits for 'b'";  // who has joined has no part in it
+  const std::string found = "rank 2, which waits for 'b'";  // a joined rank is not involved
   EXPECT_EQ(ranks[0].watch.awaits("a"), found);
   EXPECT_EQ(ranks[1].watch.awaits("a"), found);
   EXPECT_EQ(ranks[2].watch.awaits("b"), "rank 0, which waits for 'a'; rank 1, which waits for 'a'");
@@ -169,7 +169,7 @@ TEST(StallInspector, WarnsOfEachName) {
   EXPECT_NE(ranks[0].warnings[1].find("'b' (for 10 s)"), std::string::npos) << ranks[0].warnings[1];
 }
 
-// However their clocks tick.
+// This holds for any offsets of their ticks.
 TEST(StallInspector, ManyRanksAskLittle) {
   constexpr int kRanks = 40;
   StallWorld ranks(kRanks);

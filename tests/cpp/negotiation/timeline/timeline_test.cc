@@ -40,12 +40,12 @@ class TimelineRank final : public TimelineDelegate {
   std::shared_ptr<TraceRecorder> recorded_by;
   int times_gathered = 0;
   Error problem;
-  Duration ahead{0};  // its clock
+  Duration ahead{0};  // offset of its clock
   std::deque<std::pair<int, std::vector<std::byte>>> outbox;
   Timeline timeline;
 };
 
-// Each letter takes a while.
+// Ranks with timelines. Each message takes some time.
 class TimelineWorld {
  public:
   explicit TimelineWorld(const Topology& topology) {
@@ -113,7 +113,7 @@ TEST(Timeline, AllRecordFromStartToStop) {
 TEST(Timeline, WhatOtherHostsCannotWriteThereIsSent) {
   TimelineWorld ranks(Topology::from_hosts({{0}, {1}}, 2));
   ranks[1].ahead = std::chrono::hours(3);
-  // As of a host that has no such folder: it writes elsewhere.
+  // The folder does not exist on that host, so the rank writes elsewhere.
   std::filesystem::create_directory(ranks.part(1));
   std::ofstream(ranks.part(1) + "/x") << "so it is not removed";
   ASSERT_FALSE(ranks[0].timeline.start(ranks.path(), false, ranks.now_of(0)));

@@ -1,5 +1,6 @@
-// Low-rank averages on streams: what waits for what, and for how long memory is kept. The device is
-// torch/test_device.h, whose ops double values; a stage adds to what the test sees of the bucket.
+// Low-rank averages on streams: their dependences, and the lifetime of memory. The device is
+// torch/test_device.h with ops that double values. Each stage adds one to the values and records
+// them.
 #include "torch/ddp/device_low_rank.h"
 
 #include <gtest/gtest.h>
@@ -22,12 +23,12 @@ namespace {
 using test::current_device_stream;
 using test::device_streams;
 
-// What streams have done, in order.
+// Names and values of the stages that have run, in order.
 using Seen = std::vector<std::pair<std::string, float>>;
 
 class SeenStages final : public LowRankStages {
  public:
-  // The bucket's first element is the matrix.
+  // The first element of the bucket stands for the matrix.
   SeenStages(Seen& seen, float* bucket) : seen_(seen), bucket_(bucket) {}
 
   at::Tensor lefts() override {
@@ -52,7 +53,7 @@ class SeenStages final : public LowRankStages {
   std::vector<float> left_{0}, right_{0};
 };
 
-// Of stages that the test keeps, as memory of streams would be.
+// Forwards to stages that the test keeps alive, like memory of streams.
 class Forwarding final : public LowRankStages {
  public:
   explicit Forwarding(LowRankStages& stages) : stages_(stages) {}

@@ -1,4 +1,5 @@
-// What "auto" asks of a device: LinkProbe with the moments and ops of torch/test_device.h.
+// Measurements that "auto" makes on a device: LinkProbe with the time markers and ops of
+// torch/test_device.h.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +18,7 @@ namespace {
 
 using test::device_streams;
 
-// The device goes on while the host asks whether it has.
+// A time marker that lets the fake device proceed each time that the host queries it.
 class Driven final : public TimeMarker {
  public:
   explicit Driven(TimeMarkerPtr moment) : moment_(std::move(moment)) {}
@@ -80,7 +81,7 @@ class DeviceProbe : public testing::Test {
 TEST_F(DeviceProbe, TimesOpsOnTheDeviceByItsClock) {
   const auto latency = probe_->latency(memory_);
   ASSERT_TRUE(latency.ok()) << latency.error().what();
-  // Between the moments before and after it the device has come to no other event.
+  // The device reaches no other event between the two markers around the op.
   EXPECT_DOUBLE_EQ(latency.value(), 1e-3);
   EXPECT_EQ(on_device_, 3);
   const std::array<std::string, 2> codecs{"none", "int4"};

@@ -1,4 +1,4 @@
-// Samples of PowerSGD's arithmetic, on the CPU's tensors.
+// Samples of PowerSGD's arithmetic on CPU tensors.
 #include "torch/ddp/low_rank_sample.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ TEST(LowRankSample, ComputesAllStagesAsOftenAsAsked) {
   benchmark_low_rank({64, 64, 4}, at::kCPU)();
 }
 
-// Of two ranks, the other of which has put in something else.
+// A probe of two ranks, where the other rank contributes other values.
 class OtherDevice final : public CostProbe {
  public:
   Result<std::vector<double>> mean(std::vector<double> values) override {

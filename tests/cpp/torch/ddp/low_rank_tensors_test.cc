@@ -1,5 +1,5 @@
-// PowerSGD by ATen, on the CPU's tensors, for which nothing in it is different: ranks are several
-// of them, whose factors the test averages.
+// PowerSGD by ATen, on CPU tensors, which take the same code path. Several objects play the ranks,
+// and the test averages their factors.
 #include "torch/ddp/low_rank_tensors.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kStagesSeed = 20261127;
 const std::vector<MatrixShape> kStagesShapes{{40, 30, 2}, {70, 150, 4}, {1, 5, 1}, {64, 110, 3}};
 
-// One rank's bucket, what it owes, and where approximations begin.
+// One rank's bucket, its residuals, and the right factors where approximations begin.
 struct RankOfStages {
   RankOfStages(const std::vector<MatrixShape>& shapes, at::ScalarType dtype,
                bool new_residual = true)
@@ -101,7 +101,7 @@ TEST_P(Stages, ResultsAndResidualsSumToTheInputs) {
     given[i] = got[i] = at::zeros({kStagesShapes[i].count()}, at::kDouble);
   for (int step = 0; step < 4; ++step) {
     for (RankOfStages& rank : ranks) rank.bucket.normal_();
-    if (step == 2) ranks[1].values(0).zero_();  // not used: it keeps what it owes
+    if (step == 2) ranks[1].values(0).zero_();  // an unused parameter keeps its residual
     const at::Tensor old_residual = ranks[1].old_residual(0);
     for (size_t i = 0; i < given.size(); ++i)
       for (const RankOfStages& rank : ranks) given[i] = given[i] + rank.values(i).to(at::kDouble);
@@ -127,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Stages,
                          testing::Combine(testing::Values(2, 3),
                                           testing::Values(at::kFloat, at::kBFloat16, at::kHalf)));
 
-// What the host makes of the same; the first `right` is the same, later ones span the same.
+// Compares with the implementation on the host. The first `right` is the same, and later ones span
+// the same space.
 TEST(LowRankTensors, ApproximatesAsTheHostDoes) {
   at::manual_seed(kStagesSeed);
   const MatrixShape shape{70, 150, 4};
@@ -139,7 +140,7 @@ TEST(LowRankTensors, ApproximatesAsTheHostDoes) {
   {
     LowRankReducer host(group);
     std::vector<RankOfStages> here(1, {{shape}, at::kFloat}), there(1, {{shape}, at::kFloat});
-    there[0] = RankOfStages({shape}, at::kFloat);  // with memory of its own
+    there[0] = RankOfStages({shape}, at::kFloat);  // with its own memory
     for (int step = 0; step < 3; ++step) {
       here[0].bucket.normal_();
       there[0].bucket.copy_(here[0].bucket);
@@ -161,10 +162,10 @@ TEST(LowRankTensors, ApproximatesAsTheHostDoes) {
   context->shutdown();
 }
 
-// Two ranks average these gradients, one after the other: the last arrives whole.
+// Averages the gradients on two ranks, one after the other. The last one must arrive exactly.
 void expect_whole(const MatrixShape& shape, const std::vector<at::Tensor>& gradients) {
   std::vector<RankOfStages> ranks(2, {{shape}, at::kFloat});
-  ranks[1] = RankOfStages({shape}, at::kFloat);  // with memory of its own
+  ranks[1] = RankOfStages({shape}, at::kFloat);  // with its own memory
   for (const at::Tensor& gradient : gradients) {
     for (int rank = 0; rank < 2; ++rank) ranks[rank].bucket.copy_(gradient.flatten() * (1 + rank));
     reduce(ranks);
@@ -236,7 +237,7 @@ TEST(LowRankTensors, WithoutErrorFeedbackNothingIsOwed) {
   }
 }
 
-// A hook runs inside autocast if the backward pass does.
+// A DDP hook runs inside autocast if the backward pass does.
 TEST(LowRankTensors, AutocastChangesNothing) {
   at::manual_seed(kStagesSeed);
   std::vector<RankOfStages> plain(1, {{kLate}, at::kFloat}), cast(1, {{kLate}, at::kFloat});

@@ -1,5 +1,5 @@
-// Calls by name with tensors of a device: order of streams, memory of results, factors, refusals.
-// The device is torch/test_device.h; its runner doubles values.
+// Calls by name with device tensors: order of streams, memory of results, factors, refusals. The
+// device is torch/test_device.h; its runner doubles values.
 #include "torch/named/named_device.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class NamedCallsOnDevice : public testing::Test {
     auto communicator = Communicator::create(context_, std::move(options)).value();
     group_ = std::make_unique<NamedGroup>(communicator, NegotiationOptions{}, devices);
   }
-  // What has been called is started by another thread.
+  // Another thread starts the call.
   static const Tensors& finish(const NamedGroup::Handle& work) {
     while (!work->poll()) {
       (void)device_streams().progress();
@@ -68,7 +68,7 @@ TEST_F(NamedCallsOnDevice, ComeAfterWhatTheStreamHoldsWhenTheyAreMade) {
   device_streams().push(mine, {{}, [&] { values[0] = 10; }});
   const at::Tensor tensor = test::on_device(values, {2});
   const auto work = group_->allreduce("x", {tensor}, {tensor}, {});
-  device_streams().push(mine, {[&] { return later; }, {}});  // waits for what nobody does
+  device_streams().push(mine, {[&] { return later; }, {}});  // waits until the test sets `later`
   EXPECT_FALSE(work->poll());
   EXPECT_EQ(values[0], 1) << "the host waited";
   while (!work->poll()) (void)device_streams().progress();

@@ -1,4 +1,5 @@
-// What each operation makes of its arguments: buffers by rank, copies only where they must be.
+// Translation of c10d arguments to requests: buffers by rank, and copies only where they are
+// needed.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -7,13 +7,14 @@ namespace {
 
 TEST(BaseWork, AWaitThatExpiresIsNoFailure) {
   auto work = c10::make_intrusive<TestWork>();
-  const FuturePtr future = work->getFuture();  // not marked: it must not be waited for
+  const FuturePtr future =
+      work->getFuture();  // not marked as waited for, so waiting on it is not allowed
   EXPECT_EQ(thrown_by([&] { work->wait(Milliseconds(5)); }), "expired");
   EXPECT_EQ(work->told, 0);
   work->end();
   EXPECT_TRUE(work->wait());
   EXPECT_EQ(work->waits[0], Milliseconds(5));
-  EXPECT_EQ(work->waits[1], std::nullopt);  // 0 is without limit
+  EXPECT_EQ(work->waits[1], std::nullopt);  // 0 means no limit
 }
 
 TEST(BaseWork, AFailureIsToldBeforeItIsThrown) {

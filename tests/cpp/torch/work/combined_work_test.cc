@@ -49,7 +49,7 @@ TEST(CombinedWork, APartsFailureIsTheWholes) {
   EXPECT_EQ(joined.parts[1]->told, 1);
   EXPECT_FALSE(joined.work->isSuccess());
   EXPECT_TRUE(joined.work->getFuture()->hasError());
-  // What is left of the limit, and never 0, which is none.
+  // The rest of the limit. It is never 0, which would mean no limit.
   ASSERT_TRUE(joined.parts[1]->waits.at(0));
   EXPECT_GE(*joined.parts[1]->waits[0], Milliseconds(1));
   EXPECT_LE(*joined.parts[1]->waits[0], Milliseconds(50));

@@ -1,4 +1,4 @@
-// A Work that the test ends.
+// A Work that the test completes.
 #pragma once
 
 #include <exception>
@@ -31,7 +31,7 @@ std::string thrown_by(const Call& call) {
   return "nothing";
 }
 
-// Ends when it is told to; a wait before is one that expires.
+// Completes when the test calls end(). A wait before that times out.
 class TestWork final : public BaseWork {
  public:
   explicit TestWork(std::vector<at::Tensor> outputs = {})

@@ -1,5 +1,5 @@
-// The connection over which shared tensors are lent: there while something is lent, and no loss if
-// it is not.
+// The connection over which shared tensors are exported. It exists while something is exported,
+// and its loss does no harm.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace ringdist::test {
 namespace {
 
-// In this process, of all ends.
+// Returns the number of open descriptors of this process, which has all ends.
 std::ptrdiff_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));
@@ -30,7 +30,7 @@ std::vector<int> open_sockets() {
   return out;
 }
 
-// A connection for loans is there while there are loans, one at each end.
+// Each end of the connection costs one descriptor while exports exist.
 TEST(ShmLoansLine, CostADescriptorWhileTheyLast) {
   End a;
   End b;
@@ -42,7 +42,7 @@ TEST(ShmLoansLine, CostADescriptorWhileTheyLast) {
     const Tensor second(2);
     lend(a, b, first);
     lend(a, b, second);
-    EXPECT_EQ(open_descriptors() - before, 2 + 2);  // and of each tensor its own
+    EXPECT_EQ(open_descriptors() - before, 2 + 2);  // plus one per tensor
     lend(b, a, first);
     EXPECT_EQ(open_descriptors() - before, 2 + 2 + 2);
   }
@@ -52,7 +52,7 @@ TEST(ShmLoansLine, CostADescriptorWhileTheyLast) {
   EXPECT_EQ(open_descriptors() - before, 2 + 1);
 }
 
-// Between the end of one connection and the beginning of the next the reader need not look.
+// The next connection may begin before the reader has noticed the end of the previous one.
 TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
   End a;
   End b;
@@ -128,24 +128,25 @@ TEST(ShmLoansLine, WhoCannotDialCopies) {
   EXPECT_EQ(b.got[4], numbered(kPart, 4));
   EXPECT_EQ(read_in_place(), before);
   EXPECT_TRUE(a.lost.empty() && b.lost.empty());
-  // It is tried again after a while.
+  // Exports are retried after a while.
   ASSERT_TRUE(together({&a, &b}, [&] {
     if (a.sent == static_cast<int>(b.got.size())) a.send(b, tensor.part());
     return read_in_place() > before;
   }));
 }
 
-// Loans are out, some of them in messages that nobody has read: those arrive, the next are copied.
+// Exports exist, some of them in messages that the reader has not read. Those messages arrive, and
+// the next ones are copied.
 TEST(ShmLoansLine, ABrokenConnectionFailsNothing) {
   for (const bool reader_sees_it_first : {true, false}) {
     End a;
     End b;
     connect(a, b);
-    connect(b, a);  // or every other one is copied
+    connect(b, a);  // else every other message is copied
     const auto sockets = open_sockets();
     Tensor tensor(1);
     lend(a, b, tensor);
-    b.send(a, {});  // so that a has something to do
+    b.send(a, {});  // so that a has work
     const uint64_t before = read_in_place();
     for (int i = 0; i < 3; ++i) a.send(b, tensor.part());
     EXPECT_EQ(read_in_place() - before, 3 * kPart);
@@ -162,7 +163,7 @@ TEST(ShmLoansLine, ABrokenConnectionFailsNothing) {
     EXPECT_EQ(a.failed, 0);
     EXPECT_TRUE(a.lost.empty() && b.lost.empty());
     EXPECT_EQ(open_sockets(), sockets);
-    // After a while there is another one.
+    // After a while a new connection exists.
     const uint64_t meanwhile = read_in_place();
     ASSERT_TRUE(together({&a, &b}, [&] {
       if (a.sent == static_cast<int>(b.got.size())) a.send(b, tensor.part());

@@ -1,6 +1,7 @@
-// The two ends of a link, as they are shipped, in every order in which processes and memory can
-// move: nothing is lost, read before it was written or overwritten before it was read, and nobody
-// sleeps on. And each of their six orders is needed.
+// Model check of the two ends of a shared-memory link, with the classes of the product, in every
+// order of processes and memory. No message may be lost, read before it is written, or overwritten
+// before it is read, and no end may sleep for ever. The tests also show that each of the six
+// memory orders is needed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,8 +29,8 @@ struct Orders {
 };
 using Strong = SeqCstOrders;
 
-// An end of a link, as Outlink, Inlink and ShmTransport::arm() are: what it shows lies in memory of
-// its own.
+// One end of a link, like the classes of the shm transport. The words that it publishes are in its
+// own memory.
 template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
 struct End {
   DekkerWord<uint64_t, Published, checked::Atomic> published;
@@ -38,7 +39,7 @@ struct End {
   std::array<checked::Plain, slots> data;
   Bell bell;
 
-  // Without sleep it leaves where it would wait.
+  // Sends and receives messages. If `sleeps` is false, it returns where it would wait.
   void exchange(End& peer, uint64_t sends, uint64_t gets, bool sleeps) {
     RingWriter<slots> out;
     RingReader<slots> in;
@@ -76,9 +77,8 @@ struct End {
   }
 };
 
-// A link of which the writer breaks off after some messages: all of them are read, then it has the
-// slots back, and nobody sleeps on. As Outlink::close_with(), Inlink::release() and who drives
-// them.
+// A link that the writer ends after some messages. The reader must read all of them, then the
+// writer gets its slots back, and no end may sleep for ever.
 template <uint64_t slots, typename Published, typename Consumed, typename Asleep>
 struct EndingLink {
   End<slots, Published, Consumed, Asleep> writer;
@@ -167,7 +167,7 @@ TEST(ShmLinkOrders, OneWayIsRightWhateverTheOrder) {
 #endif
 }
 
-// One word says that an end sleeps, for whatever it waits.
+// One word marks an end as sleeping, whether it waits for messages or for room.
 TEST(ShmLinkOrders, BothWaysAreRightWhateverTheOrder) {
   expect_right<1>({1, 1});
 #ifndef RINGDIST_SANITIZED
@@ -190,12 +190,13 @@ TEST(ShmLinkOrders, AnEndComesAfterAllMessages) {
     EXPECT_EQ((wrong_at_the_end<2, PublishedOrders, ConsumedOrders>(2, model)), "");
   }
   using RelaxedShow = Orders<kRelaxed, kSeqCst>;
-  // Who was woken for it does not see it.
+  // The end that was woken does not see the reason.
   EXPECT_EQ((wrong_at_the_end<1, RelaxedShow, Strong>(1, cpp_model)), "all wait");
   EXPECT_EQ((wrong_at_the_end<1, Strong, RelaxedShow>(1, cpp_model)), "all wait");
 }
 
-// A ring of one, two messages: so each end may have to wait, and the slot is used again.
+// Returns the first failure for a ring of one slot and two messages. So each end may have to wait,
+// and the slot is reused.
 template <typename Published, typename Consumed, typename Asleep>
 std::string first_wrong(Model model, bool sleeps = true) {
   const std::string wrong = run<1, Published, Consumed, Asleep>({2, 0, sleeps}, model).wrong;
@@ -212,7 +213,7 @@ TEST(ShmLinkOrders, ARelaxedCounterIsARace) {
   EXPECT_EQ((first_wrong<Strong, RelaxedLook, Strong>(cpp_model, false)), "a race");
 }
 
-// Release and acquire are enough for the data, but not for the doorbell.
+// Release and acquire suffice for the data, but not for the doorbell.
 TEST(ShmLinkOrders, AnyThatIsNotInOneOrderLosesAWakeUp) {
   using ReleaseShow = Orders<kRelease, kSeqCst>;
   using AcquireLook = Orders<kSeqCst, kAcquire>;
