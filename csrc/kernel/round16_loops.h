@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/buffers.h"
 #include "kernel/counter_rng.h"
 #include "kernel/half.h"
 #include "kernel/residual_span.h"
