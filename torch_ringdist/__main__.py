@@ -99,11 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command, or prints the list of commands if `arguments` is empty.
 
     Args:
-
         arguments: the command and its options; those of the process if None.
 
     Returns:
-
         The exit status. It is 0 on success, 1 on failure, 2 for wrong usage and 130 after Ctrl-C.
     """
     parser = _parser()

@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> None:
     """Measures the requested codecs on this machine and prints the figures.
 
     Raises:
-
         ValueError: an unknown codec, or an option out of its range.
     """
     if args.mib < 1:

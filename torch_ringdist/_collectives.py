@@ -19,12 +19,10 @@ def backend_of(group: dist.ProcessGroup | None, caller: str) -> Any:
     """Returns the ringdist backend that serves the group's CPU tensors.
 
     Args:
-
         group: a process group, or None for the default group.
         caller: the function that the error messages name.
 
     Raises:
-
         TypeError: `group` is not a process group.
         ArgumentError: this rank is not in the group, or another backend serves its CPU tensors.
     """
@@ -73,7 +71,6 @@ def all_reduce(
     torch.distributed.
 
     Args:
-
         tensor: reduced in place. It is float32, bfloat16 or float16, on the CPU or on CUDA.
         op: SUM or AVG.
         group: a group of the backend ringdist, or None for the default group. All its members call
@@ -89,11 +86,9 @@ def all_reduce(
         async_op: return at once, with a Work.
 
     Returns:
-
         A Work if `async_op`, else None.
 
     Raises:
-
         ValueError: an unknown codec or a bad parameter, another op, a residual that does not fit or
             that the codec does not support, a group of another backend. Nothing was sent.
         TypeError: an argument of another type, a tensor without memory of its own (of a DTensor,

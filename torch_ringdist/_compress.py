@@ -36,7 +36,6 @@ class CompressState:
         """Takes the arguments of ``torch_ringdist.ddp.compress``; the model is optional.
 
         Args:
-
             {settings}
             model: the model, before or after it was wrapped in DistributedDataParallel. It gives
                 parameters their names. Without it, `rules` cannot be given, norms and embeddings
@@ -45,7 +44,6 @@ class CompressState:
             process_group: a group of the backend ringdist; the default group if None.
 
         Raises:
-
             TypeError: an argument of the wrong type, a model on a device other than cpu and cuda.
             ValueError: a value that is not accepted. Some values are checked only when the group is
                 available, at the first step.
@@ -79,13 +77,11 @@ class CompressState:
         ranks "residuals" is None.
 
         Args:
-
             local: do not communicate, and return the residuals of this rank alone with a world size
                 of 1. This works after a failure, when the group is unusable. Each rank then loads
                 its own state and continues with another group.
 
         Raises:
-
             torch.distributed.DistBackendError: as for any operation, unless `local`.
         """
         group = None if local else self._backend()
@@ -126,7 +122,6 @@ class CompressState:
         rank that made it.
 
         Raises:
-
             TypeError: not a result of state_dict().
             ValueError: the state of a rank other than 0, an unknown version, or a value that is not
                 finite or not possible. Also for parameters that this model does not have, or of
@@ -204,7 +199,6 @@ class CompressState:
         """Returns the native state, and creates it on the first call. This needs the group.
 
         Raises:
-
             ValueError: this object is a copy, or the group does not exist or has another backend.
             TypeError: a parameter is on a device other than cpu and cuda.
         """
@@ -271,7 +265,6 @@ def compress_hook(
     """Compresses and averages a bucket as `state` specifies; the hook for ``register_comm_hook``.
 
     Raises:
-
         TypeError: `state` is not a CompressState, or a gradient is sparse. Also if `bucket` is not
             a GradBucket, as with a compiled reducer of DDP.
     """

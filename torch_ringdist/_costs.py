@@ -53,7 +53,6 @@ class Link:
     """Costs of a message on one kind of link; the module describes how the five constants count.
 
     Raises:
-
         ValueError: a constant is not a number or out of its range; the message names it.
     """
 
@@ -90,7 +89,6 @@ class Costs:
         """Reads a file that to_file() wrote.
 
         Raises:
-
             ValueError: the file cannot be read, has another format or version, or has a key that is
                 missing, unknown or not accepted. The message names the file, the key, the given
                 value and the accepted values.
@@ -105,12 +103,10 @@ class Costs:
         """Returns the default constants, which count if no file is named.
 
         Args:
-
             bits_per_second: rate of a line between hosts; the usual one if None.
             latency_ns: latency between hosts; the usual one if None.
 
         Raises:
-
             ImportError: the native module, which has the defaults, is missing.
         """
         native = _native.load()
@@ -125,7 +121,6 @@ class Costs:
         of that source.
 
         Raises:
-
             ValueError, ImportError: see from_file() and built_in().
         """
         if not path:
@@ -161,7 +156,6 @@ class Costs:
         """Writes the file atomically, and replaces an existing one.
 
         Raises:
-
             OSError: the file cannot be written. An existing file is unchanged.
         """
         target = Path(path)

@@ -28,7 +28,6 @@ def survey(library: str = _nvml.LIBRARY, root: Path = Path("/")) -> dict[str, An
     """Returns a dict that describes the GPUs of this host. One thread at a time.
 
     Args:
-
         library: the NVML library to load.
         root: the folder that contains sys and proc.
 

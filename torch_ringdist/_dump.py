@@ -41,12 +41,10 @@ def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
     """Returns the state of process `pid`, one text per Context; a process usually has one.
 
     Args:
-
         pid: a process of this host.
         timeout: seconds to wait for the answer of each Context.
 
     Raises:
-
         DumpError: no such process, none that uses ringdist, no permission, or no answer in time.
     """
     if not os.path.exists(f"/proc/{pid}"):
@@ -64,7 +62,6 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     The first line of each state names the process and what it waits for.
 
     Raises:
-
         DumpError: this user has no such process.
     """
     states, problems = [], []

@@ -52,7 +52,6 @@ def install_default(
     """Makes the new generation the default group. If that fails, nothing changes.
 
     Args:
-
         outcome: the generation.
         name: name of the default group in any of its generations.
         backend_name: the backend as given to init_process_group().
@@ -61,7 +60,6 @@ def install_default(
         device: the group's device_id.
 
     Returns:
-
         The new default group.
     """
     world, size = c10d._world, outcome.backend.size()
@@ -112,7 +110,6 @@ def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
     connection and does not answer.
 
     Raises:
-
         torch.distributed.DistError: nothing answers within the timeout.
     """
     _native.load().BoundedStore(*place, limit=timeout).connect(timeout)

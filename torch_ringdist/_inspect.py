@@ -28,7 +28,6 @@ def info() -> dict[str, Any]:
             these constants.
 
     Raises:
-
         ImportError: the native module is missing or was built for another torch.
         ValueError: a RINGDIST_* variable, or the file that RINGDIST_COSTS names, is not accepted.
     """
@@ -97,7 +96,6 @@ def stats() -> dict[str, int]:
     snapshot. Any thread may call it.
 
     Raises:
-
         ImportError: the native module is missing or was built for another torch.
     """
     return _native.load().stats()
@@ -110,7 +108,6 @@ def dump() -> str:
     one that hangs, use ``python -m torch_ringdist dump PID``.
 
     Raises:
-
         ImportError: the native module is missing or was built for another torch.
     """
     return _native.load().dump()

@@ -42,7 +42,6 @@ class JoinReport:
     """Describes the generation that join() led to.
 
     Attributes:
-
         generation: number of the group's generation, the first with this process.
         joined: the ranks that joined with it, including this process; they are the last ranks.
     """
@@ -67,18 +66,15 @@ def admit(job: str = "default", max_ranks: int | None = None) -> str:
     Later generations of the group admit newcomers without another call.
 
     Args:
-
         job: name by which newcomers find the group if several jobs share a store.
         max_ranks: while the group has this many ranks, newcomers wait. No limit if None. All
             members pass the same value.
 
     Returns:
-
         "host:port" of the group's TCPStore, which newcomers pass to join(). It is empty if the
         group's store is of another kind, which newcomers must open themselves.
 
     Raises:
-
         ArgumentError: there is no default group, or another backend serves some of its devices.
             Also if its members have not found each other yet, which they have after their first
             operation. Also if the job is one of torch_ringdist.elastic, or max_ranks is below 1.
@@ -108,7 +104,6 @@ def join(
     returns with the same default group. The new group has the timeout of the existing one.
 
     Args:
-
         rendezvous: a store, or "host:port" of the group's TCPStore as admit() returns it. While the
             first rank 0 lives, that is MASTER_ADDR:MASTER_PORT.
         timeout: time to wait until the group admits this process; 30 minutes if None.
@@ -117,11 +112,9 @@ def join(
         job: the name that the members gave to admit().
 
     Returns:
-
         The default group, and a report on its generation.
 
     Raises:
-
         torch.distributed.DistBackendError: this process was not admitted in time, with the reason.
             Also if the store failed or does not exist, or if options, costs or the wire version
             differ from the group's. In these cases the members do not notice.

@@ -28,7 +28,6 @@ def load() -> ModuleType:
     TORCH_DEVICE_BACKEND_AUTOLOAD=0.
 
     Raises:
-
         ImportError: the module was not built, was built for another torch, or could not be loaded.
     """
     return _load(os.getpid())

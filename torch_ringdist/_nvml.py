@@ -45,7 +45,6 @@ class Nvml:
     """The loaded library. It is initialized by the constructor and shut down by close().
 
     Raises:
-
         NvmlError: the library or the driver is missing.
     """
 
@@ -72,7 +71,6 @@ class Nvml:
         effect.
 
         Raises:
-
             NvmlError: NVML cannot count the devices.
         """
         count = c_uint()

@@ -29,7 +29,6 @@ class _Options:
     list of fields.
 
     Raises:
-
         TypeError: an unknown field (the message lists the fields), or a value of the wrong type.
         ValueError: a value that no field of that type accepts. The range of a field is checked when
             the group is created.

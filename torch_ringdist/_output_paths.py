@@ -10,13 +10,11 @@ def check_writable(path: Path, argument: str, in_place: bool = False) -> None:
     """Checks that a file can be written at `path`.
 
     Args:
-
         path: the file.
         argument: the option that the error message names.
         in_place: an existing file will be overwritten rather than replaced by a new one.
 
     Raises:
-
         ValueError: the file cannot be written.
     """
     try:

@@ -75,12 +75,10 @@ class Question:
         """Returns the result of the native forecast().
 
         Args:
-
             shown: messages are listed for at most this many ranks. If negative, rounds are left
                 out.
 
         Raises:
-
             ValueError: a group would refuse this operation.
         """
         native = _native.load()
@@ -160,7 +158,6 @@ def run(args: argparse.Namespace) -> None:
     """Prints the plan that the arguments request.
 
     Raises:
-
         ValueError: an option that is not accepted, an impossible layout, or an operation that a
             group would refuse.
         ImportError: matplotlib is missing and --save needs it, or the library for CUDA is missing.
@@ -188,7 +185,6 @@ def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[l
     """Returns the ranks of each host; consecutive ranks share a host.
 
     Raises:
-
         ValueError: the layout is impossible. The message names the reason and what is accepted.
     """
     if layout is not None:

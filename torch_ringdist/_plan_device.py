@@ -45,7 +45,6 @@ def route(question: Question, algorithm: str, args: argparse.Namespace) -> dict[
     Each rank is assumed to have NCCL. nccl_assumed is True if the path depends on that.
 
     Raises:
-
         ImportError: the library for CUDA is missing.
         ValueError: a group would refuse this operation.
     """

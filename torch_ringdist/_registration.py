@@ -65,7 +65,6 @@ def register() -> None:
     Call it from one thread at a time, like torch's own registrations.
 
     Raises:
-
         ImportError: torch is missing, or was built without torch.distributed.
     """
     import torch.distributed as dist
@@ -85,13 +84,11 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
     """Creates this rank's backend of one process group. torch calls it; users do not.
 
     Args:
-
         dist_options: torch's description of the group, with store, rank, size, timeout, name and
             members.
         backend_options: the user's pg_options, or a Successor.
 
     Raises:
-
         TypeError: backend_options is neither None nor a torch_ringdist.Options.
         ValueError: an option, or a RINGDIST_* variable, has a value that is not accepted.
         ImportError: the native module is missing, or was built for another torch.
@@ -130,7 +127,6 @@ def read_costs(path: str) -> dict[str, dict[str, float]]:
     """Returns the constants of the file that RINGDIST_COSTS or Options(costs=) names.
 
     Raises:
-
         ValueError: the file cannot be read or is not accepted. The message names the file and the
             reason.
     """
@@ -143,7 +139,6 @@ def options_as_text(given: Any, argument: str) -> dict[str, str]:
     """Returns options as the native module takes them.
 
     Raises:
-
         TypeError: `given` is neither None nor a torch_ringdist.Options. The message names
             `argument`.
     """

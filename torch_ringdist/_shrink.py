@@ -40,7 +40,6 @@ class ShrinkReport:
     """Describes what shrink() changed.
 
     Attributes:
-
         generation: number of changes of the group's members, this one included.
         lost: the processes that are no longer members, by rank.
         stayed: the survivors as previous global ranks, in the order of their new ranks.
@@ -87,16 +86,13 @@ def shrink(
     or a DeviceMesh, must be built again.
 
     Args:
-
         group: a group of the backend ringdist alone; the default group if None.
         timeout: time limit for the agreement; the group's timeout if None.
 
     Returns:
-
         The new group, and a report on what has changed.
 
     Raises:
-
         torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). `group` is
             unchanged, and the call may be repeated.
         torch.distributed.DistNetworkError: the others continued without this process, which cannot

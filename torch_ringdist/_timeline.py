@@ -101,7 +101,6 @@ def parts_of(path: Path) -> list[Path]:
     """Returns the files of all ranks for the timeline `path`, or the files in the folder `path`.
 
     Raises:
-
         TimelineError: there are none.
     """
     if path.is_dir():
@@ -118,7 +117,6 @@ def _check_one_job(parts: Sequence[_Part]) -> None:
     """Checks that the files belong to different ranks that ran at the same time, as in one job.
 
     Raises:
-
         TimelineError: two files belong to two jobs; the message names both.
     """
     first = parts[0]
@@ -155,17 +153,14 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     start.
 
     Args:
-
         parts: the files of ranks.
         out: the file to write; it is replaced atomically.
         bar: show progress on a terminal.
 
     Returns:
-
         The number of ranks.
 
     Raises:
-
         TimelineError: no file is the record of a rank, or two files belong to two jobs.
     """
     found = [part for part in map(_part, parts) if part is not None]

@@ -30,7 +30,6 @@ def trace(folder: str | os.PathLike[str]) -> Iterator[Path]:
     files for ui.perfetto.dev. A killed process leaves the events recorded so far.
 
     Raises:
-
         ValueError: this process is recorded already.
         OSError, DistBackendError: the file cannot be written.
     """

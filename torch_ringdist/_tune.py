@@ -84,7 +84,6 @@ def run(args: argparse.Namespace) -> None:
     """Measures the costs, prints them and writes the file.
 
     Raises:
-
         ValueError: an option that is not accepted, or a file that cannot be written. It is raised
             before anything is measured.
         TuneError: a process of the measurement failed.

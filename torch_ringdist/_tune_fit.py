@@ -114,7 +114,6 @@ def fit(measured: Sequence[Sample], built_in: Link, inside: bool) -> Fit:
     Constants that the samples do not determine keep their built-in values.
 
     Args:
-
         measured: samples of one kind of link.
         built_in: the built-in constants.
         inside: the link is inside a host.

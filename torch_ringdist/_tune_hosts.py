@@ -43,12 +43,10 @@ def inside(seconds: float, tell: Tell) -> Found:
     eight processes.
 
     Args:
-
         seconds: duration of the measurement.
         tell: called with the progress.
 
     Raises:
-
         TuneError: a process failed.
     """
     cores = len(os.sched_getaffinity(0))

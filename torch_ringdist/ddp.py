@@ -31,17 +31,14 @@ def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
     this function with the same arguments, before the first backward pass.
 
     Args:
-
         model: a model over a group of the backend ringdist, on the CPU or on CUDA, without another
             hook.
         {settings}
 
     Returns:
-
         An object with stats(), residual_norm(), state_dict() and load_state_dict().
 
     Raises:
-
         TypeError: an argument of the wrong type, a model on another device.
         ValueError: a value that is not accepted, a group of another backend.
         RuntimeError: the model already has a hook. DDP accepts one hook, which cannot be removed.
@@ -82,7 +79,6 @@ def log_to(writer: Writer, handle: Compression, step: int | None = None) -> None
     """Writes the figures of the last step to TensorBoard as ringdist/...; call it after a step.
 
     Args:
-
         writer: a SummaryWriter, or an object with the same add_scalar.
         handle: the result of compress(), or a CompressState.
         step: the global step, or None for the number of steps that `handle` has counted.

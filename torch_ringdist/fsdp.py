@@ -98,7 +98,6 @@ class AllGather(_Allocates, _fsdp_api.AllGather):
     """Gathers parameters through a codec; the shards that the optimizer updates stay exact.
 
     Raises:
-
         ValueError: an unknown codec, a bad parameter of it, a pair "A>B", or a codec that loses too
             much of parameters. Codecs such as "int4", "onebit" and "topk:0.01" are for gradients.
         TypeError: `codec` is not text.
@@ -123,7 +122,6 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
     """Reduces and scatters gradients through a codec, without error feedback.
 
     Raises:
-
         ValueError: an unknown codec, or a bad parameter of it.
         TypeError: `codec` is not text.
     """
@@ -157,7 +155,6 @@ def compress(
     replaces an earlier one, and compress(model, "none") turns compression off.
 
     Args:
-
         model: a model that fully_shard() was applied to, or that contains such modules, over groups
             of the backend ringdist.
         codec: a codec that preserves parameters, such as "int8", "fp8", "bf16" or "fp16".
@@ -165,7 +162,6 @@ def compress(
             "head.*": "none"}``. The first match wins.
 
     Raises:
-
         TypeError: an argument of the wrong type.
         ValueError: a codec that is unknown or loses too much of parameters, a model without
             fully_shard(), or a module with parameters on several meshes.

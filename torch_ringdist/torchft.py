@@ -45,13 +45,11 @@ class ProcessGroupRingdist(ProcessGroupWrapper):
         """Stores the settings; the group itself is created with the first quorum.
 
         Args:
-
             timeout: timeout of an operation.
             pg: as in torchft.process_group.ProcessGroupWrapper.
             options: as in init_process_group("ringdist", pg_options=).
 
         Raises:
-
             TypeError: `options` has another type.
             ValueError: a value is not accepted. It is raised when the first quorum is formed.
         """

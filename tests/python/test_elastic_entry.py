@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist._launch import arguments, launcher, rendezvous_store
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
-from torch_ringdist.elastic import _elastic_loop, _join_coordinator, _progress, _store
+from torch_ringdist.elastic import _group, _join_coordinator, _progress, _store
 from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 
 REJOIN = timedelta(seconds=1)
@@ -173,11 +173,11 @@ def test_who_is_to_end_and_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch)
             assert given_up, "it waits for ever"
             raise dist.DistNetworkError("the group has failed")
 
-    monkeypatch.setattr(_elastic_loop, "_GOING", 0.2)
+    monkeypatch.setattr(_group, "_GOING", 0.2)
     monkeypatch.setattr(dist, "barrier", lambda async_op: Barrier())
-    monkeypatch.setattr(_elastic_loop._group, "give_up", lambda rank, why: given_up.append(rank))
+    monkeypatch.setattr(_group, "give_up", lambda rank, why: given_up.append(rank))
     with pytest.raises(dist.DistNetworkError):
-        _elastic_loop._until_they_go([1, 3])
+        _group.until_they_go([1, 3])
     assert given_up == [1, 3]
 
 

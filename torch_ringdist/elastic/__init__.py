@@ -46,7 +46,6 @@ def init(
     other ranks do not notice it.
 
     Args:
-
         min_ranks: with fewer ranks, training waits. If None, it is --min-ranks of the launcher, or
             else 1.
         rejoin_timeout: seconds, or a timedelta. It limits how long training waits for ranks, how
@@ -57,7 +56,6 @@ def init(
         options: the Options of init_process_group(pg_options=).
 
     Raises:
-
         ArgumentError: the process was not launched by ``python -m torch_ringdist run`` and
             RINGDIST_RDZV is not set, or a value is not accepted.
         TypeError: an argument of another type.

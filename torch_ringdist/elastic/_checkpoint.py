@@ -138,7 +138,6 @@ def _chosen(folder: Path) -> Saved | None:
     """Returns `folder` itself if save() wrote it; else the state with the most steps in it.
 
     Raises:
-
         ArgumentError: the folder has states of several trainings.
     """
     if one := _saved_at(folder):

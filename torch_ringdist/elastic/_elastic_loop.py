@@ -24,7 +24,6 @@ from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two checks while ranks wait
-_GOING = 30.0  # seconds for ranks to end after they must
 _RETRIES = 3  # retries of a step that fails without a visible cause
 
 
@@ -148,7 +147,7 @@ class ElasticLoop:
         ranks that have trained the same steps differ.
         """
         state, terms = self._state, self._terms()
-        content = _content(state) if self._veteran else {}
+        content = _rank_state.content_of(state) if self._veteran else {}
         mine = RankState(
             id=self._id,
             steps=state.steps,
@@ -162,12 +161,12 @@ class ElasticLoop:
         standings = _rank_state.exchange(mine)
         company = GenerationView(tuple(one for one in standings if one is not None))
         if self._newcomers.refuse_bad(standings):
-            _until_they_go([])
-        if mismatched_ranks := company.mismatched_ranks():
+            _group.until_they_go([])
+        if mismatched_ranks := company.mismatched_rank_state.ranks_text():
             _rank_state.refuse_mismatched(company, terms, dist.get_rank())
-            differ = f"{_ranks(mismatched_ranks)} differ from rank {company.source}"
+            differ = f"{_rank_state.ranks_text(mismatched_ranks)} differ from rank {company.source}"
             _log.event("refused", f"{differ} in what ranks agree on")
-            _until_they_go(mismatched_ranks)
+            _group.until_they_go(mismatched_ranks)
         self._newcomers.meet()
         if company.differ():
             _rank_state.raise_difference(company, content)
@@ -196,7 +195,7 @@ class ElasticLoop:
         if rank in company.leaving:
             self._go()
         dist.barrier()  # includes the leaving ranks
-        _until_they_go(company.leaving)
+        _group.until_they_go(company.leaving)
 
     # Leaves the group and ends the process with SystemExit. `last` is True if all ranks leave.
     def _go(self, last: bool = False) -> NoReturn:
@@ -215,7 +214,6 @@ class ElasticLoop:
         rank leaves, or if the group has enough ranks for training after the rejoin_timeout.
 
         Raises:
-
             RuntimeError: fewer than min_ranks for the rejoin_timeout.
         """
         self._rests_since = self._rests_since or time.monotonic()
@@ -303,8 +301,8 @@ class ElasticLoop:
             f"{counted(self._state.steps, 'step')} committed"
         )
         text += f"; gone: {', '.join(self._lost)}" if self._lost else ""
-        text += f"; joined {_ranks(joined)}" if joined else ""
-        text += f"; {_ranks(company.leaving)} leaving" if company.leaving else ""
+        text += f"; joined {_rank_state.ranks_text(joined)}" if joined else ""
+        text += f"; {_rank_state.ranks_text(company.leaving)} leaving" if company.leaving else ""
         _log.event(
             "generation",
             text if rank == 0 else "",
@@ -317,7 +315,6 @@ class ElasticLoop:
             leaving=company.leaving,
         )
 
-    # Calls the functions of State.on_change().
     def _call_back(self, company: GenerationView) -> None:
         change = Change(
             self._generation,
@@ -365,12 +362,10 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
     as DDP and other groups, are built again each time.
 
     Returns:
-
         The result of `function`, once it has returned on all ranks. The default group still exists
         and does not change any more.
 
     Raises:
-
         ArgumentError: elastic.init() was not called. Also if entries of the State, shapes, the
             sampler's data or min_ranks differ from those of the others; only this rank raises, and
             they continue. Also if ranks that have trained the same steps differ, or if a change
@@ -403,31 +398,3 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
         return ElasticLoop(_job.settings, entry, state).run(function)
 
     return entered
-
-
-# Returns checksums of the shared parts of the state.
-def _content(state: State) -> dict[str, str]:
-    return {
-        f"{name}{path}": value
-        for name, snapshot in state._snapshots.items()
-        if state._parts[name].shared
-        for path, value in snapshot.hashes().items()
-    }
-
-
-def _until_they_go(ranks: list[int]) -> NoReturn:
-    """Waits until the given ranks end, then raises the error of the failed operation. Ranks that do
-    not end in time are given up."""
-    until = time.monotonic() + _GOING
-    while True:
-        work = dist.barrier(async_op=True)
-        while ranks and not work.is_completed() and time.monotonic() < until:
-            time.sleep(_POLL)
-        for rank in ranks if time.monotonic() > until else ():
-            _group.give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
-        work.wait()
-
-
-# Returns text such as "ranks 1, 2".
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

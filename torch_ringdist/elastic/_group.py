@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 
 from torch_ringdist._collectives import backend_of
+
+_POLL = 0.05  # seconds between two checks while ranks end
+_GOING = 30.0  # seconds for ranks to end after they must
 
 
 def has_failed() -> bool:
@@ -23,6 +28,19 @@ def give_up(rank: int, why: str) -> None:
     backend_of(None, "elastic").give_up(rank, why)
 
 
+def until_they_go(ranks: list[int]) -> NoReturn:
+    """Waits until the given ranks end, then raises the error of the failed operation. Ranks that do
+    not end in time are given up."""
+    until = time.monotonic() + _GOING
+    while True:
+        work = dist.barrier(async_op=True)
+        while ranks and not work.is_completed() and time.monotonic() < until:
+            time.sleep(_POLL)
+        for rank in ranks if time.monotonic() > until else ():
+            give_up(rank, f"rank {rank} was to end, and has not for {_GOING:g} s")
+        work.wait()
+
+
 def await_devices(parameters: Iterable[torch.Tensor]) -> None:
     """Waits for the GPUs of these parameters, then checks the group.
 
@@ -30,7 +48,6 @@ def await_devices(parameters: Iterable[torch.Tensor]) -> None:
     counts only when it is complete on the GPU and the group has not failed.
 
     Raises:
-
         torch.distributed.DistBackendError: the group has failed.
     """
     devices = {one.device for one in parameters if one.is_cuda}

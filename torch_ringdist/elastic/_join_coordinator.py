@@ -52,15 +52,9 @@ _BEAT = 2.0  # longest interval of heartbeats, in seconds
 
 
 class JoinCoordinator:
-    """Brings this process into the group of a job, and keeps the job's state in the store. One
-    thread.
+    """Brings this process into the group of a job, and keeps the job's state in the store."""
 
-    Attributes:
-
-        word: secret of the members of the last generation that trained.
-    """
-
-    word = ""
+    word = ""  # secret of the members of the last generation that trained
 
     def __init__(self, settings: Settings) -> None:
         """Opens the store. Raises torch.distributed.DistError if it does not answer."""
@@ -78,11 +72,9 @@ class JoinCoordinator:
         """Waits until this process is a member, and returns the number of the generation.
 
         Args:
-
             terms: values that all ranks must agree on.
 
         Raises:
-
             torch.distributed.DistBackendError: this process was not admitted within the
                 rejoin_timeout, or was refused, with the reason. Also if the store was silent that
                 long, or claims a finished job without the seal of its members.
@@ -186,7 +178,6 @@ class JoinCoordinator:
         trained.
 
         Raises:
-
             RuntimeError: the job has trained before, and no rank here has its state.
             SystemExit: the job has finished.
         """
@@ -227,7 +218,6 @@ class JoinCoordinator:
         does not wait for the store.
 
         Args:
-
             generation: number of the generation.
             size: number of its ranks.
             terms: values that all ranks must agree on.
@@ -342,12 +332,7 @@ class JoinCoordinator:
         torch_ringdist.admit(self._job, self._settings.max_ranks or None)
 
     def _wait_for_room(self) -> None:
-        """Waits while the group is full and sends heartbeats, without a time limit.
-
-        Raises:
-
-            torch.distributed.DistBackendError: no heartbeat for the rejoin_timeout.
-        """
+        """Waits while the group is full. Raises if no heartbeat comes for the rejoin_timeout."""
         most, told = self._settings.max_ranks, False
         beats, since = -1, 0.0
         while most and (size := self._find("size")):
@@ -375,7 +360,6 @@ class JoinCoordinator:
             told = True
             time.sleep(_FULL_POLL)
 
-    # Raises ArgumentError if this process' terms differ from those of the group.
     def _refuse_strangers(self) -> None:
         if terms := self._find("terms"):
             theirs = json.loads(terms)

@@ -14,7 +14,6 @@ class ModuleIndex:
     """Lists the contents of a module. A traversal of all layers may take longer than a small step.
 
     Attributes:
-
         parameters, buffers: by name, as of the last look().
         has_extra_state: a submodule implements get_extra_state().
     """

@@ -18,7 +18,6 @@ class Newcomers:
     generation is without that rank, whatever the others have received.
 
     Attributes:
-
         has_met: this process is not a newcomer itself. A newcomer leaves these decisions to the
             others.
     """
@@ -43,7 +42,6 @@ class Newcomers:
         """Excludes newcomers that sent bad data; returns True if there are any.
 
         Raises:
-
             RuntimeError: ranks that are not newcomers sent bad data.
         """
         bad = {rank for rank, one in enumerate(standings) if one is None}

@@ -20,7 +20,6 @@ class OptimizerValues:
     """Copies of an optimizer's values without its tensors.
 
     Attributes:
-
         groups: the options of each parameter group.
         states: a dict without tensors, or another value of the optimizer, per key (usually a
             parameter).

@@ -21,7 +21,6 @@ class Part:
     """One part of a State. The trees that it returns share memory with their source.
 
     Attributes:
-
         shared: the part is equal on all ranks after the same step, which is checked.
         given: newcomers, and ranks that are a step behind, receive it from another rank.
         fresh: read() returns a copy that nothing else uses.

@@ -24,7 +24,6 @@ class RankState:
     """State of one rank, which it sends to the others at the beginning of a generation.
 
     Attributes:
-
         id: id of the process.
         steps: number of committed steps.
         veteran: the rank was in a generation that trained, so its commits count.
@@ -175,7 +174,6 @@ def refuse_mismatched(company: GenerationView, terms: dict[str, str], rank: int)
     not read.
 
     Raises:
-
         ArgumentError: this rank is mismatched; the message names the first difference.
     """
     objects = [terms]
@@ -189,7 +187,6 @@ def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
     """Raises because veterans with the same steps differ. All ranks call it.
 
     Raises:
-
         ArgumentError: always, with the first tensor that differs and the ranks.
     """
     everyone, ranks = gather(hashes), company.differ()
@@ -228,3 +225,18 @@ def _first(text: str, other: str) -> str:
     """Returns the first line of `text` that is not in `other`."""
     others = set(other.split("\n"))
     return next((repr(line) for line in text.split("\n") if line not in others), "without more")
+
+
+def content_of(state: State) -> dict[str, str]:
+    """Returns checksums of the shared parts of the state, by their paths."""
+    return {
+        f"{name}{path}": value
+        for name, snapshot in state._snapshots.items()
+        if state._parts[name].shared
+        for path, value in snapshot.hashes().items()
+    }
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Returns text such as "ranks 1, 2"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

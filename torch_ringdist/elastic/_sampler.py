@@ -39,7 +39,6 @@ class Sampler(TorchSampler[list[int]]):
         """All ranks pass the same arguments. Exactly one of global_batch and batch_size is given.
 
         Args:
-
             data: an object with a length, which is the number of indices.
             global_batch: indices per step of all ranks together, whatever their number.
             batch_size: indices per step and rank.
@@ -48,7 +47,6 @@ class Sampler(TorchSampler[list[int]]):
             drop_last: skip the last step of an epoch if it would be smaller.
 
         Raises:
-
             TypeError: an argument of another type.
             ArgumentError: a value that is not accepted.
         """
@@ -96,7 +94,6 @@ class Sampler(TorchSampler[list[int]]):
         """Yields the batches of this rank after the last committed step.
 
         Raises:
-
             ArgumentError: at the first index, if this epoch is over and was iterated before.
         """
         self._follow()
@@ -139,7 +136,6 @@ class Sampler(TorchSampler[list[int]]):
         """Marks `batches` steps of the last iterated epoch as trained.
 
         Raises:
-
             ArgumentError: the epoch has fewer steps left.
         """
         _count("batches", batches, 0)

@@ -33,7 +33,6 @@ class Settings:
     """Checked settings of a job.
 
     Attributes:
-
         host, port: address of the store.
         min_ranks: with fewer ranks, training waits.
         start_ranks: number of ranks for the first step. After rejoin_timeout, min_ranks are enough.

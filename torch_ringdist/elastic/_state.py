@@ -27,7 +27,6 @@ class Change:
     """Describes a new generation, for State.on_change().
 
     Attributes:
-
         generation: number of changes of the members.
         rank, size: rank of this process, and number of ranks.
         steps: number of steps that all members have committed.
@@ -62,7 +61,6 @@ class State:
         """Takes the entries by name.
 
         Args:
-
             copy: copy parameters and the optimizer's state at each commit, so any step can be
                 undone. False saves this memory and time. Then all collectives of a step must come
                 before optimizer.step(). Otherwise a loss raises an ArgumentError that names the
@@ -71,7 +69,6 @@ class State:
             entries: the entries by name.
 
         Raises:
-
             ArgumentError: an entry of an unsupported kind, or a name that State itself uses.
             NotSupportedError: a sharded module (FSDP, DTensor), or a module on a GPU with
                 copy=False.
@@ -150,12 +147,10 @@ class State:
         group here, and the call does not return.
 
         Args:
-
             batches: number of batches that the step took from the sampler. It is more than one with
                 gradient accumulation.
 
         Raises:
-
             ArgumentError: the sampler has fewer batches left.
             TypeError: `batches` is not a whole number.
             torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
@@ -206,12 +201,10 @@ class State:
         previous ones atomically.
 
         Returns:
-
             The path of a new folder in `folder`. Its name has the number of steps and, in
             elastic.run, --job of the launcher and the id of this training. load() keeps that id.
 
         Raises:
-
             torch.distributed.DistError: the group failed, as in any operation.
             RuntimeError: rank 0 could not write. All ranks raise it.
             ArgumentError: called between optimizer.step() and commit() with State(copy=False).
@@ -225,16 +218,13 @@ class State:
         the group's state afterwards. The log has the name of the loaded folder.
 
         Args:
-
             folder: the folder given to save(), or a result of save(). From the former, the state
                 with the most steps of the launcher's --job is loaded.
 
         Returns:
-
             True if there was a state.
 
         Raises:
-
             ArgumentError: there are states of several trainings that do not continue each other.
                 Also if entries or shapes differ from this State, or the data's length, seed or
                 shuffle from the sampler.
@@ -267,7 +257,6 @@ class State:
         """Restores the last commit. `goes_on` is True within the same generation.
 
         Raises:
-
             ArgumentError: a change cannot be undone; nothing was restored.
         """
         self._look()

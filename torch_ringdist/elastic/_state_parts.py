@@ -20,7 +20,6 @@ def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
     """Returns the parts of the entry `name` by part name.
 
     Raises:
-
         ArgumentError, NotSupportedError: the value cannot be an entry.
     """
     value = values[name]
