@@ -1,10 +1,13 @@
-// A Group whose receives, or those of a peer, are aborted because their rank destroys it.
+// Part of Group: aborts receives when this rank destroys the group, and sends to ranks that have
+// aborted theirs.
 #include "base/describe.h"
 #include "engine/group/group.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {
 
+// See group.h. A send of this rank to itself is aborted only if it has not progressed for kGrace,
+// since its receive may still be posted.
 std::vector<std::string> Group::abort_receives(const Error& cause) {
   std::vector<std::string> out;
   const auto tell = [&](const std::shared_ptr<Op>& op, const OpExecution* run) {
@@ -21,7 +24,8 @@ std::vector<std::string> Group::abort_receives(const Error& cause) {
   return out;
 }
 
-// Ends those sends alone: the group's other ops do not lack them.
+// Fails only the sends to ranks that have aborted their receives a while ago. The group's other ops
+// do not need them and go on.
 void Group::check_refused_sends() {
   point_to_point_.abort_sends(
       [&](const OpExecution& run) {

@@ -1,8 +1,9 @@
-// A group's collectives in flight, by number, here or on a device; barriers, which begin when all
-// before them has ended and is where the caller wants it; and what has come for collectives that
-// are not called here yet.
+// The collectives of a group that are in flight, by op number. They are executed here (OpExecution)
+// or on a device. A barrier is kept until all earlier ops have ended and their results are where
+// the caller wants them. Messages for collectives that this rank has not called are kept in an
+// unexpected-message queue.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -22,74 +23,88 @@
 
 namespace ringdist {
 
+// Owns the OpExecutions of a group's collectives. Group decides when an op starts and what happens
+// when it ends.
 class Collectives {
  public:
   using Runs = std::pmr::map<uint64_t, OpExecutionPtr>;
   using OnDevice = std::map<uint64_t, std::shared_ptr<Op>>;
 
+  // `delegate` must outlive this object. `retire` takes over executions that have ended.
   Collectives(ExecutionDelegate& delegate, RetireExecution retire)
       : delegate_(delegate),
         retire_(std::move(retire)),
         runs_(&delegate.progress.memory),
         unexpected_(delegate.progress.scratch) {}
 
+  // Records the call of an op. Numbers must be consecutive, from 1.
   void called(const Op& op);
-  // True for a barrier that has to wait: it is kept until take_barrier(). One on a device waits
-  // there, for what that has before it.
+  // If the op is a barrier that must wait, keeps it until take_barrier() and returns true. A
+  // barrier on a device is not kept, because it waits there for the work before it.
   bool keep(const std::shared_ptr<Op>& op);
-  // True for an op without steps, as those of a group of one: it has ended.
+  // Returns true for an op without steps, such as one in a group of one rank. It is recorded as
+  // started and has nothing left to do.
   bool ends_at_once(const Op& op);
-  // Runs it; what has come for it is the caller's to deliver, as long as find() knows it.
+  // Starts the execution of the op. Returns the messages that arrived before. The caller delivers
+  // them, as long as find() still returns the execution.
   std::vector<UnexpectedMessage> start(std::shared_ptr<Op> op);
-  // A device runs it, until ended_on_device(). What has come for it is of ranks that call something
-  // else.
+  // Records that a device executes the op, until ended_on_device(). Returns the messages that
+  // arrived before: they come from ranks that have called a different op.
   std::vector<UnexpectedMessage> start_on_device(std::shared_ptr<Op> op);
   void ended_on_device(uint64_t number) { on_device_.erase(number); }
-  // The next barrier, if it may begin now.
+  // Removes and returns the oldest kept barrier if it may start; else null.
   std::shared_ptr<Op> take_barrier();
-  // Of an op that has ended: its caller has the results.
+  // Records that the caller has the results of an op with staged output.
   void output_delivered(uint64_t number) { undelivered_outputs_.erase(number); }
+  // Retires an execution that has finished.
   void finished(const OpExecution& run);
 
-  // True if it is of an op that has not begun: it is kept.
+  // If the message belongs to an op that has not started, keeps it and returns true.
   bool store_unexpected(const MessageHeader& header, const Payload& payload);
 
-  // Tells each op, none of which may run on; what throws half-way leaves the rest for another call.
+  // Stops every op and calls `tell` for each. If that throws, the remaining ops are left for
+  // another call.
   void stop(const OpVisitor& tell);
 
-  // Those that run here, not on a device. Null if it does not.
+  // Returns the execution of the op, or null if it is not executed here.
   OpExecution* find(uint64_t number) const;
+  // Returns the execution with the lowest number, or null.
   OpExecution* oldest() const { return runs_.empty() ? nullptr : runs_.begin()->second.get(); }
-  // The call of an op that runs, here or on a device.
+  // Returns the fingerprint of an op in flight, here or on a device.
   std::optional<Fingerprint> call(uint64_t number) const;
-  // The number of the last one that was called; of the last before which all have ended.
+  // last_called() returns the number of the last call. last_ended() returns the last number for
+  // which this op and all before it have ended.
   uint64_t last_called() const { return last_called_; }
   uint64_t last_ended() const { return first_unfinished().value_or(last_called_ + 1) - 1; }
-  // The first that is not finished, or the next to begin.
+  // Returns the first number that is not finished, or the next to start.
   uint64_t first_open() const { return first_unfinished().value_or(last_started_ + 1); }
-  // The newest that runs; 0: none does.
+  // Returns the highest number in flight, not counting kept barriers; 0 if there is none.
   uint64_t last_running() const;
-  // The oldest that runs, and since when nothing of it has moved.
+  // Returns the oldest op in flight, not counting kept barriers, and the time of its last progress.
   std::optional<FailureState::Oldest> first_running() const;
+  // Returns true if no op is in flight or kept.
   bool idle() const { return runs_.empty() && barriers_.empty() && on_device_.empty(); }
 
   const Runs& runs() const { return runs_; }
-  const OnDevice& on_device() const { return on_device_; }
-  const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }  // that wait
+  const OnDevice& on_device() const { return on_device_; }  // ops on devices
+  // Kept barriers, oldest first.
+  const std::deque<std::shared_ptr<Op>>& barriers() const { return barriers_; }
+  // Return a line for each op in flight, and for each op that messages are kept for.
   std::string dump() const;
   std::string dump_unexpected() const;
 
  private:
+  // Returns true if an earlier op is unfinished or its output has not been delivered.
   bool held_up(uint64_t barrier) const;
-  // Of those that were called.
+  // Returns the lowest number of the called ops that are unfinished, or nothing.
   std::optional<uint64_t> first_unfinished() const;
 
   ExecutionDelegate& delegate_;
   const RetireExecution retire_;
-  Runs runs_;  // the first is the oldest
+  Runs runs_;  // by op number
   OnDevice on_device_;
   std::deque<std::shared_ptr<Op>> barriers_;
-  std::set<uint64_t> undelivered_outputs_;  // ops of which output_delivered() has not told yet
+  std::set<uint64_t> undelivered_outputs_;  // ops with staged output, until output_delivered()
   UnexpectedQueue<uint64_t> unexpected_;
   uint64_t last_called_ = 0;
   uint64_t last_started_ = 0;

@@ -1,5 +1,8 @@
-// Who has called what: this rank lately, and the others as far as they say. So ranks that disagree,
-// or do not come, are found out.
+// Detects desyncs: ranks that call different ops, or that do not call one. It records the latest
+// calls of this rank and what other ranks have announced about theirs.
+//
+// Announcements are notices (notice.h) that a Group floods when an op stalls. Threads: the caller
+// holds the lane's progress lock.
 #pragma once
 
 #include <array>
@@ -16,55 +19,64 @@
 
 namespace ringdist {
 
+// Keeps the last kKept calls and announcements. It decides what to announce once, and names the
+// ranks that an op waits for.
 class DesyncDetector {
  public:
   DesyncDetector(int rank, int size) : rank_(rank), absent_(static_cast<size_t>(size)) {}
 
-  // Ours: the last kKept ops.
+  // Records a call of this rank. It replaces the call kKept ops before.
   void record_call(uint64_t number, const Fingerprint& fingerprint) {
     slots_[number % kKept] = {number, fingerprint};
   }
+  // Returns the fingerprint of this rank's call, or nothing if there is none or it has been
+  // replaced.
   std::optional<Fingerprint> find(uint64_t number) const {
     const CallRecord& slot = slots_[number % kKept];
     if (number == 0 || slot.number != number) return std::nullopt;
     return slot.fingerprint;
   }
 
-  // The others': who has come to an op, and with what.
+  // Records that `rank` has announced its call of an op. Announcements of the lowest numbers are
+  // dropped when there are more than kKept ops.
   void record_peer_call(uint64_t number, int rank, const Fingerprint& fingerprint) {
     peer_calls_[number][rank] = fingerprint;
     while (peer_calls_.size() > kKept) peer_calls_.erase(peer_calls_.begin());
   }
+  // Returns the announced calls of an op, by rank.
   const std::map<int, Fingerprint>& peer_calls(uint64_t number) const {
     static const std::map<int, Fingerprint> nobody;
     auto it = peer_calls_.find(number);
     return it == peer_calls_.end() ? nobody : it->second;
   }
 
-  // The first op after `number` that others say they have called; 0: none.
+  // Returns the first op after `number` that other ranks have announced; 0 if there is none.
   uint64_t next_peer_call(uint64_t number) const {
     auto it = peer_calls_.upper_bound(number);
     return it == peer_calls_.end() ? 0 : it->first;
   }
 
-  // Ranks from which there is no sign that they have called the op.
+  // Returns the other ranks that have not announced a call of the op.
   std::vector<int> missing(uint64_t number) const;
 
-  // A rank says that it has called ops up to `last` only. Later words hold.
+  // Records that `rank` has called ops up to `last` only. A later announcement replaces an earlier
+  // one.
   void record_absence(int rank, uint64_t last, TimePoint now) {
     absent_[static_cast<size_t>(rank)] = {last, now};
   }
-  // "which has not called it (its last: #25)", of an op that we called at `started`.
+  // Describes why `rank` is missing in an op that this rank called at `started`, such as "which has
+  // not called it (its last: #25)". Announcements from before that time do not count.
   std::string absence(int rank, uint64_t number, TimePoint started) const;
-  // Somebody asks for an op that we have not called. False if we have said so of it or of a later
-  // one.
+  // Call when another rank announces an op that this rank has not called. Returns true if this rank
+  // must announce its absence, false if it has done so for this op or a later one.
   bool announce_absence_once(uint64_t number) {
     if (number <= announced_absence_) return false;
     announced_absence_ = number;
     return true;
   }
 
-  // Whether we have told the others about an op; marks it told.
+  // Returns true if this rank has called the op and has not announced it yet, and marks it as
+  // announced.
   bool announce_once(uint64_t number) {
     if (number == 0 || slots_[number % kKept].number != number) return false;
     return !std::exchange(slots_[number % kKept].told, true);
@@ -72,11 +84,13 @@ class DesyncDetector {
 
  private:
   static constexpr size_t kKept = 1024;
+  // A call of this rank.
   struct CallRecord {
     uint64_t number = 0;
     Fingerprint fingerprint{};
     bool told = false;
   };
+  // The last op that a rank has called, as it announced.
   struct AbsenceRecord {
     uint64_t last = 0;
     TimePoint when;
@@ -86,10 +100,11 @@ class DesyncDetector {
   std::array<CallRecord, kKept> slots_{};
   std::map<uint64_t, std::map<int, Fingerprint>> peer_calls_;
   std::vector<AbsenceRecord> absent_;  // by rank
-  uint64_t announced_absence_ = 0;     // the last op of which we said that we have not called it
+  uint64_t announced_absence_ = 0;     // last op that this rank has announced not to have called
 };
 
-// Two ranks' calls of one op differ: `theirs` is its group part.
+// Makes the error for two calls of one op that differ. `us` and `them` name the ranks; `theirs` is
+// the group part of the other fingerprint (Fingerprint::group_part()).
 Error disagreement(uint64_t number, const std::string& us, const Fingerprint& ours,
                    const std::string& them, const Fingerprint& theirs);
 

@@ -1,9 +1,11 @@
-// How a group ends. The first cause stays.
+// Failure state of a group, and the announcement of a failure. Later causes are ignored. The states
+// are:
 //
-//   kOpen    ops begin and end
-//   kDoomed  it will fail when what is older than some op has ended, which has all it needs, or
-//            when that no longer moves
-//   kFailed  every op has ended or will, with the cause
+//   `kActive`: ops start and end.
+//   `kDraining`: the group will fail once the ops before a certain one have ended, or if these
+//   stall. `kFailed`: every op has ended or will end with the cause.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +18,19 @@
 
 namespace ringdist {
 
+// Holds the cause of a failure, and a failure that is pending while older ops drain.
 class FailureState {
  public:
   enum class State : uint8_t { kActive, kDraining, kFailed };
 
+  // A failure that waits for older ops.
   struct PendingFailure {
-    uint64_t number = 0;  // the first op that cannot end well
+    uint64_t number = 0;  // first op that cannot succeed
     Error cause;
-    bool tell_others = false;
-    TimePoint since;
+    bool tell_others = false;  // the other ranks must be notified
+    TimePoint since;           // when it became pending
   };
-  // The oldest op in flight.
+  // Progress of the oldest op in flight.
   struct Oldest {
     uint64_t number = 0;
     TimePoint last_progress;
@@ -36,13 +40,15 @@ class FailureState {
     return failure_ ? State::kFailed : pending_failure_ ? State::kDraining : State::kActive;
   }
   bool failed() const { return state() == State::kFailed; }
-  const Error& cause() const { return failure_; }  // success until it has failed
+  const Error& cause() const { return failure_; }  // success unless kFailed
 
-  // False if it had failed.
+  // Sets the cause. Returns false, without effect, if the group has already failed.
   bool fail(const Error& cause);
-  // Of several, the one with the lowest number holds.
+  // Makes a failure pending for ops from `number` on. Of several, the one with the lowest number is
+  // kept.
   void fail_after(uint64_t number, const Error& cause, bool tell_others, TimePoint now);
-  // The doom whose time has come. `grace`: how long what is older may stand still.
+  // Returns the pending failure if it is due: no op before it is in flight, or the oldest has not
+  // progressed for `grace`.
   std::optional<PendingFailure> due(const std::optional<Oldest>& oldest, Duration grace,
                                     TimePoint now) const;
 
@@ -51,29 +57,30 @@ class FailureState {
   std::optional<PendingFailure> pending_failure_;
 };
 
-// What follows the failure of a rank's group: the others are told, then its owner is. What is
-// thrown half-way stays due; the failure itself needs no memory.
+// Announces the failure of a group: first to the other ranks, then to the owner of the group. If a
+// step throws, it stays pending and is retried; setting the failure itself needs no memory.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 class FailureNotifier {
  public:
   using OnFailed = std::function<void(const Error&)>;
 
-  // `owner`: null, or told the cause once; again if it throws.
+  // `owner` is null or is called with the cause once, and again if it throws.
   explicit FailureNotifier(OnFailed owner) : owner_(std::move(owner)) {}
 
-  // The group has failed. `op`: the first that the others cannot finish; none if they know, or
-  // cannot be told.
+  // Records that the group has failed. `op` is the first op that the other ranks cannot finish, or
+  // nothing if they already have the cause or cannot be reached.
   void begin(std::optional<uint64_t> op) {
     op_ = op;
     owner_due_ = static_cast<bool>(owner_);
   }
-  // Now they can.
+  // Records that the other ranks can be notified from here on.
   void tell(uint64_t op) { op_ = op; }
+  // Returns true if nothing is pending.
   bool done() const { return !op_ && !owner_due_; }
 
-  // Does what is still due. `word` makes, of an op, the Notice of it; `delegate` is a
-  // GroupDelegate.
+  // Does what is pending. `word` makes the Notice about an op; `delegate` is a GroupDelegate.
+  // Throws nothing.
   template <typename Host, typename Word>
   void notify_pending(Host& delegate, const Error& cause, const Word& word) {
     try {
@@ -81,7 +88,7 @@ class FailureNotifier {
       op_.reset();
       if (owner_due_) owner_(cause);
       owner_due_ = false;
-    } catch (...) {  // for another time: ops that end need not wait for it
+    } catch (...) {  // retried later, so that ops can end meanwhile
     }
   }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kStallTime = std::chrono::milliseconds(500);
 
-// Early enough for the answers to a roll call to be there when a short timeout ends.
+// Early enough to have the answers to kStalled when a short timeout ends.
 Duration stall_time(const Op& op) { return std::min(kStallTime, (op.deadline - op.started) / 4); }
 
 }  // namespace
@@ -42,7 +42,7 @@ void Group::enqueue(const std::shared_ptr<Op>& op) {
   end_if_thrown(op, [&] { accept(op); });
 }
 
-// What is thrown ends the group, and the op, which may stand in no list yet, or no longer.
+// An exception fails the group, and the op, which may be in no list.
 template <typename Body>
 void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
   try {
@@ -107,7 +107,7 @@ void Group::begin_barriers() {
     end_if_thrown(barrier, [&] {
       begin(barrier);
       if (!failure_state_.failed()) check_departures(barrier->number);
-      check_deaths();  // nobody missed the dead while it waited
+      check_deaths();  // lost ranks did not matter while it waited
     });
   }
 }
@@ -133,7 +133,7 @@ void Group::finished(OpExecution& run) {
 }
 
 void Group::retire(OpExecutionPtr&& run) {
-  ended_.emplace_back();  // first: it may throw
+  ended_.emplace_back();  // first, because it may throw
   run->stop();
   if (run->has_waited_for_credit()) sender_.forget(*run);
   ended_.back() = std::move(run);
@@ -155,7 +155,7 @@ void Group::on_message(const MessageHeader& header, const Payload& payload) {
   if (PointToPointId::names(header.op)) return point_to_point_.on_message(header, payload);
   if (OpExecution* run = collectives_.find(header.op)) return deliver(*run, header, payload);
   if (collectives_.store_unexpected(header, payload)) return;
-  // Our part is done; a peer that still sends to us calls something else.
+  // This rank's part is done; a peer that still sends has called another op.
   if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
 }
 
@@ -175,13 +175,13 @@ void Group::deliver(OpExecution& run, const MessageHeader& header, const Payload
   }
 }
 
-// Ours of that number: what is in flight has not been forgotten, however many ops came after it.
+// Returns this rank's call. Ops in flight are found however many ops were called after them.
 std::optional<Fingerprint> Group::call_of(uint64_t number) const {
   const auto call = collectives_.call(number);
   return call ? call : desync_.find(number);
 }
 
-// True if a peer's call is ours. Else the group has failed.
+// Returns true if a peer's call matches this rank's. Else fails the group.
 bool Group::agree(uint64_t number, int peer, const Fingerprint& theirs) {
   const auto ours = call_of(number);
   if (!ours || *ours == theirs.group_part()) return true;
@@ -212,7 +212,7 @@ void Group::on_notice(const Notice& notice) {
   switch (notice.kind) {
     case NoticeKind::kAbort:
       fail_from(notice.op, cause_of(notice), /*tell_others=*/false);
-      // Its exit, which is likely to follow, is no other failure.
+      // The exit of its process, which is likely to follow, is no other failure.
       return peers_[notice.rank].mark_left(std::max<uint64_t>(notice.op, 1) - 1, now());
     case NoticeKind::kStalled:
     case NoticeKind::kArrived:
@@ -224,7 +224,7 @@ void Group::on_notice(const Notice& notice) {
       return desync_.record_absence(notice.rank, notice.op, now());
     case NoticeKind::kReceivesAborted:
       return peers_[notice.rank].abort_receives(now());
-    case NoticeKind::kExit:  // process_left() follows when it has ended
+    case NoticeKind::kExit:  // process_left() follows once it has ended
       return peers_[notice.rank].mark_exiting(notice.op, now());
   }
 }
@@ -250,7 +250,7 @@ void Group::fail(const Error& cause, bool tell_others, uint64_t number) noexcept
   end();
 }
 
-// Each op goes when it has been told: what lacks memory is for the next tick.
+// An op is removed once it has been finished. The next tick() resumes after a lack of memory.
 void Group::end() noexcept {
   const auto tell = [this](const std::shared_ptr<Op>& op, const OpExecution* run) {
     finish(op, error_of(*op, run));
@@ -306,14 +306,14 @@ void Group::set_needs_all_members(bool awaits) {
   if (service_channel_.await(awaits)) check_deaths();
 }
 
-// Nobody will say that they arrived.
+// Completes all sends to a departed peer, which will not confirm them.
 void Group::complete_sends_to(int peer) {
   std::vector<OpExecution*> all;
   for (const auto& [number, run] : collectives_.runs()) all.push_back(run.get());
   point_to_point_.for_each([&](const std::shared_ptr<Op>&, OpExecution* run) {
     if (run != nullptr) all.push_back(run);
   });
-  for (OpExecution* run : all) run->complete_sends_to(peer);  // one that ends so is freed later
+  for (OpExecution* run : all) run->complete_sends_to(peer);  // one that ends is freed later
 }
 
 void Group::send_failed(int peer, const Error& error) {
@@ -348,7 +348,7 @@ void Group::process_lost(ContextId context, const Error& cause) {
 
 void Group::tick() {
   check_pending_failure();
-  if (failure_state_.failed()) return end();  // what fail() left, if there was no memory for it
+  if (failure_state_.failed()) return end();  // resumes after a lack of memory
   fail_if(lost_peers_.broken_link_error(now()));
   check_refused_sends();
   check_deadlines();
@@ -361,12 +361,12 @@ void Group::tick() {
   if (!failure_state_.failed()) report_.warn_of_waits(config_.warn_after);
 }
 
-// Besides, what was not granted for want of memory is tried again.
+// Also retries grants that did not fit into the budget.
 void Group::check_deadlines() {
   const auto late = [this](const Op& op) { return now() > op.deadline; };
   for (const auto& barrier : collectives_.barriers()) {
     if (late(*barrier)) return time_out(*barrier);
-    check_stall(*barrier, barrier->started);  // others must know that it has come
+    check_stall(*barrier, barrier->started);  // the other ranks need its arrival
   }
   for (const auto& [number, run] : collectives_.runs()) {
     if (late(*run->op())) return time_out(*run->op());
@@ -382,10 +382,10 @@ void Group::check_deadlines() {
   if (late_message) time_out(*late_message);
 }
 
-// An op that has stood still for a while is told of, once.
+// Announces an op without progress, once.
 void Group::check_stall(const Op& op, TimePoint still_since) {
   if (now() - still_since < stall_time(op)) return;
-  // Forgotten for a later one: that is in flight, too.
+  // The record was replaced by a later op's, but this op is still in flight.
   if (!desync_.find(op.number)) desync_.record_call(op.number, op.fingerprint);
   if (desync_.announce_once(op.number)) announce(NoticeKind::kStalled, op.number, op.fingerprint);
 }

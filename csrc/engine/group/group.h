@@ -1,8 +1,8 @@
-// One rank's side of a group on a lane: gives what happens to those that it is for - ops, messages,
-// notices, deaths, time - and ends the group where it cannot go on. The Communicator is what
-// callers see of it.
+// One rank's state in a group on a lane. Group routes events (ops, messages, notices, lost
+// processes, time) to the parts that handle them, and fails the group if it cannot go on. Callers
+// see a group as a Communicator.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <functional>
@@ -29,82 +29,99 @@
 
 namespace ringdist {
 
-// What a Group needs of its lane.
+// Interface that a Group uses to reach its lane; Dispatcher implements it.
 class GroupDelegate {
  public:
   virtual ~GroupDelegate() = default;
+  // Returns the shared state of the lane, which outlives the group.
   virtual ProgressState& progress_state() = 0;
+  // Sends the notice to all processes of the job.
   virtual void flood(const Notice& notice) = 0;
-  // The op has an end: wake who waits for it, run its callbacks elsewhere.
+  // Ends the op with the error or success. Wakes its waiters and runs its callbacks on another
+  // thread.
   virtual void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept = 0;
-  // A group that was idle is not any more, by something it did on its own.
+  // Reports that an idle group has become busy by itself, so that it gets ticks again.
   virtual void on_busy() noexcept {}
 };
 
+// Settings of a group.
 struct GroupConfig {
   std::string name;
-  int64_t eager_window = 0;             // bytes
-  Duration warn_after{0};               // for whom an op waits is logged after this long; 0: never
-  FailureNotifier::OnFailed on_failed;  // the first cause, once; may be called again if it throws
-  std::shared_ptr<GroupService> service;  // null: there are no letters
+  int64_t eager_window = 0;               // eager credit per peer in bytes
+  Duration warn_after{0};                 // an op that waits longer is logged; 0 disables this
+  FailureNotifier::OnFailed on_failed;    // called with the first cause, once; again if it throws
+  std::shared_ptr<GroupService> service;  // null: the group has no service
 };
 
+// See the head of this file. Errors fail the group on all ranks; the first cause is reported by
+// every op that has not ended.
 class Group final : public ExecutionDelegate, private GroupServiceDelegate {
  public:
+  // The failure is not about a certain op.
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
+  // `delegate` must outlive the group. Broken connections of earlier groups are renewed.
   Group(GroupDelegate& delegate, const GroupDescriptor& of, GroupConfig config);
 
-  // Before anything else.
+  // Starts the group's service. Call once, before any other function.
   void begin() { service_channel_.begin(*this); }
-  // What it throws ends the group, and the op.
+  // Accepts an op. If something throws, the group and the op fail with that error.
   void enqueue(const std::shared_ptr<Op>& op);
-  // Of an op that has ended: its caller has the results.
+  // Records that the caller has the results of an op with staged output. Barriers that wait for it
+  // may start.
   void output_delivered(uint64_t number);
-  // A device has run the op, or says why not, which ends the group. Nothing if it has ended.
+  // Ends an op that a device has executed. An error fails the group. Has no effect if the op has
+  // already ended.
   void ended_on_device(const std::shared_ptr<Op>& op, const Error& error);
+  // Processes a message to this rank. Messages of other generations are dropped.
   void on_message(const MessageHeader& header, const Payload& payload);
+  // Processes a notice about this group from another rank.
   void on_notice(const Notice& notice);
-  // Ends every op with the error and lets no later one begin. The first cause stays. `number`: the
-  // op that it is about, if the others shall not finish that either though we have. What lacks
-  // memory is done by a later tick().
+  // Fails the group: every op ends with the error, and later ones fail at once. Only the first
+  // cause counts. `number` is the op that the failure is about, if the other ranks must not finish
+  // it either although this rank has. Work that fails for lack of memory is done by a later tick().
   void fail(const Error& cause, bool tell_others, uint64_t number = kNoOp) noexcept;
-  // The same for ops from a number on. Older ones have been given all they need, which may still be
-  // on its way: they finish first, unless nothing of theirs comes in for half a second.
+  // Fails the ops from `number` on, and then the group. Older ops have all they need, though it may
+  // still be in flight. They finish first, unless they make no progress for half a second
+  // (LostPeerCheck::kGrace).
   void fail_from(uint64_t number, const Error& cause, bool tell_others);
-  // The first collective that has not ended well here. Of a group that has failed: for good.
+  // Returns the first collective that has not succeeded here. For a failed group the result is
+  // final.
   uint64_t first_unfinished() const {
     return first_failed_ ? *first_failed_ : collectives_.last_ended() + 1;
   }
-  // Aborts the receives that nothing has come for, and sends to oneself without a receive, because
-  // the group is destroyed. Other ops go on. Notifies the other ranks. Returns the aborted ops.
+  // Aborts receives that no message has arrived for, and sends to this rank itself without a
+  // receive, because the group is destroyed. Other ops go on. Notifies the other ranks. Returns
+  // descriptions of the aborted ops.
   std::vector<std::string> abort_receives(const Error& cause);
-  // Deadlines, stalls and broken connections; every few tens of milliseconds.
+  // Checks deadlines, stalls and broken connections. Called every few tens of milliseconds.
   void tick();
-  // The connection to a member broke. It may have left in good order, or the control plane may know
-  // more in a moment.
+  // Records a broken connection to a member. It is no failure yet: the member may have left in good
+  // order, or the control plane may report more in a moment.
   void connection_lost(std::string_view transport, ContextId context, const Error& cause);
-  // A process died, and what it had sent has been delivered: ends the group if an op still lacks
-  // something of it, now or later. Else the op ends well, as it may have done on that process.
+  // Processes the loss of a process, after everything that it sent has been delivered. Fails the
+  // group if an op needs something from it that will not arrive, immediately or later. Other ops
+  // can still succeed, as they may have on the lost process.
   void process_lost(ContextId context, const Error& cause);
-  // A process has ended in good order, or lives on without ringdist; its groups have said which op
-  // was their last, if they had one.
+  // Processes the end of a process in good order, or of ringdist in it. Its groups have announced
+  // their last op, if they had one.
   void process_left(ContextId context);
-  // Tells the others which op was the last, so that our end is not taken for a death. `how`: kLeave
-  // or kExit.
+  // Announces the last op of this rank, so that the other ranks do not take its end for a loss.
+  // `how` is kLeave or kExit.
   void announce_leave(NoticeKind how);
 
   int rank() const { return flow.rank; }
   int size() const { return flow.size; }
-  // Nothing in flight, and no deadline to watch.
+  // Returns true if nothing is in flight and no tick is needed.
   bool idle() const;
+  // Returns the cause of the failure, or success.
   const Error& failure() const { return failure_state_.cause(); }
   GroupStatus status() const { return report_.status(failure()); }
   std::string dump() const { return report_.dump(failure()); }
-  // Frees the OpExecutions that have ended, which may have been on the stack: called where none is.
+  // Frees OpExecutions that have ended. Must be called where none of them can be on the stack.
   void release_ended() { ended_.clear(); }
 
-  // ExecutionDelegate
+  // Implements ExecutionDelegate.
   void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
     sender_.send(header, payload, send_id);
   }
@@ -131,38 +148,45 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   void finished(OpExecution& run) override;
 
  private:
-  // GroupServiceDelegate
+  // Implements GroupServiceDelegate.
   const Topology& topology() const override { return flow.topology; }
   std::string describe_rank(int rank) const override { return peers_.describe_rank(rank); }
   void send_service_message(int rank, std::vector<std::byte> letter) override;
   void set_needs_all_members(bool awaits) override;
 
+  // Ends an op and records it in the trace.
   void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
     if (progress.recorder) trace_op(*progress.recorder, config_.name, *op, error);
     delegate_.finish_op(op, std::move(error));
   }
   template <typename Body>
   void end_if_thrown(const std::shared_ptr<Op>& op, const Body& body);
+  // Steps from the submission of an op to its start; see group.cc.
   void accept(std::shared_ptr<Op> op);
   void begin(std::shared_ptr<Op> op);
   void begin_on_device(std::shared_ptr<Op> op);
   void begin_barriers();
+  // Gives a message to its execution if the fingerprints agree.
   void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;
   bool agree(uint64_t number, int peer, const Fingerprint& theirs);
   void on_call_notice(const Notice& notice);
+  // Floods a notice about this rank.
   void announce(NoticeKind kind, uint64_t number, const Fingerprint& fingerprint);
 
+  // Checks that tick() and events run. Each may fail the group.
   void check_stall(const Op& op, TimePoint still_since);
   void check_deadlines();
   void check_pending_failure();
   void check_departures(uint64_t number);
   void check_departures();
   void check_deaths();
+  // Fails the group with the cause, unless that is success.
   void fail_if(const Error& cause);
   void complete_sends_to(int peer);
   void time_out(const Op& op);
   void check_refused_sends();
+  // Ends all ops of a failed group; continues where an earlier call ran out of memory.
   void end() noexcept;
   void retire(OpExecutionPtr&& run);
   Error error_of(const Op& op, const OpExecution* run) const;
@@ -182,9 +206,9 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   ServiceChannel service_channel_;
   const LostPeerCheck lost_peers_;
   const GroupReport report_;
-  std::vector<OpExecutionPtr> ended_;
+  std::vector<OpExecutionPtr> ended_;  // executions to free when none is on the stack
   FailureState failure_state_;
-  std::optional<uint64_t> first_failed_;
+  std::optional<uint64_t> first_failed_;  // set when the group fails; see first_unfinished()
   FailureNotifier failure_notifier_{config_.on_failed};
 };
 

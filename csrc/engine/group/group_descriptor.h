@@ -1,5 +1,5 @@
-// Who a group consists of, as one of its ranks knows it. A value: settled before there is a Group,
-// and never changed.
+// Members of a group, as one of its ranks sees them. A value that is complete before the Group is
+// made and never changes.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,27 @@
 
 namespace ringdist {
 
+// One rank of a group and how to reach it.
 struct GroupMember {
   ContextId context = 0;
-  Transport* transport = nullptr;  // null: ourselves, in a group of one
-  std::string where;               // "pid 123 on host x", for messages
+  Transport* transport = nullptr;  // null: this rank itself, in a group of one
+  std::string where;               // for messages: "pid 123 on host x"
 };
 
+// All that a rank needs to make its Group.
 struct GroupDescriptor {
-  uint64_t nonce = 0;  // names the group: the same on all ranks, and no other group's
-  uint32_t generation = 0;
-  int rank = 0;                      // ours
+  uint64_t nonce = 0;       // identifies the group: equal on all ranks, different from other groups
+  uint32_t generation = 0;  // distinguishes successive memberships of a group
+  int rank = 0;             // this rank
   std::vector<GroupMember> members;  // by rank
-  Topology topology;                 // the same on all ranks
-  std::string cost_source;           // costs, for dumps: "the built-in costs"
+  Topology topology;                 // equal on all ranks
+  std::string cost_source;  // source of the cost model, for dumps, such as "the built-in costs"
 
   int size() const { return static_cast<int>(members.size()); }
 };
 
-// Of a group of the same ranks that belongs to `parent`: the `which`th, from 0, that is called
-// `suffix`. All ranks work it out alike, without a word between them.
+// Returns the nonce of a group of the same ranks that belongs to `parent`: number `which`, from 0,
+// of those called `suffix`. All ranks compute the same value without communication. Never 0.
 uint64_t derived_nonce(const GroupDescriptor& parent, std::string_view suffix, uint64_t which);
 
 }  // namespace ringdist

@@ -10,7 +10,7 @@
 namespace ringdist {
 namespace {
 
-// Who has made progress within this time waits for nobody in particular.
+// An op that has progressed within this time counts as running, not as waiting.
 constexpr Duration kWaits = std::chrono::seconds(1);
 
 std::string format_age(Duration age) {
@@ -62,7 +62,7 @@ std::string WaitDiagnostics::awaited_data(const OpExecution& run) const {
   return "data from " + peers_.list(sources);
 }
 
-// "rank 1 (pid 4711 on host b), which has not called it (its last: #25)"
+// The result reads like "rank 1 (pid 4711 on host b), which has not called it (its last: #25)".
 std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const {
   if (const auto& envelope = op.request.envelope) {
     const std::string other =
@@ -125,7 +125,8 @@ GroupReport::GroupReport(std::string name, const std::string& cost_source,
       point_to_point_(point_to_point),
       service_channel_(letters) {}
 
-// The oldest collective that waits, that runs here and that runs on a device; sends and receives.
+// These are the oldest kept barrier, the oldest collective here, the oldest on a device, and all
+// sends and receives.
 template <typename Each>
 void GroupReport::for_each_watched(const Each& each) const {
   if (!collectives_.barriers().empty()) each(*collectives_.barriers().front(), nullptr);

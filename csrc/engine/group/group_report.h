@@ -1,6 +1,7 @@
-// What a group does, in words: for `dump`, and for the log when something takes long. It only asks.
+// Reports on a group for people: the text of a dump, warnings about slow ops, and errors of ops
+// that time out. It only reads the state of the group.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -19,38 +20,43 @@
 
 namespace ringdist {
 
-// What the ops of a group wait for, in words: for `dump`, for a warning when it takes long, for the
-// error when it takes too long.
-
-// What a group does, for a human: the line that `dump` begins with is that of the highest rank.
+// Status of a group: one line on what it does or waits for. A dump begins with the most severe
+// status of all groups.
 struct GroupStatus {
+  // In order of severity. With kIsAwaited, other ranks wait for this one.
   enum Rank : uint8_t { kIdle, kRuns, kFailed, kIsAwaited, kWaits };
   Rank rank = kIdle;
-  Duration age{0};  // of what runs or waits
+  Duration age{0};  // age of the op or wait that `text` describes
   std::string text;
 
+  // Returns true if this status has the higher rank, or the same rank and is older.
   bool more_severe_than(const GroupStatus& other) const {
     return rank != other.rank ? rank > other.rank : age > other.age;
   }
 };
 
-// Since when nothing of an op has moved. `run`: null if it has not begun, and of an op on a device.
+// Returns the time since the last progress of an op, or since its call. `run` is null if it has not
+// started or is executed on a device.
 Duration age(const Op& op, const OpExecution* run, TimePoint now);
 
-// What it does; once it has stood still for a second, that it waits for `awaited()`.
+// Returns the status of an op. If it has not progressed for a second, the text includes the result
+// of `awaited()`, which names what it waits for.
 GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
                       const std::function<std::string()>& awaited);
 
-// "Timed out waiting 1000 ms for op #7 on rank 1"
+// Returns the beginning of a timeout error, such as "Timed out waiting 1000 ms for op #7 on rank
+// 1".
 std::string timed_out(const Op& op, int rank, TimePoint now);
 
-// Warns of the first of the ops that have got late; those that are late with it are not named
-// later.
+// Logs a warning about slow ops. Only the first one is described; all that are late at the same
+// time count as warned about and are not reported again.
 class SlowOpWarning {
  public:
-  // Late is `after` that time; 0: never.
+  // An op is late if it has not progressed for `after`; 0 disables the warning.
   SlowOpWarning(Duration after, TimePoint now) : after_(after), now_(now) {}
+  // Checks an op and marks it as warned about if it is late. `text` makes its description.
   void look_at(Op& op, const OpExecution* run, const std::function<std::string()>& text);
+  // Logs the warning if an op was late.
   void log_for(int rank, const std::string& group) const;
 
  private:
@@ -59,19 +65,24 @@ class SlowOpWarning {
   std::string text_;
 };
 
+// Explains what the ops of a group wait for, from the announcements of other ranks
+// (DesyncDetector). The arguments of the constructor must outlive it.
 class WaitDiagnostics {
  public:
   WaitDiagnostics(const PeerTable& peers, const DesyncDetector& roll_call)
       : peers_(peers), desync_(roll_call) {}
 
-  // `run`: as of age().
+  // Returns the status of an op; `run` as in age().
   GroupStatus status(const Op& op, const OpExecution* run, TimePoint now) const;
-  // The deadline of an op has passed: who has not come to it.
+  // Makes the error of an op that has passed its deadline. It blames the ranks that have not called
+  // the op.
   Error timed_out(const Op& op, TimePoint now) const;
-  // Others have called an op, and we have called none after `last`. kIdle if there is none.
+  // If other ranks have announced an op after `last`, the last call of this rank, returns
+  // kIsAwaited and the description; else kIdle.
   GroupStatus awaited_here(uint64_t last) const;
 
  private:
+  // Returns what the op waits for: ranks that have not called it, or data.
   std::string awaited(const Op& op, const OpExecution* run) const;
   std::string awaited_data(const OpExecution& run) const;
 
@@ -79,21 +90,24 @@ class WaitDiagnostics {
   const DesyncDetector& desync_;
 };
 
+// Makes the status, dump and warnings of one group from its parts, which must outlive it.
 class GroupReport {
  public:
-  // `name` is the group's; `cost_source`: as GroupDescriptor's.
+  // `name` is the group's name; `cost_source` as in GroupDescriptor.
   GroupReport(std::string name, const std::string& cost_source, const ExecutionDelegate& delegate,
               const PeerTable& peers, const WaitDiagnostics& waits, const Collectives& collectives,
               const PointToPoint& point_to_point, const ServiceChannel& letters);
 
-  // `failure`: the group's, or success.
+  // Returns the most severe status of the group's ops. `failure` is the group's failure or success.
   GroupStatus status(const Error& failure) const;
+  // Returns several lines with the status, all ops, and flow control by peer.
   std::string dump(const Error& failure) const;
-  // Logs what waits for longer than `after`, each op once; 0: nothing.
+  // Logs a warning if an op has waited for longer than `after`, once for each op; 0 disables it.
   void warn_of_waits(Duration after) const;
 
  private:
   template <typename Each>
+  // Calls `each` with the ops that are worth reporting, and their executions.
   void for_each_watched(const Each& each) const;
 
   const std::string name_;

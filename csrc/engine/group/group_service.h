@@ -1,8 +1,8 @@
-// What lives in a group besides its ops, and agrees with its like on the other ranks by letters:
-// messages that belong to no op, of any size, with no deadline. They arrive in the order in which
-// one rank sent them to another.
+// Interface of a service: code in a group that exchanges messages of its own with its counterparts
+// on the other ranks, outside of ops. Service messages have any size and no deadline. Messages from
+// one rank to another arrive in order.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock, in both directions.
 #pragma once
 
 #include <cstddef>
@@ -17,39 +17,45 @@
 
 namespace ringdist {
 
-// What a group does for a GroupService.
+// Functions of a group that a GroupService may call, from begin() to end().
 class GroupServiceDelegate {
  public:
   virtual ~GroupServiceDelegate() = default;
 
+  // Returns the hosts of the group's ranks.
   virtual const Topology& topology() const = 0;
-  // "rank 3 (pid 123 on host x)"
+  // Returns a description for messages, such as "rank 3 (pid 123 on host x)".
   virtual std::string describe_rank(int rank) const = 0;
-  // To another rank. Until the group ends; what comes later is dropped.
+  // Sends a message to another rank. Has no effect after the group has ended.
   virtual void send_service_message(int rank, std::vector<std::byte> letter) = 0;
-  // Whether something of it needs all members, as an op does: then the group fails when one is
-  // lost or has left, maybe at once, and a lane does not sleep long. At first nothing does.
+  // Declares whether the service currently needs all members, as an op does; initially it does not.
+  // While it does, the group fails when a member is lost or leaves, possibly within this call, and
+  // the lane sleeps only briefly.
   virtual void set_needs_all_members(bool awaits) = 0;
-  // Ends the group, on all ranks.
+  // Fails the group on all ranks.
   virtual void fail(const Error& cause) = 0;
 };
 
+// Implemented by the service. An exception or Error from its functions fails the group.
 class GroupService {
  public:
   virtual ~GroupService() = default;
 
-  // The members are known. `post` lives until end().
+  // Called first, when the members have been found. `post` is valid until end().
   virtual void begin(GroupServiceDelegate& post) = 0;
-  // What it throws, or an Error, ends the group on all ranks.
+  // Processes a message from another rank. A returned Error or an exception fails the group on all
+  // ranks.
   virtual Error on_service_message(int rank, ConstBytes letter) = 0;
-  // Every few tens of milliseconds, while letters are awaited. As of on_service_message().
+  // Called every few tens of milliseconds while the service needs all members. Errors as in
+  // on_service_message().
   virtual Error tick(TimePoint now) = 0;
-  // The group has failed or was destroyed, maybe before it began. May come again; the first cause
-  // counts.
+  // Called when the group has failed or was destroyed, possibly before begin(). Later calls must be
+  // ignored, since only the first cause counts.
   virtual void end(const Error& cause) noexcept = 0;
-  // Since when something of it waits for members, and for whom, in words; empty: for nobody.
+  // Returns what the service waits for, as text, and since when. The text is empty if it waits for
+  // nothing.
   virtual std::pair<TimePoint, std::string> waiting_for() const = 0;
-  // In lines, each begun with a line break; for dumps.
+  // Returns text for dumps; each line starts with a line break.
   virtual std::string dump() const = 0;
 };
 

@@ -44,7 +44,7 @@ void GroupSlot::enqueue(const std::shared_ptr<Op>& op) {
   last_number_ = std::max(last_number_, op->number);
   try {
     waiting_.push_back(op);
-  } catch (...) {  // it stands in no list
+  } catch (...) {  // the op is in no list, so it must be ended here
     fail(current_exception_error(), /*tell_others=*/true);
     return end_op(op);
   }

@@ -1,13 +1,16 @@
-// One rank's place in a group on a lane. Until the members are known its ops wait here, with their
-// deadlines; then a Group runs them.
+// Slot of a group: a rank's place in the dispatcher, from bootstrap to removal. Ops wait in the
+// slot, with their deadlines, until the members have been found. Then a Group executes them. The
+// states are:
 //
-//   kSeeking  ops wait; the others cannot be told anything yet
-//   kNamed    ops wait; others can be told that the group fails, and tell us
-//   kFormed   the Group has the ops
-//   kUntold   it has failed, and every op ends with the cause; the others hear so once it is named
-//   kFailed   the same, and they have heard, or shall not
+//   `kBootstrapping`: ops wait, and the other ranks cannot be notified of a failure.
+//   `kNamed`: ops wait, and the group has a nonce, so that failures can be announced and received.
+//   `kFormed`: the Group has the ops.
+//   `kFailedUnannounced`: it failed while bootstrapping and is announced once it has a nonce.
+//   `kFailed`: it has failed, and the other ranks have been notified or need not be.
 //
-// Every call comes with the lane's driver token held.
+// In both failed states every op ends with the cause.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <deque>
@@ -20,30 +23,38 @@
 
 namespace ringdist {
 
+// See the head of this file. Functions with the name of one of Group's do the same, and also work
+// before the group has formed.
 class GroupSlot {
  public:
   enum class State : uint8_t { kBootstrapping, kNamed, kFormed, kFailedUnannounced, kFailed };
 
+  // `delegate` must outlive the slot. `rank` and `size` must match the descriptor given to form().
   GroupSlot(GroupDelegate& delegate, int rank, int size, GroupConfig config);
 
   State state() const { return state_; }
+  // Returns true if the members have not been found and the slot has not failed.
   bool is_forming() const { return state_ == State::kBootstrapping || state_ == State::kNamed; }
-  // Null until it is formed.
+  // Returns null until the group has formed.
   Group* group() { return group_.get(); }
 
-  // The group has a name. Before it is formed.
+  // Sets the nonce of the group, once, before it forms. Announces a failure that could not be
+  // announced before.
   void set_nonce(uint64_t nonce);
-  // The members are known: the ops so far begin. While it forms.
+  // Creates the Group and gives it the waiting ops. Only while is_forming().
   void form(const GroupDescriptor& membership);
 
-  // What it throws ends the group, and the op.
+  // Accepts an op. If something throws, the group and the op fail with that error.
   void enqueue(const std::shared_ptr<Op>& op);
-  // As of Group. Until it is formed only a notice that prevents it counts.
+  // Like Group::on_notice() and Group::fail(). Before the group has formed, only a notice that
+  // prevents the formation has an effect.
   void on_notice(const Notice& notice);
   void fail(const Error& cause, bool tell_others) noexcept;
-  // Fails, in silence; the first collective that has not ended well here, from now on always.
+  // Fails the group without notifying the other ranks. Returns the first collective that has not
+  // succeeded here, which no longer changes.
   uint64_t stop_and_report(const Error& cause) noexcept;
-  // As Group::abort_receives(). If `all`, and other ops are in flight, fails the group, too.
+  // Like Group::abort_receives(), including receives that wait for the group to form. If `all`,
+  // also fails the group if other ops are in flight. Returns descriptions of what was aborted.
   std::vector<std::string> abandon(const Error& cause, bool all);
   void tick();
   void announce_leave(NoticeKind how);
@@ -51,18 +62,20 @@ class GroupSlot {
   int rank() const { return rank_; }
   const std::string& name() const { return config_.name; }
   uint64_t nonce() const { return nonce_; }  // 0 until set_nonce() or form()
-  // Once it has formed.
+  // Returns true if the group has formed and has ranks on several hosts.
   bool spans_hosts() const { return group_ && group_->flow.topology.hosts.size() > 1; }
+  // Returns true if nothing is in flight or waiting, and no failure remains to be announced.
   bool idle() const {
     return group_ ? group_->idle() : waiting_.empty() && failure_notifier_.done();
   }
-  bool listed = false;  // by the Executor, as one that may not be idle
+  bool listed = false;  // used by the Dispatcher: the slot is in its list of busy ones
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupStatus status() const;
   std::string dump() const;
 
  private:
   bool failed() const { return state_ == State::kFailedUnannounced || state_ == State::kFailed; }
+  // Ends the waiting ops of a failed slot and announces the failure.
   void end() noexcept;
   void end_op(const std::shared_ptr<Op>& op) noexcept;
   GroupStatus status_of_waiting() const;
@@ -73,11 +86,11 @@ class GroupSlot {
   const GroupConfig config_;
   State state_ = State::kBootstrapping;
   uint64_t nonce_ = 0;
-  uint64_t last_number_ = 0;
-  std::deque<std::shared_ptr<Op>> waiting_;
-  Error failure_;
+  uint64_t last_number_ = 0;                 // highest op number before the group formed, for dumps
+  std::deque<std::shared_ptr<Op>> waiting_;  // ops that wait for the group to form
+  Error failure_;                            // cause of a failure before the group formed
   FailureNotifier failure_notifier_{config_.on_failed};
-  std::unique_ptr<Group> group_;
+  std::unique_ptr<Group> group_;  // set once formed
 };
 
 }  // namespace ringdist

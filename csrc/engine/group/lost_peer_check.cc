@@ -44,7 +44,8 @@ Error LostPeerCheck::broken_link_error(TimePoint now) const {
   return {};
 }
 
-// The peer has left, its connection is gone, and something that it sent us is still missing.
+// The peer has left and its connection is closed, but something that it sent to this rank has not
+// arrived.
 bool LostPeerCheck::waits_in_vain(int peer, TimePoint now) const {
   return std::ranges::any_of(collectives_.runs(), [&](const auto& entry) {
     const OpExecution& run = *entry.second;
@@ -73,7 +74,7 @@ Error LostPeerCheck::departure(TimePoint now) const {
 }
 
 bool LostPeerCheck::waits_for_leaver(const Op& op, const OpExecution* run, TimePoint now) const {
-  if (op.request.device_stream) return false;  // what the other end did may lie on the device
+  if (op.request.device_stream) return false;  // the other end's data may already be on the device
   const auto over = [&](int peer) {
     if (!peers_[peer].departed() || now - peers_[peer].departed_at() < kGrace) return false;
     return run == nullptr || now - run->last_progress() > kGrace;

@@ -37,11 +37,12 @@ void MessageSender::send_control(MessageHeader header) {
   stamp(header);
   Statistics::add(progress_.statistics.control_messages, 1);
   const GroupMember& to = peers_[header.destination].member;
-  // A broken connection is reported by the transport; nothing hangs on this one message.
+  // There is no completion: the transport reports a broken connection, and nothing depends on this
+  // one message.
   to.transport->send(to.context, header_bytes(header), {}, kNoSendId);
 }
 
-// Null if they lie behind several.
+// All edges are compared with the first, so `to` must not be empty.
 Transport* MessageSender::common_transport(std::span<const EdgeId> to) const {
   Transport* const first = peers_[to[0].peer].member.transport;
   const bool common = std::ranges::all_of(

@@ -1,7 +1,8 @@
-// Takes a group's messages to its members: stamps them with the group's name and what is due of
-// early credit, and counts them. Knows which steps wait for a member's early credit.
+// Sends a group's messages. Fills in the group's nonce and the eager credit to return, and updates
+// the counters. It also keeps the list of steps that wait for a peer's eager credit
+// (Peer::blocked).
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,14 @@
 
 namespace ringdist {
 
+// Implements the sending functions of ExecutionDelegate for Group. All references must outlive it.
 class MessageSender {
  public:
   MessageSender(ProgressState& progress, GroupFlowState& flow, PeerTable& peers, uint64_t nonce,
                 uint32_t generation)
       : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
 
-  // As of ExecutionDelegate.
+  // These functions implement those of ExecutionDelegate with the same names.
   void send(MessageHeader header, ConstBytes payload, SendId send_id);
   void revoke_payload(int peer, SendId send_id);
   void send_control(MessageHeader header);
@@ -29,14 +31,18 @@ class MessageSender {
   void report_credit(int peer);
   void await_credit(int peer, OpExecution& run, int step);
 
-  // A member has consumed so much of what it was sent: steps that waited for that go on.
+  // Processes the credit count of a message from `peer`. If credit was freed, queues the steps that
+  // waited for it.
   void on_credit(int peer, int64_t report);
-  // A OpExecution has ended: its steps wait for nothing.
+  // Removes the steps of an OpExecution that has ended from the lists of waiting steps.
   void forget(const OpExecution& run);
 
  private:
+  // Returns the transport that reaches all of `to`, or null if there are several.
   Transport* common_transport(std::span<const EdgeId> to) const;
+  // Sets the fields that are common to all messages of the group, including the returned credit.
   void stamp(MessageHeader& header);
+  // Counts a data message and charges it to eager credit if it uses that.
   void count_sent(const MessageHeader& header, size_t payload);
 
   ProgressState& progress_;

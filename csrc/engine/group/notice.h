@@ -1,4 +1,5 @@
-// What ranks tell each other over the control plane, flooded to every process of the job.
+// Notices: messages about a group that ranks flood to every process of the job, over the control
+// plane.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +13,43 @@
 
 namespace ringdist {
 
+// Kind of a notice. The numbers are part of the wire format.
 enum class NoticeKind : uint8_t {
-  kAbort = 0,        // the group failed: `error_kind`, `text`, `ranks` say why
-  kStalled,          // `rank` has been in op `op` (fingerprint) without progress
-  kArrived,          // `rank` has called op `op`: the answer to kStalled
-  kLeave,            // `rank` destroyed the group; op is the last one it took part in
+  kAbort = 0,        // the group failed; `error_kind`, `text` and `ranks` describe the cause
+  kStalled,          // `rank` waits in op `op` (fingerprint) without progress
+  kArrived,          // `rank` has called op `op`: an answer to kStalled
+  kLeave,            // `rank` destroyed the group; `op` is the last one it took part in
   kAbsent,           // `rank` has called ops up to `op` only: the other answer to kStalled
-  kExit,             // as kLeave, but because its process exits: counts once that has ended
+  kExit,             // like kLeave, but because its process exits; takes effect once that has ended
   kReceivesAborted,  // `rank` destroys the group and receives nothing more; other ops go on
 };
 
+// A notice. Fields that a kind does not use have their default.
 struct Notice {
   NoticeKind kind = NoticeKind::kAbort;
   ErrorKind error_kind = ErrorKind::kAborted;
   uint32_t generation = 0;
-  uint64_t nonce = 0;
+  uint64_t nonce = 0;  // the group's
   uint64_t op = 0;
-  int32_t rank = 0;        // who says it
-  std::vector<int> ranks;  // as in Error
+  int32_t rank = 0;        // the sender
+  std::vector<int> ranks;  // ranks to blame, as in Error
   Fingerprint fingerprint{};
   std::string text;
 
-  // Starts with the nonce, as the control plane asks.
+  // Serializes the notice. The bytes start with the nonce, as the control plane requires.
   std::vector<std::byte> encode() const;
+  // Returns nothing if the bytes are not a valid notice.
   static std::optional<Notice> decode(ConstBytes bytes);
 };
 
-// What `rank` says of an op of its group.
+// Makes a notice of `rank` about an op of its group.
 Notice make_notice(NoticeKind kind, uint64_t nonce, uint32_t generation, int rank, uint64_t op);
-// A group of `rank`'s has failed with the cause: the others cannot finish the op, nor later ones.
+// Makes the notice that the group of `rank` has failed with the cause, and that the other ranks can
+// finish neither `op` nor later ops.
 Notice abort_notice(uint64_t nonce, uint32_t generation, int rank, uint64_t op, const Error& cause);
-// What such a notice makes of our group's ops.
+// Returns the error that a kAbort notice causes in this rank's group.
 Error cause_of(const Notice& abort);
-// It keeps the group from having a single op.
+// Returns true if the notice aborts the group before its first op, so that it must not form.
 bool aborts_formation(const Notice& notice);
 
 }  // namespace ringdist

@@ -1,4 +1,5 @@
-// How an op's error reads: which op of which rank, the cause, and what became of its tensors.
+// Text of an op's error, and the trace entry of an op that has ended. The error names the op, its
+// rank and group, the cause, and the state of the tensors.
 #pragma once
 
 #include <string>
@@ -11,8 +12,8 @@
 
 namespace ringdist {
 
-// `run`: null if it has not begun, and of an op on a device. Without memory for the words it is the
-// cause alone.
+// Makes the error of an op. `run` is null if the op has not started or is executed on a device. If
+// there is no memory for the text, returns the cause alone.
 inline Error op_error(const Op& op, const OpExecution* run, int rank, const std::string& group,
                       const Error& cause) noexcept {
   const bool wrote = run != nullptr ? run->wrote() : op.request.device_stream.has_value();
@@ -26,13 +27,14 @@ inline Error op_error(const Op& op, const OpExecution* run, int rank, const std:
   }
 }
 
-// That an op of that group has ended.
+// Records in the trace that an op of the group has ended. An entry is dropped if there is no memory
+// for it.
 inline void trace_op(TraceRecorder& recorder, const std::string& group, const Op& op,
                      const Error& error) noexcept {
   try {
     recorder.add(
         {"group " + group, op.describe(), error ? error.message() : "", op.started, Clock::now()});
-  } catch (...) {  // there is no memory for it
+  } catch (...) {  // no memory: the entry is dropped
   }
 }
 

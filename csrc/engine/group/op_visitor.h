@@ -1,4 +1,5 @@
-// How those who keep a group's ops show them and let them go.
+// Types and helpers for classes that own a group's ops (Collectives, PointToPoint): visiting ops,
+// and ending their executions.
 #pragma once
 
 #include <functional>
@@ -10,14 +11,16 @@
 
 namespace ringdist {
 
-// An op, and its OpExecution if it has begun. Those on a device have none.
+// Called with an op and its OpExecution. The execution is null if the op has not started or is on a
+// device.
 using OpVisitor = std::function<void(const std::shared_ptr<Op>& op, OpExecution* run)>;
 
-// Takes a OpExecution that has ended and may be on the stack still. What throws has taken nothing.
+// Takes ownership of an OpExecution that has ended and may still be on the stack. If it throws, it
+// has taken nothing.
 using RetireExecution = std::function<void(OpExecutionPtr&& run)>;
 
-// Ends all of a map of OpExecutions: each is stopped before its op is told, as the op's owner may
-// use the tensors once told. What throws half-way leaves the rest for another call.
+// Ends all OpExecutions of a map. Each is stopped before `tell` is called for its op, as the op's
+// owner may use the tensors from then on. If something throws, the rest is left for another call.
 template <typename Runs>
 void end_executions(Runs& runs, const OpVisitor& tell, const RetireExecution& retire) {
   for (; !runs.empty(); runs.erase(runs.begin())) {
@@ -28,7 +31,8 @@ void end_executions(Runs& runs, const OpVisitor& tell, const RetireExecution& re
   }
 }
 
-// "all_reduce #2 (float32, 4 elements, SUM, on cuda): in the hands of device 0"
+// Returns a line such as "all_reduce #2 (float32, 4 elements, SUM, on cuda): in the hands of device
+// 0".
 inline std::string dump_on_device(const Op& op) {
   return op.describe() + ": in the hands of device " +
          std::to_string(op.request.device_stream->device);

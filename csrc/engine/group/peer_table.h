@@ -1,4 +1,7 @@
-// All ranks of a group, this one among them.
+// The ranks of a group, including this one: how each is reached, whether it is present, and which
+// of this rank's steps wait for its eager credit.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -15,51 +18,59 @@
 
 namespace ringdist {
 
-// Another rank of a group, as this one knows it: how it is reached, and whether it is still there.
+// Execution that owns the steps in Peer::blocked.
 class OpExecution;
 
+// A rank of the group as seen from this rank: its transport and its presence. A peer departs when
+// it leaves in good order or is lost; then it stays departed.
 class Peer {
  public:
   explicit Peer(GroupMember member = {}) : member(std::move(member)) {}
 
+  // Presence of a peer. The states from kLeft on are departures.
   enum class State : uint8_t {
     kHere,
-    kExiting,  // its process is about to end; until it has, what it owes may come
-    kLeft,     // it destroyed the group, or ended it
-    kExited,   // its process ended, in good order, without destroying the group
-    kLost,     // its process died
+    kExiting,  // its process is about to end; until then, its data may still arrive
+    kLeft,     // it destroyed the group, or failed it
+    kExited,   // its process ended in good order without destroying the group
+    kLost,     // its process died or was silent too long
   };
 
   State presence() const { return presence_; }
-  // Sends to it need not arrive, and nothing more comes but what is on its way.
+  // Returns true if the peer has left or is lost. Sends to it need not arrive, and nothing more is
+  // received but messages already in flight.
   bool departed() const { return presence_ >= State::kLeft; }
-  // Why it died; success if it did not.
+  // Returns the cause of its loss; success unless kLost.
   const Error& loss() const { return loss_; }
-  // The last op that it takes part in, if it has said so; of one that is gone in good order, 0 if
-  // it has not.
+  // Returns the last op that the peer takes part in, if it has announced one. If its process exited
+  // in good order without an announcement, returns 0.
   std::optional<uint64_t> announced_last_op() const { return last_op_; }
-  // The same, once it is gone.
+  // Returns the same, or nothing while the peer is only about to exit.
   std::optional<uint64_t> last_op() const;
-  // When it said so or was found dead.
+  // Returns the time of the last announcement or of the departure.
   TimePoint departed_at() const { return departed_at_; }
 
-  // It says that it leaves; what it says later holds.
+  // Records the announcement that the peer leaves after `last_op`. A later announcement replaces an
+  // earlier one.
   void mark_left(uint64_t last_op, TimePoint now);
-  // It says that its process is about to end; so does this, and who is gone stays gone.
+  // Records the announcement that the peer's process is about to end. Likewise replaces an earlier
+  // one, but a departed peer stays departed.
   void mark_exiting(uint64_t last_op, TimePoint now);
-  // Its process has ended in good order. True if it is gone by that.
+  // Records that its process has ended in good order. Returns true if the peer departed by this.
   bool mark_exited(TimePoint now);
-  // Its process has died. The same; of one that has said that it leaves, that is no death.
+  // Records the loss of its process. Returns true if the peer departed by this. If the peer has
+  // announced its exit, this counts as that exit and not as a loss.
   bool mark_lost(const Error& cause, TimePoint now);
 
-  // It has aborted its receives: sends to it that do not progress never end.
+  // Records that the peer has aborted its receives. Sends to it that do not progress will never
+  // complete.
   void abort_receives(TimePoint now) { receives_aborted_at_ = now; }
   bool aborted_receives_for(Duration time, TimePoint now) const {
     return receives_aborted_at_ && now - *receives_aborted_at_ >= time;
   }
 
-  // The connection to it broke, which is a symptom: whoever knows more will say so soon. The first
-  // cause stays.
+  // Records that the connection to it broke, which is only a symptom: a notice with the reason is
+  // likely to follow. Only the first error is kept.
   void break_connection(const Error& cause, TimePoint now);
   bool broken() const { return static_cast<bool>(breakage_); }
   bool broken_for(Duration time, TimePoint now) const {
@@ -68,7 +79,7 @@ class Peer {
   const Error& breakage() const { return breakage_; }
 
   GroupMember member;
-  std::vector<std::pair<OpExecution*, int>> blocked;  // steps that wait for early credit
+  std::vector<std::pair<OpExecution*, int>> blocked;  // steps that wait for eager credit
 
  private:
   State presence_ = State::kHere;
@@ -80,6 +91,7 @@ class Peer {
   Error breakage_;
 };
 
+// All peers by rank, with functions that describe them for messages.
 class PeerTable {
  public:
   explicit PeerTable(const GroupDescriptor& membership);
@@ -93,29 +105,31 @@ class PeerTable {
   auto begin() const { return peers_.begin(); }
   auto end() const { return peers_.end(); }
 
-  // Of those that are gone in good order, the one whose last op is the lowest; -1: none.
+  // Among the peers that left in good order, returns the one with the lowest last op; -1 if there
+  // is none.
   int first_leaver() const;
-  // Some connection is broken, and nobody has said why yet.
+  // Returns true if a connection is broken and no notice has explained it yet.
   bool any_in_doubt() const;
-  // Connections that broke before have ended other groups: this one uses others. One to a process
-  // that is gone counts as broken.
+  // Renews connections that broke before this group was made: these failed other groups, and this
+  // one uses new ones. A peer that still cannot be reached counts as broken.
   void connect_anew(TimePoint now);
-  // Why a rank that is gone is.
+  // Returns the Error for the departure of a peer.
   Error departure(int peer) const;
 
-  // "rank 3 (pid 123 on host x)"; any number.
+  // Returns a description such as "rank 3 (pid 123 on host x)". `peer` may be any number, also from
+  // the wire.
   std::string describe_rank(int peer) const;
-  // The first few of the ranks, each as `name` puts it.
+  // Formats the first kNamed ranks with `name`, then "and N more".
   template <typename Name>
   std::string list(const std::vector<int>& ranks, const Name& name) const;
   std::string list(const std::vector<int>& ranks) const {
     return list(ranks, [this](int peer) { return describe_rank(peer); });
   }
-  // ", over shm to rank 1 2, ucx to rank 3"
+  // Returns the transports in use, such as ", over shm to rank 1 2, ucx to rank 3".
   std::string links() const;
 
  private:
-  static constexpr size_t kNamed = 4;  // ranks in a line
+  static constexpr size_t kNamed = 4;  // ranks that a message names
 
   const int rank_;
   std::vector<Peer> peers_;

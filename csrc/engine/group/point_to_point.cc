@@ -11,6 +11,7 @@ uint64_t channel_of(const Op& op) {
   return PointToPointId::channel(op.request.envelope->tag, op.request.envelope->origin);
 }
 
+// Returns true if the receive accepts messages from `source`.
 bool takes(const Op& receive, int source) {
   const int peer = receive.request.envelope->peer;
   return peer == Envelope::kAnySource || peer == source;
@@ -53,8 +54,8 @@ void PointToPoint::on_message(const MessageHeader& header, const Payload& payloa
   match(channel);
 }
 
-// Pairs what is there. Between two calls no receive fits any arrival, so one new receive or one new
-// arrival makes at most one pair.
+// Between two calls no posted receive fits any message, so one new receive or one new message makes
+// at most one pair.
 void PointToPoint::match(uint64_t channel) {
   Waiting& waiting = waiting_[channel];
   for (auto op = waiting.posted.begin(); op != waiting.posted.end(); ++op) {
@@ -64,7 +65,7 @@ void PointToPoint::match(uint64_t channel) {
     const Key found = *key;
     (*op)->set_source(found.first);
     OpExecution& run =
-        begin(receives_, *op, found);  // first: what it throws leaves the receive in its list
+        begin(receives_, *op, found);  // first: an exception leaves the receive in its list
     waiting.posted.erase(op);
     waiting.arrived.erase(key);
     --posted_count_;

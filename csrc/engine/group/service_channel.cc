@@ -30,6 +30,7 @@ void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
   } while (begin < all.size());
 }
 
+// Parts are appended to `open` in order; the last one of a message completes it.
 Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload) {
   if (!service_) return {ErrorKind::kProtocol, "ringdist: a letter to a group that has none"};
   PeerStream& pair = pairs_[header.source];

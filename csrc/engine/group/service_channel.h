@@ -1,7 +1,7 @@
-// A group's letters (group_service.h): cut into messages that any transport takes, numbered by the
-// pair of ranks, put together again in order.
+// Carries the messages of a GroupService. It cuts them into parts that fit any transport, numbers
+// these by pair of ranks, and reassembles them in order.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,34 @@
 
 namespace ringdist {
 
+// Connects a Group to its service. All functions may be called if the group has no service, except
+// send().
 class ServiceChannel {
  public:
-  // Null: the group has no letters.
+  // `service` is null if the group has none. `delegate` must outlive this object.
   ServiceChannel(ExecutionDelegate& delegate, std::shared_ptr<GroupService> service);
 
+  // Starts the service, which may use the delegate until end().
   void begin(GroupServiceDelegate& post) {
     if (service_) service_->begin(post);
   }
+  // Sends a message to a peer. Its memory is kept until all parts have been sent.
   void send(int peer, std::vector<std::byte> letter);
-  // Gives the letters that are complete now to the GroupService. Error: kProtocol, there is none,
-  // or what it says of the letter.
+  // Processes a part and passes each complete message to the service. Returns kProtocol if there is
+  // no service, or the service's error.
   Error on_message(const MessageHeader& header, ConstBytes payload);
+  // Calls the service's tick() while it needs all members.
   Error tick() { return awaits_ ? service_->tick(delegate_.progress.now) : Error(); }
+  // Ends the service. Parts that arrive later are not delivered.
   void end(const Error& cause) noexcept {
     has_ended_ = true;
     awaits_ = false;
     if (service_) service_->end(cause);
   }
 
+  // Sets whether the service needs all members.
   bool await(bool awaits) { return awaits_ = awaits; }
-  // All members are needed.
+  // Returns true if the service needs all members.
   bool needs_all_members() const { return awaits_; }
   std::pair<TimePoint, std::string> waiting_for() const {
     return service_ ? service_->waiting_for() : std::pair(TimePoint::max(), std::string());
@@ -43,16 +50,17 @@ class ServiceChannel {
   std::string dump() const { return service_ ? service_->dump() : std::string(); }
 
  private:
+  // A part of a service message that has arrived.
   struct Part {
     bool is_last;
     std::vector<std::byte> bytes;
   };
-  // To and from one rank; parts are numbered from 0.
+  // State of the streams to and from one rank. Parts are numbered from 0.
   struct PeerStream {
     uint64_t sent = 0;
     uint64_t received = 0;
-    std::map<uint64_t, Part> out_of_order;  // others on their way come before them
-    std::vector<std::byte> open;            // of the letter that is not complete
+    std::map<uint64_t, Part> out_of_order;  // parts that arrived before earlier ones
+    std::vector<std::byte> open;            // parts of the incomplete message
   };
 
   ExecutionDelegate& delegate_;

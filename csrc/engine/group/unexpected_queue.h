@@ -1,4 +1,7 @@
-// Messages that came before what they belong to, by what that is: kept in their order.
+// Unexpected-message queue: keeps messages, in order, until the op, receive or group that they
+// belong to exists.
+//
+// Threads: the caller holds the lane's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +16,23 @@
 
 namespace ringdist {
 
+// A kept message with a copy of its payload.
 struct UnexpectedMessage {
   MessageHeader header;
   PooledBuffer data;
-  bool revoked = false;  // by its sender: the header says all the same what that had called
+  bool revoked = false;  // its sender has revoked the payload; the header is still valid
 
   Payload payload() const { return revoked ? Payload::revoked() : Payload(data.bytes()); }
 };
 
 template <typename Place>
+// Queue of messages by `Place`, which identifies what they belong to. The caller bounds the number
+// of messages.
 class UnexpectedQueue {
  public:
   explicit UnexpectedQueue(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
-  // True if it is the first in its place.
+  // Copies the message into the queue. Returns true if it is the first in its place.
   bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
     PooledBuffer copy = pooled_copy(pool_, payload.bytes());
     const bool revoked = !payload.still_valid();
@@ -35,6 +41,7 @@ class UnexpectedQueue {
     ++count_;
     return parked.size() == 1;
   }
+  // Removes and returns the messages of a place in the order of their arrival.
   std::vector<UnexpectedMessage> take(const Place& place) {
     auto node = places_.extract(place);
     if (node.empty()) return {};
@@ -45,9 +52,9 @@ class UnexpectedQueue {
     places_.clear();
     count_ = 0;
   }
-  size_t count() const { return count_; }  // of messages
+  size_t count() const { return count_; }  // number of messages in all places
 
-  // Calls it for every place, with the number of its messages.
+  // Calls each(place, number of messages) for every place.
   template <typename Each>
   void for_each(const Each& each) const {
     for (const auto& [place, parked] : places_) each(place, parked.size());
