@@ -1,4 +1,5 @@
-// Whom this process needs, and so which connections it keeps. Control thread only.
+// Connection demand: decides which connections this process needs, and dials those that are
+// missing. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +11,28 @@
 
 namespace ringdist {
 
+// Decides which processes this one needs, and closes connections that neither side needs.
 class ConnectionDemand {
  public:
   ConnectionDemand(uint64_t id, ControlPeerTable& processes, const ControlGroupTable& groups,
                    const ConnectionView& reach, ConnectionSender& voice)
       : id_(id), processes_(processes), groups_(groups), connections_view_(reach), sender_(voice) {}
 
-  // Of this process somebody would miss it, so that its end must be noticed.
+  // Returns true if the end of the process must be noticed, because a group or a host proof needs
+  // it.
   bool is_monitored(uint64_t process) const;
-  // Or it has yet to hear that a group was left.
+  // Returns true if its connections must stay. That includes a process that has yet to be notified
+  // that a group was left.
   bool needed(uint64_t process) const { return is_monitored(process) || groups_.has(process); }
 
-  // Tells peers which connections we need, closes those that nobody does, and forgets whom they led
-  // to. The lower id closes; until then either side may change its mind.
+  // Notifies peers of changed needs, closes connections that no side needs, and forgets their
+  // peers. The side with the lower id closes; until then either side may change its mind.
   void update_connections();
-  // It is gone: its connections close, once what was sent on them has left.
+  // Closes the connections of a process that is gone, after their output has been sent.
   void drop(uint64_t process);
 
  private:
+  // Does so for one connection.
   void update_connections(ControlConnection& connection);
 
   const uint64_t id_;
@@ -45,10 +50,11 @@ class ControlDialer {
                 const ControlHistory& ledger, ConnectionView& reach)
       : processes_(processes), groups_(groups), history_(ledger), connections_view_(reach) {}
 
-  // Whether it dials now: as of PeerLink::may_dial().
+  // Records that a link is needed, and dials if PeerLink::may_dial(first) allows it.
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);
-  // All that the group needs of this process. `ends`: it is about to say goodbye, which must reach
-  // other hosts: it waits for nobody to dial first.
+  // Does so for all links that the group needs of this process. With `ends` this process is about
+  // to leave, which other hosts must learn from it. So it dials those at once, and local peers not
+  // at all.
   void keep_linked(const ControlGroup& group, TimePoint now, bool ends = false);
 
  private:

@@ -1,8 +1,9 @@
-// All control connections of a process: it listens, dials, greets, cuts frames, keeps heartbeats
-// going, and tells its owner what happens. It knows no groups and judges nobody.
+// All control connections of a process. Listens, dials, exchanges greetings, splits input into
+// frames, sends heartbeats, and reports events to its delegate. It has no information about groups
+// and does not decide about failures.
 //
-// Of two connections between the same pair the one dialed by the lower context id wins, so that
-// both sides keep the same one. Owned by ControlPlane; control thread only.
+// If two connections exist between the same pair of processes, the one dialed by the lower context
+// id wins, so that both sides keep the same one. Owned by ControlPlane; control thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +21,23 @@
 
 namespace ringdist {
 
-// Connections by the peer that they lead to: everybody's tick asks for each peer's. Owned by
-// ConnectionManager; control thread only; no locks.
+// Connections by peer, because each tick looks up the connections of every peer. Owned by
+// ConnectionManager. Control thread only; no locks.
 class ConnectionIndex {
  public:
-  // It is known now whom a connection leads to; once.
+  // Sets the peer of a connection, once.
   void lead_to(uint64_t peer, ControlConnection& connection) {
     connections_[peer].push_back(&connection);
     connection.peer = peer;
   }
-  // Before it is freed.
+  // Removes a connection; must be called before it is freed.
   void forget(const ControlConnection& connection) {
     const auto known = connections_.find(connection.peer);
     if (known == connections_.end()) return;
     std::erase(known->second, &connection);
     if (known->second.empty()) connections_.erase(known);
   }
-  // The oldest first.
+  // Returns the connections to a peer, oldest first.
   std::span<ControlConnection* const> to(uint64_t peer) const {
     const auto known = connections_.find(peer);
     if (known == connections_.end()) return {};
@@ -47,33 +48,38 @@ class ConnectionIndex {
   std::map<uint64_t, std::vector<ControlConnection*>> connections_;
 };
 
+// Interval of heartbeats between hosts, and of the tick.
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 
 class ConnectionManager final : public ConnectionView, public ConnectionSender {
  public:
+  // Answer to a hello. A held connection waits until this process has the group, see readmit().
   enum class AcceptAction { kAccept, kHold, kRefuse };
   struct AcceptDecision {
     AcceptAction verdict = AcceptAction::kRefuse;
     std::string reason;  // sent to the other side unless empty
   };
 
-  // Calls back from within the calls below. It may dial and close in them.
+  // Receives events of connections, from within the functions below. It may dial and close in them.
   struct Delegate {
     virtual ~Delegate() = default;
+    // Decides about a connection that another process has dialed.
     virtual AcceptDecision admit(const ControlConnection& connection,
                                  const ControlHello& hello) = 0;
     virtual void on_reached(ControlConnection& connection) = 0;  // held by the other side
-    virtual void on_open(ControlConnection& connection) = 0;
+    virtual void on_open(ControlConnection& connection) = 0;     // both sides may send
+    // Handles a frame after the greeting, or a dump request.
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
-    // One that was accepted is for letters: its stream is the owner's from here on.
+    // An accepted connection is for membership messages. The delegate takes its stream over.
     virtual void on_letters(ControlConnection& connection, const ControlHello& hello) = 0;
-    // A dialed or open connection ended without our doing; errno_value is 0 for an end of stream.
+    // A dialed or open connection has ended, and not by a call of close(). errno_value is 0 for an
+    // end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                            const std::string& reason) = 0;
   };
 
-  // A TCP connection on which nothing is confirmed for so long is broken, and can be dialed anew:
-  // TCP itself tries again ever more rarely, long after the network is back.
+  // A TCP connection breaks when sent data is not confirmed for `tcp_patience`, and can then be
+  // dialed anew. TCP itself retries ever more rarely, long after the network is back.
   ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, ExceptionGuard& guard,
                     Duration tcp_patience)
       : my_id_(my_id),
@@ -82,6 +88,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
         guard_(guard),
         tcp_patience_(tcp_patience) {}
 
+  // Opens the listening sockets; see ControlListeners.
   Error listen(const std::string& unix_name, const std::string& local_ip) {
     return listeners_.listen(unix_name, local_ip);
   }
@@ -89,18 +96,21 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   const std::string& unix_name() const { return listeners_.unix_name(); }
   const std::string& tcp_address() const { return listeners_.tcp_address(); }
 
-  // The time is this until the next turn.
+  // Sets the time for this iteration of the event loop.
   void begin_turn(TimePoint now) { now_ = now; }
-  // An event of the epoll set. What it throws ends that connection, if it is one.
+  // Handles an event of the epoll set. An exception ends the connection that caused it, if there is
+  // one.
   void handle(uint64_t key, uint32_t events);
-  // Heartbeats and expiry; at least every heartbeat interval. Inside the host they may be rarer.
+  // Sends heartbeats and ends connections that take too long. To be called at least once per
+  // kControlHeartbeat; inside the host heartbeats may be rarer.
   void tick(Duration local_heartbeat);
-  // Ends what broke and frees what was closed; until then pointers stay good. Once per turn.
+  // Ends broken connections and frees closed ones, once per iteration. Until then pointers stay
+  // valid.
   void reap();
 
-  // Also of those that are on their way or end.
+  // Returns the number of connections, including those that are connecting or closing.
   size_t count() const { return connections_.size(); }
-  // The open connection to a peer, else one on the way, else null.
+  // Returns the open connection to a peer, else one on its way, else null.
   ControlConnection* find(uint64_t peer, LinkKind kind) const;
 
   // ConnectionView
@@ -116,10 +126,10 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
     return found != nullptr && found->open();
   }
   void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override;
-  // Asks the owner again about connections whose group was unknown.
+  // Calls admit() again for held connections, after a group was added.
   void readmit();
 
-  // ConnectionSender. No on_closed follows; close_after_output lets queued frames out first.
+  // ConnectionSender. on_closed() does not follow. close_after_output() sends queued frames first.
   void for_each(const std::function<void(ControlConnection&)>& fn) override;
   void send(ControlConnection& connection, ConstBytes frame) override;
   void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) override;
@@ -128,34 +138,50 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void close_after_output(ControlConnection& connection) override;
   void stop_listening() override { listeners_.stop(); }
 
-  // Takes in what has arrived already. A frame whose handling throws comes again in the next tick,
-  // or ends a connection that is not open yet.
+  // Handles the input that has arrived. A frame that caused an exception comes again in the next
+  // tick, or ends a connection that is not open yet.
   void receive(ControlConnection& connection);
-  // A frame waits for the next tick.
+  // Returns true if a frame waits for the next tick.
   bool stalled() const;
-  // Accepts all that processes of this host have dialed so far, and takes in what those say whom
-  // it does not know yet. False: not all, for want of descriptors or memory.
+  // Accepts all connections that processes of this host have dialed so far, and handles the
+  // greetings on them. Returns false if descriptors or memory did not suffice for all.
   bool drain_connections();
 
  private:
+  // Creates a connection in state kGreeting.
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
+  // Does the work of handle(), without its guard.
   void take_event(uint64_t key, uint32_t events);
+  // Handles a connection that another process has dialed.
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
+  // Closes the oldest strangers, which are connections not admitted so far, when there are many.
   void make_room(LinkKind kind);
+  // Applies `tcp_patience` to a TCP connection.
   void limit_patience(const ControlConnection& connection);
+  // Handles the end of a dial, and sends the hello.
   void connected(ControlConnection& connection);
+  // Reads a limited amount and handles the frames in it.
   void read(ControlConnection& connection);
   void take_frames(ControlConnection& connection);
+  // Passes a frame to the greeting or to the delegate.
   void dispatch(ControlConnection& connection, const Frame& frame);
+  // Handles a frame on a connection that is not open.
   void greet(ControlConnection& connection, const Frame& frame);
+  // Passes the stream of a connection for membership messages to the delegate.
   void hand_over(ControlConnection& connection, const ControlHello& hello);
+  // Decides about a connection that has sent its hello.
   void answer(ControlConnection& connection);
+  // Returns true if `incoming` replaces the other connections to its peer, which are then closed.
   bool wins(ControlConnection& incoming);
   void open(ControlConnection& connection);
   void hold(ControlConnection& connection);
+  // Marks a connection as broken without reading more of it.
   void give_up(ControlConnection& connection);
+  // Closes a connection and reports that to the delegate.
   void fail(ControlConnection& connection, int errno_value, const std::string& reason);
+  // Ends a connection that has stayed too long in its state.
   void expire(ControlConnection& connection);
+  // Makes epoll report when the socket can send, while output is buffered.
   void update_interest(ControlConnection& connection);
 
   const uint64_t my_id_;
@@ -169,9 +195,9 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
                                                   const PeerCredentials& who) {
     accept(std::move(fd), kind, who);
   };
-  std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;
-  ConnectionIndex by_peer_;      // of those that lead to somebody
-  uint64_t next_key_ = 1 << 16;  // lower keys are listeners' and the owner's
+  std::map<uint64_t, std::unique_ptr<ControlConnection>> connections_;  // by key, thus by age
+  ConnectionIndex by_peer_;  // connections with a peer; accepted ones have none before the hello
+  uint64_t next_key_ = 1 << 16;  // lower keys belong to listeners and to the owner
 };
 
 }  // namespace ringdist

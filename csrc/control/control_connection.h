@@ -1,5 +1,6 @@
-// One control connection: a non-blocking socket that carries frames, and how far its greeting is.
-// Owned by ConnectionManager; control thread only.
+// A control connection: a non-blocking socket that carries frames, and the state of its greeting.
+// Also the two interfaces through which other parts of the control plane use the connections. Owned
+// by ConnectionManager; control thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,27 @@
 
 namespace ringdist {
 
-// Frames over a socket, with a bounded buffer for what the socket does not take at once.
+// Sends and receives frames over a non-blocking socket. Output that the socket does not take at
+// once is kept in a buffer of at most 4 MiB. Not thread-safe; the membership transport uses it on
+// its own thread.
 class FramedSocket {
  public:
   explicit FramedSocket(Fd fd) : fd_(std::move(fd)) {}
 
-  // False once the peer is gone, or so far behind that the buffer is full.
+  // Appends `frame` to the output and sends what the socket takes. Returns false if the peer is
+  // gone, or so far behind that the buffer is full.
   bool send(ConstBytes frame);
+  // Sends buffered output. Returns false if the peer is gone.
   bool flush();
   bool has_output() const { return sent_ < out_.size(); }
+  // Shuts the sending direction down.
   void end_output();
 
-  // Reads once. kEmpty: nothing there now. What throws has read nothing.
+  // Reads once from the socket. kEmpty means that nothing is there at present. If an exception is
+  // thrown, nothing was read.
   enum class Input { kData, kEmpty, kEnd };
   Input receive();
+  // These three are the functions of FrameReader.
   Result<std::optional<Frame>> next() { return reader_.next(); }
   void put_back(const Frame& frame) { reader_.put_back(frame); }
   void limit_frames(size_t body_bytes) { reader_.set_limit(body_bytes); }
@@ -38,78 +46,87 @@ class FramedSocket {
  private:
   Fd fd_;
   FrameReader reader_;
-  std::vector<std::byte> out_;
+  std::vector<std::byte> out_;  // output, of which `sent_` bytes are in the kernel
   size_t sent_ = 0;
 };
 
+// Kind of a link between two processes: AF_UNIX inside a host, TCP between hosts.
 enum class LinkKind : uint8_t { kLocal = 0, kTcp = 1 };
 inline constexpr LinkKind kLinkKinds[] = {LinkKind::kLocal, LinkKind::kTcp};
 
+// One connection to another process, from the dial or the accept to its end.
 struct ControlConnection {
   enum class State : uint8_t {
-    kConnecting,  // dialed, not yet connected
+    kConnecting,  // dialed, not connected so far
     kGreeting,    // waits for a hello, or for its answer
-    kHeld,        // its group is unknown to the accepting side so far
+    kHeld,        // the accepting side does not have the connection's group so far
     kOpen,
-    kClosing,  // sends what is left, then closes
-    kClosed,   // removed at the end of the loop's turn
+    kClosing,  // sends the rest of its output, then closes
+    kClosed,   // removed at the end of the loop's iteration
   };
 
   ControlConnection(Fd fd, LinkKind link_kind, bool by_me, uint64_t epoll_key, TimePoint now)
       : stream(std::move(fd)), kind(link_kind), dialed(by_me), key(epoll_key), since(now) {}
 
   bool open() const { return state == State::kOpen; }
+  // Returns true once the greeting is over, though the accepting side may still hold the
+  // connection.
   bool reached() const { return state == State::kOpen || state == State::kHeld; }
   bool closed() const { return state == State::kClosed; }
 
   FramedSocket stream;
   LinkKind kind;
-  bool dialed;
-  uint64_t key;
-  TimePoint since;  // of the current state
-  TimePoint last_sent{};
+  bool dialed;            // by this side
+  uint64_t key;           // key of its epoll events; keys grow, so they order connections by age
+  TimePoint since;        // start of the current state
+  TimePoint last_sent{};  // last frame; heartbeats fill the gaps
   State state = State::kGreeting;
-  uint64_t peer = 0;  // 0 until the hello
+  uint64_t peer = 0;  // context id; 0 until the hello
   ControlHello hello;
-  int pid = 0;  // local links: as the kernel says, 0 where not visible
-  unsigned uid = 0;
+  int pid = 0;                // local links: reported by the kernel, 0 where not visible
+  unsigned uid = 0;           // local links: reported by the kernel
   bool needed = true;         // by this process
   bool was_needed = false;    // by one of its groups, at any time
-  bool peer_needs = true;     // as the peer said last
-  bool wants_output = false;  // what epoll was told
+  bool peer_needs = true;     // by the peer, as its last kNeed frame states
+  bool wants_output = false;  // epoll also reports when it can send
   bool broken = false;        // cannot send; may still have input
-  bool cut_short = false;     // nothing more is read: what was done about its greeting is unknown
-  bool stalled = false;       // a frame could not be taken in: it comes first in the next tick
-  bool exit_seen = false;     // the peer knows that this process is about to end
+  bool cut_short = false;     // nothing more is read, since its greeting was interrupted halfway
+  bool stalled = false;       // a frame could not be handled, and comes first in the next tick
+  bool exit_seen = false;     // the peer has confirmed that this process is about to end
 };
 
-// Whom this process is connected to: what those who judge, dial and answer need of
-// ConnectionManager.
+// Read access to the connections of ConnectionManager, and dialing, for parts that detect failures,
+// dial, or answer requests.
 class ConnectionView {
  public:
   virtual ~ConnectionView() = default;
-  // A connection is there, or on its way.
+  // Returns true if there is a connection to `peer`, or one on its way.
   virtual bool is_connecting_or_open(uint64_t peer, LinkKind kind) const = 0;
-  // The other side has it, and may hold it until it knows the group.
+  // Returns true if the other side has accepted the connection. It may still hold it, until it has
+  // the group, too.
   virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
-  // Both sides talk.
+  // Returns true if both sides may send.
   virtual bool open(uint64_t peer, LinkKind kind) const = 0;
+  // Dials `peer` at `address`. `nonce` is that of a common group, or 0 inside the host. A failure
+  // is reported by ConnectionManager::Delegate::on_closed().
   virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) = 0;
 };
 
-// Speaking on connections: what those who pass news on, settle needs and say goodbye take of
-// ConnectionManager.
+// Sending and closing on the connections of ConnectionManager, for gossip, connection demand and
+// graceful shutdown.
 class ConnectionSender {
  public:
   virtual ~ConnectionSender() = default;
-  // All that are not closed.
+  // Calls `fn` for all connections that are not closed.
   virtual void for_each(const std::function<void(ControlConnection&)>& fn) = 0;
 
+  // Sends a frame, or buffers it. A failure marks the connection as broken.
   virtual void send(ControlConnection& connection, ConstBytes frame) = 0;
-  // On all that are open.
+  // Sends a frame on all connections that are open.
   virtual void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) = 0;
-  // The other side sees that nothing follows; not yet where something has still to be sent.
+  // Shows the other side that nothing follows. Does nothing while output is buffered.
   virtual void end_output(ControlConnection& connection) = 0;
+  // Closes at once, or after buffered output has been sent. The delegate gets no on_closed().
   virtual void close(ControlConnection& connection) = 0;
   virtual void close_after_output(ControlConnection& connection) = 0;
   virtual void stop_listening() = 0;

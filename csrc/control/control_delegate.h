@@ -1,3 +1,5 @@
+// Callback interface of the control plane. Context implements it and passes the events on to the
+// engine and to the membership service.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +12,26 @@
 
 namespace ringdist {
 
-// What the control plane tells its owner: on the control thread, with no lock of its own held. They
-// must return quickly (dump: within 500 ms) and must not call back, but for flood.
+// Receives the events of the control plane. All functions are called on the control thread, with no
+// lock of the control plane held. They must return quickly (dump() within 500 ms) and must not call
+// back, except for flood.
 struct ControlDelegate {
   virtual ~ControlDelegate() = default;
 
-  // A process died or fell silent (kPeerLost). It can be this process itself: others gave it up
-  // while it was stopped. For each context either this or on_process_left, once.
+  // A process died or was silent too long; `cause` is of kind kPeerLost. It can be this process
+  // itself, if others gave it up while it was stopped. For each context either this function or
+  // on_process_left() is called, once.
   virtual void on_process_lost(uint64_t context_id, const Error& cause) = 0;
-  // A process said goodbye or, if it said that it was about to end, has ended.
+  // A process has left: it announced that in a graceful shutdown or, if it announced the end of its
+  // process, has ended.
   virtual void on_process_left(uint64_t context_id) = 0;
-  // A payload of another process, once.
+  // Delivers a notice of another process, once. `payload` is valid during the call.
   virtual void on_flood(std::span<const std::byte> payload) = 0;
-  // Another process has dialed for letters, of which the control plane knows nothing but that they
-  // are for this one, and inside a host from our user; `stream` may hold some already. Who takes
-  // none closes it.
+  // Another process has dialed for membership messages. The control plane has checked only that
+  // they are for this process and, inside a host, come from this user. `stream` may hold some of
+  // them already. A delegate that takes none closes it.
   virtual void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) = 0;
-  // What the owner is doing, for a human.
+  // Returns lines that describe the owner's current work, for a human.
   virtual std::string dump() = 0;
 };
 

@@ -1,5 +1,6 @@
-// The bytes of control connections: frames of a little-endian u32 body length, a u8 type and the
-// body. Encoding and decoding only; whatever arrives ends in a value or an Error.
+// Wire format of control connections: frames of a little-endian u32 body length, a u8 type and the
+// body. Encoding and decoding only, without I/O. Every input, however malformed, ends in a value or
+// an Error. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,74 +14,84 @@
 
 namespace ringdist {
 
+// Types of frames. On an open connection unknown types are ignored, so that later versions may add
+// some.
 enum class FrameType : uint8_t {
-  kHello = 0x01,    // the dialing side begins
-  kWelcome = 0x02,  // u64 context id: the link is open
-  kHeld = 0x03,     // u64 context id: reached, but that process does not know the group yet
-  kRefused = 0x04,  // text
-  kLetters = 0x05,  // ControlHello: kLetter frames follow, this is no control connection
-  kLetter = 0x06,   // to the process that accepts them (ControlDelegate)
-  kHeartbeat = 0x10,
-  kLost = 0x11,    // PeerDeparture
-  kLeft = 0x12,    // PeerDeparture without text; about the sender itself: graceful shutdown
-  kFlood = 0x13,   // FloodRecord
-  kNeed = 0x14,    // u8: 1 if the sender needs this connection
-  kExits = 0x15,   // the sender's process is about to end; that is no death
-  kSeen = 0x16,    // the answer to kExits
-  kFormed = 0x17,  // GroupFormed
-  kDumpRequest = 0x20,
-  kDump = 0x21,  // text
+  kHello = 0x01,      // ControlHello: the dialing side begins
+  kWelcome = 0x02,    // u64 context id: the link is open
+  kHeld = 0x03,       // u64 context id: accepted, but that process does not have the group so far
+  kRefused = 0x04,    // text: why the connection is refused
+  kLetters = 0x05,    // ControlHello: kLetter frames follow, this is no control connection
+  kLetter = 0x06,     // a membership message, to the process that accepts them
+  kHeartbeat = 0x10,  // empty: the sender is alive
+  kLost = 0x11,       // PeerDeparture
+  // PeerDeparture without text. If it is about the sender itself, it is a graceful shutdown.
+  kLeft = 0x12,
+  kFlood = 0x13,        // FloodRecord
+  kNeed = 0x14,         // u8: 1 if the sender needs this connection
+  kExits = 0x15,        // the sender's process is about to end, which is no death
+  kSeen = 0x16,         // answer to kExits
+  kFormed = 0x17,       // GroupFormed
+  kDumpRequest = 0x20,  // requests a report for a human
+  kDump = 0x21,         // text: the report
 };
 
+// Limit of a frame's body in bytes, on an open connection.
 inline constexpr size_t kMaxFrameBody = size_t{1} << 20;
 
+// A frame that was received.
 struct Frame {
   FrameType type;
   ConstBytes body;  // valid until the reader's next call
 };
 
+// Returns the bytes of a frame. A text is cut at kMaxFrameBody.
 std::vector<std::byte> make_frame(FrameType type, ConstBytes body = {});
 std::vector<std::byte> make_frame(FrameType type, std::string_view text);
 
-// Cuts a stream of bytes into frames.
+// Splits a stream of bytes into frames.
 class FrameReader {
  public:
-  // Larger bodies are an Error; a connection that has not been let in gets little memory.
+  // Sets the limit of bodies; a larger one is an Error. A connection that has not been admitted
+  // gets a low limit, so that it takes little memory.
   void set_limit(size_t body_bytes) { limit_ = body_bytes; }
+  // Adds bytes of the stream.
   void append(ConstBytes bytes);
-  // So that the next append() of so many bytes needs no memory.
+  // Reserves memory, so that the next append() of so many bytes needs none.
   void make_room(size_t bytes);
   size_t limit() const { return limit_; }
-  // The next whole frame, or nothing yet. After an Error the stream is of no use.
+  // Returns the next whole frame, or nothing if it is incomplete. After an Error (kProtocol) the
+  // stream cannot be used any more.
   Result<std::optional<Frame>> next();
-  // The frame that next() gave last comes again.
+  // Undoes the last next(): the frame that it returned comes again.
   void put_back(const Frame& frame);
 
  private:
   std::vector<std::byte> bytes_;
-  size_t used_ = 0;
+  size_t used_ = 0;  // bytes that next() has returned
   size_t limit_ = kMaxFrameBody;
 };
 
+// First frame of a connection: the two processes, and a group that shows that they belong together.
 struct ControlHello {
   uint64_t from = 0;
   uint64_t to = 0;
-  uint64_t nonce = 0;  // of a group that both are in; 0 on local links
+  uint64_t nonce = 0;  // a group that both are in; 0 on local links
 
   std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;
   static std::optional<ControlHello> decode(ConstBytes body);
 };
 
-// That a process was lost, and why, or that it left.
+// Report that a process was lost, and why, or that it has left.
 struct PeerDeparture {
   uint64_t context_id = 0;
-  std::string cause;
+  std::string cause;  // empty if it left; cut at 4096 bytes on the wire
 
   std::vector<std::byte> frame(FrameType type) const;
   static std::optional<PeerDeparture> decode(ConstBytes body);
 };
 
-// Processes of a group that have found all others of it.
+// Members of a group that have found all other members. Part of the formation barrier.
 struct GroupFormed {
   uint64_t nonce = 0;
   std::vector<uint64_t> processes;
@@ -89,15 +100,18 @@ struct GroupFormed {
   static std::optional<GroupFormed> decode(ConstBytes body);
 };
 
+// A notice on its way to all processes. Origin and sequence number identify it, so that it counts
+// once.
 struct FloodRecord {
-  uint64_t origin = 0;
+  uint64_t origin = 0;  // context id
   uint64_t sequence = 0;
   ConstBytes payload;
 
   std::vector<std::byte> frame() const;
-  static std::optional<FloodRecord> decode(ConstBytes body);  // the payload is a view into body
+  static std::optional<FloodRecord> decode(ConstBytes body);  // payload: a view into body
 };
 
+// Frames with only a context id, and text bodies. The decoder returns nothing for malformed bytes.
 std::vector<std::byte> id_frame(FrameType type, uint64_t context_id);
 std::optional<uint64_t> decode_id(ConstBytes body);
 std::string decode_text(ConstBytes body);

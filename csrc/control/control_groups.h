@@ -1,5 +1,5 @@
-// The groups that this process is in: who their members are, and how far each has come. Control
-// thread only; no locks.
+// Groups of the control plane: their members, the links that their members need, and how far each
+// group has formed. Control thread only; no locks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace ringdist {
 
-// A rank of a group, as its store entry and the host proof tell. Several ranks may share a Context.
+// A rank of a group, with the addresses of its process, as its rank info and the host proof give
+// them. Several ranks may share a Context.
 struct ControlMember {
   int rank = -1;
   uint64_t context_id = 0;
@@ -27,33 +28,38 @@ struct ControlMember {
   std::string host_name;
 };
 
-// Who is connected to whom in one group. Inside a host: everyone with everyone. Between hosts: host
-// h with the hosts h +- 2^k (mod H), so that a notice passes few hops, each pair through the two
-// lowest live processes of each host, its *representatives*, first to first and second to second;
-// the next process steps in when one is gone. Pure functions of the member list and of who is gone.
+// Defines which processes of a group connect to each other. Inside a host each process connects to
+// all others. Host h links to the hosts h +- 2^k (mod H), so that a notice passes few hops.
+//
+// Each pair of linked hosts uses the two lowest live processes of either host, its
+// *representatives*: first to first and second to second. The next process steps in when one is
+// gone. The result depends only on the member list and on the processes that have departed.
 class LinkTopology {
  public:
-  // Tells whether a process is lost or has left.
+  // Returns true if a process is lost or has left.
   using HasDeparted = std::function<bool(uint64_t)>;
 
+  // `my_context` and `my_rank` are those of this process, which must be a member.
   LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members);
 
   bool has(uint64_t context_id) const { return processes_.contains(context_id); }
-  // The lowest rank of a process, which stands for it in messages and orders.
+  // Returns the lowest rank of a process, which stands for it in messages and orders.
   const ControlMember& member(uint64_t context_id) const { return processes_.at(context_id); }
   const std::map<uint64_t, ControlMember>& processes() const { return processes_; }
 
-  // The other processes of my host, by rank.
+  // Returns the other processes of this host, by rank.
   std::vector<uint64_t> local_peers() const;
 
-  // The other hosts that mine is linked to.
+  // Returns the hosts that this one is linked to.
   const std::vector<int>& neighbours() const { return neighbours_; }
   const std::vector<uint64_t>& processes_of(int host) const { return hosts_.at(host); }
+  // Returns true if this process is a representative of its host.
   bool representative(const HasDeparted& departed) const;
-  // The processes of a neighbour that mine is linked to; none unless it is a representative.
+  // Returns the processes of a neighbour host that this process is linked to; none unless it is a
+  // representative.
   std::vector<uint64_t> links_to(int host, const HasDeparted& departed) const;
 
-  // Of two linked processes one dials first.
+  // Returns true if this process dials `peer`, rather than the reverse.
   bool dials_first(uint64_t peer) const;
   int my_host() const { return my_host_; }
   size_t host_count() const { return hosts_.size(); }
@@ -64,15 +70,18 @@ class LinkTopology {
   uint64_t my_context_;
   int my_host_ = 0;
   std::map<uint64_t, ControlMember> processes_;
-  std::map<int, std::vector<uint64_t>> hosts_;  // processes by rank
+  std::map<int, std::vector<uint64_t>> hosts_;  // processes of each host, by rank
   std::vector<int> neighbours_;
 };
 
+// A group of this process, from connect_group() until it is forgotten.
 struct ControlGroup {
   enum class State : uint8_t {
-    kConnecting,
-    kConnected,  // all links that this process needs were up once: its hosts are judged since then
-    kLeft,       // by all ranks of this process; it stays until the others have heard so
+    kConnecting,  // links of this process are still missing
+    // All links that this process needs were up once. From then on the silence of hosts counts.
+    kConnected,
+    // All ranks of this process have left. The group stays until the others have been notified.
+    kLeft,
   };
 
   explicit ControlGroup(LinkTopology members) : roster(std::move(members)) {}
@@ -80,55 +89,60 @@ struct ControlGroup {
     return ranks.empty() ? State::kLeft : connected ? State::kConnected : State::kConnecting;
   }
   bool left() const { return state() == State::kLeft; }
+  // Enters kConnected.
   void connect(TimePoint now) {
     judged_since = now;
     connected = true;
   }
 
   LinkTopology roster;
-  std::set<int> ranks;     // of this process
-  bool connected = false;  // also of one that was left
-  bool formed = false;     // ControlGossip: every member is known to have found all others
-  bool representative = false;
-  std::optional<TimePoint> judged_since;
-  // Per neighbour host: when anything came from it last, also by processes that are gone now.
+  std::set<int> ranks;          // ranks of this process
+  bool connected = false;       // stays true after it was left
+  bool formed = false;          // every member has found all others (cached by ControlGossip)
+  bool representative = false;  // this process was one at the last check
+  std::optional<TimePoint> judged_since;  // silence of hosts counts from this time on
+  // By neighbour host: when anything last came from it, also from processes that are gone.
   std::map<int, TimePoint> heard;
-  TimePoint left_at{};
-  std::map<int, size_t> scan;  // per neighbour host: where the search for a live process stands
+  TimePoint left_at{};         // when the last rank left
+  std::map<int, size_t> scan;  // by neighbour host: next process to try when it is silent
 };
 
+// All groups of this process by nonce, and the latest ones that were forgotten.
 class ControlGroupTable {
  public:
-  // A rank of process `id`, which is this one, is a member.
+  // Adds rank `rank` of process `id`, which is this one, to the group.
   ControlGroup& join(uint64_t nonce, uint64_t id, int rank,
                      const std::vector<ControlMember>& members);
-  // True if no rank of this process is in it any more.
+  // Removes a rank. Returns true if that was the last rank of this process.
   bool leave(uint64_t nonce, int rank, TimePoint now);
-  // Forgets those that were left and of which every member has `heard`, or a minute later; their
-  // nonces.
+  // Forgets groups that were left, once `heard` returns true or a minute has passed. `heard`
+  // returns true if every member has been notified. Returns the nonces of the forgotten groups.
   std::vector<uint64_t> forget_left(
       const std::function<bool(uint64_t nonce, const ControlGroup&)>& heard, TimePoint now);
 
-  // Whether it was forgotten as one that every member had formed, or left, `process` one of them;
-  // of the last 256 such.
+  // Returns true if the group is one of the last 256 that were forgotten after every member had
+  // formed it or departed, and `process` was a member.
   bool over(uint64_t nonce, uint64_t process) const;
 
   ControlGroup* find(uint64_t nonce);
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
   const std::map<uint64_t, ControlGroup>& all() const { return groups_; }
 
-  // The process as some group knows it; null if none does.
+  // Returns the process as some group lists it, or null if none does.
   const ControlMember* member(uint64_t id) const;
-  // Some group that was not left has it; any group has it.
+  // Returns true if a group that was not left contains the process.
   bool is_monitored(uint64_t id) const;
+  // Returns true if any group contains the process.
   bool has(uint64_t id) const { return member(id) != nullptr; }
-  // Where to dial it, and the group to name: one of both; empty and 0 if there is none.
+  // Address to dial for a process, and the group to name in the hello; empty and 0 if there is
+  // none.
   struct Address {
     std::string address;
     uint64_t nonce = 0;
   };
   Address address_of(uint64_t id, LinkKind kind) const;
 
+  // Compensates for a pause of this thread, during which no host was silent.
   void discount_pause(Duration pause, TimePoint now);
 
  private:
@@ -137,31 +151,35 @@ class ControlGroupTable {
     uint64_t nonce;
     std::vector<uint64_t> processes;
   };
-  std::deque<ForgottenGroup> over_;  // the oldest first
+  std::deque<ForgottenGroup> over_;  // oldest first
 };
 
-// Which processes have found all others of a group. It is the last phase of a group's formation:
-// who has connected says so, and no rank's connect_group() returns before all have. So a process
-// whose first operations are done may end, and take the store with it: nobody looks for members any
-// more. Control thread only; no locks.
+// Records which processes have found all others of a group. This is the last phase of a group's
+// formation: each member announces that it has connected, and connect_group() returns on no rank
+// before all have. So a process may end after its first ops and take the store with it, since no
+// member looks for others any more.
+//
+// Control thread only; no locks.
 class FormationBarrier {
  public:
-  // Those of them that were not known. Of groups for which `ours` is false the oldest are forgotten
-  // when there are many: others may know of a group before this process does. What throws may have
-  // learned a part.
+  // Adds processes and returns those that are new. Others may announce a group before this process
+  // has it. Of groups for which `ours` returns false, the oldest is forgotten when there are many.
+  // After an exception a part of them may be recorded.
   std::vector<uint64_t> learn(uint64_t nonce, const std::vector<uint64_t>& processes,
                               const std::function<bool(uint64_t nonce)>& ours);
   void forget(uint64_t nonce);
 
+  // Returns true if that process has found all others of the group.
   bool has(uint64_t nonce, uint64_t process) const;
-  // All that are known; none if there is none.
+  // Returns all processes that have.
   std::vector<uint64_t> of(uint64_t nonce) const;
 
  private:
+  // Returns the processes of a group, for which an entry is created if there is none.
   std::set<uint64_t>& enter(uint64_t nonce, const std::function<bool(uint64_t nonce)>& ours);
 
   std::map<uint64_t, std::set<uint64_t>> known_;  // by nonce
-  std::deque<uint64_t> order_;                    // its nonces, the oldest first
+  std::deque<uint64_t> order_;                    // the same nonces, oldest first
 };
 
 }  // namespace ringdist

@@ -1,7 +1,8 @@
-// What the control plane remembers: who was lost or left, and which floods it has seen. Records
-// reach a process over several paths and count once; a new connection is told of them. A process
-// may outlive very many others: old fates are forgotten. A plain value of the control thread,
-// without I/O.
+// History of the control plane: departures of processes, and notices seen so far. Records reach a
+// process over several paths and count once; a new connection receives those that are still
+// relevant. A process may outlive very many others, so old departures are forgotten.
+//
+// Plain state without I/O. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,45 +19,51 @@
 
 namespace ringdist {
 
+// Departures and floods. If a record function throws, it has recorded nothing.
 class ControlHistory {
  public:
-  // True if nothing was known about that process before; the first fate stays.
-  // What throws has recorded nothing, here and below.
+  // Record a departure. They return true if none was recorded of that process before; otherwise the
+  // first one stays.
   bool record_lost(uint64_t context_id, const std::string& cause);
   bool record_left(uint64_t context_id);
 
-  // Of whom the owner has not been told yet: the oldest.
+  // Returns the oldest departure that the delegate has not been notified of.
   std::optional<uint64_t> unreported() const;
+  // Records that the delegate has been notified.
   void told(uint64_t context_id);
 
-  // Forgets the oldest fates beyond a thousand, but none that is untold or of a process that is
-  // `needed`.
+  // Forgets the oldest departures beyond 1024. It keeps those that were not reported to the
+  // delegate, and those for which `needed` returns true.
   void forget_old(const std::function<bool(uint64_t)>& needed);
 
+  // Returns true if the process was lost or has left.
   bool departed(uint64_t context_id) const { return departures_.contains(context_id); }
-  // Why it was lost; nothing if it lives or left.
+  // Returns why the process was lost; nothing if it lives or has left.
   std::optional<std::string> lost(uint64_t context_id) const;
   bool left(uint64_t context_id) const { return departed(context_id) && !lost(context_id); }
 
-  // True if this flood is new; it is then kept for a while for connections to come.
+  // Returns true if this flood is new. It is then kept for a minute, for connections to come.
   bool record_flood(const FloodRecord& flood, TimePoint now);
 
-  // The frames that bring a new connection up to date: at most about 2 MiB, the newest fates.
+  // Returns the frames that bring a new connection up to date: at most about 2 MiB, with the newest
+  // departures.
   std::vector<std::vector<std::byte>> frames(TimePoint now) const;
 
+  // Returns one line per departure, for a human.
   std::string describe() const;
 
  private:
   struct KnownDeparture {
     bool is_lost = false;
     std::string cause;
-    bool told = false;
+    bool told = false;  // the delegate has been notified
   };
-  // Sequence numbers seen from one process; what lies below `floor` is old.
+  // Sequence numbers seen of one process. All below `floor` count as seen.
   struct Seen {
     uint64_t floor = 0;
     std::set<uint64_t> above;
   };
+  // A flood's frame, kept for new connections.
   struct Kept {
     TimePoint at;
     std::vector<std::byte> frame;
@@ -64,16 +71,16 @@ class ControlHistory {
   bool record(uint64_t context_id, bool is_lost, const std::string& cause);
   void keep(std::vector<std::byte> frame, TimePoint now);
 
-  std::map<uint64_t, KnownDeparture> departures_;
-  std::map<uint64_t, uint64_t> by_age_;  // order -> process
+  std::map<uint64_t, KnownDeparture> departures_;  // by context id
+  std::map<uint64_t, uint64_t> by_age_;            // order -> process
   uint64_t next_order_ = 0;
-  size_t unreported_ = 0;
+  size_t unreported_ = 0;  // departures that the delegate has not been notified of
   std::map<uint64_t, Seen> seen_;
-  std::deque<Kept> kept_;
+  std::deque<Kept> kept_;  // oldest first
   size_t kept_bytes_ = 0;
 };
 
-// "0123456789abcdef"
+// Returns an id as 16 hexadecimal digits: "0123456789abcdef".
 std::string format_id(uint64_t id);
 
 }  // namespace ringdist

@@ -1,5 +1,6 @@
-// The other processes that this one is, or was, connected to: what is known of their links and of
-// their end. Control thread only; no locks.
+// Peers of the control plane: the other processes that this one is or was connected to, with the
+// state of their links and of their ends. Plain state and pidfds, no other I/O. Control thread
+// only; no locks.
 #pragma once
 
 #include <cstdint>
@@ -15,103 +16,116 @@
 
 namespace ringdist {
 
-// One kind of link to a process, as this side sees it.
+// One kind of link to a peer, as this side sees it: when to dial it, when something last arrived on
+// it, and why it failed. A link outlives its connections. The time is an argument.
 class PeerLink {
  public:
+  // Nobody needs a link that is kIdle. A kMissing one is needed but has no connection so far. A
+  // kJoined one had a connection that neither side gave up: its silence counts, and if it ends, the
+  // reason is investigated.
   enum class State : uint8_t {
-    kIdle,     // nobody asks for it
-    kMissing,  // somebody does, and it is not there
-    kJoined,   // it was there, and neither side gave it up: silence counts, and its end is looked
-               // into
+    kIdle,
+    kMissing,
+    kJoined,
   };
 
   State state() const { return state_; }
   bool joined() const { return state_ == State::kJoined; }
 
-  // It is asked for: idle -> missing.
+  // Records that the link is needed: idle -> missing.
   void want(TimePoint now);
-  // Of one that is not idle: whether to dial now. `first`: it is for this side to dial; the other
-  // side does if nothing comes for a while, or where a connection was before.
+  // Returns true if this side may dial now. The link must not be idle. `first` means that it is for
+  // this side to dial. The other side dials only if nothing comes for a while, or if there was a
+  // connection before.
   bool may_dial(bool first, TimePoint now) const;
+  // Records a dial, which delays the next one.
   void dialed(TimePoint now);
-  // -> joined. What failed before is forgotten.
+  // Records a connection: -> joined. Earlier failures are forgotten.
   void connected(TimePoint now);
-  void heard(TimePoint now) { heard_ = now; }
-  // A dial failed; errno_value as of ConnectionManager::Delegate.
+  void heard(TimePoint now) { heard_ = now; }  // something has arrived
+  // Records a failed dial; errno_value is that of ConnectionManager::Delegate.
   void failed(int errno_value, const std::string& reason);
-  // A connection ended: joined -> idle if it was `given_up`; otherwise it is dialed at once.
+  // Records the end of a connection: joined -> idle if it was `given_up`. Otherwise the link may be
+  // dialed again at once.
   void ended(bool given_up, int errno_value, const std::string& reason, TimePoint now);
-  // What went wrong before says nothing about what begins now: missing -> idle.
+  // Resets a link that is not joined, when a new attempt begins: missing -> idle. Earlier failures
+  // have no meaning for that attempt.
   void forget_failures();
-  // Nor about the next proof.
+  // Forgets refusals and rejections when a new host proof begins, for the same reason.
   void forget_refusals();
-  // This thread did not run for so long: the other side was not silent then.
+  // Compensates for a pause of this thread, during which the peer was not silent.
   void discount_pause(Duration pause, TimePoint now);
 
-  // When something came last; nothing if nothing did.
+  // Returns when something last arrived, or nothing if that never happened.
   std::optional<TimePoint> last_heard() const { return heard_; }
-  // Of one that is joined.
+  // Returns the time since then. The link must be joined.
   Duration silence(TimePoint now) const;
-  // By the kernel: nobody listens there; and for so long that nobody will.
+  // Returns true if the kernel has refused a dial (ECONNREFUSED), so that nobody listened.
   bool refused() const { return refusals_ > 0; }
+  // Returns true if that has happened so often in a row that nobody ever will listen there again.
   bool deserted() const { return refusals_ >= 3; }
-  // By the process itself; empty if it was not.
+  // Returns why the process itself has refused the connection; empty if it has not.
   const std::string& rejection() const { return rejection_; }
-  // Of the last dial or connection.
+  // Returns why the last dial failed, or why the last connection ended.
   const std::string& failure() const { return failure_; }
 
  private:
   State state_ = State::kIdle;
   std::optional<TimePoint> heard_;
   TimePoint missing_since_{};  // unless it is idle
-  TimePoint retry_at_{};       // next dial
+  TimePoint retry_at_{};       // earliest next dial
   int refusals_ = 0;           // in a row
   std::string rejection_;
   std::string failure_;
 };
 
+// All that this process has recorded about another one.
 struct ControlPeer {
   PeerLink& link(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
   const PeerLink& link(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
 
-  // It has said that its process is about to end: no heartbeats follow, and its end is no death.
+  // Records the announcement that the process is about to end. No heartbeats follow, and its end
+  // does not count as a death.
   void exits(TimePoint now) { exits_since_ = now; }
   bool exiting() const { return exits_since_.has_value(); }
-  // Since it said so.
+  // Returns the time since that announcement, which must have been made.
   Duration exiting_for(TimePoint now) const;
 
-  int pid = 0;
-  Fd pidfd;
-  bool proven = false;    // to share our host, or about to be: until a group needs it
-  std::string unix_name;  // as given with the proof
-  PeerLink lines[2];
+  int pid = 0;            // 0 if not visible from here
+  Fd pidfd;               // its end is watched through this
+  bool proven = false;    // host proof done or under way; false again once a group needs it
+  std::string unix_name;  // address for the host proof
+  PeerLink lines[2];      // by LinkKind
 
  private:
   std::optional<TimePoint> exits_since_;
 };
 
+// All peers by context id.
 class ControlPeerTable {
  public:
-  // Ends of processes that can be watched are events of `epoll`.
+  // Ends of processes that can be watched are events of `epoll`, which outlives the table.
   explicit ControlPeerTable(const Epoll& epoll) : epoll_(epoll) {}
 
+  // Returns the peer, which is created if there is none.
   ControlPeer& operator[](uint64_t id) { return peers_[id]; }
-  // Null if nothing is known of it.
+  // Returns the peer, or null if there is none.
   ControlPeer* find(uint64_t id);
   const ControlPeer* find(uint64_t id) const;
+  // Returns true if the process has announced its end.
   bool exiting(uint64_t id) const;
   std::vector<uint64_t> ids() const;
   const std::map<uint64_t, ControlPeer>& all() const { return peers_; }
 
-  // The end of `pid` will be an event, if the process is visible from here.
+  // Makes the end of process `pid` an event, if it is visible from here.
   void watch_exit(uint64_t id, int pid);
-  // Whose end an event of that key is.
+  // Returns the peer that has ended, if `key` is that of such an event.
   std::optional<uint64_t> ended(uint64_t key) const;
   void forget(uint64_t id);
 
-  // Earlier failures are no news for what begins now.
+  // Does the same for the links of all peers.
   void forget_failures();
-  // This thread did not run for so long: others were not silent then.
+  // Compensates for a pause of this thread, during which no peer was silent.
   void discount_pause(Duration pause, TimePoint now);
 
  private:

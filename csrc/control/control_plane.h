@@ -1,5 +1,6 @@
-// The control plane of a process: who is connected, who is in which group, who is gone, what goes
-// around. One thread's: the control thread, which tells it of events, of commands and of time.
+// State of the control plane, and the object that connects its parts: connections, peers, groups,
+// requests, failure detector, gossip and graceful shutdown. Used by the control thread only, which
+// passes it events, commands and the time (see ControlThread).
 #pragma once
 
 #include <cstdint>
@@ -24,26 +25,31 @@
 
 namespace ringdist {
 
+// Control plane of one process, without a thread or locks. Each part decides about one matter; this
+// class passes events between them and runs the tick.
 class ControlPlane final : private ConnectionManager::Delegate, private ControlRequests::Delegate {
  public:
-  // Connections and ends of processes are events of `epoll`, which outlives it, as `events` and
-  // `guard` do.
+  // Connections and ends of processes are events of `epoll`, which outlives the object, as `events`
+  // and `guard` do.
   ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll,
                ExceptionGuard& guard);
 
+  // Opens the listening sockets of this process.
   Error listen(const std::string& local_ip);
+  // Adds a socket that listens at another address of this host.
   void add_listener(Fd tcp) { sockets_.add_listener(std::move(tcp)); }
   uint64_t id() const { return id_; }
   const std::string& unix_name() const { return sockets_.unix_name(); }
   const std::string& tcp_address() const { return sockets_.tcp_address(); }
 
-  // A turn: its beginning, then events and commands, then the rest. Of these only commands throw,
-  // and prove() and connect() answer instead.
+  // An iteration of the event loop calls begin_turn(), then events and commands, then end_turn().
+  // Of these functions only commands throw, but prove() and connect() answer with an Error instead.
   Duration next_sleep() const { return timer_.sleep(); }
   void begin_turn(TimePoint now);
   void on_event(const Epoll::Event& event);
   void end_turn();
 
+  // Commands; see the functions of Control. A request gets its answer later, through its promise.
   void prove(const ControlRequest& request, const std::string& unix_name);
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
@@ -51,13 +57,13 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void give_up(uint64_t id, const std::string& cause) {
     departures_.learn_lost(id, cause, nullptr);
   }
-  // As of ConnectionManager.
+  // See ConnectionManager::drain_connections().
   bool drain_connections() { return sockets_.drain_connections(); }
-  // `answer`: once goodbye is said.
+  // Starts the graceful shutdown. `answer` is set once it is over.
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
-  // The thread ends: whoever waits gets an answer.
+  // Ends everything when the thread ends, and answers all pending requests.
   void end();
-  // What this process and its control plane do, in lines.
+  // Returns lines for a human on what this process and its control plane do.
   std::string report();
 
  private:
@@ -74,26 +80,37 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // ControlRequests::Delegate
   void on_linked(uint64_t nonce) override { gossip_.learn_formed(nonce, {id_}, nullptr); }
 
+  // Answers a dump request with report(), then closes the connection.
   void on_dump_request(ControlConnection& connection);
+  // Handles the announcement that the peer's process is about to end.
   void on_exits(ControlConnection& connection);
+  // During the graceful shutdown: reports processes that have announced their end as left.
   void tell_of_ends();
+  // Handles a report that some process was lost or has left.
   void on_fate(ControlConnection& connection, const Frame& frame);
+  // Reads what process `id` itself has sent, before a report of `teller` about it counts.
   void drain_before_report(uint64_t id, const ControlConnection& teller);
+  // Handles the event that a process of this host has ended.
   void on_exit(uint64_t id);
 
+  // Does the periodic work.
   void tick();
+  // Does the part of the tick that ends with the graceful shutdown.
   void upkeep();
+  // Maintains the groups: forgets old ones, dials missing links, checks hosts.
   void keep_groups();
   void forget_left();
+  // Returns true if something waits that the next regular tick would find too late.
   bool unsettled() const;
+  // Returns the interval of heartbeats inside the host.
   Duration local_heartbeat() const;
-  TimePoint now() const { return timer_.now(); }  // of this turn
+  TimePoint now() const { return timer_.now(); }  // time of this iteration
 
   const uint64_t id_;
   ControlDelegate& events_;
   ExceptionGuard& guard_;
   TickTimer timer_{Clock::now()};
-  bool hears_out_ = false;
+  bool hears_out_ = false;  // in drain_before_report(), which must not recurse
   ConnectionManager sockets_;
   ControlHistory history_;
   ControlPeerTable processes_;

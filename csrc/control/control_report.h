@@ -1,4 +1,5 @@
-// What the control plane knows, for humans. Control thread only.
+// Reports of the control plane for humans: names of processes, the state of links, and output to
+// stderr. Control thread only.
 #pragma once
 
 #include <atomic>
@@ -13,23 +14,25 @@
 
 namespace ringdist {
 
-// "pid 123 on host X"; "context 0123456789abcdef" if nobody has said more.
+// Returns "pid 123 on host X", or "context 0123456789abcdef" if no group or connection gives more.
 std::string name_of(uint64_t id, const ControlGroupTable& groups,
                     const ControlPeerTable& processes);
 
-// Groups and processes, a line each. `suspect_after`: a silence that is marked.
+// Returns one line per group and per process. Silences longer than `suspect_after` are marked.
 std::string report_links(const ControlGroupTable& groups, const ControlPeerTable& processes,
                          const ConnectionView& reach, Duration suspect_after, TimePoint now);
 
-// From a thread of its own: who should read stderr may be stuck, too. While one text is on its way
-// nothing else is written.
+// Writes reports to stderr from a thread of its own, because the reader of stderr may be stuck,
+// too. While one text is being written, further ones are dropped.
 class StderrReport {
  public:
+  // Returns true while a text is being written.
   bool busy() const { return *busy_; }
+  // Writes `text` in the background. Throws nothing if no thread can be started.
   void write(std::string text);
 
  private:
-  // The thread may outlive us.
+  // Shared, since the thread may outlive this object.
   const std::shared_ptr<std::atomic<bool>> busy_ = std::make_shared<std::atomic<bool>>();
 };
 

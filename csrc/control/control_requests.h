@@ -1,6 +1,6 @@
-// Those who asked the control plane and wait. Each is answered once, whatever happens: with what
-// RequestEvaluator knows, what was thrown meanwhile, or that the control plane has stopped. Control
-// thread only.
+// Pending requests to the control plane: callers of other threads that wait for a host proof or for
+// a group. Each request gets exactly one answer, in every case: a result of RequestEvaluator, an
+// exception, or the end of the control plane. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@
 
 namespace ringdist {
 
-// What those hear who ask the control plane and wait: whether a process shares our host, whether a
-// group is linked, whether all of it is. No answer yet: nothing. Control thread only.
+// Decides whether a request can be answered at present: whether a process shares this host, whether
+// a group is linked, and whether all of its members are. Its functions return nothing while there
+// is no answer, success as an empty Error, or a failure. Control thread only.
 class RequestEvaluator {
  public:
-  // `id`: this process.
+  // `id` is this process. The references must outlive the object.
   RequestEvaluator(uint64_t id, ControlPeerTable& processes, const ControlHistory& ledger,
                    const FormationBarrier& arrivals, const ConnectionView& reach)
       : id_(id),
@@ -32,15 +33,17 @@ class RequestEvaluator {
         formation_barrier_(arrivals),
         connections_view_(reach) {}
 
-  // Success once the process has answered on its abstract socket. `who`: its name.
+  // Host proof: success once the process has answered on its abstract socket. `who` is its name in
+  // errors. If `expired`, the answer is kTimeout instead of nothing, here and below.
   std::optional<Error> proof(uint64_t id, const std::string& who, bool expired);
   // Success once all links that the group needs of this process are up.
   std::optional<Error> links(uint64_t nonce, const ControlGroup& group, bool expired);
-  // Success once all members have connected, but for those that have left: of these the engine
-  // tells.
+  // Success once all members have connected, except those that have departed. The engine reports
+  // the departures.
   std::optional<Error> formed(uint64_t nonce, const ControlGroup& group, bool expired) const;
 
  private:
+  // Returns the error for a peer that is not connected, if there is one already.
   std::optional<Error> missing(const ControlGroup& group, uint64_t id, LinkKind kind, bool expired);
 
   const uint64_t id_;
@@ -50,52 +53,56 @@ class RequestEvaluator {
   const ConnectionView& connections_view_;
 };
 
+// A request and its promise.
 struct ControlRequest {
   enum class Kind : uint8_t {
-    kProof,  // that process `id` shares our host
-    kGroup,  // that group `id` is linked and all of it is there
+    kProof,  // host proof: process `id` shares this host
+    kGroup,  // group `id` is linked and all of its members are
   };
 
   Kind kind = Kind::kGroup;
   uint64_t id = 0;
-  const CancellableDeadline* deadline = nullptr;  // its caller's, who waits
+  const CancellableDeadline* deadline = nullptr;  // owned by the caller, which blocks
   std::shared_ptr<std::promise<Error>> answer;
 };
 
+// Queue of pending requests.
 class ControlRequests {
  public:
+  // Callback from within answer_ready().
   struct Delegate {
     virtual ~Delegate() = default;
     // All links that the group needs of this process are up, for the first time.
     virtual void on_linked(uint64_t nonce) = 0;
   };
 
-  // What those hear who ask too late.
+  // Returns the answer to requests that come after stop().
   static Error stopped() noexcept;
 
   ControlRequests(ControlGroupTable& groups, ControlPeerTable& processes, RequestEvaluator& answers,
                   Delegate& delegate)
       : groups_(groups), processes_(processes), evaluator_(answers), delegate_(delegate) {}
 
+  // Accepts a host proof. The peer's abstract socket is `unix_name`.
   void prove(const ControlRequest& request, const std::string& unix_name);
-  // `begin` joins the group; what it throws is the answer.
+  // Accepts a group request. `begin` joins the group; an exception of it becomes the answer.
   template <typename Begin>
   void connect(const ControlRequest& request, Begin&& begin) {
     accept(request, begin, [] {});
   }
 
   bool empty() const { return waiting_.empty(); }
-  // The processes that are to be proven.
+  // Returns the processes with a pending host proof.
   std::vector<uint64_t> proofs() const;
-  // Whether that process is one of them.
+  // Returns true if that process is one of them.
   bool proving(uint64_t process) const;
-  // Answers those that can be.
+  // Answers the requests that can be answered.
   void answer_ready(TimePoint now);
-  // Answers all, also those to come.
+  // Answers all requests, also later ones, with stopped().
   void stop();
 
  private:
-  // `then` throws nothing.
+  // Queues a request after `begin`, then calls `then`, which must not throw.
   template <typename Begin, typename Then>
   void accept(const ControlRequest& request, Begin&& begin, Then&& then) {
     if (stopped_) return request.answer->set_value(stopped());
@@ -107,6 +114,7 @@ class ControlRequests {
     }
     then();
   }
+  // Returns the answer, or nothing so far. Exceptions become answers.
   std::optional<Error> answer_to(const ControlRequest& request, TimePoint now);
   std::optional<Error> group_answer(const ControlRequest& request, TimePoint now);
 

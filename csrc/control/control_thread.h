@@ -1,8 +1,10 @@
-// The control thread: turns of events, commands of other threads, and time, for a ControlPlane,
-// which is its alone. Nothing but the command queue needs a lock. What is thrown in a turn ends the
-// connection or the call that it was about (exception_guard.h), and the thread goes on.
+// Control plane of a process behind a thread-safe interface, and the thread that runs it. The class
+// Control is what the rest of the program uses; ControlThread is its implementation.
 //
-// Owned by Control, which must leak it in a forked child.
+// ControlThread runs an event loop for a ControlPlane, which no other thread touches: socket
+// events, commands of other threads, and ticks. So only the command queue needs a lock. An
+// exception in an iteration ends the connection or the call that caused it (ExceptionGuard in
+// os/event_loop.h), and the thread continues.
 #pragma once
 
 #include <atomic>
@@ -31,8 +33,10 @@
 
 namespace ringdist {
 
+// The control thread. Owned by Control, which must leak it in a forked child.
 class ControlThread {
  public:
+  // Listens and starts the thread. Arguments are those of Control::start().
   static Result<std::unique_ptr<ControlThread>> create(uint64_t context_id, const Config& config,
                                                        const std::string& local_ip,
                                                        ControlDelegate& events);
@@ -43,10 +47,11 @@ class ControlThread {
   uint64_t id() const { return plane_.id(); }
   const std::string& unix_name() const { return plane_.unix_name(); }
   const std::string& tcp_address() const { return plane_.tcp_address(); }
+  // Listens at another address, too; see Control::listen(). Any thread.
   Result<std::string> listen(const std::string& ip);
 
-  // From other threads; as of Control. The blocking ones answer soon after their time is over at
-  // the latest.
+  // The functions below may be called from other threads and do as those of Control. Blocking ones
+  // return soon after their deadline at the latest.
   Error prove(uint64_t peer, std::string unix_name, TimePoint deadline);
   Error connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
                 const CancellableDeadline& deadline);
@@ -61,48 +66,60 @@ class ControlThread {
   ControlThread(uint64_t id, const Config& config, ControlDelegate& events, Epoll epoll,
                 EventFd wake, EventFd signalled);
 
+  // Opens the listening sockets and starts the thread.
   Error open(const std::string& local_ip);
+  // Body of the thread: iterations until stop(), then finish().
   void run();
+  // Runs one iteration: waits, then handles events, commands and, if it is due, the tick.
   void turn();
+  // Handles an event of the loop's own descriptors, or passes it to the ControlPlane.
   void handle(const Epoll::Event& event);
+  // Answers every pending request when the thread ends.
   void finish();
+  // Queues a command for the control thread. Returns false after the thread has ended. Any thread.
   bool post(std::function<void()> command);
+  // Returns all queued commands. With `last` no further one is accepted.
   std::vector<std::function<void()>> take_commands(bool last);
+  // Runs `begin` on the control thread and blocks until the request has its answer. Returns
+  // kInvalidArgument on the control thread itself, which would wait for itself.
   Error ask(ControlRequest request, std::function<void(const ControlRequest&)> begin);
 
   ExceptionGuard guard_;
   Epoll epoll_;
-  const EventFd wake_;
-  const EventFd signalled_;
+  const EventFd wake_;       // signals that commands are queued
+  const EventFd signalled_;  // signals SIGUSR1, which requests a report
   ControlPlane plane_;
   StderrReport report_;
 
-  std::mutex mutex_;  // a leaf: nothing is called while it is held
+  std::mutex mutex_;  // a leaf lock: nothing is called while it is held
   std::vector<std::function<void()>> commands_ RINGDIST_GUARDED_BY(mutex_);
   bool finished_ RINGDIST_GUARDED_BY(mutex_) = false;
-  std::mutex join_mutex_;  // one stop() joins, others wait
+  std::mutex join_mutex_;  // one call of stop() joins the thread, others wait
   std::atomic<bool> stopping_{false};
   std::unique_ptr<SignalWatch> signal_watch_;
   std::thread thread_;
 };
 
-// The process' failure detector and its way to spread notices. It keeps a connection to every
-// process of the host (AF_UNIX) and a few links to other hosts (TCP), notices who dies, falls
-// silent or leaves, and floods payloads to every process that can be reached. It knows processes
-// (Context ids) and, of groups, only the members; what a payload means is its owner's business.
-//
-// Owned by the Context. One thread of its own, which needs neither the GIL nor any engine lock, so
-// that a busy lane does not look dead. All calls may come from any thread but that one (flood also
-// from it). In a forked child every call is an Error or does nothing.
 class ControlThread;
 
+// The control plane of a process: its failure detector, and its way to send notices to all
+// processes. It keeps a connection to every process of the host (AF_UNIX) and a few connections to
+// other hosts (TCP). It notices processes that die, fall silent or leave, and floods notices to
+// every process that can be reached.
+//
+// It deals with processes (Context ids). Of groups it needs only the members, and the contents of a
+// notice are up to its owner.
+//
+// Owned by the Context. It has a thread of its own, which needs neither the GIL nor any engine
+// lock, so that a busy lane does not look dead. All calls may come from any thread but that one;
+// flood() also from it. In a forked child every call returns an Error or does nothing.
 class Control {
  public:
   using Events = ControlDelegate;
   using Member = ControlMember;
 
-  // Listens and runs its thread from here on. `local_ip` is a numeric address of this host that
-  // other hosts can reach. `events` must outlive the Control.
+  // Opens the listening sockets and starts the thread. `local_ip` is a numeric address of this host
+  // that other hosts can reach. `events` must outlive the Control.
   static Result<std::unique_ptr<Control>> start(uint64_t context_id, const Config& config,
                                                 std::string local_ip, Events& events);
   ~Control();
@@ -112,44 +129,50 @@ class Control {
   uint64_t context_id() const;
   std::string unix_name() const;    // "@ringdist-<pid>-<context id>"
   std::string tcp_address() const;  // "ip:port", of start()
-  // Listens at another numeric address of this host, too; returns "ip:port". Once per address.
+  // Listens at another numeric address of this host, too, and returns "ip:port". To be called once
+  // per address.
   Result<std::string> listen(const std::string& ip);
 
-  // Blocks until that process has answered on its abstract socket with our uid and this id, which
-  // proves that it shares our host; the connection stays. It answers whatever groups it knows.
+  // Blocks until the process has answered on its abstract socket with the same uid and this id,
+  // which proves that it shares this host. The connection stays open. The other process answers
+  // whatever groups it is in. Returns kPeerLost if the proof fails, kTimeout at the deadline.
   Error prove_same_host(uint64_t peer_context_id, std::string unix_name, TimePoint deadline);
 
-  // Blocks until the processes of my host are connected and the links between hosts in which this
-  // process takes part are up (links_of in link_topology.h), for all members of the group: whoever
-  // ends after this has returned takes nothing along that another member still needs to find the
+  // Blocks until all members of the group have their connections: to all processes of their hosts,
+  // and the links between hosts that LinkTopology::links_to() assigns to them. A process that ends
+  // after this call has returned takes nothing along that another member still needs to find the
   // rest. The Error blames a rank.
   Error connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
                       const CancellableDeadline& deadline);
 
-  // Also before connect_group() has returned. Forgets the group once all members have heard so, or
-  // a minute later; connections that no group of either side needs are closed. What was flooded
-  // before has been given to the kernel when this returns, so it is not lost with the process:
-  // unless a peer's socket is full, or 1 s was not enough.
+  // Ends the group for this rank; allowed before connect_group() has returned. The group is
+  // forgotten once all members have been notified, or a minute later. Then connections that no
+  // group of either side needs are closed.
+  //
+  // Notices flooded before have been given to the kernel when this returns, so they are not lost
+  // with the process. The exceptions are a full socket of a peer, and a wait of more than 1 s.
   void disconnect_group(uint64_t nonce, int my_rank);
 
-  // Delivers the payload once to every other process that can be reached. A payload may also reach
-  // processes that join up to a minute later. It starts with the nonce of the group that it is
-  // about: inside a host, once its members have found each other, nobody else need hear it.
+  // Delivers `payload` once to every other process that can be reached, and perhaps to processes
+  // that join up to a minute later. It must start with the nonce of the group that it is about.
+  // Inside a host, once the members of that group have found each other, only they need receive it.
   void flood(std::vector<std::byte> payload);
 
-  // Treats that process as lost, for this cause, and notifies all processes that can be reached,
-  // that one included. It counts as silent, not as dead.
+  // Treats the process as lost for this cause and notifies all processes that can be reached, that
+  // one included. It counts as silent, not as dead.
   void give_up(uint64_t context_id, std::string cause);
 
-  // Takes in what the processes of this host have dialed, and said as the first thing, before this
-  // call: what is for the owner it has when `then` is called, on the control thread. Its argument
-  // is false where that could not all be done. Nothing once the thread has ended.
+  // Accepts all connections that processes of this host have dialed before this call, and handles
+  // the first frames on them, so that membership connections reach the delegate. Then calls `then`
+  // on the control thread, with false if not all could be handled. Does nothing once the thread has
+  // ended.
   void drain_connections(std::function<void(bool)> then);
 
-  // Says goodbye on all connections and flushes them for at most 200 ms; nothing is reported after.
-  // `process_ends`: connections stay open until the kernel closes them, which tells others when.
+  // Announces a graceful shutdown on all connections and flushes them for at most 200 ms; no event
+  // is reported afterwards. With `process_ends` the connections stay open until the kernel closes
+  // them, which shows others when the process has ended.
   void leave(bool process_ends = false);
-  // Ends the thread, which others see as silence unless leave() came first. Idempotent.
+  // Ends the thread. Others take that for silence, unless leave() was called before. Idempotent.
   void stop();
 
  private:

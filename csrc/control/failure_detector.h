@@ -1,5 +1,6 @@
-// Decides who is lost: processes and hosts that fall silent, processes whose sockets nobody serves
-// any more, those that said they would end and did not come back. Control thread only.
+// Failure detector: decides which processes are lost. These are processes and hosts that fall
+// silent, processes with a control socket that nobody serves any more, and processes that announced
+// their end and did not come back. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,17 @@
 
 namespace ringdist {
 
+// Checks hosts and processes at each tick and reports losses to its delegate.
 class FailureDetector {
  public:
-  // What it finds out. It may change processes and the ledger.
+  // Receives findings. It may change the peers and the history meanwhile.
   struct Delegate {
     virtual ~Delegate() = default;
     virtual void learn_lost(uint64_t id, const std::string& cause) = 0;
     virtual void learn_left(uint64_t id) = 0;
   };
 
+  // The references must outlive the object.
   FailureDetector(Duration peer_timeout, ControlPeerTable& processes, ControlGroupTable& groups,
                   const ControlHistory& ledger, const FormationBarrier& arrivals,
                   const ConnectionView& reach, const ConnectionDemand& needs, ControlDialer& dialer,
@@ -37,22 +40,25 @@ class FailureDetector {
         dialer_(dialer),
         delegate_(court) {}
 
-  // The hosts that the group is linked to from here.
+  // Checks the hosts that the group is linked to from here.
   void check_hosts(ControlGroup& group, TimePoint now);
+  // Checks all peers.
   void check_processes(TimePoint now);
-  // When this thread did not run (the process was stopped, the machine suspended) it is not the
-  // others who were silent. `late`: beyond what it meant to sleep.
+  // Compensates for a pause of this thread, as after a stop of the process or a suspend of the
+  // machine: the others were not silent then. `late` is the time beyond the intended sleep.
   void discount_own_pause(Duration late, TimePoint now);
 
-  // After that silence a process is suspect, which changes nothing but words.
+  // Returns the silence after which a process is suspect. Being suspect ends nothing: it only marks
+  // a process in reports and causes further dials.
   Duration suspect_after() const;
 
  private:
   void check_host(ControlGroup& group, int host, TimePoint now);
-  // It is known to have joined a group of ours, and so to listen until its end.
+  // Returns true if the process has formed a group with this one, and so listens until its end.
   bool has_listened(uint64_t id) const;
-  // Somebody of its host has left in good order.
+  // Returns true if another process of its host has left in good order.
   bool host_leaves(uint64_t id) const;
+  // Checks one link. Returns true if the peer was reported.
   bool check_link(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now);
   std::string name(uint64_t id) const;
 

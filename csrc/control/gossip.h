@@ -1,5 +1,5 @@
-// What goes around: each process passes on what is new to it, and tells a new connection all that
-// is known. Control thread only.
+// Gossip: each process passes on what is new to it, and sends all that is still relevant to a new
+// connection. Also the handling of departures. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 
 namespace ringdist {
 
+// Spreads floods, departures and formation news over the open connections.
 class ControlGossip {
  public:
   ControlGossip(uint64_t id, ConnectionSender& voice, ControlHistory& ledger,
@@ -31,43 +32,52 @@ class ControlGossip {
         events_(events),
         guard_(guard) {}
 
-  // A payload of ours, to all processes. One that is too long is logged and not sent.
+  // Sends a notice of this process to all processes. One that is too long is logged and dropped.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
-  // Another's: passed on, and told to the owner, once. Inside a host not to those whom its speaker
-  // has told: if all repeated it to all, n words would be n^3.
+  // Handles another process' flood: passes it on and delivers it to the delegate, once. Inside a
+  // host it skips those processes that have it from the sender. If every process repeated it to
+  // all, n notices would cause n^3 messages.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // That a process died or left, which the ledger knows. Throws nothing. Who left has told its
-  // host.
+  // Pass on that a process was lost or left, which the history has recorded. They throw nothing. A
+  // process that left has notified its own host itself.
   void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void pass_on_left(uint64_t id, const ControlConnection* from);
 
-  // Processes have found all others of a group. Inside a host everyone tells everyone;
-  // representatives pass on what comes from, and goes to, other hosts. Words on one link stay in
-  // order: that a process had connected is known before its end is.
+  // Records that processes have found all others of a group, and passes it on. Inside a host every
+  // process notifies every other. Representatives pass on what comes from other hosts, and what
+  // goes there. Frames of one link stay in order, so a process' formation arrives before its end.
   void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                     const ControlConnection* from);
   void on_formed(ControlConnection& from, const Frame& frame);
-  // What came before we knew whom else of the group to tell.
+  // Passes on formation news that came before this process had the group's member list.
   void tell_members(uint64_t nonce);
 
+  // Sends a new connection all that is still relevant.
   void bring_up_to_date(ControlConnection& connection, TimePoint now);
-  // Tells all all that is known, if some of it could not be passed on when it came.
+  // Sends that to all connections, if some news could not be passed on when it came.
   void catch_up(TimePoint now);
+  // Returns true if catch_up() has something to do.
   bool behind() const { return behind_; }
 
  private:
-  // Of processes of this host: whether they know it without us.
+  // Returns true if a process of this host receives the news without this process.
   using Heard = std::function<bool(uint64_t peer)>;
+  // Sends `frame` on all open connections except `from` and those that `heard` excludes.
   void pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard);
+  // Returns true if all members of the group have found each other.
   bool formed(uint64_t nonce, ControlGroup& group);
+  // Returns the processes of this host that have a flood from its sender already.
   Heard who_heard(ConstBytes payload, const ControlConnection& from);
+  // Returns true if all processes of this host have a connection to the process, as far as groups
+  // of this process show.
   bool host_has_met(uint64_t id);
-  // Says what is known by now; if it throws, catch_up() does.
+  // Sends news. If that throws, catch_up() sends them later.
   template <typename Words>
   void run_or_retry(Words&& words) {
     if (!guard_("news were not passed on", words)) behind_ = true;
   }
+  // Sends formation news to those members of the group that are connected and need them.
   void tell_formed(uint64_t nonce, const LinkTopology& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
 
@@ -78,12 +88,12 @@ class ControlGossip {
   ControlGroupTable& groups_;
   ControlDelegate& events_;
   ExceptionGuard& guard_;
-  uint64_t sequence_ = 0;  // of our floods
+  uint64_t sequence_ = 0;  // number of the next flood
   bool behind_ = false;
 };
 
-// Who is gone. A death or a departure counts once: it is remembered, passed on, told to the owner,
-// and the process is dropped. Control thread only.
+// Handles departures. The first report about a process is recorded, passed on and delivered to the
+// ControlDelegate; then its connections close. Control thread only.
 class DepartureHandler final : public FailureDetector::Delegate {
  public:
   DepartureHandler(uint64_t id, ControlHistory& ledger, const ControlGroupTable& groups,
@@ -100,7 +110,9 @@ class DepartureHandler final : public FailureDetector::Delegate {
         events_(events),
         guard_(guard) {}
 
-  // What throws has learned nothing. `from`: who told it, and need not be told.
+  // Record and handle a departure. If they throw, they have recorded nothing. `from` is the
+  // connection that reported it, which needs no report; it is null if this process found out
+  // itself.
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void learn_left(uint64_t id, const ControlConnection* from);
   // FailureDetector::Delegate
@@ -109,7 +121,8 @@ class DepartureHandler final : public FailureDetector::Delegate {
   }
   void learn_left(uint64_t id) override { learn_left(id, nullptr); }
 
-  // Of all that it has not heard of yet: where it throws, again at the next tick.
+  // Notifies the ControlDelegate of all departures that it has not been notified of. After an
+  // exception the rest follows at the next tick.
   void report_departures();
 
  private:

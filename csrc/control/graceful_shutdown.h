@@ -1,9 +1,10 @@
-// How this process leaves the control plane. Control thread only.
+// Graceful shutdown of the control plane: announces that this process leaves, so that nobody takes
+// its end for a loss. A state machine that the tick advances. Control thread only.
 //
-//   kHere      nothing was said
-//   kSpeaking  the words are yet to be sent, as soon as links that were dialed for them are open
-//   kWaiting   they are on their way: for so long connections stay
-//   kGone      nothing more is said, and nothing reported
+//   `kHere`     Nothing was announced.
+//   `kSending`  The announcement waits until links that were dialed for it are open.
+//   `kWaiting`  It has been sent; connections stay while it is on its way.
+//   `kGone`     Nothing more is sent or reported.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,8 @@
 
 namespace ringdist {
 
+// The steps of a graceful shutdown, from begin() to the answer. Each of the two waiting states
+// lasts at most 200 ms.
 class GracefulShutdown {
  public:
   enum class State : uint8_t { kHere, kSending, kWaiting, kGone };
@@ -26,19 +29,23 @@ class GracefulShutdown {
 
   State state() const { return state_; }
   bool here() const { return state_ == State::kHere; }
+  // Returns true while the shutdown is under way.
   bool is_sending() const { return state_ == State::kSending || state_ == State::kWaiting; }
 
-  // From here on say() leads to the answer, soon. `process_ends`: connections stay open until the
-  // kernel closes them, which tells others when. Once only.
+  // Starts the shutdown, once only; advance() then leads to the answer, soon. With `process_ends`
+  // connections stay open until the kernel closes them, which shows others when the process ends.
   void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now);
-  // One step of it; what throws is said by the next.
+  // Takes one step. After an exception the next call repeats it.
   void advance(TimePoint now);
-  // Said, or cut short: the control thread ends.
+  // Ends the shutdown at once, because the control thread ends. A pending answer is given.
   void end();
 
  private:
+  // Returns true while a link to another host is being dialed.
   bool waits_for_links();
+  // Sends the announcement and enters kWaiting.
   void send_exit_notice(TimePoint now);
+  // Returns true if `connection` must stay open for the present.
   bool waits_for(ControlConnection& connection) const;
   void finish();
 
@@ -48,7 +55,7 @@ class GracefulShutdown {
   State state_ = State::kHere;
   bool process_ends_ = false;
   std::shared_ptr<std::promise<Error>> answer_;
-  TimePoint until_{};  // of this state
+  TimePoint until_{};  // end of this state
 };
 
 }  // namespace ringdist

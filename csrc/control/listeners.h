@@ -1,4 +1,5 @@
-// Where a process is dialed: inside its host and from others. Control thread only.
+// Listening sockets of the control plane: an abstract AF_UNIX socket for processes of this host,
+// and TCP sockets for other hosts. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +15,48 @@
 
 namespace ringdist {
 
+// Opens the sockets and accepts connections on them. When descriptors run out it pauses instead of
+// spinning.
 class ControlListeners {
  public:
-  // Somebody has dialed; `who` on local links.
+  // Called for each accepted connection. `who` is set on local links.
   using Accept = std::function<void(Fd fd, LinkKind kind, const PeerCredentials& who)>;
 
   explicit ControlListeners(const Epoll& epoll) : epoll_(epoll) {}
 
-  // `unix_name` begins with '@'; `ip` is numeric. Where the system has no sockets of AF_UNIX there
-  // is no unix_name().
+  // Opens both sockets. `unix_name` begins with '@'; `ip` is numeric. If the system has no AF_UNIX
+  // sockets, there is none and unix_name() is empty.
   Error listen(const std::string& unix_name, const std::string& ip);
-  // One more socket that listens, for processes of other hosts.
+  // Adds a listening socket for processes of other hosts.
   void add(Fd tcp);
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
   void stop();
 
-  // An event: false if it is not about these.
+  // Accepts connections after an event. Returns false if `key` is not that of a listener.
   bool handle(uint64_t key, const Accept& accept);
-  // All that processes of this host have dialed so far. False: not all, for want of descriptors.
+  // Accepts all connections that processes of this host have dialed so far. Returns false if there
+  // were not enough descriptors.
   bool accept_local(const Accept& accept);
-  // Tries again where descriptors were lacking.
+  // Resumes sockets that were paused for want of descriptors.
   void tick();
 
  private:
   struct Listener {
     Fd fd;
     LinkKind kind;
-    bool muted = false;  // accept failed for want of descriptors, or epoll of memory: try again at
-                         // the next tick
+    // Not in the epoll set: descriptors, or memory for epoll, ran out. The next tick tries again.
+    bool muted = false;
   };
 
-  // True: there may be more.
+  // Accepts a limited number of connections. Returns true if there may be more.
   bool accept_some(Listener& listener, const Accept& accept);
 
   const Epoll& epoll_;
   std::string unix_name_;
   std::string tcp_address_;
   std::map<uint64_t, Listener> listeners_;
-  bool warned_ = false;  // that descriptors are lacking
+  bool warned_ = false;  // about missing descriptors; once is enough
 };
 
 }  // namespace ringdist
