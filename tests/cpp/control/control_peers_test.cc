@@ -189,7 +189,7 @@ class Child {
 TEST_F(ProcessesTest, TheKernelTellsOfTheirEnd) {
   Child child;
   processes_.watch_exit(2, child.pid());
-  processes_.watch_exit(2, child.pid());  // a second connection, whose process is watched already
+  processes_.watch_exit(2, child.pid());  // a second connection to a watched process
   EXPECT_EQ(processes_[2].pid, child.pid());
   EXPECT_TRUE(epoll_.value().wait(Duration(0)).empty());
   child.end();

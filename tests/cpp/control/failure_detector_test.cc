@@ -258,7 +258,7 @@ TEST_F(FailureDetectorTest, ItsOwnPauseIsNobodysSilence) {
   judge(Duration(0));
   EXPECT_TRUE(lost_.empty());
   now_ += kTimeout + Milliseconds(1);
-  failure_detector_.discount_own_pause(Milliseconds(900), now_);  // as on a busy machine
+  failure_detector_.discount_own_pause(Milliseconds(900), now_);  // a busy machine
   judge(Duration(0));
   EXPECT_EQ(lost_.size(), 2u);
 }

@@ -55,8 +55,7 @@ TEST_F(GracefulShutdownTest, ItsConnectionsAreClosedByTheOthers) {
   EXPECT_FALSE(said_.get());
 }
 
-// The dialed link leads to another host, whose processes may have no other report of this
-// departure.
+// The dialed link leads to another host, which may get no other report of this departure.
 TEST_F(GracefulShutdownTest, ItWaitsForLinksThatItHasDialed) {
   ControlConnection& dialed = sender_.add(2, LinkKind::kTcp, Connection::kConnecting);
   ControlConnection& never = sender_.add(3, LinkKind::kTcp, Connection::kGreeting);

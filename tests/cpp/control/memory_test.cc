@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kGroup = 5;
 constexpr uint64_t kChildsGroup = 6;
 constexpr uint64_t kWatched = 50;
-constexpr uint64_t kChild = 9;  // of two connections, the one of the lower id stays
+constexpr uint64_t kChild = 9;  // lower, so its connection stays if there are two
 
 // Starts a process that connects, sends its hello and the report that it has found its group, and
 // then waits to be killed. After the fork it runs no code of this project.

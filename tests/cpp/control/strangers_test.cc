@@ -120,7 +120,7 @@ TEST(ControlStrangers, OfOtherUsersAreHungUpOn) {
   EXPECT_EQ(as_nobody([&] { return request_dump(node.control->unix_name()).empty() ? 0 : 1; }), 0);
 }
 
-// As in a job that has restarted its workers for weeks. A slow reader still gets all departures
+// A job may have restarted its workers for weeks. A slow reader still gets all departures
 // that it needs.
 TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
   Node node;

@@ -1,5 +1,5 @@
-// How often a blocking op allocates on its caller's thread, once one like it was there before. The
-// program's operator new counts (support/replaced_new.h).
+// Numbers of allocations of blocking ops on the thread of the caller, after similar ops have run
+// before. The operator new of support/replaced_new.h counts them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ constexpr int kCountedOps = 50;
 
 using Make = std::function<OpRequest(std::vector<float>& data)>;
 
-// The least of a few batches: in a wait of the others' a caller may have the lane's other work to
-// do.
+// Returns the minimum of a few batches, because a waiting caller may also do other work of the
+// lane.
 size_t allocations_per_batch(Communicator& rank, const Make& make) {
   std::vector<float> data(16, 1.0f);
   size_t least = kNever;
@@ -63,7 +63,7 @@ TEST(Allocations, SoDoesABroadcast) {
   });
 }
 
-// Its token lies in scratch that may outlive it.
+// The message of a barrier is in scratch memory that may outlive the op.
 TEST(Allocations, ABarrierHoldsScratch) {
   expect_allocations(2, [](std::vector<float>&) {
     OpRequest request;
@@ -73,7 +73,7 @@ TEST(Allocations, ABarrierHoldsScratch) {
   });
 }
 
-// Counts allocations of sends by rank 0. If `fresh`, each has a tag that none had before.
+// Counts allocations of sends by rank 0. If `fresh`, each send has a tag that was not used before.
 size_t allocations_of_sends(bool fresh) {
   RanksOptions options;
   for (int rank = 0; rank < options.size; ++rank) options.transports[rank] = {"shm"};
@@ -86,7 +86,7 @@ size_t allocations_of_sends(bool fresh) {
       OpRequest request = allreduce_request(data, DType::kFloat32, ReduceOp::kNone);
       request.kind = Collective::kPointToPoint;
       request.envelope = Envelope{1 - rank, fresh ? ++tag : tag, /*sends=*/rank == 0};
-      if (rank == 0) std::swap(request.input, request.output);  // as it was in place
+      if (rank == 0) std::swap(request.input, request.output);  // the request was built in place
       return request;
     });
     if (rank == 0) counted = count;

@@ -1,5 +1,5 @@
-// The executor's codec path, with a codec that only tests have: it inverts all bits and puts a
-// length in front, so that any byte that skips it, or is decoded twice, is wrong.
+// Compressed edges of the engine, with a codec that exists in tests only. It inverts all bits and
+// adds a length in front, so any byte that is not encoded, or is decoded twice, is wrong.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ CodecPtr inverting() {
 
 CodecPtr none() { return parse_codec("none").value(); }
 
-// Parts of odd lengths, among them an empty one; every other one is sent as it is.
+// Returns parts of odd lengths, one of them empty. Every other part is not compressed.
 std::shared_ptr<CodecMap> mixed_map(int64_t count, bool results_too) {
   auto map = std::make_shared<CodecMap>();
   bool plain = false;
@@ -129,7 +129,7 @@ TEST_P(CodecEdges, EncodeAReduceScatterAndAnAllgather) {
   });
 }
 
-// Sums in the same order, rounded in the same places: `lossless` trains as no codec does.
+// The sums have the same order and rounding, so `lossless` trains like no codec.
 TEST(ExactCodecs, GiveTheBitsOfAnUncompressedOp) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     constexpr int64_t kCount = 70'003;

@@ -1,5 +1,5 @@
-// Every collective, with every algorithm that has it, over `local`: results against exact
-// arithmetic, whatever the order and the delays.
+// Every collective with every algorithm that has it, over `local`. The results must equal exact
+// arithmetic, whatever the order and delays of messages.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace ringdist {
 namespace {
 
-// Small segments, so that small data takes the paths of many segments.
+// Returns options with small segments, so that small data needs many of them.
 RanksOptions small_segments(int size, uint64_t seed) {
   RanksOptions out;
   out.size = size;
@@ -128,7 +128,7 @@ TEST_P(Sizes, ReduceScatterLeavesItsInput) {
   }
 }
 
-// Results that their caller copies elsewhere are there, on all ranks, when a barrier ends.
+// When a barrier ends, all ranks have delivered the results that their callers copy elsewhere.
 TEST(Barrier, WaitsUntilResultsAreHandedOver) {
   Ranks ranks({});
   std::latch called(3);

@@ -14,7 +14,8 @@
 namespace ringdist {
 namespace {
 
-// Its entry is in the store by then: the others would look for it until their time is over.
+// The rank's entry is already in the store, so the others would wait for the rank until their
+// timeout.
 TEST(Communicator, ARankWithoutAThreadTellsThoseWhoLookForIt) {
   const auto store = std::make_shared<MapStore>();
   const auto network = make_local_network({});
@@ -38,7 +39,7 @@ TEST(Communicator, ARankWithoutAThreadTellsThoseWhoLookForIt) {
     return Communicator::create(context, std::move(wanted));
   };
   const auto first = make_context();
-  const auto second = make_context();  // whose pool has run no task yet
+  const auto second = make_context();  // its pool has run no task yet
   const auto group = make_group(first, 0).value();
   {
     const NoThreads none;

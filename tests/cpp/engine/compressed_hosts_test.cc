@@ -1,4 +1,4 @@
-// Compressed ops of groups that span hosts, over the simulated network: whatever the layout, all
+// Compressed ops of groups that span hosts, over the simulated network. For every layout, all
 // ranks end with the same bits, and results and residuals sum to the inputs.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr int kSteps = 6;
 
 struct Layout {
   const char* name;
-  std::vector<int> hosts;  // of each rank
+  std::vector<int> hosts;  // by rank
 };
 
 const std::vector<Layout>& layouts() {
@@ -57,7 +57,7 @@ SimRanksOptions simulated(const LayoutCase& c) {
   return out;
 }
 
-// Of each rank, its gradient of the first step.
+// Returns each rank's gradient of the first step.
 std::vector<Tensor> gradients(const LayoutCase& c, int64_t count) {
   std::vector<Tensor> out(c.size(), Tensor(c.dtype, count));
   for (int rank = 0; rank < c.size(); ++rank) out[rank].set(gradient(kLayoutSeed, rank, 0, count));
@@ -78,7 +78,7 @@ TEST_P(CompressedBetweenHosts, ResultsAndResidualsSumToTheInputs) {
     std::vector<std::vector<float>> next(
         size, std::vector<float>(kLayoutCount, std::numeric_limits<float>::quiet_NaN()));
     for (int rank = 0; rank < size; ++rank) {
-      // A rank whose gradient is zero keeps what it owes.
+      // A rank with a zero gradient keeps its residual.
       const bool silent = step == 3 && rank == size - 1;
       tensors[rank].set(silent ? std::vector<float>(kLayoutCount)
                                : gradient(kLayoutSeed, rank, step, kLayoutCount));
@@ -126,8 +126,8 @@ std::vector<LayoutCase> layout_cases() {
 INSTANTIATE_TEST_SUITE_P(Layouts, CompressedBetweenHosts, testing::ValuesIn(layout_cases()),
                          layout_case_name);
 
-// Codecs that lose nothing give the bits of the same op without, where its algorithm serves them:
-// that of a long one does.
+// Codecs without loss give the bits of the uncompressed op, if they use the same algorithm. The op
+// is long enough for that.
 TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
   constexpr int64_t kLong = 60'007;
   for (const Layout& layout : layouts()) {
@@ -152,8 +152,8 @@ TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
   }
 }
 
-// Where ranks of a host have the same values, int4 loses less of their sum than of each: a value
-// is encoded once for its host, and a residual of what was lost is with that host's carrier alone.
+// If ranks of a host have the same values, int4 loses less of their sum than of each value. A
+// value is encoded once per host, so only the leader of its column has a residual.
 TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
   const Layout layout{"pairs", {0, 0, 1, 1}};
   SimRanks ranks(simulated({"int4", &layout}));
@@ -170,8 +170,8 @@ TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
       ASSERT_TRUE(residuals[first][i] == 0 || residuals[first + 1][i] == 0) << "element " << i;
 }
 
-// Shards, and parts of them, may be empty where elements share blocks: all that small tensors have
-// may be in one shard of many.
+// Shards and their parts may be empty if elements share blocks. A small tensor may lie in a single
+// shard of many.
 TEST(CompressedBetweenHostsFew, EndWithTheSumHoweverFewTheElements) {
   for (const Layout& layout : layouts())
     for (const char* codec : {"int8", "topk:0.5", "lossless"})
@@ -195,8 +195,8 @@ TEST(CompressedBetweenHostsFew, EndWithTheSumHoweverFewTheElements) {
         }
 }
 
-// Where all ranks share a host, what was asked for is encoded, whatever algorithm is forced: those
-// by hosts are `direct` there.
+// If all ranks share a host, the requested codec is used with any forced algorithm. The
+// hierarchical algorithms are `direct` there.
 TEST(CompressedBetweenHostsOnOne, GivesTheBitsOfDirect) {
   std::vector<std::byte> first;
   for (const char* algorithm : {"direct", "hierarchical", "hierarchical_direct"}) {
@@ -213,8 +213,7 @@ TEST(CompressedBetweenHostsOnOne, GivesTheBitsOfDirect) {
   }
 }
 
-// The ranks of a host add up before anything is encoded: what cancels out there leaves room for
-// what is small.
+// The ranks of a host add before they encode, so large values that cancel do not hide small ones.
 TEST(CompressedBetweenHostsInside, NothingIsLost) {
   const std::vector<Layout> with_pairs{{"two_and_one", {0, 0, 1}}, {"pairs", {0, 0, 1, 1}}};
   for (const Layout& layout : with_pairs) {
@@ -237,7 +236,8 @@ TEST(CompressedBetweenHostsInside, NothingIsLost) {
   }
 }
 
-// A reduce-scatter's input is every rank's; an allgather's output is what each part's owner sent.
+// The input of a reduce-scatter comes from all ranks. The output of an allgather comes from the
+// owner of each part.
 TEST(CompressedBetweenHostsParts, AreSummedAndGatheredAlike) {
   constexpr int64_t kPart = 1500;
   for (const Layout& layout : layouts()) {

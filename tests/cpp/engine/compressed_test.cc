@@ -1,5 +1,5 @@
-// Compressed ops as a whole: conservation with error feedback, equal bits on all ranks and on every
-// run, for every codec of the registry.
+// Compressed ops as a whole, for every codec of the registry. Error feedback must lose nothing,
+// and the bits must be equal on all ranks and in every run.
 #include "support/compressed.h"
 
 #include <gtest/gtest.h>
@@ -41,9 +41,9 @@ TEST_P(Compressed, ResultsAndResidualsSumToTheInputs) {
     Tensor tensor(c.dtype, kCount);
     for (int step = 0; step < kSteps; ++step) {
       tensor.set(gradient(kSeed, rank, step, kCount));
-      if (step == 7) tensor.set(std::vector<float>(kCount));  // a part of zeros keeps its residual
+      if (step == 7) tensor.set(std::vector<float>(kCount));  // a zero gradient keeps the residual
       const std::vector<float> in = tensor.values();
-      // The op reads one buffer and writes all of the other.
+      // The op reads one residual buffer and writes every element of the other.
       const std::vector<float> old_residual = residuals[rank];
       std::vector<float> next(kCount, std::numeric_limits<float>::quiet_NaN());
       OpRequest request = tensor.request(c.op);
@@ -150,7 +150,7 @@ TEST(CompressedParts, OfZerosSendZerosAndKeepTheirResiduals) {
     request.codec_map = map;
     const Error error = run_op(ranks[rank], std::move(request));
     ASSERT_FALSE(error) << error.what();
-    for (float x : in) ASSERT_NEAR(x, 1.5f, 0.01f);  // rank 0's gradient and residual
+    for (float x : in) ASSERT_NEAR(x, 1.5f, 0.01f);  // gradient and residual of rank 0
     for (float x : residual) ASSERT_NEAR(x, rank == 0 ? 0.0f : 0.5f, 0.01f);
   });
 }
@@ -195,7 +195,7 @@ TEST(CodedShards, AreCutAtBlocksNearEqualBytes) {
   map.parts.push_back({1024, 7936, int4, nullptr});
   const std::vector<int64_t> bounds = compressed_shards(map, 2);
   ASSERT_EQ(bounds.size(), 3u);
-  // 1024 elements of 32 bits weigh as much as 7936 of 4.13.
+  // 1024 elements of 32 bits take as much as 7936 of 4.13 bits.
   EXPECT_EQ((bounds[1] - 1024) % 128, 0);
   EXPECT_NEAR(static_cast<double>(bounds[1]), 1024, 128);
   EXPECT_EQ(bounds[2], 8960);

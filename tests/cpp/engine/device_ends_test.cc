@@ -9,7 +9,7 @@
 namespace ringdist::test {
 namespace {
 
-// Its plan is that of the group's hosts, though it is the first op.
+// The plan of an op depends on the hosts of the group, even for the first op.
 TEST(DeviceEnds, TheFirstWaitsForTheMembers) {
   RanksOptions options = ranks_of(2);
   options.store = [](int rank, std::shared_ptr<Store> store) -> std::shared_ptr<Store> {
@@ -26,7 +26,7 @@ TEST(DeviceEnds, TheFirstWaitsForTheMembers) {
 }
 
 TEST(DeviceEnds, TheFirstEndsWithAGroupThatDoesNotForm) {
-  Ranks nobody({});  // so that rank 1 of the group below is never there
+  Ranks nobody({});  // rank 1 of the group below never appears
   const auto device = std::make_shared<FakeDevice>();
   CommunicatorOptions wanted;
   wanted.size = 2;
@@ -45,7 +45,7 @@ TEST(DeviceEnds, TheFirstEndsWithAGroupThatDoesNotForm) {
   EXPECT_EQ(device->made(), 0);
 }
 
-// A call that waits for other ranks holds up no op of the host, no abort and no timeout().
+// While a device call waits for other ranks, host ops, abort() and timeout() still work.
 TEST(DeviceEnds, OneThatIsBeingPreparedHoldsUpNothing) {
   DeviceRanks ranks(ranks_of(2));
   ranks.ranks().run([&](int rank) {
@@ -71,7 +71,7 @@ TEST(DeviceEnds, OneThatIsBeingPreparedHoldsUpNothing) {
   });
 }
 
-// The others wait for it, and must not do so until their op's time is over.
+// The other ranks wait for this one, and must not do so until the timeout of their op.
 TEST(DeviceEnds, OneThatCannotBePreparedEndsTheGroup) {
   DeviceRanks ranks(ranks_of(3));
   ranks.ranks().run([&](int rank) {
@@ -112,7 +112,7 @@ TEST(DeviceEnds, CloseWaitsForThem) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.device(rank).aborts(), 0);
 }
 
-// What the device says of an op whose group is gone is nobody's.
+// If the group of an op is gone, completions of the device are ignored.
 TEST(DeviceEnds, AGroupThatIsDroppedStopsTheDevice) {
   DeviceRanks ranks(ranks_of(2));
   std::vector<std::shared_ptr<Op>> ops(2);

@@ -1,4 +1,4 @@
-// What runners of several ranks tell each other while they prepare an op.
+// Communication of device runners on several ranks while they prepare an op.
 #include "engine/device/device_group.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<std::byte> bytes_of(int rank, size_t count) {
   return std::vector<std::byte>(count, static_cast<std::byte>(rank + 1));
 }
 
-// As a Communicator's runner gets it.
+// Returns host ops like those that the runner of a Communicator gets.
 HostOps ops_of(std::shared_ptr<Communicator> one) {
   return {[one](OpRequest request) { return one->submit(std::move(request), false); },
           [one](const Op& op) { one->wait(op, std::nullopt); }};
@@ -62,7 +62,7 @@ TEST(DeviceGroup, AllRanksExchange) {
   }
 }
 
-// Nobody else takes part; whoever names the other first.
+// Other ranks take no part, and either of the two may call first.
 TEST(DeviceGroup, TwoRanksExchange) {
   Ranks ranks(ranks_of(3));
   ranks.run([&](int rank) {
@@ -101,7 +101,7 @@ TEST(DeviceGroup, ExchangesMeetNoOtherOps) {
   });
 }
 
-// As in a runner's prepare(), which comes in the order of the ops.
+// Exchanges run inside prepare(), which the runner calls in the order of the ops.
 TEST(DeviceGroup, ExchangesWhileOpsArePrepared) {
   DeviceRanks ranks(ranks_of(3));
   ranks.ranks().run([&](int rank) {
@@ -190,7 +190,7 @@ TEST(DeviceGroup, SharesMemoryNearItsDevice) {
   });
 }
 
-// An op of the host that a device asks for; what became of it.
+// A host op that a device requests, with its completion.
 struct Asked {
   std::vector<float> data = std::vector<float>(8, 1.0f);
   std::promise<Error> ended;
@@ -217,7 +217,7 @@ TEST(DeviceGroup, OpsOnTheHostAreApartFromTheGroups) {
   ranks.run([&](int rank) {
     const auto group = group_of(ranks[rank]);
     if (rank == 0) {
-      EXPECT_FALSE(host_op(ranks[0]));  // the others come to it later
+      EXPECT_FALSE(host_op(ranks[0]));  // the other ranks call it later
     }
     Asked asked;
     ASSERT_FALSE(group->run_on_host(asked.op(Collective::kAllreduce), asked.when_ended()));
@@ -231,7 +231,7 @@ TEST(DeviceGroup, OpsOnTheHostAreApartFromTheGroups) {
   });
 }
 
-// Rank 2 takes no part. The caller's receive of the same tag was there first.
+// Rank 2 takes no part. The caller's receive with the same tag was posted first.
 TEST(DeviceGroup, MessagesOnTheHostMeetNoCallers) {
   Ranks ranks(ranks_of(3));
   ranks.run([&](int rank) {
@@ -274,7 +274,7 @@ TEST(DeviceGroup, AnOpOnTheHostEndsWithTheGroup) {
   });
 }
 
-// A device op that needs the host is still in flight when its group is closed, or dropped.
+// A device op that needs the host is still in flight when its group is closed or dropped.
 TEST(DeviceGroup, OpsOnTheHostAreServedUntilTheEnd) {
   DeviceRanks ranks(ranks_of(2));
   std::vector<RunnerDelegate*> groups(2);

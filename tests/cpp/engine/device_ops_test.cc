@@ -1,5 +1,5 @@
-// Ops on devices, of whole groups: what callers see, and what the runner is told. How a Group
-// counts them is in group/on_device_test.cc.
+// Ops on devices of whole groups, from the callers' and the runner's view. For the state in a
+// Group see group/on_device_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST(DeviceOps, EndWhenTheDeviceSaysSo) {
   });
 }
 
-// Also beside ops of the host, which take numbers between them.
+// The order also holds if host ops take numbers in between.
 TEST(DeviceOps, StartInTheOrderOfTheirNumbers) {
   constexpr int kThreads = 4;
   constexpr int kEach = 30;
@@ -164,7 +164,7 @@ TEST(DeviceOps, ASplitHasWhatTheRunnerMakesOfIt) {
 
 TEST(DeviceOps, ASplitThatFailsEndsTheGroup) {
   DeviceRanks ranks(ranks_of(2));
-  std::barrier both(2);  // or rank 0 ends the group while the other still uses it
+  std::barrier both(2);  // otherwise rank 0 ends the group while rank 1 uses it
   ranks.ranks().run([&](int rank) {
     FakeDevice& device = ranks.device(rank);
     device.captures = true;
@@ -193,7 +193,7 @@ TEST(DeviceOps, ASplitThatFailsEndsTheGroup) {
 TEST(DeviceOps, OneThatIsNotStartedEndsTheGroup) {
   DeviceRanks ranks(ranks_of(3));
   std::vector<float> data(16, 1.0f);
-  (void)in_flight(ranks, 3, data);  // so that all have runners
+  (void)in_flight(ranks, 3, data);  // creates the runners
   ranks.device(1).start_error = Error(ErrorKind::kSystem, "no memory on the device");
   ranks.ranks().run([&](int rank) {
     const Error error = run_op(ranks[rank], on_device(data));
@@ -299,7 +299,7 @@ TEST(DeviceOps, BarriersWaitForThem) {
   ranks.ranks().run([&](int rank) {
     std::vector<float> data(16, 1.0f);
     const auto op = submitted(ranks[rank], on_device(data));
-    EXPECT_FALSE(host_op(ranks[rank]));  // needs not wait
+    EXPECT_FALSE(host_op(ranks[rank]));  // does not wait for the device
     OpRequest request;
     request.kind = Collective::kBarrier;
     request.dtype = DType::kBytes;
@@ -326,7 +326,7 @@ TEST(DeviceOps, SendsAndReceivesTakeNoNumber) {
   });
 }
 
-// Its block map and the plan by it are the runner's affair.
+// The runner handles the codec map and the plan that depends on it.
 TEST(DeviceOps, ACodedOneBringsItsPlan) {
   DeviceRanks ranks(ranks_of(2));
   ranks.ranks().run([&](int rank) {

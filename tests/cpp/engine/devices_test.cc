@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-// Both ends that a machine without a GPU can have: it may have been built here or not.
+// Covers both cases of a machine without a GPU: the library was built or not.
 TEST(Devices, AreFoundOrItIsSaidWhyNot) {
   const auto library = load_cuda();
   if (!library.ok()) {

@@ -1,4 +1,4 @@
-// What a group says of the ranks that it waits for: in dump(), and in the log.
+// Information about the ranks that a group waits for, in dump() and in the log.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -12,7 +12,7 @@ bool contains(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
 }
 
-// The first line of a rank's dump, once it has these words; empty if it never has.
+// Returns the first line of a rank's dump as soon as it contains `words`, or "" after a while.
 std::string headline(Ranks& ranks, int rank, const std::string& words) {
   for (int i = 0; i < 500; ++i) {
     const std::string text = ranks.context(rank).dump();
@@ -64,7 +64,7 @@ std::string warnings(const std::string& after) {
 }
 
 TEST(Warning, ComesOnceForAnOp) {
-  const std::string text = warnings("1.5");  // after the roll call
+  const std::string text = warnings("1.5");  // after the desync check
   const auto first = text.find("warn: rank 0 of group ");
   ASSERT_NE(first, std::string::npos) << text;
   EXPECT_TRUE(contains(text, ": all_reduce #1 (float32, 4 elements, SUM) has been waiting "));

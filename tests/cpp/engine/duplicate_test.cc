@@ -1,4 +1,4 @@
-// Groups that belong to another: of the same ranks, by name.
+// Duplicates: groups of the same ranks that belong to another group, with their own names.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,8 @@ std::shared_ptr<Communicator> sibling_of(Communicator& group, const std::string&
   return made.value();
 }
 
-// Ranks but the first read nothing from the store before `open` is set: until then the group forms.
+// Returns options where all ranks but the first read nothing from the store before `open` is set.
+// The group cannot form before that.
 RanksOptions with_a_store_that_opens(std::shared_future<void> open) {
   RanksOptions out;
   out.store = [open = std::move(open)](int rank,
@@ -70,7 +71,7 @@ TEST(Sibling, OfTheSameNameAreSeveralInTheirOrder) {
   });
 }
 
-// Only one rank has made it when its first messages come.
+// The first messages arrive when only one rank has created the duplicate.
 TEST(Sibling, MayBeMadeLate) {
   Ranks ranks({});
   ranks.run([&](int rank) {
@@ -92,10 +93,10 @@ TEST(Sibling, NeedsNoStore) {
   ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 3.0f); });  // all have met
   *departed = true;
   ranks.run([&](int rank) { EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 3.0f); });
-  *departed = false;  // a rank that ends may say so there
+  *departed = false;  // a rank that ends may write to the store
 }
 
-// It is made before its group has found its members, and its first op has been called.
+// The duplicate is created, and its first op is called, before its group has found its members.
 TEST(Sibling, WaitsForItsGroup) {
   std::promise<void> opened;
   Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
@@ -110,8 +111,8 @@ TEST(Sibling, WaitsForItsGroup) {
   });
 }
 
-// One rank drops it before its group has found its members: it must go on to the name, or nobody
-// could tell the other.
+// One rank drops the duplicate before the group has found its members. It must still continue
+// until the duplicate is named, or the other rank would get no notice.
 TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
   std::promise<void> opened;
   Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
@@ -126,7 +127,9 @@ TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
   EXPECT_NE((error ? error.message() : "").find("rank 1"), std::string::npos) << error.message();
   EXPECT_NE((error ? error.message() : "").find("has left the group"), std::string::npos)
       << error.message();
-  ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 2.0f); });  // it lives on
+  ranks.run([&](int rank) {
+    EXPECT_EQ(sum(ranks[rank], 1.0f), 2.0f);
+  });  // the group itself is not affected
 }
 
 TEST(Sibling, EndsWithItsGroup) {

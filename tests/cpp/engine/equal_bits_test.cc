@@ -1,5 +1,6 @@
-// Bits of reductions: the same in every run, whatever the timing; and with deterministic="layout"
-// the same wherever in a bucket a tensor lies. NaN, inf and zeros of both signs included.
+// Bits of reductions: equal in every run, whatever the timing. With deterministic="layout" they
+// are also equal wherever a tensor lies in a bucket. NaN, inf and zeros of both signs are
+// included.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ uint64_t draw_seed(const char* test) {
   return seed;
 }
 
-// Sums of these round, overflow, and depend on their order.
+// Returns values with sums that round, overflow, and depend on their order.
 Memory draw(DType dtype, int64_t count, std::mt19937_64& random) {
   using Limits = std::numeric_limits<float>;
   std::vector<float> values(static_cast<size_t>(count));
@@ -82,7 +83,7 @@ struct Reduction {
   ReduceOp op;
 };
 
-// Each rank's result: of the root's reduce only.
+// Returns the result of each rank, or of the root only for a reduce.
 std::vector<Memory> run(Ranks& ranks, const Reduction& what, uint64_t seed) {
   constexpr int64_t kCount = 9001;
   std::vector<Memory> results(static_cast<size_t>(ranks.size()));
@@ -139,8 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Engine, EqualBits,
                                          Collective::kReduce),
                          [](const auto& info) { return std::string(collective_name(info.param)); });
 
-// ---- wherever it lies
-// ----------------------------------------------------------------------------
+// ---- at every place in a bucket ----------------------------------------------------------------
 
 constexpr int64_t kTensor = 257;
 constexpr int kOffsets = 50;
@@ -150,8 +150,8 @@ struct Place {
   int64_t offset;
 };
 
-// Buckets that are summed in one step, in shards and in many segments; places at both ends, over
-// the bounds of shards, and anywhere.
+// Returns places in buckets that are summed in one step, in shards, or in many segments. The
+// places are at both ends, across the bounds of shards, and random.
 std::vector<Place> draw_places(std::mt19937_64& random, int ranks) {
   std::vector<Place> out;
   for (const int64_t bucket : {kTensor, int64_t{1000}, int64_t{20011}, int64_t{60013}}) {
@@ -167,7 +167,7 @@ std::vector<Place> draw_places(std::mt19937_64& random, int ranks) {
   return out;
 }
 
-// Sums of one tensor at many places of a bucket, whatever else is in it.
+// Sums one tensor at many places of a bucket with random other content.
 class Buckets {
  public:
   Buckets(std::map<std::string, std::string> config, uint64_t seed) : random_(seed) {
@@ -180,7 +180,8 @@ class Buckets {
     places_ = draw_places(random_, options.size);
   }
 
-  // Where its bits are others than at the first place, or on another rank; "" if nowhere.
+  // Returns a description of the first place or rank with bits that differ from the first ones, or
+  // "".
   std::string first_difference(DType dtype, ReduceOp op) {
     std::vector<Memory> tensors;
     for (int rank = 0; rank < ranks_->size(); ++rank)
@@ -235,7 +236,7 @@ TEST_P(EqualBitsByLayout, WhereverInABucketATensorLies) {
     for (const ReduceOp op : kOps) ASSERT_EQ(buckets.first_difference(dtype, op), "");
 }
 
-// Those that deterministic="layout" lets be chosen, and what it chooses by itself.
+// Returns the algorithms that deterministic="layout" accepts, and "" for its own choice.
 std::vector<std::string> layout_algorithms() {
   std::vector<std::string> out{""};
   for (const Algorithm& algorithm : algorithms())
@@ -249,15 +250,15 @@ INSTANTIATE_TEST_SUITE_P(Engine, EqualBitsByLayout, testing::ValuesIn(layout_alg
                            return info.param.empty() ? "by_itself" : info.param;
                          });
 
-// Others, of those that cut tensors into shards, begin each one's sum at another rank: the test
-// above would see that.
+// Other algorithms that cut tensors into shards begin each shard's sum at another rank. The test
+// above would detect them.
 TEST(EqualBitsElsewhere, AreNotThoseOfOtherAlgorithms) {
   constexpr int64_t kCount = 300;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.rank_ordered || !algorithm.supports(Collective::kAllreduce) ||
         algorithm.impl(Collective::kAllreduce).longest(kCount, 3) == kCount)
       continue;
-    if (algorithm.hierarchical) continue;  // it adds those of one host in order
+    if (algorithm.hierarchical) continue;  // such an algorithm adds the ranks of one host in order
     Buckets buckets({{"algorithm", std::string(algorithm.name)}}, draw_seed("values and places"));
     EXPECT_NE(buckets.first_difference(DType::kFloat32, ReduceOp::kSum), "") << algorithm.name;
   }

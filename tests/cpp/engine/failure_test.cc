@@ -1,5 +1,5 @@
-// Groups that cannot go on: every rank gets an error that says who and what, nobody hangs, and a
-// new group of the same Contexts works.
+// Groups that fail: every rank gets an error that names the rank and the cause, no rank hangs, and
+// a new group of the same Contexts works.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -22,14 +22,16 @@ RanksOptions three(Milliseconds timeout) {
   return out;
 }
 
-// Messages come late, and not in the order of their senders; notices do not.
+// Returns options where messages are late and in any order across senders. Notices are not
+// delayed.
 RanksOptions three_over_slow_links(uint64_t seed) {
   RanksOptions out = three(Milliseconds(20000));
   out.network = {seed, Milliseconds(50)};
   return out;
 }
 
-// Calls on all ranks; the errors, of this op or (for a rank that had its part done) of the next.
+// Calls an op on all ranks and returns the errors: of this op, or of the next one if a rank had
+// completed its part.
 std::vector<Error> errors_of(Ranks& ranks,
                              const std::function<OpRequest(int, std::vector<float>&)>& make) {
   std::vector<Error> out(ranks.size());
@@ -55,7 +57,8 @@ void expect_new_group_works(Ranks& ranks) {
   });
 }
 
-// Rank 0 has found everybody and no longer looks into the store; rank 1 still does when it aborts.
+// Rank 0 has found all members and no longer reads the store. Rank 1 still reads it when it
+// aborts.
 TEST(Abort, IsHeardThoughItsRankKnowsNobodyYet) {
   Ranks ranks({});
   const auto slow = std::make_shared<HookedStore>(ranks.store(), [](std::string_view what) {
@@ -123,7 +126,7 @@ TEST(Timeout, NamesTheRankThatDidNotCome) {
     EXPECT_TRUE(contains(error, "Timed out") && contains(error, "rank 2"))
         << (error ? error.what() : "no error");
     EXPECT_FALSE(contains(error, "by rank 0") || contains(error, "by rank 1")) << error.what();
-    EXPECT_EQ(error.ranks(), std::vector<int>{2});  // whoever noticed first
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});  // independent of the rank that noticed first
     EXPECT_LT(seconds(Clock::now() - before), 3.0);
   });
   expect_new_group_works(ranks);
@@ -170,7 +173,7 @@ TEST(Leave, IsNotADeath) {
   });
 }
 
-// Here the process lives on, so that its end is taken for granted after the peer timeout.
+// The process lives on here, so it counts as ended only after the peer timeout.
 TEST(Leave, AnExitCountsWhenItIsOver) {
   RanksOptions options = three(Milliseconds(20000));
   options.config["peer_timeout"] = "1";
@@ -194,7 +197,7 @@ TEST(Leave, AnExitCountsWhenItIsOver) {
   });
 }
 
-// Rank 1 has looked into the store for the last time, and is yet to connect to rank 2.
+// Rank 1 has read the store for the last time, but has not connected to rank 2 yet.
 TEST(Leave, AnExitWaitsForWhoCountsOnIt) {
   RanksOptions options = three(Milliseconds(20000));
   options.config["peer_timeout"] = "1";
@@ -220,7 +223,7 @@ TEST(Leave, AnExitWaitsForWhoCountsOnIt) {
   });
 }
 
-// Its messages come late, the news of its end at once.
+// The messages of the rank are late, and the notice of its end arrives at once.
 TEST(Leave, WhatTheLeaverCalledIsComparedFirst) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     Ranks ranks(three_over_slow_links(seed));
@@ -242,7 +245,7 @@ TEST(Leave, WhatTheLeaverCalledIsComparedFirst) {
   }
 }
 
-// What the others still miss of an op that the leaver has finished is on its way.
+// Data of an op that the leaving rank has finished is still on its way to the others.
 TEST(Leave, EndsNoOpThatTheLeaverFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     Ranks ranks(three_over_slow_links(seed));
@@ -255,7 +258,7 @@ TEST(Leave, EndsNoOpThatTheLeaverFinished) {
         EXPECT_FALSE(wait_op(ranks[2], *op.value()));
         return ranks[2].close();
       }
-      // Rank 0 has both under way when it hears of the end, rank 1 the first or none.
+      // When the notice arrives, rank 0 has both ops in flight, and rank 1 the first or none.
       if (rank == 1) {
         EXPECT_FALSE(wait_op(ranks[1], *op.value())) << "seed " << seed;
       }
@@ -268,7 +271,8 @@ TEST(Leave, EndsNoOpThatTheLeaverFinished) {
   }
 }
 
-// Nor does an abort, and what the aborter's exit adds to it is not told in its place.
+// The same holds for an abort. The exit of the aborting rank must not replace the error of its
+// abort.
 TEST(Abort, EndsNoOpThatTheAborterFinished) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     Ranks ranks(three_over_slow_links(seed));

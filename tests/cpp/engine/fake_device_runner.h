@@ -1,4 +1,4 @@
-// Devices without a device: what they are given to run ends when the test says so.
+// Fake devices: the ops that they are given complete when the test requests it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,20 +22,21 @@ class FakeWork final : public DeviceWork {
   Error order(void*) override { return {}; }
 };
 
-// What one rank's runner does, and what became of it, which the test sees longer than it lives.
+// The state of one rank's fake runner. It outlives the runner, so that the test can examine it.
+// Thread-safe.
 class FakeDevice {
  public:
   using Prepare = std::function<Error(RunnerDelegate&, const OpSpec&, TimePoint deadline)>;
 
-  // The test's, before the op that it is for.
-  Prepare prepare;  // null: nothing to be done
+  // The test sets the following before the op that they affect.
+  Prepare prepare;  // null: succeeds at once
   std::function<Result<MakeDeviceRunner>(const std::vector<int>& ranks)>
-      split;              // null: nothing helps
-  Error start_error;      // of the next op
-  Error make_error;       // of the next runner
+      split;              // null: no split is needed
+  Error start_error;      // error of the next op
+  Error make_error;       // error of the next runner
   bool captures = false;  // ops end within start()
 
-  // Ops in the order in which they were started. False: they did not come.
+  // Waits until `count` ops have been started. Returns false on a timeout.
   bool await_started(size_t count) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kHang, [&] { return started_.size() >= count; });
@@ -48,7 +49,7 @@ class FakeDevice {
   }
   DeviceOp& op(size_t which) { return started_.at(which).op; }
   std::function<void(Error)> ended(size_t which) { return started_.at(which).ended; }
-  // The device has run it.
+  // Completes an op as the device would.
   void end(size_t which, const Error& error = {}) {
     std::function<void(Error)> ended;
     {
@@ -141,13 +142,13 @@ class FakeDevice {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Started> started_;  // they stay where they are
+  std::deque<Started> started_;  // a deque, so that elements keep their addresses
   int made_ = 0;
   int aborts_ = 0;
   int destroyed_ = 0;
 };
 
-// Ranks that have a device each.
+// Ranks with one device each.
 class DeviceRanks {
  public:
   explicit DeviceRanks(RanksOptions options = {})
@@ -177,7 +178,7 @@ class DeviceRanks {
   Ranks ranks_;
 };
 
-// An allreduce of a tensor that lies on device 0; nobody looks into it.
+// Returns an allreduce of a tensor on device 0. The fake never reads the tensor.
 inline OpRequest on_device(std::vector<float>& data) {
   OpRequest out = allreduce_request(data, DType::kFloat32, ReduceOp::kSum);
   out.device_stream.emplace();
@@ -217,7 +218,7 @@ inline std::shared_ptr<Op> submitted(Communicator& group, OpRequest request) {
   return op.ok() ? op.value() : nullptr;
 }
 
-// An op in flight on each of the first ranks, on all that are asked.
+// Submits one op on each of the first `count` ranks, while all ranks run.
 inline std::vector<std::shared_ptr<Op>> in_flight(DeviceRanks& ranks, int count,
                                                   std::vector<float>& data) {
   std::vector<std::shared_ptr<Op>> out(static_cast<size_t>(count));

@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-// The processes of the first generation are 10, 11, 12, 13.
+// The first generation has the processes 10, 11, 12 and 13.
 GenerationHistory::Change first_step() {
   GenerationHistory::Change out;
   out.before = {10, 11, 12, 13};
@@ -20,7 +20,7 @@ GenerationHistory::Change first_step() {
   return out;
 }
 
-// A newcomer of the first step is lost again, and so is a member; another one comes.
+// A newcomer of the first change and another member are lost; a second newcomer joins.
 GenerationHistory::Change second_step() {
   GenerationHistory::Change out;
   out.before = first_step().decision.members;
@@ -52,7 +52,7 @@ TEST(GenerationHistory, OneStep) {
             "generation 1 of group 'g': ranks 0 2 3 of 4 go on; rank 1 (at 11) died; newcomers: 1");
 }
 
-// Of all that has changed since the group that the caller has.
+// The report covers all changes since the group that the caller has.
 TEST(GenerationHistory, SeveralStepsAreOneReport) {
   GenerationHistory steps;
   steps.add(first_step());

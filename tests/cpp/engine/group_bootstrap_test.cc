@@ -1,4 +1,4 @@
-// A GroupBootstrap by itself: what its run() comes to.
+// GroupBootstrap without a group: outcomes of run().
 #include "engine/bootstrap/group_bootstrap.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace ringdist::test {
 namespace {
 
-// Of a group of one, which needs no Context.
+// Bootstrap of a group of one rank, which needs no Context.
 class FakeBootstrap final : public GroupBootstrap {
  public:
   explicit FakeBootstrap(std::function<Result<ResolvedGroup>()> find)
@@ -21,14 +21,15 @@ class FakeBootstrap final : public GroupBootstrap {
   const std::function<Result<ResolvedGroup>()> find_;
 };
 
-// Of a group whose name is found, and whose others wait to be met: it keeps what it would say.
+// Bootstrap that is cancelled after the group has its name, while it connects to the other
+// members. It records the notices and store entries.
 class LeftBootstrap final : public GroupBootstrap {
  public:
   explicit LeftBootstrap(NoticeKind how)
       : GroupBootstrap(nullptr, "left", 1, 2, TimePoint::max()), how_(how) {}
 
   std::vector<Notice> said;
-  std::vector<std::string> words;  // in the store
+  std::vector<std::string> words;  // reasons published in the store
 
  private:
   Result<ResolvedGroup> resolve() override {
@@ -76,8 +77,8 @@ TEST(GroupBootstrap, WhatFindThrowsIsItsOutcome) {
   EXPECT_FALSE(formation.outcome().get().ok());
 }
 
-// The others have met it by name, so that they wait for it no longer, but must know that it is
-// gone.
+// The other members have found this one by name and no longer wait for it, so they need a notice
+// that it leaves.
 TEST(GroupBootstrap, OneThatIsCalledOffOnceNamedSaysThatItLeaves) {
   for (const NoticeKind how : {NoticeKind::kLeave, NoticeKind::kExit}) {
     LeftBootstrap formation(how);

@@ -1,4 +1,4 @@
-// Hooks: who is called, when, how often; and that the engine calls them.
+// Hooks: order and number of their calls, and their calls by the engine.
 #include "engine/hooks.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ TEST(HookTable, CallsWhatWasAddedUntilItIsRemoved) {
   table.add(2, [&](int value) { seen.push_back(10 * value); });
   EXPECT_FALSE(table.empty());
   table.call(3);
-  table.add(1, [&](int value) { seen.push_back(-value); });  // in place of the first
-  table.remove(7);                                           // nobody
+  table.add(1, [&](int value) { seen.push_back(-value); });  // replaces the first hook
+  table.remove(7);                                           // no such hook
   table.call(4);
   table.remove(1);
   table.remove(2);
@@ -34,7 +34,7 @@ TEST(HookTable, AHookMayRemoveItselfAndAddOthers) {
   HookTable<> table;
   std::string calls;
   for (const int id : {1, 2}) {
-    // On the heap: what a hook holds must outlive its own removal.
+    // The text is on the heap, because the state of a hook must outlive the hook's own removal.
     auto text = std::make_shared<std::string>("hook " + std::to_string(id) + ", on its own; ");
     table.add(id, [&table, &calls, id, text = std::move(text)] {
       table.remove(1);
@@ -66,7 +66,7 @@ TEST(Hooks, ForFailureAreCalledOnceAndAllWaitForThem) {
   hooks.failed.add(1, [&] {
     begun.set_value();
     std::this_thread::sleep_for(Milliseconds(50));
-    hooks.call_failed();  // by the hook itself: no deadlock
+    hooks.call_failed();  // called by a hook itself, without a deadlock
     ++calls;
   });
   std::thread first([&] { hooks.call_failed(); });
@@ -145,7 +145,7 @@ TEST(Hooks, TheEngineTellsOfSuccess) {
     const Error error = run_op(ranks[rank], std::move(request));
     EXPECT_FALSE(error) << error.what();
   });
-  // The thread that drives the lane may still be on its way from one to the other.
+  // The thread that runs the lane may still be between two hooks.
   for (const auto& one : told)
     for (int i = 0; i < 500 && !one; ++i) std::this_thread::sleep_for(Milliseconds(10));
   for (const auto& one : told) EXPECT_TRUE(one);

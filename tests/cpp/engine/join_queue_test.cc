@@ -30,7 +30,7 @@ TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
   accept(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
   EXPECT_EQ(door_.waiting(now_)[0].entry, "an entry");
-  accept(8);  // has not knocked
+  accept(8);  // sent no join request
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
@@ -72,7 +72,7 @@ TEST_F(JoinQueueTest, WhoIsAMemberWaitsNoMore) {
   EXPECT_EQ(waiting(), std::vector<ProcessId>{8});
 }
 
-// Its own word does not count: members have to reach it, and it them.
+// A join request alone is not enough: the members and the newcomer must reach each other.
 TEST_F(JoinQueueTest, OneThatIsNotReachedWaits) {
   request_join(7, /*reached=*/false);
   accept(7);
@@ -110,7 +110,7 @@ TEST_F(JoinQueueTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
   waits_for(std::chrono::seconds(2));
 }
 
-// A decision has the entries of all.
+// The queue is limited, because a decision contains the entries of all newcomers.
 TEST_F(JoinQueueTest, ManyComeByAndBy) {
   for (ProcessId one = 1; one <= 1000; ++one) {
     request_join(one);

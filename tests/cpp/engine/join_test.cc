@@ -1,4 +1,4 @@
-// Groups that take newcomers: of ranks that are threads with a Context each.
+// Groups that accept newcomers. The ranks are threads with one Context each.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace ringdist {
 namespace {
 
-// A process that is not there from the beginning.
+// A process that is not a member from the beginning.
 class Guest {
  public:
   explicit Guest(Ranks& ranks, std::map<std::string, std::string> config = {}) : ranks_(ranks) {
@@ -40,7 +40,7 @@ class Guest {
   CommunicatorOptions options_;
 };
 
-// Sums until one fails; then shrinks. What became of the group.
+// Sums until an op fails, then shrinks the group and returns the result.
 ShrinkResult sum_until_the_next_generation(Communicator& group) {
   for (;;) {
     const auto sum = sum_of_ones(group);
@@ -55,7 +55,7 @@ ShrinkResult sum_until_the_next_generation(Communicator& group) {
   }
 }
 
-// Runs the ranks, and beside them newcomers.
+// Runs the ranks, and the newcomers next to them in their own threads.
 void run_with(Ranks& ranks, const std::function<void(int)>& rank,
               const std::vector<std::function<void()>>& beside) {
   std::vector<std::thread> threads;
@@ -101,7 +101,7 @@ TEST(Join, OneComesToTwo) {
            }});
 }
 
-// Who was started together comes together.
+// Newcomers that start together join in the same generation.
 TEST(Join, FourComeToOne) {
   Ranks ranks(of_size(1));
   admit(ranks);
@@ -138,7 +138,7 @@ TEST(Join, FourComeToOne) {
   EXPECT_EQ(sums, 5);
 }
 
-// What they share is what the members have: options, and the version of the wire.
+// A newcomer must have the same options and wire version as the members.
 TEST(Join, OneWithOtherOptionsIsRefusedAndTheOthersDoNotNotice) {
   Ranks ranks(of_size(2));
   admit(ranks);
@@ -162,7 +162,7 @@ TEST(Join, WhereNobodyAdmitsItTimesOut) {
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 2.0f); });
 }
 
-// It was let in, and does not come: the others lose it, and go on without it.
+// The newcomer was admitted but never arrives. The members lose it and continue without it.
 TEST(Join, OneThatEndsOnceItWasLetIn) {
   RanksOptions options = of_size(2);
   options.config["peer_timeout"] = "1";
@@ -189,8 +189,8 @@ TEST(Join, OneThatEndsOnceItWasLetIn) {
            }});
 }
 
-// A loss and a newcomer, whichever comes first: whoever is left of three and two more are five at
-// most, and all sum alike in the end.
+// A loss and two newcomers in any order, starting from three members. All processes that remain
+// must end in the same group and compute the same sum.
 void lose_and_take(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
@@ -209,7 +209,7 @@ void lose_and_take(uint64_t seed) {
     std::this_thread::sleep_for(at);
     ranks.context(victim).shutdown();
   });
-  // The last generation: the victim is gone, both newcomers are there.
+  // The last generation lacks the victim and contains both newcomers.
   const auto until_all_are = [&](std::shared_ptr<Communicator> group, bool is_victim) {
     for (;;) {
       const auto sum = sum_of_ones(*group);

@@ -1,5 +1,4 @@
-// What is compared when many ops are in flight at once: more than a group remembers of those that
-// have ended.
+// Mismatch detection with many ops in flight, more than a group remembers of ended ops.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -14,12 +13,12 @@ namespace {
 
 constexpr int kManyOps = 1500;
 
-// Each rank calls its first op and kManyOps more before it has heard of the other; the first one's
-// end.
+// On each rank, calls the first op and kManyOps more before the ranks have found each other.
+// Returns the errors of the first op.
 std::vector<Error> errors_of_the_first(
     const std::function<OpRequest(int rank, std::vector<int64_t>& data)>& make_first) {
   Ranks ranks({});
-  std::latch opened(2);  // until both ranks are ready, none finds the other
+  std::latch opened(2);  // neither rank finds the other before both are ready
   const auto store = std::make_shared<HookedStore>(ranks.store(), [&](std::string_view what) {
     if (what == "check") opened.wait();
   });
@@ -52,8 +51,8 @@ TEST(ManyOps, ManyOpsInFlightAreCompared) {
   }
 }
 
-// Callers that wait begin their ops themselves, others post them: numbers stay in order, which the
-// group asserts.
+// Callers that wait begin their ops themselves, while other callers post them. The group asserts
+// that the numbers stay in order.
 TEST(ManyOps, ThreadsThatWaitAndThreadsThatDoNotShareAGroup) {
   Ranks ranks({});
   ranks.run([&](int rank) {
@@ -77,7 +76,7 @@ TEST(ManyOps, ThreadsThatWaitAndThreadsThatDoNotShareAGroup) {
   });
 }
 
-// Both wait for the other's data: only the roll call can find it.
+// Each rank waits for data of the other, so only the desync detector can find the mismatch.
 TEST(ManyOps, TheOldestOfManyOpsIsAnnounced) {
   const auto errors = errors_of_the_first([](int rank, std::vector<int64_t>& data) {
     OpRequest request = allreduce_request(data, DType::kInt64, ReduceOp::kNone);

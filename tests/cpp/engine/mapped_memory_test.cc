@@ -1,4 +1,4 @@
-// Memory of ranks that share a host, and what keeps it from being shared.
+// Shared memory of ranks on one host, and the conditions that prevent it.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -14,7 +14,7 @@ namespace {
 
 using All = std::vector<std::vector<std::byte>>;
 
-// What the ranks of a test, each a thread, tell each other.
+// Exchange of bytes between the ranks of a test, which are threads.
 class Table {
  public:
   explicit Table(int size) : said_(static_cast<size_t>(size)), met_(size) {}
@@ -66,7 +66,8 @@ TEST(MappedMemory, IsOneForAllRanks) {
       EXPECT_EQ(one->of_rank(owner)[9'999], static_cast<std::byte>(owner + 1));
 }
 
-// The first of what is told are places: a host, a number, a process, a descriptor.
+// The published record begins with the host, a number, the process and the descriptor. An error in
+// any of them must prevent sharing.
 TEST(MappedMemory, IsNotWhereOneRankCannotMapIt) {
   constexpr size_t kHost = 0, kNumber = 8, kProcess = 16, kDescriptor = 20;
   for (const size_t wrong : {kHost, kNumber, kProcess, kDescriptor}) {

@@ -44,7 +44,7 @@ TEST(OpPlanner, PlansAnewWhatWasCalledBeforeTheTopologyWasKnown) {
   EXPECT_NE(early->fingerprint, before) << "others are told of another plan";
 }
 
-// As a wait with a short limit does, on the caller's thread.
+// A wait with a short limit calls describe() like this, on the thread of the caller.
 TEST(OpPlanner, AnEarlyOpMayBeDescribedWhileItIsPlannedAnew) {
   OpPlanner planner = planner_of(4);
   const auto early = planned_op(planner);
@@ -88,7 +88,7 @@ TEST(OpPlanner, HoldsNoOpForLonger) {
   OpPlanner alone = planner_of(1);
   std::weak_ptr<Op> op = planned_op(alone);
   EXPECT_TRUE(op.expired());
-  alone.on_formed(Topology::one_host(1), kCosts);  // as its formation does
+  alone.on_formed(Topology::one_host(1), kCosts);  // called when the group forms
   EXPECT_NE(planned_op(alone)->schedule, nullptr);
 }
 

@@ -1,5 +1,5 @@
-// Collectives of parts: rooted ones, all-to-all, and those whose parts have sizes of their own,
-// over `local`, with every algorithm that has them.
+// Collectives with parts: rooted ones, all-to-all, and those with parts of different sizes. They
+// run over `local` with every algorithm that has them.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -21,7 +21,7 @@ RanksOptions options(int size, std::string_view algorithm, uint64_t seed = 21) {
   return out;
 }
 
-// What `from` has for `to`.
+// Appends the elements that `from` has for `to`.
 void add(Data& data, int64_t count, int from, int to) {
   for (int64_t i = 0; i < count; ++i)
     data.push_back(static_cast<int32_t>(i * 31 + from * 1000 + to));
@@ -114,7 +114,7 @@ TEST_P(Parts, GatherAndScatter) {
       });
 }
 
-// Sizes of one to all, zeros among them, known to the two ranks that they concern.
+// The sizes of an all-to-all differ and may be zero. Only the two ranks of a pair have them.
 TEST_P(Parts, AllToAllOfAnySizes) {
   const auto seed = static_cast<uint64_t>(std::random_device{}());
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -183,7 +183,7 @@ TEST_P(Parts, AllgatherAndReduceScatterOfAnySizes) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Parts, testing::Values(1, 2, 3, 5));
 
-// The two ranks of an edge disagree: all ranks hear who sends what to whom.
+// The two ranks of an edge disagree, and all ranks get an error with both sizes.
 TEST(PartsThatDiffer, EndTheGroupWithBothSizes) {
   Ranks ranks(options(3, "direct"));
   ranks.run([&](int rank) {
@@ -193,7 +193,7 @@ TEST(PartsThatDiffer, EndTheGroupWithBothSizes) {
     op.input_parts = {10, 10, 10};
     op.output_parts = {10, rank == 2 ? 11 : 10, 10};
     Error error = run_op(ranks[rank], std::move(op));
-    if (!error) {  // its part was done before the others noticed
+    if (!error) {  // its part was complete before the others noticed
       Data next(1);
       error = run_op(ranks[rank], allreduce_request(next, DType::kInt32, ReduceOp::kSum));
     }

@@ -1,5 +1,5 @@
-// Sends and receives: which meets which, whatever the order and the delays of the network, and how
-// they end when nobody comes.
+// Sends and receives: their matching, whatever the order and delays of the network, and their end
+// if no counterpart comes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ TEST(PointToPoint, CarriesAnySize) {
   EXPECT_EQ(ranks[0].sequence_number(), 0u);
 }
 
-// No other rank calls anything, not even the one that others ask who shares their host.
+// The other ranks make no call, not even the rank that normally decides which ranks share a host.
 TEST(PointToPoint, NeedsOnlyTheTwoRanks) {
   Ranks ranks(options(4, 2));
   ranks.run([&](int rank) {
@@ -83,7 +83,7 @@ TEST(PointToPoint, KeepsTheOrderWithinATagOnly) {
     std::vector<std::shared_ptr<Op>> ops;
     for (int32_t i = 0; i < 12; ++i) data.push_back(rank == 0 ? numbers(3000, i) : Data(3000));
     for (int32_t i = 0; i < 12; ++i) {
-      // Tags 0, 1, 2 in turn on one side, tag after tag on the other.
+      // One side uses the tags 0, 1, 2 in turn, the other uses each tag several times in a row.
       const int32_t tag = rank == 0 ? i % 3 : 2 - i / 4;
       ops.push_back(begin(ranks[rank], message(data[i], 1 - rank, tag, rank == 0)));
     }
@@ -114,7 +114,7 @@ TEST(PointToPoint, AnySourceTakesWhatComesAndSaysFromWhom) {
   });
 }
 
-// The receive for any source was posted first: it gets rank 1's first message.
+// The receive for any source was posted first, so it gets rank 1's first message.
 TEST(PointToPoint, ReceivesAreServedInTheOrderOfTheirCalls) {
   Ranks ranks(options(2, 5));
   ranks.run([&](int rank) {
@@ -136,7 +136,7 @@ TEST(PointToPoint, SizesThatDifferEndTheGroupOnBothSides) {
     Data data(rank == 0 ? 5000 : 4999);
     const auto op = begin(ranks[rank], message(data, 1 - rank, 3, rank == 0));
     Error error = wait_op(ranks[rank], *op);
-    if (rank == 0 && !error) {  // it had left before the receiver looked
+    if (rank == 0 && !error) {  // the rank had left before the receiver noticed
       Data more(1);
       error = run_op(ranks[0], recv(more, 1));
     }
@@ -165,7 +165,7 @@ TEST(PointToPoint, WhoeverWaitsForARankThatHasLeftIsTold) {
     Ranks ranks(options(2, 8));
     ranks.run([&](int rank) {
       Data data(100'000);
-      // So that both have met; what is sent before leaving arrives.
+      // After this message both ranks have met. Data sent before leaving arrives.
       Data last = numbers(3, 9);
       ASSERT_FALSE(run_op(ranks[rank], message(last, 1 - rank, 1, rank == 1)));
       if (rank == 1) return ranks[1].close();
@@ -186,7 +186,8 @@ struct Message {
   int64_t count;
 };
 
-// Random traffic between all ranks, allreduces in between, under a tight limit of memory.
+// Random messages between all ranks, with allreduces in between, and with little memory for
+// grants.
 TEST(PointToPoint, RandomTraffic) {
   const auto seed = static_cast<uint64_t>(std::random_device{}());
   SCOPED_TRACE("seed " + std::to_string(seed));

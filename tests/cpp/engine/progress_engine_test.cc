@@ -1,4 +1,5 @@
-// The lane where something goes wrong on it: exceptions, and tensors whose last owner it would be.
+// The progress engine after failures: exceptions on its thread, and tensors that it must not be
+// the last to own.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
@@ -27,7 +28,8 @@ void expect_sum_works(Ranks& ranks, std::vector<std::shared_ptr<Communicator>>& 
   });
 }
 
-// Nobody knows whose the task was: all groups of the process end, on all ranks; nothing else does.
+// The task may belong to any group, so all groups of the process fail on all ranks. Nothing else
+// fails.
 void throw_in_a_task(bool somebody_waits) {
   Ranks ranks({});
   ranks.run([&](int rank) {
@@ -40,7 +42,7 @@ void throw_in_a_task(bool somebody_waits) {
   std::jthread waiter;
   if (somebody_waits) {
     waiter = std::jthread([&] { (void)wait_op(ranks[0], *op.value()); });
-    std::this_thread::sleep_for(Milliseconds(200));  // until it drives
+    std::this_thread::sleep_for(Milliseconds(200));  // until it makes progress itself
   }
   ranks.context(0).progress().post([] { throw std::runtime_error("out of luck"); });
   for (int i = 0; i < 2000 && !op.value()->finished(); ++i)
@@ -50,7 +52,7 @@ void throw_in_a_task(bool somebody_waits) {
   EXPECT_EQ(error.kind(), ErrorKind::kSystem);
   EXPECT_NE(error.message().find("out of luck"), std::string::npos) << error.message();
   if (waiter.joinable()) waiter.join();
-  // The first may have had all it needs; for the next nothing comes.
+  // Rank 1 may complete the first op, because rank 0 had sent its part. The next one must fail.
   Error heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
   if (!heard) heard = run_op(ranks[1], allreduce_request(data, DType::kFloat32, ReduceOp::kSum));
   EXPECT_NE((heard ? heard.message() : "").find("out of luck"), std::string::npos);
@@ -75,7 +77,7 @@ TEST(ProgressEngine, AnExceptionOfATaskKeepsNoOtherFromRunning) {
   });
   begun.wait();
   progress.post([] { throw std::runtime_error("out of luck"); });
-  progress.post([&] { ran.count_down(); });  // of the same batch
+  progress.post([&] { ran.count_down(); });  // in the same batch
   go_on.count_down();
   ran.wait();
 }
@@ -98,7 +100,7 @@ TEST(ProgressEngine, ItsThreadStaysWhereItIsTold) {
   progress.set_affinity(one);  // its thread is gone
 }
 
-// Frees what an op holds; notes in which thread. A tensor may need the GIL for that.
+// Counts the thread that destroys it. Destroying a real tensor may need the GIL.
 struct TensorOfOp {
   explicit TensorOfOp(std::atomic<int>& by_pool, std::atomic<int>& by_others)
       : by_pool_(by_pool), by_others_(by_others) {}
@@ -107,7 +109,7 @@ struct TensorOfOp {
   std::atomic<int>& by_others_;
 };
 
-// More ops than the lane looks at in one round fail at once, and nobody else holds them.
+// More ops fail at once than the lane handles in one round, and no other owner holds them.
 TEST(ProgressEngine, LetsGoOfNoTensorAfterAFailure) {
   constexpr int kOps = 100;
   std::atomic<int> by_pool{0};

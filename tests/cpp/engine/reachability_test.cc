@@ -7,7 +7,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// `transports`: of each rank.
+// `transports` is indexed by rank.
 bool needs(const std::vector<Names>& transports, const std::vector<std::vector<int>>& hosts,
            const std::string& wanted = "") {
   std::vector<RankInfo> entries;

@@ -1,4 +1,4 @@
-// Groups whose members their callers choose: of ranks that are threads with a Context each.
+// Groups with members that their callers choose. The ranks are threads with one Context each.
 #include "engine/reconfiguration.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-// Processes without a group, and what they have of the last one that formed.
+// Processes without a group, and their state of the last group that formed.
 class Reconfigured : public testing::Test {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class Reconfigured : public testing::Test {
     return out;
   }
 
-  // Forms a group of those, each in a thread; the error of the first that has one.
+  // Forms a group of these processes, each in a thread. Returns the first error.
   Error form(int64_t uuid, const std::vector<int>& processes, bool ordered = true) {
     std::vector<Error> errors(kProcesses);
     std::vector<std::thread> threads;
@@ -95,7 +95,7 @@ TEST_F(Reconfigured, ASetIsSorted) {
   for (const int one : {0, 1, 2}) EXPECT_EQ(sorted[groups_[one]->rank()], handles_[one]);
 }
 
-// And one that has failed leaves the group before as it was.
+// A refused request leaves the previous group unchanged.
 TEST_F(Reconfigured, BadRequestsAreRefusedBeforeAnythingIsSent) {
   ASSERT_FALSE(form(1, {0, 1}));
   const auto refused = [&](Reconfiguration::Request request) {
@@ -138,7 +138,8 @@ TEST_F(Reconfigured, OneThatDoesNotComeIsWaitedForUntilTheTimeout) {
   expect_sums({0, 1});
 }
 
-// One that comes when the others have given the attempt up: its members stay as they were, too.
+// One process arrives after the others have abandoned the attempt. Its members must keep their
+// group, too.
 TEST_F(Reconfigured, OneThatComesTooLate) {
   ASSERT_FALSE(form(1, {0, 1}));
   expect_sums({0, 1});
@@ -159,7 +160,7 @@ TEST_F(Reconfigured, OneThatHasEndedIsNamed) {
   EXPECT_EQ(error.ranks(), std::vector<int>{1});
 }
 
-// After a loss as at any time; and shrink() works of what was reconfigured.
+// Reconfiguration works after a loss, and shrink() works on a reconfigured group.
 TEST_F(Reconfigured, AfterALoss) {
   ASSERT_FALSE(form(1, {0, 1, 2}));
   expect_sums({0, 1, 2});

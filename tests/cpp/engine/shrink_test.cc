@@ -1,5 +1,5 @@
-// Groups that lose members and go on: of ranks that are threads with a Context each. A Context that
-// is shut down is gone for good, as its process would be.
+// Groups that lose members and continue. The ranks are threads with one Context each. A Context
+// that is shut down is gone for good, like its process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,7 +45,7 @@ TEST(Shrink, OneOfFourIsLostAndTheOthersGoOn) {
   }
 }
 
-// What a group of generations cannot do leaves it as it is.
+// A refused request leaves the group unchanged.
 TEST(Shrink, WhatCannotBeIsRefused) {
   Ranks one(of_size(1));
   const auto alone = one[0].shrink(Milliseconds(1000));
@@ -73,7 +73,7 @@ TEST(Shrink, WhatCannotBeIsRefused) {
 
 TEST(Shrink, NobodyNeedBeLost) {
   Ranks ranks(of_size(3));
-  std::barrier all_have_it(3);  // who shrinks ends what others have in flight
+  std::barrier all_have_it(3);  // shrinking ends ops that others have in flight
   ranks.run([&](int rank) {
     EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f);
     all_have_it.arrive_and_wait();
@@ -115,7 +115,7 @@ TEST(Shrink, AHundredGenerationsLeaveNothingBehind) {
   const size_t descriptors = entries_of("/proc/self/fd");
   const size_t threads = entries_of("/proc/self/task");
   shrink_all(100);
-  // Idle threads and lines end after a while.
+  // Idle threads and connections end after a while.
   const auto is_as_before = [&] {
     return entries_of("/proc/self/fd") <= descriptors && entries_of("/proc/self/task") <= threads;
   };
@@ -126,7 +126,7 @@ TEST(Shrink, AHundredGenerationsLeaveNothingBehind) {
   EXPECT_LE(entries_of("/proc/self/task"), threads);
 }
 
-// Who does not ask for it is asked, and told.
+// A member that does not call shrink() is queried and gets the decision.
 TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
   Ranks ranks(of_size(3));
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 3.0f); });
@@ -146,7 +146,7 @@ TEST(Shrink, ARankThatComesLateFindsWhatWasDecided) {
   });
 }
 
-// Its process lives, and says that it has no part in the group any more: nobody waits for it.
+// The process lives and reports that it has left the group, so no member waits for it.
 TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
   RanksOptions options = of_size(3);
   options.config["peer_timeout"] = "100";
@@ -164,7 +164,7 @@ TEST(Shrink, WhoDestroyedTheGroupIsNotWaitedFor) {
   });
 }
 
-// Decided with its vote, and then it destroys the group: the others lose it at once.
+// A member votes and then destroys the group. The others must detect this at once.
 TEST(Shrink, WhoStaysAndDoesNotComeIsLostInTheNextGeneration) {
   RanksOptions options = of_size(3);
   options.config["peer_timeout"] = "100";
@@ -178,7 +178,7 @@ TEST(Shrink, WhoStaysAndDoesNotComeIsLostInTheNextGeneration) {
     }
     std::vector<ShrinkResult> found{must_shrink(ranks[rank])};
     if (rank == 0) decided.set_value();
-    // Who comes late finds the second one at once.
+    // A late caller gets the second decision at once.
     while (found.back().group != nullptr && !sum_of_ones(*found.back().group).ok())
       found.push_back(must_shrink(*found.back().group));
     ASSERT_NE(found.back().group, nullptr);
@@ -200,7 +200,7 @@ TEST(Shrink, WithoutSomeNobodyIsAsked) {
     EXPECT_EQ(groups[rank]->members(), (std::vector<int>{0, 2, 3}));
     EXPECT_EQ(sum_of_ones(*groups[rank]).value(), 3.0f);
   });
-  ranks.run([&](int rank) {  // and the first one goes on
+  ranks.run([&](int rank) {  // the original group still works
     EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 4.0f);
   });
   ranks.context(3).shutdown();
@@ -214,8 +214,8 @@ TEST(Shrink, WithoutSomeNobodyIsAsked) {
   });
 }
 
-// One ends while messages of some sum are under way. The others go on, and what they sum again has
-// the right result.
+// One member ends while messages of a sum are in flight. The others continue, and the sums that
+// they repeat are right.
 void lose_one(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);

@@ -1,5 +1,5 @@
-// The engine over a simulated network: every collective, by every algorithm that has it, up to 256
-// ranks in one thread; times that can be worked out by hand; faults.
+// The engine over a simulated network: every collective with every algorithm that has it, up to
+// 256 ranks in one thread. Also tests times that can be computed by hand, and faults.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -40,13 +40,13 @@ TEST(Simulated, EveryCollectiveByEveryAlgorithm) {
           SCOPED_TRACE(std::string(algorithm.name) + " " + std::string(collective_name(kind)) +
                        " of " + std::to_string(size) + " x " + std::to_string(count));
           SimRanksOptions options = simulated(size, per_host, std::string(algorithm.name));
-          options.segment_bytes = 2048;  // several to a range
+          options.segment_bytes = 2048;  // several per range
           options.network.jitter = microseconds(30);
           simulate(options, kind, count);
         }
 }
 
-// Ring: 2 (size - 1) rounds, each of which takes a shard over every host's line once.
+// A ring has 2 (size - 1) rounds, each of which sends one shard over the line of every host.
 TEST(Simulated, ARingTakesWhatItsLinesTake) {
   constexpr int kSize = 4;
   constexpr int64_t kCount = int64_t{1} << 22;
@@ -59,7 +59,7 @@ TEST(Simulated, ARingTakesWhatItsLinesTake) {
   EXPECT_LT(time, 1.03 * line);
 }
 
-// Two ranks a host share its line as if there were one.
+// Two ranks of a host share its line as if they were one.
 TEST(Simulated, AHierarchyTakesWhatTheLinesOfTwoHostsTake) {
   constexpr int64_t kCount = int64_t{1} << 21;
   const auto time = [](const std::string& algorithm, Collective kind) {
@@ -91,7 +91,7 @@ TEST(Simulated, TheSameSeedTakesTheSameTime) {
   EXPECT_NE(run(5), run(6));
 }
 
-// Several ops after another, in the same group: credit, grants and numbers go on.
+// Several ops run in the same group, so that credit, grants and numbers continue.
 TEST(Simulated, AGroupServesManyOps) {
   SimRanks ranks(simulated(5, 2));
   for (const Collective kind : {Collective::kAllreduce, Collective::kBarrier,
@@ -126,7 +126,7 @@ TEST(Simulated, ARingOfManyRanks) {
   simulate(simulated(kManyRanks, 8, "ring"), Collective::kAllreduce, int64_t{kManyRanks} * 256);
 }
 
-// Fewer bytes on the line take less time on it; all ranks end with the same bits.
+// Fewer bytes take less time on the line, and all ranks end with the same bits.
 TEST(Simulated, CompressedAllreduces) {
   constexpr int kSize = 6;
   constexpr int64_t kCount = 300000;
@@ -166,8 +166,8 @@ TEST(Simulated, ADeadRankIsNamedOnEveryOther) {
   }
 }
 
-// A host ends at any moment of an op by hosts: whoever lacks something of it names one of its
-// ranks, the others finish with what is right.
+// A host dies at any time of a hierarchical op. Ranks that lack its data name one of its ranks;
+// the others finish with the right result.
 TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
   for (const Algorithm& algorithm : algorithms()) {
     if (!algorithm.hierarchical) continue;
@@ -194,7 +194,8 @@ TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
           EXPECT_LT(outcome.time, std::chrono::seconds(1)) << "rank " << rank;
         }
       }
-      // Who only receives from others than the dead finishes: of a broadcast that may be all.
+      // A rank that receives only from other hosts finishes. In a broadcast, these may be all
+      // ranks.
       if (kind != Collective::kBroadcast) {
         EXPECT_GT(named, 0) << algorithm.name << " " << collective_name(kind);
       }
@@ -202,7 +203,7 @@ TEST(Simulated, ADeadHostIsNamedWhereverTheOpIs) {
   }
 }
 
-// A rank that stops, or a link that is cut, and comes back within the timeout only takes longer.
+// A stopped rank or a cut link that recovers within the timeout only delays the op.
 TEST(Simulated, WhatStopsForAWhileOnlyTakesLonger) {
   SimRanks ranks(simulated(4, 1, "ring"));
   SimOp op(Collective::kAllreduce, ranks.size(), 1000000);
@@ -226,7 +227,7 @@ TEST(Simulated, AStoppedRankIsNamedAtTheTimeout) {
   SimRanksOptions options = simulated(4, 1, "ring");
   options.timeout = std::chrono::seconds(2);
   SimRanks ranks(options);
-  ranks.network().stop(2 + 1);  // the Context of rank 2
+  ranks.network().stop(2 + 1);  // Context of rank 2
   SimOp op(Collective::kAllreduce, ranks.size(), 1000000);
   ranks.call([&](int rank) { return op.request(rank); });
   ranks.run();

@@ -1,5 +1,5 @@
-// What the cost walk predicts, and what the engine takes over the simulated network by the same
-// terms.
+// Compares predictions of the simulation of schedules with the engine over the simulated network,
+// both with the same costs.
 #include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using std::chrono::microseconds;
 struct Walkable {
   const char* algorithm;
   Collective kind;
-  int64_t count;  // as in Shape
+  int64_t count;  // like the count in Shape
 };
 
 constexpr Walkable kWalkable[] = {
@@ -52,8 +52,8 @@ constexpr Walkable kWalkable[] = {
     {"hierarchical_direct", Collective::kGather, 10'000},
 };
 
-// The engine's credit and grants are messages, too, and senders wait for them; the walk knows but
-// the window of an edge.
+// In the engine, credit and grants are messages, too, and senders wait for them. The simulation
+// models only the window of an edge.
 enum class FlowControl : uint8_t { kAsEver, kNone };
 
 struct WalkedLayout {
@@ -70,7 +70,7 @@ Topology topology_of(const WalkedLayout& layout) {
   return Topology::from_hosts(ranks, layout.size);
 }
 
-// Memory slow enough that more than the number of messages counts.
+// Returns costs with memory slow enough that more than the number of messages matters.
 NetworkCosts costs_of(const WalkedLayout& layout) {
   NetworkCosts out = default_costs(layout.bits_per_second, microseconds(50));
   out.inside.latency = std::chrono::nanoseconds(200);
@@ -108,7 +108,7 @@ double walked_seconds(const Walkable& one, const WalkedLayout& layout, FlowContr
   request.segment_count = plan.segment_count;
   request.topology = topology_of(layout);
   request.costs = costs_of(layout);
-  request.stages = false;  // the simulated network's memory is not shared
+  request.stages = false;  // the memory of the simulated network is not shared
   if (flow == FlowControl::kNone) request.window = 1 << 20;
   return seconds(simulate(request).value().time);
 }
@@ -130,8 +130,8 @@ TEST(Simulation, HasTheEnginesWindow) { EXPECT_EQ(SimulationRequest().window, Ed
 
 class WalkAndEngine : public testing::TestWithParam<WalkedLayout> {};
 
-// By the same terms: within 1.5 %, but for rings of so little that the order of messages at each
-// core decides.
+// The times agree within 1.5 %. Rings of little data are the exception, because there the order of
+// messages at each core matters.
 TEST_P(WalkAndEngine, TakeTheSameTime) { compare(GetParam(), FlowControl::kNone, 0.07); }
 
 TEST_P(WalkAndEngine, DifferByFlowControl) { compare(GetParam(), FlowControl::kAsEver, 0.15); }

@@ -18,7 +18,7 @@
 namespace ringdist {
 namespace {
 
-// A task may wait for another that was queued after it: as a Future's callback does.
+// A task may wait for a task that was queued after it, as callbacks of Futures do.
 TEST(TaskPool, ATaskNeverWaitsForAThread) {
   TaskPool pool;
   constexpr int kTasks = 16;
@@ -71,7 +71,7 @@ TEST(TaskPool, CallbacksAreWaitedForAfterItsEnd) {
   EXPECT_TRUE(freed);
 }
 
-// Whoever starts one may block all signals, as our own threads do.
+// The thread that starts a task may block all signals, as the project's own threads do.
 TEST(TaskPool, ThreadsAreAsTheirPoolsMaker) {
   TaskPool pool;
   sigset_t all, before, found;
@@ -99,7 +99,7 @@ TEST(TaskPool, RunsItsTasksWhereTheSystemGivesNoThread) {
   std::latch first(1);
   pool.run([&] { first.count_down(); });
   first.wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // idle ones have ended
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // the idle threads have ended
   const NoThreads none;
   EXPECT_THROW(std::thread([] {}).join(), std::system_error);
   std::atomic<int> done{0};

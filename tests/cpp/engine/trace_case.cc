@@ -11,8 +11,8 @@
 namespace ringdist {
 namespace {
 
-// In segments of 4096 bytes: five to twelve of an edge for a whole tensor, nine for a part;
-// compressed (of 4096 elements) three to eight, five.
+// With segments of 4096 bytes, an edge has five to twelve for a whole tensor and nine for a part.
+// Compressed (4096 elements) it has three to eight, and five.
 constexpr int64_t kManyElements = 24007;
 constexpr int64_t kManyOfPart = 9001;
 constexpr int64_t kManyCoded = 60013;
@@ -23,7 +23,7 @@ bool has_root(Collective kind) {
          kind == Collective::kGather || kind == Collective::kScatter;
 }
 
-// Whether its parts may have sizes of their own.
+// Returns true if its parts may have different sizes.
 bool has_parts(Collective kind) {
   return kind == Collective::kAllgather || kind == Collective::kReduceScatter ||
          kind == Collective::kAlltoall;
@@ -42,7 +42,7 @@ bool takes_codecs(Collective kind) {
   return !check_codec_map(request, 1);
 }
 
-// parts[a][b]: what of rank a concerns rank b; some of it nothing.
+// Returns parts[a][b], the number of elements of rank a that concern rank b. Some are zero.
 std::vector<std::vector<int64_t>> uneven(Collective kind, int size) {
   std::vector<std::vector<int64_t>> out(size, std::vector<int64_t>(size));
   for (int a = 0; a < size; ++a)
@@ -53,7 +53,8 @@ std::vector<std::vector<int64_t>> uneven(Collective kind, int size) {
   return out;
 }
 
-// All 24 bits of a mantissa, so that sums round, over 32 binades; some zeros.
+// Returns values that use all 24 bits of a mantissa, so that sums round, over 32 binades. Some are
+// zero.
 float value(int rank, int64_t i) {
   auto x = static_cast<uint64_t>(i * 64 + rank + 1) * 0x9e3779b97f4a7c15;
   x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9;
@@ -136,7 +137,7 @@ std::vector<TraceCase> trace_cases(Collective kind, const std::string& algorithm
   add(DType::kBFloat16, ReduceOp::kAvg, 1003);
   add(DType::kInt32, ReduceOp::kSum, 3);
   if (size == 3) add(DType::kFloat32, ReduceOp::kSum, 0);
-  if (kind == Collective::kPointToPoint)  // the shortest that is not sent unasked
+  if (kind == Collective::kPointToPoint)  // the shortest message that needs a grant
     add(DType::kFloat32, ReduceOp::kSum, 1025);
   if (has_parts(kind)) {
     add(DType::kFloat32, ReduceOp::kSum, 0);
@@ -163,7 +164,7 @@ std::vector<OpRequest> TraceRank::requests() {
   std::vector<OpRequest> out;
   if (case_.what.kind != Collective::kPointToPoint) {
     out.push_back(collective());
-  } else {  // around a circle; rank 0 takes it from whoever sends
+  } else {  // around a circle, where rank 0 receives from any source
     const int before = rank_ == 0 ? Envelope::kAnySource : rank_ - 1;
     out.push_back(message(before, /*sends=*/false, output_));
     out.push_back(message((rank_ + 1) % case_.what.size, /*sends=*/true, input_));
@@ -197,7 +198,7 @@ OpRequest TraceRank::message(int peer, bool sends, std::vector<std::byte>& data)
   return out;
 }
 
-// Of long buffers, the elements in the middle are not compressed.
+// For long buffers, the elements in the middle are not compressed.
 std::shared_ptr<const CodecMap> TraceRank::block_map() {
   const auto bytes = case_.what.kind == Collective::kAllreduce ? output_.size() : input_.size();
   const auto count = static_cast<int64_t>(bytes / dtype_size(case_.dtype));

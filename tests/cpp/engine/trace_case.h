@@ -1,5 +1,5 @@
-// The ops whose messages are kept in tests/cpp/engine/golden: every collective that there is, by
-// every algorithm that has it, of one to five ranks, and what each rank brings to them.
+// Ops with messages that are recorded in tests/cpp/engine/golden: every collective with every
+// algorithm that has it, for one to five ranks. Also holds the data of each rank.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,32 @@ namespace ringdist {
 inline constexpr int kMostTracedRanks = 5;
 
 struct TraceCase {
-  symbolic::Case what;    // of kPointToPoint: only size and count
+  symbolic::Case what;    // for kPointToPoint, only size and count are used
   std::string algorithm;  // "" for sends
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kNone;
   std::string codec;      // "" for none
   bool residual = false;  // error feedback
-  bool many = false;      // more segments than credit and window: its flow control is traced, too
+  bool many = false;  // more segments than credit and window, so that flow control is traced, too
 
   std::string name() const;  // one line
 };
 
 std::vector<Collective> traced_collectives();
-// Every algorithm that has it, in the registry's order; of sends and receives, "".
+// Returns every algorithm that has the collective, in the registry's order, or "" for sends and
+// receives.
 std::vector<std::string> traced_algorithms(Collective kind);
 std::vector<TraceCase> trace_cases(Collective kind, const std::string& algorithm, int size);
 
-// What one rank brings to a case: its buffers, in two spans each, and its requests in the order of
-// their calls. Values depend on the case, the rank and the element alone.
+// One rank of a case: its buffers, in two spans each, and its requests in call order. The values
+// depend only on the case, the rank and the element.
 class TraceRank {
  public:
-  // `tag`: of its sends and receives.
+  // `tag` is the tag of its sends and receives.
   TraceRank(const TraceCase& one, int rank, int32_t tag);
 
   std::vector<OpRequest> requests();
-  // "rank 1: output 01234567, residual 89abcdef", of what is there now.
+  // Returns "rank 1: output 01234567, residual 89abcdef" for the present content.
   std::string result_line() const;
 
  private:

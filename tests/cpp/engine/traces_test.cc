@@ -1,17 +1,15 @@
-// What goes over the wire must not change by accident: the messages of every collective, by every
-// algorithm, of one to five ranks, compressed and not, are those of the files in golden/.
+// Detects accidental changes of the wire traffic. The messages of every collective with every
+// algorithm, for one to five ranks, compressed and not, must equal the files in golden/.
 //
-//   golden/<collective>.txt        each edge's data, by hash, and what the ranks end with. Holds in
-//                                  every run: the messages come over a network in random order.
-//   golden/<collective>_flow.txt   of the longest ops, and of several at once, every message of
-//   each
-//                                  pair of ranks in its order, with those of flow control: what
-//                                  happens where one rank moves at a time. "data 0.1-3 early +512":
-//                                  segments 1 to 3 of edge 0, on early credit, and the sender says
-//                                  that it has consumed 512 bytes of it
+// golden/<collective>.txt has each edge's data, by hash, and the results of the ranks. It holds in
+// every run, because the messages come over a network in random order.
 //
-// When a change means to alter them, or adds an algorithm, write them anew, and read the
-// difference:
+// golden/<collective>_flow.txt has every message of each ordered pair of ranks, with flow control,
+// for the longest ops and for several ops at once. It holds if one rank runs at a time. "data
+// 0.1-3 early +512" means segments 1 to 3 of edge 0, sent on eager credit. The sender also returns
+// 512 bytes of credit that it has consumed.
+//
+// After an intended change, or with a new algorithm, rewrite the files and review the difference:
 //   UPDATE_TRACES=1 build/release/out/engine_test --gtest_filter='*Traces*'
 #include <gtest/gtest.h>
 
@@ -62,7 +60,7 @@ void write(const std::filesystem::path& path, const Lines& lines) {
   ASSERT_TRUE(file.good()) << path;
 }
 
-// The case that line `at` belongs to, and the lines from there on.
+// Returns the title of the case that contains line `at`, and the lines from there on.
 std::string excerpt(const Lines& lines, size_t at) {
   std::string out;
   for (size_t i = std::min(at, lines.size()); i-- > 0;)
@@ -76,7 +74,7 @@ std::string excerpt(const Lines& lines, size_t at) {
 }
 
 void compare(const std::string& name, const Lines& lines) {
-  if (testing::Test::HasFailure()) return;  // an op's, which says more
+  if (testing::Test::HasFailure()) return;  // the failure of an op is more precise
   const auto path = golden() / name;
   if (updating()) return write(path, lines);
   const Lines expected = read(path);
@@ -135,7 +133,7 @@ void trace_data(const std::string& algorithm, const std::vector<TraceCase>& case
   }
 }
 
-// Cases that are all in flight together, in a group of their own: with all its credit.
+// Runs the cases in flight together, in a group of their own with all its credit.
 void trace_flow(Ranks& ranks, Trace& trace, const std::string& name,
                 const std::vector<TraceCase>& cases, Lines& lines) {
   SCOPED_TRACE(name);

@@ -1,4 +1,4 @@
-// Ops over transports that connect processes, and over several at once.
+// Ops over transports between processes, and over several transports at once.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -19,7 +19,7 @@ RanksOptions all_over(const std::string& transport) {
   return out;
 }
 
-// Ranks 0 and 1 share memory; all others reach each other and them by `local` only.
+// Ranks 0 and 1 share memory. All other pairs reach each other by `local` only.
 RanksOptions two_by_memory() {
   RanksOptions out;
   out.size = 4;
@@ -28,7 +28,7 @@ RanksOptions two_by_memory() {
   return out;
 }
 
-// Sums whose result is exact, with or without a codec (fp16 holds these integers).
+// Checks sums with exact results, with or without a codec (fp16 holds these integers).
 void expect_sums(const RanksOptions& options, const std::string& codec) {
   Ranks ranks(options);
   std::vector<std::vector<float>> data(options.size, std::vector<float>(kLongCount));
@@ -61,7 +61,7 @@ TEST(Transports, SeveralInOneGroup) { expect_sums(two_by_memory(), ""); }
 // One encoded message then goes to peers behind two transports.
 TEST(Transports, SeveralInOneCompressedOp) { expect_sums(two_by_memory(), "fp16"); }
 
-// Messages that no receiver is there for yet, far more than a ring or the chunks hold.
+// Sends messages without a receive, far more than a ring or the chunks hold.
 TEST(Transports, ALateRankOverSharedMemory) {
   RanksOptions options = all_over("shm");
   Ranks ranks(options);
@@ -85,7 +85,7 @@ TEST(Transports, ALateRankOverSharedMemory) {
     for (const auto& one : of_rank) ASSERT_EQ(one[49'999], 6.0f);
 }
 
-// Rank 2 is told that its link to rank 3 broke.
+// Reports to rank 2 that its link to rank 3 broke.
 void break_link(Ranks& ranks, const char* transport) {
   ProgressEngine& progress = ranks.context(2).progress();
   ASSERT_TRUE(progress.call(
@@ -108,17 +108,17 @@ void expect_sum(Ranks& ranks) {
   });
 }
 
-// Ranks 2 and 3 reach each other by `local`: a link of shared memory between them is others'
-// affair.
+// Ranks 2 and 3 reach each other by `local`, so a broken shm link between them does not affect
+// this group.
 TEST(Transports, ABrokenLinkConcernsItsOwnTransportOnly) {
   Ranks ranks(two_by_memory());
   expect_sum(ranks);
   break_link(ranks, "shm");
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // longer than the benefit of doubt
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // longer than the grace period
   expect_sum(ranks);
 }
 
-// Lanes sleep while there is no op; the benefit of the doubt ends all the same.
+// Lanes sleep while there is no op. The grace period of a broken link must end nevertheless.
 TEST(Transports, ABrokenLinkEndsAnIdleGroup) {
   Ranks ranks(two_by_memory());
   expect_sum(ranks);

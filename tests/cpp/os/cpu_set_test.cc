@@ -34,7 +34,7 @@ TEST(CpuSet, IsNotReadFromWhatIsNone) {
     EXPECT_FALSE(CpuSet::parse(text).has_value()) << text;
 }
 
-// A fake /sys with one device near CPUs 4 to 7, and one without a known location.
+// A fake /sys with one device near CPUs 4 to 7, and one without a location.
 class SysTest : public testing::Test {
  protected:
   void SetUp() override {

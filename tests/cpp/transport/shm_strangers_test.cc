@@ -188,7 +188,7 @@ TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
   }
 }
 
-// A block that is smaller than its message says, or of which a message names what is outside.
+// The offset lies outside the exported block, or the message exceeds its end.
 TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
   for (const uint64_t offset :
        {uint64_t{4090}, uint64_t{4097}, shm::offset_in_export(UINT64_MAX)}) {
@@ -226,7 +226,7 @@ TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
   EXPECT_TRUE(a.lost.empty());
 }
 
-// Only for the ring of somebody who has said hello, and only one at a time.
+// A peer may open one export connection, and only for its own ring and after its greeting.
 TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
   End a;
   Stranger stranger(a);
@@ -246,7 +246,8 @@ TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
   EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
 }
 
-// What came over it is named by messages until they have been read.
+// Messages refer to an exported block until they have been read, also after the connection has
+// closed.
 TEST(ShmStrangers, LoansOutliveTheirConnection) {
   End a;
   Stranger stranger(a);

@@ -1,4 +1,5 @@
-// What is particular to transport `shm`; what it shares with the others is in conformance/.
+// Properties of transport `shm` beyond those of all transports, which tests/cpp/conformance
+// covers.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ TEST(Shm, ManyStuckPeersLeaveEachOneAMessage) {
   EXPECT_TRUE(together({&a, &b}, [&] { return b.got.size() == 20; }));
 }
 
-// What is committed to several is held by the slowest of them.
+// A chunk committed to several peers is held by the slowest of them.
 TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
   End a;
   End stuck;
@@ -100,7 +101,7 @@ TEST(Shm, APeerThatReadsNothingHoldsFewOfTheChunksThatAllGet) {
   }
 }
 
-// Bytes of the segments of others that this process has mapped.
+// Returns the mapped bytes of other processes' segments.
 size_t mapped_of_others() {
   std::ifstream maps("/proc/self/maps");
   size_t bytes = 0;
@@ -130,15 +131,16 @@ TEST(Shm, TheMemoryOfAPeerIsMappedAsFarAsItIsUsed) {
   for (const auto& payload : sent) a.send(b, payload);
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == sent.size(); }));
   EXPECT_EQ(b.got, sent);
-  EXPECT_LT(mapped_of_others(), 13 * kMiB);  // the small chunks, and 16 large ones and a few more
+  EXPECT_LT(mapped_of_others(),
+            13 * kMiB);  // the small chunks, and slightly more than 16 large ones
   EXPECT_GT(mapped_of_others(), 4 * kMiB);
 }
 
-// Messages of both kinds, so that those with a chunk of their own wait behind one without.
+// Messages of both kinds, so that messages with a chunk wait behind one without.
 TEST(Shm, CommittedAndSentMessagesKeepTheirOrder) {
   End a;
   End b;
-  a.knows(b);  // nothing is in the ring yet: all wait
+  a.knows(b);  // the ring does not exist yet, so all messages wait
   const int header = 7;
   const auto bytes = std::as_bytes(std::span(&header, 1));
   const auto plain = numbered(100'000, 200);
@@ -172,7 +174,7 @@ TEST(Shm, ASleeperThatWantsRoomIsWoken) {
   EXPECT_TRUE(together({&a, &b}, [&] { return b.got.size() == 2 * shm::kSlots; }));
 }
 
-// Both sleep whenever they can: a wake-up that is lost stops the exchange for ever.
+// Both ends sleep whenever they can. One lost wake-up would stop the exchange for ever.
 TEST(Shm, NoWakeUpIsLost) {
   End a;
   End b;
@@ -214,7 +216,7 @@ TEST(Shm, WhatADeadPeerSentIsDeliveredBeforeItsLossIsTold) {
   EXPECT_EQ(b.lost.front().first, id);
 }
 
-// A peer that was given up, but lives, must find what was sent to it unchanged.
+// A peer that was given up but lives must find the messages that were sent to it unchanged.
 TEST(Shm, ADroppedPeerReadsWhatItWasSentThoughOthersAreSentMore) {
   End a;
   End slow;
@@ -222,7 +224,7 @@ TEST(Shm, ADroppedPeerReadsWhatItWasSentThoughOthersAreSentMore) {
   connect(a, slow);
   for (int i = 0; i < 10; ++i) a.send(slow, numbered(100'000, i));
   a.transport->drop_peer(slow.id);
-  connect(a, other);  // which would get the same ring and chunks
+  connect(a, other);  // would reuse the ring and the chunks
   const auto more = numbered(100'000, 77);
   for (int i = 0; i < 40; ++i) a.send(other, more);
   ASSERT_TRUE(together({&a, &other}, [&] { return other.got.size() == 40; }));
@@ -240,12 +242,13 @@ TEST(Shm, WhatWasAskedForIsDeliveredOnceItIsConsumed) {
   EXPECT_EQ(a.sent, 1);
   EXPECT_FALSE(a.transport->flushed());
   ASSERT_TRUE(together({&a, &b}, [&] { return a.transport->flushed(); }));
-  // What comes later is not part of the question.
+  // The flush covers only earlier messages.
   a.send(b, numbered(8, 1));
   EXPECT_TRUE(a.transport->flushed());
 }
 
-// The end of a peer whose last messages are read between two looks at the sockets.
+// The end of a peer must wake a sleeper, even if its last messages are read between two polls of
+// the sockets.
 TEST(Shm, ASleeperHearsOfTheEndOfAPeer) {
   auto a = std::make_unique<End>();
   End b;
@@ -259,7 +262,7 @@ TEST(Shm, ASleeperHearsOfTheEndOfAPeer) {
   EXPECT_EQ(b.got.size(), 20u);
 }
 
-// So that many processes of a host do with few descriptors.
+// Descriptors are limited, so many processes of a host must need few of them.
 TEST(Shm, APeerCostsOneDescriptorWhoeverDialed) {
   const auto open_descriptors = [] {
     const std::filesystem::directory_iterator all("/proc/self/fd");
@@ -275,11 +278,11 @@ TEST(Shm, APeerCostsOneDescriptorWhoeverDialed) {
   }
   EXPECT_EQ(open_descriptors() - before, 10);  // one at each end
   for (auto& peer : peers) peer->transport->close();
-  ASSERT_TRUE(together({&a}, [&] { return a.lost.size() == 10; }));  // of each link
-  EXPECT_EQ(open_descriptors() - before, -10);  // and their listeners and own doorbells
+  ASSERT_TRUE(together({&a}, [&] { return a.lost.size() == 10; }));  // one report per link
+  EXPECT_EQ(open_descriptors() - before, -10);  // also frees their listeners and doorbells
 }
 
-// Another process, which is killed: nobody closed anything in order.
+// The other process is killed, so nothing was closed in order.
 TEST(Shm, AKilledPeerIsLost) {
   End a;
   std::array<int, 2> told{-1, -1};
@@ -333,7 +336,7 @@ TEST(Shm, AForkedChildLeavesTheParentsLinksAlone) {
   connect(*a, b);
   const pid_t child = fork();
   if (child == 0) {
-    a.reset();  // as the destructors of an exiting process would
+    a.reset();  // like the destructors of an exiting process
     _exit(0);
   }
   int status = -1;

@@ -1,7 +1,7 @@
-// Two ends in two threads that never sleep, so that nothing but the counters of their rings orders
-// what they do to slots and chunks. Under ThreadSanitizer both use one mapping (tests/sanitizers/
-// one_mapping.cc), and it must have nothing to say; of builds with a weaker order (tests/mutations)
-// it must.
+// Two ends in two threads that never sleep. Only the counters of their rings order the accesses to
+// slots and chunks. Under ThreadSanitizer both use one mapping (tests/sanitizers/one_mapping.cc),
+// and it must report nothing. In builds with a weaker memory order (tests/mutations) it must
+// report a race.
 #include <thread>
 
 #include "transport/shm/segment_layout.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMessages = 30 * static_cast<int>(shm::kSlots);
 
-// In slots, in small chunks and in large ones.
+// Returns sizes that fit into slots, small chunks and large chunks.
 size_t size_of(int message) {
   constexpr size_t kSizes[] = {8, 100, 8, 3000, 200, 0, 8, 20000};
   return kSizes[static_cast<size_t>(message) % std::size(kSizes)];
@@ -24,7 +24,7 @@ void exchange(End& self, End& other, int salt) {
   for (int i = 0; i < kMessages; ++i) payloads.push_back(numbered(size_of(i), i + salt));
   int begun = 0;
   while ((self.sent < kMessages || self.got.size() < kMessages) && Clock::now() < deadline) {
-    // A few at a time, so that a ring is now empty and now full.
+    // A few at a time, so that the ring is sometimes empty and sometimes full.
     for (int i = 0; i < 50 && begun < kMessages && begun < self.sent + 200; ++i)
       self.send(other, payloads[static_cast<size_t>(begun++)]);
     if (!self.transport->progress()) std::this_thread::yield();

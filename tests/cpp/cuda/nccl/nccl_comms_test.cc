@@ -292,7 +292,7 @@ TEST_F(NcclSplitTest, NamesTheCallWhereARankFails) {
     EXPECT_NE(made.error().message().find("ncclCommSplit for 3 ranks: NCCL's error 2"),
               std::string::npos)
         << made.error().message();
-    for (int other = 0; other < kSize; ++other) of(other).abort();  // as the group does it
+    for (int other = 0; other < kSize; ++other) of(other).abort();  // like the group
   });
   EXPECT_EQ(failures, 1);
   EXPECT_EQ(ended, kSize - 1);

@@ -182,9 +182,7 @@ TEST_F(MailboxLinkTest, ThereAreNoneWhereARankCannotReachThem) {
   FakeRunnerDelegate group(0, 2);  // shares no memory
   EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.memory = std::make_shared<OneMemory>(2, (size_t{32} << 20) + (size_t{1} << 16));
-  group.others = [](auto& said) {
-    said[1][0] = std::byte{0};
-  };  // that rank could not pin its memory
+  group.others = [](auto& said) { said[1][0] = std::byte{0}; };  // rank 1 cannot pin its memory
   EXPECT_EQ(HostMailboxes::make(cuda_, group, TimePoint::max()).value(), nullptr);
   group.others = nullptr;
   cuda_.fail_next("pin");

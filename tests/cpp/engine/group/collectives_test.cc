@@ -1,4 +1,5 @@
-// Collectives by themselves: barriers and what is before them, and messages that come too early.
+// The Collectives of a group without the rest of it: barriers with the ops before them, and
+// messages that arrive before their op.
 #include "engine/group/collectives.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ class CollectivesTest : public testing::Test {
     collectives_.called(*op);
     return op;
   }
-  // One that runs.
+  // Starts an op.
   std::shared_ptr<Op> start(bool output_staged = false) {
     auto op = call(Collective::kAllreduce, output_staged);
     EXPECT_FALSE(collectives_.keep(op));
@@ -72,7 +73,7 @@ TEST_F(CollectivesTest, ABarrierWaitsForWhatRuns) {
   (void)start();
   const auto barrier = call(Collective::kBarrier);
   ASSERT_TRUE(collectives_.keep(barrier));
-  const auto after = start();  // needs not wait
+  const auto after = start();  // need not wait
   EXPECT_EQ(collectives_.take_barrier(), nullptr);
   finish(after->number);
   EXPECT_EQ(collectives_.take_barrier(), nullptr);
@@ -139,7 +140,7 @@ TEST_F(CollectivesTest, StopTellsEachOfThem) {
   EXPECT_TRUE(collectives_.dump_unexpected().empty());
 }
 
-// A failure may throw half-way, for want of memory.
+// A failure may throw halfway if memory runs out.
 TEST_F(CollectivesTest, StopGoesOnWhereItThrew) {
   (void)start();
   (void)start();

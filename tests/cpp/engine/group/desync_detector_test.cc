@@ -59,7 +59,7 @@ TEST(DesyncDetector, AnswersAndTellsOnce) {
   roll.record_call(5, allreduce(1));
   EXPECT_TRUE(roll.announce_once(5));
   EXPECT_FALSE(roll.announce_once(5));
-  roll.record_call(5 + 1024, allreduce(1));  // in the same slot
+  roll.record_call(5 + 1024, allreduce(1));  // shares the slot of op 5
   EXPECT_TRUE(roll.announce_once(5 + 1024));
 }
 

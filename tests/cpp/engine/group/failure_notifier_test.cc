@@ -1,4 +1,4 @@
-// What follows a failure, with others and an owner that cannot be told at first.
+// FailureNotifier when the other ranks or the callback cannot be notified at first.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -13,7 +13,7 @@ namespace {
 
 const Error kCause(ErrorKind::kMismatch, "they differ");
 
-// Of a GroupDelegate what an FailureNotifier asks.
+// The part of GroupDelegate that a FailureNotifier uses.
 struct Others {
   void flood(const Notice& notice) {
     if (--throws >= 0) throw std::bad_alloc();

@@ -1,4 +1,5 @@
-// The lane of a Group that is tested alone: its clock is the test's, what it floods is kept.
+// Fake lane of a Group under test. The test sets the clock, and flooded notices are stored.
+// Single-threaded.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace ringdist::test {
 
-// A rank destroyed the group; `last`: the op it took part in last.
+// Returns the notice that a rank destroyed the group after its op `last`.
 inline Notice leave_notice(uint64_t nonce, int rank, uint64_t last) {
   return make_notice(NoticeKind::kLeave, nonce, 0, rank, last);
 }
@@ -29,8 +30,8 @@ class FakeGroupDelegate final : public GroupDelegate {
     if (--words < 0) throw std::bad_alloc();
     flooded.push_back(notice);
   }
-  int words = 1 << 20;  // so many more can be flooded
-  // For a transport of the lane's.
+  int words = 1 << 20;  // number of floods until memory runs out
+  // Returns the completion callback for the transport of the lane.
   std::function<void(SendId)> on_sent() {
     return [this](SendId send_id) { complete_send(state, send_id, {}); };
   }
@@ -39,7 +40,7 @@ class FakeGroupDelegate final : public GroupDelegate {
     for (const auto& callback : op->take_callbacks()) callback();
   }
 
-  // What can run, does; then what has ended is freed.
+  // Runs all queued steps, then frees the ops that have ended.
   void work(Group& group) {
     while (!state.work.empty()) run_next_step(state);
     group.release_ended();

@@ -1,4 +1,4 @@
-// Every way in which a group can end, of Groups by themselves: no threads, and a clock that the
+// All ways in which a group can end, tested on Groups without threads and with a clock that the
 // test moves.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TEST(GroupAlone, ADeadlinePasses) {
   Members members(3);
   const auto op = members[0].allreduce();
   (void)members[1].allreduce();
-  members[1].pass(Milliseconds(600));  // it tells that it waits
+  members[1].pass(Milliseconds(600));  // sends its status of waiting
   members.deliver();
   members[0].pass(std::chrono::seconds(59));
   EXPECT_FALSE(op->finished());
@@ -65,8 +65,8 @@ TEST(GroupAlone, ARankDiesOfWhichNothingIsMissing) {
   expect_failed(*next, ErrorKind::kPeerLost, "is lost");
 }
 
-// A sender that has failed takes back what lies in its own memory, and not what it had copied: that
-// comes without what was to come before it.
+// A sender that has failed revokes data in its own memory, but not data that it had copied. The
+// copied data arrives without the data before it.
 TEST(GroupAlone, WhatWasTakenBackStillTellsOfADisagreement) {
   for (const bool called : {true, false}) {
     Members members(2);
@@ -84,7 +84,7 @@ TEST(GroupAlone, WhatWasTakenBackStillTellsOfADisagreement) {
   }
 }
 
-// Where they agree nothing follows from it: its sender says why.
+// If both calls agree, revoked data alone causes no failure; the sender's notice gives the reason.
 TEST(GroupAlone, WhatWasTakenBackFailsNothingByItself) {
   for (const bool called : {true, false}) {
     Members members(2);
@@ -100,7 +100,7 @@ TEST(GroupAlone, WhatWasTakenBackFailsNothingByItself) {
   }
 }
 
-// What it had been sent need not be confirmed.
+// Sends to a dead rank need no completion.
 TEST(GroupAlone, ADeadRanksSendsAreForgiven) {
   Members members(2);
   members[0].wire.ends_sends = false;
@@ -112,7 +112,7 @@ TEST(GroupAlone, ADeadRanksSendsAreForgiven) {
   members[0].host.work(members[0].group);
   ASSERT_TRUE(op->finished());
   EXPECT_FALSE(op->error()) << op->error().what();
-  members[0].wire.end_sends();  // late: nobody's
+  members[0].wire.end_sends();  // late completions are ignored
 }
 
 TEST(GroupAlone, ARankLeavesBeforeAnOp) {
@@ -126,7 +126,7 @@ TEST(GroupAlone, ARankLeavesBeforeAnOp) {
   expect_failed(*op, ErrorKind::kPeerLost, "has left the group after op #1");
 }
 
-// It has sent all that the op needs: that is on its way.
+// The rank has sent everything that the op needs, and these messages are on their way.
 TEST(GroupAlone, ARankLeavesAfterItsPartOfAnOp) {
   Members members(2);
   const auto a = members[0].allreduce();
@@ -260,7 +260,7 @@ TEST(GroupAlone, StallsAreToldOnceAndAnswered) {
   EXPECT_FALSE(op->finished());
 }
 
-// A barrier ends after all ops before it, results included.
+// A barrier ends after all earlier ops, including the delivery of their results.
 TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
   Members members(2);
   const auto a = members[0].allreduce(ReduceOp::kSum, /*hands_over=*/true);
@@ -278,7 +278,7 @@ TEST(GroupAlone, ABarrierWaitsForWhatIsHandedOver) {
   EXPECT_FALSE(barrier->error());
 }
 
-// A receive that nobody serves holds up no barrier, wherever its result goes.
+// A receive without a matching send delays no barrier, wherever its result goes.
 TEST(GroupAlone, ABarrierDoesNotWaitForAReceiveThatIsHandedOver) {
   Members members(2);
   const auto receive = members[0].message(1, /*sends=*/false, /*hands_over=*/true);
@@ -290,7 +290,7 @@ TEST(GroupAlone, ABarrierDoesNotWaitForAReceiveThatIsHandedOver) {
   EXPECT_FALSE(barrier->error());
 }
 
-// Nobody missed it while the barrier waited.
+// The death affected no op while the barrier waited.
 TEST(GroupAlone, ABarrierThatBeginsAfterADeathEnds) {
   Members members(2);
   const auto op = members[0].allreduce(ReduceOp::kSum, /*hands_over=*/true);

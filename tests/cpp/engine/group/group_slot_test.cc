@@ -1,4 +1,4 @@
-// A rank's place in a group that forms: ops that wait for the members, and every way in which that
+// A rank's slot of a group that forms: ops that wait for the members, and all ways in which this
 // can end.
 #include "engine/group/group_slot.h"
 
@@ -129,7 +129,7 @@ TEST_F(GroupSlotTest, AnothersFailureIsOurs) {
   EXPECT_TRUE(delegate_.flooded.empty());
 }
 
-// No memory for a word, say: the lane comes back to it.
+// If a notice cannot be sent, for example without memory, the lane retries it.
 TEST_F(GroupSlotTest, WhoCouldNotBeToldIsToldLater) {
   const auto op = call();
   slot_->set_nonce(kNonce);
@@ -167,7 +167,7 @@ TEST_F(GroupSlotTest, OnceFormedItIsTheGroups) {
   EXPECT_EQ(failures_.size(), 1u);
 }
 
-// It had reached the member before the group was formed.
+// The member had been reached before the group was formed.
 TEST_F(GroupSlotTest, AConnectionMayBreakBeforeItIsFormed) {
   wire_.reaches_all = false;
   form();

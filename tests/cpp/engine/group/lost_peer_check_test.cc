@@ -1,4 +1,4 @@
-// What a group's ops lack of members that are gone, for every way of being gone.
+// Effect of members that have left or are lost on the ops of a group, for every kind of departure.
 #include "engine/group/lost_peer_check.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ const Error kDied(ErrorKind::kPeerLost, "killed");
 const Error kReset(ErrorKind::kPeerLost, "reset by peer");
 constexpr auto kPastGrace = LostPeerCheck::kGrace + Milliseconds(1);
 
-// Rank 0 of three.
+// Rank 0 of a group of three.
 class LostPeerCheckTest : public testing::Test {
  protected:
   LostPeerCheckTest() { progress_.now = kNow; }
@@ -135,7 +135,7 @@ TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverCountsWhereSomethingOfItIsMi
 TEST_F(LostPeerCheckTest, ABrokenConnectionOfALeaverIsNoMatterOfLaterOps) {
   peers_[1].mark_left(0, kNow);
   peers_[1].break_connection(kReset, kNow);
-  (void)allreduce();  // it cannot end, and departure_before() says so
+  (void)allreduce();  // cannot end, which departure_before() reports
   EXPECT_FALSE(lost_peers_.broken_link_error(kNow + kPastGrace));
   EXPECT_TRUE(lost_peers_.departure_before(1));
 }

@@ -1,4 +1,5 @@
-// Groups by themselves, one per rank: no threads, and a clock that the test moves.
+// Groups of all ranks of a test, without threads and with a clock that the test moves.
+// Single-threaded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ inline constexpr uint64_t kNonce = 77;
 inline constexpr int64_t kGroupSegment = 1024;
 inline const Error kKilled(ErrorKind::kPeerLost, "killed by signal 9");
 
-// One rank: a Group, its lane, its wire.
+// One rank: a Group with its fake lane and fake transport.
 struct Member {
   Member(int rank, int size)
       : planner({rank, size, "", false, kGroupSegment}),
@@ -91,7 +92,7 @@ class Members {
   static ContextId context(int rank) { return Member::context(rank); }
   Member& operator[](int rank) { return *all_[static_cast<size_t>(rank)]; }
 
-  // Messages and notices reach whom they are for, until there are none.
+  // Delivers messages and, if `notices`, notices until there are none.
   void deliver(bool notices = true) {
     for (bool any = true; any;) {
       any = false;

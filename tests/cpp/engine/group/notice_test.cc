@@ -17,7 +17,7 @@ TEST(Notice, RoundTripsAndRefusesTruncation) {
   const auto bytes = notice.encode();
   uint64_t first = 0;
   std::memcpy(&first, bytes.data(), sizeof first);
-  EXPECT_EQ(first, 42u);  // the control plane asks for the nonce in front
+  EXPECT_EQ(first, 42u);  // the control plane reads the nonce at the front
   const auto back = Notice::decode(bytes);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->text, "why");

@@ -1,4 +1,4 @@
-// A moment for tests that stop the clock.
+// A fixed time for tests that stop the clock.
 #pragma once
 
 #include "base/clock.h"

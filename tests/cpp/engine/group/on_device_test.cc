@@ -1,5 +1,5 @@
-// Ops that a device runs, as ops of Groups by themselves: no devices, no threads, and a clock that
-// the test moves.
+// Ops on devices as ops of Groups, tested without devices and threads, and with a clock that the
+// test moves.
 #include <gtest/gtest.h>
 
 #include "engine/group/members.h"
@@ -81,7 +81,7 @@ TEST(OnDevice, ABarrierOfTheHostWaitsForWhatIsBeforeIt) {
   EXPECT_TRUE(barrier->finished());
 }
 
-// The device has its own order.
+// The device orders its own ops.
 TEST(OnDevice, ABarrierOfTheDeviceIsNotKept) {
   Members members(2);
   const auto before = members[0].allreduce();
@@ -115,7 +115,7 @@ TEST(OnDevice, ADeadlinePasses) {
   Members members(3);
   const auto op = device_allreduce(members[0]);
   (void)device_allreduce(members[1]);
-  members[1].pass(Milliseconds(600));  // it tells that it waits
+  members[1].pass(Milliseconds(600));  // sends its status of waiting
   members.deliver();
   members[0].pass(std::chrono::seconds(61));
   expect_failed(*op, ErrorKind::kTimeout, "no sign that it was called by rank 2 (pid 102)");
@@ -149,7 +149,7 @@ TEST(OnDevice, TheRollCallComparesIt) {
   }
 }
 
-// In both orders: what the host's op has sent finds the device's, or waits for it.
+// Covers both orders: the data of the host op finds the device op, or waits for it.
 TEST(OnDevice, OneRankCallsItOnTheHost) {
   for (const bool device_first : {true, false}) {
     Members members(2);
@@ -211,7 +211,7 @@ TEST(OnDevice, TheLastOpOfALeaverIsThatBeforeWhatRuns) {
   EXPECT_EQ(members[0].host.flooded.back().op, 1u);
 }
 
-// What it has sent may lie on our device, whose turn it is not yet.
+// The data may be on this rank's device, which has not yet reached the receive.
 TEST(OnDevice, AMessageOutlivesTheGoodEndOfTheOtherRank) {
   Members members(2);
   const auto op = device_message(members[0], 1, /*sends=*/false);

@@ -9,7 +9,7 @@ namespace {
 using Presence = Peer::State;
 const Error kDeath(ErrorKind::kPeerLost, "it died");
 
-// Every transition from every state: what it is then, and whether that is news.
+// Returns a group with `size` members about which no details are set.
 GroupDescriptor strangers(int size) {
   GroupDescriptor out;
   out.members.resize(static_cast<size_t>(size));
@@ -100,7 +100,7 @@ TEST(PeerTable, NamesThemAndTheFirstWhoLeft) {
   EXPECT_EQ(peers.first_leaver(), -1);
   peers[4].mark_left(9, kNow);
   peers[2].mark_left(3, kNow);
-  peers[5].mark_exiting(1, kNow);  // not yet
+  peers[5].mark_exiting(1, kNow);  // exiting does not count yet
   EXPECT_EQ(peers.first_leaver(), 2);
   peers[5].mark_exited(kNow);
   EXPECT_EQ(peers.first_leaver(), 5);

@@ -1,5 +1,5 @@
-// Letters between the ranks of a group: of any size, in order; and what awaiting them means for a
-// group that loses members.
+// Service messages between the ranks of a group: any size, in order. Also tests how waiting for
+// them affects a group that loses members.
 #include "engine/group/service_channel.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class FakeGroupService final : public GroupService {
   Error cause;
 };
 
-// A rank's Group with one that lives in it.
+// A rank's Group with a service in it.
 struct Writer {
   Writer(int rank, int size) : group(host, Member::membership(rank, size, wire), config()) {
     group.begin();
@@ -61,7 +61,7 @@ struct Writer {
   Group group;
 };
 
-// What `from` has sent to `to`, in an order drawn from the seed.
+// Delivers the messages of `from` to `to` in an order drawn from the seed.
 void deliver(Writer& from, int to_rank, Writer& to, uint64_t seed) {
   std::mt19937_64 random(seed);
   auto& queue = from.wire.sent[Member::context(to_rank)];
@@ -134,7 +134,7 @@ TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
   EXPECT_EQ(a.one->cause.ranks(), std::vector{1});
 }
 
-// What it had said is on its way for a while.
+// Messages of the leaving rank may still be on their way for a while.
 TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
   Writer a(0, 3), b(1, 3);
   a.one->post->set_needs_all_members(true);

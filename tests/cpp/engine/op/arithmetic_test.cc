@@ -1,4 +1,4 @@
-// What keeps alive the memory that a send reads, which the transport may do after the op has ended.
+// Lifetime of the memory that a send reads. The transport may read it after the op has ended.
 #include "engine/op/arithmetic.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ struct Sent {
   PooledBuffer held;
 };
 
-// Of each step that sends, over `algorithm`, what view() says of its first segment.
+// Returns the result of view() for the first segment of each send step.
 std::vector<Sent> sends_of(OpRequest request, const std::string& algorithm, int size) {
   Planner planner({0, size, algorithm, false, 4096});
   const auto op = planned_op(planner, std::move(request), 1);

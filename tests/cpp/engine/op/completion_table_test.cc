@@ -10,7 +10,7 @@
 namespace ringdist {
 namespace {
 
-// Only their addresses matter.
+// Only the addresses matter.
 OpExecution& run(int i) {
   static int64_t places[2];
   return reinterpret_cast<OpExecution&>(places[i]);
@@ -31,7 +31,7 @@ TEST(CompletionTable, ComeHomeOnceWithWhatTheyWereIssuedFor) {
   EXPECT_EQ(home->what.segment, 3);
   EXPECT_FALSE(table.complete(first));
   EXPECT_FALSE(table.complete(kNoSendId));
-  const SendId third = table.issue({&run(0), 0, 0, 0}, nullptr);  // in the first one's place
+  const SendId third = table.issue({&run(0), 0, 0, 0}, nullptr);  // reuses the first one's place
   EXPECT_NE(third, first);
   EXPECT_FALSE(table.complete(first));
   EXPECT_TRUE(table.complete(third));
@@ -39,7 +39,7 @@ TEST(CompletionTable, ComeHomeOnceWithWhatTheyWereIssuedFor) {
   EXPECT_EQ(table.out(), 0u);
 }
 
-// A place has been used four thousand million times.
+// A place has been used 2^32 times.
 TEST(CompletionTable, AreNeverNone) {
   CompletionTable table(std::numeric_limits<uint32_t>::max());
   const SendId send_id = table.issue({&run(0), 0, 0, 0}, nullptr);

@@ -1,5 +1,6 @@
-// Ranks of a group with no group, no lane, no transport and no time: what their OpExecutions send
-// lies in queues until the test delivers it, and sends end when the test says so.
+// Fake surroundings of OpExecutions on several ranks, without group, lane, transport and time.
+// Messages stay in queues until the test delivers them, and sends complete when the test requests
+// it.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
       : ExecutionDelegate(progress, GroupFlowState(rank, size, window)) {}
 
   std::map<int, std::deque<Message>> sent;  // by destination
-  std::deque<SendId> send_ids;              // of sends that have not ended
+  std::deque<SendId> send_ids;              // sends that have not completed
   std::vector<std::pair<int, SendId>> withdrawn;
   std::vector<std::pair<OpExecution*, int>> blocked;
   std::vector<OpExecution*> ended;
@@ -39,7 +40,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
   std::map<int, Error> lost;
   std::vector<int> gone_ranks;
   const OpExecution* oldest = nullptr;
-  bool copies = false;  // as a transport that stages what it sends
+  bool copies = false;  // behaves like a transport that copies its messages
   int reservations = 0;
 
   void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
@@ -75,17 +76,17 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
     run.stop();
   }
 
-  // Runs what can run.
+  // Runs all queued steps.
   void work() {
     while (!progress.work.empty()) run_next_step(progress);
   }
-  // The i-th of the sends that have not ended, ends.
+  // Completes the i-th of the pending sends.
   void end_send(size_t i, const Error& error = {}) {
     const SendId send_id = send_ids[i];
     send_ids.erase(send_ids.begin() + static_cast<ptrdiff_t>(i));
     complete_send(progress, send_id, error);
   }
-  // What has been sent to a rank, by type.
+  // Returns the number of queued messages of this type to a rank.
   int count(int destination, MessageType type) const {
     const auto it = sent.find(destination);
     if (it == sent.end()) return 0;
@@ -101,7 +102,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
   }
 };
 
-// One rank's allreduce of `data`, and what runs it.
+// One rank's allreduce of `data` and its OpExecution.
 struct OneRank {
   OneRank(int rank, int size, std::vector<float> values, int64_t memory_limit = 1 << 24,
           const std::string& algorithm = "")

@@ -7,13 +7,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// `count` messages of `bytes`, one every `gap`.
+// Lets `count` messages of `bytes` arrive, one every `gap`. Returns the time of the last one.
 TimePoint arrive(InboundWindow& window, TimePoint now, int count, size_t bytes, Duration gap) {
   for (int i = 0; i < count; ++i) window.arrived(bytes, now += gap);
   return now;
 }
 
-// An op of that.
+// Runs one op with such messages.
 TimePoint run(InboundWindow& window, TimePoint now, int count, size_t bytes, Duration gap) {
   window.begin();
   now = arrive(window, now, count, bytes, gap);
@@ -26,7 +26,7 @@ double share(const InboundWindow& window) { return static_cast<double>(window.sh
 TEST(InboundWindow, HasNoLimitBeforeItKnowsARate) {
   InboundWindow window;
   EXPECT_EQ(window.share(3), InboundWindow::kUnlimited);
-  run(window, TimePoint(), 5, 1000, 1ms);  // few messages in a short time say nothing
+  run(window, TimePoint(), 5, 1000, 1ms);  // too short to measure
   run(window, TimePoint(), 1, 1000, 1ms);
   EXPECT_EQ(window.share(3), InboundWindow::kUnlimited);
 }
@@ -51,7 +51,7 @@ TEST(InboundWindow, NorDoLateSenders) {
   for (int op = 0; op < 50; ++op) {
     window.begin();
     now = arrive(window, now, 1, 12'000, 1ms) + 500ms;
-    now = arrive(window, now, 10, 12'000, 1ms);  // ends within a moment
+    now = arrive(window, now, 10, 12'000, 1ms);  // ends after a short time
     window.end(now);
   }
   EXPECT_NEAR(share(window), 240'000, 1);

@@ -29,7 +29,7 @@ TEST(MessageHeader, RefusesOtherLengthsAndTypes) {
   const ConstBytes bytes = header_bytes(header);
   MessageHeader back{};
   EXPECT_FALSE(parse_header(bytes.first(bytes.size() - 1), back));
-  EXPECT_FALSE(parse_header(bytes.first(kShortHeaderBytes), back));  // its fingerprint is missing
+  EXPECT_FALSE(parse_header(bytes.first(kShortHeaderBytes), back));  // the fingerprint is missing
   EXPECT_FALSE(parse_header({}, back));
   header.type = static_cast<MessageType>(200);
   EXPECT_FALSE(parse_header(header_bytes(header), back));

@@ -1,4 +1,4 @@
-// One op by itself: its group, its lane and its network are the test.
+// OpExecution without its group, its lane and a network, which the test replaces.
 #include "engine/op/op_execution.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class Ranks {
   OneRank& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  // Delivers one message, or ends one send. False if there is nothing to do.
+  // Delivers one message or completes one send. Returns false if there is none.
   bool step(std::mt19937& random) {
     std::vector<std::function<void()>> choices;
     for (auto& from : ranks_) {
@@ -63,7 +63,7 @@ std::shared_ptr<const CodecMap> one_part(const char* codec, int size) {
   return out;
 }
 
-// Whatever comes first, messages or the ends of sends: pairs of ranks keep their order, no more.
+// Messages and completions come in any order. Only messages of the same pair of ranks keep theirs.
 TEST(OpExecution, EndsWellInAnyOrder) {
   const auto seed = std::random_device{}();
   std::printf("seed %u\n", seed);
@@ -71,7 +71,7 @@ TEST(OpExecution, EndsWellInAnyOrder) {
   for (const char* codec : {"", "int8"}) {
     for (const std::string algorithm : {"ring", "direct"}) {
       for (const int size : {2, 3}) {
-        // Plenty of memory for grants, and for the guaranteed slot alone.
+        // Tests with plenty of memory for grants, and with memory for the guaranteed slot only.
         for (const int64_t memory : {1 << 24, 1}) {
           SCOPED_TRACE(algorithm + " " + codec + " " + std::to_string(size));
           Ranks ranks(size, memory, algorithm);
@@ -101,7 +101,7 @@ TEST(OpExecution, EndsWellInAnyOrder) {
   }
 }
 
-// Delivers all there is, in order, and ends no send.
+// Delivers all messages in order, and completes no send.
 void deliver_all(Ranks& ranks) {
   for (bool any = true; any;) {
     any = false;
@@ -115,8 +115,9 @@ void deliver_all(Ranks& ranks) {
   }
 }
 
-// To several: 7 segments of each rank's shard; and sums that their reduce has just stored, as far
-// as the send that follows keeps up.
+// A transport that copies is given the memory to write to. In "direct", this applies to the 7
+// segments of each rank's shard that go to several peers. In "ring", it applies to sums that are
+// stored directly where they are sent from.
 TEST(OpExecution, WritesWhatWouldBeCopiedWhereItLeavesFrom) {
   for (const std::string algorithm : {"direct", "ring"}) {
     for (const bool copies : {false, true}) {
@@ -148,7 +149,7 @@ TEST(OpExecution, IsNotDoneBeforeItsSendsHaveEnded) {
   deliver_all(ranks);
   while (!ranks[0].delegate.send_ids.empty()) {
     EXPECT_FALSE(ranks[0].done());
-    ranks[0].delegate.end_send(ranks[0].delegate.send_ids.size() - 1);  // the last first
+    ranks[0].delegate.end_send(ranks[0].delegate.send_ids.size() - 1);  // the last one first
     ranks[0].delegate.work();
     deliver_all(ranks);
   }
@@ -176,8 +177,8 @@ TEST(OpExecution, TicketsThatComeHomeLateAreNobodys) {
   }
 }
 
-// A rank that has ended has got what it needs: its OpExecution's end must not wait for it to
-// confirm.
+// A peer that has ended has all that it needs, so the OpExecution must not wait for its
+// confirmations.
 TEST(OpExecution, SendsToWhoIsGoneNeedNotEnd) {
   Ranks ranks(2, 1 << 24, "direct");
   for (int rank : {0, 1}) ranks[rank].start();
@@ -221,7 +222,7 @@ FakeExecutionDelegate::Message first_data(OneRank& from, int to) {
   return *data;
 }
 
-// All that a peer may say wrongly of an edge.
+// Tests all invalid messages that a peer may send about an edge.
 TEST(OpExecution, RefusesWhatIsNotItsOwn) {
   struct Case {
     const char* what;
@@ -277,7 +278,7 @@ TEST(OpExecution, RefusesASegmentThatCameBefore) {
   EXPECT_NE(ranks[0].delegate.failures[0].message().find("came before"), std::string::npos);
 }
 
-// Early credit bounds what an unasked sender sends; what it gives back wakes the step.
+// The eager credit limits data that is sent without a grant. Credit that returns wakes the step.
 TEST(OpExecution, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];
@@ -293,7 +294,8 @@ TEST(OpExecution, StopsAtTheEarlyCreditAndGoesOnWhenItReturns) {
   EXPECT_EQ(rank.delegate.count(1, MessageType::kData), EagerCredit::kSegments + 1);
 }
 
-// Without memory for grants only the group's oldest op goes on; the next one when it is the oldest.
+// Without memory for grants, only the oldest op of the group proceeds. The next one proceeds when
+// it is the oldest.
 TEST(OpExecution, OnlyTheOldestHasASlotWhereThereIsNoMemory) {
   Ranks ranks(2, /*memory_limit=*/1);
   OneRank& rank = ranks[0];

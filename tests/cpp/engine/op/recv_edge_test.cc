@@ -51,7 +51,7 @@ TEST_F(RecvEdgeTest, WhoAsksIsToldAtOnceOfWhatThereIs) {
 }
 
 TEST_F(RecvEdgeTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
-  budget_.change(kWindow * kBytes);  // another's
+  budget_.change(kWindow * kBytes);  // used by another edge
   in_.ask();
   EXPECT_FALSE(in_.grant(terms()));
   EXPECT_EQ(in_.state(), InState::kAwaited);
@@ -84,10 +84,10 @@ TEST_F(RecvEdgeTest, WhatIsKeptCountsAsHere) {
   EXPECT_EQ(in.kept_count(), 3u);
 }
 
-// By it a slow link's answer is timed: the first segment that a grant allowed.
+// The first segment that a grant allowed serves to measure the answer time of a slow link.
 TEST_F(RecvEdgeTest, KnowsWhichSegmentAnswersAGrant) {
   EXPECT_FALSE(in_.answers_grant(0));
-  keep(in_, 0);  // it came on early credit
+  keep(in_, 0);  // arrived on eager credit
   now_ += Milliseconds(5);
   const TimePoint granted = now_;
   ASSERT_TRUE(in_.grant(terms()));

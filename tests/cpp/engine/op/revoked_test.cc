@@ -1,5 +1,5 @@
-// A OpExecution that ends takes back what it has on its way; one that was sent such a thing does
-// not count it.
+// Revoked payloads: an OpExecution that ends revokes the data that it has in flight, and a
+// receiver ignores revoked data.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ OneRank make(int rank) {
   return {rank, 2, std::vector<float>(kWithdrawnCount, 1.0f), 1 << 24, "direct"};
 }
 
-// The first data that the rank has sent to the other.
+// Returns the first data message that the rank has sent to the other.
 FakeExecutionDelegate::Message first_data(OneRank& rank) {
   auto& queue = rank.delegate.sent[1 - rank.delegate.flow.rank];
   const auto it = std::ranges::find_if(
@@ -65,7 +65,7 @@ TEST(Withdrawn, IsNothingOfARunThatEndsWell) {
   }
 }
 
-// Whether it could be used at once or had to be kept.
+// Covers data that could be used at once and data that had to wait.
 TEST(Withdrawn, DoesNotCountWhereItArrives) {
   OneRank sender = make(0);
   sender.start();

@@ -31,7 +31,7 @@ TEST(SendEdge, AsksOnceForEachGrant) {
   out.grant(2);
   EXPECT_EQ(out.state(), OutState::kOpen);
   EXPECT_TRUE(out.granted());
-  out.grant(1);  // an older one
+  out.grant(1);  // an older grant
   EXPECT_EQ(out.granted_until(), 2);
   out.sent();
   out.sent();
@@ -39,7 +39,7 @@ TEST(SendEdge, AsksOnceForEachGrant) {
   EXPECT_TRUE(out.ask());
 }
 
-// What was sent on early credit while the grant was on its way.
+// All segments were sent on eager credit while the grant was on its way.
 TEST(SendEdge, ARequestMayBeOvertakenByTheLastSegment) {
   SendEdge out({0, 0}, 1);
   EXPECT_TRUE(out.ask());

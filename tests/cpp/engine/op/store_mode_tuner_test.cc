@@ -1,4 +1,4 @@
-// Which stores long ops take, by made-up times.
+// Choice of the store mode of long ops, with simulated times.
 #include "engine/op/store_mode_tuner.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ constexpr int64_t kLong = int64_t{64} << 20;
 
 class StoreModeTunerTest : public testing::Test {
  protected:
-  // So many ops, of which those past the caches take `streaming`, the others `cached`. How many
-  // went past the caches.
+  // Runs ops that take `streaming` with streaming stores and `cached` otherwise. Returns the
+  // number of ops with streaming stores.
   int run(int ops, Duration cached, Duration streaming, Collective kind = Collective::kAllreduce) {
     int count = 0;
     for (int i = 0; i < ops; ++i) {
@@ -48,7 +48,7 @@ TEST_F(StoreModeTunerTest, EachKindHasItsOwn) {
 
 TEST_F(StoreModeTunerTest, ItFollowsAChange) {
   run(1000, Milliseconds(10), Milliseconds(8));
-  run(100, Milliseconds(10), Milliseconds(14));  // the cores have moved
+  run(100, Milliseconds(10), Milliseconds(14));  // the conditions have changed
   EXPECT_LT(run(160, Milliseconds(10), Milliseconds(14)), 20);
   run(400, Milliseconds(10), Milliseconds(8));
   EXPECT_GT(run(160, Milliseconds(10), Milliseconds(8)), 140);

@@ -1,4 +1,4 @@
-// What a driver does while nothing happens, by a clock that the test moves.
+// Backoff of a thread that makes progress while nothing happens, with a clock that the test moves.
 #include "engine/progress/backoff.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ using Wait = Backoff::Wait;
 using std::chrono::microseconds;
 
 constexpr Duration kNone = std::chrono::nanoseconds(200);
-constexpr Duration kOther = microseconds(8);     // another rank looks, and yields
-constexpr Duration kSlice = microseconds(1400);  // somebody computes
+constexpr Duration kOther = microseconds(8);     // another rank polls and yields
+constexpr Duration kSlice = microseconds(1400);  // another thread computes
 
 class BackoffTest : public testing::Test {
  protected:
@@ -26,7 +26,7 @@ class BackoffTest : public testing::Test {
     now_ += took;
     backoff_.yielded(took, now_);
   }
-  // A wait that nothing ends: whether it yields before it sleeps.
+  // Simulates a wait that nothing ends. Returns true if it yields before it sleeps.
   bool probes(Duration took) {
     backoff_.begin(now_);
     now_ += Backoff::kSpin;
@@ -47,7 +47,7 @@ TEST_F(BackoffTest, AloneItLooksThenYieldsAndSleepsLate) {
   EXPECT_EQ(backoff_.core(), Core::kOurs);
   EXPECT_EQ(after(Backoff::kStay - 2 * kNone), Next::kYield);
   EXPECT_EQ(after(Backoff::kStay), Next::kSleep);
-  backoff_.begin(now_ + Backoff::kStay);  // something has come
+  backoff_.begin(now_ + Backoff::kStay);  // a message has arrived
   EXPECT_EQ(after(Backoff::kStay), Next::kPoll);
 }
 
@@ -75,7 +75,7 @@ TEST_F(BackoffTest, ACoreThatRanksShareIsGivenUpAtOnce) {
   EXPECT_EQ(backoff_.core(), Core::kOurs);
 }
 
-// A foreign thread that came once costs one wait or two.
+// A foreign thread that ran once costs one or two waits.
 TEST_F(BackoffTest, ALostSliceIsSoonForgotten) {
   yield(kSlice);
   EXPECT_EQ(backoff_.core(), Core::kTaken);
@@ -87,7 +87,7 @@ TEST_F(BackoffTest, ALostSliceIsSoonForgotten) {
   EXPECT_EQ(backoff_.core(), Core::kOurs);
 }
 
-// One that stays is looked for more and more seldom: it gets a slice each time.
+// Probes for a thread that stays become rarer, because each probe loses a time slice to it.
 TEST_F(BackoffTest, ACoreThatStaysTakenIsSleptOn) {
   const TimePoint begun = now_;
   Duration lost{0};

@@ -1,4 +1,4 @@
-// What an Dispatcher does of its groups, ops, notices, deaths.
+// Dispatcher: handling of groups, ops, notices and deaths.
 #include "engine/progress/dispatcher.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
   EXPECT_TRUE(token.take());
 }
 
-// After a failure the user destroys the group, while what it sent may still be on its way.
+// After a failure the user destroys the group, while its messages may still be in flight.
 TEST_F(DispatcherTest, ASendMayEndAfterItsGroup) {
   std::vector<float> data(10000, 1.0f);
   transport.ends_sends = false;
@@ -41,7 +41,7 @@ TEST_F(DispatcherTest, ASendMayEndAfterItsGroup) {
   const std::weak_ptr<Op> held = op;
   op.reset();
   EXPECT_FALSE(held.expired()) << "the transport reads its tensors still";
-  transport.end_sends();  // to nobody: sanitizers see a OpExecution that is gone
+  transport.end_sends();  // the OpExecution is gone, so sanitizers detect any access to it
   EXPECT_TRUE(held.expired());
 }
 
@@ -109,7 +109,8 @@ TEST_F(DispatcherTest, NobodyStaysAwakeForAGroupThatForms) {
   dispatcher.remove(group);
 }
 
-// However many there are: a blocking op asks several times whether the lane is idle.
+// The cost must not depend on the number of idle groups, because a blocking op queries several
+// times if the lane is idle.
 TEST_F(DispatcherTest, GroupsWithoutOpsAreNotLookedAt) {
   std::vector<std::shared_ptr<GroupSlot>> groups;
   for (uint64_t nonce = 1; nonce <= 100; ++nonce) groups.push_back(make_group(nonce));
@@ -125,7 +126,7 @@ TEST_F(DispatcherTest, GroupsWithoutOpsAreNotLookedAt) {
   EXPECT_TRUE(dispatcher.idle());
   EXPECT_EQ(dispatcher.watched(), 0u);
   dispatcher.remove(groups[70]);
-  dispatcher.enqueue(groups[70], make_op(data));  // nothing once it is removed
+  dispatcher.enqueue(groups[70], make_op(data));  // has no effect after the removal
   groups.erase(groups.begin() + 70);
   EXPECT_TRUE(dispatcher.idle());
   EXPECT_EQ(dispatcher.watched(), 0u);
@@ -147,7 +148,7 @@ TEST_F(DispatcherTest, AMessageOfAnotherGenerationIsDropped) {
   dispatcher.remove(group);
 }
 
-// Of two ranks of a process one leaves in good order; then the process dies.
+// Two ranks share a process. One of them leaves in good order, then the process dies.
 TEST_F(DispatcherTest, TheOtherRanksOfALeaversProcessMayDie) {
   auto group = make_group(9, {1, 2, 2});
   dispatcher.on_notice(leave_notice(9, 1, 5));

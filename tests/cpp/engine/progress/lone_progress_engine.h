@@ -1,4 +1,5 @@
-// An Dispatcher by itself, with Groups: the test is its lane, its host and its transport.
+// A Dispatcher with Groups in which the test plays the lane, the host and the transport.
+// Single-threaded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,20 +28,20 @@ class FakeDispatcherDelegate final : public DispatcherDelegate {
   }
   void flood(const Notice& notice) override {
     if (--words < 0) throw std::bad_alloc();
-    (void)notice.encode();  // as the control plane's needs memory
+    (void)notice.encode();  // needs memory, like the control plane
     flooded.push_back(notice);
   }
 
-  int threads = 1 << 20;  // so many more tasks run
+  int threads = 1 << 20;  // number of tasks until no thread is left
   int words = 1 << 20;
   std::vector<Notice> flooded;
 };
 
-// Of one rank of each group; the others send nothing.
+// Contains one rank of each group. The other ranks send nothing.
 struct LoneProgressEngine {
   LoneProgressEngine() { EXPECT_TRUE(token.take()); }
 
-  // A rank's place in a group of those processes, which has not formed.
+  // Adds a rank's slot of a group that has not formed.
   std::shared_ptr<GroupSlot> add(const GroupDescriptor& membership,
                                  FailureNotifier::OnFailed on_failed = nullptr) {
     GroupConfig config;
@@ -59,7 +60,7 @@ struct LoneProgressEngine {
       out.members.push_back({context, &transport, context == 1 ? "here" : "there"});
     return out;
   }
-  // Rank 0 of it, and a process for each rank unless `contexts` says otherwise.
+  // Creates rank 0 of a formed group. Each rank has its own process unless `contexts` differs.
   std::shared_ptr<GroupSlot> make_group(uint64_t nonce,
                                         const std::vector<ContextId>& contexts = {1, 2},
                                         FailureNotifier::OnFailed on_failed = nullptr) {
@@ -69,7 +70,7 @@ struct LoneProgressEngine {
     return slot;
   }
 
-  // A rank's first op.
+  // Returns a rank's first op.
   static std::shared_ptr<Op> make_op(OpRequest request, int rank = 0, int size = 2) {
     Planner planner({rank, size, "direct", false, kLaneSegment});
     const uint64_t number = request.envelope ? 0 : 1;
@@ -78,7 +79,7 @@ struct LoneProgressEngine {
     op->deadline = op->started + std::chrono::minutes(1);
     return op;
   }
-  // An allreduce; its memory outlives it.
+  // Returns an allreduce. `data` must outlive it.
   static std::shared_ptr<Op> make_op(std::vector<float>& data, int rank = 0, int size = 2) {
     return make_op(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), rank, size);
   }

@@ -1,5 +1,5 @@
-// Memory that runs out on a lane, at each allocation of an op in turn. The group may fail of that;
-// then all who should hear of it do, and nothing is kept that was to be given back.
+// Memory exhaustion on a lane, at each allocation of an op in turn. The group may fail, but then
+// all others must be notified, and all resources must be returned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,11 +20,11 @@ OpRequest request(std::vector<float>& data, const char* codec) {
   return out;
 }
 
-// True if there were fewer allocations. Without memory for the group's end either, its op ends by
-// its deadline.
+// Returns true if there were fewer allocations than `turn`. If no memory is left for the failure
+// of the group either, the op ends at its deadline.
 bool survives(const char* codec, size_t turn, size_t in_a_row) {
   LoneProgressEngine progress;
-  progress.transport.takes_no_memory = true;  // a transport's own is its own tests'
+  progress.transport.takes_no_memory = true;  // allocations of the transport are not tested here
   int told = 0;
   const auto slot = progress.make_group(7, {1, 2}, [&](const Error&) { ++told; });
   std::vector<float> data(10000, 1.0f);
@@ -36,12 +36,12 @@ bool survives(const char* codec, size_t turn, size_t in_a_row) {
     const FailingAllocations now(failing);
     progress.dispatcher.enqueue(slot, op);
     const auto work = [&] { return progress.dispatcher.run_work(); };
-    while (fail_all_if_thrown(progress.dispatcher, work) && !slot->failure()) {  // as the lane does
+    while (fail_all_if_thrown(progress.dispatcher, work) && !slot->failure()) {  // like the lane
     }
   }
   const bool failed = failing.over() || failing.count < in_a_row;
   EXPECT_EQ(progress.transport.reserved(), 0) << "memory of the transport's was not given back";
-  for (int round = 1; failed && round <= 2; ++round)  // now there is memory
+  for (int round = 1; failed && round <= 2; ++round)  // memory is available again
     progress.pass(round * std::chrono::minutes(2));
   EXPECT_EQ(op->finished(), failed);
   EXPECT_EQ(called_back, failed ? 1 : 0);

@@ -1,4 +1,4 @@
-// The driver token, handed over in every order: one thread plays all callers, as none of these
+// ProgressLock, handed over in every order. One thread plays all callers, because none of these
 // calls blocks.
 #include "engine/progress/progress_lock.h"
 
@@ -38,7 +38,7 @@ TEST_F(ProgressLockTest, GoesToTheFirstWhoWaits) {
   EXPECT_TRUE(token_.anybody_waits());
   EXPECT_TRUE(token_.release(nullptr));
   EXPECT_FALSE(token_.delist(second_)) << "it was offered to the first";
-  token_.await(first_, TimePoint::max());  // returns: it has the offer
+  token_.await(first_, TimePoint::max());  // returns, because it has the offer
   token_.publish_failure(first_);
   EXPECT_TRUE(token_.take());
   EXPECT_FALSE(token_.delist(first_));
@@ -60,14 +60,15 @@ TEST_F(ProgressLockTest, NotToWhoseOpHasFinished) {
   token_.enlist(first_);
   token_.enlist(second_);
   (void)a_.finish({});
-  token_.await(first_, TimePoint::max());  // returns: it has nothing to wait for
+  token_.await(first_, TimePoint::max());  // returns, because its op has finished
   ASSERT_TRUE(token_.take());
   EXPECT_TRUE(token_.release(nullptr));
   EXPECT_FALSE(token_.delist(first_));
   EXPECT_TRUE(token_.delist(second_));
 }
 
-// Its wait has timed out in the moment of the offer: the next must get it.
+// The wait of the first caller times out just when it gets the offer, so the next caller must get
+// it.
 TEST_F(ProgressLockTest, AnOfferThatIsNotTakenIsPassedOn) {
   token_.enlist(first_);
   token_.enlist(second_);
@@ -79,7 +80,7 @@ TEST_F(ProgressLockTest, AnOfferThatIsNotTakenIsPassedOn) {
   EXPECT_TRUE(token_.delist(second_));
 }
 
-// Somebody else was faster: the offer is void, and the loser waits for the next one.
+// Another caller was faster. The offer is void, and its receiver waits for the next one.
 TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
   token_.enlist(first_);
   ASSERT_TRUE(token_.take());
@@ -87,12 +88,12 @@ TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
   ASSERT_TRUE(token_.take()) << "another caller";
   token_.publish_failure(first_);
   EXPECT_FALSE(token_.take());
-  token_.await(first_, kNoWait);  // no offer: it would sleep
+  token_.await(first_, kNoWait);  // no offer, so it would sleep
   EXPECT_TRUE(token_.release(nullptr));
   EXPECT_TRUE(token_.delist(first_));
 }
 
-// An offer that comes between the attempt and the sleep is not lost.
+// An offer between the attempt and the sleep is not lost.
 TEST_F(ProgressLockTest, AnOfferAfterAFailedAttemptStays) {
   ASSERT_TRUE(token_.take());
   token_.enlist(first_);

@@ -1,4 +1,4 @@
-// What comes for groups that cannot take it yet, or no longer.
+// Messages for groups that cannot handle them yet, or no longer.
 #include <gtest/gtest.h>
 
 #include "engine/group/now.h"

@@ -1,4 +1,4 @@
-// Transports over a simulated network that the test moves: times, order, faults, repetition.
+// Transports over a simulated network that the test moves: times, order, faults, repeatability.
 #include "transport/sim/sim_network.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// A rank that keeps what it is told, with the times.
+// A rank that records its events with their times.
 struct SimRank final : TransportDelegate {
   SimRank(std::shared_ptr<SimNetwork> of, ContextId id, int host) : network(std::move(of)), id(id) {
     network->place(id, host);
@@ -67,7 +67,7 @@ SimOptions gigabyte() {
   return out;
 }
 
-// Ranks 1, 2, ... on the hosts that are named.
+// Ranks 1, 2, ... on the given hosts.
 struct SimRoom {
   explicit SimRoom(const std::vector<int>& hosts, const SimOptions& options = gigabyte())
       : network(std::make_shared<SimNetwork>(options)) {
@@ -134,7 +134,7 @@ TEST(SimNetwork, MessagesOfAPairKeepTheirOrderWhateverTheJitter) {
   ASSERT_EQ(room[2].got.size(), 100u);
   std::vector<int> all;
   for (const auto& [what, size] : room[2].got) all.push_back(what);
-  // Each number comes from both, and no sender's second before its first.
+  // Each number arrives from both senders, in order per sender.
   for (int i = 0; i < 50; ++i) EXPECT_EQ(std::ranges::count(all, i), 2);
   EXPECT_FALSE(std::ranges::is_sorted(all));
 }
@@ -162,7 +162,7 @@ TEST(SimNetwork, TheSameSeedGivesTheSameRun) {
 
 TEST(SimNetwork, WhatAKilledProcessHadSentArrivesThenItsLossIsTold) {
   SimRoom room({0, 1, 2});
-  for (int i = 0; i < 30; ++i) room[1].send(2, i, 100000);  // 3 ms: longer than losses take
+  for (int i = 0; i < 30; ++i) room[1].send(2, i, 100000);  // 3 ms, longer than losses last
   room[3].send(1, 0, 10);
   room.network->kill(1);
   EXPECT_FALSE(room.network->runs(1));
@@ -181,7 +181,7 @@ TEST(SimNetwork, WhatAKilledProcessHadSentArrivesThenItsLossIsTold) {
   EXPECT_EQ(room[1].ended.size(), 30u) << "its owner gets its memory back";
 }
 
-// The connection is made by a send to one that has ended, unknown to the sender.
+// The send makes the connection to a peer that has already ended.
 TEST(SimNetwork, WhoSendsToADeadOneHearsOfIt) {
   SimRoom room({0, 1});
   room.network->kill(2);
