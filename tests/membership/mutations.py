@@ -23,7 +23,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an acceptor forgets what it accepted",
-        CONSENSUS + "acceptor.h",
+        CONSENSUS + "decision.h",
         "    accepted_ = {ballot, value};\n",
         "    static_cast<void>(value);\n",
     ),
@@ -36,7 +36,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an acceptor ignores ballots",
-        CONSENSUS + "acceptor.h",
+        CONSENSUS + "decision.h",
         "    if (ballot < promised_) return false;\n",
         "",
     ),
@@ -95,19 +95,19 @@ MUTATIONS = (
     ),
     Mutation(
         "newcomers are forgotten",
-        CONSENSUS + "compose_decision.cc",
+        CONSENSUS + "ballot_round.cc",
         "    if (out.rank_of(process) >= 0 || out.members.size() >= most) continue;\n",
         "    if (out.rank_of(process) >= 0 || out.survivor_count > 2) continue;\n",
     ),
     Mutation(
         "who has not found the others is taken to know them",
-        CONSENSUS + "compose_decision.cc",
+        CONSENSUS + "ballot_round.cc",
         "    out.needs_rendezvous |= !standing->second.formed;\n",
         "",
     ),
     Mutation(
         "a dead store goes on",
-        CONSENSUS + "compose_decision.cc",
+        CONSENSUS + "ballot_round.cc",
         "  if (std::all_of(staying.begin(), staying.end(), reaches)) return old;\n",
         "  if (std::any_of(staying.begin(), staying.end(), reaches) || !old.empty()) return old;\n",
     ),
