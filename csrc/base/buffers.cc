@@ -8,7 +8,7 @@
 namespace ringdist {
 
 void Buffer::append(void* data, int64_t count) {
-  if (count == 0) return;  // empty spans would make find() ambiguous
+  if (count == 0) return;  // an empty span would make find() ambiguous
   const Span span{static_cast<std::byte*>(data), this->count(), this->count() + count};
   if (first_.end == 0)
     first_ = span;

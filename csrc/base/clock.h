@@ -1,4 +1,6 @@
-// Monotonic time. One alias, so that a virtual clock has one place to go.
+// Monotonic time: aliases of steady_clock, deadlines, and a deadline that other threads can move or
+// cancel. All code takes its time from these aliases, so that a virtual clock would need a change
+// in one place only.
 #pragma once
 
 #include <algorithm>
@@ -13,26 +15,30 @@ using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 using Milliseconds = std::chrono::milliseconds;
 
-// Longer times count as this one, so that no sum of deadlines overflows.
+// Upper limit for timeouts: 100 years. Longer ones are reduced to it, so that no sum of deadlines
+// overflows.
 inline constexpr Milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
 
-// None: for ever.
+// Returns the time at which a wait of `limit` from the present ends. If there is no limit, it
+// returns TimePoint::max().
 inline TimePoint deadline_after(std::optional<Milliseconds> limit) {
   return limit ? Clock::now() + std::min(*limit, kLongest) : TimePoint::max();
 }
 
-// At least 1, for those to whom 0 means something else.
+// Returns the time left until `deadline`, rounded up to a millisecond. It is at least 1 ms, because
+// 0 means "no timeout" or "do not wait" to some of the functions that take the result.
 inline Milliseconds milliseconds_until(TimePoint deadline) {
   return std::max(Milliseconds(1), std::chrono::ceil<Milliseconds>(deadline - Clock::now()));
 }
 
+// Converts a duration to seconds.
 inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-// Deadline of a wait for other ranks. Any thread may move it to an earlier time, or cancel the
-// wait.
+// Deadline of a wait for other ranks. Any thread may move it to an earlier time or cancel the wait;
+// the waiting thread polls it.
 struct CancellableDeadline {
   CancellableDeadline(TimePoint until) : time(until) {}
-  // Moves the deadline to `until`, unless it is earlier already.
+  // Moves the deadline to `until`, unless it is already earlier.
   void shorten(TimePoint until) {
     TimePoint now = time;
     while (until < now && !time.compare_exchange_weak(now, until)) {

@@ -18,7 +18,7 @@ namespace ringdist {
 namespace {
 
 constexpr std::string_view kPrefix = "RINGDIST_";
-// By the build scripts, by the launcher and what it launches.
+// Variables that the build scripts, the launcher and the programs that it launches read.
 constexpr std::string_view kReadElsewhere[] = {
     "RINGDIST_BUILD_DIR", "RINGDIST_CUDA", "RINGDIST_LINES",       "RINGDIST_RELEASE",
     "RINGDIST_WERROR",    "RINGDIST_RDZV", "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
@@ -28,6 +28,7 @@ constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much
 constexpr int64_t kMinMemory = int64_t{1} << 20;
 
+// Suffixes of byte counts, the largest first.
 struct Unit {
   std::string_view suffix;
   int64_t bytes;
@@ -37,6 +38,7 @@ constexpr std::array<Unit, 3> kUnits = {
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
   int64_t unit = 1;
+  // Parses "4096" or "252KiB". Returns nothing for other texts, negative counts and overflow.
   for (const Unit& u : kUnits) {
     if (!text.ends_with(u.suffix)) continue;
     unit = u.bytes;
@@ -61,6 +63,7 @@ std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    // Parses a finite number. It does not depend on the locale.
     return std::nullopt;
   return value;
 }
@@ -71,17 +74,18 @@ std::string format_number(double value) {
   return std::string(text.data(), end);
 }
 
-// One setting. parse() returns false for what is not accepted.
+// One setting. parse() stores the value and returns true if the text is accepted.
 struct Row {
   std::string_view field;
-  std::string_view type;  // of Variable
+  std::string_view type;  // same values as Variable::type
   std::string_view meaning;
   std::string_view accepted;
   std::function<bool(Config&, std::string_view)> parse;
   std::function<std::string(const Config&)> format;
-  bool empty_is_a_value = false;  // else an empty text means unset
+  bool empty_is_a_value = false;  // otherwise, an empty text means unset
 };
 
+// These functions make rows for members of each type. text_row() accepts any text.
 Row text_row(std::string_view field, std::string Config::* member, std::string_view meaning,
              std::string_view accepted) {
   return {field,
@@ -230,13 +234,15 @@ std::map<std::string, std::string> read_environment() {
   for (char** entry = environ; entry && *entry; ++entry) {
     std::string_view text(*entry);
     auto equals = text.find('=');
+    // Reads all variables with the prefix from `environ`.
     if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     out.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return out;
 }
 
-// Every group reads the environment; one warning per process is enough.
+// Warns about variables without a reader. Every group reads the environment; one warning per
+// process is enough.
 void warn_once_about(const std::vector<std::string>& unknown) {
   static std::once_flag warned;
   if (unknown.empty()) return;

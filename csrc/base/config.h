@@ -1,6 +1,8 @@
-// All settings of the process. This is the one place that reads the environment: RINGDIST_<NAME>
-// for each field, and overrides (Options from Python, by field name), which win over it. Plain
-// values: made once, then copied or read by any thread.
+// Settings of the process. This is the only place that reads the environment. Each field is set by
+// the variable RINGDIST_<NAME> or by an override, which wins over the variable. Overrides are
+// Options from Python, by field name.
+//
+// A Config is a plain value: it is made once, then copied or read by any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,55 +16,65 @@
 
 namespace ringdist {
 
+// Values of all settings, with their defaults.
 struct Config {
-  std::string algorithm;               // forces an algorithm; "": the planner chooses
-  int64_t segment_bytes = 252 * 1024;  // UCX sends at most 252 KiB as one fragment
-  int64_t memory = int64_t{64} << 20;  // transport memory of the process, bytes
-  double peer_timeout = 10.0;          // seconds of silence until a process or host is lost
-  std::string socket_ifname;  // interfaces, see os/network_interfaces.h; "": the route to the store
-  std::string deterministic = "run";  // "", "run" or "layout"
-  std::string transport;              // of a group's messages: a name; "": chosen for each peer
-  std::string device_path;            // of tensors on devices: "nccl" or "host"; "": chosen
-  std::string ucx = "wheel";          // "wheel" or "system"
-  std::string costs;                  // a file of constants to plan by; "": built in
-  std::string codec;                  // of float SUMs and AVGs, see codec/codec.h; "": none
+  std::string algorithm;               // forces an algorithm (else the planner chooses)
+  int64_t segment_bytes = 252 * 1024;  // largest segment; UCX sends at most 252 KiB as one fragment
+  int64_t memory = int64_t{64} << 20;  // limit of the transports' memory in this process, bytes
+  double peer_timeout = 10.0;  // seconds of silence after which a process or host counts as lost
+  std::string socket_ifname;   // (default: the route to the store), see os/network_interfaces.h
+  // "run": the same call gives the same bits. "layout": an element's bits also do not depend on its
+  // position. "": neither.
+  std::string deterministic = "run";
+  std::string transport;      // forces a transport by name (else chosen for each peer)
+  std::string device_path;    // path of device tensors: "nccl" or "host" (else chosen)
+  std::string ucx = "wheel";  // library to load: "wheel" or "system"
+  std::string costs;          // file of constants for the planner (else built in)
+  std::string codec;          // compresses float SUM and AVG, see codec/codec.h (else none)
   LogLevel log_level = LogLevel::kWarn;
-  double warn_after = 30.0;    // seconds an op waits until that is logged; 0: never
+  double warn_after = 30.0;    // seconds after which a waiting op is logged; 0 means never
   double destroy_grace = 5.0;  // seconds that a destroyed group waits for its receives
 
-  // Also logs, once per process, RINGDIST_ variables that nobody reads.
+  // Returns the settings of this process. Logs a warning, once per process, about RINGDIST_
+  // variables that no code reads. Error: kInvalidArgument, a value is not accepted or an override
+  // has no field.
   static Result<Config> from_environment(const std::map<std::string, std::string>& overrides);
 
-  // The same, from a given environment and in silence.
+  // Does the same with a given environment, and logs nothing.
   static Result<Config> parse(const std::map<std::string, std::string>& environment,
                               const std::map<std::string, std::string>& overrides);
 
+  // Description of one setting and its value, for `info` and the documentation.
   struct Variable {
     std::string name;   // "RINGDIST_MEMORY"
     std::string field;  // "memory"
-    std::string type;   // "str", "int" or "float", as of Python
+    std::string type;   // "str", "int" or "float", as in Python
     std::string value;
     std::string default_value;
     std::string meaning;
     std::string accepted;
     std::string source;  // "default", "environment" or "option"
-    bool set = false;    // by the environment or an option
+    bool set = false;    // set by the environment or an option
   };
+  // Returns one Variable per field, in the order in which `info` lists them.
   std::vector<Variable> variables() const;
 
-  // RINGDIST_ variables of the environment that are none of ours: most likely misspelt.
+  // Returns the RINGDIST_ variables of the environment that do not belong to this library: most
+  // likely they are misspelt.
   const std::vector<std::string>& unknown_variables() const { return unknown_; }
 
-  // That the value of a field is not one of what is accepted, for who knows those: names of
-  // plug-ins are unknown here.
+  // Returns the error "the value of `field` is not valid; accepted: `accepted`". Callers that can
+  // validate a plug-in's name use it, because the names of plug-ins are not available here. `field`
+  // must be a field.
   Error reject(std::string_view field, std::string_view accepted) const;
 
-  // What all ranks of a group must agree on, as a text for messages and as a hash to compare.
+  // Options that must be equal on all ranks of a group: as a text for messages, and as a hash to
+  // compare.
   std::string options_text() const;
   uint64_t options_hash() const;
 
  private:
-  std::map<std::string, std::string> sources_;  // field -> "environment" | "option"
+  std::map<std::string, std::string> sources_;  // maps a field to "environment" or "option"
   std::vector<std::string> unknown_;
 };
 

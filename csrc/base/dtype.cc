@@ -5,7 +5,7 @@
 namespace ringdist {
 namespace {
 
-// Classes of dtypes that have the same reductions: one bit each.
+// Classes of dtypes with the same reductions. Each has one bit.
 enum Class : unsigned { kFloat = 1, kInteger = 2, kBoolean = 4, kComplex = 8, kOpaque = 16 };
 
 struct DTypeRow {
@@ -13,7 +13,7 @@ struct DTypeRow {
   size_t size;
   Class is;
 };
-// In the order of the enum.
+// Rows are in the order of the enum.
 constexpr std::array<DTypeRow, 19> kDTypes{{{"float64", 8, kFloat},
                                             {"float32", 4, kFloat},
                                             {"bfloat16", 2, kFloat},
@@ -36,9 +36,9 @@ constexpr std::array<DTypeRow, 19> kDTypes{{{"float64", 8, kFloat},
 
 struct ReduceOpRow {
   std::string_view name;
-  unsigned classes;  // that it has a meaning for
+  unsigned classes;  // bits of the classes for which it is defined
 };
-// In the order of the enum.
+// Rows are in the order of the enum.
 constexpr std::array<ReduceOpRow, 10> kReduceOps{
     {{"SUM", kFloat | kInteger | kBoolean | kComplex},
      {"AVG", kFloat | kInteger | kComplex},
@@ -69,7 +69,7 @@ std::string reducible_dtypes(ReduceOp op) {
   return out;
 }
 
-// These two also name what a peer sent, so any number must be safe.
+// These two functions also format numbers that a peer sent, so any number must be safe.
 std::string_view dtype_name(DType dtype) {
   const auto i = static_cast<size_t>(dtype);
   return i < kDTypes.size() ? kDTypes[i].name : "unknown dtype";

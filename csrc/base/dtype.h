@@ -1,4 +1,5 @@
-// Element types that collectives carry, and the reductions over them.
+// Element types that collectives carry, and the reductions over them. Functions are pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace ringdist {
 
-// The numbers go over the wire in fingerprints: append only.
+// Element type. Fingerprints carry these numbers between processes, so new ones are appended only.
 enum class DType : uint8_t {
   kFloat64 = 0,
   kFloat32,
@@ -19,7 +20,7 @@ enum class DType : uint8_t {
   kInt16,
   kInt8,
   kUInt8,
-  kBytes,  // a barrier's token: never reduced
+  kBytes,  // payload of a barrier; never reduced
   kBool,
   kUInt16,
   kUInt32,
@@ -31,7 +32,7 @@ enum class DType : uint8_t {
   kFloat8E5M2,
 };
 
-// The numbers go over the wire in fingerprints: append only.
+// Reduction. Fingerprints carry these numbers between processes, so new ones are appended only.
 enum class ReduceOp : uint8_t {
   kSum = 0,
   kAvg,
@@ -42,23 +43,27 @@ enum class ReduceOp : uint8_t {
   kBand,
   kBor,
   kBxor,
-  kPremulSum,  // a sum of what each rank has multiplied by its factor before the call
+  kPremulSum,  // sum of values that each rank has already multiplied by its factor
 };
 
-size_t dtype_size(DType dtype);  // bytes
+size_t dtype_size(DType dtype);  // bytes per element
 
-// Whether the operation has a meaning for the dtype, i.e. whether kernel/reduce.h has it:
-//   SUM PRODUCT       every dtype but bytes; of bools `or` and `and`
-//   PREMUL_SUM        those, without bool
-//   AVG               those, without bool; integers truncate toward zero
-//   MIN MAX           those that are ordered: all but complex; of bools `and` and `or`
-//   BAND BOR BXOR     integers and bool
+// Returns true if the operation is defined for the dtype, which means that kernel/reduce.h
+// implements it.
+//
+//   SUM PRODUCT       Every dtype but bytes. For bools they are `or` and `and`.
+//   PREMUL_SUM        The same dtypes, without bool.
+//   AVG               The same dtypes, without bool. Integers truncate toward zero.
+//   MIN MAX           Ordered dtypes, i.e. all but complex. For bools they are `and` and `or`.
+//   BAND BOR BXOR     Integers and bool.
 bool is_reducible(DType dtype, ReduceOp op);
-// The dtypes that the operation has a meaning for: "float64, float32, ..."
+// Returns the dtypes for which the operation is defined, as "float64, float32, ..." for messages.
 std::string reducible_dtypes(ReduceOp op);
 
+// Names for messages. Any number is safe, also one that a peer sent: the result is "unknown ..."
+// then.
 std::string_view dtype_name(DType dtype);      // torch's name: "float32"
 std::string_view reduce_op_name(ReduceOp op);  // torch's name: "SUM"
-bool is_half(DType dtype);                     // fp16 or bf16: accumulated in fp32
+bool is_half(DType dtype);                     // fp16 or bf16, which are accumulated in fp32
 
 }  // namespace ringdist

@@ -69,7 +69,8 @@ Error system_error(std::string_view what, int errno_value, std::source_location 
 
 namespace {
 
-// Made when the program starts, and never destroyed: threads may outlive main().
+// Fallback of current_exception_error(). It is allocated at program start and never destroyed,
+// because threads may outlive main().
 const Error& made_at_start = *new Error(ErrorKind::kSystem, "an exception in the engine");
 
 }  // namespace

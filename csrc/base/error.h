@@ -1,6 +1,7 @@
-// Errors as values. An Error is cheap to pass and copy (one shared pointer); a default one means
-// success. Functions that run on a lane or on the control thread return it; only the edge to the
-// caller (torch/) turns it into an exception. Immutable, so any thread may read any copy.
+// Errors as values. An Error is cheap to pass and copy (one shared pointer); a default-constructed
+// one means success. Functions that run on a lane or on the control thread return it; only the
+// boundary to the caller (torch/) turns it into an exception. Errors are immutable, so any thread
+// may read any copy.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +14,24 @@
 #include <vector>
 
 namespace ringdist {
+// Category of an error. torch/ chooses the type of the exception by it.
 
 enum class ErrorKind : uint8_t {
   kInvalidArgument,  // a caller's mistake, found before anything was sent
   kNotSupported,     // a combination that has no meaning or no code
   kMismatch,         // ranks disagree on what they call
-  kPeerLost,         // a process died, went silent or left
+  kPeerLost,         // a process died, was silent too long or left
   kTimeout,          // the group's timeout passed
   kAborted,          // the group was aborted or destroyed by this process
-  kSystem,           // the operating system or a library said no
-  kProtocol,         // bytes from the wire that make no sense
+  kSystem,           // the operating system or a library reported a failure
+  kProtocol,         // bytes from the network that do not form a valid message
 };
 
+// Returns the kind in words: "peer lost".
 std::string_view error_kind_name(ErrorKind kind);
 
+// Success, or a kind, a message, the ranks concerned and the source location where the error was
+// created.
 class [[nodiscard]] Error {
  public:
   Error() = default;
@@ -35,17 +40,18 @@ class [[nodiscard]] Error {
 
   explicit operator bool() const { return detail_ != nullptr; }
 
-  // The following require an error, not success.
+  // The following functions require an error, not success.
   ErrorKind kind() const { return detail_->kind; }
   const std::string& message() const { return detail_->message; }
-  // Those of its group that it is about, in order: who caused it, is lost or has not come. None
-  // where nobody is known.
+  // Returns the ranks of the group that the error is about, sorted: those that caused it, are lost
+  // or have not arrived. The list is empty if no rank is identified.
   const std::vector<int>& ranks() const { return detail_->ranks; }
 
-  // The message followed by where in the source it began.
+  // Returns the message followed by the source location, as "message (csrc/dir/file.cc:12)".
   std::string what() const;
 
-  // The same error about these ranks, or with a text before or after its message.
+  // Return a copy of the error with these ranks, or with a text before or after its message. They
+  // require an error.
   Error blame(std::vector<int> ranks) const;
   Error blame(int rank) const { return blame(std::vector<int>{rank}); }
   Error prefixed(std::string_view before) const;
@@ -63,11 +69,11 @@ class [[nodiscard]] Error {
   std::shared_ptr<const Detail> detail_;
 };
 
-// An Error with the text of errno appended.
+// Returns a kSystem error: `what`, the text of `errno_value`, and advice where there is some.
 Error system_error(std::string_view what, int errno_value,
                    std::source_location where = std::source_location::current());
 
-// A value or the Error that took its place.
+// A value, or the Error that replaces it. value() requires ok(); error() of a value is success.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -83,10 +89,9 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// What was thrown where nothing should be: there was no memory, or no thread.
-
-// Within a catch block: what was caught, as an Error. Where there is no memory to say it, one that
-// was made while there was.
+// Converts the exception that is being handled into an Error. Call it within a catch block only.
+// The usual causes are lack of memory and of threads. If there is no memory for a message, it
+// returns one that was allocated at startup.
 Error current_exception_error() noexcept;
 
 }  // namespace ringdist

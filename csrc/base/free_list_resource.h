@@ -1,6 +1,9 @@
-// Memory that is given back stays for the next who asks for as much. Not the standard library's
-// pool: that of GCC 12 does not survive an allocation that fails (its next one reads through a null
-// pointer). One thread at a time.
+// Memory resource with free lists: memory that is deallocated is kept for the next allocation of
+// the same size class. It replaces the pool of the standard library. The pool of GCC 12 is broken
+// by a failed allocation: the next allocation reads through a null pointer.
+//
+// One thread at a time. The destructor frees the lists; memory still in use must be returned before
+// that.
 #pragma once
 
 #include <array>
@@ -13,6 +16,7 @@
 
 namespace ringdist {
 
+// std::pmr resource that rounds sizes up to powers of two and keeps freed blocks of at most 64 KiB.
 class FreeListResource final : public std::pmr::memory_resource {
  public:
   FreeListResource() = default;
@@ -24,20 +28,22 @@ class FreeListResource final : public std::pmr::memory_resource {
   FreeListResource& operator=(const FreeListResource&) = delete;
 
  private:
-  static constexpr size_t kLeast = 32;
-  static constexpr size_t kMost = size_t{64} << 10;  // what is larger goes back at once
+  static constexpr size_t kLeast = 32;               // bytes; the smallest size class
+  static constexpr size_t kMost = size_t{64} << 10;  // bytes; larger blocks are freed at once
   static constexpr size_t kClasses = std::countr_zero(kMost) + 1;
 #ifdef RINGDIST_SANITIZED
-  static constexpr bool kKeeps = false;  // who uses what was given back is found out
+  static constexpr bool kKeeps = false;  // sanitizers then find uses of freed memory
 #else
   static constexpr bool kKeeps = true;
 #endif
 
+  // Header of a free block. It lies in the block itself.
   struct Free {
     Free* next;
   };
 
   static size_t round_up(size_t bytes) { return std::bit_ceil(bytes < kLeast ? kLeast : bytes); }
+  // Returns true if blocks of this size and alignment go to the free lists.
   static bool is_kept(size_t bytes, size_t alignment) {
     return kKeeps && bytes <= kMost && alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   }
@@ -62,10 +68,11 @@ class FreeListResource final : public std::pmr::memory_resource {
     return this == &other;
   }
 
-  std::array<Free*, kClasses> free_{};  // by log2 of their size
+  std::array<Free*, kClasses> free_{};  // indexed by log2 of the block size
 };
 
-// An object that lives in memory of a std::pmr resource, and gives it back at its end.
+// Deleter of an object that lives in memory of a std::pmr resource. Destroys the object and
+// deallocates its memory. The resource must outlive the object.
 class PoolDelete {
  public:
   PoolDelete() = default;
@@ -84,10 +91,13 @@ class PoolDelete {
   size_t alignment_ = 0;
 };
 
-// May point to a base of what was made, if that is its first and has a virtual destructor.
+// Owning pointer to an object in pooled memory. It may point to a base class of the object. The
+// base must then be the first one and have a virtual destructor, because the pointer's value is
+// deallocated.
 template <typename T>
 using Pooled = std::unique_ptr<T, PoolDelete>;
 
+// Constructs a T in memory of the resource. If the constructor throws, the memory is deallocated.
 template <typename T, typename... Args>
 Pooled<T> make_pooled(std::pmr::memory_resource& memory, Args&&... args) {
   void* const place = memory.allocate(sizeof(T), alignof(T));

@@ -1,10 +1,12 @@
-// FNV-1a, 64 bits, over what is added: equal on all machines. Not for secrets.
+// 64-bit FNV-1a hash of what is added to it. The result is the same on all machines, so ranks can
+// compare it. It is not for secrets.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 namespace ringdist {
+// Incremental hash. Each add() returns *this, so that calls can be chained.
 
 class Hash {
  public:
@@ -12,11 +14,13 @@ class Hash {
     value_ = (value_ ^ byte) * 0x100000001b3;
     return *this;
   }
-  // The text, and where it ends.
+  // Adds the characters and a terminating zero, so that "ab", "c" and "a", "bc" give different
+  // hashes.
   Hash& add(std::string_view text) {
     for (char c : text) add(static_cast<uint8_t>(c));
     return add(uint8_t{0});
   }
+  // Adds eight bytes, the lowest first.
   Hash& add(int64_t number) {
     for (int shift = 0; shift < 64; shift += 8) add(static_cast<uint8_t>(number >> shift));
     return *this;

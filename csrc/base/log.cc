@@ -30,8 +30,8 @@ void log(LogLevel level, std::string_view text) {
   if (level > g_level.load(std::memory_order_relaxed)) return;
   std::string line = "[ringdist " + std::to_string(getpid()) + "] ";
   line.append(log_level_name(level)).append(": ").append(text).push_back('\n');
-  // A reader that does not read must not stop a lane: its line is dropped. One that cannot be
-  // written has nowhere else to go.
+  // A reader of stderr that does not read must not block a lane, so its line is dropped. If the
+  // write fails, there is no other place for the line.
   pollfd out{STDERR_FILENO, POLLOUT, 0};
   if (poll(&out, 1, 0) == 0) return;
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());

@@ -1,5 +1,5 @@
-// Lines to stderr: "[ringdist pid] level: text", one write(2) each so that ranks do not mix;
-// dropped while nobody takes them. Any thread.
+// Log lines on stderr: "[ringdist PID] LEVEL: TEXT". Each line is one write(2), so that lines of
+// several ranks do not mix. A line is dropped if stderr cannot take it at once. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,18 @@
 
 namespace ringdist {
 
+// Severity, the most severe first.
 enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
 std::string_view log_level_name(LogLevel level);
+// Returns nothing if `name` is not "error", "warn", "info" or "debug".
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
-// Lines above this level are dropped. Process-wide, because lines come from places that hold no
-// object of ours; kWarn until set.
+// Drops lines above this level from here on. The level is kWarn until it is set. It is
+// process-wide, because some code that logs has no object that could hold it.
 void set_log_level(LogLevel level);
 
+// Writes one line without blocking. `text` has no newline at its end.
 void log(LogLevel level, std::string_view text);
 
 }  // namespace ringdist

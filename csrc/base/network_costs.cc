@@ -8,18 +8,18 @@
 namespace ringdist {
 namespace {
 
-// What a core copies into shared memory, and what it gets through the kernel's sockets. The first,
-// and what a message and its way through memory take, by collectives of 2 and 4 ranks on two cores:
-// where which algorithm is faster (docs/algorithms.md), and how long they are.
+// Rates at which a core copies into shared memory and through the kernel's sockets. The rate,
+// message time and latency of memory were fitted to collectives of 2 and 4 ranks on two cores. The
+// fit reproduces where which algorithm is faster (docs/algorithms.md), and how long they take.
 constexpr double kMemoryCopied = 20e9;
 constexpr double kMemoryLine = 200e9;  // all cores of a host together
 constexpr double kSocketCopied = 3e9;
-// Engine and transport, a message at one end.
+// Time that engine and transport spend on a message at one end.
 constexpr auto kMemoryMessage = std::chrono::nanoseconds(700);
 constexpr auto kSocketMessage = std::chrono::microseconds(3);
 constexpr auto kMemoryLatency = std::chrono::nanoseconds(700);
 constexpr int64_t kTcpFraming = 72;
-constexpr double kTcpShare = 0.957;  // of an Ethernet line's bits that are TCP's payload
+constexpr double kTcpShare = 0.957;  // fraction of an Ethernet line's bits that carries TCP payload
 
 std::string format(double value) {
   std::array<char, 32> text;

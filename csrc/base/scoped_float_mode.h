@@ -1,13 +1,13 @@
-// The floating-point mode of a thread while it does arithmetic of ours: rounding to nearest,
-// subnormal numbers kept. Users change it for their threads (torch.set_flush_denormal), and new
-// threads begin with that of their maker; results must not depend on which thread computes them.
+// Guard for the floating-point mode of a thread during arithmetic: rounding to nearest, subnormal
+// numbers kept. Users change the mode for their threads (torch.set_flush_denormal), and new threads
+// inherit it from their creator. Results must not depend on which thread computes them.
 #pragma once
 
 #include <fenv.h>
 
 namespace ringdist {
 
-// From here to the end of the scope, in this thread.
+// Sets the default mode of this thread, and restores the former one at the end of the scope.
 class ScopedFloatMode {
  public:
   ScopedFloatMode() {

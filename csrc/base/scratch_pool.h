@@ -1,5 +1,5 @@
-// Scratch memory, kept for the next who needs some: a fresh large allocation costs a page fault for
-// every 4 KiB. Any thread; shared by the ops that took from it.
+// Pool of scratch memory. Blocks are kept for the next user, because a fresh large allocation costs
+// a page fault for every 4 KiB. Any thread; the ops that took memory share ownership of the pool.
 #pragma once
 
 #include <array>
@@ -10,10 +10,12 @@
 #include <mutex>
 #include <vector>
 
+// Free blocks by size class (powers of two). It keeps at most 256 MiB of them.
 #include "base/buffers.h"
 #include "base/thread_annotations.h"
 
 namespace ringdist {
+// Returns a block of at least `bytes`, with undefined contents. Throws std::bad_alloc.
 
 class ScratchPool {
  public:
@@ -24,6 +26,9 @@ class ScratchPool {
     std::vector<Block>& free = free_[size_class(bytes)];
     if (free.empty()) return std::make_unique_for_overwrite<std::byte[]>(size_of(bytes));
     Block block = std::move(free.back());
+    // Takes back a block of take(bytes); `bytes` is the number that was given to take(). If the
+    // pool is full, it frees the smallest blocks first; a block of more than 256 MiB is freed at
+    // once.
     free.pop_back();
     kept_ -= size_of(bytes);
     return block;
@@ -47,12 +52,13 @@ class ScratchPool {
   }
 
   std::mutex mutex_;
-  std::array<std::vector<Block>, 64> free_ RINGDIST_GUARDED_BY(mutex_);  // by log2 of their size
+  std::array<std::vector<Block>, 64> free_
+      RINGDIST_GUARDED_BY(mutex_);  // indexed by log2 of the block size
   size_t kept_ RINGDIST_GUARDED_BY(mutex_) = 0;
 };
 
-// Memory of a pool that several may hold; the last one gives it back. Without memory unless made
-// with some.
+// Shared ownership of a block of a pool; the last owner returns it. A default-constructed one has
+// no memory. It keeps its pool alive.
 class PooledBuffer {
  public:
   PooledBuffer() = default;
@@ -65,14 +71,15 @@ class PooledBuffer {
 
   explicit operator bool() const { return memory_ != nullptr; }
   Bytes bytes() const { return {memory_.get(), size_}; }
-  // Only the first `bytes` of it are of use.
+  // Reduces bytes() to its first `bytes` bytes.
   void truncate(size_t bytes) { size_ = bytes; }
-  // Keeps the memory alive.
+  // Returns a pointer that keeps the memory alive.
   std::shared_ptr<const void> owner() const { return memory_; }
 
  private:
   std::shared_ptr<std::byte> memory_;
   size_t size_ = 0;
+  // Returns a copy of `bytes` in memory of the pool; without bytes it has no memory.
 };
 
 inline PooledBuffer pooled_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {

@@ -1,5 +1,5 @@
-// Flat little-endian encoding for what goes over the store and the control plane. Reading past the
-// end is remembered, not undefined: check ok() once at the end.
+// Flat little-endian encoding of data for the store and the control plane. Plain values in
+// sequence, without tags: reader and writer must agree on the order. One thread per object.
 #pragma once
 
 #include <bit>
@@ -18,6 +18,7 @@ namespace ringdist {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
+// Appends values to a byte vector. Each put returns *this, so that calls can be chained.
 class Writer {
  public:
   template <typename T>
@@ -31,6 +32,7 @@ class Writer {
   Writer& put_bytes(ConstBytes bytes) {
     put(static_cast<uint32_t>(bytes.size()));
     out_.insert(out_.end(), bytes.begin(), bytes.end());
+    // Appends the size as a uint32_t, then the bytes. They must be fewer than 4 GiB.
     return *this;
   }
   Writer& put_string(std::string_view text) {
@@ -39,12 +41,16 @@ class Writer {
   std::vector<std::byte> take() { return std::move(out_); }
 
  private:
+  // Returns the bytes; the writer is empty afterwards.
   std::vector<std::byte> out_;
 };
 
 class Reader {
  public:
   explicit Reader(ConstBytes in) : in_(in) {}
+  // Reads values in the order in which a Writer put them. A read past the end returns a default
+  // value and clears ok(); so any input is safe, and one check of ok() at the end is enough. It
+  // does not own the bytes.
 
   template <typename T>
     requires std::is_trivially_copyable_v<T> && (!std::is_same_v<T, bool>)
@@ -54,7 +60,8 @@ class Reader {
       std::memcpy(&value, bytes.data(), sizeof(T));
     return value;
   }
-  // Any byte but 0 is true: one from the wire may have any value, which a bool may not.
+  // Reads a bool. Any byte but 0 is true: a byte from the network may have any value, and a bool
+  // may not.
   bool get_bool() { return get<uint8_t>() != 0; }
   std::vector<std::byte> get_bytes() {
     ConstBytes bytes = next(get<uint32_t>());
@@ -63,12 +70,14 @@ class Reader {
   std::string get_string() {
     ConstBytes bytes = next(get<uint32_t>());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    // Returns true if no read went past the end.
   }
   bool ok() const { return ok_; }
-  // And nothing is left.
+  // Returns true if ok() and no bytes are left.
   bool ended() const { return ok_ && in_.empty(); }
 
  private:
+  // Returns the next n bytes and skips them, or nothing if there are fewer.
   ConstBytes next(size_t n) {
     if (n > in_.size()) {
       ok_ = false;

@@ -1,5 +1,5 @@
-// Clang's thread-safety attributes, so that locks and what they guard are written where they are
-// declared; other compilers ignore them.
+// Clang's thread-safety attributes: they declare which lock guards a member, and which locks a
+// function requires. Clang checks them at compile time; other compilers ignore them.
 #pragma once
 
 #if defined(__clang__)

@@ -14,10 +14,13 @@
 namespace ringdist {
 namespace {
 
-// From the first event that waits to the write: what a process that is killed may lose.
+// Time from the first event that is added to the write. A process that is killed loses at most the
+// events of this time.
 constexpr auto kWriteTime = std::chrono::milliseconds(50);
-constexpr size_t kMostWaiting = size_t{64} << 20;  // bytes; the disk is slower than that: dropped
+constexpr size_t kMostWaiting =
+    size_t{64} << 20;  // bytes; if the disk is slower than that, events are dropped
 
+// Returns the text as a JSON string.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -35,10 +38,11 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// Formats a time in microseconds with three decimals.
 std::string micros(Duration time) {
   std::array<char, 32> text{};
   const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  // Not as a double, whose point is a comma in many a locale.
+  // Integer arithmetic, because printf of a double uses a decimal comma in many locales.
   const long long whole = std::abs(count);
   std::snprintf(text.data(), text.size(), "%s%lld.%03lld", count < 0 ? "-" : "", whole / 1000,
                 whole % 1000);
@@ -46,6 +50,7 @@ std::string micros(Duration time) {
 }
 
 std::string metadata(const std::string& rank, const std::string& name, const std::string& rest) {
+  // Returns a metadata event; `rest` is appended to its fields.
   return R"({"ph":"M","pid":)" + rank + R"(,"name":)" + quoted(name) + rest + "},\n";
 }
 
@@ -81,7 +86,7 @@ TraceFile::TraceFile(File file, int rank)
 }
 
 TraceFile::~TraceFile() {
-  if (forked()) {  // the thread is the parent's, and so is the lock, maybe
+  if (forked()) {  // the child has no writer thread, and the lock may be held
     thread_.detach();
     (void)file_.release();
     return;
@@ -112,7 +117,7 @@ void TraceFile::add(const TraceSpan& span) noexcept {
             "},\n";
     waiting_ += event;
     if (wakes) changed_.notify_one();
-  } catch (...) {  // there is no memory for it
+  } catch (...) {  // no memory: the event is dropped
   }
 }
 
@@ -122,7 +127,7 @@ void TraceFile::set_clock(TimePoint at, Duration ahead) {
                    micros(ahead) + "}"));
 }
 
-// Its number; where it is new, its name goes first.
+// Requires mutex_: the event with a new track's name must precede the events of the track.
 int TraceFile::track(const std::string& name) {
   const auto [at, is_new] = tracks_.try_emplace(name, static_cast<int>(tracks_.size()) + 1);
   if (is_new)
@@ -155,7 +160,7 @@ void TraceFile::run() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
     changed_.wait(lock, [this]() RINGDIST_REQUIRES(mutex_) { return ends_ || !waiting_.empty(); });
-    // What comes up meanwhile goes with it.
+    // Events that are added during this time are written together.
     changed_.wait_for(lock, kWriteTime, [this]() RINGDIST_REQUIRES(mutex_) { return ends_; });
     lock.unlock();
     flush();

@@ -1,10 +1,16 @@
-// A TraceRecorder as a file: events of Chrome's trace format (the JSON array of "Trace Event
-// Format"), one in a line, so that what is there of a process that was killed can be read.
+// TraceRecorder that writes a file in Chrome's trace format (the JSON array of "Trace Event
+// Format"). It writes one event per line, so that the file of a process that was killed is still
+// readable. A thread of its own writes.
 //
-// ph "M" (metadata): process_name (args.name), thread_name of each track, "start" (ts, and
-// args.start_time_since_epoch_in_micros, of the same moment), "clock" (ts, and
-// args.offset_us: what another clock says, less this one). ph "X": a span, ph "i": a moment. ts,
-// dur: microseconds of the monotonic clock. pid: the rank.
+// Event types are "M" (metadata), "X" (a span) and "i" (a moment). `ts` and `dur` are microseconds
+// of the monotonic clock; `pid` is the rank. Metadata events and their fields are:
+//
+//   process_name  Field args.name.
+//   thread_name   Field args.name. There is one for each track.
+//   start         Fields ts and args.start_time_since_epoch_in_micros, of the same moment.
+//   clock         Fields ts and args.offset_us (time of another process' clock minus this one's).
+//
+// Any thread may call any function. After a fork(), the child's copy does nothing.
 #pragma once
 
 #include <condition_variable>
@@ -21,39 +27,44 @@
 #include "base/thread_annotations.h"
 #include "base/trace_recorder.h"
 
+// Trace file of one process.
 namespace ringdist {
 
 class TraceFile final : public TraceRecorder {
  public:
-  // A new file, in place of one that is there. `name`: the process', for people. Error: kSystem, it
-  // cannot be written. In a child of fork() it does nothing.
+  // Creates the file and replaces an existing one. `name` is a name of the process for people.
+  // Error: kSystem, if the file cannot be created or no thread can be started.
   static Result<std::shared_ptr<TraceFile>> create(const std::string& path, int rank,
                                                    const std::string& name);
   ~TraceFile() override;
 
   void add(const TraceSpan& span) noexcept override;
-  // At `at` another process' clock was that much ahead of this one.
+  // Records that another process' clock was ahead of this one by `ahead` at the time `at`.
   void set_clock(TimePoint at, Duration ahead);
-  // All that was added is in the file.
+  // Blocks until everything that was added before is in the file.
   void flush();
 
  private:
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  // Starts the thread that writes. Throws std::system_error if there is none.
 
+  // Returns the number of a track. For a new track it first adds the event with its name.
   TraceFile(File file, int rank);
+  // Returns true in a child process of the creator, which has no writer thread.
   int track(const std::string& name) RINGDIST_REQUIRES(mutex_);
   bool forked() const;
+  // Loop of the writer thread: writes what was added, until `ends_`.
   void put(const std::string& event);
   void run();
 
   const std::string rank_;
   const int pid_;
-  std::mutex writing_;  // before mutex_
+  std::mutex writing_;  // guards the file; locked before mutex_
   File file_ RINGDIST_GUARDED_BY(writing_);
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string waiting_ RINGDIST_GUARDED_BY(mutex_);  // to be written
+  std::string waiting_ RINGDIST_GUARDED_BY(mutex_);  // events that are not yet written
   std::map<std::string, int> tracks_ RINGDIST_GUARDED_BY(mutex_);
   bool ends_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::thread thread_;

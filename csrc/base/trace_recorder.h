@@ -1,4 +1,5 @@
-// What a process has spent its time on, for people to look at.
+// Interface for timelines: records the spans of time that a process spent on something, for people
+// to look at.
 #pragma once
 
 #include <string>
@@ -7,15 +8,17 @@
 
 namespace ringdist {
 
+// One event of a timeline.
 struct TraceSpan {
-  std::string track;   // a row: "allreduce.x"
+  std::string track;   // row of the timeline: "allreduce.x"
   std::string what;    // "NEGOTIATE_ALLREDUCE"
-  std::string detail;  // more, in words; may be empty
+  std::string detail;  // further text; may be empty
   TimePoint begin;
-  TimePoint end;  // as begin: a moment
+  TimePoint end;  // equal to `begin` for a moment
 };
 
-// Any thread; brief. What cannot be kept is dropped.
+// Receives spans. add() may be called by any thread and returns quickly; a span that cannot be kept
+// is dropped.
 class TraceRecorder {
  public:
   virtual ~TraceRecorder() = default;

@@ -5,6 +5,7 @@
 namespace ringdist {
 namespace {
 
+// Returns the directory of the binary that contains this code.
 std::string own_directory() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&load_bundled_symbol), &info) || !info.dli_fname)

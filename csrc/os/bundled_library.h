@@ -1,5 +1,5 @@
-// Libraries of this package that are loaded when they are first needed: each lies beside the binary
-// that this code is in.
+// Loader for libraries of this package that are loaded when they are first needed. They lie in the
+// directory of the binary that contains this code.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace ringdist {
 
-// The address of `symbol`, after loading `library` ("libx.so") if it is not yet. It stays loaded:
-// threads and fork handlers of what it links outlive any use. Error (kSystem): there is none, it
-// cannot be loaded, or it lacks the symbol. Any thread.
+// Loads `library` ("libx.so") if it is not loaded yet, and returns the address of `symbol` in it.
+// The library stays loaded, because threads and fork handlers of its dependencies outlive any use.
+// Any thread. Error: kSystem, if the library does not exist, cannot be loaded or lacks the symbol.
 Result<void*> load_bundled_symbol(const std::string& library, const char* symbol);
 
 }  // namespace ringdist

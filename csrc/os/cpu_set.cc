@@ -6,7 +6,8 @@
 namespace ringdist {
 namespace {
 
-// A number from the front of `text`; -1 if there is none, or none that fits.
+// Removes a number from the front of `text` and returns it. Returns -1 if there is none, or if it
+// is too large.
 int take_number(std::string_view& text) {
   int out = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -14,6 +15,7 @@ int take_number(std::string_view& text) {
   return error == std::errc() && out < CPU_SETSIZE ? out : -1;
 }
 
+// Removes the character `one` from the front of `text`. Returns false if `text` begins otherwise.
 bool take(std::string_view& text, char one) {
   if (!text.starts_with(one)) return false;
   text.remove_prefix(1);

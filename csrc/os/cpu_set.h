@@ -1,7 +1,7 @@
-// Sets of CPUs: those near a device, and threads that stay on them. Any thread.
+// Sets of CPUs: finding the CPUs near a device, and binding threads to CPUs. Any thread.
 //
-// Of at most 1024 CPUs, as cpu_set_t is: where the kernel has more, nothing is known, and no thread
-// moves.
+// A set holds at most 1024 CPUs, as cpu_set_t does. On kernels with more CPUs all queries return
+// empty sets, and no thread is moved.
 #pragma once
 
 #include <pthread.h>
@@ -13,35 +13,39 @@
 
 namespace ringdist {
 
+// Set of CPU numbers. A plain value.
 class CpuSet {
  public:
   CpuSet() { CPU_ZERO(&set_); }
 
-  // "0-3,8", a list of the kernel's. Nothing where it is malformed.
+  // Parses a list as the kernel writes it: "0-3,8". Returns nothing if it is malformed.
   static std::optional<CpuSet> parse(std::string_view text);
-  // Those of the NUMA node of a device of the PCI bus, "0000:17:00.0"; all, where the machine has
-  // but one. Empty where the kernel, in `sys`, does not say.
+  // Returns the CPUs of the NUMA node of a PCI device, such as "0000:17:00.0". On a machine with
+  // one node these are all CPUs. Returns an empty set if the kernel does not report them in `sys`.
   static CpuSet near(const std::string& address, const std::string& sys = "/sys");
-  // Those that the thread may run on; empty if that is not known.
+  // Returns the CPUs that the thread may run on. Returns an empty set if they cannot be read.
   static CpuSet of(pthread_t thread);
 
   bool empty() const { return CPU_COUNT(&set_) == 0; }
   bool operator==(const CpuSet& other) const { return CPU_EQUAL(&set_, &other.set_) != 0; }
   CpuSet operator&(const CpuSet& other) const;
 
-  // The thread runs on these only; false, and nothing changes, where it may on none of them.
+  // Restricts the thread to this set. Returns false, without effect, if it may run on none of these
+  // CPUs.
   bool bind(pthread_t thread) const;
-  // The thread stays on those of them that it may run on already: whoever has pinned the process
-  // has the last word. False, and nothing changes, where those are none, or all.
+  // Restricts the thread to the part of this set that it may already run on, so that an affinity
+  // set by the user stays in force. Returns false, without effect, if that part is empty or all
+  // that it may run on.
   bool narrow(pthread_t thread) const;
 
  private:
   cpu_set_t set_;
 };
 
-// The calling thread runs on some CPUs only, as far as it may, until the end of this object: memory
-// that it is first to touch, and what a driver allocates for it, is of their NUMA node then, unless
-// the process has another policy (set_mempolicy(2), which containers may not call).
+// Restricts the calling thread to `cpus`, as far as it may run there, until the end of the scope.
+// Memory that it touches first, and memory that a driver allocates for it, is then on their NUMA
+// node. This fails if the process has another memory policy (set_mempolicy(2), which containers may
+// not call).
 class ScopedAffinity {
  public:
   explicit ScopedAffinity(const CpuSet& cpus)

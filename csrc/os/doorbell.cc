@@ -11,9 +11,11 @@
 namespace ringdist {
 namespace {
 
-constexpr int kPipeBytes = 4096;  // one page: many pipes of more count against a limit of the user
+constexpr int kPipeBytes =
+    4096;  // one page; a user's pipes count against a limit if they are larger
 
-// While it exists, a write to a pipe that nobody reads is an error only.
+// Blocks SIGPIPE in this thread during its lifetime, so that a write to a pipe without a reader is
+// only an error.
 class ScopedSigpipeBlock {
  public:
   ScopedSigpipeBlock() {
@@ -27,7 +29,8 @@ class ScopedSigpipeBlock {
   ~ScopedSigpipeBlock() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   ScopedSigpipeBlock(const ScopedSigpipeBlock&) = delete;
 
-  // The write has raised it, in this thread.
+  // Removes the SIGPIPE that the write raised in this thread, unless another one was pending
+  // before.
   void take_back() const {
     const timespec at_once{};
     while (!theirs_ && sigtimedwait(&only_, nullptr, &at_once) < 0 && errno == EINTR) {
@@ -37,13 +40,13 @@ class ScopedSigpipeBlock {
  private:
   sigset_t only_;
   sigset_t before_;
-  bool theirs_ = false;  // one was pending before
+  bool theirs_ = false;  // a SIGPIPE was pending before
 };
 
 void press(const Fd& write_end) {
   const ScopedSigpipeBlock held;
   const char one = 1;
-  // A full pipe rings already.
+  // A full pipe is not an error: its reader will wake anyway.
   if (write(write_end.get(), &one, 1) < 0 && errno == EPIPE) held.take_back();
 }
 

@@ -1,7 +1,8 @@
-// How one process wakes others and they see that it has ended: a pipe. Who is to be woken keeps its
-// reading end, and passes the other to those who may wake it; theirs becomes an event (EPOLLERR,
-// with no events asked for) when the reading end is closed, by its owner or by the kernel. So one
-// descriptor for each process does what an eventfd and a connection would.
+// Doorbell between processes: it wakes another process and also reports the end of that process. It
+// is a pipe. The process to be woken keeps the read end and passes the write end to the processes
+// that may wake it. When the read end is closed, by its owner or by the kernel, the write ends get
+// EPOLLERR, which needs no requested events. So one descriptor per process does the work of an
+// eventfd and a connection.
 #pragma once
 
 #include "base/error.h"
@@ -9,35 +10,37 @@
 
 namespace ringdist {
 
-// The own one. One thread at a time, but for ring().
+// Doorbell of this process. One thread at a time, except for ring().
 class Doorbell {
  public:
   static Result<Doorbell> create();
 
-  // Becomes readable when somebody rings.
+  // Returns the descriptor that becomes readable when the doorbell rings.
   int get() const { return heard_.get(); }
-  // Forgets all rings so far.
+  // Discards all rings so far.
   void drain() const;
-  // As one of the others would.
+  // Rings this doorbell from within the process.
   void ring() const;
-  // What others need to ring: to be passed on, and for RemoteDoorbell.
+  // Returns the end that other processes need for a RemoteDoorbell.
   const Fd& write_end() const { return write_end_; }
-  // Nobody is heard any more, and everybody who could ring sees it.
+  // Stops receiving rings. All holders of the write end get an event.
   void close() { heard_.reset(); }
 
  private:
   Doorbell(Fd heard, Fd write_end) : heard_(std::move(heard)), write_end_(std::move(write_end)) {}
 
   Fd heard_;
-  Fd write_end_;  // kept, or the pipe would end with the last of the others
+  Fd write_end_;  // kept open; otherwise the pipe would end when the last peer closes its copy
 };
 
-// Another's. ring() may come from any thread.
+// Doorbell of another process. Any thread may call ring().
 class RemoteDoorbell {
  public:
   explicit RemoteDoorbell(Fd write_end) : write_end_(std::move(write_end)) {}
 
-  // Without effect on who is gone; never a SIGPIPE. Who has not heard for thousands of rings will.
+  // Wakes the other process. It never blocks and never raises SIGPIPE. If the process has ended, it
+  // has no effect. If thousands of rings are unread, further ones are dropped, because the process
+  // will wake anyway.
   void ring() const;
   int get() const { return write_end_.get(); }
 

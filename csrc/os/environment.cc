@@ -12,13 +12,14 @@
 namespace ringdist {
 namespace {
 
-// Behind all that are there. Nothing, if none is missing.
+// Returns the environment with the missing settings appended. Returns an empty vector if none is
+// missing.
 std::vector<char*> completed(char* const* there, std::span<const char* const> settings) {
   std::vector<char*> missing;
   for (const char* const setting : settings) {
     const std::string text(setting);
     if (getenv(text.substr(0, text.find('=')).c_str()) == nullptr)
-      missing.push_back(const_cast<char*>(setting));  // nobody writes to it
+      missing.push_back(const_cast<char*>(setting));  // nothing writes to it
   }
   if (missing.empty()) return missing;
   std::vector<char*> out;
@@ -32,10 +33,11 @@ std::vector<char*> completed(char* const* there, std::span<const char* const> se
 
 void set_defaults(std::span<const char* const> settings) {
   static std::mutex mutex;
-  static auto* const kept = new std::deque<std::vector<char*>>();  // somebody may read any of them
+  static auto* const kept =
+      new std::deque<std::vector<char*>>();  // never freed: threads may still read any of them
   std::lock_guard lock(mutex);
   char** before = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
-  do {  // again, if it was moved meanwhile
+  do {  // repeated if another thread moved the environment meanwhile
     auto after = completed(before, settings);
     if (after.empty()) return;
     kept->push_back(std::move(after));

@@ -1,14 +1,16 @@
-// The environment of this process, beside threads that read it. setenv(3) moves it while they do: a
-// getenv(3) of another thread, of which every allocation of a tensor has one, may crash.
+// Changes of this process' environment that are safe while other threads read it. setenv(3) is not:
+// it moves the environment, and a getenv(3) of another thread may crash then. Each allocation of a
+// tensor calls getenv().
 #pragma once
 
 #include <span>
 
 namespace ringdist {
 
-// Sets what is not set yet: "NAME=value", each of static lifetime. What was set stays as it was,
-// and where others are still reading stays, too. Any thread. What a thread changes by setenv() in
-// the same microsecond may be lost.
+// Sets the variables that are not set yet. Each setting is "NAME=value" with static lifetime.
+// Variables that are set keep their values. The old array is never freed, because other threads may
+// still read it. Any thread. A change that another thread makes by setenv() in the same microsecond
+// may be lost.
 void set_defaults(std::span<const char* const> settings);
 
 }  // namespace ringdist

@@ -57,9 +57,9 @@ Result<EventFd> EventFd::create() {
 }
 
 void EventFd::signal() const {
-  int saved = errno;  // also runs inside signal handlers
+  int saved = errno;  // it also runs inside signal handlers
   uint64_t one = 1;
-  // Fails only when the counter is full, and then the reader is awake anyway.
+  // This fails only if the counter is full, and then the reader is awake anyway.
   [[maybe_unused]] ssize_t written = write(fd_.get(), &one, sizeof one);
   errno = saved;
 }

@@ -1,5 +1,4 @@
-// A set of descriptors to wait for, each with a key that comes back with its events. One thread
-// waits; any thread may add or remove.
+// Wrappers of epoll and eventfd.
 #pragma once
 
 #include <sys/epoll.h>
@@ -14,6 +13,8 @@
 
 namespace ringdist {
 
+// Set of descriptors to wait for. Each has a key, which is returned with its events. One thread
+// waits; any thread may add, modify or remove descriptors. The descriptors are not owned.
 class Epoll {
  public:
   struct Event {
@@ -25,15 +26,16 @@ class Epoll {
 
   Error add(int fd, uint32_t events, uint64_t key) const;
   Error modify(int fd, uint32_t events, uint64_t key) const;
-  // Needed before close: while another process holds a copy of the descriptor, its events keep
-  // coming.
+  // Removes a descriptor. This is required before close(): while another process holds a copy of
+  // the descriptor, its events would continue.
   void remove(int fd) const;
 
-  // Waits until something happens or the timeout is over (rounded up to a millisecond; negative:
-  // for ever). The events are valid until the next call; none after a signal. It throws nothing.
+  // Waits for events, at most for `timeout` (rounded up to a millisecond; a negative one means no
+  // limit). The result is valid until the next call. It is empty after a signal. It allocates
+  // nothing and does not throw.
   std::span<const Event> wait(Duration timeout);
 
-  // So that an Epoll can itself be waited for.
+  // Returns the descriptor of the set, so that another Epoll can wait for it.
   int get() const { return fd_.get(); }
 
  private:
@@ -43,13 +45,14 @@ class Epoll {
   std::vector<Event> events_;
 };
 
-// Wakes a thread that waits in poll or epoll. signal() may come from any thread or signal handler.
+// Wakes a thread that waits in poll or epoll. signal() may be called by any thread or signal
+// handler.
 class EventFd {
  public:
   static Result<EventFd> create();
 
   void signal() const;
-  // Forgets all signals so far; true if there was one.
+  // Discards all signals so far. Returns true if there was one.
   bool drain() const;
   int get() const { return fd_.get(); }
 

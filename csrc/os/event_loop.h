@@ -1,5 +1,5 @@
-// Parts of an event loop that has a thread of its own: posted tasks, ticks, and a guard for
-// exceptions.
+// Building blocks for an event loop with its own thread: an exception guard, a timer for ticks, a
+// queue of posted tasks and a function that starts the thread.
 #pragma once
 
 #include <pthread.h>
@@ -19,12 +19,13 @@
 
 namespace ringdist {
 
-// What is thrown on the control thread - there is no memory, say - ends what it was about, and the
-// thread goes on. Control thread only.
+// Catches exceptions (such as std::bad_alloc) on the control thread. An exception ends the task
+// that threw it, and the thread continues. One thread at a time.
 class ExceptionGuard {
  public:
-  // Runs it; false if it threw. What was thrown is logged, but once only until a turn goes well:
-  // what cannot be done now is tried again in each turn.
+  // Runs `body`; returns false if it threw. The first exception is logged. Further ones are not,
+  // until one iteration has passed without exceptions, because a task that failed is tried again in
+  // each iteration.
   template <typename Body>
   bool operator()(const char* what, Body&& body) {
     try {
@@ -35,39 +36,45 @@ class ExceptionGuard {
       return false;
     }
   }
+  // Starts an iteration of the loop.
   void begin_turn();
-  // In this turn something threw.
+  // Returns true if something threw in this iteration.
   bool failed() const { return failed_; }
 
  private:
   void caught(const char* what) noexcept;
 
-  bool failed_ = false;  // in this turn
+  bool failed_ = false;  // in this iteration
   bool warned_ = false;
 };
 
-// When the control plane looks at everything: at each heartbeat, sooner where something waits, at
-// once where something has happened. The time is an argument.
+// Schedules the ticks of an event loop: one per interval, earlier after at_most(), at once after
+// hurry(). It does not read the clock; times are arguments. One thread at a time.
 class TickTimer {
  public:
   explicit TickTimer(TimePoint now) : now_(now) {}
 
-  // How much later it is than was meant.
+  // Starts an iteration at `now`. Returns how much later than planned it starts.
   Duration begin_turn(TimePoint now) {
     const Duration late = now - now_ - sleep();
     now_ = now;
     return late;
   }
   TimePoint now() const { return now_; }
+  // Returns how long the loop may sleep: 0 if a tick is due.
   Duration sleep() const { return due() ? Duration(0) : next_ - now_; }
 
+  // Returns true if the loop should tick in this iteration.
   bool due() const { return hurried_ || now_ >= next_; }
-  // The next tick; hurry() may bring it forward, in this tick, too.
+  // Schedules the next tick after `interval` and clears hurry(). Calls of at_most() and hurry()
+  // during the tick that follow may bring it forward.
   void set(Duration interval) {
     next_ = now_ + interval;
     hurried_ = false;
   }
+  // Brings the next tick forward, so that it comes within `interval`.
   void at_most(Duration interval) { next_ = std::min(next_, now_ + interval); }
+  // Makes a tick due at once.
   void hurry() { hurried_ = true; }
 
  private:
@@ -76,27 +83,27 @@ class TickTimer {
   bool hurried_ = true;
 };
 
-// What other threads have the membership thread do. Apart from it, as an answer of a store may come
-// when that has ended. Any thread.
+// Queue of tasks that other threads post to the membership thread. It is shared, so that an answer
+// of a store that arrives after the end of that thread finds a closed queue. Any thread.
 class TaskQueue {
  public:
   using Task = std::function<void(TimePoint now)>;
 
-  // From now on they are taken; `wake` is signalled for each.
+  // Accepts tasks from here on; `wake` is signalled for each task.
   void open(EventFd wake) {
     std::lock_guard lock(mutex_);
     wake_.emplace(std::move(wake));
     open_ = true;
   }
-  // None is taken any more, and none kept.
+  // Rejects further tasks and drops the queued ones. It also wakes the thread.
   void close() {
-    std::deque<Task> dropped;  // not with the lock held
+    std::deque<Task> dropped;  // destroyed after the lock is released
     std::lock_guard lock(mutex_);
     open_ = false;
     dropped.swap(tasks_);
     if (wake_) wake_->signal();
   }
-  // False: it is dropped.
+  // Queues a task. Returns false and drops the task if the queue is not open.
   bool post(Task task) {
     std::lock_guard lock(mutex_);
     if (!open_) return false;
@@ -104,6 +111,7 @@ class TaskQueue {
     wake_->signal();
     return true;
   }
+  // Removes all queued tasks and returns them in order.
   std::deque<Task> take() {
     std::lock_guard lock(mutex_);
     if (wake_) wake_->drain();
@@ -111,16 +119,15 @@ class TaskQueue {
   }
 
  private:
-  std::mutex mutex_;  // a leaf
+  std::mutex mutex_;  // leaf lock: no other lock is taken while it is held
   std::optional<EventFd> wake_ RINGDIST_GUARDED_BY(mutex_);
   std::deque<Task> tasks_ RINGDIST_GUARDED_BY(mutex_);
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;
 };
 
-// Threads that no signal runs a handler on: signals are for the program's own.
-
-// `name`: of at most 15 characters, for `top -H` and debuggers. Throws, as std::thread does, where
-// there is no thread to be had. Any thread.
+// Starts a thread on which no signal handler runs, because signals belong to the threads of the
+// program. `name` has at most 15 characters; `top -H` and debuggers show it. Throws
+// std::system_error, as std::thread does, if no thread can be started. Any thread.
 template <typename Body>
 std::thread thread_without_signals(const char* name, Body&& body) {
   struct Blocked {
@@ -131,7 +138,7 @@ std::thread thread_without_signals(const char* name, Body&& body) {
     }
     ~Blocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
     sigset_t before;
-  } const blocked;  // a thread begins with its maker's mask
+  } const blocked;  // a thread inherits the mask of its creator
   std::thread out(std::forward<Body>(body));
   pthread_setname_np(out.native_handle(), name);
   return out;

@@ -26,10 +26,11 @@ Error require_descriptors(size_t count, std::string_view what, size_t had) {
   if (!folder && !(errno == EMFILE || errno == ENFILE)) return {};  // no /proc here
   const size_t most = limit.rlim_cur;
   size_t open = folder ? 0 : most;
-  // What was opened under a higher limit takes no number that is still to be had.
+  // Descriptors that were opened under a higher limit do not use up numbers below the present
+  // limit.
   while (const dirent* entry = folder ? readdir(folder) : nullptr)
     if (entry->d_name[0] != '.') open += std::strtoul(entry->d_name, nullptr, 10) < most;
-  if (folder) {
+  if (folder) {  // do not count the descriptor of the directory itself
     closedir(folder);
     --open;  // the folder itself
   }

@@ -1,6 +1,4 @@
-// Owns a file descriptor. Made by open(), which runs the system call with fork held back and
-// registers the result: a forked child closes it, and an Fd copied into a child does nothing there.
-// Callers pass the close-on-exec flag of their call. One thread at a time, as with any value.
+// Owner of a file descriptor, and a check of the descriptor limit.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +10,10 @@
 
 namespace ringdist {
 
+// Owns a file descriptor and closes it. open() makes one: it runs the system call while fork() is
+// held back and registers the result. A forked child closes the descriptor, and an Fd that was
+// copied into the child does nothing there. Callers pass the close-on-exec flag in their system
+// call. One thread at a time, as with any value.
 class Fd {
  public:
   Fd() = default;
@@ -26,14 +28,15 @@ class Fd {
   }
   ~Fd() { reset(); }
 
-  // `call` must not block; it returns a new descriptor, or a negative number and sets errno. It is
-  // not called where there is no memory.
+  // Runs `call` and owns its result. `call` returns a new descriptor, or a negative number and sets
+  // errno. It must not block. If there is no memory, this throws before it runs `call`.
   template <typename Call>
   static Fd open(Call&& call) {
     const fork_guard::Hold hold(1);
     return adopt(hold, call());
   }
-  // A descriptor that appeared while fork was held back, with room for it; nothing if negative.
+  // Owns a descriptor that was created while `hold` was held, with room for it. A negative number
+  // gives an empty Fd.
   static Fd adopt(const fork_guard::Hold& hold, int fd) noexcept {
     Fd out;
     out.fd_ = fd;
@@ -43,6 +46,7 @@ class Fd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  // Closes the descriptor, if there is one and this is not a forked child.
   void reset();
 
  private:
@@ -50,10 +54,9 @@ class Fd {
   ForkMark mark_;
 };
 
-// How many file descriptors a process has left. Any thread.
-
-// kSystem, with what to do about it, unless `count` can be open at once for the use that `what`
-// names, of which `had` are open already.
+// Returns a kSystem error with advice unless `count` descriptors can be open at once. `what` names
+// their use in the message. `had` of them are already open. If the limit or the number of open
+// descriptors cannot be read, it returns success. Any thread.
 Error require_descriptors(size_t count, std::string_view what, size_t had = 0);
 
 }  // namespace ringdist

@@ -20,7 +20,7 @@ void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
 
-// Never destroyed: descriptors are closed, and forks happen, during exit too.
+// Never destroyed, because descriptors are closed and forks happen during exit, too.
 Registry& registry() {
   static Registry* instance = [] {
     auto* made = new Registry;
@@ -30,8 +30,8 @@ Registry& registry() {
   return *instance;
 }
 
-// Made when the library is loaded: a child that was forked while another thread made it would wait
-// for that for ever.
+// Makes the registry when the library is loaded. Otherwise, a child that is forked while another
+// thread makes it would wait for ever.
 [[maybe_unused]] const Registry& registry_at_load = registry();
 
 void before_fork() { registry().mutex.lock(); }

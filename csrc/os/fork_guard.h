@@ -1,10 +1,10 @@
-// What a forked child must not inherit. The child of fork() gets copies of our sockets, which would
-// keep connections open after we died, and copies of objects whose threads do not exist there. So
-// the child closes every registered descriptor and counts a generation up; objects compare theirs
-// and do nothing. No other code of ours runs in the child. exec'd children are served by
-// close-on-exec.
+// Fork safety. A child of fork() gets copies of all sockets, which would keep connections open
+// after the death of the parent. It also gets copies of objects, but not their threads. So the
+// child closes every registered descriptor and increments the process generation. Objects compare
+// generations and do nothing in a child. No other code of this library runs in the fork handlers of
+// the child. Close-on-exec covers programs that are exec'd.
 //
-// The list is global because fork handlers get no argument.
+// The list of descriptors is global, because fork handlers get no argument. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,13 @@
 
 namespace ringdist {
 
-// Changes in a forked child, and only there.
+// Returns the generation of this process. It changes in a forked child, and only there.
 uint64_t process_generation();
 
-// Kept by an object that must know whether it was made by the parent of this process.
+// Member of an object that needs to detect that it was made by the parent of this process.
 class ForkMark {
  public:
+  // Returns true if the process was forked after the mark was made.
   bool forked() const { return made_ != process_generation(); }
 
  private:
@@ -27,21 +28,24 @@ class ForkMark {
 
 namespace fork_guard {
 
-// Holds fork() back, so that no child gets a descriptor that is open but not yet registered.
+// Holds fork() back while it exists, so that no child gets a descriptor that is open but not yet
+// registered.
 class Hold {
  public:
-  // There is room on the list for so many more, or it throws: a descriptor that is open already
-  // could not be given up for want of memory, since that takes the list's lock as well.
+  // Reserves space for `room` more descriptors, or throws std::bad_alloc. The space must exist
+  // before a descriptor is opened: closing a descriptor takes the list's lock, which the caller
+  // holds.
   explicit Hold(size_t room = 0);
 
  private:
   std::unique_lock<std::mutex> lock_;
 };
 
-// For which the Hold has made room.
+// Registers a descriptor. The Hold must have reserved space for it.
 void add(const Hold&, int fd) noexcept;
+// Removes a descriptor from the list; its owner closes it.
 void remove(const Hold&, int fd) noexcept;
-// How many are on the list: all that this library has open.
+// Returns the number of registered descriptors, i.e. all that this library has open.
 size_t count(const Hold&) noexcept;
 
 }  // namespace fork_guard

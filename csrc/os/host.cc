@@ -20,7 +20,8 @@ std::string host_name() {
   return name.data();
 }
 
-// Where the system does not tell, as some sandboxes do, all alike have no number.
+// If the system does not report the boot id, as in some sandboxes, that part is empty in all
+// processes alike.
 Result<std::string> host_key() {
   constexpr const char* kBoot = "/proc/sys/kernel/random/boot_id";
   std::array<char, 36> boot{};  // a UUID

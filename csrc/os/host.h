@@ -1,4 +1,4 @@
-// Which machine this is, as far as a process can tell.
+// Identity and free memory of this machine. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,17 @@
 
 namespace ringdist {
 
+// Returns the machine's name as gethostname(2) reports it, or "unknown".
 std::string host_name();
 
-// Processes with equal keys claim to share a host: same boot of the kernel, same network namespace.
-// Cloned machines can share it, so whoever relies on it asks for proof (Control::prove_same_host).
-// Error (kSystem): there is no descriptor to read it with. Any thread.
+// Returns an identifier of this host, for comparison: the kernel's boot id and the network
+// namespace. Processes with equal keys claim to share a host. Cloned machines can have the same
+// key, so code that relies on it requests a proof (ControlThread::prove_same_host()). Error:
+// kSystem, if no descriptor is left to read it with.
 Result<std::string> host_key();
 
-// How much memory the machine can still give without swapping. Any thread.
-
-// Bytes, caches that can be dropped among them; nothing where the system does not say.
+// Returns the bytes of memory that the machine can still provide without swapping, including caches
+// that can be dropped. Returns nothing if the system does not report it.
 std::optional<size_t> available_memory();
 
 }  // namespace ringdist

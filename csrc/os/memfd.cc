@@ -14,7 +14,8 @@
 namespace ringdist {
 namespace {
 
-// Newer than the C library's headers: Linux 6.3 and 5.1.
+// MFD_NOEXEC_SEAL (Linux 6.3) and F_SEAL_FUTURE_WRITE (Linux 5.1) are missing in older headers of
+// the C library.
 constexpr unsigned kNotExecutable = 0x0008;
 constexpr int kSealFutureWrite = 0x0010;
 
@@ -38,7 +39,7 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 
 void Mapping::reset() {
   std::byte* data = std::exchange(data_, nullptr);
-  // In a forked child something else may lie there.
+  // In a forked child, another mapping may have this address.
   if (data && !mark_.forked()) munmap(data, size_);
 }
 
@@ -73,7 +74,7 @@ Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable, size_t off
       (seals & F_SEAL_SHRINK) == 0)
     return Error(ErrorKind::kProtocol, "shared memory that is too small, or may shrink");
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // No child may be forked before the advice: it would hold the memory.
+  // No child may be forked before madvise(): it would inherit the mapping.
   const fork_guard::Hold hold;
   void* data = mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(),
                     static_cast<off_t>(offset));
@@ -87,12 +88,12 @@ Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable, size_t off
 }
 
 void seal_against_writing(const Fd& fd) {
-  // Where the kernel does not know it, peers could write; ours never do.
+  // Older kernels reject the seal. Peers could write then, but this library never does.
   (void)fcntl(fd.get(), F_ADD_SEALS, kSealFutureWrite);
 }
 
 Error allocate(const Fd& fd, size_t offset, size_t bytes) {
-  // A signal undoes a call: a long one would never end beside a timer.
+  // A signal undoes an interrupted call. Small parts make progress even under a frequent timer.
   constexpr size_t kMost = size_t{4} << 20;
   for (const size_t end = offset + bytes; offset < end;) {
     const size_t part = std::min(kMost, end - offset);

@@ -1,6 +1,7 @@
-// Memory that processes share: a file without a name, passed from one to another by its descriptor
-// (os/socket.h). Its size is sealed, so that nobody's access can run past its end, and only who
-// made it can write. A forked child does not get the mapping.
+// Shared memory: a file without a name. Its descriptor is passed from one process to another
+// (os/socket.h). Its size is sealed, so that no access can run past its end. After
+// seal_against_writing(), only the creator's mapping can write. A forked child does not get a
+// Mapping.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace ringdist {
 
-// A mapped part of such a file. One thread at a time, as with any value; the memory itself is what
-// its users make of it.
+// Owns a mapping of a part of such a file and unmaps it. One thread at a time, as with any value;
+// access to the memory itself is up to its users.
 class Mapping {
  public:
   Mapping() = default;
@@ -22,9 +23,10 @@ class Mapping {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // Maps at least `bytes`, at most what map_memory() was given; the memory may lie elsewhere then.
-  // Error: kSystem.
+  // Extends the mapping to at least `bytes`, at most the limit that map_memory() was given. It may
+  // move, so data() changes. Error: kSystem.
   Error grow(size_t bytes);
+  // Unmaps the memory. In a forked child it does nothing.
   void reset();
 
  private:
@@ -37,15 +39,19 @@ class Mapping {
   ForkMark mark_;
 };
 
-// `bytes` of address space; memory comes with allocate(). Error: kSystem.
+// Creates a file of `bytes` and seals its size. It is address space only; allocate() provides the
+// memory. `name` is for debugging. Error: kSystem.
 Result<Fd> create_memory(const char* name, size_t bytes);
-// Maps bytes of the file from `offset` on, which begins a page. The mapping may grow to `most`.
-// Error: kSystem; kProtocol where the file is too small for that, or may shrink.
+// Maps `bytes` of the file from `offset` on, which must be a multiple of the page size. The mapping
+// may grow to `most` bytes. Error: kSystem, or kProtocol if the file is too small for that or not
+// sealed against shrinking.
 Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable, size_t offset = 0,
                            size_t most = 0);
-// From here on the file can be mapped for reading only; mappings that exist stay.
+// Makes the file read-only for later mappings; existing ones stay writable. Kernels before 5.1
+// ignore it.
 void seal_against_writing(const Fd& fd);
-// Memory for this part of the file, now rather than at its first use, where to fail would be fatal.
+// Allocates memory for this part of the file at once. Otherwise a lack of memory would show at the
+// first access, as a fatal signal. Error: kSystem.
 Error allocate(const Fd& fd, size_t offset, size_t bytes);
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@
 namespace ringdist {
 namespace {
 
-// An address as bytes: 4 or 16 of them.
+// Returns the 4 or 16 bytes of an address.
 std::vector<uint8_t> address_bytes(const sockaddr* address) {
   std::vector<uint8_t> out;
   if (address->sa_family == AF_INET) {
@@ -71,7 +71,7 @@ struct Network {
   int bits = 0;
 };
 
-// "10.0.0.0/8", or one address.
+// Parses "10.0.0.0/8", or a single address.
 std::optional<Network> parse_network(const std::string& text) {
   auto slash = text.find('/');
   auto ip = parse_ip(text.substr(0, slash));
@@ -97,6 +97,7 @@ std::vector<std::string> split_spec(const std::string& spec) {
   return out;
 }
 
+// Returns the candidates that are up and match one part of a spec.
 std::vector<NetworkInterface> matching(const std::string& part,
                                        const std::vector<NetworkInterface>& candidates) {
   auto network = parse_network(part);
@@ -108,7 +109,7 @@ std::vector<NetworkInterface> matching(const std::string& part,
     bool match = network ? same_network(*parse_ip(i.address), network->bytes, network->bits)
                  : exact ? i.name == part
                          : i.name.starts_with(part) && !i.loopback;
-    // "0.0.0.0/0" means any network, not this machine's own.
+    // "0.0.0.0/0" means any network, but not loopback.
     if (network && i.loopback && network->bits == 0) match = false;
     if (match) out.push_back(i);
   }
@@ -122,7 +123,7 @@ Error none_fits(const std::string& why, const std::vector<NetworkInterface>& can
                    "10.0.0.0/8 (several separated by commas)");
 }
 
-// The address that the kernel would send from. Connecting a datagram socket sends nothing.
+// Returns the address that the kernel would send from. Connecting a datagram socket sends nothing.
 std::optional<std::vector<uint8_t>> source_address(const sockaddr* to, socklen_t length) {
   Fd fd = Fd::open([to] { return socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   if (!fd || connect(fd.get(), to, length) != 0) return std::nullopt;
@@ -139,6 +140,7 @@ std::optional<NetworkInterface> holder_of(const std::vector<uint8_t>& address,
   return std::nullopt;
 }
 
+// Returns the interface that routes to a host, IPv4 first; `flags` go to getaddrinfo().
 std::optional<NetworkInterface> route_to(const std::string& host, int flags,
                                          const std::vector<NetworkInterface>& candidates) {
   addrinfo hints{};
@@ -159,8 +161,8 @@ std::optional<NetworkInterface> route_to(const std::string& host, int flags,
   return std::nullopt;
 }
 
-// Where other hosts most likely are. The addresses belong to documentation networks: they are
-// routed like any other outside address, and nobody has them.
+// Returns the interface behind which other hosts most likely are. The addresses belong to
+// documentation networks: they are routed like any outside address, and no machine has them.
 std::optional<NetworkInterface> outside(const std::vector<NetworkInterface>& candidates) {
   for (const char* nobody : {"192.0.2.1", "2001:db8::1"})
     if (auto found = route_to(nobody, AI_NUMERICHOST, candidates)) return found;

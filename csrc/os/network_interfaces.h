@@ -1,5 +1,6 @@
-// Which network interface to use. The wrong one is the first thing that goes wrong on a new
-// cluster, so the default follows the kernel's route to the store, and errors list what there is.
+// Choice of the network interface. A wrong interface is the most frequent problem on a new cluster.
+// So the default follows the kernel's route to the store, and errors list the interfaces that
+// exist. Any thread.
 #pragma once
 
 #include <string>
@@ -9,6 +10,7 @@
 
 namespace ringdist {
 
+// One address of an interface.
 struct NetworkInterface {
   std::string name;
   std::string address;  // numeric
@@ -19,24 +21,31 @@ struct NetworkInterface {
   bool guessed = false;  // chosen without a route to another host
 };
 
-// One entry per address, IPv4 first; link-local IPv6 is left out (it needs a scope to be of use).
+// Returns one entry per address, IPv4 first. Link-local IPv6 addresses are left out, because they
+// need a scope.
 Result<std::vector<NetworkInterface>> list_interfaces();
 
-// "eth0 10.0.0.3/24, lo 127.0.0.1/8 (loopback)"
+// Formats interfaces for messages: "eth0 10.0.0.3/24, lo 127.0.0.1/8 (loopback)".
 std::string format_interfaces(const std::vector<NetworkInterface>& interfaces);
 
-// Of the candidates that are up, those that `spec` names, in its order, one address per interface.
-// spec: comma separated names, name prefixes ("eth") or networks ("10.0.0.0/8"). A full name beats
-// a prefix; loopback only by its full name or network.
+// Returns the candidates that are up and that `spec` names, in its order, with one address per
+// interface. `spec` has names, name prefixes ("eth") or networks ("10.0.0.0/8"), separated by
+// commas. A full name wins over a prefix; loopback matches only its full name or network. Error:
+// kInvalidArgument, if none matches.
 Result<std::vector<NetworkInterface>> select_interfaces(
     const std::string& spec, const std::vector<NetworkInterface>& candidates);
 
-// The interfaces to use, best first, never empty. With no spec: the one whose address the kernel
-// picks to reach `store_host`. Where that is unknown, or a name of this host's own, it is a guess:
-// the one of the default route, else the first that other hosts may reach, else loopback. So is
-// loopback, where `store_host` is an address of it. May block in the resolver.
+// Returns the interfaces to use, the best first; the list is never empty. If `spec` is not empty,
+// it selects them. Otherwise, the result is the interface with the address that the kernel picks to
+// reach `store_host`.
+//
+// If `store_host` is empty or a name of this host, the result is a guess
+// (NetworkInterface::guessed). The guess is the interface of the default route, else the first that
+// other hosts may reach, else loopback. Loopback also counts as a guess if `store_host` is an
+// address of it. May block in the resolver. Errors: kInvalidArgument, kSystem.
 Result<std::vector<NetworkInterface>> choose_interfaces(const std::string& spec,
                                                         const std::string& store_host);
+// Returns the first of choose_interfaces().
 Result<NetworkInterface> choose_interface(const std::string& spec, const std::string& store_host);
 
 }  // namespace ringdist

@@ -1,4 +1,4 @@
-// State that each process has of its own, also where one was forked from another.
+// State that exists once per process, also after a fork.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,14 @@
 
 namespace ringdist {
 
-// One T for each process, made when it is first needed and never destroyed. A forked child has its
-// own: the parent's may have been locked, or half changed, by a thread that does not exist there.
+// Holds one T per process. It is made when it is first needed and is never destroyed. A forked
+// child gets its own, because another thread may have locked or half changed the parent's at the
+// time of the fork. Any thread.
 template <typename T>
 class PerProcess {
  public:
+  // Returns this process' T and makes it if there is none. If threads race, one T wins and the
+  // others are deleted.
   T& get() {
     Made* now = made_.load(std::memory_order_acquire);
     while (now == nullptr || now->mark.forked()) {
@@ -21,7 +24,7 @@ class PerProcess {
     }
     return now->value;
   }
-  // Null if this process has none. Signal handlers may call it.
+  // Returns null if this process has none. Signal handlers may call it.
   T* find() {
     Made* now = made_.load(std::memory_order_acquire);
     return now == nullptr || now->mark.forked() ? nullptr : &now->value;

@@ -10,7 +10,7 @@ namespace ringdist {
 
 Result<Fd> open_pidfd(pid_t pid) {
   if (pid <= 0) return Error(ErrorKind::kSystem, "the process is in another pid namespace");
-  // glibc 2.36 has no wrapper; the kernel sets close-on-exec itself.
+  // glibc 2.36 has no wrapper. The kernel sets close-on-exec itself.
   Fd fd = Fd::open([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
   if (!fd) return system_error("pidfd_open(" + std::to_string(pid) + ")", errno);
   return fd;

@@ -1,4 +1,5 @@
-// A descriptor that becomes readable when a process ends, whoever else holds copies of its sockets.
+// Process descriptors. A pidfd becomes readable when its process ends, even if other processes hold
+// copies of that process' sockets.
 #pragma once
 
 #include <sys/types.h>
@@ -8,9 +9,11 @@
 
 namespace ringdist {
 
-// Fails where the process is not visible from here or the kernel has no pidfds.
+// Opens a pidfd. Error: kSystem, if the process is not visible from here or the kernel has no
+// pidfds.
 Result<Fd> open_pidfd(pid_t pid);
 
+// Returns true if the process has ended. Does not block.
 bool has_exited(const Fd& pidfd);
 
 }  // namespace ringdist

@@ -1,4 +1,4 @@
-// Ids that nobody can guess and no two processes share.
+// Random ids: nobody can guess them, and no two processes have the same.
 #pragma once
 
 #include <sys/random.h>
@@ -9,11 +9,12 @@
 
 namespace ringdist {
 
-// Never 0, so that 0 can mean "none". Any thread.
+// Returns an id that is never 0, so that 0 can mean "none". Any thread.
 inline uint64_t random_id() {
   uint64_t id = 0;
   while (id == 0) {
-    // Up to 256 bytes come whole and without a signal's interruption once the kernel is seeded.
+    // Once the kernel is seeded, up to 256 bytes arrive complete, and signals do not interrupt the
+    // call.
     ssize_t got = getrandom(&id, sizeof id, 0);
     check(got == static_cast<ssize_t>(sizeof id), "getrandom failed");
   }

@@ -19,7 +19,7 @@ Result<std::shared_ptr<SharedBlock>> SharedBlock::map(Fd file, size_t bytes) {
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (data == MAP_FAILED) return system_error("mmap", errno);
-  madvise(data, bytes, MADV_HUGEPAGE);  // where the system lets shared memory have them
+  madvise(data, bytes, MADV_HUGEPAGE);  // only if the system permits huge pages for shared memory
   seal_against_writing(file);
   return std::shared_ptr<SharedBlock>(
       new SharedBlock(std::move(file), static_cast<std::byte*>(data), bytes));
@@ -41,19 +41,20 @@ size_t round_to_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// Others need descriptors, too.
+// Returns the limit of blocks. At most a quarter of the descriptors is used, because others need
+// some, too.
 size_t most_blocks() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SharedBlockRegistry::kMost;
   return std::min<size_t>(SharedBlockRegistry::kMost, limit.rlim_cur / 4);
 }
 
-// Made when the library is loaded: a child that was forked while another thread made it would wait
-// for that for ever.
+// Makes the registry when the library is loaded. Otherwise, a child that is forked while another
+// thread makes it would wait for ever.
 [[maybe_unused]] const SharedBlockRegistry& blocks_at_load = SharedBlockRegistry::of_process();
 
-// Of the calling thread. A forked child's begins outside: what the workers of a DataLoader allocate
-// nobody reads.
+// Returns the number of regions that the calling thread has open. A forked child starts with 0: no
+// process reads in place what the workers of a DataLoader allocate.
 int& region_depth() {
   struct Depth {
     int value = 0;
@@ -66,7 +67,7 @@ int& region_depth() {
 
 }  // namespace
 
-// Never destroyed: memory is freed, and forks happen, during exit too.
+// Never destroyed, because memory is freed and forks happen during exit, too.
 SharedBlockRegistry& SharedBlockRegistry::of_process() {
   static SharedBlockRegistry& instance = make();
   return instance;
@@ -86,8 +87,8 @@ SharedBlockRegistry& SharedBlockRegistry::make() {
   return *made;
 }
 
-// What the parent keeps for its next tensors is no business of ours. Not destroyed, which would
-// take the lock of the fork guard, whose turn comes later.
+// Unmaps the blocks that the parent keeps for its next tensors. The list is leaked: destroying it
+// would close descriptors, which needs the lock of the fork guard, and its handler runs later.
 void SharedBlockRegistry::after_fork_in_child() {
   watchers_.clear();
   regions_ = 0;
@@ -138,7 +139,8 @@ Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
   return data;
 }
 
-// Memory that is lacking at its first use, or taken to the last page, gets processes killed.
+// A process is killed if memory is missing at its first access, or if the last pages of the machine
+// are used.
 Error SharedBlockRegistry::require_memory(size_t bytes) {
   const auto fits = [bytes](size_t available) { return bytes <= available - available / 16; };
   auto available = available_memory();
@@ -157,7 +159,7 @@ Error SharedBlockRegistry::require_memory(size_t bytes) {
                                        std::to_string(*available) + " left");
 }
 
-// The smallest that is large enough and wastes little.
+// Returns the smallest idle block that is large enough and wastes at most a quarter, or null.
 std::byte* SharedBlockRegistry::reuse(size_t bytes) {
   auto best = idle_.end();
   const auto size = [this](std::byte* data) { return blocks_.at(data).block->size(); };
@@ -175,6 +177,8 @@ std::byte* SharedBlockRegistry::reuse(size_t bytes) {
   return data;
 }
 
+// Keeps a freed block for reuse, and drops the oldest ones while more than kMostIdle bytes are
+// idle.
 void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired) {
   idle_.push_back(data);
   entry.idle = true;
@@ -182,6 +186,7 @@ void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks
   while (idle_bytes_ > kMostIdle) drop_oldest(retired);
 }
 
+// Moves the oldest idle block to `retired`.
 void SharedBlockRegistry::drop_oldest(RetiredBlocks& retired) {
   const auto node = blocks_.find(idle_.front());
   retired.push_back(node->second.block);
@@ -217,7 +222,7 @@ bool SharedBlockRegistry::free(std::byte* data) {
     std::lock_guard lock(mutex_);
     const auto it = blocks_.find(data);
     if (it == blocks_.end() || it->second.idle) return false;
-    // Of one that a child may have as well nobody else must find anything there.
+    // A block that a child may also have is not reused: the child would see its new contents.
     if (regions_ > 0 && it->second.forks == forks_ && !it->second.block->inherited()) {
       make_idle(data, it->second, retired);
     } else {

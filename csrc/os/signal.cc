@@ -17,8 +17,8 @@ namespace {
 constexpr int kSlots = 64;
 
 struct Watches {
-  std::array<std::atomic<int>, kSlots> targets{};  // descriptor + 1, so that zero means free
-  std::mutex mutex;  // installing and removing; never taken by the handler
+  std::array<std::atomic<int>, kSlots> targets{};  // descriptor + 1, so that 0 means free
+  std::mutex mutex;  // guards installation and removal; the handler never takes it
   int count = 0;
 };
 
@@ -27,7 +27,7 @@ constinit PerProcess<Watches> g_watches;
 void handle(int number) {
   Watches* const watches = g_watches.find();
   if (watches == nullptr) {
-    // A forked child without groups of its own sees what it would without us.
+    // A forked child without watches gets the default action, as without this library.
     signal(number, SIG_DFL);
     raise(number);
     return;
@@ -45,7 +45,8 @@ void handle(int number) {
 bool install() {
   struct sigaction now{};
   if (sigaction(SIGUSR1, nullptr, &now) != 0) return false;
-  if (now.sa_handler != SIG_DFL && now.sa_handler != handle) return false;  // ours: the parent's
+  if (now.sa_handler != SIG_DFL && now.sa_handler != handle)
+    return false;  // if it is `handle`, the parent installed it
   struct sigaction ours{};
   ours.sa_handler = handle;
   ours.sa_flags = SA_RESTART;

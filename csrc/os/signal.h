@@ -1,4 +1,5 @@
-// Turns SIGUSR1 into an eventfd's signal, so that a stuck process can be asked what it is doing.
+// Turns SIGUSR1 into the signal of an eventfd, so that a stuck process can print its status on
+// request.
 #pragma once
 
 #include <memory>
@@ -7,13 +8,14 @@
 
 namespace ringdist {
 
-// While one exists, its eventfd is signalled on SIGUSR1. The handler is installed only where nobody
-// else handles the signal, and removed with the last one. Handlers get no argument, hence a small
-// global table. A forked child gets the default action, until it has watches
-// of its own. Any thread.
+// Signals an eventfd on SIGUSR1 while it exists. The handler is installed only if the signal has
+// its default action, and is removed with the last watch. Signal handlers get no argument, hence a
+// small global table. A forked child gets the default action until it has watches of its own. Any
+// thread.
 class SignalWatch {
  public:
-  // `target` must outlive it. Nothing happens where the signal is already taken or the table full.
+  // Makes a watch. `target` must outlive it. If the signal has another handler or the table is
+  // full, it has no effect.
   static std::unique_ptr<SignalWatch> on_sigusr1(const EventFd& target);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -109,14 +109,14 @@ ConnectAttempt connect_to(const Address& address, const std::string& text) {
   return out;
 }
 
-// Room for the descriptors of one message, aligned as the kernel wants it.
+// Space for the descriptors of one message, aligned as the kernel requires.
 union Control {
   cmsghdr align;
   std::array<char, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
 };
 static_assert(sizeof(Control) == CMSG_LEN(kMaxPassedFds * sizeof(int)), "it fits no more of them");
 
-// Into `out`, which has room: nothing may be thrown while they are nobody's.
+// Moves received descriptors to `out`, which must have space: an exception would leak them.
 void take_fds(const fork_guard::Hold& hold, msghdr& message, std::vector<Fd>& out) noexcept {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -188,7 +188,7 @@ Error check_listener(const std::string& host, uint16_t port, Milliseconds limit)
     pollfd writable{connecting.fd.get(), POLLOUT, 0};
     const TimePoint until = Clock::now() + limit;
     int ready = connecting.pending ? -1 : 1;
-    while (ready < 0 && Clock::now() < until) {  // a signal may come between
+    while (ready < 0 && Clock::now() < until) {  // repeated if a signal interrupts it
       ready = poll(&writable, 1, static_cast<int>(milliseconds_until(until).count()));
       if (ready < 0 && errno != EINTR) break;
     }
@@ -239,7 +239,7 @@ void break_after(const Fd& fd, int64_t milliseconds) {
 
 Fd accept_connection(const Fd& listener) {
   Fd fd = Fd::open([&] { return accept4(listener.get(), nullptr, nullptr, kFlags); });
-  if (fd) set_no_delay(fd);  // without effect on AF_UNIX
+  if (fd) set_no_delay(fd);  // no effect on AF_UNIX
   return fd;
 }
 
@@ -296,7 +296,7 @@ Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty) 
   out.fds.reserve(kMaxPassedFds);
   int problem = 0;
   {
-    // No child gets what arrives before it is registered.
+    // No child may get a received descriptor before it is registered.
     const fork_guard::Hold hold(kMaxPassedFds);
     const ssize_t got = recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) problem = errno;

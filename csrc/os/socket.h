@@ -1,5 +1,6 @@
-// Stream sockets: non-blocking, closed on exec, closed in forked children. Abstract AF_UNIX names
-// (no file is left behind) and TCP on given addresses. Free functions over Fd; any thread.
+// Stream sockets that are non-blocking, closed on exec and closed in forked children. There are
+// abstract AF_UNIX names, which leave no file behind, and TCP on given addresses. Free functions
+// over Fd; any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,80 +19,91 @@
 
 namespace ringdist {
 
-// "ip:port" or "[ip6]:port" for a numeric address.
+// Formats a numeric address as "ip:port" or "[ip6]:port".
 std::string format_address(const std::string& ip, uint16_t port);
 
-// `name` begins with '@', which stands for the abstract namespace.
-// Success, or why this system has no sockets of AF_UNIX: some sandboxes refuse them.
+// Returns success, or the reason why this system has no AF_UNIX sockets: some sandboxes refuse
+// them.
 Error check_unix_sockets();
+// Listens on an abstract name. `name` begins with '@', which stands for the abstract namespace.
 Result<Fd> listen_unix(const std::string& name);
 
-// A connect that has failed at once: the caller often needs errno to decide whether to try again.
+// Immediate failure of a connect. Callers often need errno to decide about another attempt.
 struct ConnectFailure {
   int errno_value = 0;
   Error error;
 };
+// Started connection: established, pending or failed.
 struct ConnectAttempt {
   Fd fd;
-  bool pending = false;  // wait for writability, then ask connect_result
+  bool pending = false;  // wait for writability, then call connect_result()
   std::optional<ConnectFailure> failure;
 };
-// EAGAIN means that the listener's queue is full.
+// Start a connection without blocking. The errno EAGAIN means that the listener's queue is full.
 ConnectAttempt connect_unix(const std::string& name);
-ConnectAttempt connect_tcp(const std::string& address);  // as format_address writes it
-// errno of a pending connect that became writable, 0 on success.
+ConnectAttempt connect_tcp(const std::string& address);  // in the form of format_address()
+// Returns the errno of a pending connect when its socket became writable; 0 means success.
 int connect_result(const Fd& fd);
 
-// Success if somebody listens at the port of a host, given by name or address; of several addresses
-// each is tried for so long. Blocks, also in the resolver.
+// Returns success if a process listens on `port` of the host, given by name or address. If the name
+// has several addresses, each is tried for at most `limit`. Blocks, also in the resolver. Error:
+// kSystem.
 Error check_listener(const std::string& host, uint16_t port, Milliseconds limit);
 
-// Port 0: the kernel picks one; ask local_address.
+// Listens on a numeric address. For port 0 the kernel picks one, and local_address() returns it.
 Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
 Result<std::string> local_address(const Fd& fd);
 
-// Ends the connection, also where a forked child or another process holds a copy of the descriptor.
+// Shuts the connection down, even if a forked child or another process holds a copy of the
+// descriptor.
 void hang_up(const Fd& fd);
 
-// How much of what was sent the other side has not read yet, or its kernel not confirmed; bytes.
+// Returns the bytes sent that the other side has not read (AF_UNIX) or its kernel has not confirmed
+// (TCP).
 size_t unread(const Fd& fd);
-// TCP: the connection breaks when what was sent has not been confirmed for so long.
+// For TCP: breaks the connection if sent data has not been confirmed for `milliseconds`.
 void break_after(const Fd& fd, int64_t milliseconds);
 
-// The next waiting connection, or an empty Fd when there is none, or errno says why.
+// Accepts the next waiting connection. Returns an empty Fd if there is none or on errors; errno has
+// the reason.
 Fd accept_connection(const Fd& listener);
-// Whether that errno means that the connection waits still, for descriptors or memory.
+// Returns true if that errno means a lack of descriptors or memory, so that the connection still
+// waits.
 bool exhausted(int errno_value);
 
-// True for an errno of connect or sendmsg that a lack for the moment causes: of room in a queue, of
-// memory, or of descriptors that may be in flight between processes.
+// Returns true if the errno of a connect or sendmsg has a temporary cause, so that a later call may
+// succeed. Such causes are a full queue, lack of memory, a signal, or too many descriptors in
+// flight between processes.
 bool passes(int errno_value);
 
-// Who is on the other side of an AF_UNIX connection. pid is 0 where it is not visible from here.
+// Process at the other end of an AF_UNIX connection. `pid` is 0 if it is not visible from here.
 struct PeerCredentials {
   pid_t pid = 0;
   uid_t uid = 0;
 };
 Result<PeerCredentials> peer_credentials(const Fd& fd);
 
-// Descriptors, and a few bytes that say what they are, from one process to another over an AF_UNIX
-// stream (unix(7), SCM_RIGHTS). Any thread.
+// Most descriptors that one message can pass over an AF_UNIX stream (unix(7), SCM_RIGHTS).
 inline constexpr size_t kMaxPassedFds = 8;
 
-// All of it or an Error (kSystem): a note of this kind is the first thing on its connection and is
-// far smaller than a socket's buffer. `later`: the kernel lacks something for the moment, so the
-// same call may succeed after a pause. All processes of a user may have RLIMIT_NOFILE descriptors
-// in flight together.
+// Sends `note` and the descriptors completely, or returns a kSystem error. Partial writes cannot
+// happen in practice: such a note is the first message on its connection and far smaller than a
+// socket's buffer.
+//
+// If `later` is given, it is set to true when the kernel lacks a resource temporarily; a repeated
+// call may then succeed. The processes of one user may together have RLIMIT_NOFILE descriptors in
+// flight.
 Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds,
                     bool* later = nullptr);
 
+// Result of receive_with_fds().
 struct ReceivedFds {
   size_t bytes = 0;  // 0: the other side has closed
   std::vector<Fd> fds;
 };
-// At most note.size() bytes and what came along with them; nothing there: no bytes and `empty`.
-// Errors: kPeerLost where the connection is broken; kSystem where this process can hold no more
-// descriptors.
+// Receives at most note.size() bytes and the descriptors that came with them. If nothing is there,
+// the result has no bytes and `empty` is true. Errors: kPeerLost (the connection is broken),
+// kSystem (this process has no free descriptors).
 Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty);
 
 }  // namespace ringdist
