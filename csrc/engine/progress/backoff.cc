@@ -15,8 +15,8 @@ Backoff::Next Backoff::next(TimePoint now, Wait wait) const {
 void Backoff::yielded(Duration took, TimePoint now) {
   if (took >= kSlice) {
     core_ = Core::kTaken;
-    // Each time that it still is, half as often: slices are lost for a hundredth of the time at
-    // last.
+    // While the core stays taken, probes become half as frequent each time. In the end, slices are
+    // lost for about a hundredth of the time.
     probe_at_ = now + took * (1 << std::min(slices_++, kMostProbes));
     return;
   }

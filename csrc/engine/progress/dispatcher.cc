@@ -10,11 +10,12 @@ namespace ringdist {
 namespace {
 
 constexpr Duration kStrayTime = std::chrono::seconds(60);
-constexpr size_t kMaxMessages = size_t{1} << 17;  // peers send within their early windows only
+// Enough, as peers send within their eager windows only.
+constexpr size_t kMaxMessages = size_t{1} << 17;
 constexpr size_t kMaxNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
 
-constexpr int kWorkBatch = 32;  // segments between two looks at the wire
+constexpr int kWorkBatch = 32;  // segments between two polls of the transports
 constexpr auto kTickTime = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -48,7 +49,7 @@ Dispatcher::Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLoc
                        DispatcherDelegate& delegate)
     : lock_(token), delegate_(delegate), state_(statistics, memory_limit) {}
 
-// A transport may be called back by a library of C, which no exception may cross.
+// A transport may be called back by a C library, which no exception may cross.
 template <typename Body>
 void Dispatcher::fail_if_thrown(const Body& body) {
   (void)fail_all_if_thrown(*this, [&] {
@@ -110,7 +111,7 @@ void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescrip
     by_key_[key] = &group;
     for (const UnexpectedMessage& stray : unknown_groups_.take(key))
       group.on_message(stray.header, stray.payload());
-    // Then who is gone. Notices first: they say which op was a leaver's last.
+    // Departures follow. Notices come first, because they contain the last op of a rank that left.
     unknown_groups_.for_each_notice(membership.nonce,
                                     [&](const Notice& notice) { group.on_notice(notice); });
     for (const GroupMember& member : membership.members)
@@ -168,20 +169,20 @@ bool Dispatcher::idle(const std::shared_ptr<GroupSlot>& slot) const {
 void Dispatcher::remove(const std::shared_ptr<GroupSlot>& slot) {
   check_token();
   if (!slots_.contains(slot)) return;
-  fail_if_thrown(slot, [&] {  // the Error needs memory
+  fail_if_thrown(slot, [&] {  // making the Error needs memory
     slot->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   });
   if (Group* group = slot->group()) group->release_ended();
   const UnknownGroupMessages::GroupKey key{slot->nonce(), slot->rank()};
   std::erase(watched_, slot.get());
-  slot->listed = true;  // so that nothing lists it again
+  slot->listed = true;  // keeps watch() from listing it again
   slots_.erase(slot);
   if (key.first == 0) return;
   by_key_.erase(key);
   unknown_groups_.close(key);
 }
 
-// Of those that are formed.
+// Groups may become busy by what `each` does, so all slots are watched.
 template <typename Each>
 void Dispatcher::for_each_group(const Each& each) {
   watch_all();
@@ -192,7 +193,8 @@ void Dispatcher::for_each_group(const Each& each) {
 void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
   check_token();
   MessageHeader header{};
-  if (!parse_header(bytes, header)) return;  // not ours: nothing in it can be trusted
+  // Not a message of ours, so its content cannot be trusted.
+  if (!parse_header(bytes, header)) return;
   fail_if_thrown([&] {
     auto it = by_key_.find({header.nonce, header.destination});
     if (it != by_key_.end()) return it->second->on_message(header, payload);
@@ -222,10 +224,10 @@ void Dispatcher::process_lost(ContextId context, const Error& cause) {
 
 void Dispatcher::on_notice(const Notice& notice) {
   check_token();
-  const bool is_forming = any_forming();  // one of its ranks here, maybe
+  const bool is_forming = any_forming();  // perhaps another rank of the same group
   bool known = false;
   for (const auto& slot : slots_) {
-    // While it forms it hears only why it will not be; the rest is for later.
+    // A forming group only receives notices that abort it; others are kept for later.
     if (slot->nonce() != notice.nonce || (slot->is_forming() && !aborts_formation(notice)))
       continue;
     known = true;
@@ -243,14 +245,15 @@ void Dispatcher::process_left(ContextId context) {
 
 void Dispatcher::fail_all(const Error& cause) noexcept {
   check_token();
-  // At our own end the others hear of it otherwise.
+  // When this process shuts down, the other ranks are notified by leave notices and the control
+  // plane.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
   watch_all();
   for (const auto& slot : slots_) slot->fail(cause, tell_others);
 }
 
-// The control plane serves other processes; other ranks of this Context hear it from the same
-// handler.
+// The control plane delivers to other processes. Other ranks of this Context get the notice from
+// run_work().
 void Dispatcher::flood(const Notice& notice) {
   check_token();
   own_notices_.push_back(notice);
@@ -291,7 +294,7 @@ void Dispatcher::call_back() noexcept {
       if (!runs) (void)op->take_callbacks();
       to_call_back_ = std::exchange(op->next, nullptr);
     }
-  } catch (...) {  // there is no thread for them: another time
+  } catch (...) {  // no thread is available: tick() retries
   }
 }
 
@@ -328,7 +331,7 @@ Backoff::Wait Dispatcher::wait() const {
   if (!state_.work.empty()) return Backoff::Wait::kNear;
   auto out = Backoff::Wait::kNothing;
   for (const GroupSlot* slot : busy()) {
-    // A group forms on other threads of this process, which want a core.
+    // A group forms on other threads of this process, which need a core.
     if (slot->is_forming()) continue;
     if (!slot->spans_hosts()) return Backoff::Wait::kNear;
     out = Backoff::Wait::kFar;

@@ -1,7 +1,7 @@
-// Runs the ops of all groups of a lane: gives messages to the group that they name, keeps those of
-// groups that are not known yet, and works through the steps that can run.
+// Dispatches the events of a lane to its groups. It routes messages to the group that their header
+// names, keeps messages of unknown groups, and executes the steps that are queued.
 //
-// Every call comes with the lane's driver token held, which is checked.
+// Threads: the caller holds the lane's progress lock, which is checked.
 #pragma once
 
 #include <cstddef>
@@ -26,117 +26,140 @@
 
 namespace ringdist {
 
-// What came for groups of this process that cannot take it: they are not known here yet, or still
-// form. It is kept for them, for a while.
+// Messages and notices for groups that cannot take them, because they are unknown here or still
+// bootstrapping. They are kept until the group forms, or for a limited time.
 //
-// Every call comes with the lane's driver token held.
+// Threads: the caller holds the lane's progress lock.
 class UnknownGroupMessages {
  public:
-  using GroupKey = std::pair<uint64_t, int>;  // nonce, rank: a Context may hold several ranks
+  // Nonce and rank: a Context may hold several ranks of a group.
+  using GroupKey = std::pair<uint64_t, int>;
 
   explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
 
-  // Those of groups that were closed here are dropped; so are more than any group may get.
+  // Keeps a message. It is dropped if its group was closed here, or if the maximum number of
+  // messages is reached.
   void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
-  // `any_forming`: a group that was closed for one rank may be that of another.
+  // Keeps a notice. It is dropped if its group was closed here, unless `any_forming`: then another
+  // rank of the same group may still form. Beyond a maximum, the oldest notice is dropped.
   void keep(const Notice& notice, bool any_forming);
 
-  // The messages of a group that has formed; they are not kept any longer.
+  // Removes and returns the messages of a group that has formed.
   std::vector<UnexpectedMessage> take(const GroupKey& key) { return messages_.take(key); }
-  // Calls it for each notice of that group. They stay, for its other ranks.
+  // Calls `each` for every notice of the group. The notices stay, for its other ranks.
   template <typename Each>
   void for_each_notice(uint64_t nonce, const Each& each) const {
     for (const Notice& notice : notices_)
       if (notice.nonce == nonce) each(notice);
   }
 
-  // Nobody waits for what comes for that rank's group.
+  // Records that the rank's group was closed, so that its messages are dropped from here on. Only
+  // the last few groups are remembered.
   void close(const GroupKey& key);
-  // Forgets what has been waiting for a minute, unless a group that it may be for still forms.
+  // Drops messages that have waited for a minute, unless a group that they may belong to is still
+  // forming.
   void forget_old(bool any_forming, TimePoint now);
-  size_t count() const { return messages_.count(); }  // of messages
+  size_t count() const { return messages_.count(); }  // number of kept messages
 
  private:
   UnexpectedQueue<GroupKey> messages_;
+  // Time of each group's first message, oldest first.
   std::deque<std::pair<TimePoint, GroupKey>> since_;
   std::deque<Notice> notices_;
-  std::deque<GroupKey> closed_;  // the last few
+  std::deque<GroupKey> closed_;  // the last few closed groups
 };
 
-// What an Dispatcher needs of its Context.
+// Interface that a Dispatcher uses to reach its Context.
 class DispatcherDelegate {
  public:
   virtual ~DispatcherDelegate() = default;
-  // On the task pool. False: it has stopped, and the task is dropped.
+  // Runs the task on the task pool. Returns false if the pool has stopped; then the task is
+  // dropped.
   virtual bool run_on_pool(std::function<void()> task) = 0;
-  // To the processes of all groups.
+  // Sends the notice to the processes of all groups.
   virtual void flood(const Notice& notice) = 0;
 };
 
+// Owns the slots of a lane's groups and the state that their ops share. Exceptions fail one group,
+// or all if it is unclear which one they belong to.
 class Dispatcher final : public TransportDelegate, public GroupDelegate {
  public:
+  // `memory_limit` bounds the bytes that may be granted (GrantBudget). The references must outlive
+  // the dispatcher.
   Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
              DispatcherDelegate& delegate);
 
-  // A rank's place in a group. All that follows about one is nothing once it is removed; what is
-  // thrown ends its group, and no other.
+  // Adds a slot. The functions below have no effect on a slot that has been removed, except that an
+  // op given to it ends with an error. An exception in one of them fails the slot's group and no
+  // other.
   void add(std::shared_ptr<GroupSlot> slot);
-  // Its group's name is known: from now on others can say that it fails.
+  // Sets the nonce of the slot's group, so that notices about it are delivered.
   void set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce);
-  // Its group begins: from now on messages reach it; those that came before are delivered. Nothing
-  // if it has failed. `first` comes before its ops do.
+  // Forms the slot's group. `first` is called before its ops start. Then the messages, notices and
+  // departures that were kept for the group are delivered, and later ones reach it directly. Does
+  // nothing if the slot has failed.
   void form(const std::shared_ptr<GroupSlot>& slot, const GroupDescriptor& membership,
             const std::function<void()>& first = {});
-  // The op ends with an error where the group has.
+  // Gives an op to the slot. If the group has failed, the op ends with an error.
   void enqueue(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op);
-  // As of Group.
+  // Like the functions of Group with the same names.
   void output_delivered(const std::shared_ptr<GroupSlot>& slot, uint64_t number);
   void ended_on_device(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op,
                        const Error& error);
   void fail(const std::shared_ptr<GroupSlot>& slot, const Error& cause, bool tell_others);
-  // As of GroupSlot.
+  // Like the functions of GroupSlot with the same names.
   uint64_t stop_and_report(const std::shared_ptr<GroupSlot>& slot, const Error& cause);
   void announce_leave(const std::shared_ptr<GroupSlot>& slot, NoticeKind how);
   bool idle(const std::shared_ptr<GroupSlot>& slot) const;
-  // Its ops end with kAborted; late messages are dropped.
+  // Removes a slot. Its ops end with kAborted, and late messages are dropped.
   void remove(const std::shared_ptr<GroupSlot>& slot);
 
-  // Works on up to a fixed number of segments. True if it did anything.
+  // Executes up to a fixed number of queued segments and frees ended executions. Returns true if
+  // any segment was executed.
   bool run_work();
-  // Deadlines and stalls, if it is time for them.
+  // Checks deadlines and stalls of all groups, if the interval has passed.
   void tick();
+  // Sets the clock of the lane; called once per iteration.
   void set_now(TimePoint now);
 
-  // Nothing in flight and nothing to watch: the lane may sleep without a timeout.
+  // Returns true if nothing is in flight and no tick is needed. The lane may then sleep without a
+  // timeout.
   bool idle() const;
-  // What for. A wait for other ranks of the host alone counts more than one for other hosts.
+  // Returns the kind of event that the groups wait for. A group on this host alone takes precedence
+  // over one with other hosts.
   Backoff::Wait wait() const;
+  // Returns true if steps are queued.
   bool has_work() const;
-  // How many groups these look at: those that were not idle when they looked last, or that got
-  // something to do since.
+  // Returns the number of groups that these functions examine: those that were busy at the last
+  // look or have become so since. For tests.
   size_t watched() const { return watched_.size(); }
 
+  // Delivers a notice to the groups with its nonce; see UnknownGroupMessages for others.
   void on_notice(const Notice& notice);
-  // Once what that process had sent has been delivered.
+  // Reports the loss of a process to all groups. Call after everything that it sent has been
+  // delivered. Groups that form later get the report, too.
   void process_lost(ContextId context, const Error& cause);
+  // The same for a process that has ended in good order.
   void process_left(ContextId context);
-  // What ops do from now on goes there; null: nowhere.
+  // Sets the recorder of traces; null turns tracing off.
   void set_recorder(std::shared_ptr<TraceRecorder> recorder);
   const std::shared_ptr<TraceRecorder>& recorder() const { return state_.recorder; }
-  // Ends all ops of all groups, here only.
+  // Fails all groups. A cause of kind kAborted is not announced to other ranks, because these learn
+  // of this process's end otherwise.
   void fail_all(const Error& cause) noexcept;
-  // What this process does, in a line: of the group that has waited the longest, or kIdle.
+  // Returns one line on what this process does: the most severe status of all groups, or kIdle.
   static constexpr std::string_view kIdle = "no operation in flight";
   std::string status() const;
+  // Returns a report of flow control and of all groups, in several lines.
   std::string dump() const;
 
-  // TransportDelegate
+  // Implements TransportDelegate.
   void on_message(ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
   void on_sent(SendId send_id, const Error& error) override;
   void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
-  // GroupDelegate
+  // Implements GroupDelegate.
   ProgressState& progress_state() override { return state_; }
   void flood(const Notice& notice) override;
   void finish_op(const std::shared_ptr<Op>& op, Error error) noexcept override;
@@ -144,16 +167,23 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
 
  private:
   template <typename Body>
+  // Calls `body`. If it throws, fails all groups.
   void fail_if_thrown(const Body& body);
   template <typename Body>
+  // Calls `body`. If it throws, fails the slot's group.
   void fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body);
   template <typename Each>
+  // Calls `each` for every group that has formed, and watches all slots.
   void for_each_group(const Each& each);
   bool any_forming() const;
+  // Adds slots to the list of those that may be busy.
   void watch(GroupSlot& slot) const noexcept;
   void watch_all() const noexcept;
+  // Returns the slots that are not idle, and drops the others from the list.
   const std::vector<GroupSlot*>& busy() const;
+  // Runs the callbacks of ended ops on the task pool; retried by tick().
   void call_back() noexcept;
+  // Frees executions that have ended, unless there are none.
   void release_ended();
 
   void check_token() const {
@@ -162,22 +192,25 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
 
   ProgressLock& lock_;
   DispatcherDelegate& delegate_;
-  ProgressState state_;  // outlives the groups, whose OpExecutions are in it
+  ProgressState state_;  // outlives the groups, as their OpExecutions use it
   std::set<std::shared_ptr<GroupSlot>> slots_;
-  mutable std::vector<GroupSlot*> watched_;                  // has room for all; others are idle
-  std::map<UnknownGroupMessages::GroupKey, Group*> by_key_;  // those that are formed
+  mutable std::vector<GroupSlot*> watched_;  // capacity for all slots; the ones not listed are idle
+  std::map<UnknownGroupMessages::GroupKey, Group*> by_key_;  // groups that have formed
   UnknownGroupMessages unknown_groups_{state_.scratch};
+  // Notices of groups here, to be delivered to other ranks of this Context.
   std::vector<Notice> own_notices_;
-  std::shared_ptr<Op> to_call_back_;  // the first of those that have ended; see Op::next
-  std::map<ContextId, Error> lost_;
-  std::set<ContextId> left_;
+  std::shared_ptr<Op> to_call_back_;  // list of ended ops with callbacks, linked by Op::next
+  std::map<ContextId, Error> lost_;   // processes that were lost, with the cause
+  std::set<ContextId> left_;          // processes that ended in good order
   TimePoint next_tick_ = state_.now;
 };
 
-// What runs on a lane may throw, and must end no process.
+// Code that runs on a lane may throw, for example for lack of memory. This must not end the
+// process.
 
-// Runs it. What it throws (there is no memory, say) ends all groups, for nobody knows which one it
-// was about. `dispatcher`: the Executor, which uses this, too.
+// Calls `body` and returns its result. An exception, such as std::bad_alloc, fails all groups,
+// because it is unclear which one it belongs to; then returns true. `dispatcher` is a Dispatcher,
+// which also uses this function itself.
 template <typename Groups, typename Body>
 bool fail_all_if_thrown(Groups& dispatcher, Body&& body) {
   try {

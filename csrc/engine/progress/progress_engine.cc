@@ -16,7 +16,7 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // deadlines are looked at this often
+constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // interval for checks of deadlines
 constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kEvictTime = std::chrono::seconds(1);
@@ -26,7 +26,7 @@ constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
 
-// Runs it at the end of the scope.
+// Calls `body` at the end of the scope.
 template <typename Body>
 class Cleanup {
  public:
@@ -71,7 +71,7 @@ ProgressEngine::ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_e
 
 ProgressEngine::~ProgressEngine() {
   stop();
-  if (mark_.forked() && thread_.joinable()) thread_.detach();  // it exists in the parent only
+  if (mark_.forked() && thread_.joinable()) thread_.detach();  // only the parent has the thread
 }
 
 void ProgressEngine::add_transport(std::unique_ptr<Transport> transport) {
@@ -116,7 +116,7 @@ bool ProgressEngine::post(std::function<void()> task, bool wake) {
     has_tasks_.store(true);
   }
   if (lock_.held_by_this_thread())
-    return true;  // it looks again before it sleeps or gives that back
+    return true;  // the holder looks for tasks before it sleeps or releases the lock
   if (wake)
     wake_thread();
   else if (driver_sleeps_.load())
@@ -124,7 +124,7 @@ bool ProgressEngine::post(std::function<void()> task, bool wake) {
   return true;
 }
 
-// Once the lane has stopped its token is never free.
+// The lock of a lane that has stopped is never free.
 bool ProgressEngine::begin_progress() {
   if (!lock_.take()) return false;
   dispatcher_->set_now(Clock::now());
@@ -132,14 +132,14 @@ bool ProgressEngine::begin_progress() {
 }
 
 void ProgressEngine::end_progress() {
-  // Its holder need not look again, where its op has ended in here.
+  // The holder need not call wait() if its op ends in here.
   do {
     (void)fail_all_if_thrown(*dispatcher_, [this] { return dispatcher_->run_work(); });
   } while (run_tasks());
   last_driven_.store(dispatcher_->progress_state().now.time_since_epoch().count(),
                      std::memory_order_relaxed);
   if (lock_.release(nullptr)) return;
-  if (has_tasks()) wake_thread();  // as release_lock()
+  if (has_tasks()) wake_thread();  // see release_lock()
 }
 
 bool ProgressEngine::call(std::function<void()> task, TimePoint deadline) {
@@ -154,7 +154,7 @@ bool ProgressEngine::call(std::function<void()> task, TimePoint deadline) {
     ran.get();
     return true;
   } catch (const std::future_error&) {
-    return false;  // the lane has stopped and dropped it
+    return false;  // the lane has stopped and dropped the task
   }
 }
 
@@ -171,7 +171,7 @@ bool ProgressEngine::call_until(std::function<bool()> condition, TimePoint deadl
 }
 
 void ProgressEngine::set_affinity(const CpuSet& cpus) {
-  std::lock_guard lock(mutex_);  // it is joined later
+  std::lock_guard lock(mutex_);  // stop() joins the thread later
   if (!stopping_ && !mark_.forked()) (void)cpus.narrow(thread_.native_handle());
 }
 
@@ -196,7 +196,7 @@ bool ProgressEngine::run_tasks() {
   return !tasks.empty();
 }
 
-// One round, with the token held. True if anything happened.
+// Runs one iteration with the lock held. Returns true if anything happened.
 bool ProgressEngine::poll() {
   return fail_all_if_thrown(*dispatcher_, [this] {
     dispatcher_->set_now(Clock::now());
@@ -222,7 +222,7 @@ bool ProgressEngine::pause() {
 }
 
 bool ProgressEngine::wait(const Op& op, TimePoint deadline) {
-  // Where nobody drives, nobody need know that we wait.
+  // If the lock is free, there is no need to enlist.
   if (op.finished() || (try_to_drive(op, deadline, nullptr) && op.finished())) return true;
   ProgressLock::Waiter self(op);
   lock_.enlist(self);
@@ -253,7 +253,7 @@ void ProgressEngine::drive(const Op& op, TimePoint deadline) {
       continue;
     }
     if (op.finished() || dispatcher_->progress_state().now >= deadline)
-      return;  // a tick is no "work"
+      return;  // a tick may have ended the op, and does not count as an event
     if (pause()) block_as_driver(deadline);
   }
 }
@@ -262,13 +262,13 @@ void ProgressEngine::release_lock(const ProgressLock::Waiter* self) {
   const bool active = !dispatcher_->idle();
   last_driven_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (lock_.release(self)) return;
-  // Who posted while we held it has woken the thread in vain.
+  // A thread that posted while the lock was held woke the lane's thread in vain.
   if (active || has_tasks()) return wake_thread();
-  // We used up the events that the thread armed for: it must not sleep on.
+  // The events that the thread armed for were consumed here, so it must arm again.
   if (thread_sleeps_.load()) event_.signal();
 }
 
-// Says so first and looks for sleepers after; block_as_thread() does the reverse.
+// Sets the flag first and looks for sleepers second; block_as_thread() does the reverse.
 void ProgressEngine::wake_thread() {
   {
     std::lock_guard lock(mutex_);
@@ -295,7 +295,7 @@ Duration ProgressEngine::sleep_time(TimePoint deadline) const {
   return std::max(sleep, Duration(0));
 }
 
-// First we say that we sleep, then we look for work: whoever posts does the reverse.
+// The flag is set before the search for work; post() does the reverse, so one sees the other.
 void ProgressEngine::block_as_driver(TimePoint deadline) {
   driver_sleeps_.store(true);
   if (arm())
@@ -312,9 +312,9 @@ void ProgressEngine::block_as_thread() {
   thread_sleeps_.store(false);
 }
 
-// The lane's thread. It sleeps in epoll, without the token, until something comes. While callers
-// drive it only looks in once per millisecond, so that a burst of blocking ops wakes it once; while
-// one of them drives on, less often: on a host of many ranks those looks would take much of a core.
+// The lane's thread sleeps in epoll, without the lock, until an event. While callers make progress
+// it only looks once per millisecond, so a burst of blocking ops wakes it once. While one caller
+// continues it looks less often; many ranks on a host would use much of a core.
 void ProgressEngine::run() {
   const InProgressScope driver;
   Duration pause = kDriverGone;
@@ -332,7 +332,7 @@ void ProgressEngine::run() {
     if (stopping_) return;
     if (!thread_woken_)
       thread_wake_.wait_for(lock, pause);
-    else if (lock_.anybody_waits())  // for an op that has ended, maybe: it tells us nothing
+    else if (lock_.anybody_waits())  // perhaps for an op that has ended
       thread_wake_.wait_for(lock, kDriverGone);
   }
 }
@@ -350,11 +350,11 @@ bool ProgressEngine::may_take_over() {
   return Clock::now() - TimePoint(since_epoch) > kDriverGone;
 }
 
-// With the token held; gives it back.
+// Needs the lock and releases it.
 void ProgressEngine::drive_in_background() {
   backoff_.begin(Clock::now());
   for (;;) {
-    // Where all of their ops have ended nobody takes it, and other ops want to go on.
+    // If all their ops have ended no waiter takes the lock, and other ops must go on.
     if (lock_.anybody_waits() && (lock_.release(nullptr) || !lock_.take())) return;
     if (poll()) {
       backoff_.begin(dispatcher_->progress_state().now);
@@ -382,7 +382,7 @@ void ProgressEngine::stop() {
   }
   wake_thread();
   if (thread_.joinable()) thread_.join();
-  // A caller that still drives must not find its transports gone; one that never leaves keeps them.
+  // A caller that makes progress must not lose its transports. One that never leaves keeps them.
   const TimePoint deadline = Clock::now() + kEvictTime;
   while (!lock_.take()) {
     if (Clock::now() > deadline) return;
@@ -391,10 +391,10 @@ void ProgressEngine::stop() {
   }
   for (const auto& transport : transports_) transport->close();
   (void)fail_all_if_thrown(
-      *dispatcher_, [this] { return dispatcher_->run_work(); });  // frees OpExecutions that ended
+      *dispatcher_, [this] { return dispatcher_->run_work(); });  // frees executions that ended
   std::unique_lock lock(mutex_);
   const auto dropped = std::exchange(tasks_, {});
-  lock.unlock();  // their ends may wake who waits for them
+  lock.unlock();  // destroying tasks may wake waiters
 }
 
 }  // namespace ringdist

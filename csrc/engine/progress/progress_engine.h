@@ -1,14 +1,16 @@
-// A lane: a thread with its own transport workers that moves ops for all ranks of its Context.
+// Progress engine of a lane: moves messages and executes steps for all ranks of its Context. It has
+// its own thread and its own transports.
 //
-// Whoever holds the driver token drives: polls the transports and runs the executor. A caller
-// inside wait() takes the token, so that a small blocking op needs no thread switch; the lane's own
-// thread drives whatever nobody waits for. Callers without the token sleep until their op ends or
-// the token is handed to them.
+// The thread that holds the progress lock makes progress: it polls the transports and runs the
+// dispatcher. A caller inside wait() takes the lock itself, so that a small blocking op needs no
+// thread switch. The lane's thread makes progress when no caller does. Callers without the lock
+// sleep until their op ends or the lock is offered to them.
 //
-// Waiting is polls, then sched_yield, then one epoll set; how long each is Backoff's to say. For a
-// group that still forms it is a sleep: other threads of this process work on it.
+// Waiting starts with polls, continues with sched_yield, and ends with a sleep in one epoll set;
+// Backoff determines the times. For a group that is still forming the wait is a sleep, because
+// other threads of this process work on it.
 //
-// Lock order: mutex_ is a leaf: nothing is called with it held.
+// Lock order: mutex_ is a leaf. Nothing is called with it held.
 #pragma once
 
 #include <atomic>
@@ -33,10 +35,13 @@
 
 namespace ringdist {
 
+// Created by start(), one per lane. The sections below state which functions need the progress
+// lock.
 class ProgressEngine {
  public:
-  // The token, if it was free; at its end what can run does, and it goes back. Nobody is woken for
-  // what is left: its holder calls wait() next.
+  // Holds the progress lock for a scope, if it was free. At its end, queued tasks and steps are
+  // executed and the lock is released. No thread is woken for what remains, because the holder
+  // calls wait() next.
   class Guard {
    public:
     Guard() = default;
@@ -49,6 +54,7 @@ class ProgressEngine {
     }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
+    // Returns true if the lock is held.
     explicit operator bool() const { return progress_ != nullptr; }
 
    private:
@@ -56,87 +62,110 @@ class ProgressEngine {
     std::optional<InProgressScope> driver_;
   };
 
-  // `delegate` outlives it.
+  // Creates an engine and starts its thread. `memory_limit` bounds the bytes that may be granted.
+  // `statistics` and `delegate` must outlive the engine. Errors: the system refused a descriptor or
+  // a thread.
   static Result<std::unique_ptr<ProgressEngine>> start(Statistics& statistics, int64_t memory_limit,
                                                        DispatcherDelegate& delegate);
   ~ProgressEngine();
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  // Runs `task` with the token held, after all tasks posted before. With `wake` false the caller
-  // promises to call wait() next. False, and nothing is kept, once the lane has stopped. Any
-  // thread.
+  // Runs `task` with the progress lock held, after all tasks posted before. With `wake` false, the
+  // caller promises to call wait() next. Returns false, and drops the task, once the lane has
+  // stopped. Any thread.
   bool post(std::function<void()> task, bool wake = true);
-  // Like post(), and waits until it ran; false if it did not by the deadline, or never will because
-  // the lane has stopped. Not from a task.
+  // Like post(), but waits until the task has run. Returns false if it did not run by the deadline,
+  // or never will because the lane has stopped. Must not be called from a task.
   bool call(std::function<void()> task, TimePoint deadline);
-  // Calls it, with growing pauses, until it says true; false if it did not by the deadline, or if
-  // the lane does not answer. Not from a task.
+  // Calls `condition` on the lane, with growing pauses, until it returns true. Returns false if it
+  // did not by the deadline, or if the lane does not respond. Must not be called from a task.
   bool call_until(std::function<bool()> condition, TimePoint deadline);
 
-  // Drives until the op has finished; false if the deadline passed first. Any thread, without the
-  // GIL.
+  // Makes progress, or waits, until the op has finished. Returns false if the deadline passed
+  // first. Any thread, without the GIL.
   bool wait(const Op& op, TimePoint deadline);
 
-  // Its own thread does from now on, as far as it may (CpuSet::narrow): the first that takes has
-  // its way. Callers that drive run where they like. Any thread.
+  // Restricts the lane's thread to `cpus`, as far as possible (CpuSet::narrow): the first
+  // restriction that succeeds stays. Callers that make progress are not affected. Any thread.
   void set_affinity(const CpuSet& cpus);
 
+  // Returns true once stop() has been called. Any thread.
   bool stopped();
-  // Something that was posted has not run.
+  // Returns true if a posted task has not run. Any thread.
   bool has_tasks() const { return has_tasks_.load(); }
 
-  // With the token held (inside a task).
+  // The next functions need the progress lock, so they are called in tasks or under a Guard.
   Dispatcher& dispatcher() { return *dispatcher_; }
+  // Adds a transport, which the engine owns until its destruction.
   void add_transport(std::unique_ptr<Transport> transport);
+  // Returns the transport with that name, or null.
   Transport* find_transport(std::string_view name);
-  // A process has ended: reads what it had sent, then forgets it and runs `task`. Where nothing is
-  // left to read that is at once.
+  // Call when a process has ended. Reads everything that it had sent, then runs `task` and drops
+  // the peer from all transports. If nothing is left to read, this happens at once.
   void drain_peer(ContextId peer, std::function<void()> task);
 
-  static constexpr auto kFlushTime = std::chrono::seconds(2);  // for who is about to end
-  // Waits until all that was sent has arrived, where somebody is left to receive it. Not from a
-  // task.
+  // Limit for flush() in a process that is about to end.
+  static constexpr auto kFlushTime = std::chrono::seconds(2);
+  // Waits until everything that was sent has arrived at the peers that still receive, or until the
+  // deadline. Must not be called from a task.
   void flush(TimePoint deadline);
-  // Stops the thread and closes the transports. Idempotent. Ops in flight must have been failed:
-  // from here on nothing runs, and posted tasks are dropped.
+  // Stops the thread and closes the transports. Idempotent. Ops in flight must have been failed
+  // before. Afterwards nothing is executed, and posted tasks are dropped.
   void stop();
 
  private:
   ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
+  // Main function of the lane's thread.
   void run();
+  // Makes progress on the lane's thread until there is nothing to do, or a caller takes over.
   void drive_in_background();
-  // False: somebody else holds the token. `self`: null if it is not listed.
+  // Makes progress for `op` if the lock is free. Returns false if another thread holds it. `self`
+  // is null if the caller is not enlisted as a waiter.
   bool try_to_drive(const Op& op, TimePoint deadline, const ProgressLock::Waiter* self);
+  // Makes progress until the op has finished or the deadline has passed. Needs the lock.
   void drive(const Op& op, TimePoint deadline);
+  // Runs one iteration: tasks, transports, steps and ticks.
   bool poll();
+  // Runs the posted tasks. Returns true if there were any.
   bool run_tasks();
+  // Finishes peers that have been drained. Returns true if there were any.
   bool drain_peers();
-  // After a round that found nothing. True: sleep.
+  // Call after an iteration without events. May yield the core. Returns true if the lane should
+  // sleep.
   bool pause();
+  // Take and release the lock for a Guard.
   bool begin_progress();
   void end_progress();
+  // Releases the lock and wakes the lane's thread if there is work that no waiter takes over.
   void release_lock(const ProgressLock::Waiter* self);
+  // Wakes the lane's thread, and a caller that sleeps with the lock held.
   void wake_thread();
+  // Returns true if the lane's thread should take the lock.
   bool may_take_over();
+  // Returns true if the lane's thread must not go to sleep.
   bool thread_is_wanted();
+  // Sleep until an event, with the lock held by a caller.
   void block_as_driver(TimePoint deadline);
-  void block_as_thread();  // gives the token back
+  void block_as_thread();  // releases the lock
+  // Prepares all transports to signal their descriptors. Returns false if there is work already.
   bool arm();
+  // Returns how long the lane may sleep without an event.
   Duration sleep_time(TimePoint deadline) const;
 
   const EventFd event_;
-  Epoll thread_epoll_;  // the lane's thread sleeps here
-  Epoll driver_epoll_;  // a caller that drives sleeps here
+  Epoll thread_epoll_;  // the lane's thread sleeps in this one
+  Epoll driver_epoll_;  // a caller that holds the lock sleeps in this one
   ProgressLock lock_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<std::unique_ptr<Transport>> transports_;
+  // Peers that have ended, and what to run once they are drained.
   std::vector<std::pair<ContextId, std::function<void()>>> draining_;
   Backoff backoff_;
 
-  DekkerWord<bool> thread_sleeps_;          // in epoll, or about to be, without the token
-  DekkerWord<bool> driver_sleeps_;          // the same, with it
-  std::atomic<Clock::rep> last_driven_{0};  // when a caller last gave the token back
+  DekkerWord<bool> thread_sleeps_;  // the thread is in epoll, or about to be, without the lock
+  DekkerWord<bool> driver_sleeps_;  // the same for a caller, with the lock
+  std::atomic<Clock::rep> last_driven_{0};  // when a caller last released the lock
   DekkerWord<bool> has_tasks_;
 
   std::mutex mutex_;
@@ -145,7 +174,7 @@ class ProgressEngine {
   bool thread_woken_ RINGDIST_GUARDED_BY(mutex_) = false;
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::thread thread_;
-  ForkMark mark_;
+  ForkMark mark_;  // detects that this is a forked child, which has no lane thread
 };
 
 }  // namespace ringdist

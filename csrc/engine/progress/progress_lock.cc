@@ -15,8 +15,8 @@ bool ProgressLock::take() {
 bool ProgressLock::release(const Waiter* self) {
   check(held_by_this_thread(), "the token given back by who does not hold it");
   owner_.store(pthread_t{}, std::memory_order_relaxed);
-  // Who waits is listed first and tries to take it after; we do the reverse, so that one of us sees
-  // the other.
+  // A waiter enlists first and tries to take the lock after that. This thread frees the lock first
+  // and looks for waiters after that, so at least one of the two sees the other.
   held_.store(false, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst) == 0) return false;
   std::lock_guard lock(mutex_);

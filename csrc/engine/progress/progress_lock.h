@@ -1,7 +1,7 @@
-// The driver token of a lane: whoever holds it drives. It goes from one waiting caller to the next,
-// else to whoever takes it.
+// Progress lock of a lane: the thread that holds it makes progress. On release it is offered to a
+// waiting caller; otherwise any thread may take it.
 //
-// Any thread. Lock order: mutex_ is a leaf.
+// Threads: any. Lock order: mutex_ is a leaf.
 #pragma once
 
 #include <pthread.h>
@@ -18,10 +18,12 @@
 
 namespace ringdist {
 
+// A lock that is handed from waiter to waiter. Waiters wait for their ops, and for the lock only in
+// order to make progress.
 class ProgressLock {
  public:
-  // A caller that waits for its op, listed from enlist() to delist(). Without the token it sleeps
-  // in await().
+  // A caller that waits for its op. It is listed from enlist() to delist(), and sleeps in await()
+  // while it does not hold the lock.
   class Waiter {
    public:
     explicit Waiter(const Op& op) : op_(op) {}
@@ -30,27 +32,32 @@ class ProgressLock {
     friend class ProgressLock;
     const Op& op_;
     std::condition_variable wake_;
-    bool offered_ = false;  // the token is free: take it
+    bool offered_ = false;  // the lock is free and should be taken
   };
 
-  // True if the caller holds it now.
+  // Tries to take the lock. Returns true on success. Never blocks.
   bool take();
-  // By its holder. Offers it to a waiter other than `self` whose op has not finished: true then.
+  // Releases the lock; only its holder may call this. Offers the lock to a waiter other than `self`
+  // with an unfinished op, and returns true if there is one.
   bool release(const Waiter* self);
-  // The calling thread holds it.
+  // Returns true if the calling thread holds the lock.
   bool held_by_this_thread() const {
     return owner_.load(std::memory_order_relaxed) == pthread_self();
   }
 
+  // Adds the waiter to the list. It must be delisted before it is destroyed.
   void enlist(Waiter& waiter);
-  // True if it was offered the token and has not taken it: the next should be.
+  // Removes the waiter from the list. Returns true if it has an offer that it has not used: the
+  // lock should then be offered to the next waiter.
   [[nodiscard]] bool delist(Waiter& waiter);
-  // Before an attempt to take it: an offer that comes while that fails stays.
+  // Withdraws an earlier offer. Call before an attempt to take the lock, so that an offer that
+  // arrives while the attempt fails is kept.
   void publish_failure(Waiter& waiter);
-  // Until the token is offered, the op has finished or the deadline has passed.
+  // Sleeps until the lock is offered, the op has finished or the deadline has passed.
   void await(Waiter& waiter, TimePoint deadline);
-  // An op has finished: wakes those who wait for it.
+  // Wakes the waiters of an op that has finished.
   void wake(const Op& op);
+  // Returns true if any waiter is enlisted.
   bool anybody_waits() const { return waiting_.load(std::memory_order_acquire) > 0; }
 
  private:
@@ -61,9 +68,8 @@ class ProgressLock {
   std::list<Waiter*> waiters_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// A thread while it drives a lane.
-
-// From here to the end of the scope the calling thread drives.
+// Marks the calling thread as making progress until the end of the scope, and sets the
+// floating-point mode that results depend on.
 class InProgressScope {
  public:
   InProgressScope();
@@ -76,7 +82,8 @@ class InProgressScope {
   const ScopedFloatMode mode_;
 };
 
-// Whether the calling thread drives a lane, and so may not wait for the GIL.
+// Returns true if the calling thread is making progress for a lane. Such a thread must not wait for
+// the GIL.
 bool in_progress_loop();
 
 }  // namespace ringdist
