@@ -12,10 +12,10 @@
 namespace ringdist {
 namespace {
 
-constexpr Milliseconds kSlice{1000};
-constexpr size_t kNamed = 8;  // ops in a warning
+constexpr Milliseconds kSlice{1000};  // pause between checks while shutdown() waits
+constexpr size_t kNamed = 8;          // ops that a warning lists
 
-// Aborts ops of a group that is destroyed, and logs which.
+// Aborts ops of a group that is being destroyed, and logs them.
 void abandon(Communicator& group, const std::string& why, bool all) {
   const auto aborted = group.abandon(Error(ErrorKind::kAborted, why), all);
   if (aborted.empty()) return;
@@ -67,7 +67,7 @@ uint64_t ActiveGroupHolder::sequence_number() const {
 c10d::ErrorType ActiveGroupHolder::error(int rank) const {
   const auto group = get();
   const Error error = group ? group->communicator->failure() : Error();
-  // What is to be reconfigured is aborted first: that is no error of the group's.
+  // Callers abort a group before they reconfigure it. This is no error of the group.
   if (!error || (reconfiguration_ && group->aborted_here)) return c10d::ErrorType::SUCCESS;
   if (error.kind() == ErrorKind::kTimeout) return c10d::ErrorType::TIMEOUT;
   const bool remote = !error.ranks().empty() && error.ranks()[0] != rank;
@@ -84,7 +84,8 @@ void ActiveGroupHolder::abort(int rank) {
 void ActiveGroupHolder::shutdown() {
   const auto group = get();
   if (!group) return;
-  // close() would wait, too, but it cannot be interrupted by Ctrl-C: then the group is as it was.
+  // close() would wait, too, but Ctrl-C could not interrupt it. An interrupt leaves the group as it
+  // was.
   const auto idle = [&](std::optional<Milliseconds> slice) {
     const TimePoint until = deadline_after(slice);
     return group->sparse.wait_until_idle(until) && group->communicator->wait_until_idle(until);
@@ -118,7 +119,7 @@ void ActiveGroupHolder::remove_success_hook(int64_t id) {
   if (const auto group = get()) group->communicator->hooks()->succeeded.remove(id);
 }
 
-// ---- another one
+// ---- reconfiguration
 
 Reconfiguration& ActiveGroupHolder::reconfiguration(const char* caller) const {
   if (!reconfiguration_)
@@ -156,7 +157,7 @@ std::shared_ptr<Communicator> ActiveGroupHolder::reconfigure(
   return group;
 }
 
-// What is in flight of the group before ends: its members are others now.
+// Ops of the group before are ended, because its members have changed.
 void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
   auto codecs = parse_compression("option codec", group->config().codec, group->size());
   throw_if(codecs.error());
@@ -166,7 +167,8 @@ void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
     std::lock_guard lock(mutex_);
     before = std::exchange(serving_, std::move(next));
   }
-  // Now that whoever adds one, or sets the timeout, does so here, too.
+  // From here on, callers that add hooks or set the timeout reach the new group. The earlier
+  // settings follow.
   hooks_.failed.copy_to(group->hooks()->failed);
   hooks_.succeeded.copy_to(group->hooks()->succeeded);
   group->set_timeout(reconfiguration_->options().timeout);

@@ -1,5 +1,5 @@
-// What serves the calls of a ProcessGroupRing: a Communicator and what is made for it. A group that
-// is reconfigured gets another one.
+// ActiveGroupHolder: gives a ProcessGroupRing the objects that serve its calls. A group that is
+// reconfigured replaces them.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,6 +23,7 @@
 
 namespace ringdist {
 
+// A Communicator and the objects that turn calls of PyTorch into its ops. Any thread.
 struct ActiveGroup {
   ActiveGroup(std::shared_ptr<Communicator> group, CodecPair codecs)
       : communicator(std::move(group)),
@@ -36,14 +37,14 @@ struct ActiveGroup {
   const CallCompressor compressor;
   const std::shared_ptr<CallSubmitter> runner;
   SparseReducer sparse;
-  std::atomic<bool> aborted_here{false};  // by a call on this rank
+  std::atomic<bool> aborted_here{false};  // abort() was called on this rank
 };
 
-// What a ProcessGroupRing has behind it: what serves its calls, for good, or until the group is
-// reconfigured. Any thread; one call of reconfigure() at a time.
+// Holds the ActiveGroup of a ProcessGroupRing: for good, or until the group is reconfigured. Any
+// thread, but one call of reconfigure() at a time.
 class ActiveGroupHolder {
  public:
-  // Keeps what it names, where that may be replaced.
+  // A reference to an ActiveGroup. Keeps it alive if it may be replaced.
   class Ref {
    public:
     Ref(ActiveGroup* serving, std::shared_ptr<ActiveGroup> keep)
@@ -56,50 +57,61 @@ class ActiveGroupHolder {
     std::shared_ptr<ActiveGroup> keep_;
   };
 
+  // For a group that is never reconfigured.
   explicit ActiveGroupHolder(std::shared_ptr<ActiveGroup> for_good)
       : serving_(std::move(for_good)) {}
+  // For a group that is reconfigured; it has no ActiveGroup at first.
   explicit ActiveGroupHolder(std::shared_ptr<Reconfiguration> reconfiguration)
       : reconfiguration_(std::move(reconfiguration)) {}
 
   bool is_reconfigured() const { return reconfiguration_ != nullptr; }
-  // Null: reconfigure() has not been called yet.
+  // Returns a null reference if reconfigure() has not been called yet.
   Ref get() const {
-    if (!reconfiguration_) return {serving_.get(), nullptr};  // no lock for each operation
+    // No lock on the path of each operation.
+    if (!reconfiguration_) return {serving_.get(), nullptr};
     std::lock_guard lock(mutex_);
     return {serving_.get(), serving_};
   }
-  // Raises where there is none yet.
+  // Returns the ActiveGroup; raises an error if there is none yet.
   Ref current() const;
 
+  // Fills in the options that PyTorch reads: name, timeout and members.
   void describe(c10d::Backend::Options& options) const;
+  // Sets the timeout of this group and of later ones.
   void set_timeout(std::chrono::milliseconds timeout);
   uint64_t sequence_number() const;
-  // `rank`: ours.
+  // Returns the kind of the group's failure. `rank` is this rank.
   c10d::ErrorType error(int rank) const;
+  // Fails the group on all ranks. `rank` is this rank.
   void abort(int rank);
-  // Waits for the ops in flight.
+  // Waits for the ops in flight and leaves the group. After RINGDIST_DESTROY_GRACE, aborts
+  // receives.
   void shutdown();
 
-  // Those of the next ActiveGroup, too.
+  // Hooks are also attached to later ActiveGroups.
   void add_failure_hook(int64_t id, std::function<void()> hook);
   void remove_failure_hook(int64_t id);
   void add_success_hook(int64_t id, std::function<void(uint64_t, float)> hook);
   void remove_success_hook(int64_t id);
 
-  // As of Reconfiguration, whose errors they raise.
+  // Both call Reconfiguration and raise its errors.
   std::string handle() const;
-  // The group, which has formed. Raises, and leaves all as it was, where it does not.
+  // Returns the new group, after it has formed. If it does not form, raises an error and changes
+  // nothing.
   std::shared_ptr<Communicator> reconfigure(const Reconfiguration::Request& request);
   std::chrono::milliseconds timeout() const;
 
  private:
+  // Returns the Reconfiguration. Raises NotSupportedError with the name of `caller` if there is
+  // none.
   Reconfiguration& reconfiguration(const char* caller) const;
+  // Makes `group` the active one, and closes the one before.
   void take_up(const std::shared_ptr<Communicator>& group);
 
-  const std::shared_ptr<Reconfiguration> reconfiguration_;  // null: its members are for good
-  Hooks hooks_;                                             // of one that is reconfigured
+  const std::shared_ptr<Reconfiguration> reconfiguration_;  // null: the members never change
+  Hooks hooks_;                                             // for groups that are reconfigured
   mutable std::mutex mutex_;
-  std::shared_ptr<ActiveGroup> serving_;  // with the mutex, unless it is for good
+  std::shared_ptr<ActiveGroup> serving_;  // guarded by mutex_ if the group is reconfigured
 };
 
 }  // namespace ringdist

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kShrinkAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
 
-// Of a group that goes by another one's settings.
+// Makes the backend of a group that takes its settings from another group.
 c10::intrusive_ptr<ProcessGroupRing> make_backend(std::shared_ptr<Communicator> communicator) {
   auto codecs =
       parse_compression("option codec", communicator->config().codec, communicator->size());
@@ -37,8 +37,7 @@ ProcessGroupRing::ProcessGroupRing(std::shared_ptr<Reconfiguration> reconfigurat
                                    int size)
     : Backend(rank, size), active_(std::move(reconfiguration)) {}
 
-// Dropped without shutdown(): what is in flight may still finish, so that others are not left
-// waiting.
+// Without shutdown(), ops in flight may still finish, so that other ranks are not left waiting.
 ProcessGroupRing::~ProcessGroupRing() = default;
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRing::getBackendOptions() {
@@ -75,7 +74,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
                                                       std::to_string(getSize() - 1)));
   std::string name = "split";
   for (const int rank : ranks) name += " " + std::to_string(rank);
-  // Other ranks may be split off under the same prefix of the store.
+  // Other subgroups may be split off under the same prefix of the store.
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   if (opts && !opts->group_name.empty()) name = opts->group_name;
   const auto group = active_.current();

@@ -13,10 +13,10 @@ namespace ringdist {
 namespace {
 
 constexpr Milliseconds kConnectTime{2000};
-constexpr Milliseconds kPause{200};  // between two tries of connect()
+constexpr Milliseconds kPause{200};  // between two attempts of connect()
 
 Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t port) {
-  // Where nobody listens, c10d's client tries until its time is over.
+  // If no process listens there, c10d's client tries until its time is over.
   if (Error error = check_listener(host, port, kConnectTime)) return error;
   try {
     return open_tcp_store(host, port, kConnectTime);

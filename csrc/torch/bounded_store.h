@@ -1,5 +1,6 @@
-// BoundedStore is a client of a TCPStore whose requests end within a limit. Without it a client
-// waits for a quarter of an hour if the store's host loses its link, because TCP gets no reset.
+// BoundedStore: a client of a TCPStore in which each request ends within a limit. Without it a
+// client waits for a quarter of an hour if the store's host loses its link, because TCP gets no
+// reset.
 //
 // Each request runs on a thread of a pool. A connection on which a request has timed out is
 // abandoned, and the next request opens another one. Only one connection is opened at a time, so
@@ -44,6 +45,7 @@ class BoundedStore {
 
  private:
   using Client = std::shared_ptr<Store>;
+  // State that tasks in the pool share, since they may outlive this object.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -53,11 +55,13 @@ class BoundedStore {
     Error failure RINGDIST_GUARDED_BY(mutex);          // why the last attempt failed
   };
 
+  // Runs a request on the pool, within the limit.
   template <typename T>
   Result<T> ask(std::function<Result<T>(Store&)> request);
   Result<Client> client_until(TimePoint deadline);
   template <typename Condition>
   bool wait(TimePoint deadline, const Condition& condition);
+  // Returns the error for a store that failed, or did not answer if `why` is empty.
   Error silent(const std::string& why) const;
 
   const std::string host_;

@@ -16,6 +16,7 @@ bool on_one_device(const Call& a, const Call& b) {
   return a.memory.empty() || b.memory.empty() || a.memory[0].device() == b.memory[0].device();
 }
 
+// Returns true if the two calls may become one op.
 bool may_fuse(const Call& a, const Call& b) {
   const OpRequest& x = a.request;
   const OpRequest& y = b.request;
@@ -24,7 +25,7 @@ bool may_fuse(const Call& a, const Call& b) {
          !x.codec_map && !y.codec_map && on_one_device(a, b);
 }
 
-// One allreduce of the tensors of both.
+// Adds the tensors of `from` to `into`, which becomes one allreduce of both.
 void fuse(Call& into, Call from) {
   for (const at::Tensor& ours : from.memory) into.add(into.request.output, ours);
   into.request.count += from.request.count;
@@ -35,6 +36,7 @@ void fuse(Call& into, Call from) {
   into.type = c10d::OpType::ALLREDUCE_COALESCED;
 }
 
+// Returns the calls with consecutive allreduces fused.
 std::vector<Call> fused(std::vector<Call> calls) {
   std::vector<Call> out;
   for (Call& call : calls)
@@ -49,8 +51,8 @@ bool is_message_on_device(const Call& call) {
   return call.request.envelope && !call.memory.empty() && !call.memory[0].is_cpu();
 }
 
-// Streams may share a queue of their device: a send behind a receive would wait for the sender,
-// which may do the same.
+// Moves sends before receives. Streams may share a queue of their device, where a send behind a
+// receive would wait for the peer, which may do the same.
 void let_sends_go_first(std::vector<Call>& calls) {
   std::vector<Call*> places;
   std::vector<Call> messages;
@@ -64,19 +66,20 @@ void let_sends_go_first(std::vector<Call>& calls) {
   for (size_t i = 0; i < places.size(); ++i) *places[i] = std::move(messages[i]);
 }
 
-// Of a Work: cheaper than at::hasCallbacks(), which takes a lock.
+// Returns true if a profiler records Works. This is cheaper than at::hasCallbacks(), which takes a
+// lock.
 bool is_profiled() {
   return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
 }
 
-// "ringdist:all_reduce(int4)"; empty if it has no codec.
+// Returns for example "ringdist:all_reduce(int4)"; empty if the call has no codec.
 std::string coded_title(const Call& call) {
   if (!call.request.codec_map) return {};
   const std::string codecs = call.request.codec_map->describe();  // "int4, 3 parts"
   return call.title + ("(" + codecs.substr(0, codecs.rfind(", ")) + ")");
 }
 
-// "all_reduce", for messages.
+// Returns the name for messages, such as "all_reduce".
 std::string_view collective_title(const Call& call) {
   const std::string_view title = call.title;
   return title.substr(title.find(':') + 1);
@@ -84,7 +87,7 @@ std::string_view collective_title(const Call& call) {
 
 }  // namespace
 
-// Of a region as a whole, which no hook hears of.
+// For a region as a whole, which hooks do not report.
 CompletionPtr Coalescing::completion() const { return std::make_shared<Completion>(hooks_, 0); }
 
 std::shared_ptr<Coalescing::Region> Coalescing::find() {
@@ -168,7 +171,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   }
   work->start();
   for (const auto& member : members) member->start();
-  // What was called after somebody had ended the region by waiting.
+  // Includes Works that were started after somebody had ended the region by waiting.
   std::lock_guard lock(region->mutex);
   CombinedWork::Parts parts = std::exchange(region->started, {});
   parts.insert(parts.begin(), work);
@@ -205,7 +208,8 @@ WorkPtr CallSubmitter::submit(Call call) {
                                                     "and the tensor is on " + device->str() +
                                                     "; send to oneself needs the CPU"));
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
-  // On a device, results go back to the caller's tensors on a stream, where nobody waits for them.
+  // On a device, results are copied to the caller's tensors on a stream, and no thread waits for
+  // them.
   const bool settles = call.staging.must_finish() && !device;
   if (call.completions.front()->wanted() && !settles)
     call.request.on_end = [completions = call.completions](const Error& error) {
@@ -243,7 +247,7 @@ WorkPtr CallSubmitter::start_all(c10d::OpType type, std::vector<Call> calls) {
   return join_works(std::move(completion), communicator_->rank(), type, std::move(parts));
 }
 
-// Sends and receives by pairs of ranks: as Communicator::prepare() wants it.
+// Orders sends and receives by pairs of ranks, as Communicator::prepare() demands.
 void CallSubmitter::prepare(const std::vector<Call>& calls) const {
   std::vector<OpRequest> messages;
   for (const Call& call : calls) {

@@ -1,4 +1,5 @@
-// Submits the calls of a group to its Communicator.
+// CallSubmitter: submits the calls of a group to its Communicator, and collects those of coalescing
+// regions.
 #pragma once
 
 #include <atomic>
@@ -17,33 +18,34 @@
 
 namespace ringdist {
 
-// Coalescing regions: what a thread calls between startCoalescing() and endCoalescing() is
-// collected and starts as a whole, so that no call waits for another one, and runs of allreduces
-// become one op. Each thread has its own; any thread.
+// Coalescing regions of a group. The calls of a thread between startCoalescing() and
+// endCoalescing() are collected and start as a whole: no call waits for another one, and
+// consecutive allreduces become one op. Each thread has its own region. Any thread.
 class Coalescing {
  public:
+  // Functions that start the calls of a region.
   struct RegionSubmitter {
-    // Called with all calls of the region, as they will be submitted.
+    // Called with all calls of the region, in the order in which they will be submitted.
     std::function<void(const std::vector<Call>&)> prepare;
     std::function<c10::intrusive_ptr<c10d::Work>(Call)> submit;
   };
 
   Coalescing(int rank, std::shared_ptr<Hooks> hooks) : rank_(rank), hooks_(std::move(hooks)) {}
 
-  // Opens a region on this thread. `starter` starts the calls, for as long as the region's Work
-  // lives. A region that is still open (an exception came between) is dropped.
+  // Opens a region on this thread. `starter` starts the calls; it lives as long as the region's
+  // Work. A region that is still open, because an exception prevented its end, is dropped.
   void begin(RegionSubmitter starter);
-  // Takes the call if this thread has an open region, and returns a Work that ends with the
-  // region's; else null.
+  // Takes the call if this thread has an open region, and returns a Work that ends with the region.
+  // Otherwise returns null.
   c10::intrusive_ptr<c10d::Work> collect(Call& call);
-  // Adds what has been started otherwise to this thread's region, if it has one.
+  // Adds a Work that has been started otherwise to this thread's region, if it has one.
   void adopt(const c10::intrusive_ptr<c10d::Work>& started);
-  // Starts what was collected; throws what hindered that. A thread without a region gets a Work of
-  // nothing. Asking the region's Work for its outcome ends the region, too, but for the first
-  // is_completed().
+  // Starts the collected calls, and throws the error if that fails. Without a region returns a Work
+  // of no calls. A query of the region's Work for its outcome also ends the region, except for the
+  // first is_completed().
   c10::intrusive_ptr<c10d::Work> end();
-  // Ends this thread's region without starting anything: one of its calls was refused. Its Work
-  // fails.
+  // Ends this thread's region without starting anything, because one of its calls was refused. Its
+  // Work fails.
   void drop();
 
  private:
@@ -52,34 +54,38 @@ class Coalescing {
     bool open RINGDIST_GUARDED_BY(mutex) = true;
     std::vector<Call> calls RINGDIST_GUARDED_BY(mutex);
     CombinedWork::Parts started RINGDIST_GUARDED_BY(mutex);
-    // Of each call, since hooks tell calls apart by their Works.
+    // A Work per call, since hooks distinguish calls by their Works.
     std::vector<c10::intrusive_ptr<CombinedWork>> members RINGDIST_GUARDED_BY(mutex);
-    // Holds the region until it has run.
+    // The Work of the region. It and the region hold each other until the region has run.
     c10::intrusive_ptr<CombinedWork> work RINGDIST_GUARDED_BY(mutex);
   };
+  // Returns a Completion of no calls.
   CompletionPtr completion() const;
+  // Removes and returns this thread's region, or null.
   std::shared_ptr<Region> take();
+  // Returns this thread's region, or null.
   std::shared_ptr<Region> find();
+  // Starts the calls of a region.
   static CombinedWork::Parts run(Region& region, const RegionSubmitter& starter);
 
   const int rank_;
   const std::shared_ptr<Hooks> hooks_;
-  std::atomic<int> count_{0};  // of regions_: spares the others the lock
-  std::mutex mutex_;           // before a region's
+  std::atomic<int> count_{0};  // number of regions_; other threads need no lock while it is 0
+  std::mutex mutex_;           // locked before a region's mutex
   std::map<std::thread::id, std::shared_ptr<Region>> regions_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Runs the calls of a group, or adds them to the coalescing region of their thread. Where a call
-// cannot be made or started, that is thrown and ends the region. Any thread.
+// Submits the calls of a group, or adds them to the coalescing region of their thread. If a call
+// cannot be made or started, the exception also ends the region. Any thread.
 class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
  public:
-  // `devices`: those that the communicator has a runner for.
+  // `devices` is the type of devices for which the communicator has a runner.
   explicit CallSubmitter(std::shared_ptr<Communicator> communicator,
                          c10::DeviceType devices = c10::DeviceType::CUDA);
 
-  // The Call that `make` returns.
+  // Submits the Call that `make` returns.
   template <typename Make>
   WorkPtr run(const Make& make) {
     return or_drop([&] {
@@ -87,12 +93,13 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
       return start(call, make_completion(1));
     });
   }
-  // The Calls that it returns, as one Work, of that type if they are several.
+  // Submits the Calls that `make` returns, as one Work. It has `type` if there are several.
   template <typename Make>
   WorkPtr run_all(c10d::OpType type, const Make& make) {
     return or_drop([&] { return start_all(type, make()); });
   }
-  // What is no Call and starts at once: a region only waits for it.
+  // Runs `start`, which starts something that is no Call and returns its Work. A region only waits
+  // for it.
   template <typename Start>
   WorkPtr run_started(const Start& start) {
     return or_drop([&] {
@@ -102,13 +109,13 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
     });
   }
 
-  // What this thread calls between the two is started by the second one. The region's Work does not
-  // keep us: it fails if it is asked to start the calls when we are gone.
+  // Calls of this thread between the two are started by end_region(). The region's Work does not
+  // keep this object alive. If it is to start the calls later than that, it fails.
   void begin_region();
   WorkPtr end_region();
 
  private:
-  // What is thrown ends this thread's region.
+  // Runs `body`. An exception ends this thread's region and is passed on.
   template <typename Body>
   WorkPtr or_drop(const Body& body) {
     const ReturnsToPython gate;
@@ -120,16 +127,20 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
     }
   }
 
+  // Returns a Completion for hooks that counts `calls`.
   CompletionPtr make_completion(size_t calls) const {
     return std::make_shared<Completion>(communicator_->hooks(), calls);
   }
-  // Submits it, or adds it to this thread's region.
+  // Submits the call, or adds it to this thread's region.
   WorkPtr start(Call& call, const CompletionPtr& completion);
+  // Starts several calls as one Work.
   WorkPtr start_all(c10d::OpType type, std::vector<Call> calls);
+  // Submits a call to the Communicator. Throws its errors.
   WorkPtr submit(Call call);
-  // Has made what calls on devices need, before the first of them is submitted.
+  // Prepares calls on devices before the first of them is submitted.
   void prepare(const std::vector<Call>& calls) const;
-  // None for the CPU. Throws where they are on several, or on one that is not served.
+  // Returns the device of a call's tensors; nothing for the CPU. Throws if they are on several
+  // devices, or on one that is not served.
   std::optional<c10::Device> device_of(const Call& call) const;
 
   const std::shared_ptr<Communicator> communicator_;

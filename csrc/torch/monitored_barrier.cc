@@ -25,8 +25,8 @@ std::string failed_to_pass(const std::vector<int>& absent, bool all_ranks,
 
 }  // namespace
 
-// An ordinary barrier, because the engine's roll call knows who has not come, also when the others
-// have come to another collective.
+// An ordinary barrier: desync detection finds the missing ranks, also if the others have called
+// another collective.
 void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bool all_ranks) {
   const std::string us = "ringdist: Rank " + std::to_string(group.rank());
   const std::string reached =

@@ -1,3 +1,4 @@
+// monitored_barrier(): the barrier of torch.distributed.monitored_barrier().
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -6,8 +7,9 @@
 
 namespace ringdist {
 
-// A barrier that throws who did not come: the lowest such rank, or all of them. That ends the
-// group.
+// Runs a barrier. If ranks are missing, throws an error with the lowest of them, or with all of
+// them if `all_ranks` is set, and the group fails. Call it without the GIL; Ctrl-C interrupts the
+// wait.
 void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bool all_ranks);
 
 }  // namespace ringdist

@@ -13,10 +13,11 @@ struct Holder {
   std::shared_ptr<TraceRecorder> recorder RINGDIST_GUARDED_BY(mutex);
 };
 
-// Threads may outlive main(), and a Context must not end in static destructors.
+// Not a plain static object: threads may outlive main(), and a Context must not end in static
+// destructors.
 constinit PerProcess<Holder> g_holder;
 
-// Fields that cannot differ between groups of one process.
+// Compares the options that cannot differ between groups of one process.
 Error compare(const Config& ours, const Config& theirs) {
   const auto differs = [](const std::string& field, const auto& a, const auto& b) -> Error {
     if (a == b) return {};

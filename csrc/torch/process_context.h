@@ -1,5 +1,5 @@
-// The Context of this process: made by the first group, shared by all, stopped at exit. A
-// forked child makes its own.
+// The Context of this process. The first group makes it, all groups share it, and it is stopped at
+// exit. A forked child makes its own.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace ringdist {
 
-// Errors: what the system refuses, or options that concern the process and differ from those that
-// the Context was made with. Any thread.
+// Returns the Context; makes it if there is none. Fails with the errors of Context::create(), or if
+// options that concern the process differ from those of the first group. Any thread.
 Result<std::shared_ptr<Context>> process_context(const Config& config,
                                                  const std::string& store_host);
 
-// Nothing if no group has been created yet. Any thread.
+// Returns null if no group has been created yet. Any thread.
 std::shared_ptr<Context> existing_process_context();
 
-// What the operations of this process do from now on goes there, also of groups that are yet to be
-// made; null: nowhere any more. False: it goes somewhere else already. Any thread.
+// Records what the operations of this process do from this call on, in all groups, also in later
+// ones. Null ends the recording. Returns false if another recorder is active. Any thread.
 bool record_process(std::shared_ptr<TraceRecorder> recorder);
-bool process_is_recorded();  // by that
+bool process_is_recorded();  // record_process() has set a recorder
 
 }  // namespace ringdist

@@ -37,7 +37,7 @@ class SharedAllocator final : public c10::Allocator {
   c10::Allocator* const usual_;
 };
 
-// Never destroyed: tensors may outlive main().
+// Never destroyed, because tensors may outlive main().
 SharedAllocator& allocator() {
   static auto* the_allocator = new SharedAllocator(c10::GetAllocator(c10::DeviceType::CPU));
   return *the_allocator;
@@ -48,7 +48,7 @@ void SharedAllocator::free(void* data) {
   (void)SharedBlockRegistry::of_process().free(static_cast<std::byte*>(data));
 }
 
-// Of raw_allocate(), which returns nothing but the address.
+// Frees memory of raw_allocate(), which returns only an address.
 void SharedAllocator::free_either(void* data) {
   if (!SharedBlockRegistry::of_process().free(static_cast<std::byte*>(data)))
     return allocator().usual_->raw_deleter()(data);

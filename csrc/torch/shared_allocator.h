@@ -1,16 +1,17 @@
-// Memory of tensors that the other ranks of the host may read where it lies: what a thread
-// allocates while it asks for that. Otherwise, and for small tensors, torch's own allocator.
+// Allocator for tensors in memory that other ranks of the host can map and read in place. It serves
+// large tensors that a thread allocates between begin_sharing() and end_sharing(). All others come
+// from torch's own allocator.
 #pragma once
 
 #include <cstddef>
 
 namespace ringdist {
 
-// Smaller ones are copied sooner than mapped.
+// Smaller tensors are faster to copy than to map.
 inline constexpr size_t kLeastShared = size_t{64} << 10;
 
-// Of the calling thread; each begin_sharing() needs an end_sharing(). The first in the process puts
-// our allocator before torch's, for good.
+// Begin and end sharing on the calling thread; each begin_sharing() needs an end_sharing(). The
+// first call in the process puts this allocator in front of torch's, for good.
 void begin_sharing();
 void end_sharing();
 

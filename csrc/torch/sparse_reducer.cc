@@ -17,14 +17,14 @@
 
 namespace ringdist {
 
-// The Work of a sparse allreduce: ended by the thread that does its second round.
+// The Work of a sparse allreduce. The thread that runs the second round ends it.
 class SparseWork final : public GroupWork {
  public:
   SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number);
 
   std::vector<at::Tensor> result() override { return {tensor_}; }
 
-  // Once, with what the op ended with; null: `tensor` is the result.
+  // Called once, with the exception that ended the op. Null means that `tensor` has the result.
   void end(const std::exception_ptr& error);
 
  private:
@@ -39,8 +39,8 @@ class SparseWork final : public GroupWork {
 namespace {
 
 constexpr size_t kMaxDimensions = 64;
-// What a rank says of its call: dtype, reduction, sparse dimensions, all dimensions, their sizes;
-// entries.
+// Description of a rank's call: dtype, reduction, sparse dimensions, all dimensions, their sizes
+// and the number of entries.
 constexpr size_t kSizes = 4;
 constexpr size_t kEntries = kSizes + kMaxDimensions;
 using Outline = std::array<int64_t, kEntries + 1>;
@@ -72,7 +72,7 @@ Error check_alike(const std::vector<Outline>& shapes) {
   return {};
 }
 
-// One tensor from all ranks, one part after the other.
+// Request to gather one tensor from all ranks, in parts of different sizes.
 OpRequest gather_parts(const at::Tensor& input, const at::Tensor& output, DType dtype,
                        std::vector<int64_t> parts, Milliseconds timeout) {
   OpRequest out;
@@ -89,6 +89,7 @@ OpRequest gather_parts(const at::Tensor& input, const at::Tensor& output, DType 
   return out;
 }
 
+// Runs the requests at the same time, and throws the first error.
 void run(Communicator& group, std::vector<OpRequest> requests) {
   std::vector<std::shared_ptr<Op>> ops;
   for (OpRequest& request : requests) {
@@ -107,8 +108,8 @@ at::Tensor add_up(const at::Tensor& indices, const at::Tensor& values, at::IntAr
       .coalesce();
 }
 
-// Of int64 over `ranks`, truncated toward zero. The sums may need more bits: the upper and the
-// lower halves are added up on their own.
+// Averages int64 values over `ranks`, truncated toward zero. Sums may need more than 64 bits, so
+// the upper and the lower halves are added up separately.
 at::Tensor average_longs(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes,
                          int64_t ranks) {
   constexpr int64_t kBase = int64_t{1} << 32;
@@ -122,7 +123,7 @@ at::Tensor average_longs(const at::Tensor& indices, const at::Tensor& values, at
   return out;
 }
 
-// In fp32 for halves, as in the kernels.
+// Adds up in fp32 for fp16 and bf16, as the kernels do.
 at::Tensor combine(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes,
                    ReduceOp op, int64_t ranks) {
   const bool averages = op == ReduceOp::kAvg;
@@ -136,11 +137,12 @@ at::Tensor combine(const at::Tensor& indices, const at::Tensor& values, at::IntA
 
 }  // namespace
 
+// One call, from its first round to its end.
 struct SparseReducer::Job {
   SparseCall call;
   at::Tensor indices;                            // int64[sparse dimensions, entries], contiguous
   at::Tensor values;                             // [entries, dense dimensions...], contiguous
-  std::shared_ptr<std::vector<Outline>> shapes;  // of all ranks, once `first` has ended
+  std::shared_ptr<std::vector<Outline>> shapes;  // from all ranks, after `first` has ended
   std::shared_ptr<Op> first;
   c10::intrusive_ptr<SparseWork> work;
 };
@@ -171,7 +173,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const SparseCall& call) {
   request.output_staged = true;
   request.keep_alive = std::make_shared<std::pair<std::shared_ptr<Outline>, decltype(job->shapes)>>(
       mine, job->shapes);
-  // The order of the jobs is that of their first rounds.
+  // Jobs are queued in the order of their first rounds.
   std::lock_guard lock(state_->mutex);
   auto first = state_->group->submit(std::move(request), /*will_wait=*/false);
   throw_if(first.error());
@@ -203,7 +205,7 @@ void SparseReducer::work(const std::shared_ptr<State>& state) {
     } catch (...) {
       error = std::current_exception();
     }
-    // Its callbacks may wait for later jobs.
+    // Callbacks run on another thread, since they may wait for later jobs.
     state->group->context().pool().run_callbacks([work = job->work, error] { work->end(error); });
   }
 }
@@ -246,7 +248,8 @@ void SparseReducer::finish(State& state, Job& job) {
 }
 
 bool SparseReducer::wait_until_idle(TimePoint deadline) {
-  if (state_->group->context().forked()) return true;  // the thread that works is the parent's
+  // The thread that works belongs to the parent.
+  if (state_->group->context().forked()) return true;
   std::unique_lock lock(state_->mutex);
   return state_->idle.wait_until(lock, deadline, [this] { return !state_->working; });
 }
@@ -267,8 +270,10 @@ bool SparseWork::wait_until_ended(std::optional<Milliseconds> limit) {
 }
 
 void SparseWork::end(const std::exception_ptr& error) {
-  const FuturePtr future = getFuture();  // first: who asks for it after a wait() gets it marked
-  finish(error);  // before the Future is marked: its callbacks may wait for us, or in a barrier
+  // First, so that a getFuture() after a wait() returns one that is marked.
+  const FuturePtr future = getFuture();
+  // Before the Future is marked, since its callbacks may wait for this Work, or in a barrier.
+  finish(error);
   group().output_delivered(getSequencenumber());
   if (!error) report_success();
   mark(*future, error, {tensor_});

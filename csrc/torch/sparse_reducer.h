@@ -1,7 +1,9 @@
-// Allreduce of sparse (COO) tensors: every rank gathers the entries of all, and adds up those of
-// the same index. That takes two rounds, the second of which needs the sizes from the first. The
-// first one is an op of the group and has its place among them; the second ones are in a group of
-// their own, one after the other, so that their order is the same on all ranks.
+// SparseReducer: allreduce of sparse (COO) tensors. Every rank gathers the entries of all ranks and
+// adds up those with the same index.
+//
+// This takes two rounds, because the second one needs sizes from the first. The first round is an
+// op of the group, in order with its other ops. The second rounds run in a duplicate, one after the
+// other, so that their order is the same on all ranks.
 #pragma once
 
 #include <condition_variable>
@@ -16,31 +18,35 @@
 
 namespace ringdist {
 
+// Runs the sparse allreduces of one group. The second rounds run on a thread of the pool. Any
+// thread.
 class SparseReducer {
  public:
   explicit SparseReducer(std::shared_ptr<Communicator> group);
 
-  // Replaces the indices and values of the tensor, as its coalesced sum or average over the group.
-  // All ranks give the same shape, dtype and number of sparse dimensions, else all get an Error
-  // (kMismatch) and may go on. Any thread; throws what hindered the start.
+  // Replaces the indices and values of the tensor by its coalesced sum or average over the group.
+  // All ranks have to give the same shape, dtype and number of sparse dimensions. Otherwise all of
+  // them get an Error (kMismatch) and may go on. Throws if the op cannot be started.
   c10::intrusive_ptr<c10d::Work> reduce(const SparseCall& call);
 
-  // False: something is still in flight then. Each call ends by its timeout.
+  // Waits until no call is in flight; returns false at the deadline. Each call ends by its timeout.
   bool wait_until_idle(TimePoint deadline);
 
  private:
   struct Job;
-  // Shared with the thread that works, which may outlive us.
+  // State shared with the thread that runs the second rounds, which may outlive this object.
   struct State {
     explicit State(std::shared_ptr<Communicator> group) : group(std::move(group)) {}
     const std::shared_ptr<Communicator> group;
-    std::shared_ptr<Communicator> second;  // made at the first job, by the thread that works
-    std::mutex mutex;                      // before the group's
+    std::shared_ptr<Communicator> second;  // duplicate for the second rounds, made at the first job
+    std::mutex mutex;                      // locked before the group's mutex
     std::condition_variable idle;
     std::deque<std::shared_ptr<Job>> jobs RINGDIST_GUARDED_BY(mutex);
     bool working RINGDIST_GUARDED_BY(mutex) = false;
   };
+  // Finishes jobs until there are none left. Runs on the pool.
   static void work(const std::shared_ptr<State>& state);
+  // Runs the second round of a job and writes its result. Throws.
   static void finish(State& state, Job& job);
 
   const std::shared_ptr<State> state_;

@@ -14,6 +14,7 @@
 namespace ringdist {
 namespace {
 
+// Adapter for one c10d store. All of its exceptions become Errors.
 class TorchStore final : public Store {
  public:
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
@@ -70,7 +71,7 @@ class TorchStore final : public Store {
   }
 
  private:
-  // Stores throw many things; here all of them mean that the store does not work.
+  // Stores throw many kinds of exceptions. All of them mean that the store does not work.
   template <typename Fn>
   Error guarded(Fn&& fn) {
     try {
@@ -84,9 +85,9 @@ class TorchStore final : public Store {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
-// The TCPStore under the prefixes, if there is one.
+// Returns the TCPStore under the prefixes; null if there is none.
 c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Store>& store) {
-  // Not dynamic_intrusive_pointer_cast: where that fails it keeps the reference for good.
+  // Not dynamic_intrusive_pointer_cast: if that fails it never releases the reference.
   const auto whole = unprefixed_store(store);
   auto* const tcp = dynamic_cast<c10d::TCPStore*>(whole.get());
   return tcp ? c10::intrusive_ptr<c10d::TCPStore>::unsafe_reclaim_from_nonowning(tcp)
@@ -95,7 +96,7 @@ c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Stor
 
 constexpr std::chrono::seconds kOpenTime{30};
 
-// Of IPv6 as sockets take it: without the brackets.
+// Returns an address in the form that sockets accept, for IPv6 without brackets.
 std::string host_of(std::string ip) {
   if (ip.starts_with('[') && ip.ends_with(']')) ip = ip.substr(1, ip.size() - 2);
   return ip;
@@ -103,13 +104,14 @@ std::string host_of(std::string ip) {
 
 c10d::TCPStoreOptions server_options() {
   c10d::TCPStoreOptions out;
-  out.port = 0;  // any
+  out.port = 0;  // the system chooses one
   out.isServer = true;
   out.waitWorkers = false;
   out.timeout = kOpenTime;
   return out;
 }
 
+// Serves a TCPStore at this process, and opens those of others.
 class TcpStoreServer final : public StoreServer {
  public:
   std::string offer(const std::string& ip) override {
@@ -134,7 +136,7 @@ class TcpStoreServer final : public StoreServer {
   }
 
  private:
-  std::mutex mutex_;  // held while it begins
+  std::mutex mutex_;  // held while the store starts
   c10::intrusive_ptr<c10d::TCPStore> served_ RINGDIST_GUARDED_BY(mutex_);
 };
 
@@ -173,7 +175,7 @@ std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,
 
 void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                      const std::vector<int>& members, const Error& why) {
-  (void)publish_failure(*wrap_store(store), rank, members, why);  // without the store nobody waits
+  (void)publish_failure(*wrap_store(store), rank, members, why);  // without the store no rank waits
 }
 
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -181,7 +183,7 @@ std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
   return tcp ? tcp->getHost() : "";
 }
 
-// A store must not end in static destructors, and serves nobody in a forked child.
+// Not a static object: a store must not end in static destructors, and a forked child serves none.
 std::shared_ptr<StoreServer> process_store_server() {
   struct Home {
     std::shared_ptr<StoreServer> home = std::make_shared<TcpStoreServer>();

@@ -1,4 +1,4 @@
-// c10d's store as ours.
+// Adapts c10d's stores to the Store interface of rendezvous/.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -13,8 +13,9 @@
 
 namespace ringdist {
 
-// c10d's stores are thread-safe; so are these. With a context, for a group of its, which must
-// outlive it: a TCPStore's client that its user holds up by a get is bypassed.
+// Returns an adapter for a c10d store. It is thread-safe, as c10d's stores are. With a context,
+// which must outlive it, a TCPStore client that its user blocks in a get() is bypassed (see
+// FallbackStore).
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
 
@@ -22,19 +23,20 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
 // that accepts the connection and never answers blocks the call. Throws what c10d throws.
 std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port, Milliseconds timeout);
 
-// What it is a part of, which all processes of the job can share: without prefixes.
+// Returns the store without prefixes, which all processes of the job can share.
 c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store);
 
-// For a rank that cannot create a group: as in rendezvous/rendezvous.h.
+// Publishes that a rank cannot create a group, see rendezvous/rendezvous.h. Errors are ignored.
 void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                      const std::vector<int>& members, const Error& why);
 
-// The host that a TCPStore talks to, "" for other stores.
+// Returns the host that a TCPStore connects to; "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);
 
-// Stores that processes of a group serve when the one that it began with is lost: c10d's TCPStore.
+// Stores that processes of a group serve after the first store was lost. They are c10d TCPStores.
 
-// The process'. What it has offered stays for as long as the process does.
+// Returns the store server of this process. A store that it has offered lives as long as the
+// process.
 std::shared_ptr<StoreServer> process_store_server();
 
 }  // namespace ringdist

@@ -42,7 +42,7 @@ struct DevicePathChoice {
   bool by_nccl = false;  // otherwise through the host
   std::string why;       // reason for the path
   std::string how;       // how it runs there: the text after "by NCCL: "
-  std::string because;
+  std::string because;   // reason for `how`
   bool host_op = false;  // the host op moves and reduces the data
 };
 
