@@ -1,5 +1,5 @@
-// Streams of devices by c10's device-generic interface: nothing here needs a PyTorch that was built
-// for CUDA. Any thread.
+// Devices and streams, by c10's device-generic interface. Nothing here needs a PyTorch that was
+// built for CUDA. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,20 +15,20 @@
 
 namespace ringdist {
 
-// The device that all of them are on; none for the CPU, and for no tensors. `served`: of devices
-// besides that. Errors: kInvalidArgument, they are on several, which it names; kNotSupported, on
-// one of another type.
+// Returns the device that all tensors are on; nothing for the CPU, and for no tensors. `served` is
+// the type of devices that are allowed besides the CPU. Fails with kInvalidArgument if the tensors
+// are on several devices, and with kNotSupported if they are on one of another type.
 Result<std::optional<c10::Device>> device_of(std::string_view op,
                                              const std::vector<at::Tensor>& tensors,
                                              c10::DeviceType served);
 
-// Where ops of this thread run on a device now.
+// Both return the stream on which operations of this thread run on a device at present.
 c10::Stream current_stream(c10::Device device);
 DeviceStream place_on(c10::Device device);
-// One of those that PyTorch keeps for such work.
+// Returns one of the high-priority streams that PyTorch keeps in a pool.
 c10::Stream side_stream(c10::Device device);
 
-// What `stream` does with the memory of a tensor comes before anything that gets it next.
+// Delays reuse of a tensor's memory until the work that `stream` has at present is done.
 void use_on(const at::Tensor& tensor, const c10::Stream& stream);
 
 }  // namespace ringdist

@@ -1,4 +1,4 @@
-// The one place where an Error becomes the exception that Python users see.
+// Conversion of an Error to the exception that Python users see. This happens only here.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,27 +12,31 @@
 
 namespace ringdist {
 
-// kInvalidArgument -> ValueError, kNotSupported -> TypeError, kPeerLost -> DistNetworkError, all
-// else -> DistBackendError (both of torch.distributed, both RuntimeErrors).
+// Both convert an Error. kInvalidArgument becomes ValueError, kNotSupported TypeError, kPeerLost
+// DistNetworkError, and all others DistBackendError. The last two are RuntimeErrors of
+// torch.distributed.
 [[noreturn]] void throw_error(const Error& error);
 std::exception_ptr to_exception(const Error& error);
 
-// A user's timeout for `op`, at most kLongest. Error: it is negative.
+// Returns a user's timeout for `op`, limited to kLongest. Error: kInvalidArgument if it is
+// negative.
 Result<Milliseconds> checked_timeout(std::string_view op, Milliseconds timeout);
 
+// Throws the exception for an error. Does nothing for a success.
 inline void throw_if(const Error& error) {
   if (error) throw_error(error);
 }
 
+// Returns the value of a result, or throws the exception for its error.
 template <typename T>
 T value_of(Result<T> result) {
   throw_if(result.error());
   return std::move(result.value());
 }
 
-// What an argument raises that is not accepted. In Python these are torch_ringdist.ArgumentError
-// and torch_ringdist.NotSupportedError, which are RuntimeErrors as well, as gloo raises them; where
-// PyTorch translates by itself, ValueError and TypeError.
+// Exceptions for invalid arguments. In Python these are torch_ringdist.ArgumentError and
+// torch_ringdist.NotSupportedError, which are also RuntimeErrors, as gloo raises them. PyTorch
+// itself translates them to ValueError and TypeError.
 class ArgumentError final : public c10::ValueError {
   using ValueError::ValueError;
 };

@@ -55,7 +55,8 @@ std::optional<DType> find_dtype(at::ScalarType type) {
   }
 }
 
-// Of what has no row of its own. Packed dtypes have fewer bytes than elements: not moved.
+// Returns a dtype to move a tensor that has none of its own. Packed dtypes, with several elements
+// per byte, cannot be moved.
 std::optional<DType> opaque_dtype(at::ScalarType type) {
   if (type == at::kQUInt4x2 || type == at::kQUInt2x4) return std::nullopt;
   switch (c10::elementSize(type)) {
@@ -74,13 +75,14 @@ std::optional<DType> opaque_dtype(at::ScalarType type) {
   }
 }
 
-// The same bytes as numbers that ATen can copy in any layout.
+// Returns the same bytes as numbers that ATen can copy in any layout.
 at::Tensor copyable(const at::Tensor& tensor) {
   if (tensor.is_quantized() || find_dtype(tensor.scalar_type())) return tensor;
   if (tensor.element_size() == 1) return tensor.view(at::kByte);
   return tensor.element_size() == 2 ? tensor.view(at::kShort) : tensor;
 }
 
+// Returns the first address of a tensor and the one after its last element.
 std::pair<const std::byte*, const std::byte*> extent(const at::Tensor& tensor) {
   int64_t last = 0;
   for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
@@ -93,7 +95,8 @@ Error invalid(ErrorKind kind, std::string_view op, const std::string& argument,
   return Error(kind, "ringdist: " + std::string(op) + ": " + argument + " " + what);
 }
 
-// Asked of the storage as it is: data_ptr() of such tensors raises what only Python understands.
+// Reads the storage without checks, because data_ptr() of such tensors raises an exception for
+// Python.
 bool has_memory(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return true;
   if (!tensor.has_storage()) return false;
@@ -142,7 +145,8 @@ Error check_on_cpu(std::string_view op, const std::string& argument, const at::T
 
 Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor) {
   const c10::Device device = tensor.device();
-  // Others' devices, too, if this process knows how to run on them: see CallSubmitter.
+  // Types of other vendors are allowed, too: CallSubmitter checks if this process can run ops on
+  // them.
   if (device.is_cpu() || device.is_cuda() || device.is_privateuseone()) return {};
   return invalid(ErrorKind::kNotSupported, op, argument,
                  "is on device " + device.str() + "; supported: cpu, cuda");
@@ -231,7 +235,7 @@ std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
   }
   std::ranges::sort(spans, {}, &Span::begin);
   std::vector<bool> out(tensors.size(), false);
-  const Span* reach = nullptr;  // of those before, the one that ends last
+  const Span* reach = nullptr;  // the span among those before that ends last
   for (const Span& span : spans) {
     if (reach != nullptr && span.begin < reach->end) out[span.index] = out[reach->index] = true;
     if (reach == nullptr || span.end > reach->end) reach = &span;

@@ -1,5 +1,6 @@
-// Tensors as the engine's buffers: checks what a caller gave, before anything is sent, and bridges
-// layouts that the engine does not move (a contiguous copy in, and a copy back at the end).
+// Tensors as buffers of the engine. Checks the tensors of a caller before anything is sent.
+// Converts layouts that the engine cannot move, by contiguous copies that are copied back at the
+// end. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,80 +16,85 @@
 
 namespace ringdist {
 
-// The engine's dtype, or an Error (kNotSupported) listing what `reduce_op` takes; kNone: a tensor
-// that is only moved. Dtypes that nobody computes with are moved as bytes.
+// Returns the engine's dtype of a tensor. With kNone, the tensor is only moved, and dtypes without
+// arithmetic are moved as bytes. Otherwise fails with kNotSupported and the list of dtypes that
+// `reduce_op` accepts. `op` and `argument` name the tensor in errors, as in all functions below.
 Result<DType> to_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        ReduceOp reduce_op = ReduceOp::kNone);
 
-// kInvalidArgument: "ringdist: <op>: <what>"
+// Returns a kInvalidArgument error: "ringdist: <op>: <what>".
 Error invalid_argument(std::string_view op, const std::string& what);
 
-// On the CPU. `argument` names the tensor in the Error, also below.
+// Fails with kNotSupported if the tensor is not on the CPU.
 Error check_on_cpu(std::string_view op, const std::string& argument, const at::Tensor& tensor);
 
-// On a device that we may serve.
+// Fails with kNotSupported if the tensor is on a device that can never be served.
 Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor);
 
-// Dense, on a device that we serve and, where it is written, not overlapping itself.
+// Checks that a tensor is dense, on a device that is served and, if `written`, does not overlap
+// itself.
 Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                    bool written);
-// The only one of a list.
+// Checks that there is exactly one tensor, and check_tensor().
 Error check_single(std::string_view op, const std::string& argument,
                    const std::vector<at::Tensor>& tensors, bool written);
-// Not empty; each dense and so on. `argument[i]` names one in the Error.
+// Checks that the list is not empty, and each tensor by check_tensor(), as `argument[i]`.
 Error check_list(std::string_view op, const std::string& argument,
                  const std::vector<at::Tensor>& tensors, bool written);
-// As many elements as `like`, which is called `other`.
+// Checks that a tensor has as many elements as `like`, which errors name `other`.
 Error check_same_size(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                       const std::string& other, const at::Tensor& like);
+// Checks that a tensor has the dtype of `like`.
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like);
 
-// "[3]", after the name of a list
+// Returns "[3]", to append to the name of a list.
 inline std::string index(size_t i) { return "[" + std::to_string(i) + "]"; }
 
-// "float32[2, 3]"
+// Returns "float32[2, 3]".
 std::string describe(const at::Tensor& tensor);
 
-// Whether the two use common bytes.
+// Both return true if the tensors use common bytes. Only the address ranges are compared.
 bool share_memory(const at::Tensor& a, const at::Tensor& b);
 bool share_memory(const at::Tensor& a, const std::vector<at::Tensor>& others);
-// For each tensor, whether it uses bytes that another one of the list uses, too.
+// Returns, for each tensor, if it uses bytes that another tensor of the list uses, too.
 std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors);
 
-// Contiguous stand-ins for tensors, held until the op is over.
+// Contiguous copies of tensors, held until the op has ended. One thread at a time.
 class Staging {
  public:
-  // The tensor itself if it is contiguous, else a contiguous copy. With `writes` the copy goes back
-  // to the tensor in finish(); with `reads` it starts with the tensor's values. `apart` forces a
-  // copy.
+  // Returns the tensor itself if it is contiguous, else a contiguous copy. With `reads`, the copy
+  // starts with the tensor's values. With `writes`, finish() copies it back to the tensor. `apart`
+  // forces a copy.
   at::Tensor use(const at::Tensor& tensor, bool reads, bool writes, bool apart = false);
 
-  // `ours`, as large, goes back to the tensor in finish().
+  // Makes finish() copy `ours`, which has the same size, to the tensor.
   void give_back(const at::Tensor& tensor, const at::Tensor& ours) {
     back_.emplace_back(tensor, ours);
   }
 
-  // Takes over the copies of another one.
+  // Takes over the copies of another Staging.
   void add(Staging other);
 
+  // Returns true if finish() has something to copy.
   bool must_finish() const { return !back_.empty(); }
-  // Copies back, in the order of the calls: of tensors that share memory the last one wins.
+  // Copies results back, in the order of the calls. If tensors share memory, the last one wins.
   void finish() const;
-  // Calls fn(the caller's tensor, ours) for each of what finish() copies back.
+  // Calls fn(the caller's tensor, the copy) for each copy that finish() copies back.
   template <typename Fn>
   void for_each_back(Fn fn) const {
     for (const auto& [theirs, ours] : back_) fn(theirs, ours);
   }
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // the caller's, ours
+  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // the caller's tensor and the copy
 };
 
+// Appends a contiguous tensor to a buffer. The buffer does not hold the tensor.
 void append(Buffer& buffer, const at::Tensor& contiguous);
 
-// Copies `result` into a tensor of the caller's, on any thread: outside autograd, and in inference
-// mode where the tensor was made in it.
+// Copies `result` into a tensor of the caller, on any thread. The copy is outside autograd, and in
+// inference mode if the tensor was made in it.
 void write_result(const at::Tensor& tensor, const at::Tensor& result);
 
 }  // namespace ringdist

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kSingle = "all_to_all_single";
 constexpr std::string_view kList = "all_to_all";
 
-// Elements per rank: rows of dimension 0 as `splits` has them, or as many for each.
+// Returns the elements per rank: the rows of dimension 0 given by `splits`, or equally many for
+// each rank.
 std::vector<int64_t> parts_of(const std::string& argument, const at::Tensor& tensor,
                               const std::vector<int64_t>& splits, int size) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
@@ -40,7 +41,7 @@ std::vector<int64_t> parts_of(const std::string& argument, const at::Tensor& ten
   return out;
 }
 
-// What a rank has for itself.
+// Checks the part that a rank has for itself.
 void check_own_part(std::string_view op, int64_t in, int64_t out, int rank) {
   if (in == out) return;
   throw_error(invalid_argument(op, "invalid tensor size: rank " + std::to_string(rank) + " has " +
@@ -48,7 +49,8 @@ void check_own_part(std::string_view op, int64_t in, int64_t out, int rank) {
                                        std::to_string(out) + " of output"));
 }
 
-// Parts that are all alike need not be told one by one: such a call is planned but once.
+// Sets the parts of a request. If they are all equal, sets only a count, so that such calls share
+// one cached plan.
 void set_parts(OpRequest& request, std::vector<int64_t> input, std::vector<int64_t> output) {
   const bool alike = std::ranges::all_of(input, [&](int64_t part) { return part == input[0]; });
   if (alike && input == output) {

@@ -1,5 +1,5 @@
-// Operations in which each rank has something else for each, checked: each throws for arguments
-// that it does not take.
+// Functions that check the arguments of all-to-all operations and make their Calls. Each throws for
+// invalid arguments. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace ringdist {
 
-// Splits are rows of dimension 0 for each rank; none: as many for each.
+// Splits are the rows of dimension 0 for each rank; without splits all ranks get equally many.
 Call alltoall_call(RankAndSize place, const at::Tensor& output, const at::Tensor& input,
                    const std::vector<int64_t>& output_splits,
                    const std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts);
+// One tensor per rank, in both lists.
 Call alltoall_list_call(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                         const c10d::AllToAllOptions& opts);
 

@@ -119,13 +119,14 @@ Result<PremulFactor> PremulFactor::of(std::string_view op, const c10d::ReduceOp&
 }
 
 void PremulFactor::multiply(const at::Tensor& tensor) const {
-  // What ATen cannot multiply by itself.
+  // ATen cannot multiply these dtypes itself.
   if (at::isFloat8Type(tensor.scalar_type()))
     tensor.copy_(tensor.to(at::kFloat).mul_(*scalar_));
   else if (tensor.scalar_type() == at::kComplexHalf)
     tensor.copy_(tensor.to(at::kComplexFloat).mul_(*scalar_));
   else if (at::isBarebonesUnsignedType(tensor.scalar_type()))
-    tensor.view(signed_type(tensor.element_size())).mul_(*scalar_);  // wraps alike
+    // Signed and unsigned products have the same bits.
+    tensor.view(signed_type(tensor.element_size())).mul_(*scalar_);
   else
     tensor.mul_(*scalar_);
 }

@@ -1,5 +1,6 @@
-// Checks that several operations share, before anything is sent: an Error (kInvalidArgument, or
-// kNotSupported where a dtype is wrong) names the argument, what was given and what is accepted.
+// Checks that several operations share, before anything is sent. An Error names the argument, the
+// given and the accepted values. Its kind is kInvalidArgument, or kNotSupported for a wrong dtype.
+// Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,44 +19,49 @@
 
 namespace ringdist {
 
+// Checks that `root` is a rank of a group of `size` ranks.
 Error check_root(std::string_view op, int64_t root, int size);
-// There is one tensor per rank, so the root's is number 0.
+// Checks that the root's tensor has number 0, because each rank has only one.
 Error check_root_tensor(std::string_view op, int64_t root_tensor);
 
-// One list, with one tensor per rank.
+// Checks that there is exactly one list. The other checks cover its tensors.
 Error check_rank_lists(std::string_view op, const std::string& argument,
                        const std::vector<std::vector<at::Tensor>>& lists, int size);
-// One tensor per rank, each dense (and so on) and of the dtype of `like`. `argument[r]` names one.
+// Checks that there is one tensor per rank, each dense (see check_tensor()) and with the dtype of
+// `like`. Errors name a tensor `argument[r]`.
 Error check_rank_list(std::string_view op, const std::string& argument,
                       const std::vector<at::Tensor>& list, const at::Tensor& like, int size,
                       bool written);
-// As many as in the other list.
+// Checks that two lists have the same length.
 Error check_same_length(std::string_view op, const std::string& argument, size_t length,
                         const std::string& other, size_t wanted);
 
+// Converts PyTorch's reduction. Error: kInvalidArgument if it is none.
 Result<ReduceOp> to_reduce_op(std::string_view op, const c10d::ReduceOp& given);
 
-// What PREMUL_SUM multiplies by, known to fit the tensors of a call; of other reductions nothing.
+// The factor of PREMUL_SUM, checked against the tensors of a call. Empty for other reductions.
 class PremulFactor {
  public:
-  // Integers take whole factors only; a factor that is a tensor has the dtype of `tensor`.
+  // Checks a factor. Integer tensors accept whole factors only; a factor tensor must have the dtype
+  // of `tensor`.
   static Result<PremulFactor> of(std::string_view op, const c10d::ReduceOp& given,
                                  const at::Tensor& tensor);
 
   explicit operator bool() const { return scalar_.has_value(); }
-  // In place, rounded once.
+  // Multiplies a tensor in place, with one rounding per element.
   void multiply(const at::Tensor& tensor) const;
 
  private:
   std::optional<at::Scalar> scalar_;
 };
 
-// Operations on lists of tensors, of any dtypes, are one op per dtype, in which no tensor is copied
-// together with others.
+// Operations on lists of tensors with several dtypes run as one op per dtype. No tensor is copied
+// to join it with others.
 
-// Indices of the tensors of each dtype; dtypes in the order in which they first come.
+// Returns the indices of the tensors of each dtype. Dtypes are in the order of their first tensors.
 std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors);
 
+// Returns the tensors with these indices.
 Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices);
 
 }  // namespace ringdist

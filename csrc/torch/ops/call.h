@@ -1,4 +1,4 @@
-// One operation, checked and ready to be submitted: what the engine gets, and what its Work holds.
+// Call: one operation, checked and ready to be submitted, with all that the op and its Work need.
 #pragma once
 
 #include <algorithm>
@@ -18,28 +18,29 @@ namespace ringdist {
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 
-// The caller's, in its group.
+// This rank's number in its group, and the size of the group.
 struct RankAndSize {
   int rank;
   int size;
 };
 
-// Elements of each.
+// Returns the number of elements of each tensor.
 inline std::vector<int64_t> sizes_of(const Tensors& tensors) {
   std::vector<int64_t> out;
   for (const at::Tensor& tensor : tensors) out.push_back(tensor.numel());
   return out;
 }
 
-// The count that goes with parts that all ranks know: that of each if they are alike, and `parts`
-// is emptied, else that of the largest.
+// Returns the count for parts that all ranks have alike: the size of the largest part. If all parts
+// are equal, empties `parts`, since the count describes them.
 inline int64_t normalize_parts(std::vector<int64_t>& parts) {
   const auto [least, most] = std::ranges::minmax(parts);
   if (least == most) parts.clear();
   return most;
 }
 
-// Appends `size` parts: the r-th holds the r-th of `size` equal parts of each tensor.
+// Appends `size` parts to a buffer. The r-th part has the r-th of `size` equal parts of each
+// tensor.
 inline void append_by_rank(Buffer& buffer, const Tensors& contiguous, int size) {
   for (int rank = 0; rank < size; ++rank)
     for (const at::Tensor& tensor : contiguous) {
@@ -49,8 +50,9 @@ inline void append_by_rank(Buffer& buffer, const Tensors& contiguous, int size) 
     }
 }
 
+// An operation that has not been submitted. Functions that throw do so for invalid arguments.
 struct Call {
-  // What the caller said about waiting: an unset timeout is the group's.
+  // The caller's options for waiting. An unset timeout means the group's.
   struct WaitOptions {
     std::chrono::milliseconds timeout;
     bool async;
@@ -70,8 +72,8 @@ struct Call {
     request.output = Buffer(dtype_size(dtype));
   }
 
-  // Appends a tensor to what the op reads, writes, or reads and writes in place. `apart` forces a
-  // copy of it. Each returns the contiguous tensor that the engine sees.
+  // The next three append a tensor that the op reads, writes, or updates in place. `apart` forces a
+  // copy of it. Each returns the contiguous tensor that the engine uses.
   at::Tensor read(const at::Tensor& tensor, bool apart = false) {
     return add(request.input, staging.use(tensor, /*reads=*/true, /*writes=*/false, apart));
   }
@@ -81,12 +83,13 @@ struct Call {
   at::Tensor update(const at::Tensor& tensor, bool apart = false) {
     return add(request.output, staging.use(tensor, /*reads=*/true, /*writes=*/true, apart));
   }
+  // Appends a contiguous tensor to a buffer and keeps it alive.
   at::Tensor add(Buffer& buffer, at::Tensor ours) {
     append(buffer, ours);
     memory.push_back(ours);
     return ours;
   }
-  // Appends all of `outputs` to what the op writes; those that use common bytes apart.
+  // Appends all `outputs` to the buffer that the op writes. Outputs that share bytes are copied.
   void write_outputs() {
     const std::vector<bool> shared = overlapping(outputs);
     for (size_t i = 0; i < outputs.size(); ++i) write(outputs[i], /*apart=*/shared[i]);
@@ -94,10 +97,10 @@ struct Call {
 
   OpRequest request;
   Staging staging;
-  std::vector<CompletionPtr> completions;  // of the calls that this is a part of
+  std::vector<CompletionPtr> completions;  // one per call that was fused into it
   Tensors inputs;                          // for the profiler
   Tensors outputs;                         // for the Future
-  Tensors memory;                          // behind the buffers
+  Tensors memory;                          // tensors behind the buffers
   c10d::OpType type;
   const char* title;
   bool async;

@@ -147,10 +147,11 @@ at::Tensor CallCompressor::shadow_of(const at::Tensor& residual) const {
       at::TensorOptions(at::kFloat).device(at::kCPU));
 }
 
-// What will be owed goes to memory of ours, and to the caller's residual once the op has succeeded.
+// The new residual is written to a separate tensor. It is copied to the caller's residual after the
+// op has succeeded.
 void CallCompressor::apply(Call& call, const at::Tensor& given, CompressionSpec coding,
                            const Tensors& memory) const {
-  if (coding.residual.defined() && size_ > 1) {  // alone nothing travels, nor is owed
+  if (coding.residual.defined() && size_ > 1) {  // a single rank sends nothing, so nothing is lost
     const at::Tensor& residual = coding.residual;
     coding.next = residual.is_cpu() ? shadow_of(residual) : at::empty_like(residual);
   }

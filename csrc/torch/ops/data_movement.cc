@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-// An output that holds the inputs of all ranks.
+// Checks an output that holds the inputs of all ranks.
 Error check_whole(std::string_view op, const std::string& suffix, const at::Tensor& output,
                   const at::Tensor& input, int size) {
   if (Error error = check_same_dtype(op, "output" + suffix, output, input)) return error;
@@ -29,8 +29,9 @@ void check_allgather_into(RankAndSize place, const std::string& suffix, const at
   throw_if(check_whole(kOp, suffix, output, input, place.size));
 }
 
-// Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list. Rank r's
-// part of the output is what all tensors have of r, one after the other.
+// Makes an allgather of pairs of tensors of one dtype, which have been checked. `type`
+// distinguishes a single pair from a list. Part r of the output has the data that rank r gives for
+// all pairs.
 Call allgather_into_pairs(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                           c10d::OpType type, const c10d::AllgatherOptions& opts) {
   const DType dtype = value_of(to_dtype("all_gather_into_tensor", "input", inputs[0]));
@@ -46,7 +47,7 @@ Call allgather_into_pairs(RankAndSize place, const Tensors& outputs, const Tenso
   append_by_rank(call.request.output, to, place.size);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
-    // In place is the input at its rank's part of the output; any other overlap needs a copy.
+    // An input at its rank's part of the output is in place. Any other overlap needs a copy.
     const auto* part = static_cast<const std::byte*>(to[i].const_data_ptr()) +
                        place.rank * input.numel() * static_cast<int64_t>(input.element_size());
     const bool in_place = input.is_contiguous() && input.const_data_ptr() == part;
@@ -74,7 +75,7 @@ void check_allgather_lists(RankAndSize place, const TensorLists& outputs, const 
   }
 }
 
-// Checked, but without input and output.
+// Makes a checked gather, without its buffers.
 Call start_gather(RankAndSize place, const at::Tensor& input, const c10d::GatherOptions& opts) {
   const DType dtype = value_of(to_dtype("gather", "input", input));
   throw_if(check_root("gather", opts.rootRank, place.size));
@@ -86,15 +87,16 @@ Call start_gather(RankAndSize place, const at::Tensor& input, const c10d::Gather
   return call;
 }
 
-// What a gather writes or a scatter reads.
+// The lists that a gather writes or a scatter reads at its root.
 struct RootLists {
   std::string_view op;
   std::string argument;
-  std::string other;  // how messages call the tensor that every rank has
+  std::string other;  // name of the tensor that every rank has, for messages
   bool written;
 };
 
-// The root gives one list: for each rank a tensor like `own`. The others give none.
+// Checks that the root gives one list with a tensor like `own` for each rank, and that others give
+// none.
 void check_root_lists(RankAndSize place, const RootLists& what, const TensorLists& lists,
                       const at::Tensor& own, bool is_root) {
   const auto& [op, argument, other, written] = what;
@@ -109,6 +111,7 @@ void check_root_lists(RankAndSize place, const RootLists& what, const TensorList
     throw_if(check_same_size(op, argument + index(i), lists[0][i], other, own));
 }
 
+// Makes a send or a receive.
 Call message(std::string_view op, c10d::OpType type, const char* title, const Tensors& tensors,
              Envelope envelope) {
   throw_if(check_single(op, "tensor", tensors, /*written=*/!envelope.sends));
@@ -116,7 +119,7 @@ Call message(std::string_view op, c10d::OpType type, const char* title, const Te
   if (envelope.tag < 0)
     throw_error(invalid_argument(
         op, "invalid tag: " + std::to_string(envelope.tag) + "; it must be at least 0"));
-  // Several are usually begun before one is waited for.
+  // Asynchronous, because callers usually start several before they wait for one.
   Call call(Collective::kPointToPoint, dtype, type, title, {c10d::kUnsetTimeout, /*async=*/true});
   call.inputs = call.outputs = tensors;
   call.request.envelope = envelope;

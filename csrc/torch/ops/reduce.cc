@@ -12,13 +12,13 @@
 
 namespace ringdist {
 
-// How a call reduces, known to fit its tensors.
+// Reduction of a call, checked against its tensors.
 struct Reduction {
-  // Throws for a reduction that `tensor`, called `argument`, does not take.
+  // Throws for a reduction that `tensor`, named `argument`, cannot have.
   static Reduction of(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                       const c10d::ReduceOp& given);
 
-  // `ours` is a copy if there is a factor.
+  // Multiplies by the factor, if there is one. Then `ours` must be a copy.
   void prepare(const at::Tensor& ours) const {
     if (factor) factor.multiply(ours);
   }
@@ -44,8 +44,9 @@ void check_reduce_scatter(RankAndSize place, const std::string& suffix, const at
                                   std::to_string(output.numel() * place.size) + " elements"));
 }
 
-// Pairs of tensors of one dtype, known to fit each other; `type` tells one from a list. Rank r's
-// part of the input is what all tensors have for r, one after the other.
+// Makes a reduce-scatter of pairs of tensors of one dtype, which have been checked. `type`
+// distinguishes a single pair from a list. Part r of the input has the data that all pairs have for
+// rank r.
 Call reduce_scatter_pairs(RankAndSize place, const Tensors& outputs, const Tensors& inputs,
                           const std::string& argument, c10d::OpType type,
                           const c10d::ReduceScatterOptions& opts) {
@@ -80,7 +81,7 @@ Error check_sparse(const Tensors& tensors) {
   return check_on_cpu("all_reduce", "tensor", tensor);
 }
 
-// ATen adds up the entries.
+// Checks the dtype, in which ATen adds up the entries.
 Error check_sparse_dtype(const at::Tensor& tensor, DType dtype) {
   constexpr std::array kSparse{DType::kFloat64,   DType::kFloat32,   DType::kFloat16,
                                DType::kBFloat16,  DType::kInt64,     DType::kInt32,

@@ -1,4 +1,5 @@
-// Operations that reduce, checked: each throws for arguments that it does not take.
+// Functions that check the arguments of operations that reduce, and make their Calls. Each throws
+// for invalid arguments. Any thread.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace ringdist {
 
-// torch 2.11 has no name for it.
+// Returns the OpType of the operation. PyTorch 2.11 has no name for it and uses another one.
 template <typename OpType>
 constexpr OpType reduce_scatter_coalesced() {
   if constexpr (requires { OpType::REDUCE_SCATTER_TENSOR_COALESCED; })
@@ -17,27 +18,27 @@ constexpr OpType reduce_scatter_coalesced() {
     return OpType::_REDUCE_SCATTER_BASE;
 }
 
-// Of one tensor.
+// Takes one tensor.
 Call allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
-// As one op: of one dtype, dense; `argument` names the first.
+// Makes one op of dense tensors of one dtype. `argument` names the first tensor in errors.
 Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
                          const c10d::AllreduceOptions& opts);
-// Of any dtypes.
+// Takes tensors of one dtype.
 Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 
 Call reduce_call(RankAndSize place, const Tensors& tensors, const c10d::ReduceOptions& opts);
 
-// The inputs may differ in size: the output is as large as this rank's input.
+// The inputs may differ in size. The output has the size of this rank's input.
 Call reduce_scatter_call(RankAndSize place, const Tensors& outputs, const TensorLists& inputs,
                          const c10d::ReduceScatterOptions& opts);
 Call reduce_scatter_tensor_call(RankAndSize place, const at::Tensor& output,
                                 const at::Tensor& input, const c10d::ReduceScatterOptions& opts);
-// Of any dtypes.
+// Takes tensors of any dtypes. Returns a Call per dtype.
 std::vector<Call> reduce_scatter_tensor_calls(RankAndSize place, const Tensors& outputs,
                                               const Tensors& inputs,
                                               const c10d::ReduceScatterOptions& opts);
 
-// An allreduce of a sparse tensor, checked.
+// A checked allreduce of a sparse tensor.
 struct SparseCall {
   at::Tensor tensor;
   DType dtype;
@@ -45,6 +46,7 @@ struct SparseCall {
   Milliseconds timeout;  // 0: the group's
 };
 
+// Checks an allreduce of one sparse (COO) tensor on the CPU.
 SparseCall sparse_allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 
 }  // namespace ringdist

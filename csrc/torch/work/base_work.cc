@@ -86,7 +86,7 @@ std::exception_ptr OpWork::exception() const {
 int OpWork::sourceRank() const {
   const auto& envelope = op_->request.envelope;
   TORCH_CHECK(envelope && !envelope->sends, "ringdist: only the work of a recv has a source rank");
-  // That of an endpoint is known from the start.
+  // The source of a receive from one rank is given by the call.
   return envelope->peer == Envelope::kAnySource ? op_->source() : envelope->peer;
 }
 

@@ -1,6 +1,6 @@
-// What all our Works share: a Future that is made on demand, a wait() that lasts until it is
-// marked, and success that is reported to the group's hooks. Any thread; the GIL is not needed and
-// must not be held in wait().
+// BaseWork and its subclasses: the c10d::Work objects of this backend. They have a Future that is
+// made on demand. A wait() returns when the Future is marked. Successes are reported to the group's
+// hooks. Any thread. wait() must be called without the GIL; no other function needs it.
 #pragma once
 
 #include <atomic>
@@ -22,18 +22,20 @@
 
 namespace ringdist {
 
+// Base of all Works.
 class BaseWork : public c10d::Work {
  public:
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
   uint64_t getCompletionKey() const final { return completion_->key(); }
 #endif
-  // In milliseconds; while it is open, until now.
+  // Returns the ms from the call to its end, or until the present while it is open.
   float getDuration() const final { return completion_->milliseconds(); }
-  // Returns true, or throws: what ended the work, or that `timeout` passed (the work then goes on).
+  // Waits for the end of the work and returns true. Throws the error that ended the work, or a
+  // timeout after `timeout`; then the work goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) final;
-  void synchronize() override {}  // results of host tensors are there when the work is complete
+  void synchronize() override {}  // a host tensor has its results when the work is complete
   void blockCurrentStream() final { wait(); }
-  // Of what result() returns.
+  // Returns a Future of the value that result() returns.
   FuturePtr getFuture() final;
 
  protected:
@@ -41,15 +43,17 @@ class BaseWork : public c10d::Work {
   explicit BaseWork(CompletionPtr completion, Args&&... args)
       : Work(std::forward<Args>(args)...), completion_(std::move(completion)) {}
 
-  // Returns when exception() is known, and throws that `limit` has passed, or why nobody can wait.
+  // Returns when exception() is final. Throws if `limit` has passed, or if the work cannot be
+  // awaited.
   virtual void await(std::optional<Milliseconds> limit) = 0;
-  // Called in the wait() that throws what ended the work.
+  // Called in a wait() that throws the error that ended the work.
   virtual void run_failure_hooks() {}
   // Throws if the Future would never be marked.
   virtual void check_future() {}
-  // Called once, with future_mutex_ held: who has the Future has it marked some time.
+  // Makes the Future, which must be marked at some time. Called once, with future_mutex_ held.
   virtual FuturePtr make_future() = 0;
 
+  // Reports the success to the hooks.
   void report_success() { completion_->arrive(); }
 
  private:
@@ -62,7 +66,7 @@ class BaseWork : public c10d::Work {
 // The Work of one operation of one group.
 class GroupWork : public BaseWork {
  public:
-  // Ends the whole group, on all ranks.
+  // Fails the whole group, on all ranks.
   void abort() final;
   uint64_t getSequencenumber() const final { return number_; }
 
@@ -71,13 +75,13 @@ class GroupWork : public BaseWork {
             c10d::OpType type, const char* title,
             const std::optional<std::vector<at::Tensor>>& inputs);
 
-  // For messages: which operation this is.
+  // Returns a description of the operation for messages.
   virtual std::string describe() const = 0;
   virtual bool ended() = 0;
-  // Waits until it has ended; false: `limit` has passed.
+  // Waits until the operation has ended. Returns false if `limit` has passed.
   virtual bool wait_until_ended(std::optional<Milliseconds> limit) = 0;
 
-  // Hears of Ctrl-C.
+  // Also reacts to Ctrl-C.
   void await(std::optional<Milliseconds> limit) override;
   void run_failure_hooks() final { group_->run_failure_hooks(); }
   void check_future() final;
@@ -85,30 +89,32 @@ class GroupWork : public BaseWork {
   Communicator& group() const { return *group_; }
 
  private:
-  // In a process that was forked from the one that runs the operation, nothing ever ends it.
+  // Throws in a forked child, where the operation would never end.
   void check_not_forked() const;
 
   const std::shared_ptr<Communicator> group_;
   const uint64_t number_;
 };
 
-// What Works of an op share, wherever that runs.
+// Common part of the Works of an op, on the host or on a device.
 class OpWork : public GroupWork {
  public:
   bool isSuccess() const final { return op_->finished() && !exception(); }
-  // What ended the op.
+  // Returns the error that ended the op, or null.
   std::exception_ptr exception() const override;
-  // Of a receive: the rank that the data came from; -1 while that is open.
+  // For a receive, returns the rank that the data came from; -1 while that is open. Throws for
+  // other ops.
   int sourceRank() const final;
   std::vector<at::Tensor> result() final { return outputs_; }
 
  protected:
-  // `outputs` is what the Future resolves to.
+  // The Future's value is `outputs`.
   OpWork(std::shared_ptr<Communicator> communicator, std::shared_ptr<Op> op,
          CompletionPtr completion, c10d::OpType type, const char* title,
          const std::optional<std::vector<at::Tensor>>& inputs, std::vector<at::Tensor> outputs);
 
-  // What it throws is logged: this may be a thread of ours.
+  // Calls the profiler's callback. Exceptions are logged, since this may be a thread of the task
+  // pool.
   void tell_profiler();
 
   const std::shared_ptr<Op> op_;

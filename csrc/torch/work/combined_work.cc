@@ -20,7 +20,7 @@ const CombinedWork::Parts& CombinedWork::parts() {
       failure_ = std::current_exception();
     }
   }
-  return parts_;  // never changes again
+  return parts_;  // constant from here on
 }
 
 std::exception_ptr CombinedWork::failure() const {
@@ -77,7 +77,7 @@ void CombinedWork::await(std::optional<Milliseconds> limit) {
   start();
   for (const auto& part : parts()) {
     auto left = kNoTimeout;
-    if (limit)  // at least a little, because 0 means without limit
+    if (limit)  // at least 1 ms, because 0 means no limit
       left = milliseconds_until(deadline);
     part->wait(left);
   }

@@ -1,3 +1,4 @@
+// CombinedWork: several operations with one Work and one Future. Any thread.
 #pragma once
 
 #include <atomic>
@@ -10,46 +11,47 @@
 
 namespace ringdist {
 
-// Several operations as one: one Work, one Future. As of one, the timeout of a wait() is that of
-// all parts together.
+// Represents several operations as one. The timeout of a wait() applies to all parts together.
 class CombinedWork final : public BaseWork {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  // `make` starts the operations; what it throws is the outcome. It runs once, in start() or when
-  // somebody first asks for the outcome.
+  // `make` starts the operations; an exception of it becomes the outcome. It runs once, in start()
+  // or at the first query for the outcome.
   CombinedWork(CompletionPtr completion, int rank, c10d::OpType type, std::function<Parts()> make);
 
-  // Starts the operations; throws what hindered that.
+  // Starts the operations. Throws the exception that prevented this.
   void start();
 
-  // The first question does not start anything: PyTorch's flight recorder asks each Work once,
-  // which must not end a coalescing region.
+  // The first call starts nothing. PyTorch's flight recorder queries each Work once, which must not
+  // end a coalescing region.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   int sourceRank() const override;
-  // The results of all parts, in order.
+  // Returns the results of all parts, in order. Starts the operations.
   std::vector<at::Tensor> result() override;
   void abort() override;
-  // The number of the last part.
+  // Returns the number of the last part.
   uint64_t getSequencenumber() const override;
 
  private:
   void await(std::optional<Milliseconds> limit) override;
   FuturePtr make_future() override;
 
+  // Starts the operations unless they have been started, and returns their Works.
   const Parts& parts();
+  // Returns the exception of make_, or null.
   std::exception_ptr failure() const;
 
-  std::atomic<bool> asked_{false};
-  mutable std::mutex parts_mutex_;  // a leaf, but for make_
-  std::function<Parts()> make_;     // null once it has run
+  std::atomic<bool> asked_{false};  // isCompleted() has been called
+  mutable std::mutex parts_mutex_;  // a leaf, except that make_ is called while it is held
+  std::function<Parts()> make_;     // null after it has run
   Parts parts_;
-  std::exception_ptr failure_;  // of make_
+  std::exception_ptr failure_;  // exception of make_
 };
 
-// One Work for all: itself if it is the only one.
+// Returns one Work for all parts. A single part is returned itself.
 c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
                                           CombinedWork::Parts parts);
 

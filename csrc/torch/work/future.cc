@@ -14,7 +14,7 @@ void CombinedFuture::arrive(const std::exception_ptr& error) {
     std::lock_guard lock(mutex_);
     --left_;
     if (ended_ || (!error && left_ > 0)) return;
-    ended_ = true;  // the other parts may take as long as the group's timeout to fail, too
+    ended_ = true;  // the other parts may need the group's timeout to fail, too
   }
   mark(*future_, error, value_);
 }

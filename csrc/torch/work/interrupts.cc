@@ -49,7 +49,8 @@ bool wait_in_slices(std::optional<Milliseconds> limit,
   const auto check = interrupt_check.load();
   if (check == nullptr) return wait(limit);
   const TimePoint deadline = deadline_after(limit);
-  // The first one for all threads: asking which we are would cost short waits a system call.
+  // The first slice is the same for all threads: a check for the main thread needs a system call,
+  // which short waits should not pay for.
   if (wait(limit ? std::min(*limit, kSlice) : kSlice)) return true;
   while (Clock::now() < deadline) {
     std::optional<Milliseconds> left;

@@ -1,4 +1,5 @@
-// Ctrl-C while a thread waits for an operation: Python hears of signals only when it is asked to.
+// Waits that react to Ctrl-C. Python processes signals only when it is called, so a thread that
+// waits has to call it now and then. Any thread.
 #pragma once
 
 #include <functional>
@@ -9,25 +10,30 @@
 
 namespace ringdist {
 
-// What the process's main thread calls about every 100 ms while it waits, without the GIL; null:
-// nothing. It may throw, which ends the wait. Set it before the first wait.
+// Sets the function that the process' main thread calls about every 100 ms while it waits, or
+// null. It may throw, which ends the wait. Set it before the first wait.
 void set_interrupt_check(void (*check)());
 
-// The same, for the name of the exception that the calling thread handles; "": none.
+// Sets the function that returns the name of the exception that the calling thread handles; "" if
+// none.
 void set_exception_check(std::string (*check)());
+// Calls that function; returns "" if there is none.
 std::string handled_exception();
 
-// The process ends, by this thread: no other one but the task pool's returns to Python from now on.
-// It would take the GIL of an interpreter that is gone, which aborts the process.
+// Called by the thread that ends the process. From then on no other thread, except those of the
+// task pool, returns to Python. It would take the GIL of an interpreter that is gone, which aborts
+// the process.
 void keep_other_threads();
 
-// At its end a thread that must not return to Python sleeps for good.
+// Guard for functions that return to Python. Its destructor blocks for good if its thread must not
+// return.
 struct ReturnsToPython {
   ~ReturnsToPython();
 };
 
-// Calls `wait` with parts of `limit` (none: for ever) until it is true, or until the limit has
-// passed: false then. Throws what the interrupt check throws; what is waited for goes on.
+// Calls `wait` with parts of `limit` until it returns true. Returns false if the limit has passed;
+// no limit means for ever. Exceptions of the interrupt check are passed on, and the awaited
+// operation goes on.
 bool wait_in_slices(std::optional<Milliseconds> limit,
                     const std::function<bool(std::optional<Milliseconds>)>& wait);
 

@@ -18,7 +18,7 @@ c10::intrusive_ptr<HostOpWork> HostOpWork::create(std::shared_ptr<Communicator> 
   auto work = c10::make_intrusive<HostOpWork>(std::move(communicator), std::move(op), type, title,
                                               std::move(inputs), std::move(outputs),
                                               std::move(staging), std::move(completions));
-  // Also if nobody waits.
+  // Results are delivered even if no thread waits.
   if (work->must_deliver_output()) work->op_->when_finished([work] { work->deliver_output(); });
   return work;
 }
@@ -33,12 +33,12 @@ HostOpWork::HostOpWork(std::shared_ptr<Communicator> communicator, std::shared_p
       staging_(std::move(staging)),
       completions_(std::move(completions)) {}
 
-HostOpWork::~HostOpWork() { drive(); }  // others wait for what this one drops
+HostOpWork::~HostOpWork() { drive(); }  // other ranks may wait for an op that its caller drops
 
 void HostOpWork::deliver_output() {
-  if (!must_deliver_output()) return;  // call_once makes a system call
+  if (!must_deliver_output()) return;  // checked first, because call_once makes a system call
   std::call_once(delivered_once_, [this] {
-    // No exception may leave: this may be a thread of ours.
+    // No exception may leave, since this may be a thread of the task pool.
     try {
       if (!op_->error()) staging_.finish();
     } catch (...) {
@@ -48,20 +48,20 @@ void HostOpWork::deliver_output() {
     delivered_ = true;
     if (staging_.must_finish() && !exception())
       for (const auto& completion : completions_) completion->arrive();
-    // Last: who comes from a barrier after it finds it completed.
+    // Last: a caller that returns from a later barrier finds this op completed.
     if (op_->request.output_staged) group().output_delivered(op_->number);
   });
 }
 
-// An op whose caller said that it would wait, but asks otherwise.
+// Needed if the caller has promised to wait, but does something else.
 void HostOpWork::drive() {
   if (op_->finished() || driven_.exchange(true) || group().context().forked()) return;
   group().context().progress().post([] {});
 }
 
 bool HostOpWork::isCompleted() {
-  // PyTorch's flight recorder asks each Work once, also of a call that is about to wait; it must
-  // hear of a success that it was told of before.
+  // PyTorch's flight recorder queries each Work once, also a call that is about to wait. It must
+  // see a success that the hooks have reported before.
   const bool first = !asked_.exchange(true);
   if (!op_->finished()) {
     if (!first) drive();
@@ -143,7 +143,7 @@ void DeviceOpWork::synchronize() {
 }
 
 void DeviceOpWork::await(std::optional<Milliseconds>) {
-  check_future();  // in a forked child nothing ever comes
+  check_future();  // in a forked child the op never ends
   synchronize();
 }
 

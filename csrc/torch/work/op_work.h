@@ -1,4 +1,4 @@
-// Work of an op, on the host or on a device.
+// HostOpWork and DeviceOpWork: Works of ops on the host and on devices. Any thread.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -15,11 +15,12 @@
 
 namespace ringdist {
 
-// The Work of an op.
+// The Work of an op on the host. Copies results to the caller's tensors if these are not
+// contiguous.
 class HostOpWork final : public OpWork {
  public:
-  // `completions`: at least one; those are told of success here if results have to be copied back,
-  // else by the op.
+  // Makes the Work of a submitted op. `completions` has at least one element. They are completed
+  // here if results have to be copied back, else by the op.
   static c10::intrusive_ptr<HostOpWork> create(std::shared_ptr<Communicator> communicator,
                                                std::shared_ptr<Op> op, c10d::OpType type,
                                                const char* title, std::vector<at::Tensor> inputs,
@@ -40,27 +41,31 @@ class HostOpWork final : public OpWork {
   void await(std::optional<Milliseconds> limit) override;
   FuturePtr make_future() override;
 
-  // At the end results must reach the caller's tensors, or a profiler its record.
+  // Returns true if results must be copied to the caller's tensors, or a profiler must be called.
   bool must_deliver_output() const { return staging_.must_finish() || recordFunctionEndCallback_; }
-  // Does that, once; whoever comes second waits for the first.
+  // Does this once. A second caller waits for the first.
   void deliver_output();
+  // Makes the progress thread run an op that was submitted with will_wait, if its caller does not
+  // wait.
   void drive();
+  // Delivers the output and marks the Future.
   void deliver_and_mark(c10::ivalue::Future& future);
 
   const Staging staging_;
   const std::vector<CompletionPtr> completions_;
   std::once_flag delivered_once_;
-  std::exception_ptr unwritten_;  // why results could not be written; read it once settled_
-  std::atomic<bool> delivered_{false};
-  std::atomic<bool> driven_{false};
-  std::atomic<bool> asked_{false};
+  std::exception_ptr unwritten_;  // error of copying results back; valid once delivered_ is set
+  std::atomic<bool> delivered_{false};  // deliver_output() has ended
+  std::atomic<bool> driven_{false};     // drive() has been called
+  std::atomic<bool> asked_{false};      // isCompleted() has been called
 };
 
-// The Work of an op on a device. It does not block the host: wait() orders the current stream after
-// the op, as of PyTorch's other backends for devices, and throws what has ended the op by then.
+// The Work of an op on a device. It does not block the host: wait() makes the current stream wait
+// for the op, as with PyTorch's other device backends. It throws an error that has ended the op by
+// that time.
 class DeviceOpWork final : public OpWork {
  public:
-  // Of an op that was started. Results that have to go back to the caller's tensors do so on a
+  // Makes the Work of an op that was started. Results for the caller's tensors are copied back on a
   // stream beside the caller's, after the op.
   static c10::intrusive_ptr<DeviceOpWork> create(std::shared_ptr<Communicator> communicator,
                                                  std::shared_ptr<Op> op, c10::Device device,
@@ -75,22 +80,25 @@ class DeviceOpWork final : public OpWork {
                const std::optional<std::vector<at::Tensor>>& inputs,
                std::vector<at::Tensor> outputs, CompletionPtr completion);
 
-  // The device has done it, or something has ended it.
+  // Returns true when the device has run the op, or an error has ended it.
   bool isCompleted() override { return op_->finished(); }
   void synchronize() override;
 
  private:
   void await(std::optional<Milliseconds> limit) override;
-  // Marked at once: who waits for it has a stream wait.
+  // The Future is marked at once; waiting for it makes a stream wait for the op.
   FuturePtr make_future() override;
 
-  // A stream beside the caller's on which what comes now comes after the op. PyTorch has 32, and
-  // hands them out in turn: no op waits on one that need not, lest others wait there with it.
+  // Returns a stream beside the caller's on which later work waits for the op. PyTorch has 32 and
+  // hands them out in turn. Only work that must wait uses one, since other users of the stream wait
+  // with it.
   c10::Stream stream_after() const;
+  // Copies results to the caller's tensors, on such a stream.
   void give_back(const Staging& staging);
 
   const c10::Device device_;
-  std::optional<c10::Event> back_;  // results are where the caller wants them, later than the op
+  // Results are in the caller's tensors; none if no copy is needed.
+  std::optional<c10::Event> back_;
 };
 
 }  // namespace ringdist
