@@ -33,7 +33,7 @@ void ConnectionDemand::drop(uint64_t process) {
 void ConnectionDemand::update_connections(ControlConnection& c) {
   bool need = needed(c.peer);
   if (need) c.was_needed = true;
-  // One that a peer opened is its to give up: our group may not exist yet.
+  // A connection that a peer opened is the peer's to give up: the group may not exist here yet.
   if (!c.was_needed) need = c.peer_needs;
   if (need != c.needed) {
     const std::byte value{need};
@@ -59,7 +59,7 @@ void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool e
   const LinkTopology& roster = group.roster;
   for (const uint64_t peer : roster.local_peers())
     if (!ends) want(peer, LinkKind::kLocal, roster.dials_first(peer), now);
-  // A representative that is about to end forwards little: the next process takes its place.
+  // A representative that is about to end forwards little, so the next process takes its place.
   const auto departed = [this](uint64_t id) {
     return history_.departed(id) || processes_.exiting(id);
   };

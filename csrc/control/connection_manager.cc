@@ -14,14 +14,17 @@ namespace {
 
 using State = ControlConnection::State;
 
+// A dial fails if its hello is not answered within this time.
 constexpr Duration kDialTimeout = std::chrono::seconds(2);
-constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+constexpr Duration kHelloTimeout = std::chrono::seconds(5);  // from the accept to the hello
+// A held connection is closed if its group does not appear here within this time.
 constexpr Duration kHoldTimeout = std::chrono::seconds(60);
-constexpr Duration kClosingTimeout = std::chrono::seconds(2);
-constexpr size_t kMaxStrangers = 256;  // connections of one kind that have not been let in
-constexpr size_t kMaxStrangerFrame = 256;
-constexpr int kMaxReads = 64;  // of one connection in a row
+constexpr Duration kClosingTimeout = std::chrono::seconds(2);  // for the rest of the output
+constexpr size_t kMaxStrangers = 256;      // connections of one kind that have not been admitted
+constexpr size_t kMaxStrangerFrame = 256;  // bytes: a hello is smaller
+constexpr int kMaxReads = 64;              // reads of one connection in a row
 
+// Returns true for an accepted connection that has not been admitted.
 bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
 
 }  // namespace
@@ -52,7 +55,7 @@ void ConnectionManager::tick(Duration local_heartbeat) {
       static const auto heartbeat = make_frame(FrameType::kHeartbeat);
       expire(c);
       if (c.stalled && !c.broken) receive(c);
-      // Every turn of the loop must not send one, and a late turn must not skip one.
+      // Not every iteration of the loop may send one, and a late iteration must not skip one.
       if (c.reached() && now_ - c.last_sent >= interval * 3 / 4) send(c, heartbeat);
     });
 }
@@ -73,7 +76,7 @@ void ConnectionManager::expire(ControlConnection& c) {
 void ConnectionManager::reap() {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
-    if (!c->cut_short) receive(*c);  // its last words may be waiting
+    if (!c->cut_short) receive(*c);  // its last frames may be waiting
     if (c->stalled && !c->cut_short) continue;
     guard_("a connection's end was not taken in", [&one = *c, this] {
       fail(one, EPIPE, "connection broken, or the other side does not read");
@@ -145,12 +148,12 @@ void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who)
   if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
 }
 
-// For one more stranger: the oldest that says nothing goes, or else the oldest.
+// Makes room for one more stranger. The oldest one without a hello is closed, or else the oldest.
 void ConnectionManager::make_room(LinkKind kind) {
   for (;;) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
-    for (auto& [key, c] : connections_) {  // by age
+    for (auto& [key, c] : connections_) {
       if (!stranger(*c) || c->kind != kind) continue;
       ++strangers;
       bool silent = c->state == State::kGreeting;
@@ -158,7 +161,7 @@ void ConnectionManager::make_room(LinkKind kind) {
     }
     if (strangers < kMaxStrangers) return;
     bool silent = oldest->state == State::kGreeting;
-    if (silent) receive(*oldest);  // what it said may not have been read yet
+    if (silent) receive(*oldest);  // its hello may not have been read yet
     if (!silent || oldest->state == State::kGreeting) close(*oldest);
   }
 }
@@ -168,7 +171,7 @@ void ConnectionManager::receive(ControlConnection& c) {
 }
 
 void ConnectionManager::read(ControlConnection& c) {
-  take_frames(c);  // what could not be taken in before
+  take_frames(c);  // frames that could not be handled before
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return;
@@ -179,7 +182,7 @@ void ConnectionManager::read(ControlConnection& c) {
 }
 
 void ConnectionManager::take_frames(ControlConnection& c) {
-  while (!c.closed() && c.state != State::kClosing) {  // then it is read only to see the end
+  while (!c.closed() && c.state != State::kClosing) {  // while closing, only the end matters
     const auto frame = c.stream.next();
     if (!frame.ok()) fail(c, EPROTO, frame.error().message());
     if (!frame.ok() || !frame.value()) return;
@@ -207,7 +210,6 @@ void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   }
 }
 
-// A frame on a connection that is not open yet.
 void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
     const bool letters = frame.type == FrameType::kLetters;
@@ -243,7 +245,6 @@ void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hell
   close(c);
 }
 
-// Decides about a connection that has said hello.
 void ConnectionManager::answer(ControlConnection& c) {
   AcceptDecision admission = delegate_.admit(c, c.hello);
   if (admission.verdict == AcceptAction::kHold) {
@@ -260,12 +261,12 @@ void ConnectionManager::answer(ControlConnection& c) {
   open(c);
 }
 
-// Whether an admitted connection replaces those that exist between the pair.
 bool ConnectionManager::wins(ControlConnection& incoming) {
   for (ControlConnection* other : by_peer_.to(incoming.peer)) {
     const bool ends = other->closed() || other->state == State::kClosing;
     if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
-    // A dialed one that is held must not win: the peer has just shown that it prefers its own.
+    // A dialed connection that is held must not win: the peer has just shown that it prefers its
+    // own.
     if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
     if (!other->dialed && incoming.state == State::kHeld) return false;
     close(*other);
@@ -288,13 +289,14 @@ void ConnectionManager::hold(ControlConnection& c) {
 }
 
 void ConnectionManager::readmit() {
+  // The keys order connections by age.
   for (auto& [key, c] : connections_) {
     if (c->dialed || c->state != State::kHeld) continue;
     if (!guard_("a connection is given up", [&one = *c, this] { answer(one); })) give_up(*c);
   }
 }
 
-// Nobody knows how far its greeting came. Who dialed dials again.
+// Its greeting was interrupted at an unclear point. The side that dialed will dial again.
 void ConnectionManager::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
 
 ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {

@@ -9,8 +9,8 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxOutput = size_t{4} << 20;
-constexpr size_t kReadAtOnce = size_t{64} << 10;
+constexpr size_t kMaxOutput = size_t{4} << 20;    // limit of buffered output, bytes
+constexpr size_t kReadAtOnce = size_t{64} << 10;  // bytes per read
 
 }  // namespace
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x6c746452;  // "Rdtl"
 constexpr uint32_t kVersion = 1;
-constexpr size_t kHeader = sizeof(uint32_t) + sizeof(uint8_t);
+constexpr size_t kHeader = sizeof(uint32_t) + sizeof(uint8_t);  // body length and type
 
 }  // namespace
 

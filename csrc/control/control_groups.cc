@@ -9,12 +9,14 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kRepresentatives = 2;
+constexpr size_t kRepresentatives = 2;  // per host
 
+// A group that was left is forgotten after this time at the latest.
 constexpr Duration kLeftTime = std::chrono::minutes(1);
-constexpr size_t kMaxOver = 256;
+constexpr size_t kMaxOver = 256;  // forgotten groups that are remembered as over
 
-constexpr size_t kMaxGroups = 4096;  // that this process does not know yet, and its own
+// Limit of groups in the formation barrier, this process' own ones included.
+constexpr size_t kMaxGroups = 4096;
 
 }  // namespace
 
@@ -30,6 +32,7 @@ LinkTopology::LinkTopology(uint64_t my_context, int my_rank, std::vector<Control
   for (const auto& [host, processes] : hosts_) order.push_back(host);
   auto mine = static_cast<size_t>(std::find(order.begin(), order.end(), my_host_) - order.begin());
   std::set<int> found;
+  // The distances 2^k in both directions give each host O(log H) neighbours.
   for (size_t step = 1; step < order.size(); step *= 2) {
     found.insert(order[(mine + step) % order.size()]);
     found.insert(order[(mine + order.size() - step) % order.size()]);
@@ -64,6 +67,8 @@ bool LinkTopology::representative(const HasDeparted& departed) const {
 std::vector<uint64_t> LinkTopology::links_to(int host, const HasDeparted& departed) const {
   auto mine = representatives(my_host_, departed);
   auto theirs = representatives(host, departed);
+  // The i-th representatives of both hosts are linked. If one host has fewer, its last one takes
+  // the rest.
   std::set<uint64_t> out;
   if (mine.empty() || theirs.empty()) return {};
   for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i)
@@ -82,7 +87,7 @@ ControlGroup& ControlGroupTable::join(uint64_t nonce, uint64_t id, int rank,
   auto found = groups_.find(nonce);
   if (found == groups_.end()) {
     ControlGroup made(LinkTopology(id, rank, members));
-    made.ranks.insert(rank);  // first: without a rank it is one that was left
+    made.ranks.insert(rank);  // first: a group without a rank counts as left
     found = groups_.emplace(nonce, std::move(made)).first;
   }
   found->second.ranks.insert(rank);
@@ -142,7 +147,8 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
     if (!group.roster.has(id)) continue;
     const ControlMember& member = group.roster.member(id);
     out.address = kind == LinkKind::kLocal ? member.unix_name : member.tcp_address;
-    // Of a group that was left the peer may never know, and keep us waiting.
+    // The peer may never get a group that was left here, and would hold the connection. So a group
+    // that was not left is preferred.
     if (kind == LinkKind::kTcp && (out.nonce == 0 || !group.left())) out.nonce = nonce;
   }
   return out;
@@ -166,7 +172,7 @@ std::vector<uint64_t> FormationBarrier::learn(uint64_t nonce,
   return news;
 }
 
-// Both of its lists, or neither, have it.
+// Even after an exception both containers have the group, or neither does.
 std::set<uint64_t>& FormationBarrier::enter(uint64_t nonce,
                                             const std::function<bool(uint64_t nonce)>& ours) {
   if (const auto found = known_.find(nonce); found != known_.end()) return found->second;

@@ -7,11 +7,11 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kSequenceWindow = 1024;
-constexpr size_t kMaxFates = 1024;
-constexpr size_t kMaxCause = 1024;
-constexpr size_t kMaxFateBytes = size_t{1} << 20;  // told to one connection
-constexpr size_t kMaxKept = 256;
+constexpr size_t kSequenceWindow = 1024;  // sequence numbers per origin that are tracked singly
+constexpr size_t kMaxFates = 1024;        // departures
+constexpr size_t kMaxCause = 1024;        // bytes
+constexpr size_t kMaxFateBytes = size_t{1} << 20;  // departures sent to one new connection
+constexpr size_t kMaxKept = 256;                   // floods
 constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 constexpr Duration kKeepFor = std::chrono::seconds(60);
 
@@ -84,6 +84,7 @@ bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
     seen.above.erase(place);
     throw;
   }
+  // Raises the floor over consecutive numbers, and over gaps if too many numbers are tracked.
   while (seen.above.size() > kSequenceWindow ||
          (!seen.above.empty() && *seen.above.begin() == seen.floor)) {
     seen.floor = *seen.above.begin() + 1;

@@ -11,8 +11,8 @@ namespace ringdist {
 
 namespace {
 
-constexpr Duration kRedial = Milliseconds(50);
-// How long the side that should accept waits before it dials itself.
+constexpr Duration kRedial = Milliseconds(50);  // minimum time between dials
+// The side that should accept waits so long before it dials itself.
 constexpr Duration kGrace = Milliseconds(300);
 
 }  // namespace
@@ -104,7 +104,7 @@ void ControlPeerTable::watch_exit(uint64_t id, int pid) {
   auto pidfd = open_pidfd(pid);
   if (!pidfd.ok()) return;  // not visible from here: heartbeats must do
   const uint64_t key = next_exit_key_++;
-  exits_[key] = id;  // first: an event that is nobody's would come again and again
+  exits_[key] = id;  // first: an event without an owner would come again and again
   if (epoll_.add(pidfd.value().get(), EPOLLIN, key))
     exits_.erase(key);
   else

@@ -13,9 +13,12 @@ namespace {
 
 using Verdict = ConnectionManager::AcceptAction;
 
-constexpr Duration kUnsettledTick = Milliseconds(50);
-constexpr Duration kLeavingTick = Milliseconds(5);
+constexpr Duration kUnsettledTick = Milliseconds(50);  // tick interval while something waits
+constexpr Duration kLeavingTick = Milliseconds(5);     // tick interval during the graceful shutdown
+// The interval of local heartbeats grows by this much per connection.
 constexpr Duration kHeartbeatPerLink = Milliseconds(7);
+// A TCP connection breaks if sent data is not confirmed for this time, or for a quarter of the peer
+// timeout if that is shorter.
 constexpr Duration kTcpPatience = std::chrono::seconds(3);
 
 Duration timeout_of(const Config& config) {
@@ -65,7 +68,7 @@ void ControlPlane::end_turn() {
 }
 
 void ControlPlane::tick() {
-  timer_.set(kControlHeartbeat);  // before the work, which may ask to hurry
+  timer_.set(kControlHeartbeat);  // before the work, which may call hurry()
   guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
   if (shutdown_.here()) upkeep();
   if (shutdown_.is_sending())
@@ -77,8 +80,9 @@ void ControlPlane::tick() {
   if (shutdown_.is_sending()) timer_.at_most(kLeavingTick);
 }
 
-// Of many links each hears less: the kernel tells of a local process's end, and what is left to see
-// is that it stands still. It must not look suspect meanwhile.
+// With many links each gets fewer heartbeats. The kernel reports the end of a local process, so
+// heartbeats only have to show that it does not stand still. The interval stays below the silence
+// that makes a process suspect.
 Duration ControlPlane::local_heartbeat() const {
   const Duration spread =
       std::max<Duration>(kControlHeartbeat, sockets_.count() * kHeartbeatPerLink);
@@ -94,7 +98,9 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
                            const std::vector<ControlMember>& members) {
   requests_.connect(request, [&] {
     groups_.join(request.id, id_, rank, members);
-    for (const ControlMember& member : members)  // the group needs them from now on
+    // The group needs these processes, so a finished host proof need not keep their connections any
+    // more.
+    for (const ControlMember& member : members)
       if (ControlPeer* peer = processes_.find(member.context_id))
         peer->proven = requests_.proving(member.context_id);
     processes_.forget_failures();
@@ -108,7 +114,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
 void ControlPlane::disconnect(uint64_t nonce, int rank) {
   if (!groups_.leave(nonce, rank, now())) return;
   timer_.hurry();
-  gossip_.learn_formed(nonce, {id_}, nullptr);  // nobody need wait for us
+  gossip_.learn_formed(nonce, {id_}, nullptr);  // members need not wait for this process
 }
 
 void ControlPlane::flood(const std::vector<std::byte>& payload) {
@@ -143,7 +149,7 @@ std::string ControlPlane::report() {
          history_.describe();
 }
 
-// What one part of it throws keeps the others from nothing.
+// Each part has its own guard, so that an exception in one does not prevent the others.
 void ControlPlane::upkeep() {
   departures_.report_departures();
   guard_("news are told later", [this] { gossip_.catch_up(now()); });
@@ -165,8 +171,8 @@ void ControlPlane::keep_groups() {
   }
 }
 
-// A group that all ranks of this process have left stays until every member has heard so: one that
-// has not linked yet would look for us until its time is over.
+// A group that all ranks of this process have left stays until every member has been notified. A
+// member that has not linked yet would otherwise look for this process until its deadline.
 void ControlPlane::forget_left() {
   const auto heard = [this](uint64_t nonce, const ControlGroup& group) {
     return std::ranges::all_of(group.roster.processes(), [&](const auto& member) {
@@ -176,10 +182,10 @@ void ControlPlane::forget_left() {
   for (const uint64_t nonce : groups_.forget_left(heard, now())) formation_barrier_.forget(nonce);
 }
 
-// Something waits that a regular tick would find too late.
 bool ControlPlane::unsettled() const {
   if (!requests_.empty() || gossip_.behind() || history_.unreported() || sockets_.stalled())
     return true;
+  // A joined link that is broken may mean a death, so it is checked soon.
   return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
     const auto& [id, peer] = entry;
     return std::ranges::any_of(kLinkKinds, [&](LinkKind kind) {
@@ -188,7 +194,8 @@ bool ControlPlane::unsettled() const {
   });
 }
 
-// A process of this host has ended. What it said before comes first: it may have said goodbye.
+// Input that the process sent before its end comes first, since it may contain the announcement
+// that it leaves.
 void ControlPlane::on_exit(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
     sockets_.receive(*link);
@@ -213,7 +220,7 @@ ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& c
   } else {
     const ControlGroup* group = groups_.find(hello.nonce);
     if (group == nullptr) return {Verdict::kHold, ""};
-    // Not a word to somebody who cannot show that he belongs here.
+    // A process that cannot show that it belongs to the group gets no explanation.
     if (!group->roster.has(hello.from)) return {Verdict::kRefuse, ""};
   }
   if (history_.departed(hello.from))
@@ -238,7 +245,7 @@ void ControlPlane::on_open(ControlConnection& connection) {
 void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (frame.type == FrameType::kExits) return on_exits(connection);
   if (frame.type == FrameType::kSeen) connection.exit_seen = true;
-  // The last words of one that ends as well come before its end is passed on.
+  // The peer may be ending, too: its last notices must arrive before its end is passed on.
   if (shutdown_.is_sending() && frame.type == FrameType::kFlood)
     return gossip_.on_flood(connection, frame, now());
   if (!shutdown_.here()) return;
@@ -257,8 +264,9 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
       connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
       if (!connection.peer_needs && !connection.needed) timer_.hurry();
       return;
+    // Heartbeats, and frame types of later versions.
     default:
-      return;  // heartbeats, and what later versions may say
+      return;
   }
 }
 
@@ -277,11 +285,12 @@ void ControlPlane::on_letters(ControlConnection& connection, const ControlHello&
   events_.on_letters(std::move(connection.stream), hello, connection.kind);
 }
 
-// Another tells of its end. What it said itself comes first, as nobody of its host repeats that.
+// Notices that the process itself has sent come first, because no other process of its host repeats
+// them.
 void ControlPlane::drain_before_report(uint64_t id, const ControlConnection& teller) {
   ControlConnection* const own = sockets_.find(id, LinkKind::kLocal);
-  if (own == nullptr || own == &teller || hears_out_)
-    return;  // frames of the teller are being read
+  // While frames of the teller are being handled, its connection is not read again.
+  if (own == nullptr || own == &teller || hears_out_) return;
   hears_out_ = true;
   sockets_.receive(*own);
   hears_out_ = false;
@@ -289,12 +298,13 @@ void ControlPlane::drain_before_report(uint64_t id, const ControlConnection& tel
 
 void ControlPlane::on_exits(ControlConnection& connection) {
   processes_[connection.peer].exits(now());
+  // At the next tick another representative may take the place of one that ends.
   sockets_.send(connection, make_frame(FrameType::kSeen));
-  timer_.hurry();  // another one may have to step in
+  timer_.hurry();
 }
 
-// While this process says goodbye it judges no other any more. It reports processes that have
-// announced their end as left: to other hosts, to which they may have no link.
+// During the graceful shutdown this process checks no others. It still reports processes that have
+// announced their end as left, because they may have no link to other hosts.
 void ControlPlane::tell_of_ends() {
   for (const auto& [id, peer] : processes_.all())
     if (peer.exiting() && history_.record_left(id)) gossip_.pass_on_left(id, nullptr);
@@ -313,7 +323,8 @@ void ControlPlane::on_closed(const ControlConnection& connection, bool was_reach
   PeerLink& link = peer->link(connection.kind);
   if (!was_reached) return link.failed(errno_value, reason);
   timer_.hurry();
-  // The other side may close what neither needs; otherwise find out at once what has happened.
+  // The other side may close a connection that neither needs. Otherwise the link is dialed at once,
+  // to find out what has happened.
   const bool given_up = !connection.needed && !peer->exiting();
   link.ended(given_up, errno_value, reason, now());
 }

@@ -15,6 +15,7 @@
 namespace ringdist {
 namespace {
 
+// Returns "1.23 s ago", or "never" if there is no time.
 std::string format_age(TimePoint now, std::optional<TimePoint> then) {
   if (!then) return "never";
   std::array<char, 32> text{};
@@ -22,6 +23,7 @@ std::string format_age(TimePoint now, std::optional<TimePoint> then) {
   return text.data();
 }
 
+// Returns the line of one peer.
 std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string& name,
                         const ConnectionView& reach, Duration suspect_after, TimePoint now) {
   std::string out = "  " + format_id(id) + " " + name + ":";
@@ -77,7 +79,7 @@ void StderrReport::write(std::string text) {
       }
       *busy = false;
     }).detach();
-  } catch (const std::exception&) {  // no thread is to be had, or no memory
+  } catch (const std::exception&) {  // no thread or no memory available
     *busy_ = false;
   }
 }

@@ -9,6 +9,7 @@
 namespace ringdist {
 namespace {
 
+// Returns "rank 3 (pid 123 on host X)" or similar, for errors.
 std::string describe_member(const ControlMember& member) {
   return describe_rank(member.rank, describe_process(member.pid, member.host_name));
 }
@@ -30,10 +31,11 @@ std::optional<Error> RequestEvaluator::proof(uint64_t id, const std::string& who
 
 std::optional<Error> RequestEvaluator::links(uint64_t nonce, const ControlGroup& group,
                                              bool expired) {
-  // Of who has left, or dies later, the engine tells, after what it had sent.
+  // A member that has left, or dies after it has formed the group, is reported by the engine, once
+  // the messages that it had sent have been read.
   for (const auto& [id, member] : group.roster.processes()) {
     const auto why = history_.lost(id);
-    // Of ourselves nobody else tells: others that gave us up do not talk to us.
+    // The others do not talk to this process if they gave it up, so nobody else reports that.
     if (!why || (id != id_ && formation_barrier_.has(nonce, id))) continue;
     return Error(ErrorKind::kPeerLost,
                  describe_member(member) + " is lost: " + std::string(kClosedByPeer) + *why)
@@ -54,7 +56,6 @@ std::optional<Error> RequestEvaluator::links(uint64_t nonce, const ControlGroup&
   return complete ? std::optional(Error()) : std::nullopt;
 }
 
-// The error for a peer that is not connected yet, if it is time for one.
 std::optional<Error> RequestEvaluator::missing(const ControlGroup& group, uint64_t id,
                                                LinkKind kind, bool expired) {
   const ControlMember& member = group.roster.member(id);
@@ -100,6 +101,7 @@ Error ControlRequests::stopped() noexcept {
 
 void ControlRequests::prove(const ControlRequest& request, const std::string& unix_name) {
   ControlPeer* peer = nullptr;
+  // Only this part may throw, so it comes before the request is queued.
   const auto begin = [&] {
     peer = &processes_[request.id];
     peer->unix_name = unix_name;
@@ -145,7 +147,6 @@ void ControlRequests::stop() {
   for (const ControlRequest& request : std::exchange(waiting_, {})) request.answer->set_value(why);
 }
 
-// What is thrown is the answer.
 std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, TimePoint now) {
   try {
     if (request.kind == Kind::kGroup) return group_answer(request, now);
@@ -160,7 +161,7 @@ std::optional<Error> ControlRequests::group_answer(const ControlRequest& request
   ControlGroup* group = groups_.find(request.id);
   if (group == nullptr || group->left() || request.deadline->cancelled)
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
-  // What calls it off meanwhile is seen the next time, and is no timeout.
+  // A cancellation in between is seen the next time, and does not count as a timeout.
   const bool expired = request.deadline->expired(now);
   const auto linked = evaluator_.links(request.id, *group, expired);
   if (!linked || *linked) return linked;

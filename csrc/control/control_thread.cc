@@ -11,9 +11,10 @@ namespace {
 
 constexpr uint64_t kWakeKey = 1;
 constexpr uint64_t kSignalKey = 2;
-constexpr auto kFailedTurn = Milliseconds(5);
-constexpr auto kHandOverTime = std::chrono::seconds(1);
+constexpr auto kFailedTurn = Milliseconds(5);  // pause after an iteration with an exception
+constexpr auto kHandOverTime = std::chrono::seconds(1);  // limit of disconnect()
 
+// Returns the error of every call in a forked child.
 Error in_a_child() {
   return Error(ErrorKind::kNotSupported,
                "a process forked from one that uses ringdist cannot use it");
@@ -76,7 +77,7 @@ void ControlThread::turn() {
   for (const Epoll::Event& event : events) handle(event);
   for (const auto& command : take_commands(/*last=*/false)) guard_("a command failed", command);
   plane_.end_turn();
-  // What could not be done is tried again, but not all the time.
+  // Work that failed is tried again, but not in a busy loop.
   if (guard_.failed()) std::this_thread::sleep_for(kFailedTurn);
 }
 
@@ -84,7 +85,7 @@ void ControlThread::handle(const Epoll::Event& event) {
   if (event.key == kWakeKey) {
     wake_.drain();
   } else if (event.key == kSignalKey) {
-    // Who asks again meanwhile gets the report that is on its way.
+    // A signal that comes while a report is being written is covered by that report.
     if (signalled_.drain() && !report_.busy())
       guard_("no report", [this] {
         report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
@@ -95,7 +96,6 @@ void ControlThread::handle(const Epoll::Event& event) {
   }
 }
 
-// The thread's last act: whoever waits gets an answer.
 void ControlThread::finish() {
   for (const auto& command : take_commands(/*last=*/true)) guard_("a command failed", command);
   plane_.end();
@@ -111,14 +111,12 @@ bool ControlThread::post(std::function<void()> command) {
   return true;
 }
 
-// `last`: none is accepted any more.
 std::vector<std::function<void()>> ControlThread::take_commands(bool last) {
   std::lock_guard lock(mutex_);
   finished_ |= last;
   return std::exchange(commands_, {});
 }
 
-// Runs `begin` on the control thread and waits for the request's answer.
 Error ControlThread::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
   if (std::this_thread::get_id() == thread_.get_id())
     return Error(ErrorKind::kInvalidArgument, "a blocking call on the control thread");
@@ -151,7 +149,7 @@ void ControlThread::disconnect(uint64_t nonce, int rank) {
     plane_.disconnect(nonce, rank);
     done->set_value();
   });
-  done.reset();  // what is thrown there must not leave us waiting
+  done.reset();  // if the command throws, its promise breaks and the wait below ends
   if (posted && std::this_thread::get_id() != thread_.get_id()) ran.wait_for(kHandOverTime);
 }
 
@@ -175,7 +173,7 @@ void ControlThread::leave(bool process_ends) {
   auto done = std::make_shared<std::promise<Error>>();
   auto said = done->get_future();
   const bool posted = post([this, process_ends, done] { plane_.leave(process_ends, done); });
-  done.reset();  // what is thrown there must not leave us waiting
+  done.reset();  // if the command throws, its promise breaks and the wait below ends
   if (posted) said.wait();
 }
 
@@ -197,7 +195,7 @@ Result<std::unique_ptr<Control>> Control::start(uint64_t context_id, const Confi
 Control::Control(std::unique_ptr<ControlThread> loop) : loop_(std::move(loop)) {}
 
 Control::~Control() {
-  // In a forked child the thread does not exist and locks may be held for ever: let go of it all.
+  // In a forked child the thread does not exist and locks may be held forever, so everything leaks.
   if (mark_.forked()) [[maybe_unused]]
     auto* leaked = loop_.release();
 }

@@ -8,9 +8,10 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kSuspectAfter = Milliseconds(800);
+constexpr Duration kSuspectAfter = Milliseconds(800);  // at most half of the peer timeout
+// Shorter pauses of this thread are not discounted.
 constexpr Duration kOwnPause = std::chrono::seconds(1);
-constexpr size_t kScan = 8;  // of a host that is suspect: processes that are tried at a time
+constexpr size_t kScan = 8;  // processes of a silent host that are dialed per tick
 
 std::string format_seconds(Duration d) {
   const auto tenths = std::chrono::duration_cast<Milliseconds>(d).count() / 100;
@@ -34,14 +35,15 @@ void FailureDetector::check_hosts(ControlGroup& group, TimePoint now) {
       group.roster.representative([this](uint64_t id) { return history_.departed(id); });
   if (representative != group.representative) {
     group.representative = representative;
-    group.judged_since = now;  // a host may not be blamed for silence before we listened
+    group.judged_since = now;  // a host is not blamed for silence before this process listened
   }
   if (!representative || !group.connected) return;
   for (const int host : group.roster.neighbours()) check_host(group, host, now);
 }
 
-// A host is silent when nothing comes from any of its processes; before that, each is tried. Who
-// was linked to us may end: nobody has been silent yet whom we had no link to.
+// A host counts as silent when nothing comes from any of its processes; before that each is dialed.
+// The process that was linked to this one may have ended, and the others were not silent as long as
+// there was no link to them.
 void FailureDetector::check_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
   TimePoint& heard = group.heard[host];
@@ -64,7 +66,7 @@ void FailureDetector::check_host(ControlGroup& group, int host, TimePoint now) {
 }
 
 void FailureDetector::check_processes(TimePoint now) {
-  for (const uint64_t id : processes_.ids()) {  // judging changes them
+  for (const uint64_t id : processes_.ids()) {  // a copy, since checks change the table
     for (const LinkKind kind : kLinkKinds) {
       ControlPeer* peer = processes_.find(id);
       if (peer == nullptr || check_link(id, *peer, kind, now)) break;
@@ -87,19 +89,18 @@ bool FailureDetector::host_leaves(uint64_t id) const {
   });
 }
 
-// True if the peer was given up.
 bool FailureDetector::check_link(uint64_t id, ControlPeer& peer, LinkKind kind, TimePoint now) {
   const PeerLink& link = peer.link(kind);
-  if (peer.exiting()) {  // its heartbeats have ended
-    // It keeps the connection until its end. The kernel's word on a local process is as good, and
-    // comes a moment later, when the parent of that process is told.
+  if (peer.exiting()) {  // it sends no more heartbeats
+    // It keeps the connection until its end. For a local process the kernel's report is as good,
+    // and comes a moment later, when the parent of that process is notified.
     const bool hung_up = link.joined() && !connections_view_.reached(id, kind) && !peer.pidfd;
     if (!hung_up && peer.exiting_for(now) <= peer_timeout_) return false;
     delegate_.learn_left(id);
     return true;
   }
   const bool local = kind == LinkKind::kLocal;
-  // A host may end with all its processes, and most of them had no link to us.
+  // A host may end with all its processes, and most of them had no link to this one.
   const bool never_joined = !link.joined() && !local && link.deserted() && has_listened(id);
   if (!(link.joined() || never_joined) || !demand_.is_monitored(id)) return false;
   if (local && link.silence(now) > peer_timeout_) {
@@ -109,10 +110,12 @@ bool FailureDetector::check_link(uint64_t id, ControlPeer& peer, LinkKind kind, 
     return true;
   }
   if (connections_view_.reached(id, kind)) return false;
-  // A hang-up is not death where the kernel can be asked: somebody may have closed the connection.
+  // Where the kernel can be queried, the end of a connection is no death: the connection may have
+  // been closed.
   const bool kernel_knows = local && peer.pidfd;
   if (link.deserted() && !kernel_knows) {
-    if (never_joined && host_leaves(id))  // then nobody was there to tell that it did, too
+    // The whole host has left, and no process remained to report that of this one.
+    if (never_joined && host_leaves(id))
       delegate_.learn_left(id);
     else
       delegate_.learn_lost(id, "its process (" + name(id) +

@@ -12,8 +12,9 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // the record's own fields come with it
+constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // leaves room for the other fields of the record
 
+// Two values of `Heard`: for no process and for all.
 bool nobody(uint64_t /*peer*/) { return false; }
 bool everybody(uint64_t /*peer*/) { return true; }
 
@@ -44,8 +45,8 @@ void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, con
   });
 }
 
-// Once all members of a group have found each other those of one host are connected, and each hears
-// from whoever speaks first there.
+// Once all members of a group have found each other, those of one host are connected. Each then
+// receives a notice directly from the first process of the host that sends it.
 bool ControlGossip::formed(uint64_t nonce, ControlGroup& group) {
   if (!group.formed)
     group.formed = std::ranges::all_of(group.roster.processes(), [&](const auto& one) {
@@ -54,9 +55,12 @@ bool ControlGossip::formed(uint64_t nonce, ControlGroup& group) {
   return group.formed;
 }
 
-// Of what a member says of its formed group, whoever need know it on this host. A group's members
-// go by its own links only, which last as long as it does; of others' groups the speaker has told
-// those with whom it shares a formed group of ours.
+// If a member of a formed group sends a notice about it inside the host, every process there that
+// needs the notice gets it. A group's members use only links of the group, which last as long as it
+// does.
+//
+// For a group that this process is not in, the sender has notified the processes with which it
+// shares a formed group of this process.
 ControlGossip::Heard ControlGossip::who_heard(ConstBytes payload, const ControlConnection& from) {
   if (from.kind != LinkKind::kLocal || payload.size() < sizeof(uint64_t)) return nobody;
   const uint64_t nonce = Reader(payload).get<uint64_t>();
@@ -71,7 +75,7 @@ ControlGossip::Heard ControlGossip::who_heard(ConstBytes payload, const ControlC
   };
 }
 
-// Then they are connected to it, if it is of this host.
+// Members of a formed group on the same host are connected to each other.
 bool ControlGossip::host_has_met(uint64_t id) {
   bool met = false;
   for (auto& [nonce, group] : groups_.all()) {
@@ -102,7 +106,7 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
   try {
     news = formation_barrier_.learn(nonce, processes, ours);
   } catch (...) {
-    behind_ = true;  // a part of them may be known now
+    behind_ = true;  // a part of them may be recorded now
     throw;
   }
   const ControlGroup* group = groups_.find(nonce);
@@ -152,7 +156,7 @@ void ControlGossip::catch_up(TimePoint now) {
 void DepartureHandler::learn_lost(uint64_t id, const std::string& cause,
                                   const ControlConnection* from) {
   if (!history_.record_lost(id, cause)) return;
-  // The culprit is told as well: if it was only stopped it learns that it is out.
+  // The lost process is notified as well: if it was only stopped, it learns that it was excluded.
   gossip_.pass_on_lost(id, cause, from);
   process_departure(id);
 }

@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kGoodbyeTime = Milliseconds(200);
+constexpr Duration kGoodbyeTime = Milliseconds(200);  // limit of each state
 
 }  // namespace
 
@@ -55,9 +55,9 @@ void GracefulShutdown::send_exit_notice(TimePoint now) {
   until_ = now + kGoodbyeTime;
 }
 
-// For the other side to close: closing first could discard a goodbye that is still on its way. When
-// the process ends they answer instead, and see it end by the connection's; who exits as well has
-// nothing to wait for.
+// The other side must close first: closing here could discard an announcement that is on its way.
+// If the process ends, peers confirm the announcement instead, and the end of the connection shows
+// them its end. A peer that is ending as well has nothing to wait for.
 bool GracefulShutdown::waits_for(ControlConnection& connection) const {
   if (!process_ends_) return true;
   return connection.open() && !connection.exit_seen && !processes_.exiting(connection.peer);

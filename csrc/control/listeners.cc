@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kUnixKey = 8;
 constexpr uint64_t kTcpKey = 9;
-constexpr int kMaxAccepts = 64;  // at once: anybody can dial
+constexpr int kMaxAccepts = 64;  // in a row, since any process can dial
 
 }  // namespace
 
@@ -79,14 +79,14 @@ bool ControlListeners::accept_some(Listener& listener, const Accept& accept) {
       if (!warned_)
         log(LogLevel::kWarn, system_error("control plane: peers wait", errno).message());
       warned_ = true;
-      epoll_.remove(listener.fd.get());  // else the loop would spin on it
+      epoll_.remove(listener.fd.get());  // otherwise the loop would spin on it
       listener.muted = true;
       return false;
     }
     PeerCredentials who;
     if (listener.kind == LinkKind::kLocal) {
       auto told = peer_credentials(fd);
-      // Root may ask for a dump; other users have no business here.
+      // Root may request a report; other users are refused.
       if (!told.ok() || (told.value().uid != geteuid() && told.value().uid != 0)) continue;
       who = told.value();
     }
