@@ -51,6 +51,8 @@ class ConnectionIndex {
 // Interval of heartbeats between hosts, and of the tick.
 inline constexpr Duration kControlHeartbeat = Milliseconds(200);
 
+// The connections of this process. Other parts of the control plane use them through ConnectionView
+// and ConnectionSender.
 class ConnectionManager final : public ConnectionView, public ConnectionSender {
  public:
   // Answer to a hello. A held connection waits until this process has the group, see readmit().

@@ -76,7 +76,9 @@ class FrameReader {
 struct ControlHello {
   uint64_t from = 0;
   uint64_t to = 0;
-  uint64_t nonce = 0;  // a group that both are in; 0 on local links
+  // A group that both are in; 0 on local control connections. In a kLetters frame it is the id of
+  // the group that the messages are about.
+  uint64_t nonce = 0;
 
   std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;
   static std::optional<ControlHello> decode(ConstBytes body);

@@ -42,7 +42,8 @@ class ControlHistory {
   std::optional<std::string> lost(uint64_t context_id) const;
   bool left(uint64_t context_id) const { return departed(context_id) && !lost(context_id); }
 
-  // Returns true if this flood is new. It is then kept for a minute, for connections to come.
+  // Records a flood and returns true if it is new. It is then kept for a minute, or while there is
+  // room, for connections to come.
   bool record_flood(const FloodRecord& flood, TimePoint now);
 
   // Returns the frames that bring a new connection up to date: at most about 2 MiB, with the newest

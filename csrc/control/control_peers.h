@@ -123,7 +123,7 @@ class ControlPeerTable {
   std::optional<uint64_t> ended(uint64_t key) const;
   void forget(uint64_t id);
 
-  // Does the same for the links of all peers.
+  // Resets the links of all peers that are not joined; see PeerLink::forget_failures().
   void forget_failures();
   // Compensates for a pause of this thread, during which no peer was silent.
   void discount_pause(Duration pause, TimePoint now);

@@ -168,8 +168,9 @@ class Control {
   // ended.
   void drain_connections(std::function<void(bool)> then);
 
-  // Announces a graceful shutdown on all connections and flushes them for at most 200 ms; no event
-  // is reported afterwards. With `process_ends` the connections stay open until the kernel closes
+  // Announces a graceful shutdown on all connections and flushes them for at most 200 ms. Before
+  // that it waits at most as long for links to other hosts that it has to dial. No event is
+  // reported afterwards. With `process_ends` the connections stay open until the kernel closes
   // them, which shows others when the process has ended.
   void leave(bool process_ends = false);
   // Ends the thread. Others take that for silence, unless leave() was called before. Idempotent.

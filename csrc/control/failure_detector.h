@@ -1,6 +1,6 @@
-// Failure detector: decides which processes are lost. These are processes and hosts that fall
-// silent, processes with a control socket that nobody serves any more, and processes that announced
-// their end and did not come back. Control thread only.
+// Failure detector: decides which processes are lost or have left. It finds processes and hosts
+// that fall silent, processes with a control socket that nobody serves any more, and processes that
+// announced their end and have not come back. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,9 @@
 
 namespace ringdist {
 
-// Checks hosts and processes at each tick and reports losses to its delegate.
+// Checks hosts and processes at each tick and reports findings to its delegate. A process that had
+// announced its end has left. So has one that never had a link to this process, if others of its
+// host have left. Any other is lost.
 class FailureDetector {
  public:
   // Receives findings. It may change the peers and the history meanwhile.

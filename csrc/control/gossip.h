@@ -63,11 +63,13 @@ class ControlGossip {
  private:
   // Returns true if a process of this host receives the news without this process.
   using Heard = std::function<bool(uint64_t peer)>;
-  // Sends `frame` on all open connections except `from` and those that `heard` excludes.
+  // Sends `frame` on all open connections except `from` and local ones for which `heard` returns
+  // true.
   void pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard);
   // Returns true if all members of the group have found each other.
   bool formed(uint64_t nonce, ControlGroup& group);
-  // Returns the processes of this host that have a flood from its sender already.
+  // Returns the predicate for a flood that came over `from`: true for processes of this host that
+  // have the flood already.
   Heard who_heard(ConstBytes payload, const ControlConnection& from);
   // Returns true if all processes of this host have a connection to the process, as far as groups
   // of this process show.

@@ -109,7 +109,7 @@ class GroupConsensus final : private GenerationLogDelegate {
   // Runs a task on the membership thread, if this object still exists then. Any thread.
   using RunLater = std::function<void(std::function<void(GroupConsensus&, TimePoint)>)>;
 
-  // `post` must outlive the object. `owner` is kept alive by it.
+  // The object keeps `owner` alive; `post` must outlive the object.
   GroupConsensus(ProcessId self, const InitialMembers& origin, const PaxosTimeouts& timeouts,
                  MembershipTransport& post, std::shared_ptr<GroupConsensusDelegate> owner,
                  RunLater later);

@@ -94,8 +94,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   GroupConsensus* find(uint64_t nonce);
   // Replies to a message for a group in which this process has no part any more.
   void send_withdrawn(uint64_t group_id, ProcessId to);
-  template <typename Body>
   // Runs `body` and logs an exception of it. Lost messages are repeated by their senders.
+  template <typename Body>
   void contain(const Body& body);
   // Reports the death of `process`, once all that it had sent has been taken in.
   void look_again(ProcessId process, bool all_taken_in);
