@@ -28,11 +28,11 @@ c10d::AllreduceOptions average_options() {
 
 constexpr const char* kBucketName = "the bucket of gradients";
 
-// DDP may leave out buckets that no rank used, the last one among them: the step is complete then
-// when the backward pass ends, which it does not if something raises.
+// Sets `ended` when the backward pass ends without an exception. DDP may leave out buckets that no
+// rank used, even the last one. Then the end of the backward pass completes the step.
 void watch_backward(std::shared_ptr<std::atomic<bool>> ended) {
   if (torch::autograd::get_current_graph_task_id() < 0)
-    return;  // a bucket of join(): all will come
+    return;  // a bucket of join(): all buckets come
   torch::autograd::Engine::get_default_engine().queue_callback(
       [ended = std::move(ended)] { *ended = true; });
 }
@@ -41,7 +41,7 @@ Now now_of(std::shared_ptr<BucketClock> clock) {
   return [clock = std::move(clock)] { return clock->now(); };
 }
 
-// Of `probe` itself. Its waits hear of Ctrl-C.
+// Returns functions for `probe` itself. Waits react to Ctrl-C.
 LinkProbe::Delegate tools_of(std::shared_ptr<Communicator> group,
                              std::shared_ptr<BucketClock> clock, CostProbe& probe) {
   using Run = Result<std::function<void()>>;
@@ -57,7 +57,7 @@ LinkProbe::Delegate tools_of(std::shared_ptr<Communicator> group,
           }};
 }
 
-// Elements of the bucket: complex gradients lie there as pairs of real numbers.
+// Returns the number of elements in the bucket, where complex gradients are pairs of real numbers.
 int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
   return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
 }
@@ -68,7 +68,7 @@ MemoryOrder order_of(const at::Tensor& parameter) {
                  : MemoryOrder(parameter.sizes().vec());
 }
 
-// Holds the tensor, so that its address stays its own.
+// The info holds the tensor, so that no other tensor gets its address.
 ParameterInfo info_of(const at::Tensor& parameter) {
   return {parameter.unsafeGetTensorImpl(), std::make_shared<at::Tensor>(parameter),
           order_of(parameter), parameter.is_complex(),

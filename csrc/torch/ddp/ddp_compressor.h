@@ -1,7 +1,7 @@
-// Compresses the gradients of one DistributedDataParallel model: a GradientCompressor
-// (compress/gradient_compressor.h) that is handed DDP's buckets. Behind both forms of the hook.
+// DdpCompressor: compresses the gradients of one DistributedDataParallel model. It passes DDP's
+// buckets to a GradientCompressor (compress/gradient_compressor.h). Both forms of the hook use it.
 //
-// Any thread, without the GIL; DDP calls run() bucket by bucket, the same on all ranks.
+// Any thread, without the GIL. DDP calls run() once per bucket, in the same order on all ranks.
 #pragma once
 
 #include <memory>
@@ -23,26 +23,26 @@
 
 namespace ringdist {
 
-// One bucket on its way: the allreduce over some of its pieces and the low-rank averages of others,
-// as one Future.
-
-// One thread at a time.
+// Averages single buckets. A bucket's Future combines an allreduce of some pieces and low-rank
+// averages of others. One thread at a time.
 class BucketReducer {
  public:
-  // `probe` outlives it.
+  // `probe` must outlive this object.
   BucketReducer(c10::intrusive_ptr<ProcessGroupRing> group, CostProbe& probe)
       : group_(std::move(group)), probe_(probe) {}
 
   using Running = DeviceLowRank::Running;
-  // Averages the bucket in place. The same order of calls on all ranks.
+  // Averages the bucket in place. All ranks have to call it in the same order.
   Running run(const at::Tensor& buffer, PlannedBucket planned);
 
  private:
+  // All-reduces the pieces of the bucket that are not low-rank, with their codecs.
   WorkPtr run_rest(const at::Tensor& buffer, const PlannedBucket& planned);
   Running run_on_host(const at::Tensor& buffer, PlannedBucket planned);
   Running run_on_device(const at::Tensor& buffer, PlannedBucket planned);
+  // Throws in a forked child.
   void check_not_forked() const;
-  // Each is made when first needed, at the same step everywhere.
+  // Each is made when it is first needed, which is in the same step on all ranks.
   LowRankReducer& reducer();
   DeviceLowRank& streamed(c10::Device device);
 
@@ -52,49 +52,54 @@ class BucketReducer {
   std::unique_ptr<DeviceLowRank> streamed_;
 };
 
+// The compression state of one model. Owned by shared_ptr, which the hooks hold.
 class DdpCompressor {
  public:
   using Residuals = std::vector<std::pair<std::string, at::Tensor>>;
-  // As CompressionState; residuals are fp32, of one dimension, row-major.
+  // Residuals as in CompressionState: fp32 tensors with one dimension, row-major.
   struct State {
     int64_t steps = 0;
     double scale = 1;
     Residuals residuals;
   };
 
-  // Which buckets a step has.
+  // Buckets that make up a step.
   enum class Buckets : uint8_t {
-    kOfDdp,  // where the backward pass ends, those that have not come do not
-    kAll,    // all of them come, at any time
+    kOfDdp,  // the buckets that come before the backward pass ends
+    kAll,    // all buckets, at any time
   };
 
-  // Raises ValueError for an option.
+  // Raises ValueError for an invalid option.
   DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
                 AtStep at_step, Buckets buckets = Buckets::kOfDdp);
 
-  // Before the first step. Raises ValueError for the rule.
+  // Adds a parameter before the first step. Raises ValueError for an invalid rule.
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
-  // bucket's buffer. float64 and complex gradients go uncompressed; sparse ones raise TypeError.
-  // What is owed, and failures: as of GradientCompressor::run.
+  // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise TypeError.
+  // Residuals and failures are handled as by GradientCompressor::run().
   FuturePtr run(c10d::GradBucket& bucket);
 
+  // Returns what has been compressed and how.
   CompressionReport report() { return compressor_->report(); }
+  // Returns the norm of all residuals of this rank.
   double residual_norm() { return compressor_->residual_norm(); }
-  // `committed`: as GradientCompressor::state_if_committed().
+  // Returns the state of this rank. With `committed`, uses
+  // GradientCompressor::state_if_committed().
   State state(bool committed = false);
-  // Replaces all residuals. Raises ValueError, with nothing changed, for one of a wrong size.
+  // Replaces all residuals. If one has a wrong size, raises ValueError and changes nothing.
   void load(const State& state);
 
  private:
+  // Converts a bucket of DDP.
   Bucket describe(c10d::GradBucket& bucket);
 
   const c10::intrusive_ptr<ProcessGroupRing> group_;
-  const std::shared_ptr<Communicator> made_for_;
+  const std::shared_ptr<Communicator> made_for_;  // run() throws if group_ has another one
   const std::shared_ptr<BucketClock> clock_ = std::make_shared<BucketClock>();
-  LinkProbe probe_;     // as work_
-  BucketReducer work_;  // under the GradientCompressor's lock
+  LinkProbe probe_;     // used where work_ is
+  BucketReducer work_;  // guarded by the GradientCompressor's lock
   const std::unique_ptr<GradientCompressor> compressor_;
 };
 
@@ -107,7 +112,7 @@ class CompressHook final : public c10d::CppCommHookInterface<std::shared_ptr<Ddp
   }
 };
 
-// Raises c10::Error if the reducer has a hook already.
+// Registers the hook with a reducer. Raises c10::Error if that has a hook already.
 inline void register_comm_hook(c10d::Reducer& reducer, std::shared_ptr<DdpCompressor> compression) {
   reducer.register_comm_hook(std::make_unique<CompressHook>(std::move(compression)));
 }

@@ -10,8 +10,8 @@
 namespace ringdist {
 namespace {
 
-// Where something is thrown, records the event, and has the caller's stream wait for it: nobody
-// will wait for the bucket, whose memory and what it owes are used again.
+// If an exception is thrown, records the event and makes the caller's stream wait for it. No one
+// will wait for the bucket, and its memory and residuals will be used again.
 class RecordIfThrown {
  public:
   RecordIfThrown(c10::Event& event, c10::Stream stream, c10::Stream caller)
@@ -21,7 +21,7 @@ class RecordIfThrown {
     try {
       event_.record(stream_);
       event_.block(caller_);
-    } catch (...) {  // of a device that is no more
+    } catch (...) {  // the device is gone
     }
   }
   RecordIfThrown(const RecordIfThrown&) = delete;
@@ -32,7 +32,7 @@ class RecordIfThrown {
   const c10::Stream stream_, caller_;
 };
 
-// Marked at once: who waits for it has a stream wait for the current one.
+// Returns a Future that is marked at once. Waiting for it makes a stream wait for the current one.
 FuturePtr future_of(const at::Tensor& bucket) {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{bucket.device()});
@@ -45,7 +45,7 @@ FuturePtr future_of(const at::Tensor& bucket) {
 DeviceLowRank::~DeviceLowRank() {
   for (const Flight& flight : flights_) try {
       flight.done->synchronize();
-    } catch (...) {  // a forked child, or the end of the process: there is no device any more
+    } catch (...) {  // in a forked child or at the process' end the device is gone
     }
 }
 
@@ -76,7 +76,7 @@ DeviceLowRank::Running DeviceLowRank::run(const at::Tensor& bucket, PlannedBucke
   const c10::StreamGuard guard(stream);
   const auto stages = make_(bucket, flight.planned.low_rank);
   PendingWorkBucket::Works works{average_(stages->lefts())};
-  if (rest) {  // while the device is about to turn to the right factors
+  if (rest) {  // before the device gets to the right factors
     const c10::StreamGuard back(caller);
     works.push_back(rest(flight.planned));
   }

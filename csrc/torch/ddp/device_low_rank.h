@@ -1,5 +1,5 @@
-// Low-rank averages on devices: a stream for each computes the factors and waits for the ops that
-// average them, while the caller's stream goes on. The host waits for nothing.
+// DeviceLowRank: low-rank averages on devices. A stream per device computes the factors and waits
+// for the ops that average them, while the caller's stream goes on. The host does not block.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -18,37 +18,40 @@
 
 namespace ringdist {
 
-// One thread at a time; the same order of calls on all ranks.
+// One thread at a time. All ranks have to make the same calls in the same order.
 class DeviceLowRank {
  public:
   using WorkRef = c10::intrusive_ptr<c10d::Work>;
-  // An average over the group, in place, on the current stream.
+  // Averages `factors` over the group, in place, on the current stream.
   using Average = std::function<WorkRef(const at::Tensor& factors)>;
   using MakeStages = std::function<std::unique_ptr<LowRankStages>(
       const at::Tensor& bucket, const std::vector<LowRankInput>& inputs)>;
 
+  // `make` makes the arithmetic of a bucket.
   DeviceLowRank(Average average, MakeStages make)
       : average_(std::move(average)), make_(std::move(make)) {}
-  // Waits for what is in flight.
+  // Waits for the work in flight.
   ~DeviceLowRank();
 
-  // The op on all of a bucket that is in no matrix.
+  // Starts the op on the elements of a bucket that belong to no matrix.
   using StartRest = std::function<WorkRef(const PlannedBucket& planned)>;
   struct Running {
     FuturePtr future;  // holds a list with the bucket
     PendingBucketPtr pending;
   };
-  // Averages the bucket's matrices; `rest` is null if there is nothing else in it. Raises what the
-  // ops raise.
+  // Averages the bucket's matrices. `rest` is null if the bucket has nothing else. Raises the
+  // exceptions of the ops.
   Running run(const at::Tensor& bucket, PlannedBucket planned, const StartRest& rest);
 
  private:
-  // Memory that a stream may still use: what is owed and the factors, which belong to other ones.
+  // Memory that a stream may still use: residuals and factors, which belong to other streams.
   struct Flight {
     std::shared_ptr<c10::Event> done;
     PlannedBucket planned;
   };
+  // Returns the stream for `device`.
   c10::Stream stream_of(c10::Device device);
+  // Drops flights that have ended on their device.
   void forget_landed();
 
   const Average average_;

@@ -75,7 +75,7 @@ class DeviceMemory final : public GradientMemory {
 GradientMemory& device_memory(c10::Device device) {
   static std::mutex mutex;
   static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>,
-                                    std::unique_ptr<DeviceMemory>>;  // as long as the process
+                                    std::unique_ptr<DeviceMemory>>;  // lives as long as the process
   std::lock_guard lock(mutex);
   auto& memory = made[{device.type(), device.index()}];
   if (!memory) memory = std::make_unique<DeviceMemory>(device);

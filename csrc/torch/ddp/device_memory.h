@@ -1,4 +1,4 @@
-// Gradients and residuals in a device's memory, and tensors over such memory.
+// Gradients and residuals in the memory of a device, and tensors on such memory.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,14 +10,14 @@
 
 namespace ringdist {
 
-// Of the device, by ATen on the current stream; what returns a number waits for that. Any thread;
-// raises c10::Error.
+// Returns the GradientMemory of a device, which lives as long as the process. It uses ATen on the
+// current stream; functions that return numbers wait for the stream. Any thread; raises c10::Error.
 GradientMemory& device_memory(c10::Device device);
 
-// None of the host's.
+// Returns the device of `memory`; nothing for host memory.
 std::optional<c10::Device> device_of(const GradientMemory& memory);
 
-// Over memory of the device that others hold: contiguous.
+// Returns a contiguous tensor on memory of the device. The caller keeps the memory alive.
 inline at::Tensor tensor_at(const void* data, at::IntArrayRef sizes, at::ScalarType type,
                             c10::Device device) {
   return at::for_blob(const_cast<void*>(data), sizes)

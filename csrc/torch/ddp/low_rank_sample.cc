@@ -12,11 +12,13 @@
 namespace ringdist {
 namespace {
 
-// Small ones, of several ranks and sides: for each the libraries may have another way.
+// Small matrices with several ranks and sides, for which the libraries may choose different
+// algorithms.
 const std::vector<MatrixShape> kCompared{
     {64, 64, 1}, {96, 1500, 2}, {1000, 300, 4}, {512, 512, 16}};
 
-// Of the bits of floats on the host; its square is exact in a double, and so are sums of those.
+// Returns a hash of the bits of floats on the host. Its square, and sums of squares, are exact in a
+// double.
 double digest_of(const at::Tensor& values) {
   Hash hash;
   const at::Tensor bits = values.view(at::kInt);

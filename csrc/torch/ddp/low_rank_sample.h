@@ -1,5 +1,5 @@
-// Matrices of noise on a device, for PowerSGD's arithmetic without an exchange: to time it, and to
-// compare devices. One thread at a time.
+// LowRankSample: runs PowerSGD's arithmetic on noise on a device, without communication. It is used
+// to measure the time and to compare devices. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,13 @@
 
 namespace ringdist {
 
+// A bucket of noise, made of matrices with the given shapes.
 class LowRankSample {
  public:
   LowRankSample(const std::vector<MatrixShape>& shapes, c10::Device device);
 
-  // All stages, on the current stream, as if the other ranks gave the same. Returns the averages,
-  // which are what a later call begins with.
+  // Runs all stages on the current stream, as if the other ranks had the same data. Returns the
+  // averages, with which the next call begins.
   const at::Tensor& run();
 
  private:
@@ -26,11 +27,12 @@ class LowRankSample {
   std::vector<LowRankInput> inputs_;
 };
 
-// As LinkProbe::Delegate has it.
+// Returns a function that runs one matrix, for LinkProbe::Delegate.
 std::function<void()> benchmark_low_rank(const MatrixShape& shape, c10::Device device);
 
-// Whether the devices of all ranks give the same bits, without which models would drift apart. All
-// ranks call it; waits for them and for the device. Errors: kNotSupported; those of the probe.
+// Checks that the devices of all ranks compute the same bits; otherwise models would diverge. All
+// ranks have to call it. Waits for them and for the device. Errors: kNotSupported, and those of the
+// probe.
 Error check_devices_alike(CostProbe& probe, c10::Device device);
 
 }  // namespace ringdist

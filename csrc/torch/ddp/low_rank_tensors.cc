@@ -12,11 +12,12 @@ namespace ringdist {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-// Of a column's largest element. Far above rounding, far below what a gradient tells.
+// Relative to a column's largest element. It is far above rounding and far below a gradient's
+// information.
 constexpr float kNoise = 1e-6F;
 
-// Products in fp32 whatever the caller has set: what TF32 loses nobody would owe. Hooks run inside
-// autocast if the backward pass does.
+// Makes products use fp32, whatever the caller has set: the residual would not include losses of
+// TF32. Also turns off autocast, in which hooks run if the backward pass does.
 class PlainMath {
   const at::NoGradGuard no_grad_;
   const at::NoTF32Guard no_tf32_;
@@ -27,7 +28,7 @@ at::TensorOptions float_options(const at::Tensor& bucket) {
   return at::TensorOptions(at::kFloat).device(bucket.device());
 }
 
-// `count` numbers in [-1, 1), exact, so that they are the same everywhere.
+// Returns `count` numbers in [-1, 1). They are exact, and so the same on all ranks.
 at::Tensor noise(int64_t count, const at::TensorOptions& options) {
   constexpr int64_t kMask = (int64_t{1} << 31) - 1;
   at::Tensor x = at::arange(1, count + 1, options.dtype(at::kLong));
@@ -39,8 +40,9 @@ at::Tensor noise(int64_t count, const at::TensorOptions& options) {
 
 at::Tensor largest(const at::Tensor& rows) { return rows.abs().amax(1, /*keepdim=*/true); }
 
-// Orthonormal rows that span those of `left`, whatever their magnitudes. The noise decides where
-// rows depend on others or are zero, as it does on the host. Not finite in, not finite out.
+// Returns orthonormal rows that span the rows of `left`, at any magnitude. Noise determines the
+// rows that depend on others or are zero, as on the host. If `left` is not finite, the result is
+// not, either.
 at::Tensor orthonormal(const at::Tensor& left, const at::Tensor& noise) {
   const at::Tensor finite = left.isfinite().all();
   const at::Tensor most = largest(left);
@@ -114,7 +116,8 @@ void LowRankTensors::finish() {
   for (Matrix& one : matrices_) write(one);
 }
 
-// A non-finite value of any rank: the whole matrix is NaN, and what was owed stays owed.
+// If a value of any rank is not finite, the whole matrix becomes NaN and the residual does not
+// change.
 void LowRankTensors::write(Matrix& one) {
   const at::Tensor finite = one.left.isfinite().all().logical_and(one.right.isfinite().all());
   const at::Tensor left = one.left.t();

@@ -1,9 +1,10 @@
-// PowerSGD's arithmetic by ATen, on whatever device the bucket is: what compress/low_rank.cc and
-// kernel/low_rank.h do in the host's memory, in other bits. Waits for nothing.
+// LowRankTensors: PowerSGD's arithmetic with ATen, on any device. compress/low_rank.cc and
+// kernel/low_rank.h do the same in host memory, with results that differ in rounding. Does not
+// block.
 //
-// Ranks whose devices compute alike, that is of one model and with the same libraries, get the same
-// bits of the same factors: nothing here depends on what a rank alone has, but for its own factors,
-// which are averaged, and its residual.
+// Ranks on devices that compute alike (one model, the same libraries) get the same bits from the
+// same factors. Results depend only on data that all ranks have, and on the own factors and
+// residual. The factors are averaged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,23 +15,26 @@
 
 namespace ringdist {
 
-// What PowerSGD computes for the matrices of a bucket on a device, in three stages, between which
-// factors are averaged over the ranks. A stage only puts work on the current stream. Called once
-// each, in this order.
+// The stages of PowerSGD for the matrices of a bucket on a device. Between the stages, factors are
+// averaged over the ranks. A stage only queues work on the current stream. Call each once, in this
+// order.
 class LowRankStages {
  public:
   virtual ~LowRankStages() = default;
 
-  // What is to be averaged in place: fp32, of one dimension.
+  // Returns the left factors, to be averaged in place. They are fp32, with one dimension.
   virtual at::Tensor lefts() = 0;
-  virtual at::Tensor rights() = 0;  // the lefts have been averaged
-  // The rights have: writes the averages of the matrices, and what is kept for the next step.
+  virtual at::Tensor rights() = 0;  // the lefts have been averaged; returns the right factors
+  // The right factors have been averaged: writes the averages of the matrices, and the data for the
+  // next step.
   virtual void finish() = 0;
 };
 
+// The stages with ATen. One thread at a time.
 class LowRankTensors final : public LowRankStages {
  public:
-  // `bucket`: float32, bfloat16 or float16, of one dimension. All memory outlives the work.
+  // `bucket` is float32, bfloat16 or float16, with one dimension. The caller keeps all memory alive
+  // until the work is done.
   LowRankTensors(const at::Tensor& bucket, const std::vector<LowRankInput>& inputs);
 
   at::Tensor lefts() override;
@@ -38,20 +42,22 @@ class LowRankTensors final : public LowRankStages {
   void finish() override;
 
  private:
-  // Factors lie as in kernel/low_rank.h, column after column: here they are rows.
+  // Factors are stored column after column, as in kernel/low_rank.h. As tensors, each column is a
+  // row.
   struct Matrix {
     MatrixShape shape;
-    at::Tensor values;      // [rows, columns], of the bucket
-    at::Tensor residual;    // fp32, as values; not defined without error feedback
-    at::Tensor next;        // the same, what will be owed
-    at::Tensor from;        // [rank, columns]: the last right
-    at::Tensor next_right;  // the next one's beginning
-    at::Tensor whole;       // values + residual, fp32: `next` if there is one
-    at::Tensor silent;      // bool: all values are zero; sends zeros and keeps its residual
-    at::Tensor left;        // [rank, rows]
-    at::Tensor right;       // [rank, columns]
-    at::Tensor own_right;   // before it was averaged
+    at::Tensor values;      // [rows, columns], in the bucket
+    at::Tensor residual;    // fp32, shaped like values; undefined without error feedback
+    at::Tensor next;        // the new residual, shaped alike
+    at::Tensor from;        // [rank, columns]: the right factor of the last step
+    at::Tensor next_right;  // the right factor from which the next step starts
+    at::Tensor whole;       // values + residual, in fp32; it is `next` with error feedback
+    at::Tensor silent;  // bool: all values are zero; such a rank sends zeros and keeps its residual
+    at::Tensor left;    // [rank, rows]
+    at::Tensor right;   // [rank, columns]
+    at::Tensor own_right;  // before the average
   };
+  // Writes the average and the new residual of one matrix.
   static void write(Matrix& matrix);
 
   std::vector<Matrix> matrices_;

@@ -1,4 +1,4 @@
-// A DDP bucket whose average is under way.
+// PendingBuckets of DDP: buckets with an average under way.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -18,8 +18,8 @@
 
 namespace ringdist {
 
-// A bucket of DDP on its way: its Future. That itself is asked, because its callbacks may come
-// after whoever waits for it.
+// A bucket on the host. It queries the Future itself, as callbacks may run after threads that wait
+// for it.
 class PendingFutureBucket final : public PendingBucket {
  public:
   explicit PendingFutureBucket(FuturePtr future) : future_(std::move(future)) {}
@@ -35,13 +35,13 @@ class PendingFutureBucket final : public PendingBucket {
   const FuturePtr future_;
 };
 
-// A bucket of DDP on its way on a device: its Works are asked, since its Future is marked as soon
-// as whoever waits for it has the device wait.
+// A bucket on a device. It queries the Works, because the Future is marked as soon as the device
+// will wait for them.
 class PendingWorkBucket final : public PendingBucket {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  // It has ended when all Works have and, unless null, `done` has passed.
+  // The bucket has ended when all Works have and `done` has passed. `done` may be null.
   PendingWorkBucket(Works works, std::shared_ptr<const c10::Event> done, FuturePtr future)
       : works_(std::move(works)), done_(std::move(done)), future_(std::move(future)) {}
 
@@ -52,7 +52,7 @@ class PendingWorkBucket final : public PendingBucket {
   bool failed() const override {
     return std::ranges::any_of(works_, [](const auto& work) { return !work->isSuccess(); });
   }
-  // Hears of Ctrl-C.
+  // Polls, and reacts to Ctrl-C.
   void wait() const override {
     wait_in_slices(std::nullopt, [this](std::optional<Milliseconds> slice) {
       const TimePoint end = deadline_after(slice);
@@ -60,13 +60,14 @@ class PendingWorkBucket final : public PendingBucket {
       return ended();
     });
   }
+  // The end comes later than that of the Future.
   bool ends_later() const override { return true; }
   void on_end(std::function<void()> callback) override {
     future_->addCallback([callback = std::move(callback)](c10::ivalue::Future&) { callback(); });
   }
 
  private:
-  static constexpr std::chrono::microseconds kPause{100};
+  static constexpr std::chrono::microseconds kPause{100};  // between polls
 
   const Works works_;
   const std::shared_ptr<const c10::Event> done_;

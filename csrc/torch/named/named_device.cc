@@ -23,7 +23,8 @@ at::Tensor filled(int64_t count, at::ScalarType dtype, c10::Device device,
   return at::empty({count}, at::TensorOptions(dtype).device(device)).fill_(at::Scalar(scalar));
 }
 
-// By whole numbers that have the bits, as far as there are such.
+// Fills memory with integers of that width, which have the bits of `value`. 16 bytes are a complex
+// number.
 at::Tensor filled(int64_t count, size_t width, c10::Device device, const ElementBytes& value) {
   switch (width) {
     case 1:

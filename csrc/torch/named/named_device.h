@@ -1,5 +1,5 @@
-// The device that a group's calls by name are on, where they are not on the CPU: one for this rank,
-// as several calls may travel as one op. Any thread, without the GIL.
+// NamedDevice: the device of a group's calls by name, if they are not on the CPU. A rank uses one
+// device, because several calls may be fused into one op. Any thread, without the GIL.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -19,21 +19,23 @@
 
 namespace ringdist {
 
+// Checks the device of calls, and has the stream on which their ops run.
 class NamedDevice {
  public:
-  // `type`: of devices that are served.
+  // `type` is the type of devices that are served.
   explicit NamedDevice(c10::DeviceType type) : type_(type) {}
 
-  // Behind what the op of a call comes that has these tensors: a stream of the group's, none on the
-  // CPU. Throws where they are on several devices, on one that is not served, or on another one
-  // than calls before.
+  // Returns the stream that the op of a call with these tensors has to follow; nothing for the CPU.
+  // Throws if the tensors are on several devices, on one that is not served, or on another one than
+  // earlier calls.
   std::optional<c10::Stream> stream_of(std::string_view op, at::TensorList inputs,
                                        at::TensorList outputs = {});
 
-  // Memory there, for a rank that joins. Throws as stream_of().
+  // Returns a function that allocates memory there for joined contributions. Throws as stream_of().
   FillOnDevice filler(c10::DeviceIndex index);
 
  private:
+  // Returns the stream for `device`. Throws if earlier calls used another device.
   c10::Stream stream_of(std::string_view op, c10::Device device);
 
   const c10::DeviceType type_;
@@ -41,8 +43,9 @@ class NamedDevice {
   std::optional<c10::Stream> stream_ RINGDIST_GUARDED_BY(mutex_);
 };
 
-// The requests of a call that this thread has prepared: what they read is there when the thread's
-// current stream has come here, and what they allocate is of `stream`.
+// Wraps the requests of a call that this thread has prepared. The wrapped function runs on
+// `stream`, which waits for the present work of the thread's current stream. Memory that it
+// allocates belongs to `stream`.
 using MakeRequests = decltype(NamedCall::requests);
 MakeRequests on_stream(const c10::Stream& stream, MakeRequests requests);
 

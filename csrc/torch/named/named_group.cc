@@ -21,7 +21,7 @@ constexpr Call::WaitOptions kManner{c10d::kUnsetTimeout, /*async=*/true};
 
 using Requests = std::vector<OpRequest>;
 
-// `free_rows`: ranks may differ in dimension 0.
+// With `free_rows`, ranks may differ in dimension 0.
 CallContent::Tensor content_of(DType dtype, const at::Tensor& tensor, bool free_rows = false) {
   CallContent::Tensor out{dtype, tensor.sizes().vec()};
   if (!free_rows) return out;
@@ -32,13 +32,14 @@ CallContent::Tensor content_of(DType dtype, const at::Tensor& tensor, bool free_
 
 int64_t rows_of(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(0); }
 
-// Elements of a row; also where there is none.
+// Returns the elements of a row, also if there is no row.
 int64_t row_length(const at::Tensor& tensor) {
   int64_t out = 1;
   for (int64_t dim = 1; dim < tensor.dim(); ++dim) out *= tensor.size(dim);
   return out;
 }
 
+// Returns an uninitialized tensor like `like`, but with `rows` rows.
 at::Tensor with_rows(const at::Tensor& like, int64_t rows) {
   std::vector<int64_t> shape = like.sizes().vec();
   if (shape.empty()) shape.push_back(1);
@@ -62,7 +63,8 @@ CallContent content_of(Collective kind, const at::Tensor& first,
   return out;
 }
 
-// Those that are moved as bytes are of one kind for the engine, and of several for people.
+// Adds a tensor to the content. Tensors that are moved as bytes have one dtype for the engine, so
+// `variant` has their own dtypes, which ranks must have alike.
 void add(CallContent& content, DType dtype, const at::Tensor& tensor, bool free_rows = false) {
   content.tensors.push_back(content_of(dtype, tensor, free_rows));
   if (dtype != DType::kBytes) return;
@@ -70,18 +72,18 @@ void add(CallContent& content, DType dtype, const at::Tensor& tensor, bool free_
       (content.variant.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type()));
 }
 
+// Makes the request hold the memory of its call.
 void settle_memory(Call& call) {
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
 }
 
-// What ranks tell each other of calls whose sizes they do not know: its own part of each tensor,
-// kept until it is run.
+// Calls with sizes that depend on other ranks. They wait here until the ranks have exchanged these.
 struct Unsized {
   std::vector<Call> calls;
   Tensors inputs;
 };
 
-// One tensor's rows of all ranks, which have said so many each.
+// Completes the request for one tensor, after each rank has reported its number of rows.
 OpRequest gather(Call& call, const at::Tensor& input, const std::vector<int64_t>& rows,
                  Tensors& outputs) {
   for (const int64_t count : rows) call.request.output_parts.push_back(count * row_length(input));
@@ -154,7 +156,7 @@ NamedGroup::Handle NamedGroup::allreduce(const std::string& name, const Tensors&
     call.request.reduce_op = how.op;
     for (const size_t i : group) {
       if (!outputs[i].is_same(inputs[i])) outputs[i].copy_(inputs[i]);
-      // A caller's tensor is as it was until all have called it.
+      // The caller's tensor must not change before all ranks have called the operation.
       const bool apart = shared[i] || how.prescale != 1;
       const at::Tensor ours = call.update(outputs[i], apart);
       if (how.prescale != 1) ours.copy_(scaled_by(ours, how.prescale));
@@ -293,7 +295,7 @@ NamedGroup::Handle NamedGroup::reducescatter(const std::string& name, const Tens
   return start_all(kOp, name, content, side, std::move(calls), std::move(outputs), how.postscale);
 }
 
-// All ranks have called it when it is decided on: there is nothing to run.
+// The decision shows that all ranks have called it, so there is no op to run.
 NamedGroup::Handle NamedGroup::barrier(const std::string& name) {
   CallContent content;
   content.kind = Collective::kBarrier;

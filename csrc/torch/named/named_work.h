@@ -1,4 +1,4 @@
-// What a caller has of an operation that it has called by name.
+// NamedWork: the caller's handle of an operation that was called by name.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,38 +15,41 @@
 
 namespace ringdist {
 
-// Any thread, without the GIL.
+// Waits for the operation and puts its results in place. Any thread, without the GIL.
 class NamedWork {
  public:
-  // What is done once it has succeeded, on the thread that asks first.
+  // Work to do after a success, on the first thread that queries the result.
   struct OnSuccess {
     Staging staging;
-    double factor = 1;                  // of the outputs
+    double factor = 1;                  // to multiply the outputs by
     std::optional<c10::Device> device;  // none: the CPU
   };
-  // `outputs`: results; those of calls whose sizes ranks tell each other are there when it has
-  // ended.
+  // `outputs` are the results. If their sizes depend on other ranks, they exist when the operation
+  // has ended.
   NamedWork(std::shared_ptr<Negotiation> negotiation, std::string name,
             std::shared_ptr<Tensors> outputs, OnSuccess after);
 
-  // Its name is free when it has ended.
+  // If no result was queried, the name becomes free when the operation has ended.
   ~NamedWork();
   NamedWork(const NamedWork&) = delete;
   NamedWork& operator=(const NamedWork&) = delete;
 
-  // It is under way: `end` is what Negotiation::call() returned.
+  // Sets the op that ends with the operation: the result of Negotiation::call().
   void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
 
-  // Its name is free once it has ended, also if nobody asks for the result.
+  // Frees the name as soon as the operation has ended, also if no result is queried.
   void release_name() { negotiation_->release(name_, *end_); }
-  // Whether it has ended, also on its device. If so its name may be used again.
+  // Returns true if the operation has ended, also on its device. Then the name may be used again.
   bool poll();
-  // Waits for that; then the results are in place, on a device for what this thread's stream there
-  // gets from now on. Throws what ended it, and what Ctrl-C throws: then it goes on.
+  // Waits for the end and returns the results. On a device, later work of this thread's current
+  // stream finds them in place. Throws the error of the operation. Throws on Ctrl-C; then the
+  // operation goes on.
   const Tensors& wait();
 
  private:
+  // Puts the results in place, once, and frees the name.
   void finish();
+  // Copies and scales results.
   void put_in_place();
 
   const std::shared_ptr<Negotiation> negotiation_;
@@ -57,12 +60,13 @@ class NamedWork {
   std::once_flag finished_once_;
   bool finished_ = false;
   std::optional<c10::Event>
-      in_place_;              // of a device: the results are, on the stream of who settled
-  std::exception_ptr error_;  // read it once settled
+      in_place_;              // recorded on the device stream that put the results in place
+  std::exception_ptr error_;  // valid after finish()
 };
 
-// Times the factor, in fp32 for fp16, bf16 and fp32, else in fp64, rounded to the tensor's dtype;
-// integers truncate toward zero. Complex ones are multiplied in their own dtype. Outside autograd.
+// Returns tensor * factor. Computes in fp32 for fp16, bf16 and fp32, else in fp64, and rounds to
+// the tensor's dtype. Integers are truncated toward zero. Complex tensors are multiplied in their
+// own dtype. Outside autograd.
 at::Tensor scaled_by(const at::Tensor& tensor, double factor);
 
 }  // namespace ringdist
