@@ -1,3 +1,4 @@
+// CommunicatorOptions: the options of a group, as Communicator::create() and bootstraps use them.
 #pragma once
 
 #include <chrono>

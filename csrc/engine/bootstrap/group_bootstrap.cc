@@ -99,7 +99,7 @@ void GroupBootstrap::group_failed(const std::weak_ptr<GroupBootstrap>& formation
   auto held = formation.lock();
   if (!held) return;
   if (held->known_nonce() != 0) held->shorten(Clock::now());
-  // The lane must not hold the last reference, which owns a store.
+  // A progress thread must not hold the last reference, which owns a store.
   pool.run([held = std::move(held)] {});
 }
 

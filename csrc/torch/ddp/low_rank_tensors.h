@@ -52,7 +52,7 @@ class LowRankTensors final : public LowRankStages {
     at::Tensor from;        // [rank, columns]: the right factor of the last step
     at::Tensor next_right;  // the right factor from which the next step starts
     at::Tensor whole;       // values + residual, in fp32; it is `next` with error feedback
-    at::Tensor silent;  // bool: all values are zero; such a rank sends zeros and keeps its residual
+    at::Tensor silent;  // bool: all values are zero, so the rank sends zeros and keeps its residual
     at::Tensor left;    // [rank, rows]
     at::Tensor right;   // [rank, columns]
     at::Tensor own_right;  // before the average
