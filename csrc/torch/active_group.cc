@@ -81,6 +81,8 @@ void ActiveGroupHolder::abort(int rank) {
   group->communicator->abort("rank " + std::to_string(rank) + " aborted the group");
 }
 
+// Waits in slices for Ctrl-C. After the grace time, aborts receives; during an exception it also
+// fails the group.
 void ActiveGroupHolder::shutdown() {
   const auto group = get();
   if (!group) return;
@@ -135,6 +137,7 @@ std::string ActiveGroupHolder::handle() const {
   return out.value();
 }
 
+// An interrupt cancels the attempt and keeps the group before.
 std::shared_ptr<Communicator> ActiveGroupHolder::reconfigure(
     const Reconfiguration::Request& request) {
   const std::string about = "ringdist: reconfigure: ";

@@ -12,6 +12,7 @@
 namespace ringdist {
 namespace {
 
+// Calls without tensors fit any device.
 bool on_one_device(const Call& a, const Call& b) {
   return a.memory.empty() || b.memory.empty() || a.memory[0].device() == b.memory[0].device();
 }
@@ -106,6 +107,7 @@ std::shared_ptr<Coalescing::Region> Coalescing::take() {
   return node.mapped();
 }
 
+// The region's Work starts the calls when end() or a query needs their outcome.
 void Coalescing::begin(RegionSubmitter starter) {
   drop();
   auto region = std::make_shared<Region>();
@@ -140,6 +142,7 @@ void Coalescing::adopt(const c10::intrusive_ptr<c10d::Work>& started) {
   region->started.push_back(started);
 }
 
+// Runs once per region. The calls are taken under the mutex and submitted without it.
 CombinedWork::Parts Coalescing::run(Region& region, const RegionSubmitter& starter) {
   std::vector<Call> calls;
   CombinedWork::Parts parts;
@@ -178,6 +181,8 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
   return join_works(completion(), rank_, c10d::OpType::COALESCED, std::move(parts));
 }
 
+// The Works are moved to locals that are declared before the lock, so they are destroyed without
+// it.
 void Coalescing::drop() {
   const auto region = take();
   if (!region) return;
@@ -200,6 +205,7 @@ std::optional<c10::Device> CallSubmitter::device_of(const Call& call) const {
   return value_of(ringdist::device_of(collective_title(call), call.memory, devices_));
 }
 
+// The request's `keep_alive` holds the tensors until the op needs them no more.
 WorkPtr CallSubmitter::submit(Call call) {
   const auto device = device_of(call);
   if (device && call.request.envelope && call.request.envelope->peer == communicator_->rank())

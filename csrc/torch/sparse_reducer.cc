@@ -54,6 +54,7 @@ Outline outline_of(const SparseCall& call, int64_t entries) {
   return out;
 }
 
+// Formats the part of an outline that all ranks must have alike.
 std::string describe(const Outline& shape) {
   std::string out = std::string(dtype_name(static_cast<DType>(shape[0]))) + "[";
   for (size_t i = 0; i < static_cast<size_t>(shape[3]); ++i)
@@ -210,6 +211,7 @@ void SparseReducer::work(const std::shared_ptr<State>& state) {
   }
 }
 
+// The second round gathers indices and values as two ops with one part per rank.
 void SparseReducer::finish(State& state, Job& job) {
   state.group->wait(*job.first, std::nullopt);
   throw_if(job.first->error());

@@ -102,6 +102,7 @@ std::string host_of(std::string ip) {
   return ip;
 }
 
+// Options of a store that does not wait for clients.
 c10d::TCPStoreOptions server_options() {
   c10d::TCPStoreOptions out;
   out.port = 0;  // the system chooses one

@@ -18,6 +18,7 @@ std::vector<ContextId> ResolvedGroup::contexts() const {
   return out;
 }
 
+// Hosts are numbered anew, in the order of their first rank in `ranks`.
 ResolvedGroup ResolvedGroup::of(const std::vector<int>& ranks, int own) const {
   const int size = static_cast<int>(ranks.size());
   ResolvedGroup out;
@@ -56,6 +57,8 @@ void GroupBootstrap::log_phase(const std::string& text) const {
   log(LogLevel::kDebug, "group '" + name_ + "': " + text);
 }
 
+// Phases: nonce, members, transports, formation barrier. The nonce may be set before or after the
+// members are found.
 Result<ResolvedGroup> GroupBootstrap::form(const Named& named) {
   const auto name = [&](uint64_t nonce) {
     if (nonce_ != 0 || nonce == 0) return;

@@ -76,6 +76,7 @@ HandleBootstrap::HandleBootstrap(std::shared_ptr<Context> context,
   }
 }
 
+// Handles already contain the addresses of all transports, so there is nothing to wait for.
 Result<ResolvedGroup> HandleBootstrap::resolve() {
   if (size() == 1) return alone(nonce_);
   if (Error error = compare_rank_infos(entries(), rank())) return error;

@@ -16,6 +16,7 @@
 namespace ringdist {
 namespace {
 
+// Recognizes addresses with and without a port.
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("::1");
 }
@@ -26,6 +27,7 @@ std::string ip_of(const std::string& address) {
   return ip.starts_with('[') ? ip.substr(1, ip.size() - 2) : ip;
 }
 
+// Returns the members in the form that the control plane uses.
 std::vector<ControlMember> control_members(const std::vector<RankInfo>& entries,
                                            const Topology& topology) {
   std::vector<ControlMember> out;
@@ -141,6 +143,8 @@ void RankInfoBootstrap::correct_network() {
   if (better.ok()) network_ = better.value();
 }
 
+// Without AF_UNIX sockets ranks cannot prove that they share a host, so such ranks are not
+// compared.
 Error RankInfoBootstrap::check_separated(const Topology& topology) const {
   if (topology.hosts.size() < 2) return {};
   for (int one = 0; one < size(); ++one)
@@ -196,6 +200,7 @@ Result<ResolvedGroup> RankInfoBootstrap::alone(uint64_t nonce) {
   return out;
 }
 
+// The transports of members are filled in later, by connect_members().
 ResolvedGroup RankInfoBootstrap::found(uint64_t nonce, Topology topology) const {
   ResolvedGroup out;
   GroupDescriptor& membership = out.membership;
@@ -211,6 +216,8 @@ ResolvedGroup RankInfoBootstrap::found(uint64_t nonce, Topology topology) const 
   return out;
 }
 
+// Goes on after a member that cannot be reached, so that the others are connected when the error is
+// reported.
 Error RankInfoBootstrap::connect_members(ResolvedGroup& formed) {
   Error unreachable;
   if (Error error = choose_network()) return error;

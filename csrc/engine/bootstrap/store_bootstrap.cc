@@ -53,6 +53,8 @@ Duration StoreBootstrap::peer_timeout() {
   return std::chrono::duration_cast<Duration>(timeout);
 }
 
+// Newcomers get the peer timeout to publish themselves. Members that are lost or have left are
+// reported at once.
 Error StoreBootstrap::find_missing(TimePoint begun) {
   const auto lost = [](int one, const std::string& why) {
     return Error(ErrorKind::kPeerLost, "rank " + std::to_string(one) + " is lost: " + why)
@@ -71,6 +73,8 @@ Error StoreBootstrap::find_missing(TimePoint begun) {
   return {};
 }
 
+// Phases: collect rank infos, agree on hosts, and if necessary open further transports and exchange
+// addresses again.
 Result<ResolvedGroup> StoreBootstrap::resolve() {
   if (size() == 1) return alone(drawn());
   log_phase("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +

@@ -32,6 +32,8 @@ Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
   return context;
 }
 
+// The membership service is made before the control plane, which may pass connections to it at
+// once.
 Error Context::start() {
   set_log_level(config().log_level);
   host_name_ = host_name();
@@ -56,6 +58,7 @@ Error Context::start() {
   return {};
 }
 
+// The lock is released while the interfaces are chosen, because the resolver may block.
 Result<Context::Network> Context::network(const std::optional<std::string>& host) {
   const std::string towards = host.value_or(options_.store_host);
   {
@@ -112,6 +115,8 @@ Result<Transport*> Context::to_self() {
   return opened_.front().transport;
 }
 
+// A transport within a host that cannot be opened is skipped with a warning. Any other failure is
+// an error.
 Error Context::open_transports(bool late, const std::string& devices) {
   if (Error error = open_self()) return error;
   TransportConfig transport_config;
@@ -145,6 +150,7 @@ Error Context::open_transports(bool late, const std::string& devices) {
   return {};
 }
 
+// Waits up to 10 s for the progress engine, which owns the transports from then on.
 Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices) {
   std::vector<Opened> opened;
   for (const auto& transport : made) {
@@ -206,6 +212,7 @@ Error Context::room_for(const std::vector<ContextId>& processes) {
   return {};
 }
 
+// Takes the first transport of opened_ that both have and that connects their hosts.
 Result<Transport*> Context::reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                                   const Network& network) {
   std::lock_guard lock(mutex_);
@@ -237,6 +244,8 @@ void Context::remove_leaver(const void* key) {
   leavers_.erase(key);
 }
 
+// The order matters: ops end first, then messages are flushed, then other processes are notified,
+// and threads stop last.
 void Context::shutdown(bool process_ends) {
   std::map<const void*, GroupCloser> leavers;
   {
@@ -297,6 +306,8 @@ bool Context::run_on_pool(std::function<void()> task) {
 
 void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
 
+// Runs on the control thread. Messages that the process had sent are read before its loss is
+// reported, so that ops which it had completed still succeed.
 void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   {
     std::lock_guard lock(mutex_);
@@ -313,6 +324,7 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   });
 }
 
+// Runs on the control thread. As above, what the process had sent is read first.
 void Context::on_process_left(uint64_t context_id) {
   {
     std::lock_guard lock(mutex_);
@@ -346,6 +358,7 @@ bool Context::record(std::shared_ptr<TraceRecorder> recorder) {
   return progress_->call(task, Clock::now() + kFinishTime) && *done;
 }
 
+// The progress engine may answer after the timeout, so the answer is shared with the task.
 std::string Context::dump() {
   struct Answer {
     std::string status = "the lane is busy: it did not answer within 300 ms";

@@ -16,6 +16,7 @@ constexpr auto kIdleTime = std::chrono::seconds(1);
 
 thread_local bool is_in_pool = false;
 
+// Runs a task and logs an exception, which has no caller to go to.
 void run_one(std::function<void()> task) {
   const ScopedFloatMode mode;  // for each task, because an earlier one may have changed it
   try {
@@ -43,6 +44,8 @@ Error TaskPool::try_to_run(std::function<void()> task) {
   }
 }
 
+// If no thread can be started, the task waits for one of the others. Only if there is none, the
+// task is dropped and the exception is passed on.
 bool TaskPool::add(Task task) {
   uint64_t number = 0;
   {

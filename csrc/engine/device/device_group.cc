@@ -40,6 +40,7 @@ Buffer buffer_of(std::byte* at, size_t bytes) {
   return out;
 }
 
+// Request for a message of the runner. Its tag space keeps it apart from messages of callers.
 OpRequest message(int peer, bool sends, const Memory& memory, TimePoint deadline) {
   OpRequest out = bytes_request(Collective::kPointToPoint, memory->size(), memory, deadline);
   out.envelope = Envelope{peer, 0, sends, Envelope::TagSpace::kRunner};
@@ -140,6 +141,8 @@ Result<HostOps> DeviceGroup::duplicate(const std::string& suffix) {
   return made;
 }
 
+// Collectives run in a duplicate. Messages run in the group itself, in a tag space that callers
+// cannot use.
 Error DeviceGroup::run_on_host(HostOp op, std::function<void(Error)> ended) {
   OpRequest request;
   static_cast<OpSpec&>(request) = std::move(op.request);
@@ -196,6 +199,8 @@ Result<DeviceGroup::Everyones> DeviceGroup::exchange_with(int peer, ConstBytes m
   return Everyones{*sent, *received};
 }
 
+// Two exchanges: the locations of the files, then the results of mapping them. So all ranks return
+// the same.
 Result<std::shared_ptr<GroupSharedMemory>> MappedMemory::make(int rank, size_t bytes,
                                                               const Exchange& exchange) {
   bytes += kPage;

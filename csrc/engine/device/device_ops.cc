@@ -28,6 +28,8 @@ TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
   return Clock::now() + (request.timeout.count() > 0 ? request.timeout : delegate_.timeout());
 }
 
+// A failure to prepare the op may end the group (see end_group()). If the group had failed before,
+// returns its first cause instead.
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequest& request,
                                                                     TimePoint deadline) {
   if (Error error = delegate_.refusal()) return error;
@@ -94,6 +96,8 @@ Result<std::shared_ptr<Op>> DeviceOps::submit(OpRequest request) {
   return start(runner, std::move(op.value()), std::move(memory));
 }
 
+// If the runner does not start the op, reports this as the op's end, since it has a number and
+// other ranks have started it.
 Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_ptr<Op> op,
                                              std::shared_ptr<void> memory) {
   Start started = [&]() -> Start {
@@ -113,6 +117,7 @@ Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_p
   return error;
 }
 
+// Makes the runner only when the members have been found, since plans depend on them.
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::made(const DeviceStream& place,
                                                                 TimePoint deadline) {
   {

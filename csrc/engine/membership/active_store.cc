@@ -9,9 +9,11 @@
 namespace ringdist {
 namespace {
 
+// Key of the mark that makes a store the witness of a generation.
 std::string mark_of(uint64_t nonce) {
   return "ringdist/membership/" + format_id(nonce) + "/votes_here";
 }
+// Key of the witness' vote.
 std::string key_of(uint64_t nonce) { return "ringdist/membership/" + format_id(nonce) + "/vote"; }
 
 }  // namespace
@@ -24,6 +26,8 @@ void StoreWitness::open(uint64_t nonce) {
   });
 }
 
+// The mark is checked first, so that an empty store which was restarted is not mistaken for one
+// without a vote.
 Result<std::optional<Accepted>> StoreWitness::ask(Store& store, const GenerationId& generation) {
   const std::string key = key_of(generation.nonce);
   const auto marked = store.check({mark_of(generation.nonce)});
@@ -39,6 +43,7 @@ Result<std::optional<Accepted>> StoreWitness::ask(Store& store, const Generation
   return std::optional<Accepted>(std::move(vote.value()));
 }
 
+// Only one read at a time waits for a store. Further ones fail at once.
 void StoreWitness::read(const GenerationId& generation,
                         std::function<void(const Result<std::optional<Accepted>>&)> then) {
   if (!source_->begin()) return then(Error(ErrorKind::kTimeout, "the store does not answer"));

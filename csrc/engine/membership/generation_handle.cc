@@ -57,6 +57,7 @@ bool GenerationHandle::admits() const {
   return membership_ && membership_->join_acceptor()->admits();
 }
 
+// The control plane reports the loss to this process, too, which then fails the group.
 Error GenerationHandle::give_up(Context& context, int rank, const std::string& why) const {
   std::unique_lock lock(mutex_);
   const auto own = get();

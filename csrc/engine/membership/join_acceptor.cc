@@ -24,6 +24,8 @@ constexpr Duration kFailureTime = std::chrono::minutes(5);
 constexpr int kMoreTries = 4;
 constexpr Duration kTryAgain = Milliseconds(500);
 
+// Decodes a newcomer's rank info. Returns nothing if it is malformed, of another wire version or of
+// another process.
 std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
   auto entry = RankInfo::decode(
       {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
@@ -63,6 +65,8 @@ void JoinQueue::fail(const std::string& host, TimePoint now) {
   failures.until = now + std::min(pause, kLongestHostPause);
 }
 
+// All conditions: checked, reached by all members, still sending requests, and no pause of its
+// host.
 bool JoinQueue::may_come(const PendingJoin& guest, TimePoint now) const {
   const auto failures = failures_.find(guest.host);
   return guest.accepted && guest.reached_at && now - guest.heard_at < kGuestTime &&
@@ -137,6 +141,8 @@ Error JoinAcceptor::publish() {
              : store.error();
 }
 
+// Builds the advertisement of the present generation. The context is used before mutex_ is locked,
+// because it may block.
 Result<GroupAdvertisement> JoinAcceptor::invitation() const {
   const auto network = context_.network(options_.store_host);
   if (!network.ok()) return network.error();

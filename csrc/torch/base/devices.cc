@@ -8,6 +8,7 @@
 
 namespace ringdist {
 
+// The CPU needs no stream, so it is returned as no device.
 Result<std::optional<c10::Device>> device_of(std::string_view op,
                                              const std::vector<at::Tensor>& tensors,
                                              c10::DeviceType served) {

@@ -62,6 +62,8 @@ int64_t count_in(const at::Tensor& buffer, const at::Tensor& parameter) {
   return parameter.numel() * (parameter.is_complex() && !buffer.is_complex() ? 2 : 1);
 }
 
+// Returns the order in which the parameter's elements lie in memory; gradients in a bucket have the
+// same.
 MemoryOrder order_of(const at::Tensor& parameter) {
   const bool strided = parameter.is_non_overlapping_and_dense() && !parameter.is_contiguous();
   return strided ? MemoryOrder(parameter.sizes().vec(), parameter.strides().vec())
@@ -152,6 +154,7 @@ BucketReducer::Running BucketReducer::run_on_device(const at::Tensor& buffer,
   return streamed(buffer.device()).run(buffer, std::move(planned), rest);
 }
 
+// The Future is complete when the low-rank averages and the allreduce of the rest are.
 BucketReducer::Running BucketReducer::run_on_host(const at::Tensor& buffer, PlannedBucket planned) {
   const bool rest = !planned.plan.pieces.empty();
   auto join = std::make_shared<CombinedFuture>(std::vector{buffer}, rest ? 2 : 1);

@@ -102,6 +102,7 @@ NamedGroup::NamedGroup(std::shared_ptr<Communicator> group, NegotiationOptions o
       negotiation_(value_of(Negotiation::create(std::move(group), options))),
       device_(devices) {}
 
+// On a device, the requests are made and run on the group's stream.
 NamedGroup::Handle NamedGroup::start(NamedCall call, const Side& side,
                                      std::shared_ptr<Tensors> outputs, NamedWork::OnSuccess after,
                                      bool will_wait) {
@@ -115,6 +116,7 @@ NamedGroup::Handle NamedGroup::start(NamedCall call, const Side& side,
   return out;
 }
 
+// The requests are moved out when the negotiation has decided on the call, which happens once.
 NamedGroup::Handle NamedGroup::start_all(std::string_view op, const std::string& name,
                                          const CallContent& content, const Side& side,
                                          std::vector<Call> calls, Tensors outputs, double factor,

@@ -72,6 +72,7 @@ std::vector<at::Tensor> CombinedWork::result() {
   return out;
 }
 
+// Each part gets the time that is left of the limit.
 void CombinedWork::await(std::optional<Milliseconds> limit) {
   const TimePoint deadline = deadline_after(limit);
   start();
@@ -87,6 +88,7 @@ void CombinedWork::abort() {
   for (const auto& part : parts()) part->abort();
 }
 
+// If the operations could not be started, the Future has that error at once.
 FuturePtr CombinedWork::make_future() {
   const Parts& all = parts();
   const auto error = failure();
