@@ -301,7 +301,7 @@ class FakeHandle:
         owed = {name: one.clone() for name, one in self.owed.items()}
         return {"version": 1, "steps": self.steps, "scale": 1, "world_size": 1, "residuals": owed}
 
-    def _adopted(self) -> dict[str, Any]:
+    def _committed(self) -> dict[str, Any]:
         owed = {name: one + 1 for name, one in self.owed.items()}  # of a step that failed here
         return {**self.state_dict(local=True), "steps": self.steps + 1, "residuals": owed}
 

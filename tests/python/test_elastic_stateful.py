@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn
 
 from torch_ringdist import elastic
-from torch_ringdist.elastic._elastic_loop import _content
+from torch_ringdist.elastic._rank_state import content_of
 
 STEPS = POINTS = 7
 BAD_STEP = 2
@@ -163,8 +163,8 @@ def test_another_rank_goes_on_with_it(
         other.state._put_back()
     given = pickle.loads(pickle.dumps(first.state._given()))
     other.state._replace(given, first.state.steps, "")
-    texts = _content(other.state)
-    assert texts == _content(first.state)
+    texts = content_of(other.state)
+    assert texts == content_of(first.state)
     assert not [one for one in texts.values() if re.search("0x[0-9a-f]+", one)], "of one process"
     for _ in range(STEPS - BAD_STEP - 1):
         other.commit()

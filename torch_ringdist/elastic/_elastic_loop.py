@@ -162,7 +162,7 @@ class ElasticLoop:
         company = GenerationView(tuple(one for one in standings if one is not None))
         if self._newcomers.refuse_bad(standings):
             _group.until_they_go([])
-        if mismatched_ranks := company.mismatched_rank_state.ranks_text():
+        if mismatched_ranks := company.mismatched_ranks():
             _rank_state.refuse_mismatched(company, terms, dist.get_rank())
             differ = f"{_rank_state.ranks_text(mismatched_ranks)} differ from rank {company.source}"
             _log.event("refused", f"{differ} in what ranks agree on")
