@@ -90,7 +90,7 @@ void run_narrow(const float* in, std::byte* out, size_t count) {
 
 #endif
 
-// Unaligned fp32, as the network delivers it.
+// Adds unaligned fp32 values, as they arrive from the network.
 void add_floats(const std::byte* in, float* out, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     float x;

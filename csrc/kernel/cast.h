@@ -1,5 +1,6 @@
-// Between fp32 and the dtypes that collectives compress (fp32, bf16, fp16). Same bits on every
-// machine. Memory needs no alignment; inputs and outputs do not overlap. Any thread.
+// Conversions between fp32 and the dtypes that collectives compress (fp32, bf16, fp16). The bits
+// are the same on every machine. Memory needs no alignment; inputs and outputs do not overlap. Any
+// thread.
 #pragma once
 
 #include <bit>
@@ -11,14 +12,16 @@
 
 namespace ringdist {
 
-// out[i] = in[i] and out[i] += in[i]; `in` holds out.size() elements of `dtype`.
+// Compute out[i] = in[i], and out[i] += in[i]. `in` holds out.size() elements of `dtype`.
 void widen(DType dtype, ConstBytes in, std::span<float> out);
 void widen_add(DType dtype, ConstBytes in, std::span<float> out);
 
-// out[i] = in[i] rounded to nearest even; `out` holds at least in.size() elements of `dtype`.
+// Computes out[i] = in[i], rounded to nearest even. `out` holds at least in.size() elements of
+// `dtype`.
 void narrow(DType dtype, std::span<const float> in, Bytes out);
 
-// By the bits: holds whatever the compiler may assume of floats.
+// Returns true for all values but inf and NaN. It tests the bits, so it works even if the compiler
+// assumes that floats are finite.
 [[gnu::always_inline]] inline bool is_finite(float x) {
   return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000;
 }

@@ -43,7 +43,7 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
   const size_t middle = (bytes - head) / kLine * kLine;
   lines(to + head, from + head, middle / kLine);
   std::memcpy(to + head + middle, from + head + middle, bytes - head - middle);
-  _mm_sfence();  // such stores are not ordered by a release
+  _mm_sfence();  // a release store does not order streaming stores
 }
 
 #else

@@ -1,18 +1,19 @@
-// Copies of memory whose reader is not near: around the caches.
+// Memory copies that can bypass the caches, for data that no near core will read soon.
 #pragma once
 
 #include <cstddef>
 
 namespace ringdist {
 
-// Where what is written stays.
+// Destination of the stores of a copy.
 enum class StoreMode : unsigned char {
-  kCached,     // in the caches, as far as they reach
-  kStreaming,  // in memory: what was there is not read first, and nothing else leaves the caches
+  kCached,     // into the caches, as far as they reach
+  kStreaming,  // into memory: avoids reading the old contents and evicting other data from the
+               // caches
 };
 
-// Like std::memcpy(). The bytes are visible to whoever is told of them afterwards, however they
-// were stored. Any thread.
+// Copies like std::memcpy(). After it returns, a release store publishes the bytes, whichever mode
+// was used. Any thread.
 void copy(std::byte* to, const std::byte* from, size_t bytes, StoreMode stores);
 
 }  // namespace ringdist

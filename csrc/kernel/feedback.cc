@@ -60,7 +60,7 @@ void divide(std::span<float> values, float divisor) {
 }
 
 bool all_zero(std::span<const float> values) {
-  constexpr size_t kChunk = 256;  // vectorised inside, left early outside
+  constexpr size_t kChunk = 256;  // vectorised inside; the loop over chunks ends early
   for (size_t begin = 0; begin < values.size(); begin += kChunk) {
     uint32_t any = 0;
     for (float x : values.subspan(begin, std::min(kChunk, values.size() - begin)))

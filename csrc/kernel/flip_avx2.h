@@ -1,4 +1,5 @@
-// The signs of a rotation, in an AVX2 register. Only for files for that.
+// Sign flips of the randomised rotation (kernel/hadamard.h) in an AVX2 register. Include it only in
+// files for AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -7,7 +8,7 @@
 
 namespace ringdist::avx2 {
 
-// Turns the signs of 8 floats, lowest bit first.
+// Flips the signs of those of 8 floats that have their bit set in `signs`, lowest bit first.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256 flip(__m256 x, std::byte signs) {
   const __m256i to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
   const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(static_cast<int>(signs)), to_top);

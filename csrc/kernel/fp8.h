@@ -1,6 +1,7 @@
-// float <-> the two 8-bit formats of the Open Compute Project's "OCP 8-bit Floating Point
-// Specification" (2023), in integer operations and selects like kernel/half.h. Rounding is to
-// nearest, ties to even; what is too large becomes the largest finite value; no NaN goes in.
+// Conversions between float and the two 8-bit formats of the Open Compute Project's "OCP 8-bit
+// Floating Point Specification" (2023). They use integer operations and selects, like
+// kernel/half.h. Rounding is to nearest, ties to even. Too large values become the largest finite
+// value. NaN is not a valid input.
 #pragma once
 
 #include <bit>
@@ -10,8 +11,8 @@
 
 namespace ringdist {
 
-// `kTop` is the code of the largest finite value. Codes above it decode as the bits say, as if
-// there were no inf or NaN: encoding never gives them.
+// One format. `kTop` is the code of the largest finite value. Codes above it decode as their bits
+// suggest, as if inf and NaN did not exist; encoding never produces them.
 template <int kExponentBits, int kMantissaBits, uint8_t kTop>
 struct Fp8Format {
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
@@ -22,8 +23,10 @@ struct Fp8Format {
   static constexpr float kLargest =
       std::bit_cast<float>((static_cast<uint32_t>(kTop) << kDropped) + kRebias);
 
+  // Encodes a float.
   [[gnu::always_inline]] static constexpr uint8_t narrow(float x) {
-    // Its last mantissa bit counts units of the subnormals: adding it rounds to them.
+    // A float that has a subnormal's unit as its last mantissa bit. Adding it rounds to multiples
+    // of that unit.
     constexpr uint32_t kUnits = kRebias + ((24 - kMantissaBits) << 23);
     const auto u = std::bit_cast<uint32_t>(x);
     const uint32_t magnitude = u & 0x7fffffff;
@@ -38,10 +41,12 @@ struct Fp8Format {
     return static_cast<uint8_t>(out | ((u >> 24) & 0x80));
   }
 
+  // Decodes a code.
   [[gnu::always_inline]] static constexpr float widen(uint8_t code) {
     const uint32_t magnitude = static_cast<uint32_t>(code & 0x7f) << kDropped;
     const uint32_t normal = magnitude + kRebias;
-    // m subnormal units: build the first normal + m units and subtract the first normal.
+    // For m subnormal units, it builds the first normal number + m units and subtracts the first
+    // normal number.
     const float small =
         std::bit_cast<float>(normal + (1u << 23)) - std::bit_cast<float>(kFirstNormal);
     const uint32_t out = select(magnitude < (1u << 23), std::bit_cast<uint32_t>(small), normal);

@@ -6,7 +6,7 @@
 namespace ringdist {
 namespace {
 
-// Sums and differences of elements that are `half` apart.
+// Replaces pairs of elements that are `half` apart by their sums and differences.
 void stage(float* x, size_t count, size_t half) {
   for (size_t block = 0; block < count; block += 2 * half) {
     float* __restrict low = x + block;
@@ -29,8 +29,8 @@ void forward(const float* in, const std::byte* signs, float scale, size_t count,
   for (size_t half = 1; half < count; half *= 2) stage(out, count, half);
 }
 
-// In the opposite order, so that the signs come right after the stages of neighbours, which other
-// loops keep in registers.
+// Runs the stages in the opposite order. So the signs follow directly after the stages of
+// neighbours, which other implementations keep in registers.
 void back(float* x, const std::byte* signs, float scale, size_t count) {
   for (size_t i = 0; i < count; ++i) x[i] *= scale;
   for (size_t half = count / 2; half > 0; half /= 2) stage(x, count, half);

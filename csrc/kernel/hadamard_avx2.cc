@@ -1,4 +1,4 @@
-// For x86 with AVX2. Functions name their instruction set themselves: see reduce_avx2.cc.
+// Rotation for x86 with AVX2. Functions name their instruction set themselves: see reduce_avx2.cc.
 #include "kernel/hadamard.h"
 
 #if defined(__x86_64__)
@@ -13,7 +13,7 @@ using namespace avx2;
 constexpr size_t kWidth = 8;   // floats in a register
 constexpr size_t kGroup = 64;  // elements transformed in registers
 
-// Each lane adds its partner to itself, the upper one of a pair with its own sign turned.
+// Adds to each lane its partner; the upper lane of a pair changes its own sign first.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256 stage1(__m256 x) {
   const __m256 upper = _mm256_setr_ps(0, -0.0f, 0, -0.0f, 0, -0.0f, 0, -0.0f);
   return _mm256_add_ps(_mm256_permute_ps(x, 0xb1), _mm256_xor_ps(x, upper));
@@ -35,7 +35,7 @@ constexpr size_t kGroup = 64;  // elements transformed in registers
   a = sum;
 }
 
-// The stages 8, 16 and 32, or the other way round.
+// Computes the stages 8, 16 and 32, in the opposite order if kBack.
 template <bool kBack>
 [[gnu::target("avx2"), gnu::always_inline]] inline void outer_stages(__m256* r) {
 #pragma GCC unroll 3
@@ -69,7 +69,7 @@ template <bool kBack>
     _mm256_storeu_ps(x + kWidth * i, flip(stage1(stage2(stage4(r[i]))), signs[i]));
 }
 
-// Stages `half` and 2 * half, or the other way round, in one pass over memory.
+// Computes the stages `half` and 2 * half, in the opposite order if kBack, in one pass over memory.
 template <bool kBack>
 [[gnu::target("avx2")]] void two_stages(float* x, size_t count, size_t half, float scale) {
   for (size_t block = 0; block < count; block += 4 * half) {
@@ -112,7 +112,7 @@ template <bool kBack>
 
 [[gnu::target("avx2")]] void back(float* x, const std::byte* signs, float scale, size_t count) {
   if (count < kGroup) return rotation_baseline().back(x, signs, scale, count);
-  size_t size = count;  // of what is still to be transformed, each on its own
+  size_t size = count;  // elements of each part that is still to be transformed on its own
   for (; size >= 4 * kGroup; size /= 4, scale = 1) two_stages<true>(x, count, size / 4, scale);
   if (size > kGroup) {
     one_stage(x, count, size / 2, scale);

@@ -1,4 +1,5 @@
-// For x86 with AVX-512. Functions name their instruction set themselves: see reduce_avx2.cc.
+// Rotation for x86 with AVX-512. Functions name their instruction set themselves: see
+// reduce_avx2.cc.
 #include "kernel/hadamard.h"
 
 #if defined(__x86_64__)
@@ -10,7 +11,7 @@ namespace {
 
 using namespace avx512;
 
-// A transform of kRegisters * kWidth elements, all of them in registers.
+// Transforms kRegisters * kWidth elements in registers.
 template <bool kBack, size_t kRegisters>
 [[gnu::target("avx512f,avx512dq")]] void group(const float* in, const std::byte* signs, float scale,
                                                float* out) {
@@ -30,7 +31,8 @@ template <bool kBack, size_t kRegisters>
   }
 }
 
-// The stages kStride and 2 * kStride of 4 * kStride elements, or the other way round.
+// Computes the stages kStride and 2 * kStride of 4 * kStride elements, in the opposite order if
+// kBack.
 constexpr size_t kStride = 256;
 
 template <bool kBack>

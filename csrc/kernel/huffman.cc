@@ -13,7 +13,8 @@ struct Leaf {
   uint8_t symbol;
 };
 
-// The codes of each symbol, first bit lowest, in the order of (length, symbol).
+// Returns the code of each symbol, first bit lowest. Codes are numbered in the order of (length,
+// symbol).
 std::array<uint16_t, 256> codes(const CodeLengths& lengths) {
   std::array<uint16_t, 256> out{};
   uint32_t next = 0;
@@ -34,7 +35,7 @@ struct Decoded {
   uint8_t length;
 };
 
-// The symbol for each possible next kMaxCodeBits bits.
+// Maps each possible value of the next kMaxCodeBits bits to its symbol.
 using DecodingTable = std::array<Decoded, kTableSize>;
 
 DecodingTable decoding_table(const CodeLengths& lengths) {
@@ -47,6 +48,7 @@ DecodingTable decoding_table(const CodeLengths& lengths) {
   return out;
 }
 
+// Loads 8 bytes from offset `at`; bytes past the end are 0.
 uint64_t load_bits(ConstBytes in, size_t at) {
   uint64_t out = 0;
   if (at + sizeof out <= in.size())
@@ -56,13 +58,13 @@ uint64_t load_bits(ConstBytes in, size_t at) {
   return out;
 }
 
-// Decodes as many runs of `each` symbols as there are in `at`, from the bits there on, and leaves
-// there where they end. They take turns: a code's place is known when that before it in its run
-// is decoded.
+// Decodes as many runs of `each` symbols as `at` has entries. Each entry is the bit offset of a
+// run, and is advanced to its end. The runs are interleaved, because the position of a code depends
+// on the code before it in its run.
 template <size_t kRuns>
 void decode_runs(const DecodingTable& table, ConstBytes in, size_t each,
                  std::array<size_t, kRuns>& at, uint8_t* out) {
-  constexpr size_t kCodes = 4;  // 57 bits are at hand
+  constexpr size_t kCodes = 4;  // a load provides at least 57 bits
   const auto take = [&](size_t first, size_t codes) {
     std::array<uint64_t, kRuns> bits;
     for (size_t r = 0; r < kRuns; ++r) bits[r] = load_bits(in, at[r] / 8) >> (at[r] % 8);
@@ -82,7 +84,7 @@ void decode_runs(const DecodingTable& table, ConstBytes in, size_t each,
 }  // namespace
 
 Symbols count_symbols(std::span<const uint8_t> symbols) {
-  // Four tables: runs of one symbol need not wait for the count before.
+  // Four tables avoid waiting for the previous increment if one symbol repeats.
   std::array<Symbols, 4> counts{};
   size_t i = 0;
   for (; i + counts.size() <= symbols.size(); i += counts.size())

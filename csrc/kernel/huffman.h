@@ -1,6 +1,6 @@
-// Canonical Huffman codes of bytes, at most kMaxCodeBits long (D. Huffman, "A method for the
-// construction of minimum-redundancy codes", 1952; canonical form: E. Schwartz, B. Kallick, 1964).
-// Any thread. Same bytes on every machine.
+// Canonical Huffman codes of bytes, of at most kMaxCodeBits bits (D. Huffman, "A method for the
+// construction of minimum-redundancy codes", 1952; canonical form by E. Schwartz, B. Kallick,
+// 1964). Any thread. Same bytes on every machine.
 #pragma once
 
 #include <array>
@@ -13,29 +13,32 @@
 
 namespace ringdist {
 
-using Symbols = std::array<uint32_t, 256>;     // how often each byte occurs
-using CodeLengths = std::array<uint8_t, 256>;  // bits of its code, 0 if it does not occur
+using Symbols = std::array<uint32_t, 256>;     // number of occurrences of each byte
+using CodeLengths = std::array<uint8_t, 256>;  // bits of each byte's code; 0 if it does not occur
 
+// Counts how often each byte occurs.
 Symbols count_symbols(std::span<const uint8_t> symbols);
 
-// Complete (every string of bits decodes) if two or more symbols occur; a single one has no bits.
+// Returns the code lengths for these counts. If two or more symbols occur, the code is complete:
+// every string of bits decodes. A single symbol gets a code of no bits.
 CodeLengths code_lengths(const Symbols& counts);
 
-// Bits that coding `counts` so takes.
+// Returns the number of bits that symbols with these counts take.
 size_t coded_bits(const Symbols& counts, const CodeLengths& lengths);
 
-// True if every string of bits decodes, whatever `lengths` holds.
+// Returns true if every string of bits decodes. `lengths` may hold anything.
 bool is_complete(const CodeLengths& lengths);
 
 // Writes codes one after another, first bit lowest. One thread at a time.
 class HuffmanWriter {
  public:
-  // `out` holds what is to come and 8 bytes more, which it may overwrite.
+  // `out` has space for all codes and 8 bytes more, which may be overwritten. `lengths` must
+  // outlive the writer.
   HuffmanWriter(const CodeLengths& lengths, std::byte* out);
 
-  // Returns the bits that they take.
+  // Appends the codes of `symbols` and returns how many bits they take.
   size_t put(std::span<const uint8_t> symbols);
-  // Zeros up to a whole byte.
+  // Pads the last byte with zeros and writes it.
   void finish();
 
  private:
@@ -43,12 +46,12 @@ class HuffmanWriter {
   const std::array<uint16_t, 256> codes_;
   std::byte* out_;
   uint64_t bits_ = 0;
-  unsigned held_ = 0;  // below 8
+  unsigned held_ = 0;  // number of valid bits in bits_, less than 8 between calls
 };
 
-// Decodes runs of `each` symbols, the last of which may be shorter, each of which takes its `bits`,
-// one after another: as many as fill `out`. False if the codes of a run take more or fewer. `in`
-// holds all of their bits; the lengths must be complete.
+// Decodes runs until `out` is full. Each run has `each` symbols (the last may have fewer) and takes
+// its entry of `bits`; runs follow one another in `in`. Returns false if the codes of a run take
+// more or fewer bits. `in` must hold all bits, and `lengths` must be complete.
 bool huffman_decode(ConstBytes in, const CodeLengths& lengths, std::span<const uint16_t> bits,
                     size_t each, std::span<uint8_t> out);
 

@@ -1,4 +1,4 @@
-// How long the codes of kernel/huffman.h are, in loops that a device runs as well.
+// Code lengths for kernel/huffman.h, as loops that a device can run as well.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@ namespace ringdist {
 
 inline constexpr int kMaxCodeBits = 12;
 
-// The depth of each leaf of a Huffman tree over n >= 2 leaves, whose weights ascend; what they have
-// room for is 2 n - 1 nodes. Two queues, of leaves and of inner nodes, stay sorted by themselves
-// (J. van Leeuwen, 1976).
+// Computes the depth of each leaf of a Huffman tree over n >= 2 leaves with ascending weights. Both
+// arrays have space for 2 n - 1 nodes. Two queues, of leaves and of inner nodes, stay sorted
+// without effort (J. van Leeuwen, 1976).
 constexpr void huffman_depths(int n, uint32_t* weight, uint16_t* depth) {
-  uint16_t* const parent = depth;  // until it is known
+  uint16_t* const parent = depth;  // `depth` holds parents first
   int leaf = 0;
   int inner = n;
   for (int node = n; node < 2 * n - 1; ++node) {
@@ -28,12 +28,12 @@ constexpr void huffman_depths(int n, uint32_t* weight, uint16_t* depth) {
     depth[node] = static_cast<uint16_t>(depth[parent[node]] + 1);
 }
 
-// The same, none above kMaxCodeBits, of at most 256 leaves: weights are made flatter until it is
-// so.
+// Does the same, but limits depths to kMaxCodeBits, for at most 256 leaves. It flattens the weights
+// until the tree is low enough.
 constexpr void limited_depths(int n, uint32_t* weight, uint16_t* depth) {
   huffman_depths(n, weight, depth);
   while (depth[0] > kMaxCodeBits) {
-    // Equal ones give a tree of 8 levels.
+    // This ends, because equal weights give a tree of at most 8 levels.
     for (int leaf = 0; leaf < n; ++leaf) weight[leaf] = (weight[leaf] + 1) / 2;
     huffman_depths(n, weight, depth);
   }

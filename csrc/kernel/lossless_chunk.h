@@ -1,19 +1,23 @@
-// Where things are in what the codec `lossless` sends (codec/lossless.spec.md): one text for a CPU
-// and a device.
+// Layout of the data of codec `lossless` (codec/lossless.spec.md). One text serves CPU and device.
 #pragma once
 
 #include <cstdint>
 
 namespace ringdist {
 
+// One chunk: elements that share a Huffman code. Functions that end in `_at` return offsets in
+// bytes.
 struct LosslessChunk {
-  static constexpr int kElements = 8192;  // that share a code
-  static constexpr int kRun = 256;        // elements whose codes begin where the chunk says
+  static constexpr int kElements = 8192;  // elements of a chunk, which share a code
+  static constexpr int kRun =
+      256;  // elements of a run; the chunk stores how many bits the codes of each run take
   static constexpr int kRuns = kElements / kRun;
 
   int count;    // elements, at least 1
   int element;  // bytes of one
 
+  // Number of runs, elements of one run, bytes unpacked, and bytes of the parts that are not
+  // encoded.
   constexpr int runs() const { return (count + kRun - 1) / kRun; }
   constexpr int elements_of(int run) const {
     return count - run * kRun < kRun ? count - run * kRun : kRun;
@@ -21,7 +25,7 @@ struct LosslessChunk {
   constexpr int raw_bytes() const { return count * element; }
   constexpr int rest_bytes() const { return count * (element - 1); }
 
-  // Of one that is packed, with symbols from `first` to `last`.
+  // Offsets in a packed chunk with symbols from `first` to `last`.
   static constexpr int lengths_at() { return 2; }
   static constexpr int bits_at(int first, int last) {
     return lengths_at() + (last - first + 2) / 2;
@@ -35,12 +39,13 @@ struct LosslessChunk {
   constexpr int packed_bytes(int first, int last, int code_bits) const {
     return rests_at(first, last, code_bits) + rest_bytes();
   }
-  // Whether so many are fewer. What is kept lets an encoder write eight bytes at a time.
+  // Returns true if `packed` bytes are enough of a gain. The margin of 8 lets an encoder write
+  // eight bytes at a time.
   constexpr bool pays(int packed) const { return packed + 8 <= raw_bytes(); }
 };
 
-// In front of all chunks.
-inline constexpr int kLosslessLength = 4;  // bytes: that of all that follows
-inline constexpr int kLosslessSize = 2;    // of each chunk
+// Sizes of the headers in front of all chunks.
+inline constexpr int kLosslessLength = 4;  // bytes of the length of everything that follows
+inline constexpr int kLosslessSize = 2;    // bytes of the size of each chunk
 
 }  // namespace ringdist

@@ -107,8 +107,9 @@ uint32_t largest_magnitude(std::span<const float> values) {
   return most;
 }
 
-// A power of two, so that only exponents change, which brings the largest element near 1: then
-// squares do not overflow or vanish. 0 for zeros, NaN if an element is not finite.
+// Returns a power of two, which changes exponents only, that brings the largest element near 1.
+// Then squares neither overflow nor vanish. Returns 0 for a column of zeros, and NaN if an element
+// is not finite.
 float scale_to_one(std::span<const float> column) {
   const uint32_t most = largest_magnitude(column);
   if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
@@ -125,7 +126,7 @@ float dot(std::span<const float> a, std::span<const float> b) {
 
 float norm(std::span<const float> column) { return std::sqrt(dot(column, column)); }
 
-// False if rounding noise is all that is left of the column.
+// Orthonormalises `column` against the basis. Returns false if only rounding noise is left of it.
 bool add_to_basis(std::span<const float> basis, std::span<float> column) {
   constexpr float kIndependent = 1e-5f;
   const size_t n = column.size();

@@ -1,9 +1,9 @@
-// The loops of PowerSGD: products of a tall or wide row-major matrix with a few columns. T. Vogels,
-// S. P. Karimireddy, M. Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-// Optimization", NeurIPS 2019.
+// Matrix loops of PowerSGD: products of a tall or wide row-major matrix with a few columns. T.
+// Vogels, S. P. Karimireddy, M. Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for
+// Distributed Optimization", NeurIPS 2019.
 //
-// A factor of `rank` columns is kept column after column. Sums have a fixed order of their own, so
-// that all machines get the same bits. Any thread; no overlaps.
+// Factors of `rank` columns are stored column by column. Sums have a fixed order, so that all
+// machines get the same bits. Spans must not overlap. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,42 @@
 
 namespace ringdist {
 
-// left = (values + residual) * right; an empty residual counts as zeros.
+// Computes left = (values + residual) * right. An empty residual counts as zeros.
 void multiply_right(const MatrixShape& shape, std::span<const float> values,
                     std::span<const float> residual, std::span<const float> right,
                     std::span<float> left);
 
-// right = transpose(values + residual) * left.
+// Computes right = transpose(values + residual) * left.
 void multiply_left(const MatrixShape& shape, std::span<const float> values,
                    std::span<const float> residual, std::span<const float> left,
                    std::span<float> right);
 
-// Makes the `rank` columns of `left` orthonormal, by the modified Gram-Schmidt process, whatever
-// their magnitudes. A column that depends on the earlier ones, one of zeros too, is replaced by
-// noise: a direction that is dropped would never come back, because each approximation begins at
-// the last one. Zeros only where there are more columns than rows. Not finite in, not finite out.
+// Makes the `rank` columns of `left` orthonormal by the modified Gram-Schmidt process, whatever
+// their magnitudes. A column that depends on earlier ones, or is zero, is replaced by noise.
+// Otherwise its direction would never come back, because each approximation starts from the last
+// one. If there are more columns than rows, the surplus columns become zeros. Input that is not
+// finite gives output that is not finite.
 void orthonormalise(const MatrixShape& shape, std::span<float> left);
 
-// The `right` of the next approximation: the columns of `from`, each times a power of two that
-// brings its largest element near 1; a column of zeros says nothing, and the old one stays.
+// Sets `right` for the next approximation to the columns of `from`. Each is multiplied by a power
+// of two that brings its largest element near 1. A column of zeros has no direction, so the old
+// column stays.
 void keep_directions(const MatrixShape& shape, std::span<const float> from, std::span<float> right);
 
-// Uniform in [-1, 1), a function of the seed and the place alone: exact, so that all machines draw
-// the same.
+// Fills `out` with values uniform in [-1, 1) that depend on the seed and the index only. They are
+// exact, so that all machines draw the same.
 void draw_noise(uint64_t seed, std::span<float> out);
 
-// values = left * transpose(mean_right); owed from now on: what was owed + the old values - left *
-// transpose(own_right).
+// Computes values = left * transpose(mean_right). The new residual is the old residual + the old
+// values - left * transpose(own_right).
 void reconstruct(const MatrixShape& shape, std::span<const float> left,
                  std::span<const float> mean_right, std::span<const float> own_right,
                  std::span<float> values, ResidualSpan residual);
 
 bool all_finite(std::span<const float> values);
 
-// The first three for one instruction set each: same contract, same bits; what is owed may be null.
-// For them to choose from, and for tests to compare.
+// The first three functions for one instruction set: same contract, same bits. Residuals may be
+// null. The functions above choose among them, and tests compare them.
 struct LowRankLoops {
   void (*multiply_right)(const MatrixShape& shape, const float* values, const float* residual,
                          const float* right, float* left);
@@ -59,7 +61,7 @@ struct LowRankLoops {
 };
 
 const LowRankLoops* low_rank_baseline();
-// Null where this processor cannot run them.
+// These return null if this processor lacks the instructions.
 const LowRankLoops* low_rank_avx2();
 const LowRankLoops* low_rank_avx512();  // F
 

@@ -1,6 +1,6 @@
-// The loops of low_rank.h over vectors of `W` floats, to be inlined into one function for each
-// instruction set. Each product reads a matrix once, at the speed of memory: several rows at a time
-// share what is loaded of the factors, and are several streams for the processor to prefetch.
+// Loops of kernel/low_rank.h over vectors of `W` floats, to be inlined into one function per
+// instruction set. Each product reads a matrix once, at the speed of memory. Several rows at a time
+// share the loaded factors and give the processor several streams to prefetch.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,17 @@
 
 namespace ringdist::low_rank {
 
-// Owes: there is a residual; otherwise the pointer to it is not read.
+// Loops for one vector width. If HasResidual is false, pointers to residuals are not read.
 template <int W, bool HasResidual>
 struct Loops {
-  // Partial sums of a dot product: as many as the widest vector has, and part of the result's bits.
+  // Partial sums of a dot product: one per lane of the widest vector. The number determines the
+  // result's bits.
   static constexpr int kLanes = 16;
-  // Columns treated together: their stretch of the factors stays in the second-level cache.
+  // Columns processed together, so that their part of the factors stays in the second-level cache.
   static constexpr int64_t kStretch = 4096;
 
   typedef float Vector __attribute__((vector_size(W * sizeof(float))));
-  // In memory: at any address.
+  // Vector in memory, at any address.
   typedef float Stored __attribute__((vector_size(W * sizeof(float)), aligned(4), may_alias));
 
   [[gnu::always_inline]] static const Stored& at(const float* p) {
@@ -35,7 +36,7 @@ struct Loops {
     return HasResidual ? values[i] + residual[i] : values[i];
   }
 
-  // The vectors that begin at element `i` of R rows, residuals included.
+  // Loads the vectors that begin at element `i` of R rows, and adds the residuals.
   template <int R>
   [[gnu::always_inline]] static void load(const float* values, const float* residual,
                                           int64_t columns, int64_t i, Vector (&out)[R]) {
@@ -46,7 +47,7 @@ struct Loops {
     }
   }
 
-  // Dot products of R rows with K columns of `right`.
+  // Computes the dot products of R rows with K columns of `right`.
   template <int R, int K>
   [[gnu::always_inline]] static void dots(const MatrixShape& shape, const float* values,
                                           const float* residual, const float* right, float* left) {
@@ -84,6 +85,7 @@ struct Loops {
     }
   }
 
+  // Computes the dot products of R rows with all columns of `right`, four at a time.
   template <int R>
   [[gnu::always_inline]] static void all_dots(const MatrixShape& shape, const float* values,
                                               const float* residual, const float* right,
@@ -101,7 +103,8 @@ struct Loops {
   [[gnu::always_inline]] static void multiply_right(const MatrixShape& shape, const float* values,
                                                     const float* residual, const float* right,
                                                     float* left) {
-    constexpr int kRows = W == 16 ? 4 : 2;  // as many as there are registers for their sums
+    constexpr int kRows = W == 16 ? 4 : 2;  // limited by the registers that their sums need; there
+                                            // are registers for their sums
     int64_t i = 0;
     for (; i + kRows <= shape.rows; i += kRows)
       all_dots<kRows>(shape, values + i * shape.columns, residual + i * shape.columns, right,
@@ -110,7 +113,7 @@ struct Loops {
       all_dots<1>(shape, values + i * shape.columns, residual + i * shape.columns, right, left + i);
   }
 
-  // Adds to `n` columns of `right` what R rows contribute, one row after the other.
+  // Adds the contributions of R rows to `n` columns of `right`, one row after the other.
   template <int R>
   [[gnu::always_inline]] static void add_rows(const MatrixShape& shape, int64_t n,
                                               const float* values, const float* residual,
@@ -133,7 +136,8 @@ struct Loops {
               left[k * shape.rows + r] * with_residual(values, residual, r * shape.columns + j);
   }
 
-  // `n` columns of R rows.
+  // Rebuilds `n` columns of R rows: values become the mean, residuals the loss of this rank's own
+  // product.
   template <int R>
   [[gnu::always_inline]] static void rebuild_rows(const MatrixShape& shape, int64_t n,
                                                   const float* left, const float* mean_right,
@@ -166,6 +170,7 @@ struct Loops {
                     old_residual + r * shape.columns + j, new_residual + r * shape.columns + j);
   }
 
+  // Does the same for one element.
   [[gnu::always_inline]] static void rebuild_one(const MatrixShape& shape, const float* left,
                                                  const float* mean_right, const float* own_right,
                                                  float* value, const float* old_residual,
@@ -180,7 +185,8 @@ struct Loops {
     *value = mean;
   }
 
-  // Calls rows(std::integral_constant<int, R>, first row, first column, columns) for all of it.
+  // Calls rows(std::integral_constant<int, R>, first row, first column, columns) until the matrix
+  // is covered.
   template <typename Rows>
   [[gnu::always_inline]] static void by_rows(const MatrixShape& shape, const Rows& rows) {
     constexpr int kRows = 4;
@@ -217,6 +223,7 @@ struct Loops {
   }
 };
 
+// These select the loops with or without residuals.
 struct MultiplyRight {
   template <int W>
   [[gnu::always_inline]] static void run(const MatrixShape& shape, const float* values,

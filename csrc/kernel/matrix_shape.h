@@ -1,4 +1,4 @@
-// A matrix of gradients and its low-rank factors (kernel/low_rank.h).
+// Shape of a matrix of gradients and of its low-rank factors (kernel/low_rank.h).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// fp32 <-> blocks of small codes with a common scale (kernel/block_format.h). codec/<name>.spec.md
-// has the bytes. Least-squares scales as in "projection" quantizers: for chosen codes t, the scale
-// <x,t>/<t,t> minimises |x - scale * t|, so that quantizing is a contraction.
+// Conversion between fp32 and blocks of small codes with a common scale (kernel/block_format.h).
+// The byte layouts are in codec/<name>.spec.md. Least-squares scales are as in "projection"
+// quantizers: for chosen codes t, the scale <x,t>/<t,t> minimises |x - scale * t|. This makes
+// quantization a contraction.
 //
-// Same bits on every machine: sums have a fixed order, nothing is contracted to FMA. Memory needs
-// no alignment; inputs and outputs do not overlap. Allocates nothing; any thread.
+// The bits are the same on every machine: sums have a fixed order, and nothing is contracted to
+// FMA. Memory needs no alignment; inputs and outputs do not overlap. No allocations; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +16,18 @@
 
 namespace ringdist {
 
-// Bytes of one block of 1 <= count <= kQuantizeBlock elements: scale and codes.
+// Returns the bytes of one block (scale and codes) of 1 <= count <= kQuantizeBlock elements.
 size_t quantized_block_bytes(BlockFormat format, size_t count);
 
-// Writes the blocks of `in`, the last one as short as the rest, to `out`. With a residual (as long
-// as `in`, or empty) the blocks are those of in + from, and to[i] becomes in[i] + from[i] -
-// decoded[i]; a block with a value that is not finite is poisoned and owes what it owed. Stochastic
-// rounding is kInt8's only.
+// Quantizes `in` to blocks in `out`; the last block may be shorter. A residual is empty or as long
+// as `in`. With one, the blocks encode in + from, and to[i] becomes in[i] + from[i] - decoded[i].
+//
+// If a block has a value that is not finite, it is poisoned and its residual is copied unchanged.
+// Only kInt8 supports stochastic rounding.
 void quantize(BlockFormat format, std::span<const float> in, ResidualSpan residual,
               Stochastic rounding, Bytes out);
 
-// Decodes out.size() elements, or adds them to `out`. Any bytes give values.
+// Decodes out.size() elements, or adds them to `out`. Any bytes decode to some values.
 void dequantize(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out);
 
 }  // namespace ringdist

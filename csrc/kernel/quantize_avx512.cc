@@ -1,5 +1,5 @@
-// The loops for x86 with AVX-512. Functions name their instruction set themselves, for the reason
-// given in kernel/reduce_avx2.cc.
+// Quantization loops for x86 with AVX-512. Functions name their instruction set themselves, for the
+// reason given in kernel/reduce_avx2.cc.
 #include "kernel/quantize_isa.h"
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// The loops of quantize() and dequantize() for one instruction set each: same contract, same bits.
-// For them to choose from, and for tests to compare.
+// Implementations of quantize() and dequantize(), one per instruction set: same contract, same
+// bits. quantize() and dequantize() choose among them, and tests compare them.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct QuantizeLoops {
 
 const QuantizeLoops* quantize_baseline();
 
-// Null where this processor cannot run them.
+// These return null if this processor lacks the instructions.
 const QuantizeLoops* quantize_avx2();
 const QuantizeLoops* quantize_avx512();  // F, BW, DQ, VL
 

@@ -1,9 +1,9 @@
-// The loops of quantize.h as templates that are inlined into whoever instantiates them: the
-// vectorised code is that of the caller's instruction set, and no copy of it can reach another
-// object file. Blocks are worked on in arrays that stay in the first-level cache.
+// Loops of kernel/quantize.h as templates that are always inlined into their callers. So the
+// vectorised code uses the caller's instruction set, and no copy of it can reach another object
+// file. Blocks are processed in arrays that stay in the first-level cache.
 //
-// Rounding to integers adds 1.5 * 2^23, whose last bit counts ones: the sum's low bits are the
-// integer, rounded to nearest even, in two's complement.
+// Rounding to integers adds 1.5 * 2^23, which makes the last mantissa bit count ones. The low bits
+// of the sum are then the integer, rounded to nearest even, in two's complement.
 #pragma once
 
 #include <bit>
@@ -24,24 +24,25 @@ inline constexpr float kRound = 0x1.8p23f;
 [[gnu::always_inline]] inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 [[gnu::always_inline]] inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
 
-// A block between being read and being packed: its values, its codes one to a byte, and the values
-// that the codes stand for before scaling.
+// A block between load and pack: its values, its codes (one per byte), and the values that the
+// codes represent before scaling.
 struct Block {
   alignas(64) float x[kBlock];
   alignas(64) float t[kBlock];
   alignas(64) uint8_t code[kBlock];
   uint32_t largest = 0;       // bits of the largest magnitude
-  uint32_t largest_sign = 0;  // and its sign bit, set if both signs have it
-  uint16_t scale = 0;         // as on the wire
+  uint32_t largest_sign = 0;  // its sign bit; set if both signs have that magnitude
+  uint16_t scale = 0;         // in its wire format
 };
 
-// Blocks that the fast loops leave: all zero, so small that the scale would be subnormal, or not
-// finite. Fills in the scale, t and code as integers of at most `bits` bits and a sign.
+// Handles blocks that the fast loops leave: all zero, too small for a normal scale, or not finite.
+// Fills in t and code as integers of at most `bits` bits and a sign, and returns the scale.
 [[gnu::noinline]] uint16_t quantize_rare(Block& block, int bits);
 
+// Reads a block, adds the residual and finds the largest magnitude. It is the first of three steps.
 template <bool kResidual>
 [[gnu::always_inline]] inline void load(Block& block, const float* in, const float* residual) {
-  uint32_t largest = 0;  // with the sign as its lowest bit: one maximum finds both
+  uint32_t largest = 0;  // the sign is the lowest bit, so that one maximum finds both
   for (size_t i = 0; i < kBlock; ++i) {
     const float x = kResidual ? in[i] + residual[i] : in[i];
     const uint32_t rotated = (bits_of(x) << 1) | (bits_of(x) >> 31);
@@ -52,7 +53,7 @@ template <bool kResidual>
   block.largest_sign = largest << 31;
 }
 
-// Codes between -127 and 127, the scale from the largest magnitude.
+// Format with codes from -127 to 127; the scale comes from the largest magnitude.
 struct Int8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 7;
@@ -72,8 +73,8 @@ struct Int8 {
   }
 
  private:
-  // Adds -1/2 + (r + 1/2) / 2^16 for 16 random bits r: rounding to nearest then goes up with the
-  // probability of the fraction, and integers stay what they are.
+  // Adds -1/2 + (r + 1/2) / 2^16 for 16 random bits r. Rounding to nearest then rounds up with a
+  // probability equal to the fraction, and integers keep their values.
   [[gnu::always_inline]] static void dither(Block& block, float inverse, const uint16_t* random) {
     for (size_t i = 0; i < kBlock; ++i) {
       const float offset = (static_cast<float>(random[i]) - 32767.5f) * 0x1p-16f;
@@ -84,8 +85,9 @@ struct Int8 {
   }
 };
 
-// Sums of a block: sixteen running ones, element i in sum i % 16, then pairwise. On every machine,
-// however many of them a register holds (kLanes).
+// Sum of a block in a fixed order: sixteen running sums, element i in sum i % 16, which are then
+// added pairwise. The order is the same on every machine, however many of them fit into a register
+// (kLanes).
 template <size_t kLanes>
 struct Sum {
   using Vector [[gnu::vector_size(kLanes * sizeof(float))]] = float;
@@ -93,7 +95,7 @@ struct Sum {
   Vector running[kRunning / kLanes] = {};
 
   [[gnu::always_inline]] float total() const {
-    // In fours: left to itself the compiler takes the registers apart float by float.
+    // Works on groups of four; otherwise the compiler takes the registers apart float by float.
     using Four [[gnu::vector_size(4 * sizeof(float))]] = float;
     Four x[kRunning / 4];
     std::memcpy(x, running, sizeof x);
@@ -102,8 +104,8 @@ struct Sum {
   }
 };
 
-// Codes from -2^(bits-1) to 2^(bits-1) - 1, signed scale: the largest magnitude takes the code that
-// has no positive counterpart.
+// Format with codes from -2^(bits-1) to 2^(bits-1) - 1 and a signed scale. The largest magnitude
+// gets the code without a positive counterpart.
 template <int kBitCount, size_t kLanes>
 struct Signed {
   static constexpr int kBits = kBitCount;
@@ -119,8 +121,8 @@ struct Signed {
     using Vector = typename Sum<kLanes>::Vector;
     constexpr size_t kParts = Sum<kLanes>::kRunning / kLanes;
     const Vector highest = Vector{} + (kRound + (kLow - 1));
-    // Minus the largest element over kLow. By bits: a branch would be mispredicted half of the
-    // time.
+    // Minus the largest element over kLow. It works on bits, because a branch would be mispredicted
+    // half of the time.
     const float first = float_of(block.largest | (block.largest_sign ^ 0x80000000)) / kLow;
     const float inverse = 1 / first;
     Sum<kLanes> xt, tt;
@@ -139,11 +141,12 @@ struct Signed {
   }
 };
 
+// Format with codes of 8-bit floats; the scale comes from the largest magnitude.
 template <typename Format>
 struct Fp8 {
   static constexpr int kBits = 8;
   static constexpr int kTinyBits = 1;
-  // 1 or -1, the only codes that tiny blocks use.
+  // Tiny blocks use only the codes 1 and -1.
   [[gnu::always_inline]] static uint8_t tiny(uint8_t code) {
     return code == 0 ? 0 : static_cast<uint8_t>((code & 0x80) | Format::kOne);
   }
@@ -161,14 +164,17 @@ struct Fp8 {
   }
 };
 
-// Bytes that `count` codes take. With h = that many, byte i holds codes i, i + h, i + 2h, ..., the
-// first in its low bits: loops over i handle whole vectors. A field of less than a byte holds its
-// code plus Format::kLow: none is negative, and a byte is the sum of its fields.
+// Returns the bytes of `count` codes. With h = that number, byte i holds the codes i, i + h, i +
+// 2h, ..., the first in its low bits. So loops over i process whole vectors.
+//
+// A field of less than a byte holds its code plus Format::kLow. So no field is negative, and a byte
+// is the sum of its fields.
 template <typename Format>
 constexpr size_t packed_bytes(size_t count) {
   return (count * Format::kBits + 7) / 8;
 }
 
+// Packs the codes of a block.
 template <typename Format>
 [[gnu::always_inline]] inline void pack(const Block& block, size_t count,
                                         std::byte* __restrict out) {
@@ -176,7 +182,7 @@ template <typename Format>
   if constexpr (Format::kBits == 8) {
     std::memcpy(out, block.code, bytes);
   } else {
-    // kRound and kLow in every field
+    // kRound, plus kLow in every field
     constexpr float kBase = kRound + Format::kLow * (255 / ((1 << Format::kBits) - 1));
     for (size_t i = 0; i < bytes; ++i) {
       float sum = kBase;
@@ -187,7 +193,7 @@ template <typename Format>
   }
 }
 
-// The second of three steps, after load(): codes and scale.
+// Chooses the codes and the scale. It is the second of three steps.
 template <typename Format>
 [[gnu::always_inline]] inline void choose(Block& block, const uint16_t* random) {
   constexpr auto kFirst = std::bit_cast<uint32_t>(kSmallestScaled);
@@ -200,7 +206,8 @@ template <typename Format>
   for (uint8_t& code : block.code) code = Format::tiny(code);
 }
 
-// The third. `count` < kBlock only for a tail, whose values and residual are padded with zeros.
+// Writes a block and its residual. It is the third step. `count` < kBlock only for a tail, with
+// values and residual padded by zeros.
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void finish(const Block& block, const float* old_residual,
                                           float* __restrict lost, size_t count, std::byte* out) {
@@ -213,16 +220,19 @@ template <typename Format, bool kResidual>
   for (size_t i = 0; i < kBlock; ++i) lost[i] = block.x[i] - block.t[i] * value;
 }
 
-// Up to kGroup whole blocks, step by step: the way from a block's largest magnitude to its scale,
-// and from its sums to the final one, is long but idle, and the same step of the next block fills
-// it. Two: what is prefetched for more of them at once does not find room.
+// Number of whole blocks that are processed step by step. The dependency chains from a block's
+// largest magnitude to its scale, and from its sums to the final scale, leave the processor idle.
+// The same step of the next block fills that time. With more than two blocks, the prefetched data
+// no longer fits.
 inline constexpr size_t kGroup = 2;
 
+// Quantizes `count` <= kGroup whole blocks.
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_group(Block* blocks, size_t count, const float* in,
                                                   const float* old_residual, float* lost,
                                                   const uint16_t* random, std::byte* out) {
-  constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
+  constexpr size_t kAhead =
+      512;  // elements; the processor's own prefetching stops at the end of a page
   constexpr size_t kLine = 16;
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
@@ -234,7 +244,7 @@ template <typename Format, bool kResidual>
     choose<Format>(blocks[b], random == nullptr ? nullptr : random + b * kBlock);
   for (size_t b = 0; b < count; ++b) {
     const size_t at = b * kBlock;
-    // Here, not with the other ones: so that memory has something to do all the time.
+    // Prefetched here and not with the input, to spread the load on memory evenly.
     for (size_t line = at + kAhead; kResidual && line < at + kAhead + kBlock; line += kLine) {
       __builtin_prefetch(old_residual + line);
       __builtin_prefetch(lost + line, 1);
@@ -245,7 +255,7 @@ template <typename Format, bool kResidual>
   }
 }
 
-// Random bits for a group that begins at element `at`.
+// Returns random bits for a group that starts at element `at`, or null without stochastic rounding.
 [[gnu::always_inline]] inline const uint16_t* draw(Stochastic rounding, size_t at, size_t count,
                                                    uint16_t* bits) {
   if (!rounding.on) return nullptr;
@@ -256,6 +266,7 @@ template <typename Format, bool kResidual>
   return bits;
 }
 
+// Quantizes all blocks, the tail in padded copies.
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_all(const float* in, ResidualSpan residual,
                                                 size_t count, Stochastic rounding, std::byte* out) {
@@ -279,6 +290,7 @@ template <typename Format, bool kResidual>
   if (kResidual) std::memcpy(residual.to + whole, lost, tail * sizeof(float));
 }
 
+// Decodes one block, or adds it to `out`.
 template <typename Format, bool kAdd>
 [[gnu::always_inline]] inline void dequantize_block(const std::byte* in, float* __restrict out,
                                                     size_t count) {
@@ -308,7 +320,7 @@ template <typename Format, bool kAdd>
     dequantize_block<Format, kAdd>(in + whole * kWhole, out + whole * kBlock, count % kBlock);
 }
 
-// What the functions of one instruction set have in common.
+// These choose the variant with or without residual or accumulation, for each instruction set.
 template <typename Format>
 [[gnu::always_inline]] inline void quantize_either(std::span<const float> in, ResidualSpan residual,
                                                    Stochastic rounding, Bytes out) {
@@ -327,7 +339,7 @@ template <typename Format>
     dequantize_all<Format, false>(in.data(), out.data(), out.size());
 }
 
-// Calls run(Format()) with the loops' type for `format`; kLanes floats make a register.
+// Calls run(Format()) with the type that implements `format`. kLanes floats fit into a register.
 template <size_t kLanes, typename Run>
 [[gnu::always_inline]] inline void with_format(BlockFormat format, Run run) {
   switch (format) {

@@ -10,7 +10,7 @@ namespace {
 
 using reduction::Sources;
 
-// noinline here and below: one function per type, so that the compiler need not treat all loops at
+// One function per type (noinline, here and below) keeps the compiler from optimising all loops at
 // once.
 template <typename Type>
 [[gnu::noinline]] void run(ReduceOp op, std::byte* out, Sources sources, size_t count,
@@ -35,7 +35,7 @@ template <typename Type>
   reduction::reduce_op<Type, reduction::Product>(out, sources, count, 1);
 }
 
-// What exists once, for all instruction sets.
+// Runs loops that exist once for all instruction sets.
 void run_rare(const ReduceLoop& loop, std::byte* out, Sources sources, int64_t divisor) {
   using namespace reduction;
   switch (loop.dtype) {

@@ -1,6 +1,6 @@
-// The loops for x86 with AVX2 and F16C. Functions name their instruction set themselves: compiling
-// the whole file for it would let inline functions of the standard library, compiled for AVX2,
-// replace those that other files need on older processors.
+// Reduction loops for x86 with AVX2 and F16C. Functions name their instruction set themselves. If
+// the whole file were compiled for AVX2, so would be inline functions of the standard library. The
+// linker could then use these copies in other files, which must run on older processors.
 #include "kernel/reduce_isa.h"
 #include "kernel/reduce_loop.h"
 
@@ -15,8 +15,8 @@
 namespace ringdist {
 namespace {
 
-// fp16 through the processor's own conversion, which is exact and rounds to nearest even whatever
-// the thread's floating-point modes are.
+// Converts fp16 by the processor's instruction. It is exact and rounds to nearest even in all
+// floating-point modes of the thread.
 struct HalfF16c {
   using Stored = uint16_t;
   using Acc = float;

@@ -1,4 +1,4 @@
-// The loops for x86 with AVX-512. Functions name their instruction set themselves: see
+// Reduction loops for x86 with AVX-512. Functions name their instruction set themselves: see
 // reduce_avx2.cc.
 #include "kernel/reduce_isa.h"
 #include "kernel/reduce_loop.h"
@@ -14,13 +14,13 @@
 namespace ringdist {
 namespace {
 
-// As of AVX2, twice as many at a time.
+// Converts fp16 as in reduce_avx2.cc, but 16 elements at a time.
 struct HalfAvx512 {
   using Stored = uint16_t;
   using Acc = float;
   static constexpr bool kBlockwise = true;
   static constexpr size_t kWidth = 16;
-  // Conversions with a mask: GCC 12 takes what the others leave out for uninitialized.
+  // Conversions use a mask: GCC 12 reports uninitialized values in those without.
   static constexpr __mmask16 kAll = 0xffff;
 
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] static void widen(

@@ -1,5 +1,5 @@
-// The reduction loop for one instruction set each: same contract as reduce(), same bits. For
-// reduce() to choose from, and for tests to compare.
+// Implementations of reduce(), one per instruction set: same contract, same bits. reduce() chooses
+// among them, and tests compare them.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ using ReduceFunction = void (*)(DType dtype, ReduceOp op, std::byte* out,
 void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
                      std::span<const std::byte* const> sources, size_t count, int64_t divisor);
 
-// Null where this processor has no AVX2 or no F16C.
+// Returns null if this processor lacks AVX2 or F16C.
 ReduceFunction reduce_avx2();
-// Null where it lacks one of AVX-512's F, BW, DQ and VL.
+// Returns null if this processor lacks F, BW, DQ or VL of AVX-512.
 ReduceFunction reduce_avx512();
 
 }  // namespace ringdist

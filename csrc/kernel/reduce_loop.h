@@ -1,5 +1,5 @@
-// Which loop gives the bits of a reduction: several reductions share one. For the CPU's loops and
-// the devices'.
+// Mapping of reductions to loops: several reductions share a loop with the same bits. The loops of
+// CPUs and of devices use it.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,15 @@
 
 namespace ringdist {
 
+// Dtype, operation and count of the loop that computes a reduction.
 struct ReduceLoop {
   DType dtype;
   ReduceOp op;
   size_t count;
 };
 
-// Sums of complex numbers are those of twice as many floats. What integers do bit by bit is done on
-// kBytes, and kBool has bit operations only.
+// Returns the loop for a reduction. Sums of complex numbers are those of twice as many floats.
+// Bitwise operations on integers run on kBytes, and kBool has bitwise operations only.
 inline ReduceLoop reduce_loop(DType dtype, ReduceOp op, size_t count) {
   const bool bits = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
   if (dtype == DType::kBool) {

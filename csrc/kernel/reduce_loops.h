@@ -1,5 +1,5 @@
-// The reduction loop, as templates that are inlined into whoever instantiates them: the vectorised
-// code is that of the caller's instruction set, and no copy of it can reach another object file.
+// The reduction loop as templates that are always inlined into their callers. So the vectorised
+// code uses the caller's instruction set, and no copy of it can reach another object file.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace ringdist::reduction {
 
 using Sources = std::span<const std::byte* const>;
 
-// inout[i] = inout[i] op other[i]
+// Computes inout[i] = inout[i] op other[i].
 template <typename T, typename Op>
 [[gnu::always_inline]] inline void combine_into(std::byte* inout, const std::byte* __restrict other,
                                                 size_t count) {
@@ -25,7 +25,7 @@ template <typename T, typename Op>
     store<T>(inout, i, Plain<T>::narrow(Op::combine(load<T>(inout, i), load<T>(other, i))));
 }
 
-// out[i] = a[i] op b[i]; `out` overlaps neither.
+// Computes out[i] = a[i] op b[i]. `out` overlaps neither.
 template <typename T, typename Op>
 [[gnu::always_inline]] inline void combine_two(std::byte* __restrict out, const std::byte* a,
                                                const std::byte* b, size_t count) {
@@ -33,14 +33,15 @@ template <typename T, typename Op>
     store<T>(out, i, Plain<T>::narrow(Op::combine(load<T>(a, i), load<T>(b, i))));
 }
 
-// acc[i] = op over all sources at [begin, begin + n)
+// Computes acc[i] = op over all sources at [begin, begin + n).
 template <typename Type, typename Op>
   requires(!Blockwise<Type>)
 [[gnu::always_inline]] inline void accumulate(typename Type::Acc* __restrict acc, Sources sources,
                                               size_t begin, size_t n) {
   using T = typename Type::Stored;
   const std::byte* first = sources[0] + begin * sizeof(T);
-  // Alone, it is combined with itself where that changes nothing but NaNs to the canonical one.
+  // A single source is combined with itself where that changes nothing except that NaNs become
+  // canonical.
   const std::byte* second = sources[sources.size() == 1 ? 0 : 1] + begin * sizeof(T);
   constexpr bool kIdempotent = std::is_same_v<Op, Min> || std::is_same_v<Op, Max>;
   if (sources.size() == 1 && !kIdempotent) {
@@ -55,6 +56,7 @@ template <typename Type, typename Op>
   }
 }
 
+// Does the same for types that are converted in blocks.
 template <typename Type, typename Op>
   requires Blockwise<Type>
 [[gnu::always_inline]] inline void accumulate(typename Type::Acc* __restrict acc, Sources sources,
@@ -68,6 +70,8 @@ template <typename Type, typename Op>
   }
 }
 
+// Reduces block by block: accumulates, divides if there is a divisor, and converts to the stored
+// type.
 template <typename Type, typename Op>
 [[gnu::always_inline]] inline void reduce_blocks(std::byte* out, Sources sources, size_t count,
                                                  int64_t divisor) {
@@ -87,13 +91,14 @@ template <typename Type, typename Op>
   }
 }
 
+// Reduces with one operation. Two sources without a divisor need no accumulator.
 template <typename Type, typename Op>
 [[gnu::always_inline]] inline void reduce_op(std::byte* out, Sources sources, size_t count,
                                              int64_t divisor) {
   using T = typename Type::Stored;
   if constexpr (std::is_same_v<Type, Plain<T>>) {
     if (sources.size() == 2 && divisor == 1) {
-      // The operations commute, so which of the two is `out` does not matter.
+      // The operations commute, so it does not matter which of the two is `out`.
       if (out == sources[0]) return combine_into<T, Op>(out, sources[1], count);
       if (out == sources[1]) return combine_into<T, Op>(out, sources[0], count);
       return combine_two<T, Op>(out, sources[0], sources[1], count);
@@ -102,7 +107,7 @@ template <typename Type, typename Op>
   reduce_blocks<Type, Op>(out, sources, count, divisor);
 }
 
-// Arithmetic: what all numbers have, but for complex ones.
+// Selects the loop of an arithmetic operation, for all types but complex numbers.
 template <typename Type>
 [[gnu::always_inline]] inline void reduce_type(ReduceOp op, std::byte* out, Sources sources,
                                                size_t count, int64_t divisor) {
@@ -128,8 +133,9 @@ template <typename Type>
   }
 }
 
-// Calls run(Type()) with the element type of a dtype whose loops are worth their code in every
-// instruction set; false for the others. `HalfType` is how fp16 is converted.
+// Calls run(Type()) with the element type of a dtype that has loops for every instruction set.
+// Returns false for other dtypes, because their loops are not worth the code size. `HalfType`
+// converts fp16.
 template <typename HalfType, typename Run>
 bool with_type(DType dtype, Run run) {
   switch (dtype) {

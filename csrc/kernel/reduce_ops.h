@@ -1,5 +1,5 @@
-// The operations that the reduction loop is made of. Everything here is inlined into loops that the
-// compiler vectorises, for the instruction set of whoever calls: no branches, only selects.
+// Elementary operations of the reduction loop. They are inlined into loops that the compiler
+// vectorises for the caller's instruction set. So they have no branches, only selects.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@
 
 namespace ringdist::reduction {
 
-// An unsigned type of at least `unsigned`'s width: arithmetic on it wraps and has no UB (a narrower
-// one would be promoted to int).
+// Unsigned type of at least the width of `unsigned`. Its arithmetic wraps without undefined
+// behaviour; a narrower type would be promoted to int.
 template <typename T>
 using Wrapping = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
 
@@ -27,8 +27,8 @@ struct Complex {
   T imaginary;
 };
 
-// Any NaN as the quiet one: which of two payloads a sum keeps is the order of the operands in an
-// instruction, the compiler's choice.
+// Replaces any NaN by the quiet one. The payload that a sum keeps depends on the order of the
+// operands in an instruction, which the compiler chooses.
 template <typename T>
 [[gnu::always_inline]] constexpr T canonical(T x) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -43,6 +43,7 @@ template <typename T>
   return {canonical(x.real), canonical(x.imaginary)};
 }
 
+// Operations: combine(a, b) returns a op b.
 struct Sum {
   template <typename T>
   [[gnu::always_inline]] static constexpr T combine(T a, T b) {
@@ -90,7 +91,7 @@ struct Extreme {
       using Bits = BitsOf<T>;
       const auto x = std::bit_cast<Bits>(a);
       const auto y = std::bit_cast<Bits>(b);
-      // Equal floats differ at most in the sign of zero: `or` finds -0, `and` finds +0.
+      // Equal floats differ at most in the sign of zero: `or` finds -0, and `and` finds +0.
       const Bits same = kMax ? (x & y) : (x | y);
       constexpr auto kNaN = std::bit_cast<Bits>(std::numeric_limits<T>::quiet_NaN());
       const Bits other = select(kMax ? a > b : a < b, x, y);
@@ -102,7 +103,7 @@ struct Extreme {
 using Min = Extreme<false>;
 using Max = Extreme<true>;
 
-// Unaligned access.
+// Unaligned load and store of element i.
 template <typename T>
 [[gnu::always_inline]] inline T load(const std::byte* at, size_t i) {
   T out;

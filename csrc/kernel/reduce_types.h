@@ -1,7 +1,7 @@
-// The element types of the reduction loop: what lies in memory (Stored), what it is accumulated as
-// (Acc), and the way from one to the other, either per element or, for a type with kBlockwise, up
-// to kBlock elements at a time: widen(Acc* out, const std::byte* in, size_t n) and
-// narrow(std::byte* out, const Acc* in, size_t n).
+// Element types of the reduction loop. Each has a type in memory (Stored), a type for accumulation
+// (Acc) and conversions. Most convert one element at a time. Types with kBlockwise convert up to
+// kBlock elements at a time by widen(Acc* out, const std::byte* in, size_t n) and narrow(std::byte*
+// out, const Acc* in, size_t n).
 #pragma once
 
 #include <bit>
@@ -16,10 +16,11 @@
 
 namespace ringdist::reduction {
 
-// Elements accumulated at a time: the accumulator (16 KiB at most) stays in the first-level cache
+// Elements accumulated at a time. The accumulator (16 KiB at most) stays in the first-level cache
 // while each source is read once.
 inline constexpr size_t kBlock = 1024;
 
+// Type that accumulates in itself.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -28,9 +29,9 @@ struct Plain {
   [[gnu::always_inline]] static constexpr T narrow(T x) { return canonical(x); }
 };
 
-// An integer in an average: its sums do not wrap. The narrower ones are added up and divided as
-// doubles, which vectorises: sums of up to 2^21 are exact, and a quotient by less than that is
-// further from the next integer than it is rounded.
+// Integer type in an average; its sums do not wrap. Narrow types are summed and divided as doubles,
+// which vectorises. Sums of up to 2^21 values are exact. A quotient by less than that is further
+// from the next integer than its rounding error.
 template <typename T>
 struct Averaged {
   using Stored = T;
@@ -57,7 +58,7 @@ struct Half {
   [[gnu::always_inline]] static constexpr uint16_t narrow(float x) { return float_to_half(x); }
 };
 
-// Both 8-bit formats have this NaN, as PyTorch's casts give it.
+// Both 8-bit formats have this NaN, as in PyTorch's casts.
 inline constexpr uint8_t kFloat8NaN = 0x7f;
 
 struct Float8E4M3 {
@@ -76,9 +77,9 @@ struct Float8E4M3 {
 struct Float8E5M2 {
   using Stored = uint8_t;
   using Acc = float;
-  // Bounded by the code after the largest finite value, which is inf's.
+  // Limited by the code that follows the largest finite value; that code means inf.
   using ToInfinity = Fp8Format<5, 2, 0x7c>;
-  // The upper half of an fp16.
+  // The code is the upper half of an fp16.
   [[gnu::always_inline]] static constexpr float widen(uint8_t x) {
     return half_to_float(static_cast<uint16_t>(x << 8));
   }
@@ -87,7 +88,7 @@ struct Float8E5M2 {
   }
 };
 
-// 0 or 1, whatever the byte in memory.
+// Bool: any byte but 0 is read as 1.
 struct Bool {
   using Stored = uint8_t;
   using Acc = uint8_t;
@@ -106,7 +107,8 @@ struct ComplexHalf {
   }
 };
 
-// A type blockwise, its conversions as calls: for what need not be fast but should be small.
+// Wraps a type so that it converts blocks by function calls, for types that need small code more
+// than speed.
 template <typename Type>
 struct OutOfLine {
   using Stored = typename Type::Stored;

@@ -1,5 +1,6 @@
-// What a codec is given for error feedback: where to read what is owed, and where to leave what
-// will be owed. The two may be the same memory, but must not overlap otherwise.
+// Residuals as arguments of a codec. `from` is the residual that is added to the values, and `to`
+// receives the new residual. Both may be the same memory, but must not overlap otherwise. The
+// memory is not owned.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 namespace ringdist {
 
+// Residuals of `count` elements; empty without error feedback.
 struct ResidualSpan {
   const float* from = nullptr;
   float* to = nullptr;
@@ -16,7 +18,7 @@ struct ResidualSpan {
 
   ResidualSpan() = default;  // empty: no error feedback
   ResidualSpan(const float* from, float* to, size_t count) : from(from), to(to), count(count) {}
-  // In place.
+  // Updates the residuals in place.
   template <typename Floats>
     requires std::convertible_to<Floats&, std::span<float>>
   ResidualSpan(Floats&& both) {
@@ -28,7 +30,7 @@ struct ResidualSpan {
   ResidualSpan subspan(size_t at, size_t n) const {
     return empty() ? *this : ResidualSpan(from + at, to + at, n);
   }
-  // What is owed stays.
+  // Keeps the residual unchanged: copies `from` to `to`.
   void keep() const {
     if (from != to) std::copy_n(from, count, to);
   }

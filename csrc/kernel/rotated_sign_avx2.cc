@@ -1,4 +1,4 @@
-// For x86 with AVX2. Functions name their instruction set themselves: see reduce_avx2.cc.
+// Loops for x86 with AVX2. Functions name their instruction set themselves: see reduce_avx2.cc.
 #include "kernel/rotated_sign.h"
 
 #if defined(__x86_64__)
@@ -14,13 +14,14 @@ namespace {
 
 using namespace avx2;
 
-constexpr size_t kFloats = 8;      // in a register
-constexpr float kScale = 0x1p-4f;  // of either direction: together 1 / kSignBlock
+constexpr size_t kFloats = 8;      // floats in a register
+constexpr float kScale = 0x1p-4f;  // scale of either direction; their product is 1 / kSignBlock
 
-// Step by step, in memory of the first-level cache: registers are too few.
+// Runs step by step in memory of the first-level cache, because there are too few registers.
 uint32_t take(const float* in, const float* residual, const std::byte* flips, float* sum,
               std::byte* bits, float* total) {
-  constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
+  constexpr size_t kAhead =
+      512;  // elements; the processor's own prefetching stops at the end of a page
   for (size_t line = kAhead; line < kAhead + kSignBlock; line += 16) {
     __builtin_prefetch(in + line);
     if (residual != nullptr) __builtin_prefetch(residual + line);
@@ -33,7 +34,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   return largest;
 }
 
-// 32 numbers of 8 bits, -1 where the bit is set, else 1.
+// Returns 32 numbers of 8 bits: -1 where the bit is set, else 1.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256i numbers_of(const std::byte* bits) {
   int word;
   std::memcpy(&word, bits, sizeof word);
@@ -51,7 +52,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   a = sum;
 }
 
-// The stages 32, 64 and 128, between registers.
+// Computes the stages 32, 64 and 128, between registers.
 [[gnu::target("avx2"), gnu::always_inline]] inline void register_stages(__m256i* r) {
 #pragma GCC unroll 3
   for (size_t half = 1; half < 8; half *= 2) {
@@ -63,14 +64,14 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   }
 }
 
-// Each number adds its partner to itself, with its own sign turned where `sign` is -1.
+// Adds to each number its partner; the number itself is negated first where `sign` is -1.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256i stage(__m256i x, __m256i partner,
                                                                  int64_t sign) {
   return _mm256_add_epi8(_mm256_shuffle_epi8(x, partner),
                          _mm256_sign_epi8(x, _mm256_set1_epi64x(sign)));
 }
 
-// The stages 1, 2 and 4.
+// Computes the stages 1, 2 and 4.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256i byte_stages(__m256i x) {
   const __m256i by1 = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
@@ -100,7 +101,7 @@ template <Into kInto>
   _mm256_storeu_ps(to.out + at, x);
 }
 
-// The stage 8 of 16 numbers.
+// Computes the stage 8 of 16 numbers.
 template <Into kInto>
 [[gnu::target("avx2"), gnu::always_inline]] inline void last_stage(const Target& to, size_t at,
                                                                    __m256i x) {
@@ -110,7 +111,7 @@ template <Into kInto>
   store<kInto>(to, at + kFloats, _mm_sub_epi16(a, b));
 }
 
-// After six stages numbers fill 8 bits.
+// Decodes a block. The first six stages fit into 8 bits, so the last two widen the numbers to 16.
 template <Into kInto>
 [[gnu::target("avx2")]] void back(const std::byte* bits, const std::byte* flips, float scale,
                                   const float* from, float* out) {

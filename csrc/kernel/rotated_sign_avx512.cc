@@ -1,4 +1,4 @@
-// For x86 with AVX-512. Functions name their instruction set themselves: see reduce_avx2.cc.
+// Loops for x86 with AVX-512. Functions name their instruction set themselves: see reduce_avx2.cc.
 #include "kernel/rotated_sign.h"
 
 #if defined(__x86_64__)
@@ -13,11 +13,12 @@ namespace {
 using namespace avx512;
 
 constexpr size_t kRegisters = kSignBlock / kWidth;
-constexpr float kScale = 0x1p-4f;  // of either direction: together 1 / kSignBlock
+constexpr float kScale = 0x1p-4f;  // scale of either direction; their product is 1 / kSignBlock
 constexpr __mmask32 kAll32 = ~__mmask32{0};
 constexpr __mmask64 kAll64 = ~__mmask64{0};
 
-// The magnitudes, element i in running sum i % 32, then pairwise.
+// Returns the sum of magnitudes: element i goes to running sum i % 32, and these are added
+// pairwise.
 [[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline float total_of(const __m512* r) {
   __m512 low = _mm512_setzero_ps();
   __m512 high = _mm512_setzero_ps();
@@ -38,7 +39,8 @@ template <bool kResidual>
                                                               const float* residual,
                                                               const std::byte* flips, float* sum,
                                                               std::byte* bits, float* total) {
-  constexpr size_t kAhead = 512;  // elements; the processor's own prefetching ends with a page
+  constexpr size_t kAhead =
+      512;  // elements; the processor's own prefetching stops at the end of a page
   __m512 r[kRegisters];
   __m512i largest = _mm512_setzero_si512();
 #pragma GCC unroll 16
@@ -74,7 +76,8 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
                              : take_as<true>(in, residual, flips, sum, bits, total);
 }
 
-// Numbers of 8 bits: each adds its partner to itself, the upper one of a pair is subtracted.
+// Computes one stage on numbers of 8 bits: partners are added, and the upper one of each pair is
+// subtracted.
 [[gnu::target("avx512f,avx512bw"), gnu::always_inline]] inline __m512i pair8(__m512i x,
                                                                              __m512i partner,
                                                                              __mmask64 upper) {
@@ -87,7 +90,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   return _mm512_maskz_shuffle_epi8(kAll64, x, _mm512_maskz_broadcast_i32x4(kAll, lane));
 }
 
-// The stages 1, 2, 4 and 8.
+// Computes the stages 1, 2, 4 and 8.
 [[gnu::target("avx512f,avx512bw"), gnu::always_inline]] inline __m512i byte_stages(__m512i x) {
   static constexpr char kBy1[] = {1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14};
   x = pair8(x, swapped(x, kBy1), 0xaaaaaaaaaaaaaaaa);
@@ -128,7 +131,7 @@ template <int kIndex>
   return _mm512_maskz_extracti64x4_epi64(0xff, x, kIndex);
 }
 
-// The stage 16 of 32 numbers.
+// Computes the stage 16 of 32 numbers.
 template <Into kInto>
 [[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline void last_stage(const Target& to,
                                                                                size_t at,
@@ -139,7 +142,7 @@ template <Into kInto>
   store<kInto>(to, at + kWidth, _mm256_sub_epi16(a, b));
 }
 
-// After six stages numbers fill 8 bits.
+// Decodes a block. The first six stages fit into 8 bits, so the last two widen the numbers to 16.
 template <Into kInto>
 [[gnu::target("avx512f,avx512bw,avx512dq")]] void back(const std::byte* bits,
                                                        const std::byte* flips, float scale,

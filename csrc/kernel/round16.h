@@ -1,6 +1,6 @@
-// fp32 to fp16 and bf16 for the codecs of these names: what is finite stays finite, and what
-// rounding loses can be kept. Memory needs no alignment; inputs and outputs do not overlap. Any
-// thread. Same bits on every machine.
+// Conversions of fp32 to 16 bits for codecs `fp16` and `bf16`. Finite values stay finite, and
+// rounding errors can be kept as residuals. Memory needs no alignment; inputs and outputs do not
+// overlap. Any thread. Same bits on every machine.
 #pragma once
 
 #include <span>
@@ -11,21 +11,23 @@
 
 namespace ringdist {
 
-// The elements of `in`, or of in + from unless that is empty, rounded to nearest even: 2 bytes
-// each in `out`. Finite values beyond the largest finite one become that; inf stays, NaN becomes
-// the canonical one. to[i] = in[i] + from[i] - rounded, but from[i] where that is not
-// finite.
+// Implementation for one instruction set. Rounds `in`, or in + from if there is a residual, to
+// nearest even and writes 2 bytes each to `out`. Finite values beyond the largest finite one become
+// that. inf stays, and NaN becomes the canonical one.
+//
+// The new residual is to[i] = in[i] + from[i] - rounded. Where that is not finite, to[i] = from[i].
 struct Round16Loops {
   void (*to_half)(std::span<const float> in, ResidualSpan residual, Bytes out);
-  // With stochastic rounding the magnitude goes up with the probability of its fraction.
+  // With stochastic rounding, the magnitude is rounded up with a probability equal to its fraction.
   void (*to_bfloat)(std::span<const float> in, ResidualSpan residual, Stochastic rounding,
                     Bytes out);
 };
 
-// The fastest loops of this processor.
+// Returns the fastest loops of this processor.
 const Round16Loops& round16();
 
-// For tests to compare. Null where this processor cannot run them.
+// Return single implementations, for tests to compare. The result is null if this processor lacks
+// the instructions.
 const Round16Loops* round16_baseline();
 const Round16Loops* round16_avx2();
 const Round16Loops* round16_avx512();  // F, BW, DQ, VL

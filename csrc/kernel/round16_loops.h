@@ -1,4 +1,4 @@
-// The loops of round16.h as templates; see kernel/quantize_loops.h for why.
+// Loops of kernel/round16.h as inlined templates, for the reason given in kernel/quantize_loops.h.
 #pragma once
 
 #include <bit>
@@ -12,10 +12,10 @@
 
 namespace ringdist::rounding16 {
 
-// The formats of round16.h: how one value is stored in 16 bits, and read.
+// Bits of inf. The structs below are formats, which store a value in 16 bits and read it.
 inline constexpr uint32_t kInfinite = 0x7f800000;
 
-// x with a finite magnitude cut to that of the bits `largest`.
+// Limits a finite magnitude to the one with the bits `largest`. inf and NaN are unchanged.
 [[gnu::always_inline]] constexpr float saturate(float x, uint32_t largest) {
   const auto u = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = u & 0x7fffffff;
@@ -49,7 +49,8 @@ struct StochasticBFloat {
   [[gnu::always_inline]] static constexpr float widen(uint16_t x) { return bfloat_to_float(x); }
 };
 
-// `owed` and `lost` may be the same, element by element: to which the pragma swears.
+// Rounds `count` elements. `old_residual` and `lost` may be the same memory: element i depends on
+// element i only, which the pragma asserts.
 template <typename Type, bool kResidual>
 [[gnu::always_inline]] inline void round_some(const float* in, const float* old_residual,
                                               float* lost, const uint16_t* random, size_t count,
@@ -68,6 +69,7 @@ template <typename Type, bool kResidual>
   }
 }
 
+// Rounds all elements, with random bits if the format needs them.
 template <typename Type, bool kResidual>
 [[gnu::always_inline]] inline void round_all(std::span<const float> in, ResidualSpan residual,
                                              uint64_t key, Bytes out) {

@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kGroup = 16;  // elements looked at together
+constexpr size_t kGroup = 16;  // elements tested together
 using Magnitudes = std::array<int32_t, kSelectBlock>;
 
 [[gnu::always_inline]] inline uint32_t sum_loop(const float* in, const float* residual,
@@ -28,16 +28,18 @@ using Magnitudes = std::array<int32_t, kSelectBlock>;
   return static_cast<size_t>(found);
 }
 
+// Cut of a selection by magnitude.
 struct Threshold {
-  int32_t bound;  // those above it are all chosen,
-  size_t equal;   // and this many of those that equal it
+  int32_t bound;  // all elements above it are chosen
+  size_t equal;   // number of chosen elements that are equal to it
 };
 
-// Invariant: at least k reach `low`, fewer than k reach `high`.
+// Finds the cut by bisection. Invariant: at least k elements reach `low`, and fewer than k reach
+// `high`.
 [[gnu::always_inline]] inline Threshold find(const Magnitudes& all, size_t padded, size_t k,
                                              int32_t high) {
   int32_t low = 0;
-  size_t above = 0;  // how many reach `high`
+  size_t above = 0;  // number of elements that reach `high`
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
     const size_t found = at_least(all, padded, middle);
@@ -66,7 +68,7 @@ struct Threshold {
     int32_t any = 0;
     for (size_t i = 0; i < kGroup; ++i) any |= all[at + i] >= cut.bound ? 1 : 0;
     if (any == 0) continue;
-    // Without branches: which elements are chosen is hard to predict.
+    // No branches, because it is hard to predict which elements are chosen.
     for (size_t i = at; i < at + kGroup; ++i) {
       const bool ties = (all[i] == cut.bound) & (equal > 0);
       indices[chosen] = static_cast<uint16_t>(i);

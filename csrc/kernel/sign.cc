@@ -18,7 +18,7 @@ float magnitude(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x
   return lanes[0];
 }
 
-// The end of a block, and all of it without AVX2.
+// Writes the signs of sums from `begin` on: the end of a block, or all of it without AVX2.
 void take_signs(const float* sum, size_t begin, size_t count, std::byte* bits) {
   for (size_t at = begin; at < count; at += 8) {
     uint32_t byte = 0;

@@ -1,5 +1,5 @@
-// The loops of codec `onebit`: sums, signs and what was lost, one block at a time. Memory needs no
-// alignment; buffers do not overlap. Any thread. Same bits on every machine.
+// Loops of codec `onebit`: sums, signs and losses, one block at a time. Memory needs no alignment;
+// buffers do not overlap. Any thread. Same bits on every machine.
 #pragma once
 
 #include <algorithm>
@@ -11,29 +11,34 @@ namespace ringdist {
 
 inline constexpr size_t kSignBlock = 256;
 
+// Implementation for one instruction set.
 struct SignLoops {
-  // The first half of encoding a block of 1 <= count <= kSignBlock elements: sum[i] = in[i] +
-  // residual[i] (null: in[i]), zeros up to kSignBlock, and one bit per element in `bits`, set where
-  // the sum is negative, lowest bit first, (count + 7) / 8 bytes. Returns the sum of magnitudes in
-  // fp32: 32 running sums, then pairwise. Not finite if an element is not, or if it overflows.
+  // Encodes a block of 1 <= count <= kSignBlock elements, except for the scale. Computes sum[i] =
+  // in[i] + residual[i] (null counts as zeros) and fills `sum` up to kSignBlock with zeros. Writes
+  // one bit per element to `bits`, lowest bit first, (count + 7) / 8 bytes. A bit is set if the sum
+  // is negative.
+  //
+  // Returns the sum of magnitudes in fp32, which is made of 32 running sums that are added
+  // pairwise. It is not finite if an element is not finite, or on overflow.
   float (*take)(const float* in, const float* residual, size_t count, float* sum, std::byte* bits);
-  // residual[i] = sum[i] - copysign(scale, sum[i])
+  // Computes residual[i] = sum[i] - copysign(scale, sum[i]).
   void (*lose)(const float* sum, float scale, size_t count, float* residual);
-  // out[i] = scale, negative where the bit is set; or adds that.
+  // Computes out[i] = scale, with a minus sign where the bit is set. If `accumulate`, it adds that
+  // to out[i].
   void (*decode)(const std::byte* bits, float scale, bool accumulate, float* out, size_t count);
 };
 
-// The fastest loops of this processor.
+// Returns the fastest loops of this processor.
 const SignLoops& sign_loops();
 
-// For tests to compare; the second is null where this processor has no AVX2.
+// Return single implementations, for tests to compare. sign_avx2() is null if this processor lacks
+// AVX2.
 const SignLoops& sign_baseline();
 const SignLoops* sign_avx2();
 
-// Asks for memory before it is needed. Loops that go twice over each block leave the processor's
-// own prefetching behind: encoding with a residual gains a third from this.
+// Prefetches elements [begin, begin + count), as far as they exist. Loops that pass twice over each
+// block outrun the processor's own prefetching: encoding with a residual gains a third from this.
 
-// Elements [begin, begin + count), as far as there are any.
 inline void prefetch(std::span<const float> values, size_t begin, size_t count) {
   constexpr size_t kLine = 64 / sizeof(float);
   const size_t end = std::min(begin + count, values.size());

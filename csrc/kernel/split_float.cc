@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-// Copies the low sizeof(Bits) - 1 bytes; a wider copy, where memory has room for it, is faster.
+// Copies the low sizeof(Bits) - 1 bytes. If memory has room for it, a wider copy is faster.
 template <typename Bits>
 void copy_rest(void* to, const void* from, bool room) {
   std::memcpy(to, from, room && sizeof(Bits) == 4 ? sizeof(Bits) : sizeof(Bits) - 1);

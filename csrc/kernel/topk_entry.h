@@ -1,4 +1,5 @@
-// An element as codec `topk` sends it: 4 bytes (codec/topk.spec.md). For loops on a device, too.
+// Entry of codec `topk`: one element as 4 bytes (codec/topk.spec.md). Loops on a device use it,
+// too.
 #pragma once
 
 #include <bit>
@@ -8,12 +9,13 @@
 
 namespace ringdist {
 
+// Index and value of one element on the wire.
 struct TopkEntry {
-  // The index; kTiny beside it where the value is in units of 2^-149 with a sign bit.
+  // The index, with the bit kTiny if the value counts units of 2^-149 with a sign bit.
   uint16_t field;
   uint16_t value;
 
-  // bf16 might round what is so small to zero.
+  // Flag for values that are so small that bf16 could round them to zero.
   static constexpr uint16_t kTiny = 0x8000;
   static constexpr uint32_t kLargestTiny = 0x7fff;
   static constexpr uint16_t kPoisonField = 0xffff;
