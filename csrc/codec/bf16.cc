@@ -19,8 +19,8 @@ class BF16Codec final : public BlockCodec {
       : BlockCodec(stochastic ? "bf16:stochastic" : "bf16", kWireId,
                    stochastic ? kStochasticBit : uint16_t{0}, 1),
         stochastic_(stochastic) {}
-  // But for x without an element above 2^-134, which is sent as 0. At random, what underflows may
-  // grow. See the spec.
+  // It is a contraction except for x without an element above 2^-134, which is sent as 0. With
+  // stochastic rounding, values that underflow may grow. The spec has the details.
   bool keeps_values() const override { return true; }
   bool contraction() const override { return !stochastic_; }
 

@@ -1,5 +1,6 @@
-// What codecs have in common whose blocks are encoded one by one, each to a size that its count of
-// elements alone decides. A codec derives from this and hands its loops to kernel/.
+// Base class of codecs that encode block by block, and helpers for them. The size of an encoded
+// block depends only on its number of elements. Derived classes pass their blocks to the loops in
+// kernel/. Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -9,6 +10,7 @@
 
 namespace ringdist {
 
+// Implements the functions of Codec that all block codecs share, on top of three virtual functions.
 class BlockCodec : public Codec {
  public:
   std::string_view name() const final { return name_; }
@@ -20,7 +22,7 @@ class BlockCodec : public Codec {
   }
   bool supports(DType dtype) const final { return dtype == DType::kFloat32 || is_half(dtype); }
 
-  // What every encoding of `count` elements takes: whole blocks, then the tail.
+  // Returns the exact size of every encoding of `count` elements: whole blocks, then the tail.
   size_t max_bytes(int64_t count, DType dtype) const final;
   size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual, CodecSeed seed,
                 Bytes out) const final;
@@ -28,13 +30,15 @@ class BlockCodec : public Codec {
                         std::span<float> out) const final;
 
  protected:
+  // `parameters` are the bits for the frame header, and `block` is the number of elements that
+  // share a scale.
   BlockCodec(std::string name, uint8_t wire_id, uint16_t parameters, int64_t block)
       : name_(std::move(name)), block_(block), parameters_(parameters), wire_id_(wire_id) {}
 
-  // Of one block of 1 <= count <= block() elements.
+  // Returns the size in bytes of one block of 1 <= count <= block() elements.
   virtual size_t block_bytes(int64_t count) const = 0;
-  // Codec::encode and Codec::decode over any count of elements, 0 included. `residual` is empty or
-  // as long as `in`; `out` and `in` have just the size that the count asks for.
+  // Implement Codec::encode and Codec::decode for any count of elements, 0 included. `residual` is
+  // empty or as long as `in`. The encoded span has exactly the size that the count requires.
   virtual void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                              Bytes out) const = 0;
   virtual Error decode_blocks(ConstBytes in, CodecSeed seed, bool accumulate,
@@ -47,15 +51,15 @@ class BlockCodec : public Codec {
   uint8_t wire_id_;
 };
 
-// Bits of wire_parameters; the 12 low ones are the codec's own.
+// Bits of wire_parameters(). The 12 low bits belong to the codec.
 inline constexpr uint16_t kRotationBit = 1 << 15;
 inline constexpr uint16_t kStochasticBit = 1 << 14;
 
-// The key of stochastic rounding: differs between encoders, repeats with the seed.
+// Returns the key of stochastic rounding. It differs between encoders and repeats with the seed.
 inline uint64_t rounding_key(CodecSeed seed) { return random_at(seed.shared, seed.own); }
 
-// kInvalidArgument: "codec 'int4' takes no parameter, got 'x'" if `accepted` is "", else "codec
-// 'fp8': parameter 'x' is not known; have: e4m3, e5m2".
+// Returns a kInvalidArgument error. If `accepted` is "", it reads "codec 'int4' takes no parameter,
+// got 'x'". Otherwise it reads "codec 'fp8': parameter 'x' is not known; have: e4m3, e5m2".
 Error bad_parameter(std::string_view codec, std::string_view given, std::string_view accepted);
 
 }  // namespace ringdist

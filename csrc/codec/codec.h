@@ -1,8 +1,9 @@
-// A Codec turns float values into fewer bytes and back. It belongs to an edge of a schedule, not to
-// an algorithm. Immutable: any thread may use it. codec/README.md has the rules of the wire format,
-// <name>.spec.md the bytes of each codec.
+// Interface of codecs, their registry and the parsing of their names. codec/README.md has the rules
+// of the wire format, and <name>.spec.md has the bytes of each codec. All functions may be called
+// by any thread.
 //
-// All arithmetic is in fp32, whatever the dtype of the op: the caller widens and narrows.
+// All arithmetic is in fp32, whatever the dtype of the op. The caller converts from and to that
+// dtype.
 #pragma once
 
 #include <cstddef>
@@ -20,104 +21,113 @@
 
 namespace ringdist {
 
-// What a codec may draw randomness from, so that a run repeats bit by bit. Not on the wire.
+// Seeds for the random choices of a codec, so that a run repeats bit by bit. They are not sent.
 struct CodecSeed {
-  uint64_t shared = 0;  // equal at the encoder and at every decoder: rotations, random indices
+  uint64_t shared = 0;  // equal at the encoder and all decoders: rotations, random indices
   uint64_t own = 0;     // differs between encoders: stochastic rounding
 };
 
+// Turns float values into fewer bytes and back. A codec belongs to an edge of a schedule, not to an
+// algorithm. Codecs are immutable, so any thread may use them.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  // The canonical text, with parameters: "int4", "topk:10", "onebit+h". Equal texts encode alike;
-  // parse_codec() reads it back.
+  // Returns the canonical text with parameters: "int4", "topk:10", "onebit+h". Codecs with equal
+  // texts encode alike. parse_codec() accepts the text.
   virtual std::string_view name() const = 0;
-  // What the frame header carries: the number of the codec's row, and its parameters as bits.
+  // Return the codec's fields of the frame header: the wire id of its row, and its parameters as
+  // bits.
   virtual uint8_t wire_id() const = 0;
   virtual uint16_t wire_parameters() const { return 0; }
 
-  // Decoding gives back the very values that went in, as the op's dtype stores them.
+  // Returns true if decoding restores the exact input values, as the op's dtype stores them.
   virtual bool exact() const { return false; }
-  // |x - Q(x)|^2 < |x|^2 for every finite x != 0 (where x is subnormal, a codec may get by with <=;
-  // its spec says so). Only such codecs may use error feedback.
+  // Returns true if |x - Q(x)|^2 < |x|^2 for every finite x != 0. For subnormal x a codec may have
+  // <= only; its spec documents that. Error feedback requires this property.
   virtual bool contraction() const = 0;
-  // Each element by itself comes back as what it was, up to a rounding of 8 bits or more (of the
-  // element, or of the largest of its block): fit for values that are not gradients.
+  // Returns true if each element keeps its value up to a rounding to 8 bits or more. The bits are
+  // relative to the element or to the largest one of its block. Such codecs are fit for values that
+  // are not gradients.
   virtual bool keeps_values() const { return exact(); }
-  // Error feedback unless the user says otherwise: contractions below 8 bits.
+  // Returns true if error feedback is on by default. It is on for contractions below 8 bits.
   virtual bool feedback_by_default() const { return false; }
-  // Elements that share a scale. encode(a ++ b) = encode(a) ++ encode(b) if a is whole blocks, but
-  // for `exact` codecs and those that draw from the seed. A power of two, at most kMaxBlock.
+  // Returns the number of elements that share a scale: a power of two, at most kMaxBlock. If a is
+  // whole blocks, encode(a ++ b) = encode(a) ++ encode(b), except for exact codecs and those that
+  // use the seed.
   virtual int64_t block() const { return 1; }
   static constexpr int64_t kMaxBlock = 1024;
-  // Typical bits per element of an fp32 op, scales included: for planning and tables.
+  // Returns the typical bits per element of an fp32 op, scales included. It serves planning and
+  // tables.
   virtual double bits() const = 0;
   virtual bool supports(DType dtype) const = 0;
 
-  // No encoding of `count` elements is longer.
+  // Returns an upper limit of the encoded bytes of `count` elements.
   virtual size_t max_bytes(int64_t count, DType dtype) const = 0;
 
-  // Encodes `in` into `out` (at least max_bytes long); returns the bytes used. With a residual (one
-  // fp32 per element; empty for none) encodes in + residual and leaves what was lost, for every
-  // element, where the next one is to be: a block that holds a non-finite value decodes to NaN and
-  // owes what it owed. One pass.
-  // `dtype` is the op's: exact codecs send values as it stores them, the others ignore it.
+  // Encodes `in` into `out`, which has at least max_bytes() bytes, in one pass. Returns the bytes
+  // used. `residual` has one fp32 per element, or is empty. With a residual, it encodes in +
+  // residual and writes the loss of every element as the new residual.
+  //
+  // A block with a value that is not finite decodes to NaN, and its residual stays unchanged.
+  // `dtype` is the op's: exact codecs send values as it stores them, and others ignore it.
   virtual size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual,
                         CodecSeed seed, Bytes out) const = 0;
 
-  // Decodes out.size() elements from the front of `in`, or adds them to `out`; returns the bytes
-  // used. One pass. Any bytes at all end in values or in an Error (kProtocol).
+  // Decodes out.size() elements from the front of `in`, or adds them to `out`, in one pass. Returns
+  // the bytes used. Any input is safe: it gives values or an error. Error: kProtocol.
   virtual Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                                 std::span<float> out) const = 0;
 };
 
 using CodecPtr = std::shared_ptr<const Codec>;
 
-// A family of codecs: the text before ':' in a spec.
+// Registry entry of a family of codecs, which has the text before ':' in a spec as its name.
 struct CodecRow {
   std::string_view name;
-  uint8_t wire_id;  // on the wire: never reused
+  uint8_t wire_id;  // sent to peers, so it is never reused
   std::string_view description;
   std::string_view parameters;  // for --help: "k of 1024, or a share: topk:10, topk:0.01"
-  std::span<const std::string_view> examples;  // specs that tests, benchmarks and tables run over
-  // `parameter` is the text after ':' ("" for none). Errors (kInvalidArgument) name what is
-  // accepted.
+  std::span<const std::string_view> examples;  // specs for tests, benchmarks and tables
+  // Makes a codec. `parameter` is the text after ':', or "". Error: kInvalidArgument; the message
+  // lists the accepted values.
   Result<CodecPtr> (*make)(std::string_view parameter);
-  // What its bare name means for a pair, if that is something else.
+  // Spec that replaces the bare name in a pair, if that differs from the name.
   std::string_view alone = {};
-  // The codec of sums whose contributions have the codec of that name, in a group of `size`. Null:
-  // the same.
+  // Returns the default codec of results if contributions have the codec `contribution`, in a group
+  // of `size`. If it is null, results have the same codec.
   std::string (*result_of)(std::string_view contribution, int size) = nullptr;
 };
 
+// Returns all codecs, in the order of tables and messages.
 std::span<const CodecRow> codecs();
 std::string codec_names();  // "none, fp16, ...", for messages
-// The names of those whose first example is such.
+// Returns the names of codecs for which `such` is true of their first example.
 std::string codec_names_where(const std::function<bool(const Codec&)>& such);
-std::string_view codec_name(uint8_t wire_id);  // "?" for one that does not exist
+std::string_view codec_name(uint8_t wire_id);  // "?" for an id that does not exist
 
-// "int4", "topk:0.01", "int4+h", "bf16:stochastic". Errors (kInvalidArgument): an unknown name
-// (lists what there is), a bad parameter, "+h" on an exact codec.
+// Parses "int4", "topk:0.01", "int4+h" or "bf16:stochastic". Error: kInvalidArgument, for an
+// unknown name (the message lists all names), a bad parameter, or "+h" on an exact codec.
 Result<CodecPtr> parse_codec(std::string_view spec);
 
-// The codecs of contributions and of results.
+// Codecs of the two phases of a compressed reduction: contributions that ranks send, and results.
 struct CodecPair {
   CodecPtr contribution;
   CodecPtr result;
-  // Both send values as they are: the op need not be treated as compressed.
+  // Returns true if both send values as they are, so that the op is not treated as compressed.
   bool plain() const;
   std::string name() const;  // "topk:10>topk:40"
 };
 
-// "A>B", or "A" with the default B of a group of `size`: "onebit" means "onebit+h" for both,
-// "topk:k" means "topk:k>topk:min(4, size) k", others the same twice. "" means none. Errors as
-// parse_codec.
+// Parses "A>B", or "A" with the default B of a group of `size`. The default for "onebit" is
+// "onebit+h" for both, and for "topk:k" it is "topk:k>topk:min(4, size) k". Other codecs are used
+// twice. "" means none. Errors are those of parse_codec().
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size);
 
-// The same of what a user gave as `argument`, which the Error names.
+// Does the same for the value of a user's argument; errors name `argument`.
 Result<CodecPair> parse_compression(std::string_view argument, const std::string& spec, int size);
-// What is encoded once, an allgather's parts, takes no pair.
+// Returns an error if `spec` is a pair. Data that is encoded only once, like the parts of an
+// allgather, takes a single codec.
 Error check_single_codec(const std::string& spec);
 
 }  // namespace ringdist

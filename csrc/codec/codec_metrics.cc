@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Floats at the alignment that tensors have.
+// Array of floats with the alignment of tensors.
 class Floats {
  public:
   explicit Floats(size_t count) : memory_(count + kAlignment / sizeof(float)), count_(count) {}
@@ -34,7 +34,7 @@ class Floats {
 };
 
 void draw_normal(std::span<float> out) {
-  constexpr size_t kDrawn = 1 << 18;  // then repeated: drawing is slower than what is measured
+  constexpr size_t kDrawn = 1 << 18;  // these repeat, because drawing is slower than the codecs
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (size_t i = 0; i < out.size(); ++i) out[i] = i < kDrawn ? normal(random) : out[i - kDrawn];
@@ -53,7 +53,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// |x - y| / |x|
+// Returns |x - y| / |x|.
 double relative_error(std::span<const float> x, std::span<const float> y) {
   double lost = 0, all = 0;
   for (size_t i = 0; i < x.size(); ++i) {

@@ -14,7 +14,7 @@ constexpr uint8_t kWireId = 1;
 class Fp16Codec final : public BlockCodec {
  public:
   Fp16Codec() : BlockCodec("fp16", kWireId, 0, 1) {}
-  // Below its range nothing is sent, far above it next to nothing: see the spec.
+  // Values below its range become 0, and values far above it lose nearly everything: see the spec.
   bool keeps_values() const override { return true; }
   bool contraction() const override { return false; }
 

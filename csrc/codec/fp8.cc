@@ -1,5 +1,5 @@
-// Codec `fp8`: 8-bit floats and a scale per 128, from the largest magnitude. fp8.spec.md has the
-// bytes.
+// Codec `fp8`: 8-bit floats with a scale per 128, computed from the largest magnitude. fp8.spec.md
+// has the bytes.
 #include <array>
 #include <memory>
 

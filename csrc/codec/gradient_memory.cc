@@ -10,10 +10,10 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kChunk = 1024;  // elements: stays in the first-level cache
-constexpr size_t kLanes = 8;     // sums side by side, for the compiler to vectorize
+constexpr size_t kChunk = 1024;  // elements that fit into the first-level cache
+constexpr size_t kLanes = 8;     // parallel sums, for the compiler to vectorize
 
-// Sums value(i)^2 for i < count.
+// Returns the sum of value(i)^2 for i < count.
 template <typename Value>
 double sum_of_squares(size_t count, Value value) {
   std::array<double, kLanes> sums{};
@@ -29,7 +29,7 @@ double sum_of_squares(size_t count, Value value) {
   return out;
 }
 
-// Calls fn(first element, values as fp32) chunk by chunk; stops when it returns false.
+// Calls fn(first element, values as fp32) for each chunk. Stops if it returns false.
 template <typename Fn>
 void for_chunks(DType dtype, ConstBytes values, Fn fn) {
   std::array<float, kChunk> wide;
@@ -96,7 +96,7 @@ class HostMemory final : public GradientMemory {
   }
 
  private:
-  // Calls fn(first element, values as fp32, where they are stored) chunk by chunk.
+  // Calls fn(first element, values as fp32, stored values) for each chunk.
   template <typename Fn>
   static void over_floats(DType dtype, Bytes values, Fn fn) {
     std::array<float, kChunk> wide;

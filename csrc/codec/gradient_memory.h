@@ -1,7 +1,6 @@
-// Where gradients and their residuals lie, and what is done to them there besides encoding: in the
-// host's memory (codec/gradient_memory.h), or on a device. One thread at a time; calls take effect
-// in order, with each other and with the ops that are given the memory. dtype: float32, bfloat16,
-// float16.
+// Memory of gradients and residuals, with the operations on it apart from encoding. It is the
+// host's memory or that of a device. One thread at a time. Calls take effect in order, also
+// relative to ops that use the memory. A dtype is float32, bfloat16 or float16.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +16,36 @@
 
 namespace ringdist {
 
+// Interface for allocations and vector operations in one memory.
 class GradientMemory {
  public:
   virtual ~GradientMemory() = default;
 
-  // Of ops that come after all calls so far; none for the host's memory.
+  // Returns the device and stream for ops that must come after all calls so far. Returns nothing
+  // for host memory.
   virtual std::optional<DeviceStream> place() const = 0;
 
-  // `count` zeros.
+  // Allocates `count` zeros.
   virtual std::shared_ptr<float> zeros(int64_t count) = 0;
-  // Between this memory and the host's.
+  // Copy between this memory and host memory.
   virtual void read(const float* from, std::span<float> to) = 0;
   virtual void write(std::span<const float> from, float* to) = 0;
 
-  // |values + residual|^2, in double; a null residual counts as zeros.
+  // Returns |values + residual|^2, computed in double. A null residual counts as zeros.
   virtual double squared_norm(DType dtype, ConstBytes values, const float* residual) = 0;
   virtual bool all_zero(DType dtype, ConstBytes values) = 0;
-  // values *= factor, in fp32.
+  // Computes values *= factor in fp32.
   virtual void scale(DType dtype, Bytes values, double factor) = 0;
-  // Pays what is owed into a gradient that is to travel without error feedback: values += residual,
-  // of which only the rounding to `dtype` stays owed.
+  // Adds a residual to a gradient that will be sent without error feedback: values += residual.
+  // Only the error of rounding to `dtype` remains as residual.
   virtual void apply_residual(DType dtype, Bytes values, ResidualSpan residual) = 0;
 };
 
-// Floats in a GradientMemory.
+// Array of floats in a GradientMemory, which must outlive it. Copies share the array.
 class FloatBuffer {
  public:
-  FloatBuffer() = default;  // of none
-  // Zeros.
+  FloatBuffer() = default;  // empty, in no memory
+  // Allocates `count` zeros.
   FloatBuffer(GradientMemory& memory, size_t count)
       : memory_(&memory), data_(memory.zeros(static_cast<int64_t>(count))), count_(count) {}
 
@@ -52,15 +53,16 @@ class FloatBuffer {
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   GradientMemory* memory() const { return memory_; }
-  // In what kernels of no dtype in particular take.
+  // Returns the memory as bytes, which kernels for any dtype take.
   Bytes bytes() const { return std::as_writable_bytes(std::span(data(), count_)); }
 
+  // Copies the values to host memory.
   std::vector<float> on_host() const {
     std::vector<float> out(count_);
     if (count_ > 0) memory_->read(data(), out);
     return out;
   }
-  // As many.
+  // Replaces all values; the sizes must be equal.
   void assign(std::span<const float> values) {
     check(values.size() == count_, "floats for a buffer of another size");
     if (count_ > 0) memory_->write(values, data());
@@ -72,7 +74,7 @@ class FloatBuffer {
   size_t count_ = 0;
 };
 
-// The host's. Any thread.
+// Returns the memory of the host. Any thread.
 GradientMemory& host_memory();
 
 }  // namespace ringdist

@@ -1,5 +1,5 @@
-// Codec `int8`: 8 bits per element and a scale per 128, from the largest magnitude. int8.spec.md
-// has the bytes.
+// Codec `int8`: 8 bits per element with a scale per 128, computed from the largest magnitude.
+// int8.spec.md has the bytes.
 #include <array>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// Codec `lossless`: values as the op's dtype stores them, their exponents Huffman-coded.
+// Codec `lossless`: values as the op's dtype stores them, with Huffman-coded exponents.
 // lossless.spec.md has the bytes.
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace ringdist {
 namespace {
 
 constexpr uint8_t kWireId = 10;
-// Which of its formats it is; 0 was one of chunks without sizes and runs.
+// Version of the format. Version 0 had chunks without sizes and runs.
 constexpr uint16_t kFormat = 1;
 constexpr size_t kChunk = LosslessChunk::kElements;
 constexpr size_t kRun = LosslessChunk::kRun;
@@ -33,12 +33,12 @@ LosslessChunk chunk_of(size_t count, DType dtype) {
   return {static_cast<int>(count), static_cast<int>(dtype_size(dtype))};
 }
 
-// What is in front of all chunks.
+// Returns the bytes in front of all chunks.
 size_t head_bytes(size_t count) {
   return kLosslessLength + (count + kChunk - 1) / kChunk * kLosslessSize;
 }
 
-// Returns the bytes written, or 0 if they would not be fewer than the elements'.
+// Packs a chunk. Returns the bytes written, or 0 if packing does not save bytes.
 size_t pack(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
   std::array<uint8_t, kChunk> symbols;
   std::array<std::byte, kChunk*(kMaxElement - 1)> rests;
@@ -203,8 +203,8 @@ class LosslessCodec final : public Codec {
   }
 
  private:
-  // Stores in + residual, of NaNs one that does not depend on the processor; the residual keeps
-  // what narrowing lost, where that is finite.
+  // Stores in + residual. NaNs are stored in a form that does not depend on the processor. Where it
+  // is finite, the loss of narrowing becomes the new residual.
   static void narrow_sum(DType dtype, std::span<const float> in, ResidualSpan residual,
                          Bytes stored) {
     std::array<float, kChunk> sum;

@@ -1,5 +1,5 @@
-// Codec `none`: values as the op's dtype stores them. For parameters that are to stay uncompressed
-// in an op where others are not.
+// Codec `none`: values as the op's dtype stores them. It serves parameters that stay uncompressed
+// in an op that compresses others.
 #include "codec/none.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class NoneCodec final : public Codec {
   }
 
  private:
-  // What will be owed: values - stored, where that is finite.
+  // Computes the new residual: values - stored, where that is finite.
   static void take_loss(DType dtype, std::span<const float> values, ConstBytes stored,
                         ResidualSpan residual) {
     std::array<float, kMaxBlock> back;

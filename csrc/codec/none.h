@@ -1,4 +1,4 @@
-// The codec that leaves values as they are, which others fall back to.
+// Codec that leaves values as they are. Other codecs use it as a fallback.
 #pragma once
 
 #include <string_view>

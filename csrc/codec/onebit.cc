@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint8_t kWireId = 7;
 constexpr size_t kScaleBytes = sizeof(uint16_t);
-// A scale field with its sign bit set: only one element is sent, as a power of two. The smallest of
-// bf16 is too coarse a scale for a block that is almost all zeros and subnormals.
+// Sign bit of the scale field. It marks a block of which only one element is sent, as a power of
+// two. The smallest bf16 is too coarse a scale for a block that is almost all zeros and subnormals.
 constexpr uint16_t kSingle = 0x8000;
 
 using Sum = std::array<float, kSignBlock>;
@@ -27,7 +27,7 @@ using Sum = std::array<float, kSignBlock>;
 float single_value(uint16_t field) { return std::ldexp(1.0f, (field >> 8 & 0x7f) - 149); }
 size_t single_index(uint16_t field) { return field & 0xff; }
 
-// The largest element, rounded down to a power of two.
+// Returns the field for the largest element, rounded down to a power of two.
 uint16_t single(const Sum& sum, size_t count) {
   const auto smaller = [](float a, float b) { return std::abs(a) < std::abs(b); };
   const auto at =
@@ -36,7 +36,8 @@ uint16_t single(const Sum& sum, size_t count) {
   return static_cast<uint16_t>(kSingle | exponent << 8 | (at - sum.begin()));
 }
 
-// For sums of magnitudes that are not finite: NaN, or the mean where only their sum overflows.
+// Returns the mean for a sum of magnitudes that is not finite. The mean is NaN unless only the sum
+// overflows.
 float large_mean(const Sum& sum, size_t count) {
   double total = 0;
   for (size_t i = 0; i < count; ++i) total += std::abs(sum[i]);
@@ -78,7 +79,7 @@ class OnebitCodec final : public BlockCodec {
       const uint16_t field = scale_field(total, sum, n);
       std::memcpy(to, &field, sizeof field);
       if (field == kBFloatNaN) {
-        // The sign of a NaN is the processor's choice.
+        // The sign bits of NaNs depend on the processor, so they are cleared.
         std::memset(to + kScaleBytes, 0, block_bytes(static_cast<int64_t>(n)) - kScaleBytes);
         chunk_residual.keep();
       } else if (!chunk_residual.empty()) {
@@ -137,7 +138,7 @@ constexpr std::array<std::string_view, 1> kExamples{"onebit"};
 }  // namespace
 
 CodecRow onebit_row() {
-  // Without a rotation, sums that are encoded again diverge.
+  // Without a rotation, training diverges when sums are encoded again.
   return {"onebit", kWireId, "signs and one magnitude per 256", "", kExamples, make, "onebit+h"};
 }
 

@@ -1,4 +1,4 @@
-// Specs of codecs and of pairs of them.
+// Parses specs of codecs and of pairs of codecs.
 #include <algorithm>
 
 #include "codec/codec.h"

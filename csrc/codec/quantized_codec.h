@@ -1,5 +1,5 @@
-// The codecs of a scale and small codes per block of 128: fp8, int8, int4, int2. They differ in the
-// format that kernel/quantize.h is asked for.
+// Codecs with a scale and small codes per block of 128 elements: fp8, int8, int4 and int2. They
+// differ in the format that they pass to kernel/quantize.h.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 
 namespace ringdist {
 
+// Differences between these codecs.
 struct QuantizedTraits {
   std::string name;
   uint8_t wire_id;
@@ -19,13 +20,14 @@ struct QuantizedTraits {
   bool feedback_by_default = false;
 };
 
+// Codec of one format, made from its traits.
 class QuantizedCodec final : public BlockCodec {
  public:
   explicit QuantizedCodec(QuantizedTraits traits)
       : BlockCodec(traits.name, traits.wire_id, traits.parameters, kQuantizeBlock),
         traits_(std::move(traits)) {}
 
-  // All of them, stochastic int8 too: the specs have the proofs.
+  // This holds for all of them, stochastic int8 included. The specs have the proofs.
   bool contraction() const override { return true; }
   bool keeps_values() const override { return bits() >= 8; }
   bool feedback_by_default() const override { return traits_.feedback_by_default; }

@@ -1,6 +1,6 @@
-// Codec `randomk`: k random elements of each 1024, the same on every rank, so that it is linear: a
-// sum of encoded values is encoded without loss (S. Stich et al., "Sparsified SGD with memory",
-// 2018). randomk.spec.md has the bytes.
+// Codec `randomk`: k random elements of each 1024. They are the same on every rank, so the codec is
+// linear: the sum of encoded values is encoded without loss (S. Stich et al., "Sparsified SGD with
+// memory", 2018). randomk.spec.md has the bytes.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,8 +21,8 @@ namespace {
 constexpr uint8_t kWireId = 9;
 using Indices = std::array<uint16_t, kSparseBlock>;
 
-// k distinct of `count` indices, ascending (R. Floyd's method: Bentley, "A sample of brilliance",
-// 1987).
+// Draws k distinct indices below `count`, ascending. It is R. Floyd's method (Bentley, "A sample of
+// brilliance", 1987).
 void draw(uint64_t key, size_t count, size_t k, Indices& out) {
   std::array<uint64_t, kSparseBlock / 64> chosen{};
   const auto bit = [](size_t i) { return uint64_t{1} << (i % 64); };
@@ -43,7 +43,7 @@ class RandomkCodec final : public BlockCodec {
   explicit RandomkCodec(int k)
       : BlockCodec("randomk:" + std::to_string(k), kWireId, static_cast<uint16_t>(k), kSparseBlock),
         k_(static_cast<size_t>(k)) {}
-  // Nothing is gained where all that was drawn is zero: a contraction on average only.
+  // It is a contraction only on average, because a block may have zeros at all chosen indices.
   bool contraction() const override { return false; }
 
  protected:

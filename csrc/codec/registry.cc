@@ -1,4 +1,4 @@
-// The codecs there are, in the order of tables and messages. To add one: a file that defines
+// Registry of codecs, in the order of tables and messages. A new codec needs a file that defines
 // x_row(), and its row here.
 #include "codec/codec.h"
 

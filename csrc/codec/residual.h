@@ -1,9 +1,12 @@
-// What codecs lost and still owe: one fp32 residual per parameter, by the parameter's name, so that
-// it survives whatever happens to buckets. In units of a contribution: sum of results + sum of all
-// ranks' residuals = sum of inputs. Error feedback: F. Seide et al., "1-bit stochastic gradient
-// descent", Interspeech 2014; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019.
+// Residuals: the losses of codecs that are added to the next values (error feedback). There is one
+// fp32 residual per parameter, stored under the parameter's name, so that it survives changes of
+// the buckets. Its unit is that of a contribution: sum of results + sum of all ranks' residuals =
+// sum of inputs.
 //
-// Not thread-safe. What an op in flight was given of a residual belongs to that op until it has
+// F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; S. P. Karimireddy et al.,
+// "Error feedback fixes SignSGD", ICML 2019.
+//
+// Not thread-safe. Memory of a residual that was passed to an op belongs to that op until it has
 // ended.
 #pragma once
 
@@ -16,31 +19,35 @@
 
 namespace ringdist {
 
+// Residual of one parameter.
 struct Residual {
   FloatBuffer values;
-  bool nonzero = false;  // may hold something else than zeros
+  bool nonzero = false;  // false only if all values are zeros
 
-  // From what is owed to what will be once the step under way has succeeded: a buffer of its own,
-  // so that a step that fails leaves everything as it was.
+  // Starts a step. Returns spans from the present residual to the one after the step. The new one
+  // has its own buffer, so that a failed step changes nothing.
   ResidualSpan begin();
-  // It has succeeded; `is_nonzero`: as above.
+  // Ends a step that succeeded: the new residual replaces the present one. `is_nonzero` sets
+  // `nonzero`.
   void commit(bool is_nonzero);
+  // Returns the sum of the squared values.
   double squared_norm() const;
-  // With another buffer, which may be in another memory. Not while a step is under way.
+  // Replaces the buffer by one that may be in another memory. It must not be called during a step.
   void replace(FloatBuffer buffer);
 
  private:
   FloatBuffer next_;  // empty until it is needed
 };
 
+// Residuals by parameter name.
 class ResidualStore {
  public:
-  // The residual of `name`, zeros in `memory` at first; it is there as long as the store. An Error
-  // (kInvalidArgument) if it exists with another count.
+  // Returns the residual of `name`; a new one is zeros in `memory`. The pointer stays valid until
+  // clear() or the end of the store. Error: kInvalidArgument, if the residual has another count.
   Result<Residual*> get(const std::string& name, int64_t count, GradientMemory& memory);
 
   const std::map<std::string, Residual>& all() const { return residuals_; }
-  // For a new loss scale: the residuals were computed under the old one.
+  // Scales all residuals to a new loss scale, because they were computed under the old one.
   void scale(float factor);
   void clear();
   double squared_norm() const;
@@ -49,9 +56,9 @@ class ResidualStore {
   std::map<std::string, Residual> residuals_;
 };
 
-// Whether both codecs are contractions, as error feedback needs.
+// Returns true if both codecs are contractions, as error feedback requires.
 bool may_use_feedback(const CodecPair& codecs);
-// Whether error feedback is on unless the user says otherwise.
+// Returns true if error feedback is on by default for these codecs.
 bool feedback_by_default(const CodecPair& codecs);
 
 }  // namespace ringdist

@@ -1,5 +1,5 @@
-// Rotated codecs: signs, Hadamard transform, then the codec within. rotated.spec.md has the
-// details.
+// Rotated codecs: sign flips, then a Hadamard transform, then the inner codec. rotated.spec.md has
+// the details.
 
 #include "codec/rotated.h"
 
@@ -24,10 +24,11 @@ namespace ringdist {
 CodecRow onebit_row();
 namespace {
 
-constexpr size_t kScalarBlock = 256;  // rotated together for codecs without blocks
+constexpr size_t kScalarBlock = 256;  // rotated together, for codecs without blocks
 constexpr uint32_t kInfinity = 0x7f800000;
 
-// Both ways scale by a power of two, which does not round; together by 1 / count.
+// Both directions scale by a power of two, which does not round. The product of both scales is 1 /
+// count.
 float forward_scale(size_t count) { return std::ldexp(1.0f, -(std::countr_zero(count) / 2)); }
 float inverse_scale(size_t count) { return std::ldexp(1.0f, -((std::countr_zero(count) + 1) / 2)); }
 
@@ -42,8 +43,8 @@ Signs draw_signs(uint64_t key) {
   return out;
 }
 
-// Calls fn(first element, count, first byte of signs) for all that is rotated together: whole
-// blocks, and powers of two of a tail.
+// Calls fn(first element, count, first byte of signs) for each run that is rotated together. Runs
+// are whole blocks, then powers of two of the tail.
 template <typename Fn>
 void for_each_run(size_t count, size_t block, const Fn& fn) {
   for (size_t at = 0; at < count;) {
@@ -58,9 +59,9 @@ void for_each_block(size_t count, size_t block, const Fn& fn) {
   for (size_t at = 0; at < count; at += block) fn(at, std::min(block, count - at));
 }
 
-// The values of a block as they are transformed: poisoned whole, or scaled down if huge. Scaling
-// down keeps a contraction one: |x - Q(x)| < |x| holds if and only if 2 <x, Q> > |Q|^2, which for
-// a longer x still does.
+// Prepares a block for the transform: fills it with NaN if it is poisoned, or scales it down if it
+// is huge. A contraction stays one under scaling down. |x - Q(x)| < |x| holds if and only if 2 <x,
+// Q> > |Q|^2, and this still holds for a longer x.
 void prepare(bool finite, float factor, std::span<const float> sum, float* out) {
   if (!finite) {
     std::fill_n(out, sum.size(), std::numeric_limits<float>::quiet_NaN());
@@ -69,7 +70,8 @@ void prepare(bool finite, float factor, std::span<const float> sum, float* out) 
   }
 }
 
-// The chunks are numbered here, the blocks within one by the codec within.
+// Returns the seed of a chunk. Chunks are numbered here; the inner codec numbers the blocks in a
+// chunk.
 CodecSeed chunk_seed(CodecSeed seed, size_t number) {
   return {random_at(seed.shared, number), random_at(seed.own, number)};
 }
@@ -77,12 +79,14 @@ CodecSeed chunk_seed(CodecSeed seed, size_t number) {
 constexpr size_t kFieldBytes = sizeof(uint16_t);
 constexpr size_t kBlockBytes = kFieldBytes + kSignBlock / 8;
 
-// Blocks whose largest magnitude is outside of 2^-60 .. 2^60 may be special to onebit or to the
-// rotation: they go the general way. Within, the mean of the rotated values is above 2^-76.
+// Range of largest magnitudes for the fast loops, 2^-60 .. 2^60. Other blocks may be special to
+// `onebit` or to the rotation, so RotatedCodec handles them. Within the range, the mean of the
+// rotated values is above 2^-76.
 constexpr uint32_t kLeast = (127 - 60) << 23;
 constexpr uint32_t kMost = (127 + 60) << 23;
 
-// Scales that no finite block above has. Zero among them, whose sums have signs of their own.
+// Range of scales for the fast loops. No finite block of the range above has a scale outside of it.
+// Zero is excluded, because the sums of its zeros have signs of their own.
 constexpr uint16_t kLeastField = (127 - 100) << 7;
 constexpr uint16_t kMostField = (127 + 100) << 7;
 
@@ -126,7 +130,7 @@ class RotatedOnebit final : public RotatedCodec {
   }
 
  private:
-  // False, and nothing but `out` written, for a block that goes the general way.
+  // Returns false for a block that the fast loops cannot encode; then only `out` has been written.
   bool encode_block(const float* in, ResidualSpan residual, const std::byte* signs,
                     Bytes out) const {
     alignas(64) float sum[kSignBlock];

@@ -1,4 +1,5 @@
-// "+h": a seeded Hadamard rotation of each block in front of another codec.
+// Codecs with "+h": a seeded Hadamard rotation of each block precedes another codec. Immutable; any
+// thread.
 #pragma once
 
 #include <array>
@@ -8,11 +9,12 @@
 
 namespace ringdist {
 
-// Errors (kInvalidArgument): an exact codec, which a rotation would make inexact; a rotated one.
+// Returns a rotated codec. Error: kInvalidArgument, for an exact codec, which a rotation would make
+// inexact, and for a codec that is rotated already.
 Result<CodecPtr> rotate(CodecPtr inner);
 
-// A codec behind a rotation: see rotated.h and rotated.spec.md. For codecs that know a faster way
-// through a chunk to derive from.
+// Codec behind a rotation; rotated.spec.md has the details. Codecs with a faster implementation for
+// a chunk derive from it.
 class RotatedCodec : public Codec {
  public:
   explicit RotatedCodec(CodecPtr inner);
@@ -36,9 +38,10 @@ class RotatedCodec : public Codec {
                         std::span<float> out) const final;
 
  protected:
-  static constexpr size_t kChunk = Codec::kMaxBlock;  // whole blocks of any codec
+  static constexpr size_t kChunk = Codec::kMaxBlock;  // elements; whole blocks of any codec
 
-  // As encode() and decode(), of at most kChunk elements. `signs` has a bit for each.
+  // Encode and decode at most kChunk elements, like encode() and decode(). `signs` has one bit per
+  // element.
   virtual size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
                               CodecSeed seed, const std::byte* signs, Bytes out) const;
   virtual Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodecSeed seed,
@@ -55,10 +58,10 @@ class RotatedCodec : public Codec {
   size_t block_;
 };
 
-// `onebit+h`, the default of `onebit`: same bytes as RotatedCodec, by loops that do rotation and
-// signs together.
+// Returns `onebit+h`, the default of `onebit`. It gives the same bytes as RotatedCodec, but its
+// loops do rotation and signs together. `onebit` is the result of parse_codec("onebit"). Requires
+// rotated_sign_loops().
 
-// `onebit` is what parse_codec("onebit") gives. Needs rotated_sign_loops().
 CodecPtr rotate_onebit(CodecPtr onebit);
 
 }  // namespace ringdist

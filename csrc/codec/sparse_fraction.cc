@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-// All of `text` as a T, or `otherwise`.
+// Parses all of `text` as a T; returns `otherwise` if that fails.
 template <typename T>
 T number(std::string_view text, T otherwise) {
   T out{};

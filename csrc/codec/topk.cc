@@ -1,5 +1,5 @@
 // Codec `topk`: the k of 1024 elements that are largest in magnitude (A. F. Aji, K. Heafield,
-// "Sparse communication for distributed gradient descent", 2017; here block by block). topk.spec.md
+// "Sparse communication for distributed gradient descent", 2017; block by block here). topk.spec.md
 // has the bytes.
 #include <algorithm>
 #include <array>
@@ -109,7 +109,8 @@ Result<CodecPtr> make(std::string_view parameter) {
   return CodecPtr(std::make_shared<TopkCodec>(k.value()));
 }
 
-// Sums have more elements that are not zero: one cut to as few as a contribution diverges.
+// Sums have more nonzero elements than contributions. If results kept only k elements, training
+// would diverge.
 std::string result_of(std::string_view contribution, int size) {
   const int k = std::stoi(std::string(contribution.substr(contribution.find(':') + 1)));
   const int kept = std::min(k * std::min(4, size), static_cast<int>(Codec::kMaxBlock));
