@@ -89,8 +89,8 @@ struct CodecRow {
   std::string_view description;
   std::string_view parameters;  // for --help: "k of 1024, or a share: topk:10, topk:0.01"
   std::span<const std::string_view> examples;  // specs for tests, benchmarks and tables
-  // Makes a codec. `parameter` is the text after ':', or "". Error: kInvalidArgument; the message
-  // lists the accepted values.
+  // Makes a codec. `parameter` is the text after ':', or "". Error: kInvalidArgument, with the
+  // accepted values in its message.
   Result<CodecPtr> (*make)(std::string_view parameter);
   // Spec that replaces the bare name in a pair, if that differs from the name.
   std::string_view alone = {};

@@ -9,7 +9,7 @@ std::shared_ptr<Store> FallbackStore::own() {
   return own_;
 }
 
-// Null where no other connection can be had.
+// Returns null if no other connection can be opened.
 std::shared_ptr<Store> FallbackStore::open_own() {
   std::lock_guard lock(mutex_);
   if (own_) return own_;
@@ -18,12 +18,13 @@ std::shared_ptr<Store> FallbackStore::open_own() {
   return own_;
 }
 
-// Only questions that may be asked twice: whoever holds the shared connection delays the first one,
-// whose answer nobody waits for any more.
+// Only queries that may run twice: if the shared connection is blocked, the first one is executed
+// late, and its answer is discarded.
 template <typename T>
 Result<T> FallbackStore::ask(const std::function<Result<T>(Store&)>& question) {
   if (const auto store = own()) return question(*store);
-  // The task's alone: who drops that breaks the promise.
+  // Only the task holds the promise, so if the task is dropped, the future reports a broken
+  // promise.
   auto promise = std::make_shared<std::promise<Result<T>>>();
   auto answer = promise->get_future();
   run_on_pool_([promise = std::move(promise), question, shared = shared_] {
@@ -40,7 +41,8 @@ Result<T> FallbackStore::ask(const std::function<Result<T>(Store&)>& question) {
   }
 }
 
-// What changes the store must not be done late, or twice: first a question finds out who is free.
+// Operations that change the store must not run late or twice. So a query first finds out which
+// connection is free.
 Result<std::shared_ptr<Store>> FallbackStore::free_one() {
   if (auto store = own()) return store;
   const auto probe = check({"ringdist/probe"});

@@ -1,6 +1,7 @@
-// A store over a connection that others use, too, and may hold up: a TCPStore's client is locked
-// while a caller of its own waits for a key. Then another connection is opened. Not at once,
-// because each costs all ranks time: the server looks its name up.
+// Store over a shared connection, with a connection of its own as fallback. Other users can block
+// the shared one: the client of a TCPStore is locked while one of its callers waits for a key. Then
+// this class opens another connection. It does not do so from the start, because each connection
+// costs all ranks time: the server looks its name up. Any thread.
 #pragma once
 
 #include <functional>
@@ -13,13 +14,16 @@
 
 namespace ringdist {
 
+// Uses the shared connection until an answer is late, and its own connection from then on.
 class FallbackStore final : public Store {
  public:
   using Open = std::function<Result<std::shared_ptr<Store>>()>;
-  // Runs a task on another thread, perhaps for long; may drop it.
+  // Runs a task on another thread. The task may block for long. It may also be dropped, if the
+  // process ends.
   using RunElsewhere = std::function<void(std::function<void()>)>;
 
-  // `held_after`: when an answer of `shared` is late enough to call `open`, which is done once.
+  // If an answer of `shared` takes longer than `held_after`, `open` is called. One successful call
+  // is enough.
   FallbackStore(std::shared_ptr<Store> shared, Open open, RunElsewhere run_on_pool,
                 Duration held_after = std::chrono::seconds(2))
       : shared_(std::move(shared)),
@@ -38,16 +42,21 @@ class FallbackStore final : public Store {
 
  private:
   template <typename T>
+  // Runs a query on the shared connection by run_on_pool_, and on the own connection if the answer
+  // is late.
   Result<T> ask(const std::function<Result<T>(Store&)>& question);
+  // Returns a store with a connection that is not blocked.
   Result<std::shared_ptr<Store>> free_one();
+  // Returns the store with the own connection, or null before it is opened.
   std::shared_ptr<Store> own();
+  // Opens the own connection if there is none yet, and returns it.
   std::shared_ptr<Store> open_own();
 
   const std::shared_ptr<Store> shared_;
   const Open open_;
   const RunElsewhere run_on_pool_;
   const Duration held_after_;
-  std::mutex mutex_;  // held while it opens
+  std::mutex mutex_;  // also held while the connection opens
   std::shared_ptr<Store> own_ RINGDIST_GUARDED_BY(mutex_);
 };
 

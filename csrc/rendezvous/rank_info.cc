@@ -6,6 +6,7 @@
 namespace ringdist {
 namespace {
 
+// These functions serialize parts of a RankInfo.
 void put(Writer& out, const TransportAddresses& addresses) {
   out.put(static_cast<uint32_t>(addresses.size()));
   for (const auto& [name, address] : addresses) out.put_string(name).put_bytes(address);
@@ -34,6 +35,7 @@ TransportAddresses get_addresses(Reader& in) {
   return out;
 }
 
+// Returns kMismatch if the two entries differ in the wire version, the size or the options.
 Error compare(const RankInfo& mine, int rank, const RankInfo& theirs, int peer) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
     return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
@@ -51,7 +53,8 @@ Error compare(const RankInfo& mine, int rank, const RankInfo& theirs, int peer) 
   return {};
 }
 
-// Rank 0's count for all. All ranks find the same, so that each says why.
+// Compares the costs with those of rank 0, which apply to all. All ranks get the same result, so
+// each reports the reason.
 Error compare_costs(const std::vector<RankInfo>& entries) {
   const RankInfo& first = entries[0];
   for (size_t rank = 1; rank < entries.size(); ++rank) {

@@ -1,4 +1,5 @@
-// What a rank publishes about itself when it creates a group: all that the others need to reach it.
+// Data that a rank publishes when it creates a group: everything that other ranks need to reach it.
+// Plain values.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +14,42 @@
 
 namespace ringdist {
 
-// By name, of one process.
+// Addresses of one process, by the name of the transport.
 using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
+// Entry of one rank in the store.
 struct RankInfo {
-  uint16_t wire_version = 0;  // first: readable by every version
+  uint16_t wire_version = 0;  // first, so that every version can read it
   uint64_t context_id = 0;
-  uint64_t nonce = 0;  // the group's; rank 0 draws it, 0 elsewhere
+  uint64_t nonce = 0;  // nonce of the group; rank 0 draws it, others send 0
   int32_t size = 0;
   int32_t lanes = 1;
   int32_t pid = 0;
   std::string host_name;    // for messages
-  std::string host_key;     // equal keys claim the same host; the claim is proven later
-  std::string unix_name;    // control plane inside a host
-  std::string tcp_address;  // control plane between hosts
-  bool guessed = false;     // the address, until this rank knows those of the others
+  std::string host_key;     // equal keys claim the same host; a proof follows
+  std::string unix_name;    // control plane, intra-host
+  std::string tcp_address;  // control plane, inter-host
+  bool guessed = false;     // the address may change once those of the others are available
   uint64_t options_hash = 0;
-  std::string options;            // as text, to name the difference
-  TransportAddresses transports;  // those that were open; see Rendezvous::exchange()
-  GroupCosts costs;               // rank 0's are the group's
+  std::string options;            // text of them, to name the difference in messages
+  TransportAddresses transports;  // transports that are open; see Rendezvous::exchange()
+  GroupCosts costs;               // rank 0's apply to the group
 
+  // Serializes all fields.
   std::vector<std::byte> encode() const;
-  // Nothing of one that is cut short; of another wire version nothing but that.
+  // Parses an entry. Returns nothing if it is cut short. If it has another wire version, only that
+  // field is set.
   static std::optional<RankInfo> decode(ConstBytes bytes, uint16_t wire_version);
 
-  // "pid 123 on host x"
+  // Returns "pid 123 on host x".
   std::string where() const;
 };
 
-// Whether processes can be a group. A pure function.
+// Checks if processes can form a group. `entries` are in the order of ranks, and `rank` is the
+// caller's.
 
-// By rank; `rank` asks. kMismatch, naming what differs: wire version, size, options; the costs of a
-// file that a rank names, and rank 0's.
+// Error: kMismatch, naming the difference. It may be the wire version, the size, the options, or
+// the costs if a rank other than rank 0 has a file of costs with other constants. Pure function.
 Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank);
 
 }  // namespace ringdist

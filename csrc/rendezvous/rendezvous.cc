@@ -13,10 +13,12 @@
 namespace ringdist {
 namespace {
 
+// Limits of the pauses between polls, and time to wait for the end of a process.
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 constexpr auto kEndTime = std::chrono::seconds(5);
 
+// Returns a text for these members, which is part of the keys. It is the same on all ranks.
 std::string hash_of(const std::vector<int>& members) {
   uint64_t hash = 1469598103934665603ull;  // FNV-1a
   for (int member : members)
@@ -29,17 +31,18 @@ std::string count_key(int rank, const std::vector<int>& members) {
   return "ringdist/" + hash_of(members) + "/n/" + std::to_string(rank);
 }
 
-// Counts a creation of the group; the prefix of its keys.
+// Counts a creation of the group and returns the prefix of its keys.
 Result<std::string> begin(Store& store, int rank, const std::vector<int>& members) {
   auto incarnation = store.add(count_key(rank, members), 1);
   if (!incarnation.ok()) return incarnation.error();
   return "ringdist/" + hash_of(members) + "/" + std::to_string(incarnation.value()) + "/";
 }
 
+// Publishes a withdrawal for this creation of the group.
 Error write_withdrawal(Store& store, const std::string& prefix, int rank, ErrorKind kind,
                        const std::string& why, bool process_ends) {
   auto there = store.check({prefix + "withdrawn"});
-  if (there.ok() && there.value()) return {};  // the first cause stays
+  if (there.ok() && there.value()) return {};  // the first cause is kept
   Writer note;
   note.put<int32_t>(rank).put(kind).put(process_ends).put_string(why);
   return store.set(prefix + "withdrawn", note.take());
@@ -92,7 +95,7 @@ void Rendezvous::remove_keys(bool only_once) {
 }
 
 Error Rendezvous::publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) {
-  if (prefix_.empty()) return {};  // nobody knows of us
+  if (prefix_.empty()) return {};  // no rank has seen this one yet
   return write_withdrawal(*store_, prefix_, rank_, kind, why, process_ends);
 }
 
@@ -101,10 +104,10 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
   if (!note.ok() || !note.value()) return note.error();
   Reader in(*note.value());
   const int rank = in.get<int32_t>();
-  if (rank == rank_) return {};  // ours is for the others
+  if (rank == rank_) return {};  // this rank's own withdrawal is for the others
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get_bool();
-  std::optional<RankInfo> entry;  // who could not create the group has none
+  std::optional<RankInfo> entry;  // none if that rank could not create the group
   if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
     entry = RankInfo::decode(*bytes.value(), mine_.wire_version);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, deadline);
@@ -114,7 +117,7 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
       .blame(rank);
 }
 
-// Whoever started both shall find that one ended first: it is the cause.
+// The launcher of both processes should see that one ended first, because that is the cause.
 void Rendezvous::await_end(int pid, const CancellableDeadline& deadline) {
   const auto process = open_pidfd(pid);
   const TimePoint until = Clock::now() + kEndTime;
@@ -137,7 +140,7 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     }
     if (const Error error = given_up ? given_up() : Error()) return error;
     if (!there.ok()) return there.error();
-    // So that a wait lasts a quarter longer than it must, at most.
+    // The pause grows with the wait, so that a wait takes at most a quarter longer than necessary.
     const TimePoint now = Clock::now();
     const auto pause = std::clamp<Duration>((now - begun) / 4, kFirstPause, kLongestSleep);
     if (now + pause > deadline.time.load()) break;
@@ -186,8 +189,8 @@ Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& dea
                                                   const std::function<Error()>& given_up) {
   auto values = await_values("entry", ranks_, "the group's creation", deadline, given_up);
   if (!values.ok() && !deadline.cancelled) {
-    // A rank may have withdrawn once all entries were there. Survivors need them to go on without
-    // it; the next wait finds the withdrawal.
+    // A rank may have withdrawn after all entries were published. Survivors need the entries to
+    // continue without it; the next wait finds the withdrawal.
     const auto entries = keys("entry", ranks_);
     if (const auto there = store_->check(entries); there.ok() && there.value())
       values = store_->multi_get(entries);
@@ -214,7 +217,7 @@ Result<Topology> Rendezvous::agree_on_hosts(const std::vector<RankInfo>& entries
   std::vector<int> askers;
   for (const auto& [host_key, ranks] : claims) {
     askers.push_back(ranks[0]);
-    // Proving it makes the control plane watch it.
+    // The proof makes the control plane watch the process.
     if (ranks[0] != rank_ && host_key == mine_.host_key) (void)prove(entries[ranks[0]]);
     if (ranks[0] != rank_) continue;
     Writer answered;

@@ -1,12 +1,14 @@
-// How the ranks of a group find each other and agree on who shares a host.
+// Rendezvous of the ranks of a group through the store: they exchange their rank infos and agree
+// which ranks share a host.
 //
-// Keys carry an incarnation, a count of how often this rank has created a group of these members
-// under this store: so destroying and creating again, or other members under the same name, read no
-// stale key. All ranks create the same groups in the same order, so their counts agree.
+// Keys contain an incarnation number. It counts how often this rank has created a group of these
+// members under this store. So groups that are created again, or groups of other members with the
+// same name, read no stale keys. All ranks create the same groups in the same order, so their
+// counts agree.
 //
-// publish() is one store.set and waits for nobody. collect() and agree_on_hosts() wait for the
-// others, by asking the store again and again, so they run on a thread of their own, never on a
-// lane.
+// publish() is one store.set and does not wait for other ranks. collect(), agree_on_hosts() and
+// exchange() poll the store until the other ranks have published. So they run on a thread of their
+// own, never on a lane.
 #pragma once
 
 #include <functional>
@@ -24,61 +26,75 @@
 
 namespace ringdist {
 
+// One rank's side of the rendezvous for one group. One thread at a time.
 class Rendezvous {
  public:
-  // `members` are the global ranks of the group: they are part of the keys.
+  // `members` are the global ranks of the group, which are part of the keys. `rank` is an index
+  // into them.
   Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members);
 
+  // Counts this creation of the group and publishes `mine`. Does not wait. Errors: the store's.
   Error publish(const RankInfo& mine);
 
-  // Tells those who wait for this rank, or will, that it does not come. After publish().
-  // `process_ends`: those of its host believe it when its process has ended.
+  // Publishes that this rank will not take part, for ranks that wait for it or will do so. Call it
+  // after publish(); before that it does nothing. If `process_ends`, ranks of the same host report
+  // it only when the process has ended, at most 5 s later. If the group already has a withdrawal,
+  // that one is kept.
   Error publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends = false);
 
-  // All entries, by rank, once all are there. Errors: kTimeout naming the ranks that did not come;
-  // kMismatch naming what differs (wire version, size, options,
-  // the costs of a file that a rank names and rank 0's); kAborted if it was cancelled; a
-  // withdrawn rank's own kind and words.
-  // `given_up`: why one need not wait any longer.
+  // Waits for the entries of all ranks and returns them in the order of ranks. `given_up` is
+  // polled: an error that it returns ends the wait.
+  //
+  // Errors: kTimeout, naming the ranks that have not come, and kMismatch as in
+  // compare_rank_infos(). If the wait is cancelled, it is kAborted. If a rank has withdrawn, the
+  // error has its kind and its message.
   Result<std::vector<RankInfo>> collect(const CancellableDeadline& deadline,
                                         const std::function<Error()>& given_up = nullptr);
-  // Removes what this rank has published, except its count of incarnations unless the group comes
-  // only once. After all ranks have found each other; blocks on the store.
+  // Removes the keys that this rank has published. The incarnation count is removed only if
+  // `only_once`, which means that the group is created only once. Call it after all ranks have
+  // found each other. Blocks on the store.
   void remove_keys(bool only_once);
-  // Whether that rank's entry is there. After publish().
+  // Returns true if that rank's entry exists. Call it after publish().
   Result<bool> has_published(int rank) { return store_->check({key("entry", rank)}); }
 
-  // The lowest rank of each claimed host asks the others with `prove` and publishes who answered;
-  // who did not is a host of its own. All ranks read the same lists. `lost` says whether a process
-  // that was proven to share our host has died since: its list would never come.
+  // Determines which ranks share a host. The lowest rank of each claimed host verifies the others
+  // with `prove` and publishes a list of those that passed. A rank that did not pass is a host of
+  // its own. All ranks read the same lists.
+  //
+  // `lost` returns an error if a process that was proven to share this host has died, because its
+  // list would never come. Errors are those of collect(), and kProtocol for invalid lists.
   Result<Topology> agree_on_hosts(const std::vector<RankInfo>& entries,
                                   const std::function<Error(const RankInfo&)>& prove,
                                   const std::function<Error(const RankInfo&)>& lost,
                                   const CancellableDeadline& deadline);
 
-  // Returns what agree_on_hosts() does, if all lists are there by now; does not wait. Errors:
-  // kTimeout, if they are not; the store's.
+  // Returns the result of agree_on_hosts() without waiting. Errors: kTimeout, if some lists are
+  // missing, and those of the store.
   Result<Topology> find_hosts(const std::vector<RankInfo>& entries);
 
-  // For groups whose entries do not let all ranks reach each other: publishes the addresses of
-  // `mine` in place of our entry's, and completes the entries by what the others publish. All ranks
-  // call it, or none.
+  // Exchanges addresses a second time, for groups in which the entries do not let all ranks reach
+  // each other. Publishes the addresses of `mine`, waits for those of all ranks and replaces those
+  // in `entries`. Either all ranks call it, or none.
   Error exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
                  const std::function<Error(const RankInfo&)>& lost,
                  const CancellableDeadline& deadline);
 
  private:
-  // Of those ranks, the first to be lost.
+  // Returns an error about the first of `ranks` that `lost` reports.
   static Error find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
                          const std::function<Error(const RankInfo&)>& lost);
+  // Publishes a value under this rank's key for `what`.
   Error set(const std::string& what, std::span<const std::byte> value);
+  // Returns an error if another rank has published a withdrawal.
   Error find_withdrawal(const CancellableDeadline& deadline);
+  // Builds the topology from the lists of all hosts.
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
+  // Waits until a process of this host has ended, at most 5 s or until the deadline.
   static void await_end(int pid, const CancellableDeadline& deadline);
   std::string key(const std::string& what, int rank) const;
   std::vector<std::string> keys(const std::string& what, const std::vector<int>& ranks) const;
-  // Of the keys of that name, once those of all these ranks are there. `what`: for whom waits too
-  // long; `given_up`: why one need not wait any longer.
+  // Waits for the keys `name` of these ranks and returns their values. `what` names them in the
+  // timeout's message. An error of `given_up` ends the wait.
   Result<std::vector<std::vector<std::byte>>> await_values(
       const std::string& name, const std::vector<int>& ranks, const std::string& what,
       const CancellableDeadline& deadline, const std::function<Error()>& given_up = nullptr);
@@ -87,16 +103,14 @@ class Rendezvous {
   const int rank_;
   const std::vector<int> members_;
   const int size_;
-  std::vector<int> ranks_;  // all
+  std::vector<int> ranks_;  // 0, 1, ..., size_ - 1
   std::string prefix_;
-  std::vector<std::string> keys_;  // that this rank has set
+  std::vector<std::string> keys_;  // keys that this rank has set
   RankInfo mine_;
 };
 
-// What a rank does that cannot create a group.
-
-// Instead of Rendezvous::publish(): tells the others why it does not come, and counts this
-// creation, as they do theirs, so that the next attempt of all meets.
+// Publishes that this rank cannot create the group, and why. It replaces Rendezvous::publish(). It
+// also counts this creation, so that the ranks' counts still agree in the next attempt.
 Error publish_failure(Store& store, int rank, const std::vector<int>& members, const Error& why);
 
 }  // namespace ringdist

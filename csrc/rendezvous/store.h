@@ -1,5 +1,5 @@
-// The key-value store through which ranks find each other: c10d's in production, a map in tests.
-// Any thread. No call waits for another rank: whoever needs a key asks check() now and then.
+// Interfaces of the key-value store through which ranks find each other. It is c10d's in production
+// and a map in tests. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,28 @@
 
 namespace ringdist {
 
+// Key-value store. No call waits for another rank; code that needs a key polls check().
 class Store {
  public:
   virtual ~Store() = default;
 
+  // Sets a key and replaces its former value.
   virtual Error set(const std::string& key, std::span<const std::byte> value) = 0;
-  // Only for keys that exist.
+  // Returns the values of keys that exist. A missing key may block the call.
   virtual Result<std::vector<std::vector<std::byte>>> multi_get(
       const std::vector<std::string>& keys) = 0;
+  // Adds to an integer key, which starts at 0, and returns the sum.
   virtual Result<int64_t> add(const std::string& key, int64_t amount) = 0;
-  // What is there afterwards: `desired` if it was `expected`, "" being that there was nothing.
+  // Sets the key to `desired` if its value was `expected`; "" stands for a missing key. Returns the
+  // value afterwards.
   virtual Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                           const std::string& desired) = 0;
-  // A store that cannot forget a key keeps it.
+  // Removes a key. A store that cannot remove keys keeps it.
   virtual Error remove(const std::string& /*key*/) { return {}; }
-  // Whether all of the keys exist.
+  // Returns true if all of the keys exist.
   virtual Result<bool> check(const std::vector<std::string>& keys) = 0;
 
-  // A key's value, if it is there: a get would wait for it.
+  // Returns the value of a key, or nothing if it is missing. A plain get would wait for it.
   Result<std::optional<std::vector<std::byte>>> find(const std::string& key) {
     const auto there = check({key});
     if (!there.ok()) return there.error();
@@ -43,7 +47,7 @@ class Store {
   }
 };
 
-// A part of a store: all keys begin alike.
+// View of a store that prepends a prefix to all keys.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::shared_ptr<Store> store, std::string prefix)
@@ -78,15 +82,15 @@ class PrefixStore final : public Store {
   const std::string prefix_;
 };
 
-// Where the stores of groups can be: a group that lost the one that it began with goes on with
-// another, which one of its processes serves. Any thread.
+// Servers for stores of groups. If a group has lost its store, it continues with one that a member
+// process serves. Any thread.
 class StoreServer {
  public:
   virtual ~StoreServer() = default;
-  // Serves one at this process' numeric address until it ends: "ip:port", always the same. "": it
-  // cannot.
+  // Serves a store at this numeric address until the process ends. Returns "ip:port", the same on
+  // each call, or "" if it cannot serve.
   virtual std::string offer(const std::string& ip) = 0;
-  // That which is offered there. Waits until it answers, for 30 s at most.
+  // Connects to the store at that address. Waits for its answer, at most 30 s.
   virtual Result<std::shared_ptr<Store>> open(const std::string& address) = 0;
 };
 
