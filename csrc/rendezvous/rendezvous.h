@@ -47,7 +47,8 @@ class Rendezvous {
   //
   // Errors: kTimeout, naming the ranks that have not come, and kMismatch as in
   // compare_rank_infos(). If the wait is cancelled, it is kAborted. If a rank has withdrawn, the
-  // error has its kind and its message.
+  // error has its kind and its message. But if all entries exist, they are returned, and the next
+  // wait reports the withdrawal.
   Result<std::vector<RankInfo>> collect(const CancellableDeadline& deadline,
                                         const std::function<Error()>& given_up = nullptr);
   // Removes the keys that this rank has published. The incarnation count is removed only if
