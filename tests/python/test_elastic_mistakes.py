@@ -48,7 +48,7 @@ ROGUE = """
 import sys, time
 import torch, torch.distributed as dist, torch_ringdist
 from torch_ringdist._join import ElasticJob
-from torch_ringdist.elastic._rank_state import Standing, exchange
+from torch_ringdist.elastic._rank_state import RankState, exchange
 
 class Mine:
     pass
@@ -63,7 +63,7 @@ if what == "bytes":
     dist.all_gather([torch.empty_like(record) for _ in range(size)], record)
 if what == "veteran":
     values = dict(steps=0, veteran=True, finished=False, leaves=False, start_ranks=2)
-    exchange(Standing("me", terms="", content="of another training", **values))
+    exchange(RankState("me", terms="", content="of another training", **values))
 while what == "object":
     try:
         dist.all_gather_object([None] * size, Mine())
