@@ -77,7 +77,8 @@ class World {
   // fail meanwhile.
   bool comes(const std::function<bool()>& true_now) {
     for (int i = 0; i < 10'000 && !true_now(); ++i) {
-      if (i > 100) std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the kernel
+      // The kernel and the child need real time, and more of it on a busy machine.
+      if (i > 100) std::this_thread::sleep_for(std::chrono::microseconds(i < 1000 ? 100 : 1000));
       turn_all();
     }
     return true_now();
