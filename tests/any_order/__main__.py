@@ -1,13 +1,13 @@
-"""Calls by name (torch_ringdist.horovod) in any order, from any thread: all results exact.
+"""Calls by name (torch_ringdist.horovod) in any order, from any thread, with exact results.
 
     python -m tests.any_order                            seeds 0 to 999
     python -m tests.any_order --first 370 --seeds 10     ten of them; from 370 on, as a run that was
                                                          interrupted goes on
 
-Of each seed 4 ranks make 200 calls of all kinds, dtypes and process sets, each in three threads and
-in an order of its own; a quarter of them twice. In one of twenty a rank calls something else, which
-all must be told. Seeds run by tens, with caches and batches that differ, in ranks that stay until
-one fails. Ends with status 1 if any failed.
+For each seed, 4 ranks make 200 calls of all kinds, dtypes and process sets. Each rank uses three
+threads and its own order, and makes a quarter of the calls twice. In one call of twenty, a rank
+calls something else, and all ranks must get an error. Seeds run in blocks of ten, with different
+cache and batch sizes, on ranks that live until one fails. Ends with status 1 if any failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tqdm import tqdm  # noqa: E402
 from tests.any_order.execute import BLOCK, run  # noqa: E402
 from tests.any_order.plan import WORLD  # noqa: E402
 
-LIMIT = 120.0  # seconds of a block
+LIMIT = 120.0  # seconds per block
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
@@ -44,7 +44,8 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def blocks(first: int, count: int) -> list[tuple[int, int]]:
-    """The first seed and the number of each: they begin at multiples of BLOCK, but the first."""
+    """Returns the first seed and the number of seeds per block. Blocks begin at multiples of
+    BLOCK, except for the first."""
     out, end = [], first + count
     while first < end:
         size = min(BLOCK - first % BLOCK, end - first)

@@ -1,4 +1,4 @@
-"""What each rank does with the calls of a seed."""
+"""Execution of the calls of a seed on each rank."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.any_order.plan import NAMES, SETS, Call, plan
 
 THREADS = 3
 BLOCK = 10  # seeds between init() and shutdown()
-# What a block has of each: few names that are remembered, short batches.
+# Settings of a block: caches for few names, and short batches, come first.
 CACHES = [NAMES // 4, 1024]
 FUSED_BYTES = [0, 10_000, 64 << 20]
-ODD_SHAPE = (77,)  # which no plan draws
+ODD_SHAPE = (77,)  # a shape that no plan draws
 
 
 def run(first: int, count: int, liar: int | None = None) -> None:
-    """The calls of so many seeds. `liar`: a rank that gives what another seed would."""
+    """Runs the calls of `count` seeds. The rank `liar` uses the values of another seed."""
     with _settings(first // BLOCK):
         sets = [hvd.global_process_set, *(hvd.ProcessSet(ranks) for ranks in SETS[1:])]
         with initialized(process_sets=sets[1:]):
@@ -52,7 +52,7 @@ def _settings(block: int) -> Iterator[None]:
 
 
 class _Rank:
-    """Deals its calls to threads, and each has an order of its own."""
+    """Distributes a rank's calls to threads, each of which has its own order."""
 
     def __init__(self, seed: int, sets: list[hvd.ProcessSet], off: int) -> None:
         self._seed, self._sets, self._off = seed, sets, off
@@ -76,7 +76,7 @@ class _Rank:
         try:
             self._play_out(calls, drawn)
         except BaseException:
-            traceback.print_exc()  # now: other ranks may wait for this one
+            traceback.print_exc()  # now, because other ranks may wait for this one
             raise
 
     def _play_out(self, calls: list[Call], drawn: random.Random) -> None:

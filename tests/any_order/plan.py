@@ -1,4 +1,4 @@
-"""The calls by name that a seed draws, the same on all ranks."""
+"""The calls by name that a seed draws, equal on all ranks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ OPS = [hvd.Sum, hvd.Average, hvd.Min, hvd.Max, hvd.Product]
 
 @dataclass(frozen=True)
 class Call:
-    """Attributes:
-    process_set: a place in SETS.
-    dtypes, shapes: of each tensor. Where ranks may have their own number of rows, they do.
-    root: a global rank.
-    splits: of alltoall; without, all ranks get as many rows.
-    times: how often it is called; again when it has ended, with other values and rows.
-    odd: a global rank that calls something else the first time, which all must be told.
-    seed: of the values.
+    """One call by name on all ranks of a process set.
+
+    `process_set` is an index into SETS. `dtypes` and `shapes` are those of each tensor; ranks have
+    different numbers of rows where the kind allows it. `root` is a global rank. `splits` applies to
+    alltoall; without it, all ranks get the same number of rows.
+
+    `times` is the number of calls. A repetition starts when the previous call has ended, with other
+    values and rows. `odd` is a global rank that calls something else the first time, so that all
+    ranks must get an error. `seed` is the seed of the values.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Call:
 
 
 def plan(seed: int) -> list[Call]:
-    """NAMES of them."""
+    """Returns NAMES calls."""
     drawn = random.Random(seed)
     out: list[Call] = []
     for number in range(NAMES):
         process_set, name = drawn.choice([0, 0, *range(len(SETS))]), f"call {number}"
-        if number % 8 == 7:  # process sets have names of their own
+        if number % 8 == 7:  # process sets have their own names
             name = out[-1].name
             process_set = (out[-1].process_set + drawn.randrange(1, len(SETS))) % len(SETS)
         out.append(_call(drawn, name, process_set))
@@ -91,7 +92,7 @@ def _call(drawn: random.Random, name: str, process_set: int) -> Call:
 
 
 def _shape(drawn: random.Random, least: int) -> tuple[int, ...]:
-    """Of at least so many dimensions; some are long, and some empty."""
+    """Returns a shape with at least `least` dimensions. Some are long, and some are empty."""
     if drawn.random() < 0.04:
         return (drawn.randint(1000, 10_000),)
     lowest = 0 if drawn.random() < 0.1 else 1

@@ -1,4 +1,4 @@
-"""What each rank gives to a call, and what it must get: whole numbers, of which no sum rounds."""
+"""Inputs and expected outputs of each rank: integers with sums that never round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_ROWS = 3  # for one rank, or of one
 
 
 def given(call: Call, member: int, time: int) -> list[Tensor]:
-    """By the member of that place, when it calls that time."""
+    """Returns the tensors that this member passes at this repetition of the call."""
     noise = torch.Generator().manual_seed(call.seed + 100 * time + member)
     out = []
     for place, dtype in enumerate(call.dtypes):
@@ -29,7 +29,7 @@ def given(call: Call, member: int, time: int) -> list[Tensor]:
 
 
 def splits_of(call: Call, member: int, time: int) -> list[int]:
-    """Of alltoall: how many rows go to each."""
+    """Returns the number of rows that alltoall sends to each member."""
     drawn, size = random.Random(f"{call.seed} {member} {time}"), len(call.members)
     if call.splits:
         return [drawn.randint(0, MOST_ROWS) for _ in range(size)]
@@ -46,7 +46,8 @@ def _shape(call: Call, member: int, time: int, place: int) -> tuple[int, ...]:
 
 
 def expected(call: Call, member: int, time: int) -> list[Tensor]:
-    """What the member gets of each tensor; of alltoall with splits, those of the others, too."""
+    """Returns the member's result for each tensor, and for alltoall with splits also the others'
+    splits."""
     parts = [given(call, other, time) for other in range(len(call.members))]
     by_tensor = [list(one) for one in zip(*parts, strict=True)]
     if "broadcast" in call.kind:
@@ -69,7 +70,7 @@ def _exchanged(call: Call, member: int, time: int, parts: list[Tensor]) -> list[
 
 
 def _reduced(call: Call, parts: list[Tensor]) -> Tensor:
-    """Of integers all but the last step truncates, too."""
+    """Reduces the parts. For integers, every step except the last one truncates, too."""
     before, after = call.factors
     wide = torch.stack([_settled(part.double() * before, part.dtype) for part in parts])
     if call.op == hvd.Sum or call.op == hvd.Average:

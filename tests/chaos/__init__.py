@@ -1,1 +1,1 @@
-"""Ranks of a training are killed, stopped, sent away and replaced at random."""
+"""Training in which ranks are killed, stopped, sent away and replaced at random."""

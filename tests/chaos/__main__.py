@@ -1,14 +1,16 @@
-"""Train while ranks are killed, stopped, sent away and replaced at random; then look at the course.
+"""Train while ranks are killed, stopped, sent away and replaced at random; then check the training.
 
     python -m tests.chaos --minutes 10 --seed 7
 
-Four ranks train examples/elastic_digits.py under `python -m torch_ringdist run`. What happens to
-them, also to rank 0 and in the middle of a recovery, follows from the seed; what they are doing
-then does not. In the end all are asked to leave, and two ranks go on from the checkpoint to the end
-of the epoch, and of the hundredth. Then the losses of all steps must be those of one rank to which
-nothing has happened (without --codec), each image in one step of each epoch, parameters
-bit-identical on all ranks after each step, no step committed twice, and the accuracy at least 0.97.
-Status 1, and all logs are kept, if not.
+Four ranks train examples/elastic_digits.py under `python -m torch_ringdist run`. The seed
+determines the faults, which also hit rank 0 and recoveries in progress. It does not determine the
+state of the ranks at a fault. In the end all ranks get the signal to leave. Two ranks then continue
+from the checkpoint to the end of the epoch, and of epoch 100.
+
+The losses of all steps must equal those of one rank without faults (only without --codec). Each
+image must be in one step of each epoch, and no step may be committed twice. After each step the
+parameters must be bit-identical on all ranks. The accuracy must be at least 0.97. Otherwise the
+status is 1 and all logs are kept.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from tests.chaos.launched import Launched, members_of
 from tests.chaos.records import Course, read
 
 RANKS = 4
-# Which a hundred epochs reach; what is missing of them is trained at the end.
+# A hundred epochs reach this accuracy; missing epochs are trained at the end.
 ACCURACY, EPOCHS = 0.97, 100
-PAUSE = 0.02  # seconds that a step takes longer
+PAUSE = 0.02  # seconds added to each step
 _START_LIMIT = 120.0
 
 
@@ -49,7 +51,7 @@ class Chaos:
         self.done: Counter[str] = Counter()
 
     def run(self, seconds: float) -> int:
-        """How many steps were trained in that time."""
+        """Trains for that many seconds and returns the number of steps."""
         variables = {"RINGDIST_PEER_TIMEOUT": str(plan.PEER_TIMEOUT)}
         options = [f"--nproc-per-node={RANKS}", "--max-restarts=1000000"]
         paced = [*self._script(), "--epochs=1000000", f"--pause={PAUSE}"]
@@ -62,7 +64,8 @@ class Chaos:
                     action = next(self._actions)
                     time.sleep(min(action.pause, left))
                     if self._act(job, action) == plan.LEAVE:
-                        # Nobody starts it again: another launcher brings one that comes.
+                        # The launcher does not restart this worker, so another launcher starts its
+                        # replacement.
                         name = f"replacement-{len(self._replacements)}"
                         more = ["--nproc-per-node=1", "--max-restarts=1000000"]
                         more.append(f"--rdzv={job.address}")
@@ -78,7 +81,7 @@ class Chaos:
         return max((one.step for one in read(self._steps)), default=0)
 
     def finish(self, epochs: int) -> float:
-        """Goes on from the checkpoint in peace; the accuracy in the end."""
+        """Continues from the checkpoint without faults. Returns the final accuracy."""
         script = [*self._script(), "--resume", f"--epochs={epochs}"]
         with Launched(self._folder / "end", ["--nproc-per-node=2"], script) as job:
             if job.end() != 0:
@@ -98,7 +101,7 @@ class Chaos:
         return Course(read(self._steps))
 
     def _act(self, job: Launched, action: plan.Action) -> str:
-        """What was done."""
+        """Applies the action. Returns a description of it, or "" if it was not possible."""
         ranks = members_of([job, *self._replacements])
         members = [ranks[rank] for rank in sorted(ranks) if Path(f"/proc/{ranks[rank]}").exists()]
         if len(members) < 2:

@@ -1,17 +1,22 @@
-"""examples/elastic_digits.py, in which processes die at moments that are not left to chance.
+"""Runs examples/elastic_digits.py with processes that die at chosen moments.
 
     python -m torch_ringdist run --nproc-per-node=4 tests/chaos/dying.py --marks=FOLDER \
         --deaths 20:step:0,3 30:proposing:2:8 40:joining:1 -- [arguments of the example]
 
-Each is STEP:WHEN:RANKS[:MS]. Before such a step all wait until as many are there as in the
-beginning; an event that has taken place leaves a file in FOLDER, and does not come again.
+Each death is STEP:WHEN:RANKS[:MS]. Before such a step, all ranks wait until the group has its
+original size. A death that has happened leaves a file in FOLDER and does not happen again.
 
-    step        these ranks, each in the middle of the step
-    committed   this rank, when it has committed the step, and no other one has or can
-    proposing   this rank in the step, and rank 0, MS after it has begun to agree with the others on
-                who is left; which takes some 10 ms
-    joining     this rank in the step; and its successor, as it gets the state
-    giving      this rank in the step; and the one that gives the state to its successor
+step: these ranks die, each in the middle of the step.
+
+committed: this rank dies when it has committed the step. No other rank has committed it, nor can
+it.
+
+proposing: this rank dies in the step. Rank 0 dies MS after it has begun to agree with the others on
+the survivors, which takes about 10 ms.
+
+joining: this rank dies in the step, and so does its successor while it receives the state.
+
+giving: this rank dies in the step, and so does the rank that sends the state to its successor.
 """
 
 from __future__ import annotations
@@ -50,12 +55,12 @@ class Death:
 
     @property
     def first(self) -> str:
-        """The name of its mark."""
+        """Returns the name of the mark file."""
         return f"{self.step}-{self.when}"
 
     @property
     def second(self) -> str:
-        """Of another one, that follows from it."""
+        """Returns the mark file of the second death, which follows from the first."""
         return f"{self.first}-second"
 
 
@@ -66,7 +71,7 @@ def parse_death(text: str) -> Death:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Leaves the example's arguments in sys.argv."""
+    """Parses the options of this script and leaves the example's arguments in sys.argv."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +84,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Plan:
-    """What is to happen, and what has: the same for all ranks of a generation."""
+    """Deaths that are planned and those that have happened. All ranks of a generation have equal
+    plans."""
 
     def __init__(self, deaths: list[Death], marks: Path) -> None:
         self._deaths = {one.step: one for one in deaths}
@@ -88,16 +94,17 @@ class Plan:
         self._done: set[str] = set()
 
     def look(self) -> None:
-        """A generation begins: whoever has died has left its mark."""
+        """Reads the marks of deaths that have happened, at the start of a generation."""
         self._done = {one.name for one in self._marks.iterdir()}
 
     def at(self, step: int) -> Death | None:
-        """What is to happen in it."""
+        """Returns the death planned for this step, or None."""
         death = self._deaths.get(step)
         return None if death is None or death.first in self._done else death
 
     def second(self) -> Death | None:
-        """One that has happened, and was not followed yet by what follows from it."""
+        """Returns a death that has happened and has not been followed by its second death, or
+        None."""
         self.look()
         followed = [one for one in self._deaths.values() if one.when in (JOINING, GIVING)]
         open_ones = [one for one in followed if {one.first, one.second} & self._done == {one.first}]
@@ -128,7 +135,7 @@ class Dying(Trainer):
     ) -> float:
         death = self.plan.at(state.steps + 1)
         while death and dist.get_world_size() < self.size:
-            dist.all_reduce(torch.ones(1))  # which fails when another one comes
+            dist.all_reduce(torch.ones(1))  # fails when a newcomer arrives
             time.sleep(0.05)
         loss = super().step(model, state, x, y)
         if death:
@@ -137,7 +144,7 @@ class Dying(Trainer):
         return loss
 
     def before_the_update(self, state: elastic.State) -> None:
-        """All collectives of the step have ended here."""
+        """Called when all collectives of the step have ended."""
         death = self.plan.at(state.steps + 1)
         if death is None:
             return
@@ -148,11 +155,11 @@ class Dying(Trainer):
             self.plan.die(death.first)
         if death.when == PROPOSING and dist.get_rank() == 0:
             torch_ringdist.shrink = dying_in(torch_ringdist.shrink, death.delay)
-        dist.all_reduce(torch.ones(1))  # without those who die
+        dist.all_reduce(torch.ones(1))  # without the ranks that die
 
 
 def dying_in(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """As `function`, whose end the process sees if it is there sooner."""
+    """Wraps `function` so that the process is killed if it runs longer than `seconds`."""
 
     def dying(*args: Any, **named: Any) -> Any:
         timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
@@ -164,7 +171,8 @@ def dying_in(function: Callable[..., Any], seconds: float) -> Callable[..., Any]
 
 
 def die_in_transfers(plan: Plan) -> None:
-    """When the outline has been sent, and the state itself is on its way."""
+    """Makes the process die in a transfer of state, after the outline and during the state
+    itself."""
     transfer, send = _elastic_loop.transfer, dist._broadcast_coalesced
 
     def dying(state: elastic.State, company: Any) -> None:

@@ -1,7 +1,8 @@
-"""A training function of hvd.elastic, in steps of some milliseconds, as a script.
+"""A script with a training function of hvd.elastic, in steps of some milliseconds.
 
-Each entry of it is a line on stdout, `entered RANK SIZE STEP MEMBERS`, the last those of a process
-set of ranks 0 and 1; the end is `done RANK SIZE STEP SUM`, where SUM is what all have added up.
+Each entry of the function prints a line `entered RANK SIZE STEP MEMBERS`, where MEMBERS are those
+of a process set of ranks 0 and 1. The end prints `done RANK SIZE STEP SUM`, where SUM is the total
+of all additions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job of ``python -m torch_ringdist run``, watched through the events that it writes."""
+"""A job of ``python -m torch_ringdist run``, observed by the events that it writes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _POLL = 0.02
 
 
 def python_path() -> str:
-    """By which a script that is somewhere else finds this package, and what is beside it."""
+    """Returns a PYTHONPATH with which scripts elsewhere find this package and its parent folder."""
     packages = str(Path(torch_ringdist.__file__).resolve().parents[1])
     return os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class Launched:
-    """A context; when it ends, so has all that it started."""
+    """Context manager of a job. Leaving it ends all processes that the job started."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Launched:
         variables: Mapping[str, str] | None = None,
         enter: Sequence[str] = (),
     ) -> None:
-        """`enter`: words before the command, as `ip netns exec NAME`."""
+        """Starts the job. `enter` is a command prefix, such as `ip netns exec NAME`."""
         self._folder = folder
         self._output = folder / "launcher.out"
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class Launched:
         }
         command = [*enter, sys.executable, "-u", preloaded.__file__, "run", f"--log-dir={folder}"]
         start = subprocess.Popen if enter else preloaded.ForkedProcess
-        if enter:  # its fork server is to be there, too
+        if enter:  # the fork server must run inside, too
             environment.pop(preloaded.SERVER, None)
         else:
             environment[preloaded.SERVER] = preloaded.server()
@@ -75,11 +75,11 @@ class Launched:
 
     @property
     def address(self) -> str:
-        """Of the store, for --rdzv."""
+        """Returns the address of the store, for --rdzv."""
         return self.wait_for(lambda: self.events("launched"))[0]["address"]
 
     def events(self, name: str, **fields: Any) -> list[dict[str, Any]]:
-        """Those of that name with these fields."""
+        """Returns the events with this name and these field values."""
         return [
             line
             for line in read_events(self._folder.glob("*events.jsonl"))
@@ -87,17 +87,17 @@ class Launched:
         ]
 
     def pids(self) -> list[int]:
-        """Of the workers that have not ended, as far as the launcher has said so."""
+        """Returns the ids of workers that have not ended, according to the launcher's events."""
         started = [one["worker_pid"] for one in self.events("worker_started")]
         ended = {one["worker_pid"] for one in self.events("worker_ended")}
         return [pid for pid in started if pid not in ended]
 
     def members(self) -> dict[int, int]:
-        """As members_of(), of this job alone."""
+        """Does the same as members_of(), for this job alone."""
         return members_of([self])
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """What it returns once that is true."""
+        """Waits until `condition` returns a true value, and returns it."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > deadline:
@@ -108,48 +108,48 @@ class Launched:
         return value
 
     def wait_for_size(self, size: int, seconds: float = 60.0) -> dict[int, int]:
-        """Until a generation of so many ranks has begun on all of them."""
+        """Waits until a generation of this size has begun on all its ranks."""
         return self.wait_for(lambda: len(m := self.members()) == size and m, seconds)
 
     def hurry(self) -> None:
-        """What is to happen has happened: the script's --pause is over."""
+        """Ends the script's --pause, because the awaited event has happened."""
         (self._folder / "hurry").touch()
 
     def send(self, number: signal.Signals) -> None:
-        """To the launcher."""
+        """Sends a signal to the launcher."""
         self._process.send_signal(number)
 
     def end(self, seconds: float = 90.0) -> int:
-        """The launcher's exit status."""
+        """Waits for the launcher and returns its exit status."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            for pid in self.pids():  # ringdist's dump
+            for pid in self.pids():  # prints the dump of ringdist
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
             time.sleep(1)
             raise AssertionError(f"no end within {seconds:g} s\n{self.output()}") from None
 
     def output(self) -> str:
-        """Of the launcher, and what each worker has written."""
+        """Returns the output of the launcher and of each worker."""
         files = [self._output, *sorted(self._folder.glob("*worker-*.log"))]
         texts = [f"---- {file.name}\n{file.read_text(errors='replace')}" for file in files]
         return "\n".join(texts)
 
 
 def read_events(files: Iterable[Path]) -> list[dict[str, Any]]:
-    """Of those that are there."""
+    """Returns the events in those of the files that exist."""
     texts = [file.read_text() for file in files if file.exists()]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 def members_of(jobs: Sequence[Launched]) -> dict[int, int]:
-    """As newest_members(), of all of them."""
+    """Does the same as newest_members(), for all jobs together."""
     return newest_members([one for job in jobs for one in job.events("generation")])
 
 
 def newest_members(events: Sequence[dict[str, Any]]) -> dict[int, int]:
-    """Process ids by rank, as of the newest generation that a rank has told of."""
+    """Returns process ids by rank for the newest generation that any rank has reported."""
     told = [one for one in events if one["event"] == "generation"]
     newest = max((one["generation"] for one in told), default=-1)
     return {one["rank"]: one["pid"] for one in told if one["generation"] == newest}

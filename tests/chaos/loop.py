@@ -1,9 +1,9 @@
-"""A training loop of elastic.run in which something may be wrong on one worker, or on all.
+"""A training loop of elastic.run with an optional mistake on one worker, or on all.
 
     python -m torch_ringdist run --nproc-per-node=3 tests/chaos/loop.py --wrong=keys --worker=1
 
-It learns a linear map of random numbers, so a step takes a millisecond. --owed FOLDER writes what
-each rank owes, as a share of the mean, when a generation begins and after each step.
+It learns a linear map of random numbers, so a step takes a millisecond. With `--owed FOLDER` each
+rank writes its residuals as a share of the mean, when a generation begins and after each step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import elastic
 
-# Of one worker, what others do not have; or what all do.
+# Mistakes of one worker (the first two) or of all.
 KEYS, SHAPES = "keys", "shapes"
 RAISE, DRIFT, LATE = "raise", "drift", "late"
 WRONG = ("", KEYS, SHAPES, RAISE, DRIFT, LATE)
@@ -103,7 +103,7 @@ class Loop:
     def log(self, what: str) -> None:
         if self.args.owed is None:
             return
-        # The State's own reckoning: of all ranks together it must not change.
+        # This uses the State's own accounting: the total over all ranks must not change.
         state = self.state
         owed = sum(
             share.double().sum().item()

@@ -1,12 +1,12 @@
-"""Launchers whose workers are forked from a process that has torch.
+"""Launchers that fork their workers from a process that has imported torch.
 
     python tests/chaos/preloaded.py run --nproc-per-node=4 train.py
     python tests/chaos/preloaded.py torchrun --nproc-per-node=2 train.py
 
-A worker of a real launcher imports torch and what a first step needs, which costs more CPU time
-than most tests of training. Here a fork server has imported that. What follows is as in a
-fresh interpreter: session, output, environment, arguments, exit handlers and exit status. Tests
-whose subject is how a process starts use the real launcher.
+A worker of a real launcher imports torch and the modules of a first step, which costs more CPU time
+than most tests of training. Here a fork server has already imported them. All else is as in a fresh
+interpreter: session, output, environment, arguments, exit handlers and exit status. Tests of how a
+process starts use the real launcher.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import IO, Any
 
-SERVER = "TESTS_FORK_SERVER"  # the socket of the one to use
-HURRY = "TESTS_HURRY"  # a file: once it is there scripts do not sleep between their steps
+SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
+HURRY = "TESTS_HURRY"  # once this file exists, scripts do not sleep between steps
 _PRELOADED = [
     "torch.distributed",
     "torch.nn.parallel",
     "torch.utils.data",
-    "torch._dynamo",  # the first step of an optimizer imports it
+    "torch._dynamo",  # imported by the first step of an optimizer
     "sklearn.datasets",
     "tqdm",
 ]
 
 
 class ForkedProcess:
-    """As subprocess.Popen of `args`, an interpreter's command with -u, by the fork server."""
+    """Replaces subprocess.Popen for an interpreter's command with -u, by the fork server."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ def run(
     cwd: str | os.PathLike[str] = ".",
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run() of an interpreter's arguments, with its output."""
+    """Replaces subprocess.run() for an interpreter's arguments, and captures the output."""
     command = [sys.executable, "-u", *args]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = ForkedProcess(command, env=env, stdout=out, stderr=err, cwd=cwd)
@@ -111,7 +111,8 @@ def run(
 
 
 def server() -> str:
-    """The socket of the fork server, which is started if there is none; it ends with its parent."""
+    """Returns the socket of the fork server. Starts one if there is none; it ends with its
+    parent."""
     if SERVER not in os.environ:
         folder = tempfile.TemporaryDirectory()
         atexit.register(folder.cleanup)
@@ -120,7 +121,7 @@ def server() -> str:
             [sys.executable, __file__, "serve", address],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for those who ask
+            start_new_session=True,  # Ctrl-C is for its clients only
         )
         atexit.register(parent.kill)
         while not os.path.exists(address) and parent.poll() is None:
@@ -130,7 +131,7 @@ def server() -> str:
 
 
 def _serve(address: str) -> None:
-    """Until stdin ends."""
+    """Serves requests until stdin ends."""
     for name in _PRELOADED:
         import_module(name)
     wakes, wake = socket.socketpair()
@@ -168,14 +169,14 @@ def _serve(address: str) -> None:
 
 
 def _say(client: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the client has ended
         client.sendall(f"{number}\n".encode())
 
 
 def _run(
     streams: Sequence[int], command: list[str], environment: dict[str, str], folder: str
 ) -> None:
-    """Runs `command` in this forked process, and ends it."""
+    """Runs `command` in this forked process, and ends the process."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -194,7 +195,8 @@ def _run(
 
 
 def _interpret(words: list[str]) -> int:
-    """The exit status of a script or module, after its threads and exit handlers have ended."""
+    """Runs a script or module and returns its exit status, after its threads and exit handlers
+    end."""
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -1,4 +1,5 @@
-"""What examples/elastic_digits.py has written with --log, and whether it was training."""
+"""Records that examples/elastic_digits.py writes with --log, and checks that they are a
+training."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Record:
-    """A line: one process in one step."""
+    """One line of a log: one process in one step."""
 
     pid: int
     time: float
@@ -22,7 +23,7 @@ class Record:
     generation: int
     rank: int
     size: int
-    indices: tuple[int, ...]  # of one that began
+    indices: tuple[int, ...]  # if the step began
     loss: float
     parameters: str  # a hash
 
@@ -32,7 +33,7 @@ def read(folder: Path) -> list[Record]:
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines():
             if not line.endswith("}"):
-                continue  # its process was killed as it wrote
+                continue  # the process was killed while writing
             fields: dict[str, Any] = {"indices": (), "loss": 0.0, "parameters": ""}
             fields |= json.loads(line)
             fields["indices"] = tuple(fields["indices"])
@@ -46,7 +47,7 @@ def committed(folder: Path) -> list[Record]:
 
 @dataclass(frozen=True)
 class Step:
-    """As it counts in the end."""
+    """A step as it counts in the end."""
 
     number: int
     epoch: int
@@ -54,11 +55,11 @@ class Step:
     size: int
     indices: tuple[int, ...]
     loss: float
-    at: float  # when the last rank had committed it
+    at: float  # time at which the last rank had committed it
 
 
 class Course:
-    """Of a training: its steps, and all that is wrong with it."""
+    """A training: its steps, and all problems found in it."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.problems: list[str] = []
@@ -76,7 +77,8 @@ class Course:
         committed = [one for one in mine if one.what == "committed"]
         last = max(one.generation for one in committed)
         for one in committed:
-            # Whom no survivor has heard may have committed what others repeat; and was dead then.
+            # A rank may have committed a step that others repeat, if none of them received its
+            # report. This is right only if the rank was dead by then.
             again = [two.time for two in committed if two.generation > one.generation]
             if again and self._last_life[one.pid] > min(again):
                 self.problems.append(
@@ -88,9 +90,8 @@ class Course:
             if len(values := {getattr(one, name) for one in counted}) != 1:
                 self.problems.append(f"step {number}: {name} is not the same on all: {values}")
         size = counted[0].size
-        # Each launch counts its generations from 0, so an earlier one may have begun this step in
-        # a generation of the same number. It had another size; or else, of two records of a rank,
-        # the later one counts.
+        # Each launch counts generations from 0, so an earlier launch may have begun this step in a
+        # generation of the same number. It had another size, or the later record of a rank counts.
         tries = (one for one in mine if (one.generation, one.size) == (last, size))
         began = {one.rank: one for one in tries if one.what == "began"}
         if sorted(began) != list(range(size)):
@@ -107,7 +108,7 @@ class Course:
         )
 
     def check_epochs(self, images: int, epochs: int) -> None:
-        """Each index in one step of each of so many epochs."""
+        """Checks that each index is in one step of each epoch."""
         for epoch in range(epochs):
             taken = Counter(at for one in self.steps if one.epoch == epoch for at in one.indices)
             if taken != Counter(range(images)):
@@ -125,7 +126,7 @@ class Course:
 
     @property
     def sizes(self) -> list[int]:
-        """Of the group, each as often as it changed."""
+        """Returns the sizes of the group in order, one entry per change."""
         sizes: list[int] = []
         for one in self.steps:
             if not sizes or sizes[-1] != one.size:

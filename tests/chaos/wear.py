@@ -1,11 +1,13 @@
-"""Kill a rank and let another one join, a hundred times: does the oldest of them wear out?
+"""Kill a rank and let another one join, a hundred times, and check that the oldest does not wear
+out.
 
     python -m tests.chaos.wear --kills 100
 
-Four ranks train examples/elastic_digits.py under `python -m torch_ringdist run`. One of the three
-others is killed each time, whose successor joins before the next kill. Afterwards the one that has
-seen it all has the descriptors and threads of the beginning and at most 10 MiB more of memory, no
-process is left, and nothing in shared memory. Status 1 if not. 100 kills take some ten minutes.
+Four ranks train examples/elastic_digits.py under `python -m torch_ringdist run`. Each time one of
+the three other ranks is killed, and its successor joins before the next kill. Afterwards the oldest
+rank must have its original numbers of descriptors and threads and at most 10 MiB more memory. No
+process may be left, and nothing in shared memory. Otherwise the status is 1. 100 kills take about
+ten minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tests.chaos.launched import Launched
 
 RANKS = 4
 GROWTH = 10.0  # MiB
-# Kills after which it has been through everything once.
+# After this many kills, every code path has run once.
 WARM = 3
 _POOL = "ringdist-task"
 _SHARED_MEMORY = Path("/dev/shm")
@@ -34,10 +36,10 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Use:
-    """Of a process."""
+    """Resources of a process."""
 
     descriptors: int
-    threads: int  # without those of the pool, which come and go with its tasks
+    threads: int  # without threads of the pool, which come and go with tasks
     memory: float  # MiB
 
 
@@ -54,12 +56,13 @@ def use_of(pid: int) -> Use:
 
 
 def shared_memory() -> set[str]:
-    """Without semaphores, which are not ours: one that is killed in sem_open() leaves a draft."""
+    """Returns the files in shared memory. Semaphores are excluded, because they are not the
+    project's: a process killed in sem_open() leaves a temporary file."""
     return {one.name for one in _SHARED_MEMORY.iterdir() if not one.name.startswith("sem.")}
 
 
 def kill_and_wait(job: Launched, victim: int) -> None:
-    """Until another one is there in its place."""
+    """Kills the victim and waits for its replacement."""
     os.kill(victim, signal.SIGKILL)
 
     def replaced() -> bool:
@@ -70,7 +73,7 @@ def kill_and_wait(job: Launched, victim: int) -> None:
 
 
 def wear(folder: Path, kills: int, drawn: random.Random) -> list[str]:
-    """What is wrong afterwards."""
+    """Kills ranks that many times. Returns the problems found afterwards."""
     before = shared_memory()
     script = [*SCRIPT, "--pause=0.02", "--epochs=1000000", f"--checkpoint={folder / 'saved'}"]
     options = [f"--nproc-per-node={RANKS}", "--max-restarts=1000000"]

@@ -1,1 +1,1 @@
-"""PyTorch's own DistributedTest suite, for ringdist beside gloo: docs/conformance.md."""
+"""PyTorch's own DistributedTest suite, for ringdist next to gloo. See docs/conformance.md."""

@@ -1,13 +1,13 @@
-"""Run PyTorch's own DistributedTest suite with ringdist, and with gloo beside it.
+"""Run PyTorch's own DistributedTest suite with ringdist, and with gloo next to it.
 
     python -m tests.conformance                              both, at 2, 3 and 4 ranks
     python -m tests.conformance --quick                      40 tests at 2 ranks, as CI does
     python -m tests.conformance --only 'test_all_gather*' --world-size 2 --verbose
     python -m tests.conformance --list                       the tests, and which gates are opened
 
-Goes on where an earlier run of the same commit stopped; gloo's results are kept for the version of
-torch. Ends with status 1 if ringdist fails a test that gloo passes, unless torch itself refuses it
-to backends of other makers (refused.txt). docs/conformance.md explains the rule and the lists.
+A run continues where an earlier run of the same commit stopped; gloo's results are kept per version
+of torch. Ends with status 1 if ringdist fails a test that gloo passes, unless torch itself rejects
+backends of other vendors (refused.txt). docs/conformance.md explains the rule and the lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.conformance import lists, report, results
 from tests.conformance.client import Result, Server
 
 BACKENDS = ["gloo", "ringdist"]
-# Seconds for tests that take longer than the rest by design.
+# Seconds for tests that take longer than the others by design.
 SLOW = {
     "test_ddp_uneven_inputs": 400,
     "test_ddp_compile*": 300,
@@ -63,7 +63,8 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def choose(tests: list[str], options: argparse.Namespace) -> list[str]:
-    """In the suite's order. Raises ValueError for a test or a pattern that the suite lacks."""
+    """Returns the chosen tests in the suite's order. Raises ValueError for a pattern without a
+    match."""
     patterns = [*options.only, *(lists.quick() if options.quick else [])]
     for pattern in patterns:
         if not fnmatch.filter(tests, pattern):

@@ -1,4 +1,4 @@
-"""The side of server.py that asks: starts one per world size and gives it a test at a time."""
+"""The client of server.py. It starts one server per world size and sends it one test at a time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Result:
 
 
 class Server:
-    """One test at a time; not for several threads at once.
+    """Runs one test at a time. Not thread-safe.
 
-    Raises:
-        RuntimeError: the suite cannot be imported, or the server died; its own words are above.
+    Raises RuntimeError if the suite cannot be imported, or if the server died. Its own output
+    precedes the error.
     """
 
     def __init__(self, suite: str, world_size: int, gates: str, logs: Path):

@@ -1,8 +1,8 @@
-"""The CPU in place of a GPU, for tests that say "cuda" and mean "my device".
+"""The CPU in place of a GPU, for tests that use "cuda" as the device of the rank.
 
-Within cpu_for_gpu() a tensor or module that goes to a GPU stays where it is, DDP is built without
-device ids, and the calls that choose or await a GPU do nothing. What needs a real one (streams,
-events, GradScaler) still fails.
+Within cpu_for_gpu(), a tensor or module that is moved to a GPU stays where it is, and DDP is built
+without device ids. Calls that select a GPU or wait for one do nothing. Features that need a real
+GPU (streams, events, GradScaler) still fail.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def _on_cpu(value: Any) -> Any:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Every torch function with CPU where it is given a GPU."""
+    """Runs every torch function with the CPU where a GPU is given."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.cuda:
             return args[0]
-        # A device is also given by its number: x.to(0), torch.ones(1, device=0).
+        # A number can also stand for a device: x.to(0), torch.ones(1, device=0).
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], CPU, *args[2:])
         if type(kwargs.get("device")) is int:
@@ -68,7 +68,7 @@ def _ddp_without_ids(init: Any) -> Any:
 
 @contextlib.contextmanager
 def cpu_for_gpu() -> Iterator[None]:
-    """For the whole process; a thread that exists already keeps seeing GPUs in tensor calls."""
+    """Applies to the whole process. Existing threads still see GPUs in tensor calls."""
     global _active
     ddp = torch.nn.parallel.DistributedDataParallel
     patches = [

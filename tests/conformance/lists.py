@@ -1,9 +1,12 @@
-"""The lists beside this file: one entry per line, `pattern: text`, # for comments. A pattern is a
-test's name, in which * stands for anything.
+"""The lists next to this file. They have one entry `pattern: text` per line, and # for comments. A
+pattern is a test's name, in which * matches anything.
 
-lifted.txt   gates that are opened for a test: some of gpu, name, world
-refused.txt  what torch itself refuses to backends of other makers: a part of the error
-quick.txt    the tests of --quick, without a text
+lifted.txt has the gates that are opened for a test: some of gpu, name and world.
+
+refused.txt has errors of torch itself for backends of other vendors. The text is a part of the
+error.
+
+quick.txt has the tests of --quick, without texts.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def find(entries: dict[str, str], name: str) -> str:
-    """The texts of all entries for a test, joined; empty if there is none."""
+    """Returns the texts of all entries for a test, joined, or "" if there is none."""
     return " ".join(text for pattern, text in entries.items() if fnmatch.fnmatch(name, pattern))
 
 

@@ -1,4 +1,4 @@
-"""What is printed at the end, and whether the run was a success."""
+"""The final report, and the success of the run."""
 
 from __future__ import annotations
 
@@ -50,15 +50,16 @@ def failures(table: Table) -> str:
 
 
 def is_refused(refused: Mapping[str, str], test: str, result: Result) -> bool:
-    """Whether torch refused it, with the documented words, before the backend was asked."""
+    """Returns True if torch rejected the test with the documented words, before it called the
+    backend."""
     words = lists.find(dict(refused), test)
     return bool(words) and words in result.reason + result.detail
 
 
 def missing(table: Table, refused: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """What gloo passes and ringdist does not: (documented, not documented), a line each.
+    """Returns tests that gloo passes and ringdist does not: (documented, others), one line each.
 
-    Without gloo's result, whatever ringdist fails.
+    Without results of gloo, these are all failures of ringdist.
     """
     documented, others = [], []
     for world_size, backends in table.items():

@@ -1,5 +1,5 @@
-"""Results on disk, so that a run goes on where the last one stopped: one JSON file per backend, and
-for each kind of thing that it depends on."""
+"""Results on disk, so that a run continues where the last one stopped. There is one JSON file
+per backend and per state of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ FOLDER = ROOT / "build" / "conformance"
 
 
 class Results:
-    """What is known, by world size and test; each addition is on disk when add() returns.
+    """Results by world size and test. Each addition is on disk when add() returns.
 
-    Several processes may add to one file. One that cannot be read (cut off, or edited) is empty.
+    Several processes may add to one file. A file that cannot be read (truncated or edited) counts
+    as empty.
     """
 
     def __init__(self, path: Path):
@@ -48,20 +49,21 @@ class Results:
 
 
 def path_for(folder: Path, backend: str, suite: str, gates: str, tested: str) -> Path:
-    """`gates` changes with what is asked, `tested` with what is tested: of gloo, torch alone."""
+    """Returns the path of the results. `gates` identifies the tests, `tested` the tested code,
+    which for gloo is torch alone."""
     words = [backend, suite, gates, tested]
     return folder / (re.sub(r"[^\w.+-]+", "-", "-".join(filter(None, words))) + ".json")
 
 
 def gates_key(gates: str) -> str:
-    """The gates' name and a hash of what opens them and of how a rank is run."""
+    """Returns the gates' name and a hash of the code that opens them and runs a rank."""
     here = Path(__file__).parent
     code = [(here / name).read_bytes() for name in ("suite.py", "devices.py")]
     return f"{gates}-{_hash([json.dumps(lists.lifted()).encode(), *code])}"
 
 
 def checkout_key() -> str:
-    """The commit, and a hash of the package as it is now: built or edited since."""
+    """Returns the commit and a hash of the package's present files, which may be newer."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     package = ROOT / "torch_ringdist"

@@ -1,9 +1,9 @@
-"""Forks the ranks of one test at a time, from a process that has imported the suite but never made
-a group: an import costs seconds, a fork milliseconds.
+"""Forks the ranks of one test at a time, from a process that has imported the suite but never
+created a group. An import costs seconds, a fork milliseconds.
 
-Reads requests from standard input, one JSON object a line: {"backend", "test", "world_size",
-"seconds", "logs"}; answers each with one: {"outcome", "reason", "detail", "seconds"}. First it says
-{"suite", "tests"}. Ends with its standard input. client.py is the other side.
+Reads requests from standard input, one JSON object per line, with "backend", "test", "world_size",
+"seconds" and "logs". Answers each with "outcome", "reason", "detail" and "seconds", after a first
+line with "suite" and "tests". Ends with its standard input. client.py is the client.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 FAILED = 10  # torch's MultiProcessTestCase.TEST_ERROR_EXIT_CODE
-GRACE = 2.0  # seconds for the others, after one rank has failed
-STACKS = 1.5  # seconds in which a rank has to write its stacks
+GRACE = 2.0  # seconds for the others after one rank has failed
+STACKS = 1.5  # seconds for a rank to write its stacks
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Rank:
 
 
 class InRank(Exception):
-    """Unwinds the server's frames in a forked rank, so that it ends as any interpreter does."""
+    """Unwinds the server's frames in a forked rank, so that it ends like any interpreter."""
 
     def __init__(self, run: Any):
         super().__init__()
@@ -60,7 +60,7 @@ def fork_rank(suite: Any, request: dict, number: int, file: str, group: int) -> 
         faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
         backend, test = request["backend"], request["test"]
         raise InRank(lambda: suite.run_rank(backend, test, number, file, theirs))
-    # Both do it: whoever comes second finds it done, or the rank gone.
+    # Both processes do this. The second one finds it done, or the rank has ended.
     with contextlib.suppress(OSError):
         os.setpgid(pid, group or pid)
     theirs.close()
@@ -68,7 +68,7 @@ def fork_rank(suite: Any, request: dict, number: int, file: str, group: int) -> 
 
 
 def look(rank: Rank) -> None:
-    """Its error, if it has sent one, and its status; it stays a zombie, so that its id is kept."""
+    """Updates the rank's error and status. The rank stays a zombie, so its id is not reused."""
     with contextlib.suppress(EOFError, OSError):
         while rank.pipe.poll():
             rank.error = str(rank.pipe.recv())
@@ -80,7 +80,7 @@ def look(rank: Rank) -> None:
 
 
 def await_ranks(ranks: list[Rank], seconds: float) -> bool:
-    """Whether all ended in time; if one fails, the others get only the grace."""
+    """Returns True if all ended in time. If one fails, the others get only the grace period."""
     until = time.monotonic() + seconds
     failed = False
     while True:
@@ -119,7 +119,8 @@ def end_group(ranks: list[Rank]) -> None:
 
 
 def judge(ranks: list[Rank], skips: dict[int, str]) -> dict[str, str]:
-    """By torch's rule, except that no rank may die of a signal: that rule looks at rank 0 alone."""
+    """Applies torch's rule to the exit statuses, but no rank may die of a signal. torch's rule
+    checks that for rank 0 only."""
     failed = [rank for rank in ranks if rank.status == FAILED]
     if failed:
         detail = "\n".join(
@@ -142,7 +143,8 @@ def judge(ranks: list[Rank], skips: dict[int, str]) -> dict[str, str]:
 
 
 def last_line(error: str) -> str:
-    """What was raised: the first line after the traceback's frames, without C++ frames."""
+    """Returns the raised error: the first line after the frames of the traceback, without C++
+    frames."""
     frames = [
         line for line in error.splitlines() if line and not line.startswith((" ", "Traceback"))
     ]
@@ -176,17 +178,17 @@ def run_test(suite: Any, request: dict) -> dict[str, Any]:
 
 def serve(suite: Any, answers: Any) -> None:
     print(json.dumps({"suite": suite.describe(), "tests": suite.names()}), file=answers, flush=True)
-    # Not `for line in sys.stdin`: the ranks must inherit no line that was read ahead.
+    # `for line in sys.stdin` would read ahead, and the ranks would inherit the buffered lines.
     while line := sys.stdin.readline():
         print(json.dumps(run_test(suite, json.loads(line))), file=answers, flush=True)
 
 
 def main() -> None:
-    # Whatever the suite prints must not get between the answers.
+    # Output of the suite must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     suite = importlib.import_module(sys.argv[1])
-    # Else each rank's last collection copies all pages of torch: a second of work.
+    # Otherwise each rank's last collection copies all pages of torch, which costs a second.
     gc.collect()
     gc.freeze()
     try:

@@ -1,9 +1,9 @@
-"""torch's DistributedTest suite as the server runs it: which tests there are, which are asked of a
-backend, and one rank of one test.
+"""torch's DistributedTest suite as the server runs it: its tests, the tests for a backend, and one
+rank of one test.
 
-The module of the suite decides at its import what it skips, by the names in the environment: the
-server imports this file with BACKEND=gloo, WORLD_SIZE and CONFORMANCE_GATES set, whatever backend
-is tested then. Another suite is another module with names(), skipped(), prepare() and run_rank().
+The suite decides at its import which tests to skip, by names in the environment. The server imports
+this file with BACKEND=gloo, WORLD_SIZE and CONFORMANCE_GATES set, for any backend under test.
+Another suite would be another module with names(), skipped(), prepare() and run_rank().
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-# Before the suite is imported: it reads them then.
+# The suite reads these variables when it is imported.
 os.environ["BACKEND"] = "gloo"
 os.environ.setdefault("INIT_METHOD", "file:///set-for-each-test")
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -30,7 +30,7 @@ WORLD_SIZE = int(os.environ["WORLD_SIZE"])
 
 
 class AskedAsGloo(str):
-    """The name of the tested backend, which the suite's own checks take for gloo's."""
+    """The name of the tested backend, which compares equal to "gloo" in the suite's checks."""
 
     def __eq__(self, other: object) -> bool:
         return other == "gloo" or str.__eq__(self, other)
@@ -42,7 +42,7 @@ class AskedAsGloo(str):
 
 
 def _without(gate: Callable, allowed: Callable[[str], bool]) -> Callable:
-    """The decorator `gate`, but not for the tests that `allowed` knows."""
+    """Returns the decorator `gate`, without effect on the tests that `allowed` accepts."""
 
     @functools.wraps(gate)
     def decorator(test: Callable) -> Callable:
@@ -63,12 +63,12 @@ def _is_lifted(gate: str) -> Callable[[str], bool]:
 
 
 def _lift_gates() -> None:
-    """What the suite imports from torch's helpers, replaced before it does."""
+    """Replaces helpers of torch before the suite imports them."""
     gpu = _is_lifted("gpu")
     with_gpus = common.skip_if_lt_x_gpu
     common.skip_if_no_gpu = _without(common.skip_if_no_gpu, gpu)
     common.skip_if_lt_x_gpu = lambda x, **options: _without(with_gpus(x, **options), gpu)
-    # Those tests form the group [1, 2], nothing more.
+    # The tests only form the group [1, 2].
     small = _is_lifted("world")
     common.skip_if_small_worldsize = _without(
         common.skip_if_small_worldsize, lambda name: WORLD_SIZE > 2 and small(name)
@@ -97,11 +97,11 @@ for _profiled in _PROFILED:
 
 
 class Suite(upstream.TestDistBackend, upstream.DistributedTest._DistTestBase):
-    """A case of it is one rank."""
+    """A case of this class is one rank."""
 
 
 def describe() -> str:
-    """What the tests are made of, as far as it changes their results."""
+    """Describes the origin of the tests, as far as it changes their results."""
     return f"torch {torch.__version__}"
 
 
@@ -110,7 +110,7 @@ def names() -> list[str]:
 
 
 def skipped(name: str) -> str | None:
-    """Why the suite skips the test before it starts any rank."""
+    """Returns the reason why the suite skips the test before it starts any rank, or None."""
     test = getattr(Suite, name)
     if not getattr(test, "__unittest_skip__", False):
         return None
@@ -120,14 +120,15 @@ def skipped(name: str) -> str | None:
 
 
 def exit_reasons() -> dict[int, str]:
-    """The exit statuses by which a rank says that it skips."""
+    """Returns the exit statuses with which a rank reports a skip."""
     return {skip.exit_code: skip.message for skip in common.TEST_SKIPS.values()}
 
 
 def prepare(name: str) -> str:
-    """Call it once per test, before its ranks are forked. Returns the file that they meet at.
+    """Prepares a test before its ranks are forked. Returns the file of their rendezvous.
 
-    torch's own helper makes a folder that goes when an interpreter ends: any rank's would.
+    torch's own helper makes a folder that disappears when an interpreter ends, which may be any
+    rank.
     """
     folder = tempfile.mkdtemp(prefix="conformance-")
     for inside in ("barrier", "test_dir", "init_dir"):
@@ -144,7 +145,7 @@ def clean_up() -> None:
 
 
 def run_rank(backend: str, name: str, rank: int, file: str, pipe: Any) -> None:
-    """Does not return: ends by SystemExit, and has sent the traceback of a failure."""
+    """Runs a rank and ends by SystemExit. Sends the traceback of a failure first."""
     upstream.BACKEND = backend if backend == "gloo" else AskedAsGloo(backend)
     if "gpu" in lists.find(LIFTED, name):
         with devices.cpu_for_gpu():

@@ -1,1 +1,1 @@
-"""Random sequences of operations, against exact arithmetic. docs/testing.md"""
+"""Random sequences of operations, compared with exact arithmetic. See docs/testing.md."""

@@ -4,10 +4,10 @@
     python -m tests.differential --sequences 100 --seed 7 those of seed 7
     python -m tests.differential --replay FILE            one that failed, as the run saved it
 
-Each sequence mixes operations, dtypes, shapes, layouts, groups of the 3 ranks, calls that wait and
-calls that do not, sends and receives, and regions. One that fails runs again alone in fresh
-processes; if it fails again, it is made as small as possible, printed and saved. Ends with status 1
-if any failed. docs/testing.md says more.
+Each sequence mixes operations, dtypes, shapes, layouts, groups of the 3 ranks, blocking and
+asynchronous calls, sends and receives, and regions. A sequence that fails runs again alone in fresh
+processes. If it fails again, it is minimized, printed and saved. Ends with status 1 if any failed.
+docs/testing.md has more details.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 def search(
     checker: Checker, sequences: int, seed: int, device: str = "cpu", tags: bool = True
 ) -> tuple[Plan, str] | None:
-    """The smallest sequence that fails alone, and how; or None. Stops at the first that does."""
+    """Returns the smallest sequence that fails alone and its problem, or None. Stops at the
+    first one."""
     failed: list[tuple[Plan, str]] = []
     bar = tqdm(total=sequences, desc="sequences", unit="sequence")
 
@@ -85,14 +86,15 @@ def search(
         try:
             run()
         except (Mismatch, hypothesis.errors.Flaky):
-            # Flaky: it failed twice and then passed; the smallest that did is the best there is.
+            # Flaky: it failed twice and then passed. The smallest sequence that failed is the best
+            # one.
             return shortest(checker, *failed[-1])
     return None
 
 
 def shortest(checker: Checker, plan: Plan, problem: str) -> tuple[Plan, str]:
-    """`plan` without the steps that it does not need to fail: hypothesis leaves some, as it seldom
-    deletes as many choices at once as a step takes."""
+    """Removes steps that `plan` does not need to fail. hypothesis leaves some, because it seldom
+    deletes as many choices at once as a step has."""
     for candidate in plan.shorter():
         try:
             checker.check(candidate)

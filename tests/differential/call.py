@@ -1,4 +1,4 @@
-"""What one rank does in one step: its tensors, the call, and what they must hold after it."""
+"""One step on one rank: its tensors, the call, and the expected contents afterwards."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.differential.values import Box
 
 @dataclass
 class Call:
-    """What one rank does; every tensor that it gives or gets is in `expected`."""
+    """The call of one rank. Every tensor that it passes or receives is in `expected`."""
 
-    start: Callable[[bool], Any]  # (async_op) -> Work, or None if it has waited
+    start: Callable[[bool], Any]  # (async_op) -> Work, or None if the call has waited
     expected: list[tuple[str, Box, torch.Tensor]] = field(default_factory=list)
-    check: Callable[[Any], str] | None = None  # (Work or None) -> what else is wrong, or ""
-    batched: Callable[[], dist.P2POp] | None = None  # of sends and receives
+    check: Callable[[Any], str] | None = None  # (Work or None) -> another problem, or ""
+    batched: Callable[[], dist.P2POp] | None = None  # for sends and receives
 
 
 @dataclass
@@ -29,10 +29,10 @@ class Here:
     """One step on one rank of its group."""
 
     step: Step
-    handle: Any  # dist.ProcessGroup
+    handle: Any  # a dist.ProcessGroup
     me: int
     seed: int
-    number: int  # of the step, in the whole sequence
+    number: int  # number of the step in the sequence
     device: str = "cpu"
 
     @property
@@ -56,7 +56,7 @@ class Here:
         return values.moved(self.step.dtype, shape, values.noise(self.seed, self.number, *key))
 
     def given(self, shape: tuple[int, ...], *key: int) -> list[torch.Tensor]:
-        """For a reduction: what each rank gives."""
+        """Returns each rank's input of a reduction."""
         step = self.step
         noises = [values.noise(self.seed, self.number, rank, *key) for rank in range(self.size)]
         return [values.reducible(step.dtype, step.reduction, self.size, shape, n) for n in noises]

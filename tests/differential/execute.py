@@ -1,4 +1,4 @@
-"""One sequence on one rank of the pool."""
+"""Execution of one sequence on one rank of the pool."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _kept: dict[tuple[int, ...], Any] = {}
 
 
 class Execution:
-    """Starts the steps in order, waits for each when it is due, and notes what is wrong.
+    """Starts the steps in order, waits for each when it is due, and records problems.
 
-    A wrong result does not end it: the other ranks would wait for this one.
+    A wrong result does not end the sequence, because the other ranks would wait for this one.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -86,7 +86,7 @@ class Execution:
         self._due.append((at + region.lag, finish))
 
     def _settle(self, now: int | None) -> None:
-        """Waits for what is due now; None: for all."""
+        """Waits for the steps that are due, or for all if `now` is None."""
         ready = [finish for due, finish in self._due if now is None or due <= now]
         self._due = [] if now is None else [entry for entry in self._due if entry[0] > now]
         for finish in ready:
@@ -97,7 +97,7 @@ class Execution:
             work.wait()
             # PyTorch's all_reduce_coalesced returns a Future
             done = work.done() if isinstance(work, torch._C.Future) else work.is_completed()
-            if not done and self.plan.device == "cpu":  # of a device, its stream has waited
+            if not done and self.plan.device == "cpu":  # on a device, only the stream has waited
                 self.wrong.append(f"{name}: not complete after wait()")
         differences = [(what, box.differs(wanted)) for what, box, wanted in call.expected]
         found = [f"{what}: {text}" for what, text in differences if text]
@@ -123,15 +123,15 @@ def _batched(group: Any, calls: list[Call], _: torch.device) -> list[Any]:
     return dist.batch_isend_irecv([call.batched() for call in calls])
 
 
-# Each starts the calls of a region, with tensors on the device, and returns what to wait for.
+# Each starts the calls of a region, with tensors on the device, and returns the works to wait for.
 _STYLES = {"region": _mixed, "manager": _managed, "batch": _batched}
 
 
 def execute(text: str) -> None:
-    """Runs a plan in JSON. Raises AssertionError with all that is wrong on this rank."""
+    """Runs a plan given as JSON. Raises AssertionError with all problems on this rank."""
     plan = Plan.from_json(text)
     with warnings.catch_warnings():
-        # PyTorch announces the end of some names; it is not what this is about.
+        # PyTorch's deprecation warnings are not under test here.
         warnings.simplefilter("ignore")
         execution = Execution(plan)
         execution.run()

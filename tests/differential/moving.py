@@ -1,4 +1,4 @@
-"""The operations that only move data, each as the call of one rank."""
+"""Operations that only move data, each as the call of one rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def broadcast(here: Here) -> Call:
 
 
 def all_gather(here: Here) -> Call:
-    """Uneven; with `variant` all outputs are one tensor, in which the last rank's part stays."""
+    """Gathers uneven parts. With `variant` all outputs are one tensor, which keeps the last
+    rank's part."""
     aliased = here.step.variant
     sizes = [here.row(0 if aliased else rank) for rank in range(here.size)]
     rows = [here.moved(here.shape(size), rank) for rank, size in enumerate(sizes)]
@@ -45,7 +46,7 @@ def all_gather(here: Here) -> Call:
 
 
 def all_gather_into_tensor(here: Here) -> Call:
-    """With `variant` the input is this rank's part of the output."""
+    """Gathers into one tensor. With `variant` the input is this rank's part of the output."""
     rows = here.row(0)
     whole = here.moved(here.shape(rows * here.size))
     parts = [whole[rank * rows : (rank + 1) * rows] for rank in range(here.size)]
@@ -106,13 +107,13 @@ def scatter(here: Here) -> Call:
 
 
 def _cat(parts: list[torch.Tensor]) -> torch.Tensor:
-    """torch.cat along dimension 0, of dtypes that it does not know as well."""
+    """Does the same as torch.cat along dimension 0, also for dtypes that it does not support."""
     joined = torch.cat([values.bits(part) for part in parts])
     return joined.view(parts[0].dtype)
 
 
 def all_to_all_single(here: Here) -> Call:
-    """Uneven; with `variant` even, and without splits."""
+    """Exchanges uneven parts. With `variant` they are even, and there are no splits."""
     even, size = here.step.variant, here.size
     counts = [[1 if even else here.split(s, r) for r in range(size)] for s in range(size)]
     parts = [
@@ -130,7 +131,7 @@ def all_to_all_single(here: Here) -> Call:
 
 
 def all_to_all(here: Here) -> Call:
-    """Uneven."""
+    """Exchanges uneven parts."""
     size = here.size
     sent = [here.moved(here.shape(here.split(here.me, r)), here.me, r) for r in range(size)]
     wanted = [here.moved(here.shape(here.split(s, here.me)), s, here.me) for s in range(size)]
@@ -151,10 +152,10 @@ def all_to_all(here: Here) -> Call:
 
 
 def send_recv(here: Here) -> Call | None:
-    """From `root` to `peer`; with `variant` the receiver does not say from whom."""
+    """Sends from `root` to `peer`. With `variant` the receiver accepts any source."""
     step, content = here.step, here.moved(here.shape())
     any_source = step.variant
-    # A receive from any source takes the first message of its tag: it has a tag of its own.
+    # A receive from any source takes the first message of its tag, so it has its own tag.
     tag = 1000 + here.number if any_source else step.tag
     if here.me == step.root:
         given, to = here.box(content), step.group[step.peer]

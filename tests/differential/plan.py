@@ -1,4 +1,4 @@
-"""What a sequence is made of: plain values, which every rank gets whole and which JSON can hold."""
+"""Parts of a sequence: plain values, which every rank gets completely and JSON can represent."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ WORLD = 3  # ranks of the pool
 
 @dataclass(frozen=True)
 class Step:
-    """One operation, of the ranks `group`. Ranks in it are positions in the group.
+    """One operation of the ranks `group`. Ranks in it are positions in the group.
 
-    What an operation has no use for stays at its default.
+    Fields that an operation does not use keep their defaults.
     """
 
     op: str
     group: tuple[int, ...] = (0, 1, 2)
     dtype: str = "float32"
-    shape: tuple[int, ...] = (1,)  # of a tensor, or of a row where `rows` count
+    shape: tuple[int, ...] = (1,)  # shape of a tensor, or of a row where `rows` count
     rows: tuple[int, ...] = (
         1,
-    ) * WORLD**2  # parts by rank; of all-to-all: sender * WORLD + receiver
+    ) * WORLD**2  # parts by rank; for all-to-all sender * WORLD + receiver
     reduction: str = "SUM"
     root: int = 0  # also the sender
     peer: int = 1  # the receiver
     tag: int = 0
     layout: str = "contiguous"
-    variant: bool = False  # what it means is said at each operation
-    lag: int = 0  # 0: the call itself waits; else its Work is waited for after `lag` more steps
+    variant: bool = False  # its meaning depends on the operation
+    lag: int = 0  # steps until its Work is awaited, or 0 if the call blocks
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sequence. All tensors follow from `seed` and the place of their step."""
+    """A sequence. All tensors follow from `seed` and the position of their step."""
 
     steps: tuple[Step | Region, ...]
     seed: int = 0
-    fresh_groups: bool = False  # made for this sequence, and destroyed at its end
-    device: str = "cpu"  # where the tensors are
+    fresh_groups: bool = False  # created for this sequence and destroyed at its end
+    device: str = "cpu"  # device of the tensors
 
     def groups(self) -> list[tuple[int, ...]]:
         return sorted({step.group for step in self.steps})
@@ -64,7 +64,8 @@ class Plan:
             yield from step.steps if isinstance(step, Region) else (step,)
 
     def shorter(self) -> Iterator[Plan]:
-        """This without one step, or without one step of a region; the last ones first."""
+        """Yields this plan without one step, or without one step of a region, starting from the
+        end."""
         for at, step in reversed(list(enumerate(self.steps))):
             before, after = self.steps[:at], self.steps[at + 1 :]
             if before or after:
@@ -79,7 +80,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Raises ValueError, KeyError or TypeError if `text` is not what to_json() writes."""
+        """Parses JSON. Raises ValueError, KeyError or TypeError if `text` is not from to_json()."""
         values = json.loads(text)
         return cls(**{**values, "steps": tuple(map(_step, values["steps"]))})
 
@@ -106,7 +107,7 @@ def _lag(step: Step | Region) -> str:
 
 
 def _line(step: Step) -> str:
-    """What differs from the defaults."""
+    """Formats the fields that differ from their defaults."""
     named = [
         f"{f.name}={getattr(step, f.name)}"
         for f in dataclasses.fields(step)

@@ -1,4 +1,4 @@
-"""The operations that reduce, each as the call of one rank."""
+"""Operations that reduce, each as the call of one rank."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reduce(here: Here) -> Call:
 
 
 def reduce_scatter(here: Here) -> Call:
-    """Uneven."""
+    """Reduces and scatters uneven parts."""
     lists = [here.given(here.shape(here.row(part)), part) for part in range(here.size)]
     given = [here.box(rows[here.me]) for rows in lists]
     output = here.blank(here.shape(here.row(here.me)))

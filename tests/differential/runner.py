@@ -1,4 +1,4 @@
-"""Where sequences run: a pool of ranks that all share, and fresh processes for one that failed."""
+"""Ranks that run sequences: a shared pool, and fresh processes for a sequence that failed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from support.pool import Pool
 from tests.differential.execute import execute
 from tests.differential.plan import WORLD, Plan
 
-# What hangs is reported by the backend, which knows more about it, and then by the pool.
+# The backend reports a hang first, with details, and the pool reports it later.
 GROUP_TIMEOUT = timedelta(seconds=20)
-LIMIT = 45.0  # seconds of a sequence
+LIMIT = 45.0  # seconds per sequence
 
 
 class Mismatch(AssertionError):
-    """A sequence failed, also alone in fresh processes."""
+    """A sequence failed, and failed again alone in fresh processes."""
 
 
 class Ranks:
-    """Runs plans one after the other in the same processes, which a failure ends."""
+    """Runs plans one after another in the same processes. A failure ends the processes."""
 
     def __init__(self, seconds: float = LIMIT) -> None:
         self._pool: Pool | None = None
         self._seconds = seconds
 
     def run(self, plan: Plan) -> str:
-        """What went wrong, on which rank, and what the ranks printed; or ""."""
+        """Returns the problem with its rank and the output of the ranks, or ""."""
         if self._pool is None:
             self._pool = Pool(WORLD, timeout=GROUP_TIMEOUT)
         try:
@@ -44,7 +44,7 @@ class Ranks:
 
 
 class Checker:
-    """Tells sequences that fail by themselves from those that need what ran before them."""
+    """Separates sequences that fail alone from those that fail only after others."""
 
     def __init__(self, make: Callable[[], Ranks] = Ranks) -> None:
         self._make = make
@@ -52,7 +52,8 @@ class Checker:
         self.unrepeated: list[tuple[Plan, str]] = []
 
     def check(self, plan: Plan) -> None:
-        """Raises Mismatch; fills `unrepeated` with what does not fail a second time."""
+        """Raises Mismatch if `plan` fails twice. Adds failures that do not repeat to
+        `unrepeated`."""
         problem = self._shared.run(plan)
         if not problem:
             return

@@ -1,4 +1,4 @@
-"""How hypothesis draws a sequence. What it shrinks to comes first in each list."""
+"""hypothesis strategies for sequences. In each list, shrinking prefers the first values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.differential.plan import WORLD, Plan, Region, Step
 from tests.differential.values import DTYPES, LAYOUTS, REDUCTIONS
 
 GROUPS = [(0, 1, 2), (0, 1), (1, 2), (0, 2), (0,), (1,), (2,)]
-# The last ones are of more than a segment.
+# The last shapes need more than one segment.
 SHAPES = [(1,), (), (0,), (7,), (3, 5), (0, 4), (2, 3, 4), (1009,), (33, 77), (40_000,), (300_007,)]
 ROWS = [1, 0, 2, 3, 17]
 ROW_SHAPES = [(1,), (), (5,), (2, 3), (0,), (1500,)]
@@ -20,16 +20,16 @@ WITHOUT_ROWS = {"all_reduce", "reduce", "broadcast", "gather", "scatter", "send_
 SPARSE = ["float32", "float64", "int64"]
 LAGS = [0, 0, 1, 2, 5]
 MANAGED = ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"]
-# The gathering of sparse tensors takes two rounds, so it cannot start with others.
+# Gathering sparse tensors takes two rounds, so it cannot start together with others.
 MIXED = sorted({*moving.OPERATIONS, *reducing.OPERATIONS} - {"all_reduce_sparse", "barrier"})
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where tensors are, and what is taken there."""
+    """Device of the tensors, and the features that it supports."""
 
     device: str
-    tags: bool  # other than 0, of sends and receives
+    tags: bool  # sends and receives may have tags other than 0
 
 
 @st.composite
@@ -82,9 +82,9 @@ def regions(draw: Any, place: Place) -> Region:
     }[style]
     inside = draw(st.lists(steps(ops, place, group), min_size=1, max_size=6))
     if style == "manager":
-        # PyTorch takes the reduction of the first for all.
+        # PyTorch uses the reduction of the first operation for all.
         inside = [step for step in inside if step.reduction == inside[0].reduction]
-        if inside[0].op == "all_reduce":  # one operation of one dtype, as with other backends
+        if inside[0].op == "all_reduce":  # one operation and dtype, as with other backends
             inside = [step for step in inside if step.dtype == inside[0].dtype]
     if style == "batch":  # PyTorch has no receives from any source there
         inside = [replace(step, variant=False) for step in inside]

@@ -1,4 +1,4 @@
-"""The contents of tensors, what reductions make of them, and the layouts they come in."""
+"""Contents of tensors, results of reductions, and memory layouts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ORDERED = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
 _BITS = ["BAND", "BOR", "BXOR"]
 _FLOATS = ["float64", "float32", "float16", "bfloat16"]
 _INTEGERS = ["int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"]
-# What each dtype can be reduced by. PyTorch itself refuses products of complex numbers, and sums of
-# three multiples of 3 are not exact in e5m2, which has two bits.
+# Reductions for each dtype. PyTorch rejects products of complex numbers. Sums of three multiples of
+# 3 are not exact in e5m2, which has two bits.
 REDUCTIONS = {
     **{name: [*_ORDERED, "PREMUL_SUM"] for name in _FLOATS},
     **{name: [*_ORDERED, *_BITS, "PREMUL_SUM"] for name in _INTEGERS},
@@ -24,12 +24,12 @@ REDUCTIONS = {
     "float8_e4m3fn": _ORDERED,
     "float8_e5m2": ["SUM", "PRODUCT", "MIN", "MAX"],
 }
-# Sums of three of them are exact, in any order, in the format with the fewest bits.
+# Sums of three such values are exact in any order in the format with the fewest bits.
 _LARGEST = {"float8_e4m3fn": 5, "float8_e5m2": 1, "bfloat16": 40}
 
 
 def noise(*numbers: int) -> torch.Generator:
-    """The same for the same numbers, on every rank."""
+    """Returns a generator that is the same on every rank for the same numbers."""
     seed = 0
     for number in numbers:
         seed = (seed * 1_000_003 + number + 1) % (1 << 61)
@@ -37,7 +37,7 @@ def noise(*numbers: int) -> torch.Generator:
 
 
 def moved(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
-    """Any bits."""
+    """Returns a tensor of random bits."""
     seed = int(torch.randint(0, 1 << 31, (), generator=random))
     return any_bits(DTYPES[name], shape, seed)
 
@@ -45,7 +45,8 @@ def moved(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.T
 def reducible(
     name: str, reduction: str, size: int, shape: tuple[int, ...], random: torch.Generator
 ) -> torch.Tensor:
-    """Contiguous; values whose reduction over `size` ranks rounds nowhere, whatever the order."""
+    """Returns a contiguous tensor with values that no reduction over `size` ranks rounds, in any
+    order."""
     dtype = DTYPES[name]
     if dtype.is_complex:
         parts = [_whole(30, shape, random).double() for _ in range(2)]
@@ -76,12 +77,12 @@ def _integers(name: str, reduction: str, shape: tuple[int, ...], random: torch.G
 
 
 def factor(rank: int) -> int:
-    """By which PREMUL_SUM multiplies what `rank` gives."""
+    """Returns the factor by which PREMUL_SUM multiplies the input of `rank`."""
     return rank + 2
 
 
 def reduced(rows: list[torch.Tensor], reduction: str) -> torch.Tensor:
-    """The rows, one per rank, reduced: integers wrap, but not their mean, which is truncated."""
+    """Reduces the rows, one per rank. Integers wrap, except for their mean, which is truncated."""
     dtype = rows[0].dtype
     if reduction == "AVG" and not dtype.is_floating_point and not dtype.is_complex:
         return mean_of_integers(rows)
@@ -109,19 +110,19 @@ _COMBINE = {
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory in a dtype that every kernel knows; same shape and strides."""
+    """Returns the memory as a dtype that every kernel supports, with the same shape and strides."""
     plain = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.view(plain[tensor.element_size()]) if tensor.element_size() < 16 else tensor
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    # contiguous() would keep any stride of a dimension of one element, which view() refuses.
+    # contiguous() would keep any stride of a dimension of one element, and view() rejects that.
     packed = bits(tensor).clone(memory_format=torch.contiguous_format)
     return packed.view(-1).view(torch.uint8)
 
 
 def zeros(dtype: torch.dtype, shape: tuple[int, ...], device: str = "cpu") -> torch.Tensor:
-    """torch.zeros, of dtypes that it does not know as well."""
+    """Does the same as torch.zeros, also for dtypes that it does not support."""
     count = torch.Size(shape).numel()
     memory = torch.zeros(count * dtype.itemsize, dtype=torch.uint8, device=device)
     return memory.view(dtype).view(shape)
@@ -129,14 +130,15 @@ def zeros(dtype: torch.dtype, shape: tuple[int, ...], device: str = "cpu") -> to
 
 @dataclass
 class Box:
-    """A tensor for an operation, with memory around it that has to stay zero."""
+    """A tensor for an operation, with memory around it that must stay zero."""
 
     tensor: torch.Tensor
     memory: torch.Tensor
 
     @classmethod
     def of(cls, content: torch.Tensor, layout: str, device: str = "cpu") -> Box:
-        """A copy on the device of `content`, which is contiguous and on the CPU, in the layout."""
+        """Copies `content` to the device in the given layout. `content` is contiguous and on the
+        CPU."""
         shape, count, dtype = content.shape, content.numel(), content.dtype
         if layout == "offset":
             memory = zeros(dtype, (count + 5,), device)
@@ -154,7 +156,7 @@ class Box:
         return cls(tensor, memory)
 
     def differs(self, expected: torch.Tensor) -> str:
-        """What is not as expected, or ""."""
+        """Returns the first difference from `expected`, or ""."""
         if self.tensor.shape != expected.shape or self.tensor.dtype != expected.dtype:
             return f"became {self.tensor.dtype}{list(self.tensor.shape)}"
         got, wanted = _flat_bytes(self.tensor).cpu(), _flat_bytes(expected)

@@ -1,1 +1,1 @@
-"""The Python tests under every setting that must not change what they see."""
+"""The Python tests under every setting that must not change their results."""

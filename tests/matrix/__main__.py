@@ -9,11 +9,11 @@
     python -m tests.matrix --only algorithm=direct,ring transport=ucx
     python -m tests.matrix --tests tests/python/test_reduce.py -- -k bf16
 
-What is varied is a table: tests/matrix/axes.py. Goes on where an earlier run of the same build
-stopped (build/matrix). Tests that are marked alone take no part: they count on a rate, on memory,
-or on who comes first. A test that asserts something of a setting's default says so
-(pytest.mark.default_of, tests/python/conftest.py), and is skipped where that is forced. Each
-failure is printed with the command that repeats it; then the status is 1.
+tests/matrix/axes.py is the table of the settings. A run continues where an earlier run of the same
+build stopped (build/matrix). Tests marked alone are left out, because they depend on a rate, on
+memory, or on the order of events. A test that asserts something about a setting's default is marked
+(pytest.mark.default_of, tests/python/conftest.py), and is skipped where that setting is forced.
+Each failure is printed with the command that repeats it, and the status is 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.matrix.axes import (
 )
 from tests.matrix.results import FOLDER, ROOT, Result, Results
 
-# Tests that no setting of ours reaches, for which one configuration would be as good as another.
+# Tests that no setting reaches, so one configuration is as good as another.
 UNREACHED = {
     "test_bench_*.py": "that benchmarks run, and their arithmetic",
     "test_check_*.py": "tools",
@@ -65,16 +65,16 @@ UNREACHED = {
     "test_registration.py": "no group, or one operation",
     "test_ringdistrun.py": "a launcher",
 }
-# Each file by one process of pytest, as make test has it.
+# One pytest process per file, as in make test.
 BESIDE = ("--dist", "loadfile", "--numprocesses")
-SHARE = 30.0  # seconds of a sample that a configuration gets at least: pytest takes 10 to start
-SILENCE = 400.0  # of pytest, whose tests have a limit of their own
+SHARE = 30.0  # seconds of a sample for a configuration, at least; pytest takes 10 to start
+SILENCE = 400.0  # seconds without output from pytest; its tests have their own limits
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one configuration's run; a sample has both."""
+    """Limits of one configuration's run. A sample has both."""
 
     until: float | None = None
     seed: str | None = None
@@ -117,7 +117,8 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def restrict(values: dict[str, list[str]], only: list[str]) -> dict[str, list[str]]:
-    """`default` names the value of a setting that is left alone."""
+    """Restricts the values of settings to the chosen ones. `default` means that a setting is not
+    forced."""
     out = dict(values)
     for words in only:
         name, _, chosen = words.partition("=")
@@ -147,7 +148,7 @@ def jobs() -> str:
 
 
 class Run:
-    """The tests of one configuration, in a process of pytest."""
+    """The tests of one configuration, in one pytest process."""
 
     def __init__(self, configuration: Configuration, results: Results, limits: Limits):
         self._configuration = configuration
@@ -164,7 +165,7 @@ class Run:
             command += ["--record", str(self._results.path), "--known", str(known)]
             if self._limits.seed is None:
                 command += [*BESIDE, jobs()]
-            else:  # in the order that was drawn
+            else:  # in the order drawn
                 command += ["--sample-seed", self._limits.seed, "--until", str(self._limits.until)]
             with log.open("w") as output:
                 process = subprocess.Popen(
@@ -177,13 +178,13 @@ class Run:
                 )
                 reason = self._watch(process, bar)
             self._results.end_what_has_begun(reason)
-            # 0, 1: all ran; 2: its time was up; 5: nothing was left to run.
+            # 0 and 1 mean that all tests ran, 2 a timeout, and 5 nothing left to run.
             if process.returncode not in (0, 1, 2, 5):
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
                 bar.write(f"{text_of(self._configuration)}: {reason}\n{tail}")
 
     def _watch(self, process: subprocess.Popen, bar: tqdm) -> str:
-        """Until it ends, by itself or because it says nothing. Returns how."""
+        """Waits until the process ends, or kills it if it prints nothing. Returns the reason."""
         before = len(self._results.entries())
         done, heard = 0, time.monotonic()
         try:
@@ -238,7 +239,7 @@ def repeat_command(configuration: Configuration, test: str) -> str:
 
 
 def report(chosen: list[Configuration], found: list[Results]) -> bool:
-    """Prints it; true if nothing failed and something ran."""
+    """Prints the report. Returns true if nothing failed and something ran."""
     failures: list[tuple[Configuration, Result]] = []
     total: Counter[str] = Counter()
     for configuration, results in zip(chosen, found, strict=True):
@@ -258,7 +259,7 @@ def report(chosen: list[Configuration], found: list[Results]) -> bool:
 def main(words: list[str]) -> int:
     options = parse_arguments(words)
     chosen = every(options.values) if options.full else pairwise(options.values, [untouched()])
-    chosen = chosen or every(options.values)  # the one that make test runs was asked for
+    chosen = chosen or every(options.values)  # the configuration of make test was requested
     if options.list:
         print("\n".join(text_of(configuration) for configuration in chosen))
         return 0

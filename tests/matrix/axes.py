@@ -1,7 +1,7 @@
-"""What is varied: one row per setting, and which values of them are tried together.
+"""Settings to vary: one row per setting, and the values that are combined.
 
-A new axis is a row of AXES. What it sets is an environment variable, which the ranks inherit: a
-setting of ringdist, or one of the tests' own (tests/python/support), with TEST_ in its name.
+A new axis is a row of AXES. It sets an environment variable, which the ranks inherit: a setting of
+ringdist, or a setting of the tests (tests/python/support), with TEST_ in its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-Configuration = dict[str, str]  # by axis; "" where the setting is left alone
+Configuration = dict[str, str]  # by axis; "" where the setting is not forced
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Axis:
     name: str
     variable: str
     values: Callable[[], list[str]]
-    idle_beside: tuple[str, ...] = ()  # axes: forcing one leaves this setting nothing to do
+    idle_beside: tuple[str, ...] = ()  # axes that make this setting have no effect
 
 
 def _algorithms() -> list[str]:
@@ -29,7 +29,8 @@ def _algorithms() -> list[str]:
 
 
 def _transports() -> list[str]:
-    """Those that work between processes; the first is what one host uses by itself."""
+    """Returns the transports that work between processes. The first is the default within a
+    host."""
     import torch_ringdist
 
     names = [name for name, _, state in torch_ringdist.info()["transports"] if state == "ok"]
@@ -50,13 +51,13 @@ AXES: tuple[Axis, ...] = (
 
 
 def environment_of(configuration: Configuration) -> dict[str, str]:
-    """What a shell would set for it."""
+    """Returns the environment variables of a configuration."""
     variables = {axis.name: axis.variable for axis in AXES}
     return {variables[name]: value for name, value in configuration.items() if value}
 
 
 def command_environment(configuration: Configuration) -> dict[str, str]:
-    """This process's environment with it, and none of the settings besides."""
+    """Returns this process's environment with the configuration's settings and no others."""
     others = {axis.variable for axis in AXES}
     kept = {name: value for name, value in os.environ.items() if name not in others}
     return {**kept, **environment_of(configuration)}
@@ -67,20 +68,21 @@ def text_of(configuration: Configuration) -> str:
 
 
 def untouched() -> Configuration:
-    """No setting forced: what `make test` runs."""
+    """Returns the configuration of `make test`, with no setting forced."""
     return {axis.name: "" for axis in AXES}
 
 
 def every(values: dict[str, list[str]]) -> list[Configuration]:
-    """All combinations."""
+    """Returns all combinations."""
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
 def pairwise(
     values: dict[str, list[str]], known: Sequence[Configuration] = ()
 ) -> list[Configuration]:
-    """Few of them, in which any two values of two axes meet that do not in those known: each next
-    one is that with most pairs that have not met yet; of several, the one that forces most."""
+    """Returns few configurations in which any two values of two axes meet, unless they meet in
+    `known`. Each next configuration covers most pairs that are missing; among equals, the one
+    that forces most."""
     left = every(values)
     missing = set().union(*(pairs_of(one) for one in left)) if left else set()
     missing -= set().union(*(pairs_of(one) for one in known))
@@ -98,8 +100,8 @@ def pairwise(
 
 
 def pairs_of(configuration: Configuration) -> set[tuple[tuple[str, str], ...]]:
-    """Of two settings each; of the only one, where there is one axis. A setting that has nothing to
-    do meets none but those that make it so."""
+    """Returns the pairs of two settings, or the single setting if there is one axis. A setting
+    without effect pairs only with the settings that cause this."""
     settings: Sequence[tuple[str, str]] = sorted(configuration.items())
     pairs = set(itertools.combinations(settings, min(2, len(settings))))
     for axis in AXES:

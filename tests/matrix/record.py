@@ -1,11 +1,11 @@
-"""A plugin of pytest: says of each test how it ended, in a file, as soon as it has.
+"""A pytest plugin that writes the outcome of each test to a file as soon as the test ends.
 
     python -m pytest -p tests.matrix.record --record FILE [--sample-seed N --until TIME]
 
-One JSON object per line: {"collected": N}, {"begun": TEST}, and at last
-{"test": TEST, "outcome": ..., "seconds": ..., "reason": ...}. With --sample-seed tests come in a
-random order; after --until (time.time()) no other one begins. Where pytest-xdist spreads the tests,
-its workers choose them, all alike, and the process above says how they end.
+The file has one JSON object per line: `{"collected": N}`, `{"begun": TEST}`, and finally `{"test":
+TEST, "outcome": ..., "seconds": ..., "reason": ...}`. With --sample-seed the order of tests is
+random. After --until (time.time()) no further test begins. With pytest-xdist, every worker chooses
+the same tests, and the controlling process records their outcomes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _write(file: Path, entry: dict[str, Any]) -> None:
 
 
 class Chooser:
-    """Of what runs: in each process that collects, and one of them says how much that is."""
+    """Chooses the tests in each process that collects. One process records their number."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._file: Path = config.getoption("--record")
@@ -63,7 +63,7 @@ class Chooser:
 
 
 class Recorder:
-    """Of how each test ends."""
+    """Records how each test ends."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._file: Path = config.getoption("--record")
@@ -75,7 +75,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.setdefault(report.nodeid, []).append(report)
-        if report.when == "???":  # pytest-xdist's: its worker is gone, and ends nothing more
+        if report.when == "???":  # set by pytest-xdist when a worker died
             self.pytest_runtest_logfinish(report.nodeid)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -100,7 +100,7 @@ class Recorder:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """One line of what it says."""
+    """Returns the reason of an outcome in one line."""
     if report.skipped and isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)

@@ -1,5 +1,5 @@
-"""What is known of each configuration: a file of lines (record.py) per configuration and checkout,
-so that a run goes on where the last one stopped."""
+"""Results of each configuration. A file of lines (record.py) per configuration and checkout lets
+a run continue where the last one stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Result:
 
 
 class Results:
-    """Of one configuration. The file is written by pytest, line by line."""
+    """Results of one configuration. pytest writes the file line by line."""
 
     def __init__(self, folder: Path, configuration: Configuration):
         words = "-".join(f"{name}={value or 'default'}" for name, value in configuration.items())
@@ -36,7 +36,7 @@ class Results:
         self.path.unlink(missing_ok=True)
 
     def entries(self) -> list[dict]:
-        """All whole lines: the last one may be in the making."""
+        """Returns all complete lines. The last line may still be written."""
         if not self.path.exists():
             return []
         lines = self.path.read_text().splitlines(keepends=True)
@@ -46,7 +46,7 @@ class Results:
         return {e["test"]: Result(**e) for e in self.entries() if "test" in e}
 
     def end_what_has_begun(self, reason: str) -> None:
-        """The process is gone: what it was in has failed."""
+        """Records a failure for each test that had begun, because the process has died."""
         entries = self.entries()
         ended = {entry["test"] for entry in entries if "test" in entry}
         begun = {entry["begun"] for entry in entries if "begun" in entry}

@@ -1,1 +1,1 @@
-"""What `make membership-sim` must notice: csrc/membership/paxos with a bug, in its world."""
+"""Bugs that `make membership-sim` must detect in csrc/membership/paxos."""

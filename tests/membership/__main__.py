@@ -1,8 +1,8 @@
-"""Builds the program of `make membership-sim` with one bug at a time; each must be noticed.
+"""Builds the program of `make membership-sim` with one bug at a time. Each bug must be detected.
 
     python -m tests.membership [--seconds 60] [--only WORDS]
 
-Needs what `make membership-sim` has built.
+Needs the build of `make membership-sim`.
 """
 
 import argparse
@@ -28,7 +28,8 @@ SOURCES = (
 
 
 def build(mutation: Mutation, folder: Path) -> Path:
-    """The program with that bug; everything that includes the mutated file is compiled again."""
+    """Builds the program with that bug. Compiles all sources that include the mutated file
+    again."""
     for name in ("csrc", "tests/cpp"):
         shutil.copytree(ROOT / name, folder / name)
     path = folder / mutation.file
@@ -50,7 +51,7 @@ def build(mutation: Mutation, folder: Path) -> Path:
 
 
 def attempt(mutation: Mutation, seconds: int) -> str:
-    """How it was noticed; "" if it was not."""
+    """Returns a description of how the bug was detected, or "" if it was not."""
     with tempfile.TemporaryDirectory() as temporary:
         program = build(mutation, Path(temporary))
         for arguments in (["--runs", "1000000"], ["--exhaustive", "--stride", "4"]):

@@ -1,4 +1,4 @@
-"""The bugs: each a text of a file and what takes its place."""
+"""The bugs. Each one is a text of a file and its replacement."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,8 @@
-// ThreadSanitizer knows memory by its address, so that what two mappings of one file share are two
-// memories to it, in which nothing races. In its builds, therefore, a file that is mapped from its
-// beginning a second time gets the first mapping again; the linker's --wrap brings the calls here.
-// Only files as large as a Context's segment: smaller ones are tests' own, of mappings themselves.
+// ThreadSanitizer identifies memory by its address, so it treats two mappings of one file as
+// separate memories without races. In its builds, a file that is mapped from its beginning a second
+// time therefore gets the first mapping again. The linker's --wrap redirects the calls to this
+// file. It applies only to files as large as a Context's segment, because smaller ones belong to
+// tests of the mappings themselves.
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
