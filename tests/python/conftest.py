@@ -1,4 +1,4 @@
-"""Pools of ranks as fixtures."""
+"""Fixtures with pools of ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _kept() -> Iterator[dict[int, Pool]]:
 
 @pytest.fixture
 def pools(_kept: dict[int, Pool], request: pytest.FixtureRequest) -> Iterator[Callable]:
-    """pools(size): ranks shared with other tests, which this one must leave in good order."""
+    """pools(size): ranks shared with other tests. The test must leave them in good order."""
     used: list[Pool] = []
 
     def get(size: int) -> Pool:
@@ -34,7 +34,7 @@ def pools(_kept: dict[int, Pool], request: pytest.FixtureRequest) -> Iterator[Ca
         return _kept[size]
 
     yield get
-    # After a failure nobody knows what state the ranks are in.
+    # After a failure the state of the ranks is undefined.
     if request.node.stash.get(_failed, False):
         for pool in used:
             pool.discard()
@@ -57,14 +57,14 @@ def fresh_pool() -> Iterator[Callable[..., Pool]]:
 
 @pytest.fixture(scope="session")
 def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Of each step of examples/elastic_digits.py."""
+    """Returns the losses of each step of examples/elastic_digits.py."""
     return digits.undisturbed(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
 
 
 @cache
 def _no_hosts() -> str | None:
-    """Returns why this process cannot make network namespaces, if it cannot."""
-    from benchmarks.net import hosts  # support.launched has put the repository into sys.path
+    """Returns the reason why this process cannot create network namespaces, or None."""
+    from benchmarks.net import hosts  # support.launched has added the repository to sys.path
 
     return hosts.why_not()
 
@@ -75,8 +75,8 @@ def _may_change_user() -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips a test whose marker (pyproject.toml) names a setting that is forced (make matrix does
-    that), or something that this process may not do."""
+    """Skips a test if its marker (pyproject.toml) names a setting that is forced, as in make
+    matrix. Also skips tests that need a privilege that this process lacks."""
     if item.get_closest_marker("hosts") and (reason := _no_hosts()):
         pytest.skip(reason)
     if item.get_closest_marker("root") and not _may_change_user():

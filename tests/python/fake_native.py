@@ -1,4 +1,4 @@
-"""A stand-in for torch_ringdist._C, for tests of the Python layer that need no build."""
+"""Fake of torch_ringdist._C, for tests of the Python layer without a build."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ INFO = {
 
 
 def install(monkeypatch) -> SimpleNamespace:
-    """Put the stand-in where the package looks for _C; returns what it recorded."""
+    """Replaces _C by the fake. Returns an object with the recorded calls."""
     import torch_ringdist
     from torch_ringdist import _native, _options
 
@@ -74,9 +74,9 @@ def install(monkeypatch) -> SimpleNamespace:
     monkeypatch.setitem(sys.modules, "torch_ringdist._C", native)
     install_build_info(monkeypatch, torch.__version__)
     monkeypatch.setattr(_native, "_stops", {})
-    # The package remembers what it loaded: give it an empty memory for the length of the test.
+    # The package caches the loaded module, so the test gets an empty cache.
     monkeypatch.setattr(_native, "_load", functools.cache(_native._load.__wrapped__))
-    # In place of the class that is made of the true one, or has been.
+    # Replaces the class that is derived from the real module.
     made = _options.made_of(OPTIONS)
     for module in (torch_ringdist, _options):
         monkeypatch.setitem(vars(module), "Options", made)
@@ -84,7 +84,7 @@ def install(monkeypatch) -> SimpleNamespace:
 
 
 def install_build_info(monkeypatch, torch_version: str) -> None:
-    """Make the package believe that it was built for `torch_version`."""
+    """Makes the package behave as if it was built for `torch_version`."""
     build = ModuleType("torch_ringdist._build_info")
     build.TORCH_VERSION = torch_version
     build.TORCH_MAJOR_MINOR = tuple(int(part) for part in torch_version.split(".")[:2])

@@ -1,4 +1,4 @@
-"""Inputs and outputs in one memory, each with a storage of its own, as two arrays of numpy have."""
+"""Inputs and outputs that overlap in memory, with separate storages, like two numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from support.rank import same_bits
 from torch.distributed.distributed_c10d import AllgatherOptions, ReduceScatterOptions
 
 COUNT = 50_021
-SHIFT = 5  # elements between what overlaps
-View = Callable[[int, int], torch.Tensor]  # (begin, count): of this rank's memory
+SHIFT = 5  # offset of the overlap, in elements
+View = Callable[[int, int], torch.Tensor]  # (begin, count) -> a view of this rank's memory
 
 
 def given(rank: int, begin: int = 0, count: int | None = None) -> torch.Tensor:
-    """What a rank's memory holds before the call."""
+    """Returns the content of a rank's memory before the call."""
     count = dist.get_world_size() * COUNT if count is None else count
     return torch.arange(begin, begin + count) * (rank + 1)
 
@@ -109,7 +109,7 @@ def _all_to_all_single(view: View) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _all_reduce_coalesced(view: View) -> tuple[torch.Tensor, torch.Tensor]:
-    """Written one after the other."""
+    """Reduces a list of overlapping tensors, which are written one after another."""
     tensors = [view(0, COUNT), view(SHIFT, COUNT)]
     dist.all_reduce_coalesced(tensors)
     scale = sum(range(1, dist.get_world_size() + 1))

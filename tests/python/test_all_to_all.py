@@ -1,4 +1,4 @@
-"""all_to_all and all_to_all_single: even, uneven and empty parts of every dtype and layout."""
+"""all_to_all and all_to_all_single with even, uneven and empty parts of every dtype and layout."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Parts = list[list[torch.Tensor]]
 
 
 def drawn(size: int, seed: int, largest: int) -> list[list[int]]:
-    """Rows that rank i has for rank j, the same on all ranks."""
+    """Returns the number of rows that rank i has for rank j, equal on all ranks."""
     draw = random.Random(seed)
     return [[draw.choice([0, draw.randrange(largest)]) for _ in range(size)] for _ in range(size)]
 
 
 def parts(rows: list[list[int]], dtype: torch.dtype, seed: int, *shape: int) -> Parts:
-    """What rank i has for rank j, of rows[i][j] rows."""
+    """Returns the parts that rank i has for rank j, with rows[i][j] rows."""
     size = len(rows)
     return [
         [any_bits(dtype, (rows[i][j], *shape), seed + size * i + j) for j in range(size)]
@@ -109,7 +109,7 @@ def _layouts() -> None:
     out = torch.zeros(2, size).t()
     dist.all_to_all_single(out, torch.full((2, size), float(rank)).t())
     same_bits(out, torch.arange(float(size))[:, None].expand(size, 2).contiguous(), "columns")
-    # Outputs that are one tensor: as if they were written in order.
+    # If all outputs are one tensor, they are written in order.
     box = torch.zeros(5)
     dist.all_to_all([box] * size, [torch.full((5,), float(10 * rank + r)) for r in range(size)])
     same_bits(box, torch.full((5,), float(10 * (size - 1) + rank)), "the last one wins")

@@ -1,4 +1,4 @@
-"""Async ops: in flight, unwaited, in any order, from callbacks and from threads."""
+"""Async ops: in flight, without a wait, in any order, from callbacks and from threads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_groups_of_64_mib_in_opposite_order(pools):
 
 def _callbacks_that_issue_ops() -> None:
     size = dist.get_world_size()
-    # Each callback has its group: in which order two callbacks run is nobody's promise.
+    # Each callback has its own group, because the order of two callbacks is not guaranteed.
     groups = [new_group(), new_group()]
 
     def step(group):
@@ -95,7 +95,7 @@ def _nobody_waits() -> None:
     ]
     assert poll(lambda: all(w.is_completed() for w in works)), "an op did not finish by itself"
     assert all(w.is_success() for w in works)
-    # Completed means that the results are there, also those that had to be copied back.
+    # Completion means that the results are there, including those that had to be copied back.
     same_bits(plain, torch.full_like(plain, total), "contiguous")
     same_bits(columns, torch.full((200, 300), total), "transposed")
     same_bits(wide, torch.arange(size, dtype=torch.float32).repeat_interleave(7), "strided")

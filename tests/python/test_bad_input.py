@@ -1,4 +1,4 @@
-"""Arguments that an operation does not take: said at once, and only to the rank that gave them."""
+"""Invalid arguments of operations. Only the rank that passed them gets an error, and at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ REDUCIBLE = "float64, float32, bfloat16, float16, int64, int32, int16, int8, uin
 
 
 def ours():
-    """The backend behind the default group. PyTorch's own checks stop some of the calls earlier."""
+    """Returns the backend behind the default group. PyTorch's own checks reject some calls
+    earlier."""
     return dist.group.WORLD._get_backend(torch.device("cpu"))
 
 
@@ -42,7 +43,7 @@ def reduce_all(*tensors: torch.Tensor):
     return ours().allreduce(list(tensors), dist.AllreduceOptions())
 
 
-# Each makes a call from a float32 tensor of 4 elements, in a group of 2 ranks.
+# Each makes a call with a float32 tensor of 4 elements, in a group of 2 ranks.
 Call = Callable[[torch.Tensor], object]
 BAD: dict[str, tuple[Call, type[Exception], list[str]]] = {
     "no tensor": (
@@ -200,7 +201,7 @@ BAD: dict[str, tuple[Call, type[Exception], list[str]]] = {
 
 
 def provoke(call: Callable[[torch.Tensor], object]) -> Raised | None:
-    """What the last rank gets for a call that no other makes, after which the group must work."""
+    """Makes a call on the last rank only. Returns its error; the group must work afterwards."""
     rank, size = dist.get_rank(), dist.get_world_size()
     tensor = torch.arange(4.0) + rank
     before = ours()._get_sequence_number_for_group()
@@ -226,7 +227,7 @@ def test_bad_input(pools, case: str):
     error = pools(2).run(_bad, case)[-1]
     assert error is not None, "nothing was raised"
     assert kind.__name__ in error.kinds, error
-    if error.text.startswith("ringdist:"):  # not stopped by PyTorch's own checks
+    if error.text.startswith("ringdist:"):  # not rejected by PyTorch's own checks
         ours = "ArgumentError" if kind is ValueError else "NotSupportedError"
         assert error.kinds[0] == ours and "RuntimeError" in error.kinds, error
     missing = [word for word in words if word not in error.text]

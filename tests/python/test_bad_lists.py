@@ -1,4 +1,4 @@
-"""Arguments that rooted operations, lists, splits, sends and receives do not take."""
+"""Invalid arguments of rooted operations, lists, splits, sends and receives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reduce(root: int, root_tensor: int = 0) -> Call:
     return lambda t: ours().reduce([t], options)
 
 
-# The last rank of 2 makes the calls: it is the root where the root is 1.
+# The last rank of 2 makes the calls. It is the root where the root is 1.
 def gather(outputs: Lists, inputs: list[torch.Tensor], root: int = 1):
     return ours().gather(outputs, inputs, rooted(GatherOptions(), root))
 

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 COUNT = 1 << 20
 
 
-# Ways to a barrier of a group. Each returns when it has ended.
+# Ways to a barrier of a group. Each returns when the barrier has ended.
 BARRIERS: dict[str, Callable[[Any], Any]] = {
     "blocking": lambda group: dist.barrier(group),
     "waited for": lambda group: dist.barrier(group, async_op=True).wait(),
@@ -97,7 +97,7 @@ def _groups() -> None:
         dist.barrier(pair)
         same_bits(tensor, torch.full((COUNT,), 2.0), "in a group of some ranks")
         dist.destroy_process_group(pair)
-    # What is under way in another group is none of its business.
+    # Operations of another group do not matter.
     other = new_group()
     pending = [dist.all_reduce(torch.ones(5), group=other, async_op=True)] if rank else []
     dist.barrier()
@@ -117,7 +117,7 @@ def _receive_into_a_view() -> None:
     given = torch.arange(6.0).reshape(2, 3)
     target = torch.zeros(3, 2)
     if rank == 0:
-        work = dist.irecv(target.t(), src=1)  # its result has to be copied back
+        work = dist.irecv(target.t(), src=1)  # the result has to be copied back
     dist.barrier()
     if rank == 1:
         dist.send(given, 0)
@@ -131,7 +131,7 @@ def test_a_receive_that_nobody_serves_yet_holds_up_none(pools):
 
 
 def _everywhere(path: str) -> None:
-    """What rank 1 gets lies in a file, which rank 0 reads after the barrier."""
+    """Gives rank 1 a tensor in a file, which rank 0 reads after the barrier."""
     rank, shape = dist.get_rank(), (1024, 2048)
     if rank == 1:
         ours = np.memmap(path, dtype=np.float32, mode="w+", shape=shape)
@@ -161,13 +161,13 @@ def _order() -> None:
     for tensor in sums:
         works.append(dist.all_reduce(tensor, async_op=True))
         barriers.append(dist.barrier(async_op=True))
-    works[-1].wait()  # not held up by the barriers before it
+    works[-1].wait()  # not delayed by the barriers before it
     for i in reversed(range(3)):
         barriers[i].wait()
         total = torch.full((COUNT,), size * (size - 1) / 2)
         for tensor in sums[: i + 1]:
             same_bits(tensor, total, f"after barrier {i}")
-    # In a region.
+    # A barrier in a coalescing region.
     tensor = torch.full((COUNT,), float(rank))
     dist.group.WORLD._start_coalescing(CPU)
     dist.all_reduce(tensor, async_op=True)
@@ -214,7 +214,7 @@ def test_in_callbacks_and_threads(pools):
 
 
 def _messages() -> None:
-    """Neither gloo's nor ours waits for sends and receives."""
+    """Checks that neither gloo nor ringdist waits for sends and receives."""
     rank = dist.get_rank()
     for group in (oracle(), dist.group.WORLD):
         got = torch.zeros(3)
@@ -259,7 +259,7 @@ def test_it_fails_with_what_an_earlier_op_failed_of(pools, how: str):
 
 
 def _names() -> Raised | None:
-    """Ranks 0 and 2 are held up by an op of which rank 1 has not heard."""
+    """Delays ranks 0 and 2 by an op that rank 1 does not call."""
     group = new_group(30)
     dist.barrier(group)
     error = None

@@ -1,4 +1,4 @@
-"""Benchmarks refuse arguments that they cannot use, before they measure anything."""
+"""Benchmarks reject unusable arguments before they measure anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.choice`: what it compares, what it says of it, and what it refuses."""
+"""`python -m benchmarks.choice`: its comparisons, its output, and the arguments that it rejects."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_small_run(tmp_path: Path):
     for row in rows:
         assert row["choice"] in row["times"] and row["best"] in row["times"]
         assert all(0 < time < 1e9 for time in row["times"].values()), row
-    # An alltoall has one algorithm: nothing is chosen, but a time is foreseen.
+    # An alltoall has one algorithm, so there is no choice, but a predicted time.
     near = sum(row["near"] for row in rows if row["operation"] != "all_to_all")
     assert f"all layouts: {near} of 8 choices" in done.stdout
     foreseen = [row["foreseen"] for row in rows]

@@ -1,4 +1,4 @@
-"""`make bench-ddp` and `make bench-critics`: what they conclude from figures, and one small run."""
+"""`make bench-ddp` and `make bench-critics`: conclusions from figures, and one small run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_paired_ratio() -> None:
 
 
 def stepping(seconds: dict[str, float], codec: str = "none", rate: str = "none") -> dict:
-    """A result in which steps take so long, and a little more or less."""
+    """Returns a result with these durations of steps and small deviations."""
     settings = Stepping(rate, "mlp5m", 32, tuple(seconds), rounds=len(NOISE))
     told = {}
     for number, (text, value) in enumerate(seconds.items()):
@@ -153,7 +153,7 @@ def test_one_host_has_a_table_of_its_own() -> None:
 
 
 def training(seed: int, rate: str, seconds: dict[str, float], reached: int = 30) -> dict:
-    """A result in which each reaches the target at that step, of 40."""
+    """Returns a result in which each variant reaches the target at that step of 40."""
     settings = Training(rate, seed, tuple(seconds), 40, 0.96, to_target=False)
     accuracies = [(step, 0.9 if step < reached else 0.97) for step in range(1, 41)]
     told = {k: {"seconds": [v] * 40, "accuracies": accuracies} for k, v in seconds.items()}

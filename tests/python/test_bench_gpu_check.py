@@ -1,4 +1,4 @@
-"""benchmarks.gpu_check: its report, and what it says where something is missing."""
+"""benchmarks.gpu_check: its report, and its messages where something is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.horovod`: that each part runs and is shown, and what is refused."""
+"""`python -m benchmarks.horovod`: each part runs and is shown, and bad arguments are rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _rows(table: str) -> list[str]:
-    """Their names; each says what it is held against."""
+    """Returns the names of the rows. Each row must name the variant that it is compared with."""
     names = []
     for row in table.splitlines()[2:]:
         names.append(row.split("  ")[0])

@@ -1,4 +1,4 @@
-"""`make bench`: what becomes of the samples, and that it runs, with what is installed here."""
+"""`make bench`: the evaluation of samples, and a run with the libraries that are installed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_interpreters_time_is_no_distance():
 
 
 def test_ranks_that_share_a_core_do_not_play_on(tmp_path: Path):
-    """As two threads do, which hand the interpreter over every 5 ms only."""
+    """Compares with two threads, which pass on the interpreter only every 5 ms."""
     path = tmp_path / "flags"
     path.write_bytes(bytes(flags.BYTES))
     players = [flags.Flags(path, first) for first in (True, False)]

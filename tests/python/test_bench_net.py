@@ -1,4 +1,5 @@
-"""Hosts of `make bench-net`: they come, they are shaped, and nothing of them stays."""
+"""Hosts of `make bench-net`: they are created, their rate is limited, and nothing of them
+remains."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def namespaces_of(pid: int) -> list[str]:
 
 
 def holder() -> subprocess.Popen:
-    """A process that has hosts, with a process on one of them, until its stdin says something."""
+    """Returns a process that keeps hosts, with a process on one of them, until its stdin has
+    data."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD_HOSTS],
         cwd=ROOT,
@@ -59,7 +61,7 @@ def holder() -> subprocess.Popen:
         text=True,
     )
     assert process.stdout.readline() == "ready\n"
-    assert len(namespaces_of(process.pid)) == 3  # a switch, two hosts
+    assert len(namespaces_of(process.pid)) == 3  # a switch and two hosts
     return process
 
 
@@ -74,14 +76,14 @@ def test_allreduce_over_two_hosts(tmp_path: Path) -> None:
     assert list(rows) == ["tcp", "gloo", "ringdist"]
     for row in rows.values():
         assert row["payload"] == 1 << 20  # 2 (N - 1) / N times the size
-        # 8 bits per nanosecond are 1 Gb/s; the first bytes after a pause may pass faster.
+        # 8 bits per nanosecond are 1 Gb/s. The first bytes after a pause may be faster.
         assert 8 * row["sent"] / row["times"]["median"] < 1.05, row
         assert abs(row["excess"]) < 0.05, row
     assert (tmp_path / "allreduce-2hosts-1gbit-1MiB.png").stat().st_size > 1000
 
 
 def operations(tmp_path: Path, layout: str, *words: str) -> dict[tuple[str, str], dict]:
-    """The rows of one short run at 1 Gb/s, by operation and variant."""
+    """Returns the rows of one short run at 1 Gb/s, by operation and variant."""
     shared = ["--layouts", layout, "--rate", "1gbit", "--rounds", "1", "--seconds", "0.1"]
     done = bench_net(*shared, *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -99,10 +101,10 @@ def test_operations_over_hosts_that_are_unequal(tmp_path: Path) -> None:
     assert set(rows) == {*plain, ("all_reduce", "ringdist:int4")}
     for row in rows.values():
         assert 0 < row["minimum"] <= row["median"]
-        assert 0 < row["cpu"] < 3 * row["median"] * row["calls"]  # of three ranks
+        assert 0 < row["cpu"] < 3 * row["median"] * row["calls"]  # three ranks
     reduced = rows["all_reduce", "ringdist"]
     assert reduced["least_bytes"] == 1 << 20
-    # Buckets that are full let a burst pass faster, once in each turn.
+    # Full token buckets let a burst pass faster, once per round.
     assert 0.1 < reduced["of_wire"] < 1.3, reduced
     assert rows["all_reduce", "ringdist:int4"]["least_bytes"] == (1 << 20) * 4.125 / 32
     assert rows["barrier", "gloo"]["of_wire"] is None
@@ -114,7 +116,7 @@ def test_openmpi_takes_part_on_each_host(tmp_path: Path) -> None:
     words = ["--operations", "all_reduce", "reduce", "--sizes", "1M"]
     rows = operations(tmp_path, "2x1", *words, "--variants", "openmpi", "ringdist")
     assert {variant for _, variant in rows} == {"openmpi", "ringdist"}
-    # It took the wire, not this machine's memory.
+    # The data went over the wire, not through this machine's memory.
     assert 0.02 < rows["all_reduce", "openmpi"]["of_wire"] < 1.3
 
 
@@ -141,7 +143,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.hosts
 def test_ranks_that_fail_are_shown(tmp_path: Path) -> None:
-    """Where they cannot make their group: no such algorithm."""
+    """Makes the ranks fail to create their group, by an unknown algorithm."""
     words = ["--operations", "barrier", "--sizes", "8", "--variants", "ringdist/nonsense"]
     done = bench_net("--layouts", "2x1", "--rate", "none", *words, "--out", str(tmp_path))
     assert done.returncode == 1
@@ -199,16 +201,16 @@ def test_ranks_are_numbered_host_by_host() -> None:
         ("all_reduce", 75, 50 * 4 / 3),
         ("broadcast", 50, 50),
         ("reduce", 50, 50),
-        ("all_gather", 37.5, 50 * 5 / 6),  # into the host of one
-        ("reduce_scatter", 37.5, 50 * 5 / 6),  # out of it
-        ("all_to_all", 75, 50 * 9 / 6),  # the host of three, with three elsewhere
+        ("all_gather", 37.5, 50 * 5 / 6),  # into the host of one rank
+        ("reduce_scatter", 37.5, 50 * 5 / 6),  # out of the host of one rank
+        ("all_to_all", 75, 50 * 9 / 6),  # the host of three ranks, with three elsewhere
         ("gather", 37.5, 50 * 5 / 6),  # rank 0 is alone on its host
         ("scatter", 37.5, 50 * 5 / 6),
         ("barrier", 0, 0),
     ],
 )
 def test_least_bytes(operation: str, equal: float, unequal: float) -> None:
-    """Of four hosts of two ranks, and of hosts of one, two and three."""
+    """Covers four hosts of two ranks, and hosts of one, two and three ranks."""
     assert operation in OPERATIONS
     assert least_bytes(operation, 50, Layout.parse("4x2")) == pytest.approx(equal)
     assert least_bytes(operation, 50, Layout.parse("1+2+3")) == pytest.approx(unequal)
@@ -301,7 +303,7 @@ def test_the_next_run_removes_what_a_killed_one_left() -> None:
 
 def test_without_root_it_skips() -> None:
     if os.geteuid() == 0 and REASON is None:
-        # An empty PATH has no ip, which is checked the same way.
+        # An empty PATH has no ip, and the check is the same.
         command = [sys.executable, "-m", "benchmarks.net"]
         environment = {**os.environ, "PATH": "/nonexistent"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -327,7 +329,8 @@ def test_without_root_it_skips() -> None:
     ],
 )
 def test_bytes_that_a_variant_should_send(text: str, payload: float | None) -> None:
-    """For 16 fp32 elements on 4 ranks: 12 leave each rank, as contributions and again as sums."""
+    """Checks 16 fp32 elements on 4 ranks: 12 leave each rank, as contributions and again as
+    sums."""
     variant = Variant.parse(text)
     assert variant.payload(16, 4, 4) == pytest.approx(payload)
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.quantize`: that it runs, and what it refuses."""
+"""`python -m benchmarks.quantize`: a run, and the arguments that it rejects."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def test_a_small_run():
     for name in ("ringdist int8", "torch, scale given", "torch, scale found"):
         (row,) = [row for row in rows if name in row]
         assert float(row.split(name)[1].split()[0]) > 0
-    assert rows[0].endswith("1.00")  # beside itself
+    assert rows[0].endswith("1.00")  # compared with itself

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery`: that it runs, what it writes, and what its checks notice."""
+"""`python -m benchmarks.recovery`: a run, its output, and the problems that its checks detect."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _mentioned(*words: str) -> list[str]:
-    """Command lines of processes that live and have these words."""
+    """Returns command lines of live processes that contain these words."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if all(word in line for word in words):
             found.append(line)
@@ -107,7 +107,8 @@ def _shrink(old: int, new: int, lost: list[int], stayed: list[int]) -> Shrink:
 
 
 def _answers() -> tuple[Plan, list[Answer]]:
-    """Rank 0 has seen one after the other die, and rank 3 both at once."""
+    """Returns reports where rank 0 has seen two deaths one after another, and rank 3 both at
+    once."""
     plan = Plan(0, 0, (Kill(1, 0.0), Kill(2, 0.0)))
     both = (_shrink(0, 1, [1], [0, 2, 3]), _shrink(1, 2, [2], [0, 3]))
     at_once = (_shrink(0, 2, [1, 2], [0, 3]),)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.startup`: that it runs, what it writes, and what it refuses."""
+"""`python -m benchmarks.startup`: a run, its output, and the arguments that it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.step`: that it runs, and what it refuses."""
+"""`python -m benchmarks.step`: a run, and the arguments that it rejects."""
 
 from __future__ import annotations
 

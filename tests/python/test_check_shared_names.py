@@ -1,4 +1,4 @@
-"""tools/check_shared_names.py finds what two files of one build target call alike."""
+"""tools/check_shared_names.py finds equal names in two files of one build target."""
 
 from pathlib import Path
 

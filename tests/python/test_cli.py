@@ -1,4 +1,4 @@
-"""python -m torch_ringdist: info, dump and the messages when there is nothing to show."""
+"""python -m torch_ringdist: info, dump, and the messages when there is nothing to show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
 
 
 def command_line(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """``python -m torch_ringdist`` in a process of its own, with the module that was built."""
+    """Runs ``python -m torch_ringdist`` in its own process, with the module that was built."""
     return preloaded.run(
         ["-m", "torch_ringdist", *arguments],
         env={**os.environ, "PYTHONPATH": PACKAGE_PARENT, **variables},
@@ -65,13 +65,13 @@ def test_output_that_nobody_reads_is_no_traceback():
         stderr=subprocess.PIPE,
         text=True,
     )
-    child.stdout.close()  # as head does, once it has its lines
+    child.stdout.close()  # like head, once it has its lines
     assert child.stderr.read() == ""
     assert child.wait(60) == 1
 
 
 def test_what_builds_read_is_set_and_nothing_warns():
-    """A shell in which one has built runs programs, too."""
+    """Programs also run in a shell that has built the package."""
     root = Path(__file__).parents[2]
     scripts = [root / "setup.py", *(root / "tools").glob("*.sh")]
     text = "".join(script.read_text() for script in scripts)
@@ -93,7 +93,10 @@ def test_info_of_the_built_module():
     assert variables["RINGDIST_ALGORITHM"]["value"] == "direct"
     assert variables["RINGDIST_ALGORITHM"]["origin"] == "set"
     assert {row["name"] for row in out["algorithms"]} >= {"ring", "direct", "tree"}
-    assert [row["name"] for row in out["transports"]] == ["shm", "ucx"]  # none for tests
+    assert [row["name"] for row in out["transports"]] == [
+        "shm",
+        "ucx",
+    ]  # none that exist for tests only
     done = command_line("info")
     assert done.returncode == 0, done.stderr
     assert "RINGDIST_ALGORITHM" in done.stdout
@@ -104,7 +107,7 @@ def test_info_of_the_built_module():
 
 
 def test_codecs_shows_each_codec_when_it_was_timed(monkeypatch, capsys):
-    """Also into a pipe."""
+    """The output must not be delayed, even into a pipe."""
     native = _native.load()
     seen = []
 
@@ -230,13 +233,13 @@ def test_info_names_a_bad_variable(monkeypatch, capsys):
 
 
 def serve(answer: Callable[[socket.socket], None], suffix: str) -> socket.socket:
-    """Listen as a Context of this process would; `answer` handles one connection."""
+    """Listens like a Context of this process. `answer` handles one connection."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"\0ringdist-{os.getpid()}-{suffix}")
     listener.listen()
 
     def run():
-        with contextlib.suppress(OSError):  # closed by the test, with nobody having called
+        with contextlib.suppress(OSError):  # closed by the test before any connection
             peer, _ = listener.accept()
             with peer:
                 answer(peer)

@@ -1,4 +1,4 @@
-"""python -m torch_ringdist plan: layouts, what is refused and how, text, JSON and pictures."""
+"""python -m torch_ringdist plan: layouts, rejected arguments, text, JSON and pictures."""
 
 from __future__ import annotations
 

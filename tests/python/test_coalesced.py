@@ -1,4 +1,4 @@
-"""Lists of tensors as one operation, and regions whose operations start together."""
+"""Lists of tensors as one operation, and regions with operations that start together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def backend():
 
 
 def inputs(which: str, scale: int, seed: int) -> list[torch.Tensor]:
-    """For each tensor of the list what all ranks give, in rows."""
+    """Returns the inputs of all ranks, in rows, for each tensor of the list."""
     size = dist.get_world_size()
     return [
         exact_inputs(name, "SUM", size, count * scale, seed + i)
@@ -200,18 +200,18 @@ def test_a_region_of_mixed_operations(pools, size: int):
 
 def _odd_regions() -> None:
     world, size = dist.group.WORLD, dist.get_world_size()
-    # Empty, and none at all.
+    # An empty region, and the end of none.
     world._start_coalescing(CPU)
     world._end_coalescing(CPU).wait()
     world._end_coalescing(CPU).wait()
-    # Who waits inside ends it; what comes later belongs to the same Work.
+    # A wait inside a region ends it. Later calls belong to the same Work.
     world._start_coalescing(CPU)
     dist.all_reduce(first := torch.ones(5))
     same_bits(first, torch.full((5,), float(size)), "waited for inside a region")
     dist.all_reduce(second := torch.ones(5), async_op=True)
     world._end_coalescing(CPU).wait()
     same_bits(second, torch.full((5,), float(size)), "called after the wait")
-    # A refused call ends it, and nothing of it is sent.
+    # A rejected call ends the region, and nothing of it is sent.
     world._start_coalescing(CPU)
     dropped = dist.all_reduce(tensor := torch.ones(5), async_op=True)
     error = caught(dist.all_reduce, torch.ones(1).expand(4))
@@ -221,7 +221,7 @@ def _odd_regions() -> None:
     same_bits(tensor, torch.ones(5), "a tensor of the dropped region")
     dist.all_reduce(tensor)
     same_bits(tensor, torch.full((5,), float(size)), "the group after it")
-    # One that was left by an exception of somebody else's.
+    # A region that an unrelated exception left.
     world._start_coalescing(CPU)
     dist.all_reduce(torch.ones(5), async_op=True)
     world._start_coalescing(CPU)
@@ -236,7 +236,7 @@ def test_regions_that_end_otherwise(pools, size: int):
 
 
 class _Stop(BaseException):
-    """As KeyboardInterrupt."""
+    """Stands for KeyboardInterrupt."""
 
 
 def _left_by_an_exception() -> None:
@@ -268,7 +268,7 @@ def test_a_region_that_an_exception_leaves(pools):
 
 def _mixed_and_nested() -> None:
     size = dist.get_world_size()
-    # Refused when it ends, after torch.distributed has forgotten what it was.
+    # The region is rejected at its end, when torch.distributed has already reset its state.
     with pytest.raises(RuntimeError, match="same type"), _coalescing_manager(None, CPU):
         dist.isend(torch.ones(5), (dist.get_rank() + 1) % size)
         dist.all_reduce(torch.ones(5))
@@ -277,7 +277,7 @@ def _mixed_and_nested() -> None:
     assert error is None, error
     dist.recv(got := torch.zeros(3), (dist.get_rank() - 1) % size)
     same_bits(got, torch.ones(3), "sent after the region")
-    # One inside another is refused, and the other goes on.
+    # A region inside another is rejected, and the outer one continues.
     with _coalescing_manager():
         dist.all_reduce(first := torch.ones(5))
         with pytest.raises(ValueError, match="non-empty op list"), _coalescing_manager():

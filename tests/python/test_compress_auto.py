@@ -1,4 +1,4 @@
-"""The codecs of the hook that are more than codecs: "auto" and "powersgd:r"."""
+"""Codecs of the hook that adapt or keep state: "auto" and "powersgd:r"."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def test_powersgd_refuses_a_bad_rank(pools):
 
 
 def _vectors(rules: dict, schedule: dict | None, seed: int) -> tuple[float, dict[str, float]]:
-    """PowerSGD leaves vectors as they are. Error of the sums; what is owed, by parameter."""
+    """Trains with PowerSGD, which leaves vectors uncompressed. Returns the error of the sums and
+    the residuals by parameter."""
     shapes = {"row": (5000,), "big": (70, 90), "column": (3000, 1), "other": (40, 64)}
     model = DistributedDataParallel(Given(shapes), bucket_cap_mb=25)
     handle = torch_ringdist.ddp.compress(model, "powersgd:2", rules=rules, schedule=schedule)
@@ -147,7 +148,7 @@ def _other_group() -> None:
     model.register_comm_hook(state, torch_ringdist.compress_hook)
     x = torch.full((1, 64), float(dist.get_rank()))
     model(x).sum().backward()
-    assert model.module.weight.grad.max().item() == dist.get_rank()  # averaged with nobody
+    assert model.module.weight.grad.max().item() == dist.get_rank()  # averaged with no other rank
     refuses(
         lambda: torch_ringdist.CompressState("int4", model=model, process_group=dist.group.WORLD),
         ValueError,
@@ -178,7 +179,7 @@ def test_auto_goes_on_where_it_was(pools):
 
 
 def _late(seed: int) -> float:
-    """Error of a matrix's average, after gradients of zeros and of a lower rank."""
+    """Returns the error of a matrix's average, after gradients of zeros and of a lower rank."""
     torch.manual_seed(seed)
     model = DistributedDataParallel(Given({"big": (70, 90)}))
     handle = torch_ringdist.ddp.compress(model, "powersgd:2")

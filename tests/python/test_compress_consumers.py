@@ -1,4 +1,4 @@
-"""Compression as others call it: from compiled code, with DTensors, by FSDP2."""
+"""Compression as called by others: from compiled code, with DTensors, by FSDP2."""
 
 from __future__ import annotations
 

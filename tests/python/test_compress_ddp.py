@@ -21,9 +21,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def _conserves(codec: str, dtype: str, seed: int) -> float:
     shapes = dict(SHAPES)
     if dtype == "bfloat16":
-        del shapes["tiny"]  # it is not compressed: the rounding of its average is nobody's
+        del shapes["tiny"]  # not compressed, so its rounding is no residual
         if codec.startswith("powersgd"):
-            del shapes["row"]  # nor is a vector
+            del shapes["row"]  # vectors are not compressed either
     model = wrap(Given(shapes, DTYPES[dtype]))
     handle = torch_ringdist.ddp.compress(model, codec, error_feedback=True)
     books = Ledger()
@@ -53,7 +53,7 @@ def _unused_and_frozen(seed: int) -> float:
     for i, s in enumerate(seeds(seed, 60)):
         given = noise(module, s)
         if i % 3 == 1 and dist.get_rank() == 0:
-            del given["row"]  # here only
+            del given["row"]  # on this rank only
         if i % 3 == 2:
             del given["row"], given["big"]  # on all ranks
         books.add(given, step(model, given))
@@ -104,7 +104,7 @@ def _join(seed: int) -> float:
             books.add(given, step(model, given))
     handle_steps = handle.stats()["step"] + 1
     assert handle_steps == 6 + 4 * (dist.get_world_size() - 1)
-    # A rank that has joined does not see the results of the others' steps: take the last rank's.
+    # A joined rank does not see the results of later steps, so use the last rank's.
     for name in nothing:
         got = books.got[name]
         dist.broadcast(got, dist.get_world_size() - 1)
@@ -118,7 +118,7 @@ def test_join_with_uneven_inputs(pools):
 
 
 def _forms(seed: int) -> None:
-    """The hook in C++ and the one in Python do the same."""
+    """Checks that the hook in C++ and the one in Python do the same."""
     models = [wrap(Given()) for _ in range(2)]
     handle = torch_ringdist.ddp.compress(models[0], "int4", rules={"row": "int8"}, warmup_steps=1)
     state = torch_ringdist.CompressState(
@@ -152,7 +152,7 @@ def _nameless(seed: int) -> None:
     if dist.get_rank() == 0:
         assert len(saved["residuals"]) == 3
         assert all(name.startswith("parameter.") for name in saved["residuals"])
-    # What is loaded before the first step waits for its parameters.
+    # State that is loaded before the first step waits for its parameters.
     other = torch_ringdist.CompressState("int4")
     everyones = [saved]
     dist.broadcast_object_list(everyones, 0)
@@ -162,7 +162,7 @@ def _nameless(seed: int) -> None:
     given = noise(model.module, seed + dist.get_rank())
     books.add(given, step(again, given))
     owed = other.state_dict()["residuals"]
-    if owed is not None:  # the shapes tell whose is whose
+    if owed is not None:  # the shapes identify the parameters
         by_count = {residual.numel(): residual for residual in owed.values()}
         shapes = {name: p.shape for name, p in again.module.named_parameters() if name != "tiny"}
         owed = {name: by_count[s.numel()].reshape(s) for name, s in shapes.items()}

@@ -1,4 +1,4 @@
-"""An op or a step that fails leaves what is owed as it was, and it can be saved and taken along."""
+"""A failed op or step leaves the residuals unchanged, and they can be saved and used elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch_ringdist
 
 
 def _lonely_call(call: str) -> None:
-    """Rank 0 alone calls, and encodes, and waits; the others leave."""
+    """Makes rank 0 call, encode and wait alone, while the others leave."""
     group = new_group()
     dist.barrier(group)
     if dist.get_rank() != 0:
@@ -31,7 +31,7 @@ def _lonely_call(call: str) -> None:
         work = torch_ringdist.all_reduce(given, **settings)
     else:
         work = torch_ringdist.reduce_scatter_tensor(torch.empty(4096), given, **settings)
-    time.sleep(0.2)  # it encodes
+    time.sleep(0.2)  # time to encode
     dist.barrier()
     error = caught(work.wait)
     assert error is not None and "RuntimeError" in error.kinds, error
@@ -49,11 +49,11 @@ def _residuals(state: torch_ringdist.CompressState) -> dict[str, torch.Tensor]:
 
 
 class Breaks(Exception):
-    """Of a rank's own, in the middle of a backward pass."""
+    """Raised by the test on one rank in the middle of a backward pass."""
 
 
 class Hook:
-    """compress_hook() until its rank breaks off before the last of several buckets."""
+    """Wraps compress_hook(). When armed, it raises before the last of several buckets."""
 
     def __init__(self, state: torch_ringdist.CompressState) -> None:
         self.state, self.armed = state, False
@@ -87,9 +87,10 @@ def _wrapped(module: Given, hook: Hook, group: dist.ProcessGroup):
 
 
 def _breaks_and_goes_on(codec: dict, seed: int) -> float:
-    """Steps, one that fails when its first buckets have been averaged, and the same in a new group.
+    """Runs steps, one that fails when its first buckets have been averaged, and steps in a new
+    group.
 
-    Of that step nothing is left: the books balance without it.
+    The failed step must have no effect, so the sums must balance without it.
     """
     group = new_group()
     model, hook = _model(codec, group)
@@ -139,18 +140,18 @@ def test_a_step_that_fails_changes_nothing(pools, case: str):
 
 
 def _same_bits_as_without_the_failure(codec: str) -> None:
-    """PowerSGD's warm starts are not in a checkpoint: compared with a model that did not fail."""
+    """Compares with a model that did not fail. PowerSGD's warm starts are not in a checkpoint."""
     rank, group = dist.get_rank(), new_group()
     models, hooks = zip(*(_model({"codec": codec}, group) for _ in range(2)), strict=True)
     for i in range(3):
         given = noise(models[0].module, 100 * i + rank)
         for model in models:
             step(model, given)
-    hooks[0].armed = True  # on all ranks, so that the group lives on
+    hooks[0].armed = True  # on all ranks, so that the group survives
     error = caught(step, models[0], noise(models[0].module, 77 + rank))
     assert error is not None and "Breaks" in error.kinds, error
     hooks[0].armed = False
-    # DDP does not take another batch after that, and lays out its buckets anew.
+    # After the failure DDP accepts no further batch, and a new DDP rebuilds its buckets.
     models = [_wrapped(m.module, h, group) for m, h in zip(models, hooks, strict=True)]
     for i in range(3):
         given = noise(models[0].module, 500 + 100 * i + rank)
@@ -166,11 +167,16 @@ def test_a_backward_pass_that_breaks_off_is_no_step(pools, codec: str):
 
 
 def _left_out(seed: int) -> float:
-    """DDP that does not reduce what no rank uses: the last bucket does not come."""
+    """Uses a DDP that does not reduce parameters that no rank uses, so the last bucket does not
+    arrive."""
     model = wrap(Given(), find_unused_parameters=True, skip_all_reduce_unused_params=True)
     handle = torch_ringdist.ddp.compress(model, "int4", rules={"tiny": "none"})
     books = Ledger()
-    used = [("big", "row", "tiny", "last"), ("last",), ("big",)]  # of the buckets but the first
+    used = [
+        ("big", "row", "tiny", "last"),
+        ("last",),
+        ("big",),
+    ]  # parameters in all buckets but the first
     for i, number in enumerate(seeds(seed, 6)):
         given = noise(model.module, number)
         given = {name: given[name] for name in used[i % 3]}

@@ -1,4 +1,4 @@
-"""fsdp.compress(): codecs by parameter, and which codecs parameters may have."""
+"""fsdp.compress(): codecs by parameter, and the codecs that parameters may have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _sharded(*wrapped: str) -> Block:
 
 
 def _look(model: Block) -> dict[str, torch.Tensor]:
-    """What forward will see of the parameters, by name."""
+    """Returns the parameters as forward will see them, by name."""
     seen: dict[str, torch.Tensor] = {}
 
     def hook(name: str):
@@ -54,7 +54,8 @@ def _look(model: Block) -> dict[str, torch.Tensor]:
 
 
 def _compressed(settings: dict, wrapped: tuple[str, ...]) -> tuple[set[str], set[str]]:
-    """Names of the parameters that are gathered, and of those that are reduced, with a loss."""
+    """Returns the names of parameters that are gathered with a loss, and of those that are
+    reduced so."""
     plain, gathers, reduces = models = [_sharded(*wrapped) for _ in range(3)]
     for model in (gathers, reduces):
         fsdp.compress(model, **settings)
@@ -103,7 +104,7 @@ def _refused() -> None:
         refuses(lambda c=codec: fsdp.AllGather(c), ValueError, words)
         refuses(lambda c=codec: fsdp.compress(model, c), ValueError, words)
         refuses(lambda c=codec: fsdp.compress(model, rules={"up.*": c}), ValueError, words)
-        fsdp.ReduceScatter(codec)  # gradients may
+        fsdp.ReduceScatter(codec)  # allowed for gradients
     for codec in ("none", "bf16:stochastic", "fp8:e5m2", "int8+h", "lossless"):
         fsdp.AllGather(codec)
     refuses(lambda: fsdp.compress(plain), ValueError, ["fully_shard()"])

@@ -1,4 +1,4 @@
-"""Compression of parameters whose memory is not row-major, and of complex ones."""
+"""Compression of parameters that are complex, or not row-major in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def _model(odd: bool) -> Given:
 
 
 def _reloaded(odd: tuple[bool, bool], named: bool, seed: int) -> float:
-    """Steps with one memory layout, a checkpoint, an uncompressed step with the other layout."""
+    """Runs steps with one memory layout, then a checkpoint and an uncompressed step with
+    another."""
     books = Ledger()
     saved = [None]
     for layout, warmup in zip(odd, (0, 100), strict=True):
@@ -45,7 +46,7 @@ def _reloaded(odd: tuple[bool, bool], named: bool, seed: int) -> float:
         saved = [state.state_dict()]
         dist.broadcast_object_list(saved, 0)
     assert saved[0]["residuals"]
-    return books.error({})  # all was paid
+    return books.error({})  # no residual is left
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -112,18 +113,18 @@ def _copies() -> None:
     model = wrap(Given())
     handle = torch_ringdist.ddp.compress(model, "int4", rules={"row": "int8"})
     step(model, noise(model.module, 1))
-    twin = copy.deepcopy(model)  # as torch.optim.swa_utils.AveragedModel does
+    twin = copy.deepcopy(model)  # like torch.optim.swa_utils.AveragedModel
     torch.save(model, io.BytesIO())
     copied = twin._comm_hooks[0][1]
     for call in (copied.stats, copied.state_dict, copied.residual_norm):
         refuses(call, ValueError, ["is a copy", "neither group nor model"])
-    assert handle.residual_norm() > 0  # the original goes on
+    assert handle.residual_norm() > 0  # the original is not affected
     step(model, noise(model.module, 2))
     assert handle.stats()["step"] == 1
 
 
 def _views(codec: str, seed: int) -> None:
-    """Gradients that are views of the buckets, which DDP may overwrite, and those that are not."""
+    """Compares gradients that are views of the buckets, which DDP may overwrite, with others."""
     models = [wrap(Given(), gradient_as_bucket_view=views) for views in (True, False)]
     handles = [torch_ringdist.ddp.compress(model, codec) for model in models]
     for s in seeds(seed, 6):
@@ -141,7 +142,8 @@ def _views(codec: str, seed: int) -> None:
     assert handles[0].residual_norm() == handles[1].residual_norm() > 0
 
 
-# None with a rotation: its seed differs between ops, and so do the bits of two models.
+# Codecs with a rotation are left out: its seed differs between ops, and so do the bits of two
+# models.
 @pytest.mark.parametrize("codec", ["int4", "topk:0.1", "powersgd:2"])
 def test_gradients_as_views_of_buckets(pools, codec: str):
     seed = random.randrange(1 << 20)
@@ -155,4 +157,4 @@ def test_a_model_with_a_hook_can_be_copied(pools):
 
 def test_a_state_that_is_not_in_use_can_be_pickled():
     state = pickle.loads(pickle.dumps(torch_ringdist.CompressState("int8", warmup_steps=3)))
-    refuses(state.stats, ValueError, ["there is no default group yet"])  # it would bind now
+    refuses(state.stats, ValueError, ["there is no default group yet"])  # binding would fail here

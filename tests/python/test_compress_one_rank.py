@@ -1,4 +1,4 @@
-"""Compression in a group of one rank: the same call, and nothing to compress for."""
+"""Compression in a group of one rank: the same call without any traffic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch_ringdist
 
 
 def _alone() -> None:
-    """Nothing travels, so nothing is lost, and nothing of what is owed is paid."""
+    """Checks that nothing is lost without traffic, and that the residuals stay unchanged."""
     rank = dist.get_rank()
     groups = [new_group(ranks=[r]) for r in range(dist.get_world_size())]
     given = torch.randn(3001)

@@ -1,4 +1,4 @@
-"""torch_ringdist.all_reduce and its siblings with a codec, and Options(codec=)."""
+"""torch_ringdist.all_reduce and related functions with a codec, and Options(codec=)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:
-    """Differs from rank to rank."""
+    """Returns values that differ from rank to rank."""
     generator = torch.Generator().manual_seed(seed * 1009 + dist.get_rank())
     return torch.randn(*shape, generator=generator)
 
 
 def _conserves(codec: str, dtype: str, seed: int) -> tuple[float, float]:
-    """The relative error of the books over 100 steps, with and without the residuals."""
+    """Returns the relative error of the sums over 100 steps, with and without the residuals."""
     size, count = dist.get_world_size(), 4001
     residual = torch.zeros(count)
     given, got = torch.zeros(2, count, dtype=torch.float64)
@@ -48,7 +48,7 @@ def test_results_and_residuals_add_up_to_the_inputs(pools, size: int, codec: str
     print(f"seed {seed}")
     for exact, without in pools(size).run(_conserves, codec, dtype, seed):
         assert exact < 1e-6
-        # The residuals are no formality: without them the books are far off.
+        # Without the residuals the sums are far off, so the check is meaningful.
         assert without > 100 * exact
 
 
@@ -78,9 +78,9 @@ def test_reduce_scatter_conserves(pools, size: int):
 
 
 def _near(codec: str, seed: int) -> tuple[list[float], str]:
-    """Errors against gloo, relative to what was summed, and a digest of all results.
+    """Returns errors against gloo, relative to the inputs, and a digest of all results.
 
-    Not relative to the sum, in which one element's contributions may cancel out.
+    They are not relative to the sum, in which contributions of one element may cancel.
     """
     size = dist.get_world_size()
     errors, digest = [], hashlib.sha256()
@@ -123,7 +123,8 @@ def test_near_the_exact_result_and_the_same_on_all_ranks(pools, size: int, codec
 
 
 def _thousand(codec: str, seed: int) -> str:
-    """A digest of 1000 steps in a group of their own, whose ops are numbered from the first."""
+    """Returns a digest of 1000 steps in a new group, where the numbers of ops begin at the
+    first."""
     group = dist.new_group()
     residual = torch.zeros(3001)
     digest = hashlib.sha256()
@@ -291,7 +292,7 @@ def _different_codecs(codecs: tuple[str, str]) -> Raised | None:
     group = new_group(10)
     codec = codecs[dist.get_rank() % 2]
     error = caught(torch_ringdist.all_reduce, torch.ones(5000), group=group, codec=codec)
-    if error is None:  # done before the other rank's refusal came
+    if error is None:  # done before the other rank's error arrived
         error = caught(dist.barrier, group)
     dist.barrier()
     dist.destroy_process_group(group)

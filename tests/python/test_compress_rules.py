@@ -1,4 +1,4 @@
-"""Which codec a parameter gets: rules on names, defaults, warm-up steps, schedules."""
+"""Codec of each parameter: rules on names, defaults, warm-up steps, schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Words(nn.Module):
 
 
 def _compressed_parameters(settings: dict) -> set[str]:
-    """Names of the parameters whose average is not what an uncompressed model gets."""
+    """Returns the names of parameters with an average that differs from an uncompressed model's."""
     results = []
     for compressed in (False, True):
         torch.manual_seed(0)
@@ -91,7 +91,7 @@ def test_rule_that_matches_nothing_is_told(pools):
 
 
 def _phases(schedule, seed: int) -> list[tuple[str, bool, float]]:
-    """Per step: the codec, whether the average was exact, and what is owed."""
+    """Returns per step the codec, True if the average was exact, and the residual norm."""
     model = wrap(Given())
     asked: list[int] = []
     given_schedule = schedule
@@ -127,7 +127,7 @@ def test_warm_up_then_the_codec(pools):
 def test_schedule_by_step(pools):
     for out in pools(2).run(_phases, {3: "none", 4: "int4", 5: "none"}, 4):
         assert [codec for codec, _, _ in out] == ["none", "none", "int4", "none", "int4", "none"]
-        # What int4 left is paid with the next uncompressed gradient.
+        # The residual of int4 is added to the next uncompressed gradient.
         assert [norm > 0 for _, _, norm in out] == [False, False, True, False, True, False]
 
 

@@ -1,4 +1,4 @@
-"""ddp.compress() and CompressState take the same settings, and say so."""
+"""ddp.compress() and CompressState accept the same settings, with the same messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compression keeps from step to step: checkpoints, loss scale, guard, statistics."""
+"""State of compression between steps: checkpoints, loss scale, guard, statistics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _resume(state: dict[str, object], warmup: int) -> dict[str, numpy.ndarray] |
     out = None
     if again["residuals"] is not None:
         out = {name: t.numpy() for name, t in again["residuals"].items()}
-    # The mean that is owed reaches the parameters: an uncompressed step pays it.
+    # The mean residual reaches the parameters with an uncompressed step.
     got = step(model, noise(model.module, 7))
     for name, given in noise(model.module, 7).items():
         owed = state["residuals"].get(name, torch.zeros(())) / state["world_size"]
@@ -96,7 +96,7 @@ def _wrong_size() -> None:
     state = handle.state_dict()
     state["residuals"] = {"big": torch.ones(3)}
     refuses(lambda: handle.load_state_dict(state), ValueError, ["'big'", "[3]", "[70, 90]"])
-    step(model, noise(model.module, 1))  # as if nothing had happened
+    step(model, noise(model.module, 1))  # has no effect
     assert handle.residual_norm() > 0
 
 
@@ -109,7 +109,7 @@ def test_states_that_do_not_fit(pools):
 
 
 class Scaler:
-    """As a GradScaler, but the test decides on the scale."""
+    """Fake GradScaler with a scale that the test sets."""
 
     scale = 1.0
 
@@ -135,7 +135,7 @@ def _scaled(seed: int) -> float:
 
 
 def _norms_with(scaler: Scaler | None, scale: float) -> tuple[float, float]:
-    """What is owed of a scaled loss, as it is told and as it is logged."""
+    """Returns the residual norm of a scaled loss, as reported and as logged."""
     model = wrap(Given())
     if scaler is not None:
         scaler.scale = scale
@@ -150,7 +150,9 @@ def _norms_with(scaler: Scaler | None, scale: float) -> tuple[float, float]:
 def _told_norms() -> None:
     plain = _norms_with(None, 1.0)
     assert plain[0] > 0 and _norms_with(Scaler(), 4096.0) == plain
-    assert _norms_with(None, 4096.0)[0] == 4096 * plain[0]  # without it, of the scaled loss
+    assert (
+        _norms_with(None, 4096.0)[0] == 4096 * plain[0]
+    )  # without the scaler, the scale of the loss remains
 
 
 def test_the_norm_of_what_is_owed_is_told_without_the_loss_scale(pools):
@@ -166,7 +168,7 @@ def _only_one_calls() -> str:
         error = caught(handle.state_dict)
     else:
         error = caught(dist.broadcast, torch.ones(100), group=group, group_src=1)
-        if error is None:  # sent before the other rank's refusal came
+        if error is None:  # sent before the other rank's error arrived
             error = caught(dist.barrier, group)
     dist.barrier()
     dist.destroy_process_group(group)
@@ -185,7 +187,7 @@ def _shown() -> None:
     state = torch_ringdist.CompressState("topk:0.01", model=Given(), rules={"tiny": "none"})
     text = "CompressState('topk:0.01', rules={'tiny': 'none'})"
     assert repr(state) == text
-    assert repr(copy.deepcopy(state)) == f"{text}, a copy"  # it has neither group nor model
+    assert repr(copy.deepcopy(state)) == f"{text}, a copy"  # a copy has neither group nor model
     assert repr(torch_ringdist.CompressState(warmup_steps=3)) == (
         "CompressState('int4', warmup_steps=3)"
     )
@@ -248,7 +250,7 @@ def test_guard_without_a_spike_changes_no_bit(pools):
 def test_guard_caps_a_spike(pools):
     for norms in pools(2).run(_guarded, 12):
         usual = sum(norms[:12]) / 12
-        assert 3 * usual < norms[12] < 15 * usual  # 1000 times without it
+        assert 3 * usual < norms[12] < 15 * usual  # it would be 1000 times without the guard
         assert norms[15] < 2 * usual
 
 
@@ -282,7 +284,7 @@ def _statistics() -> None:
     assert abs(last["bytes_uncompressed"] - whole) <= 1
     assert 0.6 * whole < last["bytes_saved"] < whole
     assert abs(total["bytes_saved"] - 3 * last["bytes_saved"]) <= 3
-    # Normal values through int4: an error of about a tenth, on each rank and on the owner.
+    # int4 has an error of about a tenth on normal values, on each rank and on the owner.
     assert 0.02 < last["relative_error"] < 0.5
     assert 0.02 < total["relative_error"] < 0.5
     assert stats["residual_norm"] == handle.residual_norm() > 0

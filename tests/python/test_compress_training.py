@@ -81,7 +81,7 @@ def _train_fsdp(compressed: str) -> tuple[float, int]:
         if compressed == "by hand":
             layer.set_custom_all_gather(torch_ringdist.fsdp.AllGather("int8"))
             layer.set_custom_reduce_scatter(torch_ringdist.fsdp.ReduceScatter("int8"))
-        layer.set_gradient_divide_factor(3.0)  # not the world size: FSDP asks for PREMUL_SUM
+        layer.set_gradient_divide_factor(3.0)  # not the world size, so FSDP uses PREMUL_SUM
     if compressed == "compress()":
         torch_ringdist.fsdp.compress(model, "int8")
     before = torch_ringdist.stats()["bytes_sent"]

@@ -1,4 +1,4 @@
-"""The runner of `make conformance`, on a made-up suite: outcomes, time limits, resuming."""
+"""The runner of `make conformance`, on a fake suite: outcomes, time limits, resuming."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_rank(backend, name, rank, file, pipe):
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes the suite importable as fake_suite; its log has a line for each test that was run."""
+    """Makes the suite importable as fake_suite. Its log has a line for each test that was run."""
     (tmp_path / "fake_suite.py").write_text(FAKE)
     log = tmp_path / "log"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -105,7 +105,7 @@ def test_a_time_limit_shows_all_stacks_and_leaves_no_process(server: Server, fak
     assert hung.detail.count("in wait_here") == 2, hung.detail
     children = [int(pid) for pid in Path(f"{fake}.child").read_text().split()]
     assert len(children) == 2
-    # They are killed, but nobody has awaited them.
+    # The children are killed, but not reaped yet.
     until = time.monotonic() + 10
     while any(is_running(pid) for pid in children) and time.monotonic() < until:
         time.sleep(0.01)
@@ -114,7 +114,7 @@ def test_a_time_limit_shows_all_stacks_and_leaves_no_process(server: Server, fak
 
 
 def is_running(pid: int) -> bool:
-    """A zombie is not: whoever adopted it may take its time."""
+    """Returns False for a zombie, too, because its new parent may reap it late."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -131,7 +131,7 @@ def test_resumes_and_keeps_backends_apart(fake: Path, tmp_path: Path, capfd):
     assert run_cli(tmp_path, *words, "--backend", "gloo") == 0
     assert fake.read_text().split() == ["test_gloo", "test_passes"]
     assert run_cli(tmp_path, *words) == 1
-    # gloo was asked nothing again.
+    # gloo did not run again.
     assert fake.read_text().split() == ["test_gloo", "test_passes"] * 2
     assert "MISSING" in capfd.readouterr().out
     assert run_cli(tmp_path, *words) == 1
@@ -187,7 +187,7 @@ def test_verdict():
     documented, others = report.missing(table, {"test_b": "only for GLOO"})
     assert [line.split(": ")[1] for line in documented] == ["test_b"]
     assert [line.split(": ")[1] for line in others] == ["test_d"]
-    # With other words it is a failure as any other.
+    # An error with other words counts as any failure.
     assert len(report.missing(table, {"test_b": "something else"})[1]) == 2
     assert [line.split()[:5] for line in report.counts(table).splitlines()[1:]] == [
         ["2", "gloo", "3", "1", "0"],

@@ -19,7 +19,7 @@ KINDS = ["save", "async_save"]
 
 
 def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """A split model whose optimizer has a state already."""
+    """Returns a split model and an optimizer that already has state."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(10, 13), nn.ReLU(), nn.Linear(13, 7))
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
@@ -41,7 +41,7 @@ def state(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> dict
 
 
 def flat(tree: dict, path: str = "") -> dict[str, torch.Tensor]:
-    """The tensors of nested dicts as whole ones, by path. All ranks call it."""
+    """Returns the tensors of nested dicts as whole ones, by path. All ranks call it."""
     found: dict[str, torch.Tensor] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -53,14 +53,14 @@ def flat(tree: dict, path: str = "") -> dict[str, torch.Tensor]:
 
 
 def _save(kind: str, folder: str, copy: str) -> None:
-    """`copy` gets the state at the call of save; it goes on changing while async_save writes."""
+    """Saves a state that changes while async_save writes. `copy` gets the state at the call."""
     model, optimizer = make(1)
     saved = state(model, optimizer, 5)
     at_call = flat(saved)
     if kind == "save":
         dcp.save(saved, checkpoint_id=folder)
     else:
-        # Its thread takes part in collectives beside those of training: it needs its own group.
+        # The writing thread runs collectives beside those of training, so it needs its own group.
         group = new_group()
         writing = dcp.async_save(saved, checkpoint_id=folder, process_group=group)
         for seed in range(3):

@@ -1,4 +1,4 @@
-"""DistributedDataParallel in all its modes: it has to train as one process does on all the data."""
+"""DistributedDataParallel in all its modes must train like one process with all the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 4
 
 
 class Branches(nn.Module):
-    """Two branches between a shared beginning and end, and a layer that nobody uses."""
+    """A model with two branches between a shared beginning and end, and a layer without use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,18 +36,18 @@ def make(seed: int) -> Branches:
 
 
 def data(seed: int, step: int, rank: int) -> torch.Tensor:
-    """What rank `rank` has in a step: fp64 [8, 20]."""
+    """Returns the data of rank `rank` in a step: fp64 [8, 20]."""
     generator = torch.Generator().manual_seed(seed + 1000 * step + rank)
     return torch.randn(8, 20, generator=generator, dtype=torch.float64)
 
 
 def wrap(module: nn.Module, **settings) -> DistributedDataParallel:
-    """DDP with so small buckets that there are several, which it lays out anew after a step."""
+    """Returns DDP with several small buckets, which it rebuilds after a step."""
     return DistributedDataParallel(module, bucket_cap_mb=0.01, **settings)
 
 
 def close(model: nn.Module, alone: nn.Module) -> None:
-    """Fails unless the parameters agree but for the order of adding up in fp64."""
+    """Fails unless the parameters agree except for the order of additions in fp64."""
     for (name, ours), theirs in zip(model.named_parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(
             ours, theirs, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
@@ -98,7 +98,7 @@ def test_trains_as_one_process(pools, size: int, mode: str):
 def _views(seed: int) -> None:
     torch.manual_seed(seed)
     model = wrap(nn.Linear(30, 30).double(), gradient_as_bucket_view=True)
-    for at in range(3):  # after the first step DDP lays its buckets out anew
+    for at in range(3):  # after the first step DDP rebuilds its buckets
         model.zero_grad(set_to_none=False)
         x = torch.full((1, 30), float(dist.get_rank() + at), dtype=torch.float64)
         model(x).sum().backward()
@@ -137,7 +137,8 @@ def test_no_sync(pools, size: int):
 
 
 def _join(seed: int) -> None:
-    """Rank r has r + 2 batches; a gradient is divided by all ranks, also by those that are done."""
+    """Gives rank r r + 2 batches. A gradient is divided by the number of all ranks, also
+    finished ones."""
     rank, size = dist.get_rank(), dist.get_world_size()
     module, alone = make(seed), make(seed)
     for network in (module, alone):
@@ -163,7 +164,7 @@ def test_join_with_uneven_inputs(pools, size: int):
 
 
 class Counter(nn.Module):
-    """Its buffer begins and grows in another way on each rank."""
+    """A model with a buffer that differs from rank to rank."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""DTensor: every way from one placement to another, on meshes of one and two dimensions."""
+"""DTensor: every redistribution from one placement to another, on meshes of one and two
+dimensions."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 
-SHAPES = [(8, 12), (7, 5), (1, 3)]  # even and uneven parts, and ranks that have none
+SHAPES = [(8, 12), (7, 5), (1, 3)]  # even and uneven parts, and ranks without a part
 TARGETS: list[Placement] = [Replicate(), Shard(0), Shard(1)]
 REDUCED = [Partial("sum"), Partial("avg"), Partial("max"), Partial("min")]
 
 
 def numbers(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Whole numbers in fp64: no order of adding them rounds."""
+    """Returns integers in fp64, so that no order of additions rounds."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-9, 10, shape, generator=generator).double()
 
 
 def part_of(tensor: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]):
-    """This rank's part of `tensor`, by arithmetic alone. Partial: shares that reduce to it."""
+    """Returns this rank's part of `tensor`, computed locally. For Partial, the parts sum to it."""
     for dim, placement in enumerate(placements):
         at, size = mesh.get_local_rank(dim), mesh.size(dim)
         if isinstance(placement, Shard):
@@ -45,7 +46,9 @@ def part_of(tensor: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement,
 def share(tensor: torch.Tensor, op: str, at: int, size: int) -> torch.Tensor:
     if op in ("max", "min"):
         return tensor - at if op == "max" else tensor + at
-    weight = 3 - 2 * size if at == 0 else 2  # of all ranks: 1 - 2 * (size - 1), 2, 2, ...: sum 1
+    weight = (
+        3 - 2 * size if at == 0 else 2
+    )  # weights of all ranks are 1 - 2 * (size - 1), 2, 2, ..., with sum 1
     return tensor * weight * (size if op == "avg" else 1)
 
 
@@ -54,7 +57,7 @@ def check(mesh: DeviceMesh, whole: torch.Tensor, source, target) -> None:
     given = DTensor.from_local(
         part_of(whole, mesh, source), mesh, source, shape=whole.shape, stride=whole.stride()
     )
-    result = given.redistribute(mesh, target).to_local() * 1  # what is used has been waited for
+    result = given.redistribute(mesh, target).to_local() * 1  # using the result waits for it
     same_bits(result, part_of(whole, mesh, target), what)
     same_bits(given.full_tensor(), whole, f"full_tensor of {what}")
 
@@ -87,7 +90,7 @@ def test_all_pairs_on_a_mesh_of_2_by_2(pools, shape: tuple[int, int]):
 
 
 def _distribute(seed: int) -> None:
-    """distribute_tensor takes rank 0's values, whatever the others give."""
+    """Checks that distribute_tensor uses rank 0's values, whatever the other ranks pass."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for shape, target in itertools.product(SHAPES, TARGETS):
         whole = numbers(shape, seed)
@@ -105,12 +108,13 @@ def test_distribute_tensor(pools, size: int):
 
 
 def _gradients(seed: int) -> None:
-    """A product of split matrices, and back: the gradient of a redistribution is one too."""
+    """Multiplies split matrices and differentiates. The gradient of a redistribution is another
+    one."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     a, b = numbers((6, 7), seed).requires_grad_(), numbers((7, 4), seed + 1).requires_grad_()
     x = distribute_tensor(a.detach(), mesh, [Shard(1)]).requires_grad_()
     y = distribute_tensor(b.detach(), mesh, [Shard(0)]).requires_grad_()
-    product = (x @ y).redistribute(mesh, [Shard(0)])  # x @ y is a sum that nobody has added up
+    product = (x @ y).redistribute(mesh, [Shard(0)])  # x @ y is a sum that is still distributed
     product.square().sum().backward()
     (a @ b).square().sum().backward()
     for actual, expected in ((product, a @ b), (x.grad, a.grad), (y.grad, b.grad)):

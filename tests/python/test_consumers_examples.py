@@ -1,4 +1,4 @@
-"""The examples, a few steps each: they compare their losses with a single process' themselves."""
+"""The examples, a few steps each. They compare their losses with a single process themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    """Without torchrun, whose variables are as given."""
+    """Runs an example without torchrun, with the given variables."""
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     return subprocess.run(

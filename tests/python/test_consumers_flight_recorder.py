@@ -1,4 +1,5 @@
-"""PyTorch's flight recorder: a program of its own, since check_torch_versions.py runs it, too."""
+"""PyTorch's flight recorder. It is a separate program, because check_torch_versions.py also runs
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FSDP2 (fully_shard) and HSDP: they have to train as one process does on all the data."""
+"""FSDP2 (fully_shard) and HSDP must train like one process with all the data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAMES = ("replicate", "shard")
 
 
 def network(seed: int) -> nn.Sequential:
-    """Its rows, 37, 11 and 5, are no multiple of any number of ranks here."""
+    """Returns a network with 37, 11 and 5 rows, which no number of ranks here divides."""
     torch.manual_seed(seed)
     layers = nn.Linear(20, 37), nn.ReLU(), nn.Linear(37, 11), nn.ReLU(), nn.Linear(11, 5)
     return nn.Sequential(*layers).double()
 
 
 def data(seed: int, step: int, size: int) -> torch.Tensor:
-    """What all ranks have in a step: fp64 [ranks, 8, 20]."""
+    """Returns the data of all ranks in a step: fp64 [ranks, 8, 20]."""
     generator = torch.Generator().manual_seed(seed + step)
     return torch.randn(size, 8, 20, generator=generator, dtype=torch.float64)
 
@@ -45,7 +45,7 @@ def _trains(shape: tuple[int, ...], settings: dict, seed: int) -> None:
         x = data(seed, step, size)
         model(x[rank]).square().mean().backward()
         alone(x.flatten(0, 1)).square().mean().backward()
-        # Two norms: that of the shards needs an all-reduce.
+        # There are two norms, and the norm of the shards needs an all-reduce.
         norms = [nn.utils.clip_grad_norm_(m.parameters(), 0.1) for m in (model, alone)]
         torch.testing.assert_close(norms[0].full_tensor(), norms[1])
         for optimizer in optimizers:
@@ -65,7 +65,7 @@ def test_trains_as_one_process(pools, shape: tuple[int, ...], reshard: bool):
 
 
 def _halves(shape: tuple[int, ...], seed: int) -> None:
-    """Parameters gathered as bf16, gradients reduced in fp32: as one process that rounds so."""
+    """Gathers parameters as bf16 and reduces gradients in fp32, and compares with one process."""
     rank, size = dist.get_rank(), dist.get_world_size()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = sharded(network(seed).float(), shape, mp_policy=policy)

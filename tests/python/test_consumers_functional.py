@@ -1,4 +1,4 @@
-"""Functional collectives, as they are and in functions that torch.compile has compiled."""
+"""Functional collectives, eager and in functions that torch.compile has compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = [2, 3]
 
 
 def given(rank: int, count: int = 6, seed: int = 0) -> torch.Tensor:
-    """Rank `rank`'s input: whole numbers in fp32, [count, 2]."""
+    """Returns the input of rank `rank`: integers in fp32, [count, 2]."""
     generator = torch.Generator().manual_seed(seed * 100 + rank)
     return torch.randint(-9, 10, (count, 2), generator=generator).float()
 
@@ -38,7 +38,7 @@ def _plain(seed: int) -> None:
     for root in range(size):
         same_bits(funcol.broadcast(mine, root, world).wait(), all_of[root], "broadcast")
     gathered = {dim: funcol.all_gather_tensor(mine, dim, world) for dim in (0, 1)}
-    same_bits(gathered[0] * 1, all_of.flatten(0, 1), "all_gather_tensor")  # used is waited for
+    same_bits(gathered[0] * 1, all_of.flatten(0, 1), "all_gather_tensor")  # using it waits for it
     same_bits(gathered[1] * 1, torch.cat(list(all_of), 1), "all_gather_tensor of dimension 1")
     scattered = funcol.reduce_scatter_tensor(mine, "sum", 0, world).wait()
     same_bits(scattered, all_of.sum(0).chunk(size)[rank], "reduce_scatter_tensor")
@@ -55,7 +55,7 @@ def test_functional_collectives(pools, size: int):
 
 
 def _all_to_all(seed: int) -> None:
-    """Rank r sends r + 1 rows to rank 0, and one to each other rank."""
+    """Sends r + 1 rows from rank r to rank 0, and one row to each other rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     inputs = [given(r, r + size, seed) for r in range(size)]
     sent = [rank + 1] + [1] * (size - 1)
@@ -96,10 +96,10 @@ def test_lists(pools, size: int):
 
 
 def _autograd(seed: int) -> None:
-    """The gradient of a gathering is a reduce-scatter, and the other way round."""
+    """Checks that the gradient of a gather is a reduce-scatter, and vice versa."""
     rank, size, world = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
     x = given(rank, 6, seed).requires_grad_()
-    weights = everyone(6 * size, seed + 1)  # of each rank's loss
+    weights = everyone(6 * size, seed + 1)  # weights of each rank's loss
     out = funcol.all_gather_tensor_autograd(x, 0, world)
     (out * weights[rank]).sum().backward()
     same_bits(x.grad, weights.sum(0).chunk(size)[rank], "gradient of all_gather_tensor")
@@ -119,10 +119,10 @@ def test_gradients(pools, size: int):
 
 @cache
 def no_compiler() -> str:
-    """Why torch.compile cannot make machine code here; empty if it can. No collective runs."""
+    """Returns the reason why torch.compile cannot generate code here, or "". Runs no collective."""
     import torch._inductor.config
 
-    # The ranks compile a function each: helper processes would outlive the pool.
+    # The ranks compile one function each, and helper processes would outlive the pool.
     torch._inductor.config.compile_threads = 1
     try:
         torch.compile(lambda x: x * 2 + 1, fullgraph=True)(torch.ones(8))
@@ -140,7 +140,7 @@ def _traced(x: torch.Tensor) -> torch.Tensor:
 
 
 def _in_place(x: torch.Tensor) -> torch.Tensor:
-    """torch.distributed's own calls: torch.compile makes functional ones of them."""
+    """Calls torch.distributed's own functions, which torch.compile turns into functional ones."""
     y = x * 2
     dist.all_reduce(y)
     gathered = torch.empty(y.shape[0] * dist.get_world_size(), y.shape[1])

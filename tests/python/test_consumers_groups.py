@@ -1,4 +1,4 @@
-"""How groups are named, seen and watched: meshes, device strings, debug mode, torch.profiler."""
+"""Names and monitoring of groups: meshes, device strings, debug mode, torch.profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def summed(group: dist.ProcessGroup) -> int:
-    """The sum of 1 << rank: it says who is in the group."""
+    """Returns the sum of 1 << rank, which identifies the members of the group."""
     total = torch.tensor(1 << dist.get_rank())
     dist.all_reduce(total, group=group)
     return int(total)
@@ -70,7 +70,7 @@ def _device_string(text: str) -> None:
     everyone: list[int | None] = [None] * size
     dist.all_gather_object(everyone, Ranks.rank)
     assert everyone == list(range(size))
-    # A group without a name of a backend takes that of the default group.
+    # A group without a backend name uses the backend of the default group.
     group = dist.new_group(list(range(size)))
     assert summed(group) == members(*range(size))
     works = exchange(group)
@@ -80,7 +80,7 @@ def _device_string(text: str) -> None:
 
 
 def exchange(group: dist.ProcessGroup) -> list[dist.Work]:
-    """Each rank with the next and the one before, in one batch."""
+    """Exchanges data with the next and the previous rank, in one batch."""
     rank, size = dist.get_rank(), dist.get_world_size()
     sent, got = torch.full((5,), float(rank)), torch.empty(5)
     works = dist.batch_isend_irecv(
@@ -120,7 +120,7 @@ def _detail() -> None:
     dist.all_to_all(parts, [torch.full((2,), float(rank))] * size)
     for r, part in enumerate(parts):
         same_bits(part, torch.full((2,), float(r)), f"from rank {r}")
-    # What the mode is for: torch finds, before our operation starts, that the calls differ.
+    # In debug mode torch detects, before the operation starts, that the calls differ.
     error = caught(dist.all_reduce, torch.ones(3 + rank))
     assert error is not None and "mismatch" in error.text.lower(), error
     dist.destroy_process_group()
@@ -132,9 +132,9 @@ def test_debug_detail(fresh_pool):
 
 
 def _profile(folder: str) -> dict[str, int]:
-    """How often each of our operations is in the trace that a browser shows."""
+    """Returns the number of records of each operation in the trace that a browser shows."""
     model = DistributedDataParallel(nn.Linear(20, 20))
-    for _ in range(2):  # before the second step DDP lays its buckets out anew, by broadcasts
+    for _ in range(2):  # before the second step DDP rebuilds its buckets, by broadcasts
         model(torch.ones(2, 20)).sum().backward()
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as profile:

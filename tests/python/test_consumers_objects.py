@@ -1,4 +1,4 @@
-"""Python objects between ranks: PyTorch pickles them and sends the bytes with other operations."""
+"""Python objects between ranks. PyTorch pickles them and sends the bytes with other operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = [2, 3]
 
 
 def thing(rank: int) -> dict[str, Any]:
-    """Its pickle is from 400 bytes to 480 KB long, by rank."""
+    """Returns an object with a pickle of 400 bytes to 480 KB, depending on the rank."""
     return {"rank": rank, "text": "ring" * 10**rank, "tensor": torch.arange(rank * 30_000)}
 
 
@@ -57,7 +57,8 @@ def _scatter(group: dist.ProcessGroup, members: list[int]) -> None:
 
 
 def _send(group: dist.ProcessGroup, members: list[int]) -> None:
-    """Around the ring; who is first sends first, the others when they have received."""
+    """Sends around the ring. The first rank sends first, the others send after they have
+    received."""
     at = members.index(dist.get_rank())
     following, preceding = members[(at + 1) % len(members)], members[at - 1]
     got: list[Any] = [None, None]
@@ -104,7 +105,7 @@ def test_objects_in_a_group_of_some_ranks(pools):
 
 
 def _not_to_be_pickled() -> None:
-    """It fails before anything is sent: the group goes on."""
+    """Fails before anything is sent, so the group continues."""
     everyone: list[Any] = [None] * dist.get_world_size()
     error = caught(dist.all_gather_object, everyone, lambda: None)
     assert error is not None and "pickle" in error.text, error

@@ -1,4 +1,4 @@
-"""What PyTorch builds on DDP: ZeroRedundancyOptimizer, post-local SGD, and the Join context."""
+"""Features that PyTorch builds on DDP: ZeroRedundancyOptimizer, post-local SGD, and Join."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def loss(model: nn.Module, seed: int, step: int, rank: int) -> torch.Tensor:
 
 
 def train_alone(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, step: int) -> None:
-    """A step with what all ranks have, by this process."""
+    """Makes a step with the data of all ranks in this process."""
     size = dist.get_world_size()
     optimizer.zero_grad()
     for rank in range(size):
@@ -62,7 +62,7 @@ def _zero(views: bool, seed: int) -> None:
         close(module, alone)
     held = sum(len(state) > 0 for state in ours.optim.state.values())
     assert held < len(list(alone.parameters())), "this rank has the states of all parameters"
-    ours.consolidate_state_dict(to=size - 1)  # the parts, as objects, to one rank
+    ours.consolidate_state_dict(to=size - 1)  # sends the parts to one rank as objects
     if rank == size - 1:
         expected = theirs.state_dict()["state"]
         for index, state in ours.state_dict()["state"].items():
@@ -80,7 +80,7 @@ def test_zero_redundancy_optimizer(pools, size: int, views: bool):
 
 
 def _post_local(seed: int) -> None:
-    """Two steps together, then each rank for itself, with an average after every second step."""
+    """Makes two steps together, then local steps with an average after every second one."""
     rank, size = dist.get_rank(), dist.get_world_size()
     subgroup, _ = dist.new_subgroups(group_size=1)
     module = make(seed)
@@ -103,7 +103,7 @@ def _post_local(seed: int) -> None:
 
 
 def local_step(everyone: list[nn.Module], seed: int, step: int) -> None:
-    """What all ranks do in a step, by one process: together in the first two, then each alone."""
+    """Simulates a step of all ranks in one process: together in the first two, then each alone."""
     for rank, module in enumerate(everyone):
         module.zero_grad()
         loss(module, seed, step, rank).backward()
@@ -128,7 +128,7 @@ def test_post_local_sgd(pools, size: int):
 
 
 class Sum(Joinable):
-    """Adds up what the ranks that still have something give."""
+    """Sums the inputs of ranks that still have data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Sum(Joinable):
 
 
 class Silent(JoinHook):
-    """What a rank does that has come to its end."""
+    """The hook of a rank that has no data left."""
 
     def __init__(self, owner: Sum) -> None:
         self.owner = owner
@@ -182,9 +182,9 @@ def test_join_context(pools, size: int):
 
 
 def _join_zero(seed: int) -> None:
-    """DDP and its optimizer join together, rank r after r + 1 batches, as they do over gloo.
+    """Joins DDP and its optimizer together, rank r after r + 1 batches, and compares with gloo.
 
-    One process is no reference: a rank that has joined steps on with its last gradients.
+    One process is no reference, because a joined rank continues to step with its last gradients.
     """
     rank = dist.get_rank()
     modules = []

@@ -1,4 +1,4 @@
-"""Tensor parallel and pipeline parallel training against the whole model in one process."""
+"""Tensor parallel and pipeline parallel training, compared with the whole model in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MICROBATCHES = 6
 
 
 class Mlp(nn.Module):
-    """fp64 [batch, length, 12] to [batch, length, 12]."""
+    """A block from fp64 [batch, length, 12] to the same shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 PLANS = {
     "tensors": lambda: {"up": ColwiseParallel(), "down": RowwiseParallel()},
-    # What comes in is split along the sequence, and gathered in front of the first layer.
+    # The input is split along the sequence, and gathered before the first layer.
     "sequence": lambda: {
         "norm": SequenceParallel(),
         "up": ColwiseParallel(input_layouts=Shard(1)),

@@ -1,4 +1,4 @@
-"""The file of cost constants: what is written is read, and what is none is refused by name."""
+"""The file of cost constants: reading, writing, and messages for invalid content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     read = Costs.from_file(path)
     assert read == Costs(INSIDE, BETWEEN)
     assert read.made["host"] and read.made["date"] and read.made["torch_ringdist"]
-    read.to_file(path)  # in place of it
+    read.to_file(path)  # replaces the file
     assert Costs.from_file(path).made == read.made
     assert os.listdir(tmp_path) == ["costs.json"]
     assert json.loads(path.read_text())["inside"]["latency_ns"] == 200
@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path):
     path = tmp_path / "costs.json"
     Costs(INSIDE, BETWEEN).to_file(path)
     with pytest.raises(TypeError):
-        Costs(INSIDE, BETWEEN, {"host": {1}}).to_file(path)  # no JSON has sets
+        Costs(INSIDE, BETWEEN, {"host": {1}}).to_file(path)  # JSON has no sets
     assert Costs.from_file(path) == Costs(INSIDE, BETWEEN)
     assert os.listdir(tmp_path) == ["costs.json"]
 

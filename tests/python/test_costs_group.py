@@ -1,4 +1,4 @@
-"""RINGDIST_COSTS in groups: rank 0's count for all, and others are named on every rank."""
+"""RINGDIST_COSTS in groups: rank 0's costs apply to all, and every rank names differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(path: Path, between: Link = LINK) -> str:
 
 
 def _form(name: str, files: list[str]) -> tuple[str, str]:
-    """The error of an operation of a group, or of its creation; what the dump says of costs."""
+    """Returns the error of a group's operation or creation, and the dump's line about costs."""
     rank, size = Ranks.rank, Ranks.launch.size
     options = {"costs": files[rank]} if files[rank] else {}
     group = None

@@ -1,4 +1,4 @@
-"""The library for NVIDIA GPUs: there or not, with devices or not, nothing else is disturbed."""
+"""The library for NVIDIA GPUs, with and without devices, must not disturb anything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_BUILT = "libringdist_cuda.so is not built: `make cuda`, where nvcc is"
 
 
 def mapped_after(code: str) -> bool:
-    """Whether a process that runs `code` has the library in memory."""
+    """Returns True if a process that runs `code` has mapped the library."""
     look = f"{code}\nprint('libringdist_cuda' in open('/proc/self/maps').read())"
     out = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True

@@ -1,4 +1,4 @@
-"""Daemon threads that wait in an operation when the script ends: the process exits as it should."""
+"""Daemon threads that wait in an operation when the script ends. The process must exit normally."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from support.pool import run_interpreters
 
-# A parent that has imported torch forks the pairs of ranks, as an interpreter takes seconds to
-# start. Each rank ends like a script, with threads in all kinds of waits.
+# Starting an interpreter takes seconds, so a parent that has imported torch forks the pairs of
+# ranks. Each rank ends like a script, with threads in all kinds of waits.
 SCRIPT = """
 import contextlib, os, sys, threading, time, traceback
 import torch, torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Operations that only move data, and tensors of every layout in all of them."""
+"""Operations that only move data, with tensors of every layout."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_broadcast_and_all_gather_move_any_dtype(pools, size: int):
 
 
 def cat(rows: list[torch.Tensor]) -> torch.Tensor:
-    """torch.cat, of dtypes that it does not know as well."""
+    """Does the same as torch.cat, also for dtypes that it does not support."""
     return torch.cat([row.view(torch.uint8) for row in rows]).view(rows[0].dtype)
 
 
@@ -165,7 +165,7 @@ def _layouts() -> None:
         dist.all_gather(parts, make().fill_(rank + 1.0))
         for r, part in enumerate(parts):
             same_bits(part, torch.full_like(part, r + 1.0), f"all_gather, {what}")
-    # What lies between the elements of a view is not ours.
+    # The memory between the elements of a view must not change.
     behind = torch.zeros(10, 2)
     dist.all_reduce(behind[:, 0].fill_(1.0))
     assert behind[:, 1].eq(0).all() and behind[:, 0].eq(size).all()
@@ -177,7 +177,7 @@ def _layouts_of_two_tensors(rank: int, size: int) -> None:
     out = torch.empty(4, 3 * size).t()
     dist.all_gather_into_tensor(out, rows[rank].t().contiguous().t())
     same_bits(out.contiguous(), rows.reshape(3 * size, 4), "all_gather_into_tensor, strided")
-    # The input is a part of the output, but not its own part.
+    # The input is a part of the output, but not this rank's part.
     whole = torch.zeros(size, 5)
     whole[(rank + 1) % size] = rank
     dist.all_gather_into_tensor(whole, whole[(rank + 1) % size])

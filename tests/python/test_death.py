@@ -1,4 +1,4 @@
-"""A rank that is killed or stops: all others are told so in time, and told which one it was."""
+"""A rank is killed or stops. All others must get an error in time that names it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEER_TIMEOUT = 2.0
 
 
 def _prepare() -> None:
-    """Connects all, and forks a child that holds all sockets, as a DataLoader's worker does."""
+    """Connects all ranks, and forks a child that keeps all sockets, like a DataLoader's worker."""
     dist.barrier()
     if os.fork() == 0:
         time.sleep(600)
@@ -48,7 +48,8 @@ def _prepared(pool: Pool) -> Pool:
 
 
 def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, float]:
-    """Seconds from `begin` until each survivor raised; all must have named the victim in time."""
+    """Returns the seconds from `begin` until each survivor raised. All must name the victim in
+    time."""
     errors = pool.collect(15, without=(victim,))
     took = {rank: error.at - begin for rank, error in errors.items()}
     print("seconds from the signal to the error:", {r: round(t, 3) for r, t in took.items()})
@@ -59,7 +60,7 @@ def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, fl
     return took
 
 
-# In a ring of 4 there is always a rank without a data connection to the victim.
+# In a ring of 4, one rank always has no data connection to the victim.
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize("megabytes", [1, 64])
 @pytest.mark.parametrize("transport", ["shm", "ucx"])
@@ -127,7 +128,7 @@ def test_stopped_and_continued_in_time(fresh_pool):
 
 
 def _rounds(seconds: float) -> None:
-    """All ranks stop after the same number of rounds: rank 0 says when."""
+    """Runs rounds until rank 0 stops them, so that all ranks do the same number."""
     end = time.monotonic() + seconds
     go_on = torch.ones(1)
     while go_on:

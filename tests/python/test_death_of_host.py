@@ -1,4 +1,5 @@
-"""All ranks of a host end in the middle of a hierarchical operation: every other rank names one."""
+"""All ranks of a host end during a hierarchical operation. Every other rank must name one of
+them."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.net import hosts as net  # noqa: E402
 
-LIMIT = 60  # seconds, of one case
+LIMIT = 60  # seconds per case
 RANKS, PER_HOST = 4, 2
 
-# Ranks 2 and 3, which are host 1, end while operations of half a second follow each other.
+# Ranks 2 and 3, which are host 1, end during a series of operations of half a second.
 SCRIPT = """
 import json, os, signal, sys, threading, time
 import torch, torch.distributed as dist, torch_ringdist
@@ -64,7 +65,7 @@ def _start(hosts: net.Hosts, rank: int, words: list[str]) -> subprocess.Popen:
         "WORLD_SIZE": str(RANKS),
         "LOCAL_RANK": str(rank % PER_HOST),
         "MASTER_ADDR": hosts.address(0),
-        "MASTER_PORT": "29500",  # the namespaces are ours alone
+        "MASTER_PORT": "29500",  # the namespaces are private
         "OMP_NUM_THREADS": "1",
     }
     command = [*hosts.enter(rank // PER_HOST), sys.executable, *words]
@@ -80,7 +81,9 @@ def test_the_others_name_a_rank_of_it(tmp_path: Path, operation: str):
     script = tmp_path / "dies.py"
     script.write_text(SCRIPT)
     deadline = time.monotonic() + LIMIT
-    with net.Hosts(RANKS // PER_HOST, "500mbit") as hosts:  # leaving it kills what still runs
+    with net.Hosts(
+        RANKS // PER_HOST, "500mbit"
+    ) as hosts:  # leaving it kills processes that still run
         words = [str(script), operation, str(tmp_path)]
         running = [_start(hosts, rank, words) for rank in range(RANKS)]
         for process in running:

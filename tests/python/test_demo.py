@@ -1,4 +1,4 @@
-"""The digits example: the same parameters as over gloo, and on after the death of a rank."""
+"""The digits example: the same parameters as over gloo, and recovery from the death of a rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py"
 
 
 def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
-    """Output of torchrun with 2 ranks, into a pipe, where there are no progress bars."""
+    """Returns the output of torchrun with 2 ranks, into a pipe, where there are no progress
+    bars."""
     checkpoint = f"--checkpoint={folder / 'digits.pt'}"
     done = torchrun(EXAMPLE, checkpoint, *arguments, launch=launch, forked=True)
     assert "\r" not in done.stderr and "step/s" not in done.stderr, done.stderr
@@ -29,7 +30,8 @@ def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
 
 
 def _parameters_after(steps: int, folder: str) -> list[str]:
-    """Their hash on this rank when trained over gloo, over gloo again, and over ringdist."""
+    """Returns hashes of this rank's parameters after training over gloo, gloo again, and
+    ringdist."""
     sys.path.insert(0, str(EXAMPLE.parent))
     import ddp_digits
 
@@ -55,7 +57,7 @@ def test_20_steps_end_with_the_parameters_that_gloo_gets(fresh_pool, tmp_path: P
     results = fresh_pool(2, init=False).run(_parameters_after, 20, str(tmp_path), timeout=90)
     for gloo, gloo_again, ours in results:
         assert gloo == gloo_again, "gloo does not repeat itself: nothing can be compared"
-        # With 2 ranks there is one way to add up: a + b = b + a.
+        # With 2 ranks there is only one order of additions: a + b = b + a.
         assert ours == gloo
 
 
@@ -80,7 +82,7 @@ dist.destroy_process_group()
 
 @pytest.mark.timeout(300)
 def test_the_tutorials_line_for_several_machines(tmp_path: Path):
-    """Two launchers here stand for two machines; the names of the machines play no part."""
+    """Runs two launchers here in place of two machines, because the host names do not matter."""
     page = (EXAMPLE.parents[1] / "docs" / "tutorials" / "first-run.md").read_text()
     [line] = re.findall(r"^torchrun (--nnodes=2 .*--master-addr.*)$", page, re.MULTILINE)
     script = tmp_path / "train.py"

@@ -1,4 +1,4 @@
-"""destroy_process_group() with operations pending: what it aborts, and what it still serves."""
+"""destroy_process_group() with pending operations: those it aborts, and those it still serves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _late_receiver() -> tuple[float, str]:
 
 
 def test_a_send_is_served_and_receives_are_aborted(fresh_pool):
-    """The receiver comes after 20 s, when the receives have long been aborted."""
+    """Posts the receive after 20 s, when receives have long been aborted."""
     pool = fresh_pool(2)
     _, (after, error) = pool.run(_late_receiver, timeout=100)
     assert after > 19, "it has not waited for the receiver"
@@ -56,7 +56,7 @@ def _sender_to_an_aborted_receive() -> Raised | None:
     group, rank, error = _group(), dist.get_rank(), None
     if rank == 1:
         sent = dist.isend(torch.ones(LARGE), 2, group=group)
-        dist.isend(torch.ones(LARGE), 1, group=group)  # nobody will receive it
+        dist.isend(torch.ones(LARGE), 1, group=group)  # no rank will receive it
         dist.irecv(torch.empty(4), 0, group=group, tag=5)
         dist.destroy_process_group(group)
         assert sent.is_success(), sent.exception()
@@ -64,7 +64,7 @@ def _sender_to_an_aborted_receive() -> Raised | None:
     if rank == 0:
         error = caught(dist.send, torch.ones(LARGE), 1, group=group)
         Ranks.store.set("it has raised", "")
-        dist.send(torch.ones(3), 2, group=group)  # the group goes on
+        dist.send(torch.ones(3), 2, group=group)  # the group continues
     else:
         Ranks.store.wait(["it has raised"])
         for source, count in ((1, LARGE), (0, 3)):
@@ -110,7 +110,7 @@ def _beside_a_rank_that_hangs() -> tuple[float, Raised | None]:
     if dist.get_rank() == 0:
         error = caught(dist.recv, torch.zeros(4), 1, group=group)
     else:
-        # Data on its way to the rank that hangs does not hold up the others' Error.
+        # Data for the rank that hangs must not delay the errors of the others.
         dist.isend(torch.ones(100), 2, group=group)
         dist.irecv(torch.zeros(4), 0, group=group)
         dist.destroy_process_group(group)

@@ -1,4 +1,4 @@
-"""GPUs of a host as `info` shows them, by an NVML and a /sys that are made up."""
+"""GPUs of a host as `info` shows them, with a fake NVML and a fake /sys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no 
 
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory):
-    """A function: the path of an NVML that is compiled with these macros."""
+    """Returns a function that compiles an NVML with macros and returns its path."""
     made: dict[tuple[str, ...], str] = {}
 
     def make(*macros: str) -> str:
@@ -40,7 +40,8 @@ def nvml(tmp_path_factory):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A machine of two nodes: GPU 0 at the first, 1 at the second, of 2 nothing is known."""
+    """Makes a machine of two nodes with GPU 0 at the first and GPU 1 at the second. For GPU 2
+    there is no entry."""
     for address, node, cpus in (("0000:17:00.0", 0, "0-15"), ("0000:3b:00.0", 1, "16-31")):
         folder = tmp_path / "sys/bus/pci/devices" / address
         folder.mkdir(parents=True)
@@ -196,7 +197,7 @@ def test_transports_of_ucx_for_cuda(tmp_path: Path):
 
 
 def test_the_command_shows_them(nvml):
-    """In a process that finds the made up library where the driver's would be."""
+    """Runs a process that finds the fake library in place of the driver's."""
     folder = str(Path(nvml()).parent)
     done = subprocess.run(
         [sys.executable, "-m", "torch_ringdist", "info", "--json"],

@@ -1,4 +1,4 @@
-"""`make differential`: it finds what is wrong, makes it small, and says what only failed once."""
+"""`make differential`: it finds errors, minimizes them, and reports those that do not repeat."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seed() -> int:
 
 
 class Fake:
-    """Ranks that fail whenever a plan has a scatter beside a reduction; `times`: so often only."""
+    """Fake ranks that fail if a plan has both a scatter and a reduction, at most `times` times."""
 
     failures = 0
 
@@ -93,7 +93,7 @@ def test_boxes_see_wrong_elements_and_writes_beside(layout: str):
 
 
 def test_a_short_run(seed: int):
-    """Of the whole, with real ranks."""
+    """Runs everything with real ranks."""
     checker = Checker(Ranks)
     try:
         found = command.search(checker, 25, seed)
@@ -104,7 +104,7 @@ def test_a_short_run(seed: int):
 
 
 def _one_gives_another(text: str, other: str) -> None:
-    """Rank 1 gives what another seed makes, so that all get a sum that they do not expect."""
+    """Gives rank 1 the values of another seed, so that all ranks get an unexpected sum."""
     execute(other if dist.get_rank() == 1 else text)
 
 

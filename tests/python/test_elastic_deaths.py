@@ -1,4 +1,4 @@
-"""Ranks die at the moments that are the worst: what was trained is the same."""
+"""Ranks die at the worst moments, and the training must be the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANKS = 4
 PEER_TIMEOUT, STOP = 5, 15.0  # seconds
 SCRIPT = CHAOS / "dying.py"
 
-# In the words of SCRIPT, and how many ranks then do the step.
+# Deaths in the format of SCRIPT, and the number of ranks that then do the step.
 AT_ONCE = {
     "10:step:1,2": 2,
     "20:step:0,3": 2,
@@ -29,7 +29,7 @@ ONE_AFTER_THE_OTHER = {
     "30:proposing:1:8": 2,
     "40:joining:1": 3,
     "50:giving:1": 3,
-    "60:step:3": 3,  # until then all are waited for once more
+    "60:step:3": 3,  # before it, all ranks are awaited once more
 }
 
 

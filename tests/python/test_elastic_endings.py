@@ -1,4 +1,4 @@
-"""How elastic training ends, and what may happen in its last moments."""
+"""Ends of elastic training, and events in its last moments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_ringdist.elastic import _progress
 
 
 def _steps(folder: Path) -> int:
-    """Lines that were written."""
+    """Returns the number of lines that were written."""
     return sum(len(file.read_text().splitlines()) for file in folder.glob("*.jsonl"))
 
 
@@ -59,7 +59,8 @@ def test_somebody_else_says_that_training_has_finished(tmp_path: Path):
         progress = _progress.key("default", "progress")
 
         def stays() -> bool:
-            """The group, which writes what is so when it begins, has done that."""
+            """Returns True if the group, which writes its progress when it begins, has already
+            done so."""
             store.set(progress, "finished")
             time.sleep(1)
             return bool(store.get(progress) == b"finished")
@@ -104,7 +105,7 @@ def test_all_fail_and_nobody_is_started_again(tmp_path: Path):
 
 
 def test_all_die_with_no_room_left(tmp_path: Path):
-    """Those that are started again wait for room, which nobody makes."""
+    """Restarted workers wait for room, which never becomes free."""
     script = [LOOP, "--steps=1000000", "--rejoin-timeout=10"]
     options = ["--nproc-per-node=2", "--max-ranks=2", "--max-restarts=1"]
     with Launched(tmp_path, options, script) as job:
@@ -114,13 +115,13 @@ def test_all_die_with_no_room_left(tmp_path: Path):
         job.wait_for(lambda: job.events("worker_started", attempt=1))
         os.kill(pids[0], signal.SIGKILL)
         assert job.end() == 1, job.output()
-        # Room is asked for in the store first, and then in the group, if that was reached.
+        # The process looks for room first in the store, and then in the group, if it reached that.
         assert re.search("no sign of life for 10 s|waited for one to end", job.output())
 
 
 def test_a_job_goes_on_with_resume(tmp_path: Path):
     script = [f"--checkpoint={tmp_path / 'saved'}", f"--owed={tmp_path / 'owed'}"]
-    options = ["--nproc-per-node=1", "--resume"]  # the first one finds nothing
+    options = ["--nproc-per-node=1", "--resume"]  # the first job finds nothing
     with run_loop(tmp_path / "first", *options, script=[*script, "--steps=1000000"]) as job:
         job.wait_for(lambda: _steps(tmp_path / "owed") > 5)
         job.send(signal.SIGTERM)  # a shell may have started the tests with SIGINT ignored

@@ -1,4 +1,4 @@
-"""How a process comes into an elastic group, with a made-up join()."""
+"""Entry of a process into an elastic group, with a fake join()."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def full_store(progress: str) -> dist.TCPStore:
 
 
 def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.MonkeyPatch):
-    """What others die of at that moment may cost it the first try."""
+    """The first attempt may fail because of deaths of others at that moment."""
     store = full_store("training another")
     monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
     rank_0 = _join_coordinator.JoinCoordinator(settings(store))
@@ -73,7 +73,8 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
 
 
 def test_only_the_last_members_say_that_training_has_finished():
-    """Anybody can write to the store; a process that comes then takes nobody else's word."""
+    """Any process can write to the store, so a newcomer accepts the end only from the last
+    members."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     progress, seal = (_progress.key("mine", name) for name in ("progress", "seal"))
     entry, own = (
@@ -102,7 +103,7 @@ def test_who_waits_for_room_gives_up_a_group_without_a_sign_of_life():
         _join_coordinator.JoinCoordinator(later).enter({})
     assert (
         store.get(_progress.key("mine", "progress")) == b"training another"
-    )  # founds no second one
+    )  # does not create a second group
 
 
 def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
@@ -150,7 +151,7 @@ def test_how_many_ranks_training_begins_with(
     options: list[str],
     start: int,
 ):
-    monkeypatch.setenv(EVENTS, "")  # a Launcher sets it
+    monkeypatch.setenv(EVENTS, "")  # set by a Launcher
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     options = [*options, f"--rdzv=127.0.0.1:{store.port}"] if rendezvous else options
     parser = argparse.ArgumentParser()
@@ -164,7 +165,7 @@ def test_who_is_to_end_and_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch)
     given_up: list[int] = []
 
     class Barrier:
-        """In which the ranks that are to end do not take part."""
+        """A barrier without the ranks that are to end."""
 
         def is_completed(self) -> bool:
             return False

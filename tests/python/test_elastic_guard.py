@@ -1,4 +1,5 @@
-"""elastic.State(copy=False): a step is undone without copies, or that it cannot be is said."""
+"""elastic.State(copy=False): a step is undone without copies, or an error reports that it cannot
+be."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def test_without_copies_a_step_before_the_optimizers_is_undone():
 
 
 def test_without_copies_what_is_no_tensor_is_undone():
-    """Also where it is saved in the middle of a step."""
+    """Also works if the state is saved in the middle of a step."""
     training = Training(copy=False)
     training.step()
     state = training.state
@@ -88,7 +89,7 @@ def test_without_copies_what_cannot_be_undone_is_refused():
 
 
 class Own(torch.optim.SGD):
-    """Of which nobody knows what its state_dict() does."""
+    """An optimizer with a state_dict() of its own."""
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "calls": self.calls}
@@ -115,7 +116,7 @@ def test_without_copies_an_optimizer_of_its_own_kind_is_copied():
 
 
 def test_without_copies_a_generation_begins_with_a_broadcast():
-    """As DDP's: of what is there already, and again when the next one ends before a step."""
+    """Broadcasts existing buffers like DDP, and again if the next generation ends before a step."""
     training = Training(copy=False)
     training.step()
     training.state.commit()

@@ -1,4 +1,4 @@
-"""Elastic training over several hosts, of which one is cut off for a while."""
+"""Elastic training over several hosts, one of which is cut off for a while."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LIMIT = 90.0
 
 @contextlib.contextmanager
 def _started(folder: Path, hosts: int) -> Iterator[tuple[Network, list[Launched]]]:
-    """A launcher with a worker on each host, the first of which holds the store, once all train."""
+    """Starts a launcher with a worker on each host, and waits until all train. The first has the
+    store."""
     script = [*digits.SCRIPT, f"--log={folder / 'steps'}"]
     script += ["--pause=0.1", "--epochs=1000000", f"--checkpoint={folder / 'saved'}"]
     with contextlib.ExitStack() as stack:
@@ -64,7 +65,7 @@ def test_one_is_cut_off_and_comes_back(tmp_path: Path):
             job.send(signal.SIGTERM)
         assert [job.end() for job in jobs] == [128 + signal.SIGTERM] * HOSTS, first.output()
     course = Course(read(tmp_path / "steps"))
-    whole = max(one.epoch for one in course.steps)  # the last one was not finished
+    whole = max(one.epoch for one in course.steps)  # the last epoch was not finished
     course.check_epochs(digits.IMAGES, whole)
     assert not course.problems, "\n".join(course.problems)
     assert course.sizes[-3:] == [HOSTS, HOSTS - 1, HOSTS]
@@ -72,7 +73,7 @@ def test_one_is_cut_off_and_comes_back(tmp_path: Path):
 
 @pytest.mark.timeout(300)
 def test_the_host_of_the_store_is_cut_off(tmp_path: Path):
-    """Its store sends no RST, so nothing tells the others but that it does not answer."""
+    """Cuts off the store's host. It sends no RST, so the others notice only missing answers."""
     with _started(tmp_path, 3) as (network, jobs):
         network.pull(0)
         # TCP would give up after a quarter of an hour.
@@ -80,7 +81,7 @@ def test_the_host_of_the_store_is_cut_off(tmp_path: Path):
         said = "".join((tmp_path / f"host-{host}" / "launcher.out").read_text() for host in (1, 2))
         assert "fell silent" in said, "the launcher shows why there is another generation"
         network.heal()
-        # A newcomer has room: the size was written when the store answered again.
+        # A newcomer has room, because the size was written when the store answered again.
         jobs[1].wait_for(lambda: last_size(tmp_path) == 3, LIMIT)
         network.pull(0)
         for job in jobs[1:]:

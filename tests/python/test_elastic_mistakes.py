@@ -1,4 +1,5 @@
-"""What programs over torch_ringdist.elastic get wrong is said where it is, and to nobody else."""
+"""Mistakes in programs that use torch_ringdist.elastic are reported where they are, and only
+there."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from torch import nn
 from torch_ringdist import ArgumentError, elastic
 from torch_ringdist.elastic import _rank_state, _settings
 
-# Of what others have, in the words of the newcomer.
+# Errors of the newcomer about the group's state.
 SAID = {
     loop.KEYS: "this process has entry 'more', the group has not",
     loop.SHAPES: "entry 'net' is 'weight: [65, 64] of torch.float32' on this process",
@@ -29,7 +30,7 @@ SAID = {
 
 
 def test_a_newcomer_that_is_another_program_is_refused(tmp_path: Path):
-    """Each of them in turn, and training does not end for it."""
+    """Starts wrong newcomers in turn. Training continues."""
     script = ["--steps=1000000", "--pause=0.02"]
     with run_loop(tmp_path / "good", "--nproc-per-node=2", script=script) as job:
         job.wait_for_size(2)
@@ -38,12 +39,12 @@ def test_a_newcomer_that_is_another_program_is_refused(tmp_path: Path):
             with run_loop(tmp_path / wrong, f"--rdzv={job.address}", script=more) as bad:
                 assert bad.end() == 1, bad.output()
                 assert said in bad.output(), bad.output()
-        assert len(job.events("generation")) == 2  # nobody has noticed
+        assert len(job.events("generation")) == 2  # the group has not noticed
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
 
 
-# Comes by other ways than elastic.run, does what its argument says, and lives on.
+# Joins without elastic.run, does as its argument requests, and lives on.
 ROGUE = """
 import sys, time
 import torch, torch.distributed as dist, torch_ringdist
@@ -84,7 +85,7 @@ time.sleep(1000)
     ],
 )
 def test_a_newcomer_that_sends_something_else_is_refused(tmp_path: Path, what: str, said: str):
-    """The job goes on without it."""
+    """Starts a newcomer that sends something else. The job continues without it."""
     script = ["--steps=1000000", "--pause=0.02"]
     with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         pids = job.wait_for_size(2)
@@ -145,7 +146,8 @@ def test_one_of_the_first_is_refused(tmp_path: Path):
     with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
         job.end()
         output = job.output()
-    # Ranks go by who comes first: if that is the strange one, it is the others who are strange.
+    # Ranks depend on the order of arrival. If the wrong worker is first, the others report the
+    # error.
     assert "has entry 'more'" in output
     assert output.count("ArgumentError: ringdist: elastic: ") in (2, 4), output
     assert "trained 20 steps" in output
@@ -155,7 +157,7 @@ def test_an_exception_of_one_rank_is_its_own(tmp_path: Path):
     script = ["--wrong=raise", "--worker=1", "--steps=20"]
     with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
         assert job.end() == 0, job.output()
-        # Each is in a worker's log, and shown by the launcher.
+        # Each error is in a worker's log, and the launcher shows it.
         assert job.output().count("ValueError: a mistake of the user's") == 2
         assert job.output().count("trained 20 steps, 2 ranks") == 4, job.output()
 
@@ -174,7 +176,7 @@ def test_ranks_that_differ_are_named(tmp_path: Path):
 
 def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Path):
     owed = tmp_path / "owed"
-    # A step is hardly anything but the pause between the optimizer and a collective.
+    # A step is mostly the pause between the optimizer and a collective.
     script = ["--wrong=late", "--no-copy", "--steps=1000000", "--pause=0.5", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
         pids = job.wait_for_size(2)
@@ -199,7 +201,7 @@ def test_too_few_are_waited_for_and_the_state_is_saved(tmp_path: Path):
 
 
 def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -> float | None:
-    """What all ranks owed then together; None if not all have said so."""
+    """Returns the residuals of all ranks together, or None if not all have reported them."""
     mine = [
         one
         for one in lines
@@ -210,9 +212,9 @@ def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -
 
 @pytest.mark.parametrize("how", ["join", "leave"])
 def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
-    """When a rank comes, or leaves: the sum of residuals / size."""
+    """Lets a rank come or leave. The sum of residuals / size must stay the same."""
     owed = tmp_path / "owed"
-    steps = 250 if how == "leave" else 400  # time for another one to start
+    steps = 250 if how == "leave" else 400  # time for another worker to start
     script = [f"--steps={steps}", "--codec=int4", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
@@ -238,7 +240,7 @@ def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
         old = _total(lines, "committed", before, step)
         new = _total(lines, "entered", after, step)
         assert new is not None
-        if old is not None:  # else not all had committed it themselves
+        if old is not None:  # otherwise not all had committed it themselves
             assert abs(new - old) <= 1e-6 * max(1, abs(old)), (before, after, old, new)
             changes += 1
     assert changes or len(generations) > 1, generations

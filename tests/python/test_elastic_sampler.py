@@ -1,4 +1,4 @@
-"""elastic.Sampler: each index in one step of an epoch, whatever the number of ranks does."""
+"""elastic.Sampler: each index is in one step of an epoch, however the number of ranks changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _ranks(size: int, length: int, **settings) -> list[elastic.Sampler]:
 
 
 def _step(samplers: list[elastic.Sampler]) -> tuple[list[list[int]], list[float]]:
-    """The ranks' next batches, as a DataLoader has them, and weights; then it is committed."""
+    """Returns the ranks' next batches, as a DataLoader sees them, and weights. Then commits the
+    step."""
     batches = [next(iter(sampler)) for sampler in samplers]
     weights = [sampler.weight() for sampler in samplers]
     for sampler in samplers:
@@ -46,7 +47,7 @@ def test_sizes_change_in_an_epoch(settings: dict[str, int], drop_last: bool):
             ]
             seen += taken
             size = len(samplers)
-            # Gradients are averaged over ranks of means over their batches.
+            # Gradients are averages over ranks of the means over their batches.
             for batch, weight in zip(batches, weights, strict=True):
                 assert batch
                 assert weight in (0, pytest.approx(len(batch) * size / len(taken)))
@@ -84,7 +85,7 @@ def test_epochs_have_orders_of_their_own_and_all_ranks_the_same():
         orders.append(order)
     assert orders[0] != orders[1]
     assert orders[0] == orders[2]
-    generator = torch.Generator().manual_seed(5)  # as DistributedSampler
+    generator = torch.Generator().manual_seed(5)  # like DistributedSampler
     assert orders[0] == torch.randperm(30, generator=generator).tolist()
 
 
@@ -94,7 +95,7 @@ def test_an_epoch_that_is_over_is_not_begun_again_by_mistake():
     sampler.advance(1)
     with pytest.raises(ArgumentError, match="epoch 0 is over"):
         list(sampler)
-    sampler.begin(0, 1)  # a training function that is entered once more, after the last step
+    sampler.begin(0, 1)  # the function is entered again after the last step
     assert list(sampler) == []
     sampler.set_epoch(1)
     assert len(list(sampler)) == 1

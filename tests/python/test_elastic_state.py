@@ -1,4 +1,4 @@
-"""elastic.State in one process: what a step has changed is undone, saved and loaded."""
+"""elastic.State in one process: changes of a step are undone, saved and loaded."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_numpys_numbers_are_drawn_again(kind: type):
     numpy.random.set_bit_generator(kind(7))
     try:
         state = elastic.State(nothing=0)
-        # Normal numbers are made in pairs, of which one waits.
+        # Normal numbers are generated in pairs, and the second one is cached.
         for drawn in (numpy.random.rand, numpy.random.randn, numpy.random.randn, numpy.random.rand):
             drawn()
             state.commit()
@@ -80,7 +80,7 @@ def test_numpys_numbers_are_drawn_again(kind: type):
 
 
 def _commit_and_undo(state: elastic.State) -> None:
-    """Of a step that changes all of the module."""
+    """Undoes a step that changes all of the module."""
     net = state.net
     state.commit()
     before = {name: one.clone() for name, one in net.state_dict().items()}
@@ -132,7 +132,7 @@ def test_saved_and_loaded(tmp_path: Path, copy: bool):
 
 
 def _saved(folder: Path, *steps: int) -> list[str]:
-    """Of one training, whose states are saved after so many steps."""
+    """Saves the states of one training after these numbers of steps. Returns the folders."""
     state = elastic.State(epoch=0)
     state._identify()
     folders = []
@@ -291,7 +291,7 @@ def test_modules_of_a_generation_and_sharded_ones_are_refused(pools):
 
 
 class FakeHandle:
-    """Of compress()."""
+    """Fake handle of compress()."""
 
     def __init__(self, owed: dict[str, torch.Tensor] | None = None) -> None:
         self.owed, self.steps = owed or {}, 0
@@ -302,7 +302,7 @@ class FakeHandle:
         return {"version": 1, "steps": self.steps, "scale": 1, "world_size": 1, "residuals": owed}
 
     def _committed(self) -> dict[str, Any]:
-        owed = {name: one + 1 for name, one in self.owed.items()}  # of a step that failed here
+        owed = {name: one + 1 for name, one in self.owed.items()}  # residuals of a step that failed
         return {**self.state_dict(local=True), "steps": self.steps + 1, "residuals": owed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -332,7 +332,7 @@ def test_the_share_of_what_is_owed_outlives_a_change_of_size(before: int, after:
     residuals.add(handle)  # type: ignore[arg-type]
     assert handle.owed["w"][0] == pytest.approx(8 * after / before)
     assert handle.steps == 7
-    assert _share(residuals) == pytest.approx(8 / before)  # before a commit, too
+    assert _share(residuals) == pytest.approx(8 / before)  # also before a commit
     residuals.take()
     assert _share(residuals) == pytest.approx(8 / before)
 
@@ -351,11 +351,11 @@ def test_a_step_that_failed_here_counts_where_others_have_committed_it(adopts: b
 def test_who_leaves_hands_over_once():
     stays, _ = _owing(2, 4)
     leaves, _ = _owing(2, 6)
-    for _ in range(2):  # it could not tell whether it was heard
+    for _ in range(2):  # twice, as if the answer was lost
         stays.receive_all({"one": leaves.hand_over()})
     assert _share(stays) == pytest.approx(4 / 2 + 6 / 2)
     third = Residuals()
-    # "two" has had what "one" hands over once more.
+    # "two" has received what "one" hands over, once more.
     third.receive_all({"one": leaves.hand_over(), "two": stays.hand_over()})
     third.receive_all({"one": leaves.hand_over()})
     assert _share(third) == pytest.approx(5)

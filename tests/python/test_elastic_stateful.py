@@ -1,4 +1,4 @@
-"""Each stateful part of torch as an entry of elastic.State: a step may end at each point."""
+"""Each stateful part of torch as an entry of elastic.State. A step may end at each point."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 
 
 class Training:
-    """GradScaler, EMA and SWA go with each scheduler."""
+    """A training with a scheduler, a GradScaler, EMA and SWA."""
 
     def __init__(self, scheduler: str, copy: bool = True) -> None:
         torch.manual_seed(0)
@@ -73,11 +73,11 @@ class Training:
         )
 
     def step(self) -> Iterator[None]:
-        """POINTS times it stands still: a collective may fail there."""
+        """Yields at POINTS places, where a collective may fail."""
         state = self.state
         generator = torch.Generator().manual_seed(state.steps)
         loss = state.net(torch.randn(8, 4, generator=generator)).pow(4).mean()
-        if state.steps == BAD_STEP:  # the scaler leaves this step out, and shrinks the scale
+        if state.steps == BAD_STEP:  # the scaler skips this step and shrinks the scale
             loss = loss * float("inf")
         state.scaler.scale(loss).backward()
         yield
@@ -113,7 +113,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, dict[str, Any]]:
-    """Of each scheduler, what STEPS steps leave."""
+    """Returns the state after STEPS steps for each scheduler."""
     contents = {}
     for scheduler in SCHEDULERS:
         training = Training(scheduler)
@@ -152,7 +152,7 @@ def test_without_copies_a_step_may_end_before_the_optimizer(undisturbed: dict[st
 def test_another_rank_goes_on_with_it(
     undisturbed: dict[str, Any], scheduler: str, point: int | None
 ):
-    """A newcomer, or a rank that is a step behind when the step fails."""
+    """Continues on a newcomer, or on a rank that is a step behind when the step fails."""
     first, other = Training(scheduler), Training(scheduler)
     for _ in range(BAD_STEP + 1):
         first.commit()

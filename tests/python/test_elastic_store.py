@@ -1,4 +1,4 @@
-"""The store of a job that does not answer, answers late, or comes back without what it had."""
+"""The store of a job does not answer, answers late, or comes back without its data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.stdin.read()
 
 
 def hold(port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
-    """A store in a process of its own, and its port."""
+    """Starts a store in its own process. Returns the process and its port."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -51,7 +51,7 @@ def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def _stop(holder: subprocess.Popen[bytes]) -> None:
-    """Until all of its threads have."""
+    """Stops the process and waits until all its threads have stopped."""
     holder.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
 
@@ -59,7 +59,7 @@ def _stop(holder: subprocess.Popen[bytes]) -> None:
 def test_a_store_that_does_not_answer(
     held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither training nor a launcher waits for it, and what they have to say comes to it later."""
+    """Neither training nor a launcher waits for the store. Their updates reach it later."""
     holder, port = held
     monkeypatch.setattr(_store, "LIMIT", 2.0)
     entry = _join_coordinator.JoinCoordinator(settings(SimpleNamespace(port=port)))
@@ -81,7 +81,7 @@ def test_a_store_that_does_not_answer(
     while (running := rendezvous_store.count(0)) < 0 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert running == 2, "the launcher's workers are counted when the store answers again"
-    # An older generation, of a process that others have left behind, changes nothing.
+    # An older generation, from a process that was left behind, changes nothing.
     entry.go_on(2, 5, {})
     entry.finish()
     assert store.get(size) == b"2" and _progress.progress_of(own, "mine") == _progress.FINISHED
@@ -100,11 +100,11 @@ def test_a_fixed_launcher_ends_without_the_store(
         job.wait_for(lambda: list(tmp_path.glob("worker-*.log")))
         _stop(holder)
         (tmp_path / "now").touch()
-        assert job.end(180) == 3, job.output()  # a few requests, each of which ends by its limit
+        assert job.end(180) == 3, job.output()  # a few requests, each of which ends at its limit
         assert "failed with status 3" in job.output()
 
 
-# The script ends while a thread of it waits for the store, which answers as Python ends.
+# The script ends while its thread waits for the store, which answers while Python ends.
 ENDING = """
 import os, signal, sys, threading, time
 from torch_ringdist.elastic._store import open_store
@@ -124,7 +124,7 @@ time.sleep(0.5)
 
 
 def test_a_process_ends_while_its_thread_waits(held: tuple[subprocess.Popen[bytes], int]):
-    """A thread that comes back into an interpreter that has ended would abort it."""
+    """A thread that returns into an interpreter that has ended would abort it."""
     holder, port = held
     line = [sys.executable, "-c", ENDING, str(port), str(holder.pid)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
@@ -144,7 +144,7 @@ def test_a_silent_store_costs_no_more_with_each_request(
             store.find("key")
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
-    costs()  # the first client is given up
+    costs()  # the first client is abandoned
     first = costs()  # another one is being opened
     assert [costs() for _ in range(10)] == [first] * 10
     holder.send_signal(signal.SIGCONT)
@@ -166,7 +166,7 @@ def test_who_joins_does_not_wait_for_a_store_that_is_silent(
 def test_who_comes_waits_while_the_store_is_silent(
     held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
 ):
-    """No longer than the rejoin_timeout."""
+    """The wait is limited by the rejoin_timeout."""
     holder, port = held
     monkeypatch.setattr(_store, "LIMIT", 0.5)
     monkeypatch.setattr(torch_ringdist, "join", lambda *_, **__: (None, joined))
@@ -187,7 +187,7 @@ def test_who_comes_waits_while_the_store_is_silent(
 def test_who_comes_does_not_wait_for_ever_for_what_the_store_has_lost(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """It was let in by nobody, and its store was started anew, to which no rank comes back."""
+    """No member admits the process. Its store was restarted, and no rank returns to it."""
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     progress = _progress.key("mine", "progress")
     held.set(progress, "training another")
@@ -204,7 +204,7 @@ def test_who_comes_does_not_wait_for_ever_for_what_the_store_has_lost(
 
 
 def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.MonkeyPatch):
-    """It counts once: generations and workers."""
+    """A repeated request counts once, for generations and workers."""
     monkeypatch.setattr(_store, "_PAUSE", 0.01)
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     entry = _join_coordinator.JoinCoordinator(settings(held))
@@ -227,7 +227,7 @@ def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.Monke
 
 
 def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch):
-    """Its launcher was started again. Whoever comes then founds no second group."""
+    """Its launcher was restarted. A later process must not create a second group."""
     monkeypatch.setattr(_join_coordinator, "_BEAT", 0.1)
     monkeypatch.setattr(_store, "_PAUSE", 0.1)
     holder, port = hold(free_port())
@@ -239,7 +239,7 @@ def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch
     try:
         for _ in range(3):
             assert poll(lambda: entry._writer._kept is None)
-            time.sleep(0.5)  # a few signs of life
+            time.sleep(0.5)  # a few heartbeats
             holder.kill()
             holder.wait()
             holder, _ = hold(port)

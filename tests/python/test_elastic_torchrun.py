@@ -1,4 +1,4 @@
-"""Elastic training under launchers that know nothing of it: torchrun, one for each rank."""
+"""Elastic training under launchers without support for it: one torchrun per rank."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 60.0  # seconds
 
 @pytest.fixture
 def rendezvous() -> Iterator[str]:
-    """Of a store that ``python -m torch_ringdist store`` holds."""
+    """Returns the address of a store of ``python -m torch_ringdist store``."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     command = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv={address}"]

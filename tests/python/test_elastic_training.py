@@ -1,4 +1,4 @@
-"""Ranks die, come and leave while examples/elastic_digits.py trains: nothing of that shows."""
+"""Ranks die, come and leave while examples/elastic_digits.py trains, without visible effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: lis
 
 @pytest.mark.check
 def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[float]):
-    script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another one to start
+    script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another worker to start
     with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         os.kill(trained(job, tmp_path, 3)[0], signal.SIGKILL)
         trained(job, tmp_path, 2)

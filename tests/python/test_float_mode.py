@@ -1,4 +1,4 @@
-"""Subnormal numbers keep their bits whatever floating-point mode a caller has set."""
+"""Subnormal numbers keep their bits, whatever floating-point mode a caller has set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, COLUMNS = 40, 30
 
 @pytest.fixture
 def flush_denormal():
-    """Switches torch.set_flush_denormal on in this thread; off again after the test."""
+    """Enables torch.set_flush_denormal in this thread, and disables it after the test."""
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor cannot flush subnormals to zero")
     torch.set_flush_denormal(False)
@@ -25,7 +25,7 @@ def flush_denormal():
 
 
 def _is_flushed() -> bool:
-    # Not by torch's own comparisons, which flush what they read.
+    # torch's own comparisons would flush the values that they read.
     return (torch.full((1,), TINY) + 0).view(torch.int32).item() == 0
 
 
@@ -50,7 +50,7 @@ def test_whoever_drives_the_result_is_the_same(pools, flush_denormal):
 
 
 def _sums_after_a_start_in_flush_mode() -> None:
-    """Threads begin with the mode of the thread that started them."""
+    """Starts the threads in flush mode, because a thread inherits the mode of its creator."""
     dense, sparse = _tiny(), _tiny().to_sparse()
     torch.set_flush_denormal(Ranks.rank == 1)
     init()
@@ -75,7 +75,7 @@ def _average(codec: str, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 @pytest.mark.parametrize("codec", ["int8", "powersgd:2"])
 def test_compressed_ones(codec: str, flush_denormal):
-    """Elements, products and sums are partly subnormal."""
+    """Compresses values where elements, products and sums are partly subnormal."""
     noise = torch.Generator().manual_seed(7)
     scale = torch.exp2(torch.randint(-148, -118, (ROWS * COLUMNS,), generator=noise).float())
     given = [torch.randn(ROWS * COLUMNS, generator=noise) * scale for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Compressed collectives of CUDA tensors give, bit for bit, what those of CPU tensors give."""
+"""Compressed collectives of CUDA tensors give the same bits as those of CPU tensors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ CODECS = [
 ]
 PAIRS = ["int8>fp8", "topk:40>bf16", "fp8>fp16"]
 WITHOUT_FEEDBACK = {"fp16", "bf16:stochastic", "int8:stochastic", "randomk:10", "fp8>fp16"}
-# They draw numbers, and the CPU draws anew for each segment.
+# These codecs draw random numbers, and the CPU draws anew for each segment.
 DRAW = {"bf16:stochastic", "int8:stochastic", "randomk:10", "onebit", "int4+h", "topk:40+h"}
 COUNTS = (1, 129, 5000, 200_003)
 
 
 def _alike() -> list[tuple[torch.device, dist.ProcessGroup]]:
-    """The CPU and a GPU, each with a group of its own: ops of one number draw the same numbers."""
+    """Returns the CPU and a GPU, each with its own group, so ops of equal number draw equal
+    numbers."""
     return [(place, new_group()) for place in (torch.device("cpu"), my_device())]
 
 

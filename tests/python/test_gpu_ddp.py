@@ -25,7 +25,8 @@ def _network(device: torch.device) -> torch.nn.Module:
 
 
 def _train(model: torch.nn.Module, device: torch.device, steps: int = STEPS) -> list[float]:
-    """The losses. Each input's class is that of its largest value among the first ones."""
+    """Returns the losses. The class of an input is the index of its largest value among the
+    first."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     noise = torch.Generator().manual_seed(dist.get_rank())
     losses = []
@@ -48,7 +49,7 @@ def _digest(model: torch.nn.Module) -> str:
 
 
 def _ddp(codec: str | None) -> tuple[list[float], str]:
-    """The losses, and a digest of the parameters."""
+    """Returns the losses, and a digest of the parameters."""
     device = my_device()
     model = DistributedDataParallel(_network(device), device_ids=[device])
     feedback = codec != "fp16"
@@ -73,7 +74,8 @@ def test_ddp(pools, size: int, codec: str | None):
 
 
 def _gradients(place: str, codec: str) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Averages of two steps whose gradients are exact on every device, and what is owed then."""
+    """Returns averages of two steps with gradients that are exact on every device, and the
+    residuals."""
     device = my_device() if place == "cuda" else torch.device(place)
     torch.manual_seed(1)
     model = torch.nn.Linear(64, 64, bias=False).to(device)

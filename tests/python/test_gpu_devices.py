@@ -1,4 +1,4 @@
-"""What NVML, /sys and CUDA say of the GPUs that are here, and whether a rank stays near its own."""
+"""Reports of NVML, /sys and CUDA about the GPUs here, and the affinity of a rank to its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nvml_knows_what_cuda_sees():
 
 
 def test_info_starts_no_cuda():
-    """Children that are forked from a process which has started it cannot use it."""
+    """Processes that have started CUDA cannot use it in forked children."""
     code = (
         "import os, torch, torch_ringdist\n"
         "assert torch_ringdist.info()['gpus']['devices']\n"
@@ -85,7 +85,7 @@ def _stays_near() -> None:
     near = _cpus(Path(f"/sys/bus/pci/devices/{address}/local_cpulist").read_text().strip())
     before = os.sched_getaffinity(0)
     group = new_group(pg_options=torch_ringdist.Options(device_path="host"))
-    for count in (16, 1 << 20):  # by the host's op, by boxes
+    for count in (16, 1 << 20):  # by an op of the host, and by mailboxes
         tensor = torch.ones(count, device=device)
         dist.all_reduce(tensor, group=group)
         assert tensor.eq(dist.get_world_size()).all()

@@ -1,4 +1,4 @@
-"""Operations by name with CUDA tensors, and what trains by them."""
+"""Operations by name with CUDA tensors, and training with them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_operations(pools, size: int):
 
 
 def _any_order(seed: int) -> None:
-    """Three threads, tensors of both devices, another order on each rank."""
+    """Calls from three threads, with tensors of both devices, in another order on each rank."""
     with initialized():
         rank, size, device = hvd.rank(), hvd.size(), _device()
         wrong: list[str] = []
@@ -111,7 +111,7 @@ def test_any_order(pools, size: int):
 
 
 def _streams() -> None:
-    """What a stream has not computed yet is waited for on the device, not by the host."""
+    """Data that a stream has not computed yet is awaited on the device, not by the host."""
     with initialized():
         device = _device()
         hvd.allreduce(torch.ones(COUNT, device=device), name="warm-up")

@@ -1,4 +1,4 @@
-"""PowerSGD and "auto" on GPUs: models that learn, ranks alike, nothing lost, nobody waits."""
+"""PowerSGD and "auto" on GPUs: models learn, ranks agree, nothing is lost, no step blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CANDIDATES = {"none", "bf16", "int8", "int4", "powersgd:4"}
 
 
 def _train(codec: str, steps: int, half: bool = False) -> tuple[float, dict, str]:
-    """The last loss, the statistics, and a digest of the parameters."""
+    """Returns the last loss, the statistics, and a digest of the parameters."""
     device = my_device()
     torch.manual_seed(0)
     layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)]
@@ -69,10 +69,10 @@ def test_auto_chooses_alike_and_says_why(pools, size: int):
 
 
 def _given(place: str, dtype: torch.dtype, codec: str, each: list[int], tf32: bool = False):
-    """Averages of some steps, what all ranks owe, and the error of the sums."""
+    """Returns averages of some steps, the residuals of all ranks, and the error of the sums."""
     device = my_device() if place == "cuda" else torch.device(place)
     torch.backends.cuda.matmul.allow_tf32 = tf32
-    # Vectors travel as they are: what halves lose of an average nobody owes.
+    # Vectors are not compressed, so rounding their average in halves leaves no residual.
     shapes = SHAPES if dtype == torch.float32 else {"big": (70, 90), "last": (40, 64)}
     model = wrap(Given(shapes, dtype).to(device), process_group=new_group())
     handle = torch_ringdist.ddp.compress(model, codec)
@@ -122,7 +122,7 @@ def test_averages_are_those_of_the_cpu_but_for_rounding(pools):
 
 
 def _late(seed: int) -> float:
-    """Error of a matrix's average, after gradients of zeros and of a lower rank."""
+    """Returns the error of a matrix's average, after gradients of zeros and of a lower rank."""
     device = my_device()
     torch.manual_seed(seed)
     model = DistributedDataParallel(Given({"big": (70, 90)}).to(device))
@@ -162,7 +162,7 @@ def test_a_number_that_is_none_reaches_all_and_is_not_owed(pools):
 
 
 def _moved(there: str, seed: int) -> None:
-    """What a GPU owes goes on on `there`: a step without compression pays it."""
+    """Moves residuals of a GPU to `there`, where an uncompressed step adds them."""
     device = my_device()
     first = wrap(Given().to(device))
     saved = torch_ringdist.ddp.compress(first, "powersgd:2")
@@ -193,7 +193,8 @@ def test_what_is_owed_is_saved_and_loaded(pools, there: str):
 
 
 def _steps(codec: str, count: int, side: int, watched: bool = False) -> tuple[int, int, int]:
-    """Bytes of the device after a few steps and after all, and at most in the last ones."""
+    """Returns bytes of the device after a few steps and after all, and the maximum in the last
+    ones."""
     device = my_device()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -227,8 +228,8 @@ def test_powersgd_needs_little_memory(pools):
     for early, late, most in pools(2).run(_steps, "powersgd:4", 20, side):
         print(early / model, late / model, most / model)
         assert late <= 1.05 * early, "it grows"
-        # Parameters, gradients, what is owed and will be: four times the model. Besides, factors,
-        # what cuBLAS keeps (32 MiB a stream), and flags of the matrices of a bucket.
+        # Parameters, gradients, old and new residuals are four times the model. The rest are
+        # factors, cuBLAS workspaces (32 MiB a stream), and flags of the matrices of a bucket.
         assert most < 5.5 * model + 2**27
 
 
@@ -237,7 +238,8 @@ def test_no_step_waits_for_the_device(pools):
 
 
 def _alone() -> float:
-    """What a rank is told when the other one does not come: the group ends, the state stays."""
+    """Returns the error of a rank when the other one does not come. The group ends, the state
+    stays."""
     device = my_device()
     model = wrap(Given().to(device))
     handle = torch_ringdist.ddp.compress(model, "powersgd:2")

@@ -1,4 +1,5 @@
-"""Groups split off a group whose CUDA tensors go by NCCL: their communicators are split, too."""
+"""Groups split from a group with CUDA tensors on the NCCL path. Its communicators are split,
+too."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ def _split(parts: list[list[int]], ends: str) -> None:
     everyone = sum(range(size))
     assert _sum(parent) == everyone
     mine = next((part for part in parts if rank in part), None)
-    # A rank of no part names another's, as torch.distributed.split_group does it.
+    # A rank of no part names another part, as torch.distributed.split_group does.
     group = parent.split_group(mine or parts[0], timeout=timedelta(seconds=60))
     assert (group is None) == (mine is None)
     for _ in range(3):
         if group is not None and mine is not None:
             assert _sum(group) == sum(mine)
         assert _sum(parent) == everyone
-    dist.barrier()  # an abort ends what others still do
+    dist.barrier()  # an abort would end operations of others
     if ends == "parent":
         parent._get_backend(my_device()).abort()
     elif group is not None:

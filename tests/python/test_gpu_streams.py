@@ -1,4 +1,4 @@
-"""CUDA tensors and streams: what waits for what, and for how long memory is kept."""
+"""CUDA tensors and streams: dependences, and lifetime of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ COUNT = 1 << 20
 
 
 def _sum_after(cycles: int, tensor: torch.Tensor) -> torch.cuda.Event:
-    """Of what is written once so many cycles are over, and used on."""
+    """Sums a tensor that is written after this many cycles, and uses the result. Returns an
+    event."""
     torch.cuda._sleep(cycles)
     tensor.fill_(1)
     work = dist.all_reduce(tensor, async_op=True)
@@ -33,7 +34,7 @@ def _sum_after(cycles: int, tensor: torch.Tensor) -> torch.cuda.Event:
 
 def _wait_does_not_block() -> None:
     tensor = torch.zeros(COUNT, device=my_device())
-    _sum_after(1, tensor).synchronize()  # the first launches of kernels load them, and do block
+    _sum_after(1, tensor).synchronize()  # the first launches load kernels, which blocks
     end = _sum_after(LONG, tensor)
     assert not end.query(), "something blocked the host"
     assert tensor.eq(2 * dist.get_world_size()).all()
@@ -74,7 +75,7 @@ def _dropped_at_once() -> None:
             dist.all_gather_into_tensor(whole, part, async_op=True)
             for whole, part in zip(outputs, inputs, strict=True)
         ]
-        del inputs  # the group keeps them
+        del inputs  # the group keeps them alive
         torch.full((4 * COUNT,), -1.0, device=device)
         for i, (work, whole) in enumerate(zip(works, outputs, strict=True)):
             work.wait()

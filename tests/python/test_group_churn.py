@@ -1,4 +1,4 @@
-"""Groups that come and go leave nothing behind. benchmarks/group_churn.py does more of them."""
+"""Groups that come and go leave nothing behind. benchmarks/group_churn.py tests more of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS, WARM = 120, 60
-# Python's caches and the allocator's; a group that stayed would be 25 KiB or more, so 1500 and up.
+# For Python's caches and the allocator. A leaked group would be at least 25 KiB, so 1500 in total.
 ALLOWED_KIB = 1024
 
 
@@ -25,7 +25,7 @@ def _churn(groups: int, marks: list[int]) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_groups_leave_nothing_behind(fresh_pool, size: int):
-    """In each process: the same descriptors and threads before, between and after."""
+    """Each process must have the same descriptors and threads before, between and after."""
     for rank, found in enumerate(fresh_pool(size).run(_churn, GROUPS, [1, WARM, GROUPS])):
         for name in ("descriptors", "threads"):
             assert len({at[name] for at in found}) == 1, f"rank {rank}: {name} in {found}"
@@ -34,7 +34,7 @@ def test_groups_leave_nothing_behind(fresh_pool, size: int):
 
 
 def test_what_stays_is_found(fresh_pool):
-    """The measure itself: a descriptor, a thread and memory that are kept on purpose."""
+    """Tests the measurement itself, with a descriptor, a thread and memory leaked on purpose."""
     for found in fresh_pool(2).run(_keep):
         before, after = found
         assert after["descriptors"] == before["descriptors"] + 1
@@ -43,7 +43,8 @@ def test_what_stays_is_found(fresh_pool):
 
 
 def _until_no_thread_ends() -> None:
-    """Those that formed the group go when they have been idle for a second."""
+    """Waits for the threads that formed the group, which end when they have been idle for a
+    second."""
     threads, since = -1, time.monotonic()
     while time.monotonic() < since + 1.5:
         now = len(os.listdir("/proc/self/task"))

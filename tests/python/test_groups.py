@@ -1,4 +1,4 @@
-"""Making groups, leaving them in every way there is, forking, and several groups at once."""
+"""Creating groups, leaving them in all ways, forking, and several groups at once."""
 
 from __future__ import annotations
 
@@ -171,13 +171,13 @@ def test_fork_with_ops_in_flight(pools):
 
 
 def _forget_the_parents_group() -> None:
-    """As far as torch is concerned a forked child is still in it."""
+    """Leaves the parent's group. For torch, a forked child is still in it."""
     dist.destroy_process_group()
     Ranks.store = dist.TCPStore("127.0.0.1", Ranks.launch.port, is_master=False)
 
 
 def _children_make_groups(depth: int) -> None:
-    """Forks while operations are in flight; the children do the same, and so do theirs."""
+    """Forks while operations are in flight. The children do the same, and so do their children."""
     tensors = [torch.ones(1_000_000) for _ in range(4)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     child = os.fork()
@@ -187,7 +187,7 @@ def _children_make_groups(depth: int) -> None:
             _forget_the_parents_group()
             init(f"children {depth} {Ranks.launch.prefix}")
             _sum_works()
-            os.kill(os.getpid(), signal.SIGUSR1)  # prints a dump, and kills nobody
+            os.kill(os.getpid(), signal.SIGUSR1)  # prints a dump, and kills no process
             _sum_works()
             if depth:
                 _children_make_groups(depth - 1)
@@ -235,14 +235,14 @@ except RuntimeError as error:
 
 
 def test_a_child_cannot_use_its_parents_ucx():
-    """But shared memory."""
+    """Shared memory still works there."""
     for done in run_interpreters(2, UCX_IN_THE_PARENT, timeout=110):
         assert done.returncode == 0, done
         assert "forked from one that had opened UCX" in done.stdout, done
         assert "'spawn'" in done.stdout, done
 
 
-# The notebook's own process had a group; then it forks the ranks.
+# The notebook's process had a group before it forks the ranks.
 NOTEBOOK = """
 import sys, multiprocessing as mp, torch, torch.distributed as dist
 port = int(sys.argv[3])
@@ -280,7 +280,7 @@ dist.all_reduce(tensor)
 assert tensor.eq(size).all()
 """
 
-# Rank 1 just ends. An interpreter takes seconds to start, so there is one run for each ending.
+# Rank 1 just ends. Starting an interpreter takes seconds, so there is one run for each ending.
 ENDINGS = {
     "with an op that cannot end": "if rank == 0: work = dist.all_reduce(tensor, async_op=True)",
     "with an op in a thread": """
@@ -314,7 +314,7 @@ def test_exit(ending: str):
 
 
 def _printed(text: str) -> str:
-    """What is left of stderr without PyTorch's own reminder to destroy groups."""
+    """Returns stderr without PyTorch's own reminder to destroy groups."""
     return "\n".join(line for line in text.splitlines() if "destroy_process_group" not in line)
 
 
@@ -350,7 +350,7 @@ def test_nothing_of_ours_is_left_in_dev_shm(pools):
 
 
 def _send_to_a_rank_that_waits_for_the_store() -> None:
-    """A get of its user holds up a rank's client of the store, and nothing else."""
+    """A blocking get of its user blocks a rank's client of the store, and nothing else."""
     rank, name = Ranks.rank, f"later {Ranks.launch.prefix}"
     if rank == 1:
         time.sleep(1)  # rank 0 is looking for this rank when its user begins to wait
@@ -371,7 +371,7 @@ def test_a_send_to_a_rank_that_waits_for_the_store(fresh_pool):
 
 
 def _create(store: dist.Store, **options: str):
-    """As torch does it, without the names that it counts up."""
+    """Creates a backend like torch, without the names that torch numbers."""
     size = Ranks.launch.size
     return _native.load().create_backend(
         store, Ranks.rank, size, timedelta(seconds=20), "group", list(range(size)), options

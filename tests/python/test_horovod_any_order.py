@@ -1,4 +1,4 @@
-"""Calls by name in any order, from any thread (`make horovod-random`): a short run of it."""
+"""Calls by name in any order, from any thread (`make horovod-random`): a short run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.any_order import __main__ as command  # noqa: E402
 from tests.any_order.execute import run  # noqa: E402
 from tests.any_order.plan import DTYPES, KINDS, OPS, SETS, WORLD, plan  # noqa: E402
 
-SEEDS = 4  # of each block
-# The first with a short cache and no batches, the second as it is usual.
+SEEDS = 4  # per block
+# The first block has a short cache and no batches, the second has the defaults.
 FIRST = [0, 50]
 
 

@@ -1,4 +1,4 @@
-"""HOROVOD_AUTOTUNE: which calls travel together, by the times of steps."""
+"""HOROVOD_AUTOTUNE: fusion of calls, chosen by the times of steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_halving_finds_the_best_of_many():
         count += 1
     assert search.current == 11
     assert count < 200 - WARM_UP
-    search.add(0.0)  # nothing any more
+    search.add(0.0)  # no effect any more
     assert search.current == 11
 
 

@@ -1,4 +1,4 @@
-"""Callbacks: their arguments, what is refused; metrics, training and the best file on ranks."""
+"""Callbacks: arguments and rejected values, metrics, training, and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from torch_ringdist.horovod.callbacks import (
     MetricAverageCallback,
 )
 
-STEPS = 4  # of an epoch
+STEPS = 4  # per epoch
 
 
-# As Horovod's documentation of its callbacks for Keras has them; ours may have more, by keyword.
+# Arguments from Horovod's documentation of its Keras callbacks. More keyword arguments may exist.
 ARGUMENTS = {
     BroadcastGlobalVariablesCallback: "root_rank",
     MetricAverageCallback: "",
@@ -136,12 +136,12 @@ def _averages() -> None:
             assert logs == {"loss": pytest.approx(0.1 * mean), "acc": mean + 0.5, "who": mean}
             assert list(logs) == names and all(isinstance(one, float) for one in logs.values())
         callback.on_epoch_end(3)
-        # Other names, as many of them, and then more; the set goes on.
+        # Other names in equal number, and then more names, are errors; the process set continues.
         for other in ({"lose": 1.0}, {"loss": 1.0, "acc": 1.0}, None):
             raised = caught(callback.on_epoch_end, 3, {"loss": 1.0} if rank else other)
             assert raised and raised.kinds[0] == "ArgumentError", raised
             assert "rank 0 has" in raised.text and "['loss']" in raised.text
-        # What is no number is refused before anything is sent.
+        # A value that is no number is rejected before anything is sent.
         for value in ("x", None, torch.ones(2), torch.tensor(1j)):
             raised = caught(callback.on_epoch_end, 3, {"loss": value})
             assert raised and "metric 'loss' must be a number" in raised.text
@@ -163,7 +163,7 @@ def _averages_alone() -> None:
 
 
 def _set_of_callbacks(folder: str) -> None:
-    """One rank of three is not in it."""
+    """Uses a process set that lacks one rank of three."""
     with initialized():
         process_set = hvd.add_process_set([1, 2])
         file = Path(folder, "best.pt")
@@ -194,7 +194,8 @@ def test_process_sets(pools, tmp_path: Path):
 
 
 def _trains() -> None:
-    """From the root's state, with rates that grow: the parameters of one process with all data."""
+    """Trains from the root's state with growing rates, and compares with one process with all
+    data."""
     with initialized():
         rank, size = hvd.rank(), hvd.size()
         root = size - 1
@@ -282,7 +283,7 @@ def _best(folder: str) -> None:
         best.extra["best callback"] = best
         best.on_train_begin()
         assert best.best == -math.inf and best.best_epoch is None
-        # Not averaged: what counts is the first rank's.
+        # Metrics are not averaged, so the first rank's value counts.
         course = [(0.5, True), (0.5, False), (float("nan"), False), (0.75, True), (0.25, False)]
         for epoch, (value, improves) in enumerate(course):
             with torch.no_grad():
@@ -292,7 +293,7 @@ def _best(folder: str) -> None:
             saved = torch.load(file)
             assert (saved["best"], saved["epoch"]) == (best.best, best.best_epoch)
             assert saved["model"]["weight"].unique().tolist() == [best.best_epoch]
-            hvd.barrier()  # or rank 0 writes the next one first
+            hvd.barrier()  # otherwise rank 0 writes the next one first
         assert (best.best, best.best_epoch) == (0.75, 3)
         assert saved["optimizer"] == optimizer.state_dict()
         assert saved["note"] == "x" and saved["monitor"] == "val_acc"
@@ -303,7 +304,7 @@ def _best(folder: str) -> None:
         assert not best.improved
         said = [str(one.message) for one in caught_here]
         assert said == ["BestModelCheckpoint: epoch 5 has no metric 'val_acc', but ['loss']"][rank:]
-        # A file that cannot be written: all know, the one before stays.
+        # If a file cannot be written, all ranks get an error, and the previous file stays.
         best.extra["bad"] = Unwritable()
         raised = caught(best.on_epoch_end, 6, {"val_acc": 0.9})
         assert raised and raised.kinds[0] == "RuntimeError", raised
@@ -312,7 +313,7 @@ def _best(folder: str) -> None:
         hvd.barrier()
         assert torch.load(file)["best"] == 0.75
         assert [one.name for one in file.parent.iterdir()] == ["best.pt"]
-        # It goes on after a restart, also with weights only.
+        # It continues after a restart, also with weights only.
         again = BestModelCheckpoint(
             "val_acc", 0, True, filepath=file, model=net, optimizer=optimizer, extra=extra
         )

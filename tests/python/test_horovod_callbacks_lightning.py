@@ -1,4 +1,4 @@
-"""Callbacks under Lightning: its own Trainer, where it is installed."""
+"""Callbacks under Lightning, with its own Trainer where it is installed."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _of_lightning(folder: str) -> list[Callback]:
     ]
 
 
-# Of its Callback, what the adapter is laid over.
+# Has the part of lightning.pytorch that the adapter uses.
 FAKE = ModuleType("lightning.pytorch")
 FAKE.Callback = type("Callback", (), {})  # type: ignore[attr-defined]
 
 
 def _under_fake_lightning(folder: str) -> None:
-    """As Lightning's Trainer calls it."""
+    """Calls the adapter like Lightning's Trainer."""
     sys.modules["lightning.pytorch"] = FAKE
     try:
         ours = lightning(_of_lightning(folder))

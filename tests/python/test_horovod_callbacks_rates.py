@@ -1,4 +1,4 @@
-"""Learning rates and momentum under callbacks, in one process; and a resume."""
+"""Learning rates and momentum under callbacks, in one process, and after a resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch_ringdist.horovod.callbacks import (
     LearningRateWarmupCallback,
 )
 
-STEPS = 5  # of an epoch
+STEPS = 5  # per epoch
 FOUR = SimpleNamespace(size=lambda: 4, rank=lambda: 0)
 
 
@@ -28,7 +28,7 @@ def _net() -> nn.Module:
 
 
 def _sgd(net: nn.Module, **settings: Any) -> SGD:
-    """Of two groups, whose rates are 0.4 and 0.04."""
+    """Returns SGD with two groups, with rates 0.4 and 0.04."""
     groups = [{"params": [net.weight]}, {"params": [net.bias], "lr": 0.04}]
     return SGD(groups, lr=0.4, **settings)
 
@@ -48,7 +48,7 @@ def _batch_loss(net: nn.Module, number: int) -> torch.Tensor:
 
 
 class Recorder:
-    """The rates, and the momentum, with which each step was made."""
+    """Records the rates and the momentum of each step."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.rates: list[list[float]] = []
@@ -68,7 +68,7 @@ def _train(
     passes: int = 1,
     scheduler: Any = None,
 ) -> list[tuple[int, int]]:
-    """What was done: epochs and batches. A scheduler steps with the optimizer."""
+    """Trains and returns the epochs and batches. A scheduler steps with the optimizer."""
     done = []
     for epoch in callbacks.epochs(epochs):
         for batch in callbacks.batches(range(STEPS)):
@@ -87,7 +87,7 @@ def _list(callbacks: list[Callback], net: nn.Module, optimizer: Optimizer) -> Ca
 
 
 def _growth(step: int) -> float:
-    """Of two epochs of warm-up on four ranks, at the end of this step."""
+    """Returns the factor at the end of this step, for two epochs of warm-up on four ranks."""
     return min(1.0, 0.25 + 0.75 * (step + 1) / (2 * STEPS))
 
 
@@ -187,7 +187,7 @@ def test_a_rate_that_is_set_while_it_is_scaled_is_refused():
     with pytest.raises(RuntimeError, match="rate of parameter group 1 was set between"):
         callbacks.on_batch_end(0)
     assert _rates(optimizer) == [0.4, 7.0]
-    # After the optimizer it may.
+    # After the optimizer's step it is allowed.
     callbacks.on_batch_begin(1)
     optimizer.step()
     scheduler.step()
@@ -213,7 +213,7 @@ def test_checkpoints_have_the_own_rates():
     callbacks = _list([_warmup()], net, optimizer)
     callbacks.on_train_begin()
     callbacks.on_batch_begin(0)
-    saved = optimizer.state_dict()  # with gradients accumulated, no step yet
+    saved = optimizer.state_dict()  # with accumulated gradients, and no step yet
     assert [group["lr"] for group in saved["param_groups"]] == [0.4, 0.04]
     recorder = Recorder(optimizer)
     optimizer.step()
@@ -236,7 +236,7 @@ def test_a_rate_that_is_a_tensor_stays_it():
 
 
 class KerasSgd(Optimizer):
-    """Its velocity holds the rate: v = m v + rate g; p -= v."""
+    """SGD with the rate in its velocity: v = m v + rate g, then p -= v."""
 
     def __init__(self, parameters: Any, lr: float, momentum: float) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "lr_in_momentum": True})
@@ -252,7 +252,7 @@ class KerasSgd(Optimizer):
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_momentum_is_corrected_where_velocity_holds_the_rate(passes: int):
-    """Then training is that of SGD, whose velocity does not, also with gradients accumulated."""
+    """Compares with SGD, where the rate is not in the velocity, also with accumulated gradients."""
 
     def trained(make: Any, correction: bool | None) -> torch.Tensor:
         net = _net()
@@ -268,7 +268,10 @@ def test_momentum_is_corrected_where_velocity_holds_the_rate(passes: int):
     expected = trained(SGD, None)
     torch.testing.assert_close(trained(KerasSgd, None), expected)
     torch.testing.assert_close(trained(KerasSgd, True), expected)
-    for make, correction in ((KerasSgd, False), (SGD, True)):  # so the comparison can fail
+    for make, correction in (
+        (KerasSgd, False),
+        (SGD, True),
+    ):  # a control, which shows that the comparison can fail
         assert not torch.allclose(trained(make, correction), expected)
 
 
@@ -278,7 +281,7 @@ def test_momentum_times_new_rate_over_old_rate_in_that_step():
     recorder = Recorder(optimizer)
     halved = LearningRateScheduleCallback(0.4, 0.5, momentum_correction=True)
     callbacks = _list([halved], net, optimizer)
-    after = Recorder(optimizer)  # of hooks, the last: it sees what the step sees
+    after = Recorder(optimizer)  # the last hook, which sees the values of the step
     _train(callbacks, net, optimizer, 3)
     expected = [0.9 * (0.5 if i in (STEPS, 2 * STEPS) else 1) for i in range(3 * STEPS)]
     assert after.momenta == pytest.approx(expected)
@@ -325,4 +328,4 @@ def test_a_resume_goes_on_where_it_was(stop: tuple[int, int]):
 
 
 class Own(Callback):
-    """A user's own."""
+    """A callback of a user."""

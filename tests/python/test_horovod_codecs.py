@@ -85,7 +85,8 @@ def test_training_goes_the_same_way(pools, compression: str):
 
 
 def _is_as_ddp_does() -> None:
-    """Gradients of one step, of a bucket for each parameter, and what is owed."""
+    """Compares the gradients of one step and the residuals with DDP, with one parameter per
+    bucket."""
     with initialized():
         net = _net()
         codec = hvd.Compression.codec(net, "int8", rules={"3.weight": "none"})
@@ -161,14 +162,14 @@ def test_copies_keep_their_groups(pools, compression: object):
 
 
 def _accumulates(op_is_sum: bool) -> None:
-    """Two backward passes a step, unused and frozen parameters, a group that comes later."""
+    """Tests two backward passes per step, unused and frozen parameters, and a group added later."""
     with initialized():
         net, unused, late = _net(), nn.Linear(50, 50), nn.Linear(50, 50)
         parameters = [*net.named_parameters(), *unused.named_parameters("unused")]
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD([p for _, p in parameters], lr=0.01),
             named_parameters=parameters,
-            compression="none",  # bits can be compared
+            compression="none",  # the bits can be compared
             op=hvd.Sum if op_is_sum else hvd.Average,
             backward_passes_per_step=2,
             average_aggregated_gradients=True,
@@ -184,7 +185,7 @@ def _accumulates(op_is_sum: bool) -> None:
                 if step > 0:
                     loss = loss + late(x[:, :50]).square().mean()
                 loss.backward()
-            # Without what the optimizer does on the way.
+            # The reference does the same without the optimizer.
             optimizer.synchronize()
             for name, p in [*parameters, *late.named_parameters("late")]:
                 if p.grad is None:
@@ -220,10 +221,11 @@ def test_in_a_process_set(pools):
 
 
 def _goes_into_another_world() -> None:
-    """Made alone, as elastic training makes it; then with others, of which one has other steps."""
+    """Creates the optimizer alone, like elastic training, and then joins others with other
+    steps."""
     for name in VARIABLES:
         os.environ.pop(name, None)
-    hvd.init()  # without a launcher: alone
+    hvd.init()  # alone, without a launcher
     assert hvd.size() == 1
     net = _net()
     codec = hvd.Compression.codec(net, "int4", warmup_steps=2, schedule={3: "int2"})
@@ -252,7 +254,7 @@ def test_it_goes_along_into_another_world(pools):
 
 
 def _undoes_a_step() -> None:
-    """As hvd.elastic does when a rank is lost, and when a script calls state.restore()."""
+    """Undoes a step, as hvd.elastic does when a rank is lost or a script calls state.restore()."""
     net, optimizer, residuals = _net(), None, Residuals()
     committed: dict[str, Tensor] = {}
 
@@ -264,7 +266,7 @@ def _undoes_a_step() -> None:
 
     for generation in range(3):
         with initialized():
-            _global_state.required().residuals = residuals  # as hvd.elastic does
+            _global_state.required().residuals = residuals  # like hvd.elastic
             residuals.begin(hvd.size())
             optimizer = optimizer or _optimizer(net, "int4")
             if generation:
@@ -289,7 +291,7 @@ def test_what_is_owed_goes_back_with_a_step(pools):
 
 
 def _changes() -> None:
-    """A backbone that is frozen, and a group that comes: then a checkpoint."""
+    """Excludes a backbone from training, adds a group, and makes a checkpoint."""
     with initialized():
         net, late = _net(), nn.Linear(WIDTH, WIDTH)
         optimizer = hvd.DistributedOptimizer(
@@ -318,7 +320,7 @@ def test_frozen_and_new_parameters(pools):
 
 
 def _fails_to_send(odd: int) -> list[str]:
-    """A gradient that no codec takes, on one rank."""
+    """Sends a gradient that no codec supports, on one rank."""
     begin()
     net, table = _net(), nn.Embedding(WIDTH, WIDTH, sparse=hvd.rank() == odd)
     net.append(table)

@@ -1,4 +1,4 @@
-"""Operations called by name, called wrongly, or with what is unusual."""
+"""Operations by name that are called wrongly, or with unusual arguments."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _again(times: int) -> None:
     for number in range(times):
         with initialized():
             assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size(), number
-            hvd.init()  # nothing
+            hvd.init()  # no effect
     assert not hvd.is_initialized()
-    hvd.shutdown()  # nothing
+    hvd.shutdown()  # no effect
 
 
 def test_begins_again(pools):
@@ -77,7 +77,7 @@ def test_places(pools):
 
 
 def _one_rank_errs() -> None:
-    """A call that is refused on one rank alone counts nowhere."""
+    """Makes calls that one rank alone gets rejected, which have no effect elsewhere."""
     with initialized():
         rank, size = _rank_and_size()
         if rank == 1:
@@ -96,7 +96,7 @@ def _one_rank_errs() -> None:
 
 
 def _backward_in_threads() -> None:
-    """Each thread with a name of its own; which of them comes first is not the same on all."""
+    """Runs threads with names of their own. The first of them differs from rank to rank."""
     with initialized():
         rank, size = _rank_and_size()
         gradients: dict[int, torch.Tensor] = {}
@@ -135,7 +135,7 @@ def _dropped_handles() -> None:
         group = group_of(named, "test")
         for _ in range(3):
             work = group.named.allreduce("d", [torch.ones(2)], [torch.empty(2)], "sum")
-            del work  # nobody waits for it
+            del work  # no wait follows
             while True:
                 raised = caught(hvd.allreduce, torch.ones(2), name="d")
                 if raised is None:
@@ -183,7 +183,7 @@ def _strange_tensors() -> None:
 
 
 def _uneven_alltoall() -> None:
-    """As many rows for each rank, but not as many on each."""
+    """Sends equal numbers of rows to each rank, but different numbers from each."""
     with initialized():
         rank, size = _rank_and_size()
         x = torch.arange(float((rank + 1) * size), requires_grad=True)

@@ -1,4 +1,4 @@
-"""The digits example of Horovod's API: the parameters that DistributedDataParallel ends with."""
+"""The digits example of Horovod's API gives the same parameters as DistributedDataParallel."""
 
 from __future__ import annotations
 

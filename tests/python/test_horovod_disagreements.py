@@ -1,4 +1,5 @@
-"""Ranks that call one name otherwise: all are told who called what, and go on."""
+"""Ranks call one name differently. All get an error with the ranks and their calls, and
+continue."""
 
 from __future__ import annotations
 
@@ -20,8 +21,7 @@ SIZE = 3
 
 @dataclass(frozen=True)
 class Case:
-    """What all ranks but one call, with a name and a process set, and what is said of that; what
-    the odd one calls."""
+    """A call of all ranks but one, its part of the error message, and the call of the odd rank."""
 
     usual: Callable[..., Any]
     says: str
@@ -54,7 +54,7 @@ def _alltoall(tensor: Tensor, **named: Any) -> Any:
 
 
 def _of_each_operation() -> dict[str, Case]:
-    """In dtype, shape and number of tensors."""
+    """Returns cases that differ in dtype, shape and number of tensors."""
     out = {}
     for function, says, extra in (
         (hvd.allreduce, "all_reduce", {}),
@@ -89,7 +89,7 @@ def _of_each_operation() -> dict[str, Case]:
 
 
 def _of_reductions() -> dict[str, Case]:
-    """In op and factors."""
+    """Returns cases that differ in op and factors."""
     out = {}
     for op, says in ((hvd.Average, "AVG"), (hvd.Min, "MIN"), (hvd.Max, "MAX")):
         out[f"allreduce, {op.name}"] = _case(
@@ -133,7 +133,7 @@ def _of_reductions() -> dict[str, Case]:
 
 
 def _of_kinds() -> dict[str, Case]:
-    """Each beside the next; and what else differs in none of the above."""
+    """Returns each kind paired with the next, and further differences."""
     kinds = [
         ((hvd.allreduce, [_ones(4)], {}), "all_reduce"),
         ((hvd.broadcast, [_ones(4), 0], {}), "broadcast"),
@@ -165,7 +165,7 @@ def _of_kinds() -> dict[str, Case]:
 
 
 CASES = {**_of_each_operation(), **_of_reductions(), **_of_kinds()}
-# Of a group of many tensors.
+# A group of many tensors.
 SEVENTH = _case(
     (hvd.grouped_allreduce, [[_ones(2)] * 7], {}),
     r"float32\[2\]",
@@ -175,12 +175,12 @@ SEVENTH = _case(
 
 
 def _disagree(names: list[str], odd: int, process_set: hvd.ProcessSet) -> list[Raised]:
-    """What this rank is told."""
+    """Returns the errors of this rank."""
     out = []
     for name in names:
         case = CASES.get(name, SEVENTH)
         how = {"name": name, "process_set": process_set}
-        case.usual(**how)  # the name is known then
+        case.usual(**how)  # the name is cached from here on
         raised = caught(case.odd if hvd.rank() == odd else case.usual, **how)
         assert raised is not None, f"{name}: nothing is said of it"
         out.append(raised)
@@ -245,7 +245,7 @@ def test_in_a_process_set(pools, odd: int):
 
 
 def test_the_tensor_that_differs_is_named(pools):
-    """Where what is said of both is the same."""
+    """Covers calls with equal descriptions."""
     for raised in [reply[0] for reply in pools(SIZE).run(_on_all, ["7"], 1)]:
         words = r"all_reduce \(float32\[2\].* and 4 more, .*\)"
         said = rf"rank (\d) called ({words}), rank (\d) called \2: tensor 6: (.*), (.*)$"
@@ -256,7 +256,7 @@ def test_the_tensor_that_differs_is_named(pools):
 
 
 def _agree() -> None:
-    """What need not be alike."""
+    """Checks arguments that may differ between ranks."""
     with initialized():
         rank, size = hvd.rank(), hvd.size()
         first = rank == 0

@@ -1,4 +1,4 @@
-"""hvd.elastic: ranks are lost, leave and come, and training goes on."""
+"""hvd.elastic: ranks are lost, leave and come, and training continues."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ LOOP = str(CHAOS / "horovod_loop.py")
 
 
 def _loop(folder: Path, options: list[str], *script: str) -> Launched:
-    """tests/chaos/horovod_loop.py, of which nothing is started again."""
+    """Runs tests/chaos/horovod_loop.py without restarts."""
     path = os.pathsep.join([python_path(), NAMES])
     options = ["--max-restarts=0", *options]
     return Launched(folder, options, [LOOP, *script], {"PYTHONPATH": path})
 
 
 def _entered(job: Launched) -> list[tuple[int, ...]]:
-    """Of each entry of the training function: rank, size, step, ranks of the set, process id."""
+    """Returns for each entry of the training function: rank, size, step, ranks of the set,
+    process id."""
     lines = re.findall(r"^entered (\d+) (\d+) (\d+) (\d+|None) (\d+)$", job.output(), re.MULTILINE)
     return [tuple(int(one) if one != "None" else 0 for one in line) for line in lines]
 
 
 def _members(job: Launched, size: int) -> dict[int, int]:
-    """Once so many have entered: process ids by rank."""
+    """Waits until this many ranks have entered. Returns process ids by rank."""
 
     def entered() -> dict[int, int]:
         return {rank: pid for rank, of, _, _, pid in _entered(job) if of == size}
@@ -41,14 +42,14 @@ def _members(job: Launched, size: int) -> dict[int, int]:
 
 
 def _done(job: Launched) -> list[tuple[int, int]]:
-    """Rank and size of all that have come to the end, where each of 150 steps has added 1."""
+    """Returns rank and size of all that have ended, where each of 150 steps has added 1."""
     lines = re.findall(r"^done (\d+) (\d+) 150 150\.0$", job.output(), re.MULTILINE)
     return sorted((int(rank), int(size)) for rank, size in lines)
 
 
 def _check_images(course: Course) -> None:
-    """In each epoch each image is in one step that counts; in the last step of an epoch some may
-    come twice, so that all ranks have as many."""
+    """Checks that each image is in one step that counts per epoch. In the last step of an epoch
+    some may repeat, so that all ranks have equally many."""
     assert not course.problems, "\n".join(course.problems)
     for epoch in range(EPOCHS):
         steps = [one for one in course.steps if one.epoch == epoch]
@@ -67,7 +68,7 @@ def test_digits_while_ranks_die_and_come(tmp_path: Path):
     with Launched(tmp_path / "first", options, script) as job:
         first = trained(job, tmp_path, 3)
         os.kill(first[1], signal.SIGKILL)
-        # Two are too few: they wait for the one that takes its place.
+        # Two are too few, so they wait for a replacement.
         job.wait_for(lambda: job.events("waiting", size=2))
         job.wait_for(lambda: first[1] not in job.members().values() and len(job.members()) == 3)
         one_more = [f"--rdzv={job.address}", "--min-ranks=3"]

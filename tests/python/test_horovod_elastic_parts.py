@@ -20,7 +20,7 @@ from torch_ringdist.horovod.elastic import ElasticSampler, _sampler
 
 
 class _Ranks:
-    """So many samplers, as one rank has each."""
+    """Samplers of several ranks, each as its rank has it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, length: int, size: int, **named: object):
         self._patch, self._length, self._named = monkeypatch, length, named
@@ -61,7 +61,7 @@ def test_each_index_once_while_ranks_change(monkeypatch: pytest.MonkeyPatch):
                 done = ranks.samplers[0].processed_num
                 step_takes = [one.get_indices(step, batch) for one in ranks.samplers]
                 flat = [at for indices in step_takes for at in indices]
-                # In the end some come twice, so that all ranks have as many.
+                # At the end some repeat, so that all ranks have equally many.
                 is_last = len(flat) > length - done
                 taken.update(set(flat) - taken.keys() if is_last else flat)
                 for one in ranks.samplers:
@@ -119,7 +119,7 @@ def _state_of_rank_0() -> None:
         state.epoch, state.best[0][0] = 7, 5
         state.seen.add(9)
         after = [p.detach().clone() for p in model.parameters()]
-        state.restore()  # as of sync()
+        state.restore()  # back to the state at sync()
         assert (state.epoch, state.seen, state.best) == (0, {0}, [torch.ones(1)])
         assert optimizer.param_groups[0]["lr"] == 0.1 and not optimizer.state_dict()["state"]
         for p, before in zip(model.parameters(), weights, strict=True):
@@ -180,7 +180,7 @@ def _optimizer_follows() -> None:
                 optimizer.synchronize()
                 mean = torch.full((1, 3), (hvd.size() - 1) / 2)
                 same_bits(model.weight.grad, mean, "of all ranks")
-            model(torch.ones(1, 3)).sum().backward()  # is on its way when all ends
+            model(torch.ones(1, 3)).sum().backward()  # in flight when everything ends
     os.environ.update(RANK="0", WORLD_SIZE="1")
     hvd.init()
     optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""How ranks that call each other by name end, well or not."""
+"""Ends of ranks that call operations by name, regular or not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_that_leaves_early_is_named_on_all_others(fresh_pool, leaver: int):
             assert f"rank {leaver}" in raised.text, raised
 
 
-# An op of which one rank gives all: it may leave as soon as that is sent.
+# Rank 0 sends everything in this op, and may leave as soon as that is sent.
 def _broadcast_and_leave() -> float:
     begin()
     out = hvd.broadcast(torch.full((100,), float(hvd.rank())), 0)
@@ -87,7 +87,7 @@ def _times(count: int) -> dict[str, int]:
         if number == count // 5:
             used = _use()
     deadline = time.monotonic() + 20
-    while True:  # threads that have nothing to do end after a second
+    while True:  # idle threads end after a second
         more = {name: number - used[name] for name, number in _use().items()}
         if time.monotonic() > deadline or all(number <= 0 for number in more.values()):
             return more
@@ -129,7 +129,7 @@ def test_alone_without_a_launcher():
 
 
 def _at_the_same_time_as_torch() -> None:
-    """torch's default group is another one, and is left alone."""
+    """Checks that torch's default group is separate and not affected."""
     import torch.distributed as dist
 
     with initialized():
@@ -145,7 +145,7 @@ def test_torchs_default_group_is_left_alone(pools):
     pools(2).run(_at_the_same_time_as_torch)
 
 
-# Ranks without a launcher's store: rank 0 has it, of which others may still need it.
+# Ranks without a launcher's store. Rank 0 has it, and others may still need it.
 AGAIN = """
 import os, sys, time
 rank, size, port = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""The bits of a training do not depend on when ranks have gradients, and what travels together."""
+"""The bits of a training do not depend on the times of gradients, nor on fusion."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import torch_ringdist.horovod as hvd
 
 SIZE = 3
 STEPS = 8
-WIDTH = 200  # sums of such layers are cut into parts, in an order that depends on where these lie
+WIDTH = 200  # such sums are cut into parts, in an order that depends on their positions
 RUNS = 3
-# How gradients travel: of hvd.Compression, or text.
+# Names in hvd.Compression, or text.
 COMPRESSIONS = ["none", "fp16", "int4"]
 
 
@@ -30,7 +30,7 @@ def _net() -> nn.Module:
 
 
 def _batch(step: int) -> tuple[Tensor, Tensor]:
-    """This rank's own: with values that round."""
+    """Returns this rank's batch, with values that round."""
     drawn = torch.Generator().manual_seed(100 * step + hvd.rank())
     return torch.randn(16, WIDTH, generator=drawn), torch.randn(16, 4, generator=drawn)
 
@@ -41,7 +41,8 @@ def _delay(drawn: random.Random) -> None:
 
 
 def _train(compression: str, seed: int | None) -> list[str]:
-    """A digest of the parameters after each step; `seed` of the delays, None: there are none."""
+    """Returns a digest of the parameters after each step. `seed` draws delays; None means no
+    delays."""
     drawn = random.Random(f"{seed} on {hvd.rank()}")
     net = _net()
     optimizer = hvd.DistributedOptimizer(

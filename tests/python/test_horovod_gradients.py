@@ -1,4 +1,4 @@
-"""DistributedOptimizer: sparse gradients that travel as dense ones, and names of gradients."""
+"""DistributedOptimizer: sparse gradients that are sent as dense ones, and names of gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch_ringdist.horovod as hvd
 
 
 def _sparse_adam(compression: str | None, groups: int | None) -> None:
-    """It refuses dense gradients: they are sparse again after they have travelled."""
+    """Uses an optimizer that rejects dense gradients, so they must be sparse again afterwards."""
     settings = {"sparse_as_dense": True, "groups": groups}
     settings |= {"compression": compression} if compression else {}
     with initialized():
@@ -55,7 +55,7 @@ def test_sparse_adam_with_a_codec(pools):
 
 
 def _once_free(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls it until no name that it needs is taken."""
+    """Calls the function until all names that it needs are free."""
     limit = time.monotonic() + 30
     while True:
         try:
@@ -66,7 +66,8 @@ def _once_free(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _never_stepped() -> None:
-    """Names of gradients are free when they are reduced, whoever still holds the optimizer."""
+    """Checks that names of gradients are free after the reduction, even if the optimizer is
+    kept."""
     gc.disable()
     try:
         with initialized():
@@ -85,7 +86,7 @@ def _never_stepped() -> None:
             same_bits(hvd.broadcast(net.weight.detach(), 0), net.weight.detach(), "step")
             with pytest.raises(AssertionError, match="on their way"):
                 kept[0].zero_grad()
-            # One that is dropped goes at once: its hooks do nothing to those of the next one.
+            # A dropped optimizer goes at once, and its hooks do not affect the next one.
             for _ in range(2):
                 net.zero_grad()
                 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))

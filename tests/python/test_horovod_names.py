@@ -1,4 +1,4 @@
-"""The names of horovod.torch 0.28, their arguments and defaults; who a process is, by launcher."""
+"""Names of horovod.torch 0.28 with arguments and defaults, and a process' identity per launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDUCED = f"average=None, name=None, op=None, {FACTORS}, {SET}"
 COMPRESSED = f"average=None, name=None, compression=Compression.none, op=None, {FACTORS}, {SET}"
 SCATTERED = f"name=None, compression=Compression.none, op=Average, {SET}, {FACTORS}"
 
-# As Horovod's documentation of its API for PyTorch has them.
+# Signatures from Horovod's documentation of its API for PyTorch.
 SIGNATURES = {
     "allreduce": f"tensor, {COMPRESSED}",
     "allreduce_async": f"tensor, {REDUCED}",
@@ -75,7 +75,7 @@ SIGNATURES = {
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
 }
-# Of those that have more than Horovod's: what it has comes first.
+# Functions with more arguments than Horovod's. Horovod's come first.
 LONGER = {
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=Compression.none, "
     "backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0, num_groups=0, "

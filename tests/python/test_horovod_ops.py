@@ -1,4 +1,4 @@
-"""Operations called by name, and what they do to gradients."""
+"""Operations called by name, and their gradients."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _gradients() -> None:
         same_bits(gradient(hvd.alltoall, ones(size)), weights, "alltoall")
         splits = torch.ones(size, dtype=torch.int32)
         same_bits(gradient(lambda x: hvd.alltoall(x, splits)[0], ones(size)), weights, "splits")
-        # Rows after those of the splits stay, on this rank alone.
+        # Rows beyond the splits stay on this rank.
         unsent = torch.zeros(rank)
         more = gradient(lambda x: hvd.alltoall(x, splits.long())[0], ones(size + rank))
         same_bits(more, torch.cat([weights, unsent]), "rows that are not sent")
@@ -179,7 +179,7 @@ def test_gradients(pools, size: int):
 
 def _join(with_device: bool) -> None:
     with initialized():
-        # Horovod's own tests name the device so, also where there is none.
+        # Horovod's own tests name the device like this, even where there is none.
         device = [hvd.local_rank()] if with_device and not torch.cuda.is_available() else []
         rank, size = _rank_and_size()
         for phase in range(2):
@@ -210,7 +210,7 @@ def _sets() -> None:
         assert pair.included() == (rank != 1) and pair.size() == 2
         other = hvd.add_process_set([1, 2])
         assert hvd.get_process_set_ids_and_ranks() == {0: [0, 1, 2], 1: [0, 2], 2: [1, 2]}
-        # Two sets that share a rank, each in an order of its own.
+        # Two sets that share a rank, each with its own order.
         handles = {}
         for one in (pair, other) if rank != 2 else (other, pair):
             if one.included():

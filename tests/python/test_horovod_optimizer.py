@@ -1,4 +1,4 @@
-"""DistributedOptimizer and what sets a job going: as one process with the whole batch."""
+"""DistributedOptimizer and the start of a job, compared with one process with the whole batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _loss(net: nn.Module, step: int, rank: int) -> torch.Tensor:
 
 
 def _alone(make, steps: int, size: int, passes: int = 1) -> list[torch.Tensor]:
-    """Parameters of one process that has all batches."""
+    """Returns the parameters of one process that has all batches."""
     net = _net()
     optimizer = make(net.parameters())
     for step in range(steps):
@@ -250,7 +250,8 @@ def _one_process_set() -> None:
 
 
 def _scheduler_made_before() -> None:
-    """It and the optimizer that was wrapped see what the wrapped one does, also when loaded."""
+    """Checks that a scheduler and the wrapped optimizer share the state of the wrapper, also
+    when loaded."""
     with initialized():
         net = _net()
         plain = _sgd(net.parameters())
@@ -264,7 +265,7 @@ def _scheduler_made_before() -> None:
             optimizer.step()
             optimizer.zero_grad()
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # that the optimizer was not stepped, say
+                warnings.simplefilter("error")  # for example that the optimizer did not step
                 schedule.step()
             assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5 ** (number + 1)
             assert optimizer.state is plain.state and len(plain.state) == 4
@@ -305,7 +306,7 @@ def _goes_on_after_a_failure() -> None:
             assert raised is not None and "'odd'" in raised.text, raised
             optimizer.zero_grad()
         (odd.sum() + even.sum()).backward()
-        del optimizer  # what it has started is nobody's; its names are free some time
+        del optimizer  # its operations are abandoned, and their names become free
         gc.collect()
         hvd.barrier()
         while (raised := caught(hvd.allreduce, torch.ones(2), name="even")) is not None:

@@ -1,4 +1,4 @@
-"""What is said of a call by name that some ranks do not make."""
+"""Reports about a call by name that some ranks do not make."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_rank_that_sleeps_is_named_in_one_line():
     done = _run(2.5, "--stall-check-warning-time-seconds=1")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.split("\n") if "waits for" in line]
-    assert 1 <= len(lines) <= 2, done.stdout  # one for each second
+    assert 1 <= len(lines) <= 2, done.stdout  # one per second
     said = r"'late' \(for 1 s\) waits for rank 2 \(pid \d+ on host .+\), which waits for nothing"
     assert re.search(said, lines[0]), lines
     assert lines[0].startswith("[0] "), "rank 0 says it"
@@ -74,7 +74,7 @@ def _dumps() -> None:
         else:
             out = _wait_until("which waits for 'mine'")
             assert re.search(r"'other', all_reduce .*: waits for rank 0 \(pid \d+.*; rank 1", out)
-        hvd.barrier()  # as long as one waits, it can be seen
+        hvd.barrier()  # a waiting rank remains visible
         rest = {"mine", "other"} - set(names)
         handles += [hvd.allreduce_async(torch.ones(1), name=name) for name in rest]
         for handle in handles:

@@ -1,4 +1,4 @@
-"""What goes from one rank to all: parameters, optimizers; and batches' statistics."""
+"""Data from one rank to all: parameters and optimizers. Also statistics of batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _state_goes_to_all(number: int, stepped: bool) -> None:
             assert not optimizer.state_dict()["state"] or make is torch.optim.Adagrad
             for p, old in zip(net.parameters(), before, strict=True):
                 same_bits(p.detach(), old, "nothing was stepped")
-        # And it works.
+        # The loaded optimizer works.
         optimizer.zero_grad()
         _loss(net, 1, 0).backward()
         optimizer.step()

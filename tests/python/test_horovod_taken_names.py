@@ -1,4 +1,4 @@
-"""A name is taken from a call until that was synchronized or polled, however fast it is."""
+"""A name is in use from a call until its synchronize or poll, however fast the call is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.rank import caught, in_threads
 import torch_ringdist.horovod as hvd
 
 CALLS = 200
-# All that may be tried of a name.
+# All calls that a test tries with a name.
 SECONDS = [
     hvd.allreduce_async,
     hvd.allgather_async,
@@ -29,7 +29,7 @@ SECONDS = [
 
 
 def _refused(number: int, name: str) -> bool:
-    """Whether a further call is."""
+    """Returns True if another call with the name is rejected."""
     function = SECONDS[number % len(SECONDS)]
     tensor = torch.ones(4)
     grouped = isinstance(function, partial) and function.func is hvd.grouped_allreduce_async
@@ -41,14 +41,14 @@ def _refused(number: int, name: str) -> bool:
 
 
 def _twice(calls: int, seed: int) -> int:
-    """How many are refused on this rank."""
+    """Returns the number of calls rejected on this rank."""
     with initialized():
         drawn = random.Random(f"{seed} on {hvd.rank()}")
         refused = 0
         for number in range(calls):
             handle = hvd.allreduce_async(torch.ones(4), name="x", op=hvd.Sum)
             time.sleep(drawn.choice([0, 0, 0.001]))  # it may have ended
-            refused += in_threads([partial(_refused, number, "x")])[0]  # of another thread
+            refused += in_threads([partial(_refused, number, "x")])[0]  # from another thread
             total = hvd.synchronize(handle)
             assert total.tolist() == [hvd.size()] * 4, (number, total)
         return refused
@@ -67,7 +67,7 @@ def test_a_second_call_is_refused(fresh_pool, transport: str, others: int):
 
 
 def _freed() -> None:
-    """Also by what has failed; not by what was refused."""
+    """Checks that failed calls free their name, and rejected calls do not."""
     with initialized():
         handle = hvd.allreduce_async(torch.ones(2), name="x")
         while not hvd.poll(handle):
@@ -92,7 +92,8 @@ def test_poll_frees_a_name(pools):
 
 
 def _one_rank_alone() -> None:
-    """What one rank alone tries concerns nobody else; another process set has its own names."""
+    """Checks that attempts of one rank do not affect others, and that process sets have separate
+    names."""
     some = hvd.ProcessSet([0, 1])
     with initialized(process_sets=[some]):
         for number in range(50):
@@ -109,7 +110,7 @@ def test_one_rank_alone(pools):
 
 
 def _in_two_threads(calls: int) -> list[int]:
-    """How many of two threads get a name that both call at once: one, whichever it is there."""
+    """Returns how many of two threads get a name that both use at once, which must be one."""
     with initialized():
         counts = []
         for number in range(calls):

@@ -1,4 +1,4 @@
-"""hvd.start_timeline(): what all ranks do, as one file."""
+"""hvd.start_timeline(): activities of all ranks in one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _rows(events: list[dict[str, Any]], rank: int) -> dict[str, list[dict[str, Any]]]:
-    """Of a rank, by their names: spans and marks, in order."""
+    """Returns the rows of a rank by name: spans and marks, in order."""
     names = {
         event["tid"]: event["args"]["name"]
         for event in events
@@ -55,7 +55,7 @@ def _timeline(path: str, marks: bool) -> list[str]:
         hvd.stop_timeline()
         if hvd.rank() == 0:
             assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
-        hvd.stop_timeline()  # nothing
+        hvd.stop_timeline()  # no effect
         hvd.allreduce(torch.ones(10), name="after")
     return said
 
@@ -98,7 +98,7 @@ def _started_again(paths: list[str]) -> None:
 
 
 def test_a_second_one_ends_the_first(pools, tmp_path: Path):
-    """Also where it has the same file: a rank that was refused would leave the others waiting."""
+    """Also covers the same file. A rank that was rejected would leave the others waiting."""
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     pools(2).run(_started_again, [str(one) for one in (first, second, second)])
     for path, there in ((first, {0}), (second, {2})):
@@ -149,7 +149,7 @@ def test_the_launcher_asks_for_it(tmp_path: Path, end: str):
         **{"capture_output": True, "text": True, "timeout": 100, "env": ENVIRONMENT},
     )
     assert (done.returncode == 0) == (end != KILL), done.stderr
-    if end == KILL:  # what was recorded can be read still
+    if end == KILL:  # recorded events can still be read
         assert not path.exists()
         merge = [sys.executable, "-m", "torch_ringdist", "timeline", "merge", str(path)]
         assert "2 ranks" in subprocess.run(merge, check=True, capture_output=True, text=True).stdout
@@ -178,7 +178,7 @@ def test_ranks_of_two_hosts(tmp_path: Path):
     events = json.loads(path.read_text())["traceEvents"]
     for rank in range(2):
         assert len(_rows(events, rank)["allreduce.x"]) == 6
-    # Each call ends on both at about the same time, by one clock.
+    # Each call ends on both ranks at about the same time, on one clock.
     ends = [
         [event["ts"] + event["dur"] for event in _rows(events, rank)["allreduce.x"]]
         for rank in range(2)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from support.rank import new_group, same_bits
 from test_monitored_barrier import monitored_barrier
 
-# The group's timeout is 40 s: who has heard the signal raises much earlier.
+# The group's timeout is 40 s, so an interrupted call ends much earlier.
 PROMPT = 15.0
 
 
@@ -24,7 +24,7 @@ def ones() -> torch.Tensor:
     return torch.ones(5)
 
 
-# Each blocks as long as rank 1 does not come.
+# Each blocks until rank 1 comes.
 WAITS: dict[str, Callable[[Any], Any]] = {
     "wait": lambda group: dist.all_reduce(ones(), group=group, async_op=True).wait(),
     "wait with a timeout": lambda group: dist.all_reduce(ones(), group=group, async_op=True).wait(
@@ -45,7 +45,7 @@ WAITS: dict[str, Callable[[Any], Any]] = {
 
 
 def interrupted(call: Callable[[], Any]) -> float:
-    """Seconds from the signal to the KeyboardInterrupt."""
+    """Returns the seconds from the signal to the KeyboardInterrupt."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     sent = []
 
@@ -128,13 +128,13 @@ def _destroys(which: str) -> float:
 
 @pytest.mark.parametrize("which", IN_FLIGHT)
 def test_what_destroys_a_group_is_interrupted(pools, which: str):
-    """It waits for what is in flight; the group is as it was then."""
+    """It waits for ops in flight. The group is unchanged after the interrupt."""
     after = pools(2).run(_destroys, which)[0]
     assert after < PROMPT, after
 
 
 def _handled() -> bool:
-    """A handler that raises nothing runs during the wait, which then goes on."""
+    """Runs a handler that raises nothing during the wait, which then continues."""
     seen = []
     old = signal.signal(signal.SIGALRM, lambda *_: seen.append(time.monotonic()))
     dist.barrier()

@@ -1,4 +1,5 @@
-"""As many compilers and test programs run at once as there are cores (OMP_NUM_THREADS or not)."""
+"""As many compilers and test programs run at once as there are cores, whatever OMP_NUM_THREADS
+is."""
 
 import os
 import re
@@ -63,7 +64,7 @@ def test_every_script_asks_jobs_sh(script: Path):
 
 
 def test_make_runs_the_tests_on_all_cores():
-    """The Makefile sets OMP_NUM_THREADS=1 for the ranks; its recipes run with that."""
+    """The Makefile sets OMP_NUM_THREADS=1 for the ranks, and its recipes run with that."""
     recipe = "include Makefile\nprint-jobs:\n\t@tools/jobs.sh\n"
     command = ["make", "--no-print-directory", "-C", ROOT, "-f", "-", "print-jobs"]
     printed = subprocess.check_output(command, input=recipe, env=environment(), text=True)

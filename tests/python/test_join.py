@@ -27,8 +27,8 @@ LIMIT = timedelta(seconds=30)
 
 
 def _found(members: int, number: int | None = None) -> str:
-    """The default group of so many, which takes newcomers; `number`: this one's rank, if that is
-    not what it is in the pool."""
+    """Creates the default group of `members` ranks, which accepts newcomers. `number` is this
+    process' rank if it differs from that in the pool."""
     dist.init_process_group(
         "ringdist",
         store=store_for("default"),
@@ -54,8 +54,8 @@ Reports = list[Any]
 
 
 def _told_alike(one: Reports, other: Reports) -> bool:
-    """Whether both end in the same generation, and tell alike what both have gone through: one that
-    comes late skips a generation."""
+    """Returns True if both end in the same generation and report common generations equally. A
+    late process skips a generation."""
 
     def steps(reports: Reports) -> dict[tuple[int, int], Any]:
         numbers = [0, *(report.generation for report in reports)]
@@ -68,7 +68,7 @@ def _told_alike(one: Reports, other: Reports) -> bool:
 
 
 def _sum_until(size: int, reports: Reports | None = None) -> Reports:
-    """Sums, through all generations, until all of a group of that size have summed and say so."""
+    """Sums through all generations until a group of that size has summed and all members agree."""
     reports = [] if reports is None else reports
     while True:
         try:
@@ -146,7 +146,7 @@ def _newcomer_by_file(path: str, size: int) -> Reports:
 
 
 def test_one_comes_by_a_store_of_another_kind(fresh_pool, tmp_path: Path):
-    """And its own is as it was."""
+    """The newcomer's own store stays unchanged."""
     pool = fresh_pool(2, init=False)
     _run(pool, {0}, _found_in_a_file, str(tmp_path / "store"))
     _start(pool, {0}, _member, 2)
@@ -156,7 +156,7 @@ def test_one_comes_by_a_store_of_another_kind(fresh_pool, tmp_path: Path):
 
 
 def _until_one_is_replaced() -> Reports:
-    reports = _sum_until(2)  # without the one that is lost
+    reports = _sum_until(2)  # without the lost newcomer
     return _member(3, reports)
 
 
@@ -175,7 +175,7 @@ def test_one_replaces_another(fresh_pool):
 
 
 def _stand(size: int, visitors: list[int]) -> dict[str, int]:
-    """Takes these newcomers one by one, and loses each; what this process has in the end."""
+    """Admits these newcomers one by one and loses each. Returns the resources of this process."""
     for visitor in visitors:
         _sum_until(size)
         _sum_until(size - 1)
@@ -196,8 +196,8 @@ def _footprint() -> dict[str, int]:
 
 
 def _visit(size: int) -> None:
-    """As the first, or once the members are past the barrier that the loss of the one before ends
-    with: a newcomer ends it for those that are not."""
+    """Joins first, or after all members have passed the barrier that follows the previous loss.
+    A newcomer would end that barrier for the others."""
     if Ranks.rank > size - 1:
         members = range(size - 1)
         store_for("visits").wait([f"{Ranks.rank - 1} is lost to {rank}" for rank in members])
@@ -209,7 +209,7 @@ def _visit(size: int) -> None:
 
 
 class _Visitors:
-    """Newcomers of whom each ends when it has been a member."""
+    """Newcomers that end when they have been a member."""
 
     def __init__(self, pool: Pool, first: int) -> None:
         self._pool, self._next = pool, first
@@ -247,7 +247,7 @@ def test_one_is_killed_while_it_comes(fresh_pool):
     pool = _pool(fresh_pool, 2, victims + 1, environment={"RINGDIST_PEER_TIMEOUT": "2"})
     _start(pool, {0, 1}, _member, 3)
     for victim in range(2, 2 + victims):
-        # Not of three, or the members are done.
+        # Not with three ranks, or the members are done.
         _start(pool, {victim}, _join_and_wait)
         time.sleep(pauses.uniform(0.15, 0.45))
         pool.kill(victim)
@@ -267,7 +267,7 @@ def _join_and_wait() -> None:
 
 
 def _find_the_store(size: int) -> Reports:
-    """As _member, of a group whose store is lost."""
+    """Acts like _member in a group with a lost store."""
     reports = _sum_until(2)
     [store] = [one.store for one in reports if one.store]
     assert torch_ringdist.admit(job=Ranks.launch.prefix) == store
@@ -296,13 +296,13 @@ def test_the_store_is_lost_and_newcomers_find_the_next(fresh_pool):
 
 
 def _decide_and_leave(how: str) -> None:
-    """A newcomer comes; this process has voted, and is gone before it has called shrink()."""
+    """Votes for a newcomer, and is gone before it has called shrink()."""
     while True:
         error = caught(dist.all_reduce, torch.ones(3))
         if error:
             assert "newcomers wait" in error.text, error
             break
-    time.sleep(0.5)  # it is decided
+    time.sleep(0.5)  # the decision is made
     if how == "exit":
         os._exit(0)
     dist.destroy_process_group()
@@ -342,11 +342,11 @@ STEPS = 40
 
 
 def _train(comes: bool) -> tuple[list[torch.Tensor], int]:
-    """The loop of docs/membership.md, which takes losses and newcomers alike."""
+    """Runs the loop of docs/membership.md, which handles losses and newcomers alike."""
     torch.manual_seed(Ranks.rank)
     module = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2))
     optimizer = torch.optim.Adam(module.parameters())
-    model, step = None, 0  # newcomers may come while it is made
+    model, step = None, 0  # newcomers may come while it is created
     if comes:
         _join()
     while step < STEPS:

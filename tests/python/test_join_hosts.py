@@ -56,7 +56,7 @@ def _join_behind_a_wall(seconds: float) -> Raised | None:
 
 
 def test_one_that_nobody_reaches_interrupts_nobody(start: Start):
-    """It reaches the members, from an address to which nobody has a route, as behind a NAT."""
+    """The newcomer reaches the members from an address without a route back, like behind a NAT."""
     network, pool = start(hosts=4, forms=False)
     _run(pool, {0, 1}, _found, 2)
     network.add_address(3, "inside", "192.0.2.9/32")
@@ -75,7 +75,7 @@ def test_one_that_nobody_reaches_interrupts_nobody(start: Start):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_vanishes_while_it_comes(start: Start, seed: int):
-    """With its host: nobody is told."""
+    """It vanishes with its host, so no notice is sent."""
     pauses = random.Random(seed)
     network, pool = start(hosts=4, forms=False)
     _run(pool, {0, 1}, _found, 2)

@@ -1,4 +1,4 @@
-"""Newcomers that cannot come, and groups that take none: who is asked does not notice."""
+"""Newcomers that cannot join, and groups that accept none. The members must not be disturbed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _refused_for_its_options() -> Raised | None:
 
 
 def _count_sums(seconds: float) -> int:
-    """Sums for that time at least, all alike; raises if one fails."""
+    """Sums for at least that time, equally often on all ranks. Raises if one fails."""
     end, count = time.monotonic() + seconds, 0
     while True:
         tensor = torch.tensor([1.0, float(time.monotonic() < end)])
@@ -95,7 +95,7 @@ def test_no_more_come_than_there_is_room_for(fresh_pool):
 
 
 class _StoreThatHangs(dist.Store):
-    """What a new generation writes there is never answered, as when its host has lost power."""
+    """A store that never answers writes of a new generation, as if its host had lost power."""
 
     def __init__(self, store: dist.Store) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _StoreThatHangs(dist.Store):
 def _shrink_at_a_store_that_hangs() -> Raised | None:
     Ranks.store = _StoreThatHangs(Ranks.store)
     _found(2)
-    while not caught(dist.all_reduce, torch.ones(3)):  # until somebody comes
+    while not caught(dist.all_reduce, torch.ones(3)):  # until a newcomer arrives
         pass
     return caught(torch_ringdist.shrink, timeout=timedelta(seconds=3))
 
@@ -183,7 +183,7 @@ def _come_again() -> Raised | None:
 
 
 def _go_on_alone() -> Reports:
-    """Two, then three, then two again."""
+    """Works with two, then three, then two members."""
     reports = _sum_until(3)
     _everything_works()
     return _sum_until(2, reports)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.alone
 
 COUNT = (1 << 31) + 11
 MARKS = [0, 1 << 30, (1 << 31) - 1, 1 << 31, COUNT - 1]
-# Two ranks with a tensor each, and what is in flight.
+# Two ranks with a tensor each, and the data in flight.
 NEEDED = 3 * COUNT
 
 

@@ -1,4 +1,5 @@
-"""What a process lacks, or was given wrongly, is named when its first group is created."""
+"""Missing resources and wrong settings of a process are reported when its first group is
+created."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from support.shared import read_in_place, reads_in_place, settle, shares_alone
 
 import torch_ringdist
 
-OWN, MEANWHILE = 13, 9  # of a process with a group; while its connections are made
+OWN, MEANWHILE = 13, 9  # descriptors of a process with a group, and while it connects
 counts_descriptors = pytest.mark.default_of(
     "RINGDIST_TRANSPORT", reason="UCX has descriptors of its own, and asks for them first"
 )
@@ -29,12 +30,13 @@ def _first_op() -> None:
 
 
 def _descriptors() -> int:
-    """Open now, and one of the folder itself."""
+    """Returns the number of open descriptors, including the one of the folder itself."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def _leave_descriptors(left: int) -> int:
-    """Those free below the limit, which is one of numbers, are filled. Returns _descriptors()."""
+    """Lowers the limit, which is one on numbers, and fills the free ones below it. Returns
+    _descriptors()."""
     listed = [int(name) for name in os.listdir("/proc/self/fd")]
     numbers = [one for one in listed if os.path.exists(f"/proc/self/fd/{one}")]
     limit = len(numbers) + left
@@ -49,7 +51,8 @@ def _with_descriptors(left: int) -> Raised | None:
     return caught(_first_op)
 
 
-# From none for our own to enough; UCX needs as many again, and aborts without.
+# The values go from no descriptor for the group to enough. UCX needs as many again, and aborts
+# without.
 @pytest.mark.parametrize(
     ("transport", "left", "enough"),
     [
@@ -72,14 +75,15 @@ def test_who_lacks_descriptors_is_told_what_to_raise(
 
 
 def _soon(count: int) -> int:
-    """What is open now, if it does not come to that; connections that greeted may be closing."""
+    """Waits for this number of open descriptors, and returns the last one. Connections may be
+    closing."""
     poll(lambda: _descriptors() == count)
     return _descriptors()
 
 
 def _descriptors_of_peers(peers: int) -> int:
     used = _leave_descriptors(OWN + 3 * peers + MEANWHILE)
-    _first_op()  # everybody sends to everybody
+    _first_op()  # every rank sends to every other
     dist.barrier()
     return _soon(used + OWN + 3 * peers) - used
 
@@ -93,8 +97,8 @@ def test_a_peer_costs_three_descriptors(fresh_pool):
 
 
 def _descriptors_of_loans() -> tuple[int, int]:
-    """More than without shared tensors: while there is one, of which everybody reads a part, and
-    when there is none any more."""
+    """Returns the descriptors in addition to those without shared tensors: while one exists that
+    every rank reads, and when none exists any more."""
     alone = _descriptors()
     init()
     peers, part = dist.get_world_size() - 1, 50_000
@@ -103,10 +107,10 @@ def _descriptors_of_loans() -> tuple[int, int]:
     dist.all_to_all_single(out, torch.ones(shape))
     dist.barrier()
     used = _soon(alone + OWN + 3 * peers)
-    dist.barrier()  # before anybody lends
+    dist.barrier()  # before any rank exports
     with torch_ringdist.shared_memory():
         shared = torch.ones(shape)
-    for _ in range(20):  # the first lend it, and send copies
+    for _ in range(20):  # the first ones export it and send copies
         before = read_in_place()
         dist.all_to_all_single(out, shared)
         time.sleep(0.005)
@@ -143,7 +147,7 @@ def _one_lacks_descriptors(lacking: int) -> Raised | None:
     return caught(_first_op)
 
 
-# While others look for it: not after their whole time.
+# The others get the error while they look for the rank, not after their whole timeout.
 @counts_descriptors
 def test_of_the_one_that_lacks_descriptors_all_are_told(fresh_pool):
     for error in fresh_pool(8, init=False).run(_one_lacks_descriptors, 3):
@@ -172,14 +176,14 @@ def _caught_first_op() -> Raised | None:
 
 
 def _after_the_lack() -> list[Raised | None]:
-    """Rank 1 has no descriptor left when the first operation connects it to rank 0."""
+    """Lets rank 1 have no descriptor left when the first operation connects it to rank 0."""
     init()
     assert poll(lambda: "waiting for its members" not in torch_ringdist.dump())
     if Ranks.rank == 1:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         _leave_descriptors(0)
         Ranks.store.set("no descriptor is left", "")
-    Ranks.store.wait(["no descriptor is left"])  # else rank 0 is let in before
+    Ranks.store.wait(["no descriptor is left"])  # else rank 0 is accepted before
     errors = [caught(dist.all_reduce, torch.ones(3))]
     if Ranks.rank == 1:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -208,6 +212,6 @@ def _with_address_space(left: int) -> None:
     assert bool((got == 1).all())
 
 
-# 'ulimit -v', as batch systems set it. The own segment takes 92 MiB, each thread up to 72 MiB.
+# Batch systems set 'ulimit -v'. The own segment takes 92 MiB, each thread up to 72 MiB.
 def test_a_peer_takes_little_address_space(fresh_pool):
     fresh_pool(12, init=False).run(_with_address_space, 800 << 20)

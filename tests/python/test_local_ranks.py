@@ -38,7 +38,7 @@ def test_powersgd_keeps_the_residuals_of_neighbours() -> None:
     group = _native.load().LocalRanks(RANKS)
     count = 100 + ROWS * COLUMNS + 300 + 256
     parts = [
-        (100, 100, "powersgd:2", True),  # a vector: travels as it is
+        (100, 100, "powersgd:2", True),  # a vector, which is not compressed
         (ROWS * COLUMNS, ROWS, "powersgd:2", True),
         (300, 300, "powersgd:2", True),
         (256, 1, "int4", True),

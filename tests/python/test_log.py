@@ -1,4 +1,4 @@
-"""What the log says: of groups that are formed and end."""
+"""Log messages about groups that form and end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _log_of(rank: int) -> str:
 
 
 def _line_of(rank: int, words: str) -> str:
-    """The first line with these words that the rank logs."""
+    """Returns the first line with these words that the rank logs."""
     assert poll(lambda: words in _log_of(rank), 30), f"no '{words}' in:\n{_log_of(rank)}"
     return next(line for line in _log_of(rank).splitlines() if words in line)
 
@@ -25,10 +25,10 @@ def _all_reduce() -> None:
 
 
 def _new_group_and_leave() -> None:
-    dist.barrier()  # the first group is formed in the background, perhaps after a later one
+    dist.barrier()  # the first group forms in the background, perhaps after a later one
     group = dist.new_group(backend="ringdist")
     dist.all_reduce(torch.ones(4), group=group)
-    if Ranks.rank == 0:  # the other one's leaving must be heard before this one's group is gone
+    if Ranks.rank == 0:  # it must get the notice of the other rank before its group is gone
         _line_of(0, " left after op #")
     dist.destroy_process_group(group)
 

@@ -1,4 +1,4 @@
-"""Which files a process has mapped: none of ours, and no UCX, before they are needed."""
+"""Files that a process has mapped: none of the project's, and no UCX, before they are needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pytest
 from support.pool import run_interpreters
 
-# By the file's own name: the folders above may have any, .venv may lie in torch-ringdist/.
+# Selects files by their own name, because .venv may lie below a folder torch-ringdist/.
 LIST = """
 import os
 def maps():
@@ -26,7 +26,7 @@ import torch_ringdist
 ours = os.path.realpath(os.path.dirname(torch_ringdist.__file__)) + os.sep
 print([path for path in maps() if path.startswith(ours)], mapped("libuc"))
 """
-    # The installed package's entry point makes torch import it.
+    # The entry point of the installed package makes torch import it.
     [done] = run_interpreters(1, code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     assert done.stdout.split("\n")[:2] == ["True", "[] []"], done
 

@@ -1,4 +1,4 @@
-"""The runner of `make matrix`, on made-up tests: what is combined, resuming, samples, crashes."""
+"""The runner of `make matrix`, on fake tests: combinations, resuming, samples, crashes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_sleeps(number):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with made-up tests, which log what runs."""
+    """Returns a folder with fake tests, which log their runs."""
     (ROOT / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="fake_matrix_") as name:
         folder = Path(name)
@@ -80,14 +80,15 @@ def test_all_pairs_meet_in_few_configurations(shape: tuple[int, ...]):
 
 
 def test_shared_tensors_meet_others_where_they_are_read_in_place():
-    """Over UCX, or in segments of 4 KiB, sharing changes nothing: no meeting of an algorithm."""
+    """Over UCX, or in segments of 4 KiB, sharing has no effect, so it does not count as a
+    combination."""
     values = {axis.name: axis.values() for axis in axes.AXES}
     chosen = axes.pairwise(values, [axes.untouched()])
     for algorithm in values["algorithm"]:
         alone = {**axes.untouched(), "algorithm": algorithm, "shared_tensors": "1"}
         assert alone in chosen
     for axis in axes.AXES:
-        for name in axis.idle_beside:  # that it changes nothing is tried
+        for name in axis.idle_beside:  # its lack of effect is tested
             assert any(c[axis.name] and c[name] for c in chosen)
             assert values[name][0] == ""
 

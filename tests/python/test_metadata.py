@@ -1,4 +1,4 @@
-"""What pip is told of the package; tools/wheel.sh makes a whole wheel."""
+"""The package's metadata for pip. tools/wheel.sh builds a whole wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ranks that call different things, or do not come: every rank is told, with both sides named."""
+"""Ranks call different operations, or do not come. Every rank gets an error that names both
+sides."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def scatter(count: int):
     return call
 
 
-# What all ranks but one call, what that one calls, and the words that must name the two sides.
+# The call of all ranks but one, the call of that one, and the words that must name the two sides.
 CASES = {
     "size": (reduce_all(1000), reduce_all(1001), "1000 elements", "1001 elements"),
     "size by far": (reduce_all(3_000_000), reduce_all(1), "3000000 elements", "1 element,"),
@@ -56,9 +57,9 @@ CASES = {
 
 
 def _first_error(call, group) -> Raised:
-    """What this rank gets: for the call itself, or, if its part is already done, for the next.
+    """Returns this rank's error: of the call itself, or of the next if its part is already done.
 
-    An op before it may get the error as well, if this rank had not finished that when others had.
+    An earlier op may get the error as well, if this rank had not finished it when others had.
     """
     calls = (dist.barrier, lambda group: call(group), dist.barrier)
     error = next(filter(None, (caught(each, group) for each in calls)), None)
@@ -67,7 +68,7 @@ def _first_error(call, group) -> Raised:
 
 
 def _goes_on(group) -> Raised:
-    """What a failed group says when it is asked again, after which a new one must work."""
+    """Returns the error of a failed group when it is used again. A new group must work then."""
     again = caught(dist.all_reduce, torch.ones(3), group=group)
     dist.destroy_process_group(group)
     a_new_group_works()
@@ -117,7 +118,7 @@ def test_a_rank_that_does_not_come_is_named(pools, size: int):
         assert "DistBackendError" in error.kinds, where
         assert "imed out" in error.text and "no sign" in error.text, where
         assert "by rank 1 " in error.text, where
-        # The one that came too late hears at once that the others have given up.
+        # The late rank gets the timeout of the others at once.
         assert error.after < 0.5 if rank == 1 else 2.9 < error.after < 4, where
         assert "imed out" in again.text and "rank 1 " in again.text, again
 
@@ -170,7 +171,7 @@ def _inputs_stay() -> None:
     group = new_group(seconds=20)
     tensor = torch.full((1000 + rank,), 3.0)
     error = _first_error(lambda g: dist.all_reduce(tensor, group=g), group)
-    # A call that came after the failure never began.
+    # A call after the failure never began.
     if "unchanged" in error.text or "cannot be used" in error.text:
         same_bits(tensor, torch.full((1000 + rank,), 3.0), "a tensor said to be unchanged")
     else:

@@ -1,5 +1,5 @@
-"""Ranks that call different things, or do not come, in every operation. test_mismatch.py has more
-of some, and says what a failed group answers."""
+"""Ranks call different operations, or do not come, for every operation. test_mismatch.py tests
+some in more detail, and the errors of a failed group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDUCING = [name for name in OPERATIONS if "reduce" in name]
 ROOTED = ["reduce", "broadcast", "gather", "scatter"]
 WITH_DATA = [name for name in OPERATIONS if name != "barrier"]
 
-# What the odd rank does otherwise, in which operations, and the words that must name both sides.
+# Differences of the odd rank, the operations that they apply to, and words that name both sides.
 ASPECTS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "size": ({"count": 101}, WITH_DATA, ["100", "101"]),
     "size by far": ({"count": 50_000}, WITH_DATA, ["100", "50000"]),
@@ -28,7 +28,8 @@ ASPECTS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 
 def _first_error(start: Any, group: Any) -> Raised | None:
-    """Of the operation, or, for a rank whose part was already done, of the next calls."""
+    """Returns the error of the operation, or of the next calls if this rank's part was already
+    done."""
 
     def call() -> None:
         start(group).wait()
@@ -77,7 +78,7 @@ def test_ranks_differ(pools, name: str, aspect: str):
     _check(errors, [*words, f"rank {ODD} "])
 
 
-# A message that nobody takes is no disagreement: it is as if the rank did not come.
+# An unmatched message is no mismatch: it looks as if the rank did not come.
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "send_recv"])
 def test_one_rank_calls_another_operation(pools, name: str):
     other = "barrier" if name != "barrier" else "all_reduce"
@@ -85,7 +86,7 @@ def test_one_rank_calls_another_operation(pools, name: str):
 
 
 def _one_does_not_come(seconds: float) -> dict[str, Raised | None]:
-    """In all operations at once, each on a group of its own."""
+    """Calls all operations at once, each on its own group."""
     groups = {name: new_group(seconds) for name in OPERATIONS}
     for group in groups.values():
         dist.barrier(group=group)
@@ -97,7 +98,7 @@ def _one_does_not_come(seconds: float) -> dict[str, Raised | None]:
         works[name] = [OPERATIONS[name](Call(groups[name]))]
         works[name].append(dist.barrier(groups[name], async_op=True))  # if its part is done
 
-    # The one that comes too late may be told at once.
+    # The late rank may get the error at once.
     errors = {name: caught(start, name) for name in groups}
     for name in groups:
         waits = (caught(work.wait) for work in works.get(name, []))

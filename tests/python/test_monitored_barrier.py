@@ -1,4 +1,4 @@
-"""Backend.monitored_barrier: PyTorch's own function refuses other names than gloo before 2.14."""
+"""Backend.monitored_barrier. Before 2.14, PyTorch's own function accepts gloo only."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_ranks_that_do_not_come_are_named(pools, size: int, absent: list[int], a
             continue
         assert error and "RuntimeError" in error.kinds, error
         assert f"{names} failed to pass monitoredBarrier in 1000 ms" in error.text, error
-        # The whole list is there in any case.
+        # The list is always complete.
         assert all(f"rank {r} (" in error.text for r in absent), error
         if rank > 0:
             assert f"Rank {rank} successfully reached monitoredBarrier" in error.text, error

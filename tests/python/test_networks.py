@@ -1,4 +1,5 @@
-"""Two hosts, and how their networks may be set up: where gloo makes a group, ringdist does."""
+"""Two hosts with different network set-ups. Where gloo creates a group, ringdist must do so,
+too."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ pytestmark = [
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="hosts are reached by ucx alone"),
 ]
 
-PORT = 29511  # of rank 0's store: the hosts have nothing else
+PORT = 29511  # rank 0's store; the hosts have no other service
 LIMIT = timedelta(seconds=30)
 MS_BIND = 0x1000
 
 PLAIN = ("address add 10.9.0.{n}/24 dev eth0",)
-# Each host has this default route on a network of its own.
+# Each host has this default route on its own network.
 ELSEWHERE = (
     "link add name else0 type veth peer name else1",
     "address add 10.2{n}.0.1/24 dev else0",
@@ -41,15 +42,15 @@ SECOND = ("address add 10.8.0.{n}/24 dev eth1",)
 
 @dataclass(frozen=True)
 class SetUp:
-    """`ip` on each host, {n} being 1 and 2, and where each rank finds rank 0's store, once for each
-    group that the two make, one after the other. `local`: the store of a first group of one rank.
-    """
+    """The `ip` commands on each host, where {n} is 1 or 2, and each rank's address of rank 0's
+    store. There is one pair of addresses for each group that the two create. `local` is the
+    store of a first group of one rank."""
 
     commands: tuple[str, ...]
     stores: tuple[tuple[str, str], ...]
     local: str = ""
-    interface: str = "eth0"  # for gloo, which would go by the host's name
-    refused: str = ""  # what is said, where UCX cannot
+    interface: str = "eth0"  # for gloo, which would use the host's name
+    refused: str = ""  # the error message, if UCX cannot work
 
 
 SETUPS = {
@@ -138,8 +139,8 @@ class Cables:
 
 
 def _arrive(names: list[str], port: int, rank: int) -> None:
-    """Enters the rank's host, whose name its /etc/hosts has as Debian writes it. No other names are
-    known there, which is found at once."""
+    """Enters the rank's host, where /etc/hosts has the host's name as Debian writes it. Other
+    names do not resolve, which fails at once."""
     _enter(names, rank)
     libc = ctypes.CDLL(None, use_errno=True)
     for path, text in (
@@ -167,7 +168,7 @@ def _one_group(backend: str, store: dist.Store, size: int = 2) -> None:
 
 
 def _meet(setup: SetUp, path: str) -> tuple[list[str | None], list[str | None]]:
-    """For each group what ringdist raised, and gloo."""
+    """Returns the errors of ringdist and of gloo for each group."""
     if setup.local:
         local = (
             dist.HashStore()

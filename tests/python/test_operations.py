@@ -1,4 +1,5 @@
-"""Every reduction and dtype against exact arithmetic, and against gloo where that can."""
+"""Every reduction and dtype, compared with exact arithmetic, and with gloo where it supports
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import torch_ringdist
 SIZES = [1, 2, 3, 4, 5]
 COUNTS = [0, 1, 2, 3, 5, 31, 97, 1009, 16411]
 LARGE = 1_000_003
-# What gloo cannot reduce.
+# Dtypes that gloo cannot reduce.
 NOT_IN_GLOO = {"int16"}
 
 
@@ -95,7 +96,7 @@ def _extremes() -> None:
     ints = {8: torch.int64, 4: torch.int32, 2: torch.int16}
     for name, nan_bits in quiet.items():
         dtype = REDUCIBLE[name]
-        for odd in range(size):  # the rank that has something special
+        for odd in range(size):  # the rank with a special value
             signed = -float("nan") if odd % 2 else float("nan")
             special = torch.tensor([signed, -0.0, 0.0, float("inf"), -float("inf")], dtype=dtype)
             plain = torch.tensor([1.0, 0.0, -0.0, 2.0, 2.0], dtype=dtype)
@@ -120,7 +121,7 @@ def test_min_and_max_order_zeros_and_return_one_nan(pools, size: int):
 def _every_algorithm(seed: int) -> list[str]:
     names = [row[0] for row in torch_ringdist.info()["algorithms"]]
     for name in names:
-        # Small segments: many in flight from a tensor that is cheap to check.
+        # With small segments, many are in flight from a tensor that is cheap to check.
         group = new_group(pg_options=torch_ringdist.Options(algorithm=name, segment_bytes=4096))
         for count in (0, 1, 5, 1013, 50_021):
             for dtype in ("float32", "bfloat16"):
@@ -152,7 +153,7 @@ def test_every_algorithm(pools, size: int):
 
 
 def _digest(seed: int) -> str:
-    """Of results that depend on the order of reducing, taken with pauses that nobody repeats."""
+    """Returns a digest of results that depend on the order of reduction, with random pauses."""
     pause = random.Random()
     rank, size = dist.get_rank(), dist.get_world_size()
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""torch_ringdist.Options: typed, printed, validated; the fields are the native module's."""
+"""torch_ringdist.Options: typed, printed, validated. The fields come from the native module."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_built_module_refuses_a_value_at_group_creation(name: str, value: object
 
 
 def test_built_fields_are_those_that_type_checkers_see():
-    """With their types: Options(algoritm=...) is an error to a type checker."""
+    """The types must match, so that Options(algoritm=...) is an error to a type checker."""
     tree = ast.parse(inspect.getsource(_options))
     [block] = [part for part in tree.body if isinstance(part, ast.If)]
     [seen] = [part for part in block.body if isinstance(part, ast.ClassDef)]
@@ -145,6 +145,6 @@ def test_built_fields_are_those_that_type_checkers_see():
     assert [(field.target.id, ast.unparse(field.annotation)) for field in fields] == [
         (name, f"{kind} | None") for name, kind, _, _ in _native.load().options()
     ]
-    # To them a __getattr__ of the package would mean that it has every name.
+    # A __getattr__ of the package would make type checkers accept every name.
     tops = ast.parse(inspect.getsource(torch_ringdist)).body
     assert "__getattr__" not in [getattr(part, "name", "") for part in tops]

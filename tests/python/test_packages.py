@@ -1,4 +1,4 @@
-"""pyproject.toml: an installed package has all folders that the checkout has."""
+"""pyproject.toml: an installed package has all folders of the checkout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_all_packages_are_listed():
 
 
 def test_an_editable_install_is_a_path_that_type_checkers_follow():
-    """They run no import hook, as setuptools installs one for some layouts."""
+    """Type checkers run no import hook, which setuptools installs for some layouts."""
     found = list(Path(sysconfig.get_path("purelib")).glob("__editable__.torch_ringdist-*.pth"))
     if not found:
         pytest.skip("the package is installed as a wheel")

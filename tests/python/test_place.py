@@ -1,4 +1,4 @@
-"""What stands for a tensor: the tensor is made where the sender's was, of this rank's devices."""
+"""Stand-ins for tensors. A tensor is created on this rank's device of the sender's kind."""
 
 from __future__ import annotations
 

@@ -40,13 +40,13 @@ def _tags() -> None:
         for tag in tags:
             dist.send(torch.full((10,), float(tag % 1000)), 1, tag=tag)
     elif rank == 1:
-        # Not in the order in which they were sent.
+        # The order differs from the order of sending.
         for tag in reversed(tags):
             got = torch.empty(10)
             dist.recv(got, 0, tag=tag)
             same_bits(got, torch.full((10,), float(tag % 1000)), f"tag {tag}")
     if rank < 2:
-        # Of one tag, in the order of the calls.
+        # Messages of one tag arrive in the order of the calls.
         works = [
             dist.isend(torch.full((100,), float(i)), 1)
             if rank == 0
@@ -76,7 +76,7 @@ def _any_source() -> None:
             same_bits(got, torch.full((50,), float(sources[-1])), f"from {sources[-1]}")
         assert sorted(sources) == list(range(1, size)), sources
     dist.barrier()
-    # Of a group, in which ranks have other numbers.
+    # A group in which ranks have other numbers.
     group = new_group(ranks=list(reversed(range(size))))
     if rank == size - 1:
         work = dist.irecv(got := torch.empty(3), group=group)
@@ -107,17 +107,17 @@ def _to_oneself() -> None:
             for work in [call() for call in (reversed(calls) if receives_first else calls)]:
                 work.wait()
             same_bits(got, torch.full((count,), 7.0 + rank), f"{count}, {receives_first}")
-    # Tags are kept apart, in order; a receive from any source takes what was sent first.
+    # Tags are separate and ordered. A receive from any source takes the first message sent.
     works = [dist.isend(torch.tensor([float(i)]), rank, tag=i % 2) for i in range(6)]
     for i in (1, 3, 0, 5, 2, 4):
         got = torch.empty(1)
-        # torch's recv() takes no rank from itself, its irecv() does.
+        # torch's recv() rejects the own rank, its irecv() does not.
         work = dist.irecv(got, None if i == 3 else rank, tag=i % 2)
         work.wait()
         assert got.item() == i and work._source_rank() == rank
     for work in works:
         work.wait()
-    # With all others at once.
+    # Exchanges with all others at once.
     ins = [torch.empty(200_000) for _ in range(size)]
     ops = [
         op

@@ -1,7 +1,8 @@
-"""How a process ends, and what the other ranks make of it (docs/errors.md, docs/threading.md).
+"""Ends of a process and their effect on the other ranks (docs/errors.md, docs/threading.md).
 
-By default a part of all combinations, in which each way meets each moment; with
-RINGDIST_ENDINGS=all all of them. The launchers' reports are read RINGDIST_ENDINGS_REPEAT times.
+By default, a subset of all combinations runs, in which each way meets each moment. With
+RINGDIST_ENDINGS=all all of them run. RINGDIST_ENDINGS_REPEAT sets how often the launchers' reports
+are tested.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def _every() -> list[Scenario]:
 
 
 def _some() -> list[Scenario]:
-    """With 2 ranks each way at each moment, root and destroying in turn; some with 16."""
+    """Returns each way at each moment with 2 ranks, alternating root and destroying, and some
+    with 16."""
     small = [
         Scenario(2, way, moment, n % 2, destroys=n % 5 == 4)
         for n, (way, moment) in enumerate(itertools.product(WAYS, MOMENTS))
@@ -49,7 +51,7 @@ def _some() -> list[Scenario]:
     ]
 
 
-# What was sent over a network may be lost with a process that ends without exit handlers.
+# Data sent over a network may be lost if a process ends without exit handlers.
 OVER_UCX = [
     Scenario(4, "return", "first", 0, transport="ucx"),
     Scenario(4, "exception", "later", 3, transport="ucx"),
@@ -57,7 +59,8 @@ OVER_UCX = [
 ]
 
 
-# Some may still be looking for members. A death at that moment: docs/errors.md, known gaps.
+# Some ranks may still be looking for members. For a death at that moment see docs/errors.md, known
+# gaps.
 BEFORE_ALL_HAVE_MET = [
     Scenario(size, way, "created", culprit)
     for size, way, culprit in ((2, "exception", 1), (2, "return", 0), (4, "sys.exit", 3))
@@ -93,14 +96,15 @@ def test_end(server: Server, scenario: Scenario):
 
 
 def _names_the_culprit(scenario: Scenario, report: Report, shown: str) -> None:
-    # Over ucx an end without exit handlers may take along what was sent.
+    # Over ucx, an end without exit handlers may discard sent data.
     if scenario.transport != "ucx" or scenario.way not in DIES:
         assert report.finished == MOMENTS.get(scenario.moment, 0), shown
     assert "DistNetworkError" in report.kinds or not report.kinds, shown
     assert f"rank {scenario.culprit} (pid " in report.text, shown
     assert "Connection closed by peer" in report.text, shown
     if scenario.destroys:
-        # In mid-op who is killed may die before its group's end has been told; later not.
+        # In the middle of an op, a killed rank may die before its group's end is announced, but not
+        # later.
         killed = scenario.way in DIES and scenario.moment == "middle"
         assert "destroyed the group" in report.text or (killed and "died" in report.text), shown
         return
@@ -109,7 +113,7 @@ def _names_the_culprit(scenario: Scenario, report: Report, shown: str) -> None:
     assert reason in report.text, shown
 
 
-# A call that another rank does not make, from one that ends at once.
+# One rank makes a call that another does not make, and ends at once.
 MISMATCH = """
 import os, sys, torch, torch.distributed as dist
 rank, size, port = map(int, sys.argv[1:])
@@ -131,7 +135,7 @@ def test_a_mismatch_is_told_though_its_caller_is_gone():
     assert "broadcast" in second.stdout and "rank 0" in second.stdout, second
 
 
-# A root that holds the store, has sent, and ends: others may still be looking for members.
+# A root that holds the store sends and ends, while others may still be looking for members.
 STORE = """
 import os, sys, torch, torch.distributed as dist
 rank, size, _ = map(int, sys.argv[1:])
@@ -173,7 +177,8 @@ pending.wait()
 
 
 def test_callbacks_are_waited_for():
-    """They aborted the process: a thread may not take the GIL of an interpreter that ends."""
+    """Regression test: a thread must not take the GIL of an interpreter that ends, which aborted
+    it."""
     first, second = run_interpreters(2, CALLBACK)
     assert (first.returncode, first.stdout) == (0, "worked\n"), first
     assert "callbacks of Futures still run" in first.stderr, first
@@ -201,7 +206,7 @@ print(tensor.eq(7).all().item(), os.waitpid(child, 0)[1], flush=True)
 
 @pytest.mark.check
 def test_a_forked_process_ends_as_others_do():
-    """What it has sent arrives, also where its parent had loaded the module."""
+    """Data that it has sent arrives, also if its parent had loaded the module."""
     [done] = run_interpreters(1, FORKED)
     assert (done.returncode, done.stdout) == (0, "True 0\n"), done
 
@@ -247,7 +252,7 @@ def main():
 (record(main) if sys.argv[2] == "record" else main)()
 """
 )
-# The last pair fails now and then, as with any backend: @record writes no file for a SystemExit, so
+# The last pair fails at times with any backend. @record writes no file for a SystemExit, so
 # torchrun stamps that rank when it looks, and compares whole seconds.
 LAUNCHES = [
     *(("spawn", "exception"), ("torchrun", "sys.exit"), ("record", "exception")),
@@ -281,8 +286,8 @@ def _spawned(script: Path, way: str) -> None:
     assert last in done.stderr.strip().splitlines()[-1], done.stderr
 
 
-# torchrun ends the ranks that are left with SIGTERM. Where that meets one that is writing its error
-# file, torchrun itself fails of the half-written file and names nobody: that says nothing of us.
+# torchrun ends the remaining ranks with SIGTERM. If one is writing its error file then, torchrun
+# itself fails on the half-written file and names no rank. That is no error of ringdist.
 HALF_WRITTEN = "Failed to parse reply file"
 
 
@@ -295,7 +300,7 @@ def _run(script: Path, way: str, launcher: str) -> None:
     assert re.search(r"rank +: 1 \(local_rank: 1\)", cause), done.stderr
 
 
-# Registered before the module is loaded, as a logger or a writer of checkpoints does.
+# Registered before the module is loaded, like by a logger or a writer of checkpoints.
 AT_EXIT = """
 import atexit, os, sys, torch, torch.distributed as dist, torch_ringdist
 rank, size, port = map(int, sys.argv[1:])

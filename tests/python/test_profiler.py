@@ -11,7 +11,7 @@ from support.calls import OPERATIONS, Call
 
 import torch_ringdist
 
-# The records of operations that have another name than their own.
+# Names of records that differ from the operation's name.
 RECORDS = {
     "all_reduce_coalesced": ["all_reduce"],
     "all_gather_coalesced": ["all_gather"],
@@ -36,7 +36,7 @@ def _records() -> tuple[dict[str, int], dict[str, int]]:
     assert send.input_shapes == [[4]], send.input_shapes
     found = Counter(e.name.removeprefix("ringdist:") for e in events)
     wanted = Counter(record for name in OPERATIONS for record in RECORDS.get(name, [name]))
-    wanted["all_reduce"] += 1  # of two tensors
+    wanted["all_reduce"] += 1  # for two tensors
     return found, wanted
 
 

@@ -1,4 +1,5 @@
-"""Reductions besides a plain all_reduce: to one rank, from lists, bitwise, scaled, rare types."""
+"""Reductions other than a plain all_reduce: to one rank, from lists, bitwise, scaled, rare
+types."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _reduce_exact(name: str, seed: int) -> None:
                 ours = rows[rank].clone()
                 dist.reduce(ours, root, OPS[op])
                 what = f"reduce {op} of {count} {name} to {root}"
-                # Who is not the root keeps what it gave.
+                # Ranks other than the root keep their input.
                 same_bits(ours, reduced(rows, op) if rank == root else rows[rank], what)
 
 
@@ -127,7 +128,7 @@ def _scaled() -> None:
             same_bits(whole, given.repeat(size), "the input")
             dist.reduce_scatter(out, list(whole.split(100)), op)
             same_bits(out, torch.full((100,), 2 * total, dtype=dtype), f"of a list {dtype}")
-    # Each rank's own factor.
+    # Each rank has its own factor.
     op = dist._make_nccl_premul_sum(float(rank))
     dist.all_reduce(tensor := torch.ones(3), op)
     same_bits(tensor, torch.full((3,), size * (size - 1) / 2), "different factors")
@@ -142,7 +143,7 @@ INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 
 
 def edges(name: str, ranks: int) -> torch.Tensor:
-    """Rows, one per rank, whose sums lie beyond the dtype, and whose means do not."""
+    """Returns rows, one per rank, with sums outside the dtype's range and means inside it."""
     info = torch.iinfo(getattr(torch, name))
     low, high = info.min, info.max
     values = [high, low, high - 1, low + 1, high // 2 + 1, 100 if low else 200, 1, 3, 5]

@@ -1,4 +1,4 @@
-"""What `import torch` and `import torch_ringdist` do, what they must not do, and the factory."""
+"""Effects and limits of `import torch` and `import torch_ringdist`, and the factory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGE_PARENT = Path(torch_ringdist.__file__).resolve().parents[1]
 
 
 def run_python(code: str, *folders: Path, arguments: tuple[str, ...] = (), **variables: str) -> str:
-    """Standard output of a fresh interpreter that finds torch_ringdist and `folders`."""
+    """Returns the output of a fresh interpreter that finds torch_ringdist and `folders`."""
     path = os.pathsep.join([*map(str, folders), str(PACKAGE_PARENT)])
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -39,7 +39,7 @@ def run_python(code: str, *folders: Path, arguments: tuple[str, ...] = (), **var
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder on the path that declares our entry point, as an installed package does."""
+    """Returns a folder on the path that declares the entry point, like an installed package."""
     folder = tmp_path / "test-0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: test\nVersion: 0\n")
@@ -77,7 +77,7 @@ def test_import_of_torch_registers_and_maps_no_file_of_ours(installed: Path):
 
 
 def test_import_of_torch_survives_a_registration_that_fails(installed: Path):
-    # An older or newer torch may refuse the call; that must not take `import torch` down.
+    # An older or newer torch may reject the call, and `import torch` must still work.
     (installed / "sitecustomize.py").write_text(
         "import sys\n"
         "class Breaker:\n"
@@ -112,7 +112,7 @@ def test_autoload_costs_under_a_millisecond(tmp_path: Path):
         "    autoload()\n"
         "    return time.thread_time() - start\n"
         "print(min(once() for _ in range(20)))\n",
-        # An installed package has its bytecode; compiling the source is not what users pay.
+        # An installed package has its bytecode, so users do not pay for compiling the source.
         PYTHONDONTWRITEBYTECODE="",
         PYTHONPYCACHEPREFIX=str(tmp_path),
     )
@@ -130,7 +130,7 @@ def test_import_of_the_package_loads_nothing_more():
         "._native",
         "._registration",
         "._rendezvous",
-    ]  # _native loads _C, later
+    ]  # _native loads _C later
     assert out.strip() == str([f"torch_ringdist{name}" for name in names])
 
 
@@ -231,7 +231,7 @@ except ImportError as error:
 
 @pytest.mark.parametrize("missing", ["nothing", "torch_ringdist._C"])
 def test_every_public_name_can_be_had_and_documented(missing: str):
-    """Also where torchft, or the native module, is missing: as where documentation is made."""
+    """Also works where torchft or the native module is missing, as where documentation is built."""
     out = run_python(_WALK, arguments=("torchft", missing))
     assert out.split("\n")[-2] == ("built" if missing == "nothing" else "not built")
 
@@ -240,7 +240,7 @@ READ = _registration.read_costs
 
 
 def group_of(members: list[int]) -> SimpleNamespace:
-    """What torch hands to a factory."""
+    """Returns the arguments that torch passes to a factory."""
     return SimpleNamespace(
         store="store",
         group_rank=1,
@@ -303,7 +303,7 @@ def test_native_module_is_stopped_once_and_only_by_its_own_process(monkeypatch):
 
 
 def test_a_child_whose_exit_handlers_were_cleared_is_stopped_all_the_same():
-    # As Python 3.13 and newer do.
+    # Python 3.13 and newer do this.
     out = run_python(
         "import os, sys, atexit, torch, torch_ringdist\n"
         "from multiprocessing import util\n"
@@ -337,9 +337,9 @@ def test_build_for_another_patch_release_is_accepted(monkeypatch):
 def test_missing_build_says_what_to_type(monkeypatch, missing: str):
     fake_native.install(monkeypatch)
     monkeypatch.delitem(sys.modules, missing)
-    # Also where the real one is built.
+    # Also works where the real module is built.
     monkeypatch.setattr(torch_ringdist, "__path__", ["/nonexistent"])
-    # An editable install has a finder of its own, which knows where the real one is.
+    # An editable install has its own finder, which would find the real module.
     finders = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
     monkeypatch.setattr(sys, "meta_path", finders)
     with pytest.raises(ImportError, match="not built") as caught:

@@ -134,7 +134,7 @@ def test_hosts_that_cannot_be_reached():
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
 
 
-# As Slurm starts them, by the lines of --dry-run: nobody else is there to end the others.
+# Starts them by the lines of --dry-run, as Slurm does. No other process ends the ranks.
 def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
     port = free_port()
     script = "import os, sys, time; os.environ['RANK'] == '2' and sys.exit(7); time.sleep(100)"

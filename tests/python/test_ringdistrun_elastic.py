@@ -21,12 +21,12 @@ from torch_ringdist._launch.ringdistrun import main
 
 LOOP = ["python", str(CHAOS / "horovod_loop.py")]
 ENDLESS = [*LOOP, "--steps=100000", "--pause=0.05"]
-# Two names of this machine, so two hosts.
+# Two names of this machine count as two hosts.
 HERE, HERE_TOO = "127.0.0.1", "127.0.0.2"
 
 
 class _Job:
-    """A context; when it ends, so has all that it started."""
+    """Context manager of a job. Leaving it ends all processes that the job started."""
 
     def __init__(self, folder: Path, *arguments: str, enter: Sequence[str] = ()) -> None:
         self._output = folder / "output"
@@ -62,7 +62,8 @@ class _Job:
         return value
 
     def pids(self, size: int) -> dict[int, int]:
-        """By rank, once so many have entered the training function last."""
+        """Waits until this many have entered the training function last. Returns process ids by
+        rank."""
 
         def newest() -> dict[int, int]:
             lines = re.findall(r"entered (\d+) (\d+) \d+ \w+ (\d+)$", self.output, re.MULTILINE)
@@ -79,7 +80,7 @@ class _Job:
 
 
 def _say(file: Path, *lines: str) -> None:
-    """At one stroke."""
+    """Writes the file atomically."""
     draft = file.with_suffix(".draft")
     draft.write_text("".join(f"{line}\n" for line in lines))
     draft.replace(file)

@@ -1,4 +1,4 @@
-"""Systems that lack what others have."""
+"""Systems that lack features."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print("good")
 
 
 def test_without_sockets_of_af_unix(tmp_path: Path):
-    """Ranks of a host reach each other over TCP, and each says once what that costs."""
+    """Ranks of a host reach each other over TCP, and each reports once what that costs."""
     shim = tmp_path / "no_unix_sockets.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SOURCE, "-ldl"], check=True)
     for done in run_interpreters(2, RANKS, timeout=110, LD_PRELOAD=str(shim)):

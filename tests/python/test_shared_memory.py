@@ -1,5 +1,5 @@
-"""Tensors in shared memory: all operations give what they give with usual ones, the others read
-them where they lie, and nothing of them is left behind."""
+"""Tensors in shared memory: all operations give the results of ordinary tensors, peers read them
+in place, and no memory is left behind."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def sharing(shares: bool):
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small integers: sums of them are exact."""
+    """Returns small integers, so that sums are exact."""
     return (torch.arange(count) % 13 + rank).to(dtype)
 
 
 def _operations(who: str, dtype: torch.dtype) -> int:
-    """All operations on tensors of which some ranks, or all, have shared ones; bytes that others
-    have read of ours."""
+    """Runs all operations with tensors that are shared on some ranks, or on all. Returns the
+    bytes that others have read in place."""
     rank, size = dist.get_rank(), dist.get_world_size()
     shares = who == "all" or (who == "one" and rank == 0) or (who == "others" and rank != 0)
     before = read_in_place()
@@ -59,7 +59,7 @@ def _operations(who: str, dtype: torch.dtype) -> int:
     total = torch.stack(rows).sum(0, dtype=torch.int64).to(dtype)
     small, whole = tensor(COUNT), tensor(COUNT * size)
     lists, blank = parts(), parts()
-    for _ in range(4):  # the first lends the memory, and sends copies
+    for _ in range(4):  # the first one exports the memory and sends copies
         small.copy_(rows[rank])
         dist.all_reduce(small)
         same_bits(small, total, "all_reduce")
@@ -133,7 +133,7 @@ def _in_place() -> None:
 
 
 def _reads(tensor: torch.Tensor, given_bytes: int) -> bool:
-    """Whether an allreduce reads that much of it. All ranks go on or end together."""
+    """Returns True if an allreduce reads that much in place. All ranks continue or end together."""
     before = read_in_place()
     dist.all_reduce(tensor)
     enough = torch.tensor([read_in_place() - before >= given_bytes]).int()
@@ -149,14 +149,14 @@ def test_nothing_is_staged(pools):
 
 
 def _gone(how: str) -> None:
-    """Shared tensors come and go; their readers unmap them."""
+    """Creates and frees shared tensors. Their readers must unmap them."""
     settle()
     for i in range(8):
         with torch_ringdist.shared_memory():
             tensor = torch.full((1 << 18,), 1.0)
         for _ in range(2):
             dist.all_reduce(tensor)
-            time.sleep(0.003)  # time to be lent
+            time.sleep(0.003)  # time to be exported
         expected = float(dist.get_world_size() ** 2)
         same_bits(tensor, torch.full_like(tensor, expected), f"tensor {i}")
         if how == "grows inside":
@@ -181,7 +181,7 @@ def test_readers_unmap_what_is_freed(pools, how: str):
 
 
 def _frees_first() -> None:
-    """Rank 1 frees; rank 0, idle, unmaps."""
+    """Rank 1 frees a tensor, and rank 0, which is idle, unmaps it."""
     settle()
     with torch_ringdist.shared_memory():
         tensor = torch.ones(1 << 18)
@@ -226,7 +226,7 @@ def _copies() -> None:
         assert made[0] == dist.get_world_size()
     moved = tensor.clone()
     moved.share_memory_()
-    tensor.share_memory_()  # torch's own: a copy as well
+    tensor.share_memory_()  # torch's own function, which also copies
     same_bits(tensor, torch.arange(1 << 16, dtype=torch.float32), "share_memory_")
     assert tensor.is_shared()
     dist.all_reduce(tensor)
@@ -242,7 +242,7 @@ def test_copies_are_usual_tensors(pools):
 
 
 def _again() -> None:
-    """Within a region freed memory is used again, which its readers have mapped already."""
+    """Within a region, freed memory is used again, which its readers have already mapped."""
     settle()
     with torch_ringdist.shared_memory():
         places, before = set(), read_in_place()
@@ -299,7 +299,7 @@ def _forked() -> None:
             dist.all_reduce(tensor)
             time.sleep(0.003)
         pid = os.fork()
-        if pid == 0:  # outside: what it allocates, as a DataLoader's worker does, is its own
+        if pid == 0:  # outside: its allocations are its own, like those of a DataLoader's worker
             tensor += rank + 1
             before = len(os.listdir("/proc/self/fd"))
             own = torch.ones(1 << 18)
@@ -364,7 +364,7 @@ def test_trains_as_one_process(pools, size: int, kind: str):
 
 
 def _against_gloo() -> None:
-    """Bits do not depend on where tensors lie."""
+    """Checks that bits do not depend on the place of tensors."""
     rank = dist.get_rank()
     random = torch.Generator().manual_seed(rank)
     given = torch.randn(300_007, generator=random)

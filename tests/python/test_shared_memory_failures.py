@@ -1,5 +1,5 @@
-"""Tensors in shared memory when something fails: what changed under a reader does not count, limits
-are kept, and nothing is left behind."""
+"""Tensors in shared memory when something fails. Data that changed under a reader must not
+count, limits are kept, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import torch_ringdist
 
 
 def _files(pid: int | str) -> set[str]:
-    """The files behind the shared tensors that a process maps, its own and others'."""
+    """Returns the files behind the shared tensors that a process maps, its own and others'."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return set()
     return {line.split()[4] for line in lines if NAME in line}
 
@@ -54,8 +54,8 @@ def test_a_rank_that_is_killed(fresh_pool):
 
 
 def _late(seconds: float) -> None:
-    """Rank 1 comes late to an op of the group, which has timed out; then rank 0 writes its tensor,
-    which rank 1 must not take for data."""
+    """Lets rank 1 come late to an op of a group that has timed out. Then rank 0 writes its
+    tensor, which rank 1 must not use as data."""
     rank = dist.get_rank()
     group = new_group(seconds)
     with torch_ringdist.shared_memory():
@@ -82,8 +82,8 @@ def test_an_op_that_times_out(pools):
 
 
 def _stopped() -> None:
-    """Rank 1 stops while rank 0's messages name what is to be read. Rank 0's operation times out,
-    and it writes its tensor; what rank 1 finds there when it goes on must not count."""
+    """Stops rank 1 while rank 0's messages refer to its tensor. Rank 0's operation times out,
+    and it writes its tensor. Rank 1 must not use the new content when it continues."""
     rank = dist.get_rank()
     pids = [None, None]
     dist.all_gather_object(pids, os.getpid())
@@ -147,13 +147,13 @@ def test_without_descriptors_tensors_are_usual_ones(fresh_pool):
 
 
 def _readers_without_descriptors() -> None:
-    """Rank 1 cannot take what rank 0 lends: it is sent copies."""
+    """Checks that rank 1 gets copies if it cannot map the exports of rank 0."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with torch_ringdist.shared_memory():
         tensor = torch.ones(1 << 18)
         first = torch.ones(1 << 18)
     before = read_in_place()
-    for _ in range(30):  # makes the links, and the connection for loans
+    for _ in range(30):  # creates the links, and the connection for exports
         dist.broadcast(first, 0)
         time.sleep(0.003)
     assert dist.get_rank() == 1 or read_in_place() > before

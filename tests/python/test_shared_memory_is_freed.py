@@ -1,5 +1,5 @@
-"""Processes that are killed at any moment leave no shared memory behind: neither in a file, nor
-held by those that live on, whether they are ranks or children of ranks.
+"""Processes that are killed at any moment leave no shared memory behind. It must neither be in a
+file, nor be held by live ranks or children of ranks.
 
 RINGDIST_KILLS=200 kills that often; RINGDIST_KILLS_SEED repeats a run.
 """
@@ -24,15 +24,16 @@ from support.rank import Ranks, init, new_group, poll
 SIZE = 3
 KILLS = int(os.environ.get("RINGDIST_KILLS", "8"))
 SEED = int(os.environ.get("RINGDIST_KILLS_SEED", time.time_ns() % 1_000_000))
-LONGEST_LIFE = 1.0  # from before the group is made
+LONGEST_LIFE = 1.0  # from before the group is created
 GONE_LIMIT = 10.0
-# Where tensors are shared nobody forks: a child has those that its parent had, and may keep them.
+# No rank forks if tensors are shared, because a child has its parent's tensors, and may keep them.
 FORKS = not os.environ.get("SHARE_TEST_TENSORS")
 MAPPED = re.compile(r"^\S+ (\S{4}) \S+ \S+ (\d+) +/memfd:ringdist", re.MULTILINE)
 
 
 def _mapped(pid: int, mode: str = "") -> set[int]:
-    """The files of shared memory that a process has mapped, by inode; those mapped so, if given."""
+    """Returns the inodes of shared memory that a process has mapped, or has mapped with this
+    mode."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except (OSError, UnicodeDecodeError):
@@ -51,15 +52,15 @@ def _opened(pid: int) -> set[int]:
 
 
 def _holders(inodes: set[int]) -> dict[int, set[int]]:
-    """Who on this machine has one of these, and which."""
+    """Returns the processes of this machine that have any of these inodes, and the inodes."""
     pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
     held = {pid: (_mapped(pid) | _opened(pid)) & inodes for pid in pids}
     return {pid: its for pid, its in held.items() if its}
 
 
 def _live(seed: int, forks: bool) -> None:
-    """Operations and groups without end; after an error, nothing any more."""
-    rng = random.Random(seed)  # the same on all ranks
+    """Runs operations and groups without end. After an error it does nothing any more."""
+    rng = random.Random(seed)  # equal on all ranks
     try:
         if forks:
             _fork_a_sleeper()
@@ -85,7 +86,7 @@ def _fork_a_sleeper() -> None:
 
 
 def _kill(pool: Pool, victims: Iterable[int]) -> set[int]:
-    """All stop where they are; the victims are killed there. The files that any of them had."""
+    """Stops all ranks and kills the victims there. Returns the files that any of them had."""
     pids = [process.pid for process in pool.processes]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -119,7 +120,7 @@ def test_killed_at_any_moment(fresh_pool, kill: int):
     survivors = [pool.processes[rank].pid for rank in range(SIZE) if rank not in victims]
 
     def left() -> dict[int, set[int]]:
-        # What a survivor can write is its own.
+        # Memory that a survivor can write is its own.
         theirs = set().union(*(_mapped(pid, "rw") for pid in survivors))
         return _holders(inodes - theirs)
 
@@ -130,7 +131,8 @@ def test_killed_at_any_moment(fresh_pool, kill: int):
 
 
 def _hold() -> int:
-    """A child that keeps a descriptor of the memory: closed in it by ringdist, so opened again."""
+    """Keeps a descriptor of the memory in a child. ringdist closes it there, so it is opened
+    again."""
     init()
     dist.all_reduce(torch.ones(10))
     mine = next(iter(_mapped(os.getpid(), "rw")))
@@ -147,7 +149,8 @@ def _hold() -> int:
 
 
 def test_what_stays_is_found(fresh_pool):
-    """The measure itself: a child that keeps the memory of a killed rank on purpose."""
+    """Tests the measurement itself, with a child that keeps the memory of a killed rank on
+    purpose."""
     pool = fresh_pool(2, init=False)
     inodes = set(pool.run(_hold))
     assert inodes <= set().union(*_holders(inodes).values())

@@ -1,4 +1,4 @@
-"""Members of a group are killed, or stop: the others shrink it and go on."""
+"""Members of a group are killed or stopped. The others shrink it and continue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _prepared(pool: Pool) -> Pool:
 
 
 def _until_an_error(group: dist.ProcessGroup | None = None) -> tuple[Raised, int]:
-    """Sums until one raises, and how many did not."""
+    """Sums until one fails. Returns the error and the number of sums that did not fail."""
     tensor, done = torch.ones(1 << 18), 0
     while not (error := caught(dist.all_reduce, tensor.fill_(1), group=group)):
         done += 1
@@ -52,7 +52,7 @@ def _until_an_error(group: dist.ProcessGroup | None = None) -> tuple[Raised, int
 
 
 def _everything_works() -> None:
-    """Of the default group, and of those that are made of its ranks."""
+    """Checks the default group, and groups made of its ranks."""
     _sum_is_right()
     dist.barrier()
     rank, some = dist.get_rank(), sorted({0, dist.get_world_size() - 1})
@@ -62,11 +62,11 @@ def _everything_works() -> None:
     objects = ["of rank 0", {"step": 7}] if rank == 0 else [None, None]
     dist.broadcast_object_list(objects, src=0)
     assert objects == ["of rank 0", {"step": 7}], objects
-    dist.barrier()  # who leaves next does so when all have what was sent
+    dist.barrier()  # a rank that leaves next does so when all have its data
 
 
 def _shrink() -> ShrinkReport:
-    """The default group."""
+    """Shrinks the default group and returns the report."""
     before = dist.get_rank()
     group, report = torch_ringdist.shrink()
     assert group is dist.group.WORLD
@@ -76,11 +76,13 @@ def _shrink() -> ShrinkReport:
     return report
 
 
-Loss = tuple[Raised, int, ShrinkReport]  # the error, how many sums came before, who is left
+Loss = tuple[
+    Raised, int, ShrinkReport
+]  # the error, the number of sums before it, the shrink report
 
 
 def _go_on(left: int) -> list[Loss]:
-    """Sums, and shrinks after each loss, until that many are left; then everything works."""
+    """Sums, and shrinks after each loss, until that many ranks are left. Then checks everything."""
     losses = []
     while dist.get_world_size() > left:
         error, done = _until_an_error()
@@ -95,19 +97,20 @@ def _leave() -> None:
 
 
 def _start(pool: Pool, ranks: set[int], function: Callable[..., Any], *args: Any) -> None:
-    """As pool.start, of those ranks."""
+    """Does the same as pool.start, on these ranks."""
     for rank in ranks:
         pool.pipes[rank].send((function.__module__, function.__qualname__, args))
 
 
 def _run(pool: Pool, ranks: set[int], function: Callable[..., Any], *args: Any) -> dict[int, Any]:
-    """As pool.run, of those ranks."""
+    """Does the same as pool.run, on these ranks."""
     _start(pool, ranks, function, *args)
     return pool.collect(without=tuple(set(range(pool.size)) - ranks))
 
 
 def _after_kills(pool: Pool, victims: tuple[int, ...], pause: float = 0.0) -> dict[int, list[Loss]]:
-    """What the others say who have gone on, and left the last group in good order."""
+    """Kills the victims. Returns the losses of the others, which continue and leave in good
+    order."""
     pids = {rank: pool.processes[rank].pid for rank in victims}
     pool.start(_go_on, pool.size - len(victims))
     time.sleep(0.7)
@@ -155,7 +158,7 @@ def test_one_of_two_is_killed(fresh_pool):
 @pytest.mark.parametrize("pause", [0.1, 2.0])
 @pytest.mark.parametrize("victims", [(1, 3), (0, 1)])
 def test_two_are_killed_one_after_the_other(fresh_pool, victims: tuple[int, int], pause: float):
-    # Of (0, 1) each holds the store when it dies.
+    # Both victims of (0, 1) hold the store when they die.
     pool = _prepared(fresh_pool(SIZE, rank0_hosts_store=0 in victims))
     _after_kills(pool, victims, pause)
 
@@ -206,7 +209,7 @@ def _with_other_groups() -> None:
     gloo, other = oracle(), new_group()
     _sum_is_right(gloo)
     _sum_is_right(other)
-    # In flight on some ranks only, and for ever.
+    # In flight on some ranks only, and without end.
     work = dist.irecv(torch.ones(3), src=(dist.get_rank() + 1) % dist.get_world_size(), group=other)
     _until_an_error()
     _shrink()
@@ -311,7 +314,7 @@ STEPS, VICTIM = 12, 1
 
 
 def _as_rank_0(module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-    """All go on from where rank 0 is: the step."""
+    """Makes all ranks continue from the state of rank 0. Returns the step."""
     state = [module.state_dict(), optimizer.state_dict(), step]
     dist.broadcast_object_list(state, src=0)
     module.load_state_dict(state[0])
@@ -320,8 +323,8 @@ def _as_rank_0(module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -
 
 
 def _train() -> list[torch.Tensor]:
-    """The loop of docs/membership.md."""
-    torch.manual_seed(dist.get_rank())  # DDP makes models alike, and nobody the optimizers
+    """Runs the loop of docs/membership.md."""
+    torch.manual_seed(dist.get_rank())  # DDP synchronizes models, but not optimizers
     module = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2))
     optimizer = torch.optim.Adam(module.parameters())
     model, step = DistributedDataParallel(module), 0

@@ -1,4 +1,4 @@
-"""Beside a group that is shrunk: hooks, groups of its own, forks, PyTorch's own shrink."""
+"""Features next to a group that shrinks: hooks, other groups, forks, PyTorch's own shrink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE, VICTIM = 3, 1
 
 
 def _trained(model: nn.Module) -> DistributedDataParallel:
-    """By a hook that has a group of its own beside the model's."""
+    """Trains with a hook that has its own group beside the model's."""
     out = DistributedDataParallel(model)
     ddp.compress(out, "powersgd:2")
     for _ in range(3):
@@ -30,7 +30,7 @@ def _trained(model: nn.Module) -> DistributedDataParallel:
 
 
 def _sparse_sum() -> list[float]:
-    """Its second half goes over a group of its own."""
+    """Sums a sparse tensor. The second half of the sum goes over a separate group."""
     tensor = torch.sparse_coo_tensor(torch.tensor([[dist.get_rank()]]), torch.ones(1), (SIZE,))
     dist.all_reduce(tensor)
     return tensor.coalesce().to_dense().tolist()
@@ -78,7 +78,7 @@ def test_a_forked_child_is_refused(fresh_pool):
 
 
 def _shrink_group(flags: int) -> tuple[int, int] | None:
-    """As torch.distributed has it: the caller says who goes, and nobody is asked."""
+    """Shrinks like torch.distributed: the caller names the ranks to remove, without agreement."""
     dist.barrier()
     if dist.get_rank() == VICTIM:
         return None

@@ -27,7 +27,7 @@ def _form_without_the_dead() -> tuple[Raised | None, ShrinkReport]:
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_one_is_killed_before_the_others_have_come(fresh_pool, last: int):
-    """While the group forms: its entry is in the store, and it never answers."""
+    """The dead rank has published its rank info in the store, and never answers."""
     environment = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT)}
     pool = fresh_pool(3, init=False, environment=environment)
     survivors = {0, 1}

@@ -1,4 +1,5 @@
-"""Hosts are cut off from the others, or lost with all their ranks: whoever may go on does.
+"""Hosts are cut off from the others, or lost with all their ranks. The ranks that may continue do
+so.
 
 The store is in the process of rank 0, on host 0.
 """
@@ -47,20 +48,20 @@ pytestmark = [
 
 SIZE = 4
 PEER_TIMEOUT = 2.0
-AGREEMENT_LIMIT = timedelta(seconds=6)  # for those who cannot come to one
+AGREEMENT_LIMIT = timedelta(seconds=6)  # for ranks that cannot reach agreement
 
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_REC, MS_SLAVE, MNT_DETACH = 0x4000, 0x80000, 2
 
 
 class Network(net.Hosts):
-    """Hosts whose cables can be pulled, or put into another switch."""
+    """Hosts with cables that can be pulled, or plugged into another switch."""
 
     def pull(self, host: int) -> None:
         self._port(host, "down")
 
     def part(self, *hosts: int) -> None:
-        """They reach each other, and nobody else."""
+        """Lets these hosts reach each other, and no others."""
         other = ("ip", "-n", self._switch, "link")
         net.call(*other, "add", "other", "type", "bridge")
         net.call(*other, "set", "other", "addrgenmode", "none", "up")
@@ -68,11 +69,11 @@ class Network(net.Hosts):
             self._port(host, "master", "other")
 
     def deafen(self, host: int) -> None:
-        """What is sent to it is lost; what it sends is not."""
+        """Drops packets to the host, but not packets from it."""
         net.call("tc", "-n", self._switch, *self._queue("replace", f"port{host}"), "blackhole")
 
     def add_address(self, host: int, interface: str, address: str) -> None:
-        """On an interface that leads nowhere: others have no route to it."""
+        """Adds an address on an interface that leads nowhere. Others have no route to it."""
         link = ("ip", "-n", self._names[host], "link")
         net.call(*link, "add", interface, "type", "veth", "peer", "name", "nowhere")
         for one in (interface, "nowhere"):
@@ -80,14 +81,14 @@ class Network(net.Hosts):
         net.call("ip", "-n", self._names[host], "address", "add", address, "dev", interface)
 
     def silence(self, host: int) -> None:
-        """What it sends is lost; what is sent to it is not."""
+        """Drops packets from the host, but not packets to it."""
         net.call("tc", "-n", self._names[host], *self._queue("replace", net.INTERFACE), "blackhole")
 
     def heal(self) -> None:
         for host, name in enumerate(self._names):
             self._port(host, "master", "bridge", "up")
             for end in ((self._switch, f"port{host}"), (name, net.INTERFACE)):
-                with contextlib.suppress(net.CommandError):  # nothing was lost there
+                with contextlib.suppress(net.CommandError):  # nothing was dropped there
                     net.call("tc", "-n", end[0], *self._queue("del", end[1]))
         self._wait_for_carrier()
 
@@ -99,7 +100,7 @@ class Network(net.Hosts):
 
 
 def _enter(namespaces: Sequence[str], rank: int) -> None:
-    """What `ip netns exec` does, in a process that has one thread."""
+    """Does the same as `ip netns exec`, in a process with one thread."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(name: str, *args: int | bytes | None) -> None:
@@ -112,7 +113,7 @@ def _enter(namespaces: Sequence[str], rank: int) -> None:
     os.close(namespace)
     call("unshare", CLONE_NEWNS)
     call("mount", b"none", b"/", None, ctypes.c_ulong(MS_SLAVE | MS_REC), None)
-    call("umount2", b"/sys", MNT_DETACH)  # of another network
+    call("umount2", b"/sys", MNT_DETACH)  # it belongs to another network
     call("mount", b"sysfs", b"/sys", b"sysfs", ctypes.c_ulong(0), None)
 
 
@@ -121,9 +122,9 @@ Start = Callable[..., tuple[Network, Pool]]
 
 @pytest.fixture
 def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
-    """start(hosts): a network of hosts, and a pool of ranks, as many on each of them; with
+    """Returns start(hosts): a network of hosts, and a pool with equally many ranks on each. With
     forms=False they have no group yet."""
-    with contextlib.ExitStack() as stack:  # leaving it kills what still runs there
+    with contextlib.ExitStack() as stack:  # leaving it kills processes that still run there
 
         def make(
             hosts: int, peer_timeout: float = PEER_TIMEOUT, forms: bool = True, size: int = SIZE
@@ -147,13 +148,13 @@ def start(fresh_pool: Callable[..., Pool]) -> Iterator[Start]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a rank. Times are of time.monotonic()."""
+    """Result of a rank. Times are from time.monotonic()."""
 
-    error: Raised  # of an operation
-    refused: Raised | None = None  # of shrink()
+    error: Raised  # error of an operation
+    refused: Raised | None = None  # error of shrink()
     report: ShrinkReport | None = None
     shrunk_at: float = 0
-    done_at: float = 0  # with the first operation of the new group
+    done_at: float = 0  # time of the first operation of the new group
 
     def told(self, begin: float) -> str:
         moments = {"error": self.error.at, "shrink()": self.shrunk_at, "operation": self.done_at}
@@ -184,8 +185,8 @@ def _after(
     dead: tuple[int, ...] = (),
     how: str = "silent",
 ) -> None:
-    """Those of the quorum go on without all others, which were lost in that way; those of the
-    others who live say that they cannot."""
+    """Injects the fault. Ranks of the quorum continue without all others, which are lost in the
+    given way. Other live ranks must report that they cannot continue."""
     pool.start(_go_on_or_not, quorum)
     time.sleep(0.7)
     begin = time.monotonic()
@@ -214,7 +215,7 @@ def _went_on(report: ShrinkReport | None, quorum: set[int], how: str) -> None:
 
 def _could_not(refused: Raised | None, reached: int) -> None:
     assert refused is not None and "DistBackendError" in refused.kinds, refused
-    # Only who asks the others knows how many they are.
+    # Only a proposer has the number of voters.
     said = re.search(rf"no quorum: (\d) of {SIZE} voters, 3 needed; rank \d ", refused.text)
     assert said and 1 <= int(said[1]) <= reached, refused
 
@@ -224,7 +225,8 @@ def _shrink_again() -> Raised | None:
 
 
 def _healed(network: Network, pool: Pool, quorum: set[int]) -> None:
-    """Those who were cut off hear that they are out; the others go on undisturbed."""
+    """Heals the network. Ranks that were cut off learn of their exclusion; the others are not
+    disturbed."""
     network.heal()
     for rank, error in _run(pool, set(range(SIZE)) - quorum, _shrink_again).items():
         assert error is not None and "DistNetworkError" in error.kinds, f"rank {rank}: {error}"
@@ -233,7 +235,7 @@ def _healed(network: Network, pool: Pool, quorum: set[int]) -> None:
 
 
 def _end_well(pool: Pool, dead: tuple[int, ...] = ()) -> None:
-    """On their own: nobody waits for what was lost."""
+    """Ends the living ranks by themselves. No rank waits for lost ones."""
     living = set(range(SIZE)) - set(dead)
     _run(pool, living, _leave)
     pool.close()
@@ -243,7 +245,7 @@ def _end_well(pool: Pool, dead: tuple[int, ...] = ()) -> None:
 @pytest.mark.parametrize("host", [3, 0])
 def test_one_host_is_cut_off(start: Start, host: int):
     network, pool = start(hosts=4)
-    quorum = set(range(SIZE)) - {host}  # host 0 has the store: they go on with another
+    quorum = set(range(SIZE)) - {host}  # host 0 has the store, so they use another
     _after(lambda: network.pull(host), pool, quorum)
     _healed(network, pool, quorum)
     _end_well(pool)
@@ -257,7 +259,7 @@ def test_half_of_the_hosts_go_on_with_the_store(start: Start):
 
 
 def _lose(network: Network, host: int, pool: Pool, ranks: tuple[int, ...]) -> None:
-    network.pull(host)  # first: nobody else hears of their end
+    network.pull(host)  # first, so that no other host gets a notice of their end
     for rank in ranks:
         pool.kill(rank)
 
@@ -271,7 +273,7 @@ def test_the_host_of_the_store_is_lost(start: Start):
 @pytest.mark.parametrize(("host", "ranks"), [(1, (2, 3)), (0, (0, 1))])
 def test_one_of_two_hosts_is_lost(start: Start, host: int, ranks: tuple[int, int]):
     network, pool = start(hosts=2)
-    quorum = {0, 1} if host == 1 else set()  # half, and only with the store
+    quorum = {0, 1} if host == 1 else set()  # half, so they need the store
     _after(lambda: _lose(network, host, pool, ranks), pool, quorum, dead=ranks)
     _end_well(pool, dead=ranks)
 
@@ -285,8 +287,8 @@ def test_one_that_speaks_for_its_host_dies_and_the_host_stays(start: Start):
 
 
 def test_all_ranks_of_a_host_die_at_once(start: Start):
-    """Its network stays, and refuses; only the first two had a link to another host. Nobody waits
-    until the host has been silent for long enough."""
+    """The network of the host stays up and refuses connections. Only the first two ranks had a
+    link to another host. No rank waits for the silence timeout."""
     _, pool = start(hosts=2, size=6, peer_timeout=100)
     staying, dying = (0, 1, 2), (3, 4, 5)
     pool.start(_go_on_or_not, set(staying))
@@ -309,7 +311,8 @@ CUTS: dict[str, Callable[[Network, int], None]] = {
 
 
 def _sum_for(seconds: float) -> tuple[int, float]:
-    """Of rank 0's clock; how many sums, and how long the longest of them took."""
+    """Sums for this time by rank 0's clock. Returns the number of sums and the longest time of
+    one."""
     end, done, longest = time.monotonic() + seconds, 0, 0.0
     while True:
         begin = time.monotonic()

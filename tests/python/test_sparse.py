@@ -13,7 +13,7 @@ AVG, SUM = dist.ReduceOp.AVG, dist.ReduceOp.SUM
 
 
 def entries(seed: int, rank: int, count: int, dense: tuple[int, ...], dtype: torch.dtype):
-    """A sparse tensor of small whole numbers, with repeated indices."""
+    """Returns a sparse tensor of small integers, with repeated indices."""
     noise = torch.Generator().manual_seed(seed + rank)
     indices = torch.randint(0, 6, (2, count), generator=noise)
     values = torch.randint(-20, 20, (count, *dense), generator=noise)
@@ -90,7 +90,7 @@ def test_shapes_that_differ(pools):
 
 def _refused() -> list[Raised | None]:
     tensor = torch.eye(3).to_sparse()
-    # PyTorch has other layouts stopped earlier.
+    # PyTorch rejects other layouts earlier.
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     return [
         caught(dist.all_reduce, tensor, dist.ReduceOp.MAX),
@@ -118,7 +118,7 @@ def test_a_callback_may_wait_for_its_own_work(pools):
 
 
 def _halves() -> None:
-    """Added up in fp32, as in the kernels."""
+    """Sums halves, which are added in fp32, like in the kernels."""
     size = dist.get_world_size()
     large = torch.full((2, 2), 40_000.0, dtype=torch.float16).to_sparse()
     dist.all_reduce(large, dist.ReduceOp.AVG)

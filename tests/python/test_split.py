@@ -1,5 +1,5 @@
-"""Groups split off a group, as PyTorch does where it lets a backend (torch.distributed.split_group
-asks for an accelerator before 2.15, so this asks the ProcessGroup)."""
+"""Groups split from a group, as PyTorch does for backends that support it. Before 2.15,
+torch.distributed.split_group needs an accelerator, so the tests call the ProcessGroup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _split(parts: list[list[int]]) -> tuple[int, int, float] | None:
     group = world.split_group(mine, timeout=timedelta(seconds=20))
     total = torch.full((1000,), float(dist.get_rank() + 1))
     group.allreduce([total]).wait()
-    # The parent goes on, and knows nothing of it.
+    # The parent continues and is not affected.
     everyone = torch.ones(10)
     if sum(map(len, parts)) == world.size():
         dist.all_reduce(everyone)
@@ -52,7 +52,7 @@ def test_ranks_that_the_group_does_not_have(pools):
 
 
 def _with_codec() -> int:
-    """The default for sums depends on the number of ranks, so it is worked out anew."""
+    """Computes the default for sums anew, because it depends on the number of ranks."""
     options = torch_ringdist.Options(codec="topk:0.1")
     parent = dist.new_group(backend="ringdist", pg_options=options)
     group = parent.split_group([0, 1], timeout=timedelta(seconds=20))
@@ -67,12 +67,13 @@ def _with_codec() -> int:
 
 def test_the_codec_of_the_parent(pools):
     kept = pools(3).run(_with_codec)
-    # At most a tenth of each of the two ranks' elements.
+    # At most a tenth of each rank's elements remains.
     assert kept[0] == kept[1] and 0 < kept[0] < 25_000, kept
 
 
 def _beside_a_bound_device() -> float:
-    """As init_process_group(device_id=) leaves it: then new_group() tells ranks of no group so."""
+    """Sets a bound device like init_process_group(device_id=). Then new_group() also calls ranks
+    outside."""
     dist.group.WORLD.bound_device_id = torch.device("cuda", 0)
     try:
         group = dist.new_group([0, 2], backend="ringdist")

@@ -1,4 +1,4 @@
-"""Stores that a group is made by: nothing of them stays."""
+"""Stores that groups use. Groups leave nothing in them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_the_file_of_a_store_goes_with_it(tmp_path: Path, how: str):
 
 
 def _keys_that_stay(groups: int) -> list[str]:
-    """Of groups that come and go, in the store; not those by which a group that is made once more
-    counts how often it was."""
+    """Returns keys that groups leave in the store. Counters of groups that are created again are
+    left out."""
 
     def ours() -> set[str]:
         keys = [key for key in Ranks.store.list_keys() if Ranks.launch.prefix in key]
         return {key for key in keys if "/entry/" in key or "/host/" in key or "/reach/" in key}
 
-    before = ours()  # of ranks that other tests have killed
+    before = ours()  # keys of ranks that other tests have killed
     for _ in range(groups):
         group = new_group()
         dist.all_reduce(torch.ones(3), group=group)

@@ -1,4 +1,4 @@
-"""Timelines of what ranks have recorded: one file of several."""
+"""Timelines recorded by ranks: one file from several."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _merged(path: Path, *parts: Path) -> list[dict[str, Any]]:
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
-    """In the form that every viewer takes: an object."""
+    """Returns the events of the object, the form that every viewer accepts."""
     return json.loads(path.read_text())["traceEvents"]
 
 
@@ -54,7 +54,7 @@ def _times(events: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 def test_ranks_of_one_host_have_one_clock(tmp_path: Path):
-    # Their wall clock was set a little meanwhile.
+    # Their wall clock was adjusted in between.
     one = _write(tmp_path / "t.rank-1", 1, [_span(1, 1000500.0)], start=1000400.0)
     zero = _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0)], epoch=10**15 + 900)
     events = _merged(tmp_path / "t", one, zero)
@@ -66,7 +66,7 @@ def test_ranks_of_one_host_have_one_clock(tmp_path: Path):
 
 def test_clocks_that_were_compared_are_aligned(tmp_path: Path):
     zero = _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0)])
-    # Between comparisons what is ahead changes evenly; outside of them it stays.
+    # Between comparisons, the offset changes linearly; outside, it is constant.
     moved = [_clock(1, 5000.0, 1e6), _clock(1, 7000.0, 1e6 + 100)]
     spans = [_span(1, ts) for ts in (4000.0, 5000.0, 6000.0, 8000.0)]
     one = _write(tmp_path / "t.rank-1", 1, moved + spans, start=4000.0, epoch=7)
@@ -112,19 +112,19 @@ def test_files_of_two_jobs_are_refused(tmp_path: Path):
     zero = _write(tmp_path / "rank-0.json", 0, [_span(0, 90e6)], 80e6, 10**15 + 79 * 10**6)
     again = _write(tmp_path / "other.json", 0, [_span(0, 91e6)], 80e6, 10**15 + 79 * 10**6)
     refused(zero, again, why="both are of rank 0")
-    # An earlier job of this host had more ranks, whose files lie there yet.
+    # An earlier job of this host had more ranks, and left their files.
     one = _write(
         tmp_path / "rank-1.json", 1, [_span(1, 85e6), _span(1, 95e6)], 84e6, 10**15 + 83 * 10**6
     )
     old = _write(tmp_path / "rank-2.json", 2, [_span(2, 2e6), _span(2, 30e6)])
     refused(one, old, zero, why="begins 50 s after the end of the first")
-    # On another host, whose clock may be wrong, that is sure after an hour only.
+    # On another host, with a clock that may be wrong, this is certain after an hour only.
     elsewhere = _write(tmp_path / "rank-3.json", 3, [_span(3, 9e9)], 9e9, 10**15 - 60 * 10**6)
     assert len(_times(_merged(tmp_path / "t", zero, one, elsewhere))) == 4
     (tmp_path / "t").unlink()
     long_ago = _write(tmp_path / "rank-3.json", 3, [_span(3, 9e9)], 9e9, 10**15 - 4000 * 10**6)
     refused(one, long_ago, zero, why="after the end of the first")
-    # A rank that is killed before its first operation, and one that begins late, are no reason.
+    # A rank that was killed before its first operation, or began late, does not cause this.
     empty = _write(tmp_path / "rank-4.json", 4, [])
     late = _write(tmp_path / "rank-5.json", 5, [_span(5, 94e6)], 93e6, 10**15 + 92 * 10**6)
     assert len(_times(_merged(tmp_path / "t", zero, one, empty, late))) == 4

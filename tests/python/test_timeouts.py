@@ -1,4 +1,4 @@
-"""Timeouts of any size: huge ones count as a hundred years, negative ones are refused by name."""
+"""Timeouts of any size: huge ones count as a hundred years, negative ones are rejected by name."""
 
 from __future__ import annotations
 

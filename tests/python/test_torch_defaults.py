@@ -1,4 +1,4 @@
-"""Defaults that a script gives torch, for devices and dtypes, change nothing inside."""
+"""Defaults that a script sets in torch, for devices and dtypes, change nothing inside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULTS: list[tuple[Callable[[Any], None], Any, Any]] = [
 
 
 class Work:
-    """Made before the defaults change; all that it calls makes tensors inside."""
+    """Created before the defaults change. Everything that it calls creates tensors."""
 
     def __init__(self) -> None:
         torch.manual_seed(hvd.rank())

@@ -28,7 +28,7 @@ STEPS = 60
 
 
 class Replicas:
-    """Processes by name, and the lighthouse that they meet at."""
+    """Processes by name, and their lighthouse."""
 
     def __init__(self, how: str, folder: Path) -> None:
         from torchft.coordination import LighthouseServer
@@ -61,7 +61,7 @@ class Replicas:
         self.running[name].wait()
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """What it has committed."""
+        """Returns the committed steps of a replica."""
         log = self._folder / name
         text = log.read_text() if log.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]

@@ -1,4 +1,4 @@
-"""How messages travel: shared memory inside a host, UCX between hosts, and what can be chosen."""
+"""Transports of messages: shared memory inside a host, UCX between hosts, and forced ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTS = (1, 1000, 300_007, 4_000_037)
 
 
 def _every_way(transport: str) -> str:
-    """Collectives of several sizes in a group of its own; its line in this process's dump."""
+    """Runs collectives of several sizes in a new group. Returns its line in this process's dump."""
     group = new_group(pg_options=torch_ringdist.Options(transport=transport))
     rank, size = dist.get_rank(), dist.get_world_size()
     for count in COUNTS:
@@ -70,7 +70,7 @@ def test_ranks_must_agree_on_it(fresh_pool):
 
 
 def _ucx_without_descriptors() -> Raised:
-    """Rank 1 cannot open what all have found out that they need."""
+    """Lets rank 1 fail to open a transport that all ranks have found necessary."""
     dist.all_reduce(torch.ones(3))
     if dist.get_rank() == 1:
         used = len(os.listdir("/proc/self/fd"))
@@ -88,10 +88,11 @@ def test_all_hear_of_a_rank_that_cannot_open_a_transport(fresh_pool):
 
 
 def _shut_down_connections() -> int:
-    """Those of this process by TCP, but for the one to PyTorch's store; how many they were."""
+    """Shuts down this process' TCP connections, except for PyTorch's store. Returns their
+    number."""
     count = 0
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # none that is open, or connected
+        with contextlib.suppress(OSError):  # not open, or not connected
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
                 continue
             with socket.socket(fileno=os.dup(fd)) as connection:
@@ -103,7 +104,7 @@ def _shut_down_connections() -> int:
 
 
 def _after_a_broken_connection() -> None:
-    """Between processes that live on."""
+    """Breaks a connection between processes that live on."""
     dist.all_reduce(torch.ones(3))
     dist.barrier()
     if dist.get_rank() == 1:
@@ -125,7 +126,7 @@ def test_a_group_that_forms_anew_replaces_a_broken_connection(fresh_pool):
 
 
 def _without_shared_memory() -> str:
-    limit = 1 << 20  # bytes of a file, which a segment is
+    limit = 1 << 20  # bytes of a file, such as a segment
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     init()
     for _ in range(2):
@@ -143,7 +144,7 @@ def test_a_host_without_shared_memory_uses_ucx_and_says_so_once(fresh_pool):
 
 
 def _memory_of(kind: str) -> int:
-    """Bytes of this process, resident and of that kind."""
+    """Returns the resident bytes of this process of that kind."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(rf"{kind}:\s+(\d+) kB", status)[1]) << 10
 
@@ -157,7 +158,7 @@ def _held_by_links() -> int:
 @pytest.mark.default_of("SHARE_TEST_TENSORS", reason="its tensors lie in shared memory, too")
 def test_shared_memory_is_bounded(fresh_pool):
     for held in fresh_pool(2).run(_held_by_links):
-        assert held < 40 << 20  # of which half is the peer's
+        assert held < 40 << 20  # half of it is the peer's
 
 
 def _busy_time() -> float:
@@ -174,7 +175,7 @@ def test_quiet_when_idle(fresh_pool):
 
 
 def _segments() -> list[str]:
-    """How its ranks' segments are mapped here, once all have written to all."""
+    """Returns the mappings of the ranks' segments here, after all ranks have written to all."""
     group = new_group(pg_options=torch_ringdist.Options(transport="shm"))
     dist.all_to_all_single(torch.empty(3), torch.ones(3), group=group)
     maps = Path("/proc/self/maps").read_text().splitlines()

@@ -1,4 +1,5 @@
-"""`python -m torch_ringdist tune`: what it makes of times, and a short real run of each kind."""
+"""`python -m torch_ringdist tune`: constants derived from times, and a short real run of each
+kind."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ CALL = 2500.0  # nanoseconds of Python and the engine
 
 
 def measured_by(model: Model, pairs: int = 1, noise: float = 0.0) -> list[Sample]:
-    """What would be, within so much."""
+    """Returns the times that the model predicts, with random deviations."""
     kinds = (Kind.STREAM, Kind.BOTH, *((Kind.CROWD,) if pairs > 1 else ()))
     alone = [Sample(kind, size, 0.0) for size in SIZES for kind in kinds]
     found = [replace(each, pairs=pairs if each.kind is Kind.CROWD else 1) for each in alone]
@@ -48,7 +49,7 @@ def measured_by(model: Model, pairs: int = 1, noise: float = 0.0) -> list[Sample
 
 
 def model(inside: bool, latency: float, line: float, copy: float, message: float) -> Model:
-    """`line` and `copy`: bytes per second."""
+    """Returns a model. `line` and `copy` are bytes per second."""
     return Model(latency, 1e9 / line, 1e9 / copy, message, 72, inside)
 
 
@@ -62,7 +63,8 @@ def model(inside: bool, latency: float, line: float, copy: float, message: float
     ],
 )
 def test_what_constants_predict(name: str, sample: Sample, expected: float) -> None:
-    """Ends take 300 ns and 1 ns a byte, a link half a nanosecond a byte (base/network_costs.h)."""
+    """The ends take 300 ns and 1 ns a byte, a link half a nanosecond a byte
+    (base/network_costs.h)."""
     assert model(True, 200, 2e9, 1e9, 300).predict(sample) == pytest.approx(expected), name
 
 
@@ -74,7 +76,7 @@ def test_what_a_call_takes_is_taken_out() -> None:
 
 
 def test_hops_that_noise_has_swallowed_say_nothing() -> None:
-    """Two of them took no longer than one: no message is free for that."""
+    """Two hops took no longer than one, but that does not mean that messages are free."""
     busy = [
         replace(each, ns=CALL) if each.kind is Kind.TWO_HOPS else each
         for each in measured_by(model(True, 200, 2e9, 1e9, 300))
@@ -95,10 +97,10 @@ def test_a_line_between_hosts_has_two_ways() -> None:
 @pytest.mark.parametrize(
     ("inside", "true"),
     [
-        (True, (150, 30e9, 18e9, 400)),  # memory is the limit where all use it
+        (True, (150, 30e9, 18e9, 400)),  # memory is the limit if all use it
         (True, (400, 12e9, 10e9, 250)),
-        (False, (20_000, 1.2e9, 2e9, 2000)),  # 10 Gb/s: the ends are, both ways
-        (False, (50_000, 0.12e9, 3e9, 3000)),  # 1 Gb/s: the line is
+        (False, (20_000, 1.2e9, 2e9, 2000)),  # 10 Gb/s: both ends are the limit
+        (False, (50_000, 0.12e9, 3e9, 3000)),  # 1 Gb/s: the line is the limit
     ],
 )
 def test_the_fit_finds_what_made_the_times(inside: bool, true: tuple, noise: float) -> None:
@@ -110,7 +112,7 @@ def test_the_fit_finds_what_made_the_times(inside: bool, true: tuple, noise: flo
     assert link.bytes_per_second == pytest.approx(true[1], rel=within)
     assert link.copied_per_second == pytest.approx(true[2], rel=within)
     assert link.per_message_ns == pytest.approx(true[3], rel=within)
-    # What is left of a hop, itself a difference: exact to a hop's share of a call.
+    # The latency of a hop is itself a difference, so its error is relative to a whole call.
     apart = noise * 3 * (CALL + 2 * made_by.predict(Sample(Kind.HOP, SMALL, 0.0)))
     assert link.latency_ns == pytest.approx(true[0], rel=within, abs=apart)
     assert link.framing_bytes == 72
@@ -119,7 +121,7 @@ def test_the_fit_finds_what_made_the_times(inside: bool, true: tuple, noise: flo
 
 
 def test_what_no_time_depends_on_stays_as_it_is_built_in() -> None:
-    """Behind a slow line nobody sees what the ends cost."""
+    """Behind a slow line, the costs of the ends cannot be measured."""
     slow = measured_by(model(False, 30_000, 12e6, 3e9, 3000))
     link = fit(slow, BUILT_IN_BETWEEN, False).model.link()
     assert link.bytes_per_second == pytest.approx(12e6, rel=0.01)
@@ -154,7 +156,7 @@ def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.C
 @pytest.mark.alone
 def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
-    # The variables of a training do not disturb it, and the file need not be there yet.
+    # The variables of a training must not affect it, and the file need not exist yet.
     environment = {
         "RINGDIST_COSTS": str(path),
         "RINGDIST_ALGORITHM": "direct",
@@ -166,7 +168,7 @@ def test_a_short_run_writes_a_file_that_reads_back(tmp_path: Path) -> None:
     costs = Costs.from_file(path)
     assert costs.between == Costs.built_in(1e9, 50_000).between
     inside = costs.inside
-    # Orders of magnitude: of any machine, with whatever else runs there.
+    # The limits are orders of magnitude, for any machine under any load.
     assert 1 <= inside.latency_ns < 1e7
     assert 1 <= inside.per_message_ns < 1e6
     assert 1e7 < inside.copied_per_second < 1e13
@@ -184,10 +186,10 @@ def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     command = ["-m", "torch_ringdist", "tune", "--out", str(path), "--seconds", "4"]
     with net.Hosts(2, "200mbit") as hosts:
-        # Of the two of a host, one takes part.
+        # One of the two ranks of a host takes part.
         assert torchrun(hosts, command, tmp_path / "logs", per_host=2) == 0
     costs = Costs.from_file(path)
-    # 200 Mb/s less what headers take; some passes from the buckets at once.
+    # The rate is 200 Mb/s without headers. Some bytes pass the token buckets at once.
     assert costs.between.bytes_per_second == pytest.approx(23.9e6, rel=0.15)
     assert costs.inside.bytes_per_second > 10 * costs.between.bytes_per_second
     assert costs.made["between"] == "1 of 1 pairs of hosts"
@@ -230,7 +232,7 @@ def test_a_rate_is_refused_where_it_is_measured(
 
 
 def test_a_process_that_fails_is_told(tmp_path: Path) -> None:
-    """With less memory than a group can do with."""
+    """Runs with less memory than a group needs."""
     done = tune("--out", str(tmp_path / "x"), environment={"RINGDIST_MEMORY": "3"})
     assert done.returncode == 1
     assert "torch_ringdist tune: process" in done.stderr
@@ -245,14 +247,14 @@ def test_ctrl_c_ends_it_in_a_word(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Who starts the tests in the background lets them, and what they start, ignore it.
+        # Tests that run in the background may have been started with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while len(children.read_text().split()) < 3:  # two ranks, and multiprocessing's own
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    while process.poll() is None:  # perhaps it ignores the first, as it starts the last of them
+    while process.poll() is None:  # it may ignore the first one while it starts the last of them
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(1)
     errors = process.communicate()[1]
@@ -262,7 +264,8 @@ def test_ctrl_c_ends_it_in_a_word(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Python ends, which restores what the system does at a signal: ends the process."""
+    """Raises the signal while Python ends, which restores the default action: to end the
+    process."""
 
     def interrupted(_args: object) -> None:
         signal.raise_signal(signal.SIGINT)

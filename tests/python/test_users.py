@@ -1,4 +1,4 @@
-"""Ranks of one host that run as other users than root."""
+"""Ranks of one host that run as users other than root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _become_nobody() -> None:
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    # After exec it would be so; without, its own /proc is closed to it.
+    # After exec it would be set. Without it, the process' own /proc is closed to it.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -35,7 +35,7 @@ def _rank_1_as_nobody() -> Raised | None:
 
 
 def _closed_to_others() -> str:
-    """A folder above the package that only its owner may enter, "" if there is none."""
+    """Returns a folder above the package that only its owner may enter, or "" if there is none."""
     package = Path(torch_ringdist.__file__).parent
     closed = [str(folder) for folder in package.parents if not folder.stat().st_mode & stat.S_IXOTH]
     return closed[0] if closed else ""
@@ -59,7 +59,7 @@ def test_the_error_names_the_users(fresh_pool):
 
 
 def _all_connect_to_all(operation: str) -> None:
-    """At once, with the usual limits of a user without capabilities."""
+    """Connects all ranks at once, with the usual limits of a user without capabilities."""
     _become_nobody()
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     init()
@@ -76,7 +76,7 @@ def _all_connect_to_all(operation: str) -> None:
     dist.destroy_process_group()
 
 
-# The kernel lets all processes of a user have so many descriptors in flight, unless the user has
+# The kernel limits the descriptors in flight of all processes of a user, unless the user has
 # CAP_SYS_RESOURCE.
 @becomes_nobody
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="UCX passes no descriptors")

@@ -1,4 +1,4 @@
-"""A rank that others wait for: warnings in the log, what `dump` says."""
+"""A rank that others wait for: warnings in the log, and the text of `dump`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def _log_of(rank: int) -> str:
 
 
 def _line_of(rank: int, words: str) -> str:
-    """The first line with these words that the rank logs."""
+    """Returns the first line with these words that the rank logs."""
     assert poll(lambda: words in _log_of(rank), 30), f"no '{words}' in:\n{_log_of(rank)}"
     return next(line for line in _log_of(rank).splitlines() if words in line)
 
 
 def _until_warned(call, words: str, ranks: tuple[int, ...]) -> str:
-    """All ranks run `call`, rank 1 when these have warned of the words; the first one's warning."""
+    """Runs `call` on all ranks, on rank 1 after these ranks have logged the words. Returns the
+    first warning."""
     if Ranks.rank == 1:
         warnings = [_line_of(rank, words) for rank in ranks]
         call()
@@ -69,7 +70,7 @@ def test_a_warning_names_the_rank_that_has_not_called(fresh_pool):
     pid, warning = pool.run(_receive_late)[1]
     assert "all_reduce #3" in pool.log(2)
     assert "recv from rank 1, tag 7 (float32, 4 elements) has been waiting" in pool.log(0)
-    assert pool.log(0).count("all_reduce #3") == 1, pool.log(0)  # once for each op
+    assert pool.log(0).count("all_reduce #3") == 1, pool.log(0)  # once per op
 
 
 def test_no_warning_where_it_is_off(fresh_pool):
@@ -83,7 +84,7 @@ def _all_reduce() -> None:
 
 
 def _verdicts() -> tuple[str, str]:
-    """Of rank 0, which waits, and of rank 1, for which it does; asked from outside by rank 1."""
+    """Returns the status of rank 0, which waits, and of rank 1, queried from outside by rank 1."""
     dist.all_reduce(torch.ones(4))
     pids: list = [None] * dist.get_world_size()
     dist.all_gather_object(pids, os.getpid())
@@ -107,7 +108,7 @@ def _verdicts() -> tuple[str, str]:
 
 
 def _sleeps_of_the_lane() -> int:
-    """How often its thread went to sleep."""
+    """Returns how often the lane's thread went to sleep."""
     for task in Path("/proc/self/task").iterdir():
         if (task / "comm").read_text().strip() == "ringdist-lane":
             status = (task / "status").read_text()
@@ -125,13 +126,13 @@ def _wait_for_a_late_rank() -> int:
 
 
 def test_while_a_caller_waits_the_lane_seldom_looks(fresh_pool):
-    # Of many ranks that wait on one host these would take much of a core: 1500 it was.
+    # For many waiting ranks on one host, these would take much of a core. Before, there were 1500.
     assert fresh_pool(2).run(_wait_for_a_late_rank)[0] < 500
 
 
 @pytest.mark.check
 def test_dump_leads_with_who_is_waited_for_and_how_long(fresh_pool):
-    pool = fresh_pool(2)  # whose only group is this one
+    pool = fresh_pool(2)  # its only group is this one
     other, own = pool.run(_verdicts)[1]
     assert other.startswith(f"ringdist: process {pool.processes[0].pid} on "), other
     assert "group '0': all_reduce #" in other and "has been waiting " in other
@@ -150,7 +151,7 @@ def test_dump_of_all_finds_the_ranks_by_itself(pools):
         assert any(text.startswith(f"ringdist: process {pid} on ") for text in states), states
 
 
-# One of three ranks, which are not all launched; its group's timeout is long.
+# One of three ranks, not all of which are launched. The group's timeout is long.
 _LAUNCHED = """
 import sys, torch, torch_ringdist
 torch.distributed.init_process_group(sys.argv[1])
@@ -159,7 +160,7 @@ torch.distributed.init_process_group(sys.argv[1])
 
 @contextlib.contextmanager
 def _launched(rank: int, backend: str, method: str = "env") -> Iterator[tuple[str, Iterator[str]]]:
-    """The address of its store, and the lines that the process writes."""
+    """Yields the address of its store, and the lines that the process writes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     code = _LAUNCHED
@@ -199,7 +200,7 @@ def test_a_rank_0_that_is_never_launched_is_missed():
 
 
 def test_a_group_of_another_backend_is_not_watched(monkeypatch):
-    """Nor is the end of one that is: the ranks are told what torch tells them."""
+    """The end of a watched group is not delayed either. The ranks get torch's own error."""
     made = []
     monkeypatch.setattr(_rendezvous, "_timer", lambda url: made.append(url))
 

@@ -1,4 +1,4 @@
-"""What a Work promises whoever holds it, and however it is asked."""
+"""Guarantees of a Work for every holder, and for every way to query it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.rank import caught, new_group, poll, same_bits
 
 
 def _in_inference_mode() -> None:
-    """Results are copied back by threads of ours, which are not in that mode."""
+    """Results are copied back by threads of ringdist, which are not in that mode."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total = size * (size - 1) / 2
     with torch.inference_mode():
@@ -23,7 +23,7 @@ def _in_inference_mode() -> None:
         assert poll(lambda: all(work.is_completed() for work in works))
         for work in works:
             work.wait()
-        for _ in range(20):  # who copies back is a matter of luck
+        for _ in range(20):  # the thread that copies back varies
             waited = torch.full((4, 6), float(rank)).t()
             dist.all_reduce(waited)
             same_bits(waited, torch.full((6, 4), total), "waited for")
@@ -40,7 +40,7 @@ def test_outputs_made_in_inference_mode(pools, size: int):
 
 
 def _asked_otherwise(how: str) -> None:
-    """A blocking call's Work that nobody waits for: as from C++, or from a group's own methods."""
+    """Uses the Work of a blocking call without a wait, as from C++ or a group's own methods."""
     group = new_group(seconds=20)
     dist.barrier(group=group)
     time.sleep(0.2)  # so that the lane is asleep
@@ -64,7 +64,7 @@ def test_a_blocking_call_that_is_not_waited_for(pools, how: str):
 
 
 def _in_a_child(what: str) -> str:
-    """What a forked child is told by the Work of an operation that has not ended."""
+    """Returns the error that a forked child gets from the Work of an unfinished operation."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if what == "sparse":
         work = dist.all_reduce(torch.eye(3).to_sparse(), async_op=True)
@@ -80,7 +80,7 @@ def _in_a_child(what: str) -> str:
     text = os.read(reading, 4096).decode()
     os.close(reading)
     os.waitpid(child, 0)
-    dist.barrier()  # or the other's child may find it ended
+    dist.barrier()  # otherwise the other rank's child may find it ended
     if what != "sparse":
         dist.send(torch.ones(3), (rank + 1) % size)
     work.wait()

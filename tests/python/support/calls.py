@@ -1,4 +1,4 @@
-"""Every operation as one call whose aspects a test can vary."""
+"""Every operation as one call with parameters that a test can vary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.distributed.distributed_c10d import AllgatherOptions, ReduceScatterOp
 
 @dataclass(frozen=True)
 class Call:
-    """What one rank of `group` calls. Ranks are those in the group; tensors are of ones."""
+    """The call of one rank of `group`. Ranks are those in the group; tensors contain ones."""
 
     group: Any
     count: int = 100  # elements of a tensor, or of each part
@@ -58,7 +58,7 @@ def _all_to_all_single(c: Call) -> Any:
 
 
 def _send_recv(c: Call) -> Any:
-    """Around the ring: each rank waits for its receive and its send."""
+    """Sends around the ring. Each rank waits for its receive and its send."""
     rank, size = c.group.rank(), c.group.size()
     sent = dist.isend(c.tensor(), group=c.group, group_dst=(rank + 1) % size)
     received = dist.irecv(c.tensor(), group=c.group, group_src=(rank - 1) % size)
@@ -74,8 +74,8 @@ class _Both:
             work.wait()
 
 
-# Each starts an operation and returns its Work. PyTorch's monitored_barrier is not here: it has
-# none, and only the backend itself offers it.
+# Each starts an operation and returns its Work. PyTorch's monitored_barrier is missing: it has no
+# Work, and only the backend itself offers it.
 OPERATIONS: dict[str, Callable[[Call], Any]] = {
     "all_reduce": lambda c: dist.all_reduce(c.tensor(), c.op, group=c.group, async_op=True),
     "all_reduce_coalesced": lambda c: dist.all_reduce_coalesced(

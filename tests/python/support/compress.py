@@ -1,4 +1,4 @@
-"""What the tests of compression share: models whose gradients are given, and sums over ranks."""
+"""Helpers of the tests of compression: models with given gradients, and sums over ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SHAPES = {"big": (70, 90), "row": (5000,), "tiny": (10,), "last": (40, 64)}
 
 
 class Given(nn.Module):
-    """The gradient of each parameter is the tensor of its name in the input; others have none."""
+    """A model where each parameter's gradient is the tensor of its name in the input. Parameters
+    without such a tensor have no gradient."""
 
     def __init__(self, shapes=None, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -25,7 +26,7 @@ class Given(nn.Module):
 
 
 def noise(like: nn.Module, seed: int, dtype: torch.dtype = torch.float32):
-    """A gradient for each parameter; ranks should give different seeds."""
+    """Returns a gradient for each parameter. Ranks should use different seeds."""
     random = torch.Generator().manual_seed(seed)
     return {
         name: torch.randn(p.shape, generator=random).to(dtype)
@@ -35,17 +36,17 @@ def noise(like: nn.Module, seed: int, dtype: torch.dtype = torch.float32):
 
 
 def seeds(seed: int, steps: int) -> range:
-    """One per step of this rank, apart from those of others."""
+    """Returns one seed per step of this rank, different from those of other ranks."""
     return range(seed + 10_000 * dist.get_rank(), seed + 10_000 * dist.get_rank() + steps)
 
 
 def wrap(module: nn.Module, **settings) -> DistributedDataParallel:
-    """DDP with so small buckets that there are several, which DDP lays out anew after a step."""
+    """Returns DDP with several small buckets, which DDP rebuilds after the first step."""
     return DistributedDataParallel(module, bucket_cap_mb=0.02, **settings)
 
 
 def step(model: DistributedDataParallel, gradients: dict[str, torch.Tensor], factor: float = 1):
-    """One synchronised backward pass; the averaged gradients by name."""
+    """Does one synchronised backward pass. Returns the averaged gradients by name."""
     model.zero_grad()
     (model(gradients) * factor).backward()
     return {
@@ -55,14 +56,14 @@ def step(model: DistributedDataParallel, gradients: dict[str, torch.Tensor], fac
 
 
 class Ledger:
-    """What went in and what came out, in fp64: the two must differ by what is owed."""
+    """Sums of inputs and outputs in fp64. They must differ by exactly the residuals."""
 
     def __init__(self) -> None:
         self.given: dict[str, torch.Tensor] = {}
         self.got: dict[str, torch.Tensor] = {}
 
     def add(self, given: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> None:
-        """`got` is an average over the group, `given` this rank's."""
+        """Adds a step. `got` is an average over the group, `given` is this rank's gradient."""
         for book, tensors, weight in (
             (self.given, given, 1.0),
             (self.got, got, float(dist.get_world_size())),
@@ -71,7 +72,7 @@ class Ledger:
                 book[name] = book.get(name, 0) + tensor.detach().double() * weight
 
     def error(self, residuals: dict[str, torch.Tensor] | None) -> float:
-        """|got + residuals - given| / |given|, in the 2-norm, on rank 0; 0 on others."""
+        """Returns |got + residuals - given| / |given| in the 2-norm on rank 0, and 0 on others."""
         wrong = whole = 0.0
         for name in sorted(self.given):
             given = self.given[name].clone()

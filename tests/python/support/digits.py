@@ -1,4 +1,4 @@
-"""Runs of examples/elastic_digits.py, and what is wrong with them."""
+"""Runs of examples/elastic_digits.py, and checks of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def script_of(folder: Path, *more: str, epochs: int = SHORT) -> list[str]:
 
 
 def course_of(folder: Path, losses: list[float], epochs: int = SHORT) -> Course:
-    """What was trained; nothing is wrong with it."""
+    """Returns the training and checks that it has no problems."""
     course = Course(read(folder / "steps"))
     course.check_epochs(digits.IMAGES, epochs)
     course.check_losses(losses[: epochs * digits.STEPS_OF_EPOCH], digits.TOLERANCE)
@@ -24,13 +24,13 @@ def course_of(folder: Path, losses: list[float], epochs: int = SHORT) -> Course:
 
 
 def last_size(folder: Path) -> int:
-    """Of the newest generation that committed a step; 0 before the first. One that was stopped may
-    write what it had done before when it goes on."""
+    """Returns the size of the newest generation that committed a step, or 0 before the first. A
+    rank that was stopped may write its earlier steps late."""
     newest = max(committed(folder / "steps"), key=lambda one: one.generation, default=None)
     return newest.size if newest else 0
 
 
 def trained(job: Launched, folder: Path, size: int) -> dict[int, int]:
-    """Once so many ranks have trained a step together; their process ids by rank."""
+    """Waits until `size` ranks have trained a step together. Returns their process ids by rank."""
     job.wait_for(lambda: last_size(folder) == size)
     return job.members()

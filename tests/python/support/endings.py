@@ -1,7 +1,7 @@
-"""Ranks that end for real. As a script: a server that has imported torch and forks ranks from then
-on, each of which runs on to the end of this file as any interpreter does, or ends before.
+"""Ranks that really end. As a script this is a server that has imported torch and forks ranks. Each
+rank runs to the end of this file like any interpreter, or ends before.
 
-Reads one scenario per line, as JSON, from stdin, and writes what became of its ranks to stdout.
+Reads one scenario per line, as JSON, from stdin, and writes the reports of its ranks to stdout.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ WAYS = (
     *("return", "sys.exit", "exception", "os._exit", "SIGKILL", "SIGTERM"),
     *("async", "child", "thread"),
 )
-HARMLESS = ("child", "thread")  # something of the process ends, not the process
-# Operations that all ranks finish before.
+HARMLESS = ("child", "thread")  # a child or a thread of the process ends, not the process
+# Number of operations that all ranks finish before.
 MOMENTS = {"first": 1, "later": 6, "middle": 2}
-BEFORE = {"created": 0}  # the group may not even have been formed
+BEFORE = {"created": 0}  # the group may not have formed yet
 EXIT_CODES = {"sys.exit": 3, "exception": 1, "os._exit": 3, "SIGKILL": -9, "SIGTERM": -15}
 LIMIT = 60.0
 
@@ -38,10 +38,10 @@ class Scenario:
     way: str
     moment: str
     culprit: int  # its rank; rank 0 is the root of broadcasts
-    destroys: bool = False  # its group, before it ends
+    destroys: bool = False  # destroys its group before it ends
     transport: str = ""
-    port: int = 0  # of the store
-    prefix: str = ""  # of the keys in it
+    port: int = 0  # port of the store
+    prefix: str = ""  # prefix of the keys in the store
 
     def __str__(self) -> str:
         who = "root" if self.culprit == 0 else "other"
@@ -51,14 +51,14 @@ class Scenario:
 
 @dataclass
 class Report:
-    """What one rank other than the culprit has seen."""
+    """Observations of one rank other than the culprit."""
 
     rank: int
-    finished: int = 0  # operations
-    wrong: str = ""  # a result
-    kinds: list[str] = field(default_factory=list)  # of the error: names of its classes
+    finished: int = 0  # number of operations
+    wrong: str = ""  # description of a wrong result
+    kinds: list[str] = field(default_factory=list)  # class names of the error
     text: str = ""
-    after_the_end: bool = False  # the culprit's process had ended when the error came
+    after_the_end: bool = False  # the culprit's process had ended at the error
 
 
 class Server:
@@ -75,8 +75,8 @@ class Server:
         )
 
     def run(self, scenario: Scenario) -> tuple[list[Report], list[int | None], str]:
-        """Reports of all but the culprit; every rank's exit code, None for one that hung; stderr
-        of all."""
+        """Returns the reports of all ranks but the culprit, every rank's exit code (None if it
+        hung), and the stderr of all."""
         assert self._process.stdin and self._process.stdout
         print(json.dumps(asdict(scenario)), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
@@ -89,7 +89,8 @@ class Server:
 
 
 def _serve() -> tuple[Scenario, int, int, int] | None:
-    """In a rank: what it is, a pipe for its report, and one that closes when it may end."""
+    """Returns in each rank: its scenario and rank, a pipe for its report, and one that closes
+    when it may end."""
     for line in sys.stdin:
         scenario = Scenario(**json.loads(line))
         log = Path(f"/tmp/ringdist_endings_{os.getpid()}")
@@ -160,7 +161,7 @@ def _join(scenario: Scenario, rank: int) -> None:
 
 
 def _call(number: int, size: int) -> str:
-    """One operation that all ranks call; what is wrong with its result."""
+    """Runs one operation on all ranks. Returns a description of a wrong result, or ""."""
     tensor = torch.full((2,), float(dist.get_rank()))
     if number % 2 == 0:
         dist.broadcast(tensor, 0)
@@ -198,7 +199,7 @@ def _end_of_a_part(way: str) -> None:
     if way == "child":
         child = os.fork()
         if child == 0:
-            sys.exit(0)  # through the exit handlers that it has inherited
+            sys.exit(0)  # runs the inherited exit handlers
         assert os.waitpid(child, 0)[1] == 0
         return
     thread = threading.Thread(target=lambda: (dist.barrier(), sys.exit(0)))
@@ -207,7 +208,7 @@ def _end_of_a_part(way: str) -> None:
 
 
 def _gone(text: str, culprit: int) -> bool:
-    """Whether the process that the error names as the culprit has ended."""
+    """Returns True if the process that the error names as the culprit has ended."""
     found = re.search(rf"rank {culprit} \(pid (\d+)", text)
     try:
         stat = Path(f"/proc/{found[1] if found else 'none'}/stat").read_text()
@@ -217,7 +218,7 @@ def _gone(text: str, culprit: int) -> bool:
 
 
 def _watch(scenario: Scenario, report: Report) -> None:
-    """A rank that lives on after the culprit's end."""
+    """Runs a rank that outlives the culprit."""
     calls = [dist.all_reduce] * (2 if scenario.moment == "middle" or scenario.way == "async" else 1)
     for call in calls:
         tensor = _large() if len(calls) == 2 else torch.ones(2)
@@ -259,7 +260,7 @@ def _live(scenario: Scenario, rank: int, reports: int, done: int) -> None:
     if rank != scenario.culprit:
         os.write(reports, json.dumps(asdict(report)).encode() + b"\n")
         os.close(reports)
-        os.read(done, 1)  # until all have reported, so that no other end is seen before
+        os.read(done, 1)  # until all have reported, so that no rank observes another end before
         os._exit(0)
     if report.text or report.wrong:
         print(f"the culprit: {report.text} {report.wrong}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""For tests on NVIDIA GPUs. Ranks share those that there are."""
+"""Helpers for tests on NVIDIA GPUs. Ranks share the GPUs that exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ needs_gpu = pytest.mark.skipif(
 
 
 def needs_nccl_of(ranks: int) -> None:
-    """Skips where NCCL would refuse so many ranks: without a GPU each, or leave to share one."""
+    """Skips where NCCL rejects this many ranks, because each needs its own GPU unless sharing is
+    enabled."""
     if ranks > torch.cuda.device_count() and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
         pytest.skip(
             f"{torch.cuda.device_count()} GPU, and NCCL_MULTI_RANK_GPU_ENABLE is not 1 (from NCCL "
@@ -23,7 +24,7 @@ def needs_nccl_of(ranks: int) -> None:
 
 
 def my_device() -> torch.device:
-    """This rank's, from now on the current one."""
+    """Returns this rank's device and makes it the current one."""
     device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

@@ -1,4 +1,4 @@
-"""Ranks of a pool that call each other by name (torch_ringdist.horovod)."""
+"""Ranks of a pool that call operations by name (torch_ringdist.horovod)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def begin(**named: object) -> None:
-    """init(), as torchrun would have this rank do it."""
+    """Calls init() with the environment that torchrun would set."""
     launch = Ranks.launch
     values = (str(Ranks.rank), str(launch.size), launch.store_address, str(launch.port))
     os.environ.update(zip(VARIABLES, values, strict=True))
@@ -22,10 +22,10 @@ def begin(**named: object) -> None:
 
 @contextlib.contextmanager
 def initialized(**named: object) -> Iterator[None]:
-    """Between begin() and shutdown()."""
+    """Runs the body between begin() and shutdown()."""
     begin(**named)
     try:
         yield
-        hvd.barrier()  # nobody leaves before all are done
+        hvd.barrier()  # no rank leaves before all are done
     finally:
         hvd.shutdown()

@@ -1,4 +1,4 @@
-"""What tests of elastic training share with tests/chaos."""
+"""Helpers that tests of elastic training share with tests/chaos."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ LOOP = str(CHAOS / "loop.py")
 
 
 def run_loop(folder: Path, *options: str, script: list[str]) -> Launched:
-    """tests/chaos/loop.py, of which nothing is started again."""
+    """Runs tests/chaos/loop.py without restarts."""
     return Launched(folder, ["--max-restarts=0", *options], [LOOP, *script])

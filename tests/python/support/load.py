@@ -1,4 +1,4 @@
-"""What else runs on the machine of a test."""
+"""Load on the machine during a test."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Beside so many others that never wait."""
+    """Keeps this many processes busy while the body runs."""
     command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
         for one in running:
             assert one.stdout is not None
-            one.stdout.readline()  # it has begun
+            one.stdout.readline()  # the process has begun
         yield
     finally:
         for one in running:

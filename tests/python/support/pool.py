@@ -1,8 +1,8 @@
-"""Ranks as real processes, kept from test to test: starting one costs as much as importing torch.
+"""Ranks as real processes, kept from test to test, because starting one costs an import of torch.
 
-A server process imports torch once and forks the ranks from then on. Each rank is told over a pipe
-which function to run. A call has a time limit; when it passes, every rank says where it is (the
-backend's dump, and the stacks of its Python threads), and all are killed.
+A server process imports torch once and forks the ranks. Each rank receives the functions to run
+over a pipe. A call has a time limit. When it passes, every rank prints its state (the backend's
+dump, and the stacks of its Python threads), and all are killed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DUMP_TIME = 1.0
 
 
 class Hang(AssertionError):
-    """A rank did not answer in time; the text holds what all ranks were doing."""
+    """A rank did not answer in time. The text contains the states of all ranks."""
 
 
 @cache
@@ -44,7 +44,7 @@ def _server():
     context.set_forkserver_preload(
         ["torch", "torch.distributed", "numpy", "pytest", "support.rank"]
     )
-    # The server does not get this process's sys.path in all versions of Python.
+    # In some versions of Python the server does not get this process's sys.path.
     old = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{HERE}{os.pathsep}{old}" if old else str(HERE)
     # Ranks share the cores of one machine.
@@ -63,7 +63,7 @@ def free_port() -> int:
 
 
 class Pool:
-    """`size` ranks that have joined one default group."""
+    """A pool of `size` ranks that have joined one default group."""
 
     _numbers = itertools.count()
 
@@ -91,17 +91,18 @@ class Pool:
         self.collect(START_LIMIT)
 
     def run(self, function: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
-        """The results of function(*args) on all ranks; a rank that raises fails the test."""
+        """Returns the results of function(*args) on all ranks. A rank that raises fails the
+        test."""
         self.start(function, *args)
         return list(self.collect(timeout).values())
 
     def start(self, function: Callable[..., Any], *args: Any) -> None:
-        """Makes all ranks call function(*args); collect() has the results."""
+        """Makes all ranks call function(*args). collect() returns the results."""
         for pipe in self.pipes:
             pipe.send((function.__module__, function.__qualname__, args))
 
     def collect(self, timeout: float = 60.0, without: tuple[int, ...] = ()) -> dict[int, Any]:
-        """Results by rank, of all but the ranks `without`."""
+        """Returns results by rank, of all but the ranks `without`."""
         replies = self._replies(set(range(self.size)) - set(without), timeout)
         if not all(good for good, _ in replies.values()):
             self._fail(
@@ -114,17 +115,17 @@ class Pool:
         return {rank: value for rank, (_, value) in sorted(replies.items())}
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> float:
-        """Sends a signal to one rank, not to its children; returns the time."""
+        """Sends a signal to one rank, not to its children. Returns the time."""
         now = time.monotonic()
         os.kill(self.processes[rank].pid, number)
         return now
 
     def log(self, rank: int) -> str:
-        """What the rank has printed."""
+        """Returns the output of the rank."""
         return Path(f"{self.launch.log}.{rank}").read_text(errors="replace")
 
     def close(self) -> None:
-        """Lets the ranks leave; whoever does not is killed."""
+        """Lets the ranks leave. Kills ranks that do not."""
         if not self.alive:
             return
         for pipe in self.pipes:
@@ -136,7 +137,7 @@ class Pool:
         self.discard()
 
     def discard(self) -> None:
-        """Kills what is left of the ranks and of their children."""
+        """Kills the remaining ranks and their children."""
         self.alive = False
         for process, pipe in zip(self.processes, self.pipes, strict=True):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -157,7 +158,7 @@ class Pool:
                 self._hang(missing, limit)
             for rank in {sources[source] for source in ready}:
                 try:
-                    # What a rank said before it died comes first.
+                    # A reply that a rank sent before it died has priority.
                     if not self.pipes[rank].poll():
                         raise EOFError
                     replies[rank] = self.pipes[rank].recv()
@@ -190,7 +191,7 @@ def run_interpreters(
 ) -> list[subprocess.CompletedProcess]:
     """Runs `code` in fresh interpreters, for tests of how a process starts and ends.
 
-    Their arguments are rank, size and the port of a store that is empty.
+    Their arguments are rank, size and the port of an empty store.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}

@@ -1,7 +1,8 @@
-"""What runs in the processes of a pool (pool.py), and helpers for the functions that run there.
+"""The code of the processes of a pool (pool.py), and helpers for the functions that run there.
 
-Such a function is a plain one of a test module, without arguments for the group: torch.distributed
-holds the default group (ringdist), and `oracle()` a gloo group of the same ranks.
+Such a function is a plain function of a test module and has no argument for the group.
+torch.distributed holds the default group (ringdist). `oracle()` returns a gloo group of the same
+ranks.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ import torch.distributed as dist
 
 from torch_ringdist import _native
 
-# Above what any healthy call takes on a loaded machine, below the pool's own limit: what hangs is
-# then reported by the backend, which knows more about it.
+# Longer than any healthy call on a loaded machine, shorter than the pool's limit. So the backend,
+# which has more details, reports hangs first.
 GROUP_TIMEOUT = timedelta(seconds=40)
 STORE_TIMEOUT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the processes of one pool have in common."""
+    """Settings common to the processes of one pool."""
 
     size: int
-    port: int  # of the TCPStore
-    prefix: str  # of this pool's keys in it
+    port: int  # port of the TCPStore
+    prefix: str  # prefix of this pool's keys in it
     log: str  # a path; the rank is appended
     environment: dict[str, str] = field(default_factory=dict)
     timeout: timedelta = GROUP_TIMEOUT
     rank0_hosts_store: bool = False
     store_address: str = "127.0.0.1"
-    enter: Callable[[int], None] | None = None  # what a rank does first, with its number
+    enter: Callable[[int], None] | None = None  # called first in each rank, with its number
     init: bool = True
 
 
@@ -52,7 +53,7 @@ class Launch:
 class Raised:
     """An exception as it comes back from a rank."""
 
-    kinds: list[str]  # names of its classes, the most derived first
+    kinds: list[str]  # class names, the most derived first
     text: str
     after: float  # seconds since the call
     at: float  # time.monotonic(), which all processes of a machine share
@@ -73,12 +74,12 @@ class Ranks:
 
 
 def store_for(name: str) -> dist.Store:
-    """A store of its own for the group `name`: all ranks give the same."""
+    """Returns a separate store for the group `name`. All ranks use the same name."""
     return dist.PrefixStore(f"{Ranks.launch.prefix}/{name}", Ranks.store)
 
 
 def init(name: str = "default", **settings: Any) -> None:
-    """init_process_group("ringdist") over store_for(name)."""
+    """Calls init_process_group("ringdist") over store_for(name)."""
     settings.setdefault("timeout", Ranks.launch.timeout)
     dist.init_process_group(
         "ringdist",
@@ -90,20 +91,20 @@ def init(name: str = "default", **settings: Any) -> None:
 
 
 def oracle() -> dist.ProcessGroup:
-    """The gloo group of all ranks."""
+    """Returns the gloo group of all ranks."""
     if Ranks.gloo is None:
         Ranks.gloo = dist.new_group(backend="gloo", timeout=GROUP_TIMEOUT)
     return Ranks.gloo
 
 
 def new_group(seconds: float | None = None, ranks: Sequence[int] | None = None, **settings: Any):
-    """A new ringdist group; all ranks of the pool call it."""
+    """Returns a new ringdist group. All ranks of the pool call it."""
     timeout = Ranks.launch.timeout if seconds is None else timedelta(seconds=seconds)
     return dist.new_group(ranks, backend="ringdist", timeout=timeout, **settings)
 
 
 def a_new_group_works() -> None:
-    """After another one has failed. All ranks of the pool call it."""
+    """Checks that a new group works after another one has failed. All ranks of the pool call it."""
     group, tensor = new_group(), torch.ones(5)
     dist.all_reduce(tensor, group=group)
     same_bits(tensor, torch.full((5,), float(dist.get_world_size())), "a new group")
@@ -111,7 +112,7 @@ def a_new_group_works() -> None:
 
 
 def caught(function: Callable[..., Any], *args: Any, **named: Any) -> Raised | None:
-    """What `function` raised, or None."""
+    """Returns the exception that `function` raised, or None."""
     begin = time.monotonic()
     try:
         function(*args, **named)
@@ -139,7 +140,7 @@ def same_bits(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
 
 
 def poll(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether `condition` came true in time."""
+    """Returns True if `condition` came true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -149,7 +150,7 @@ def poll(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 def in_threads(functions: Sequence[Callable[[], Any]], seconds: float = 60.0) -> list[Any]:
-    """Runs all at once; their results, or the first exception."""
+    """Runs all functions at once. Returns their results, or raises the first exception."""
     results: list[Any] = [None] * len(functions)
     errors: list[BaseException] = []
 
@@ -171,8 +172,9 @@ def in_threads(functions: Sequence[Callable[[], Any]], seconds: float = 60.0) ->
 
 
 def serve(rank: int, launch: Launch, commands: Connection) -> None:
-    """The life of one rank: join the group, then run what the test sends until it sends None."""
-    # A session of its own: killing its process group gets its forked children too.
+    """Runs one rank: joins the group, then runs the functions that the test sends until it sends
+    None."""
+    # A new session, so that killing its process group includes its forked children.
     os.setsid()
     if launch.enter:
         launch.enter(rank)
@@ -190,7 +192,7 @@ def serve(rank: int, launch: Launch, commands: Connection) -> None:
         commands.send((False, _raised(error, time.monotonic())))
         return
     commands.send((True, None))
-    if os.environ.get("SHARE_TEST_TENSORS"):  # every tensor that is large enough
+    if os.environ.get("SHARE_TEST_TENSORS"):  # shares every tensor that is large enough
         _native.load().begin_sharing()
     while command := commands.recv():
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a collective must return, computed by one process from the inputs of all ranks."""
+"""Expected results of collectives, computed by one process from the inputs of all ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOVED_ONLY = {
     "float8_e4m3fn": torch.float8_e4m3fn,
     "float8_e5m2": torch.float8_e5m2,
 }
-# Kinds of tensors that PyTorch stores, and that no kernel computes with.
+# Kinds of tensors that PyTorch stores, but has no arithmetic for.
 OPAQUE = {
     "float8_e4m3fnuz": torch.float8_e4m3fnuz,
     "float8_e5m2fnuz": torch.float8_e5m2fnuz,
@@ -48,7 +48,7 @@ OPS = {
 
 
 def exact_inputs(name: str, op: str, size: int, count: int, seed: int) -> torch.Tensor:
-    """Row r is what rank r gives. Floats are such that no order of reducing them rounds."""
+    """Returns the input of rank r in row r. Floats are such that no order of reduction rounds."""
     random = torch.Generator().manual_seed(seed)
     dtype = REDUCIBLE[name]
     if not dtype.is_floating_point:
@@ -59,12 +59,13 @@ def exact_inputs(name: str, op: str, size: int, count: int, seed: int) -> torch.
         signs = torch.randint(0, 2, (size, count), generator=random) * 2 - 1
         return (signs * 2.0 ** torch.randint(0, 3, (size, count), generator=random)).to(dtype)
     whole = torch.randint(-10, 11, (size, count), generator=random)
-    # The sum of multiples of the size is one, so that the average is a whole number.
+    # A sum of multiples of the size is a multiple of it, so the average is an integer.
     return (whole * size if op == "AVG" else whole).to(dtype)
 
 
 def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
-    """The rows reduced in rank order: fp16 and bf16 as fp32 rounded once, integers wrapping."""
+    """Reduces the rows in rank order. fp16 and bf16 are reduced as fp32 and rounded once,
+    integers wrap."""
     dtype = rows.dtype
     if op == "AVG" and not dtype.is_floating_point:
         return mean_of_integers(rows)
@@ -84,7 +85,7 @@ def reduced(rows: torch.Tensor, op: str) -> torch.Tensor:
 
 
 def mean_of_integers(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Of sums that do not wrap, truncated toward zero."""
+    """Returns the mean from sums that do not wrap, truncated toward zero."""
     size, first = len(rows), rows[0]
     sums = [sum(column) for column in zip(*(row.reshape(-1).tolist() for row in rows), strict=True)]
     means = [abs(total) // size * (1 if total >= 0 else -1) for total in sums]
@@ -92,7 +93,7 @@ def mean_of_integers(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def any_bits(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Random bytes as `dtype`, valid ones for bool."""
+    """Returns random bytes as `dtype`, with valid ones for bool."""
     random = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=random).bool()

@@ -1,4 +1,4 @@
-"""What a rank can see of tensors in shared memory."""
+"""Observations of a rank about tensors in shared memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from support.rank import poll
 
 NAME = "/memfd:ringdist-tensor"
 
-# Whether a payload is ever read where it lies: by shm alone, which a host takes by itself, and only
-# if it has more than 64 KiB.
+# True if payloads may be read in place. Only shm supports this, which is the default inside a host,
+# and only for more than 64 KiB.
 FORCED = ("RINGDIST_TRANSPORT", "RINGDIST_SEGMENT_BYTES")
 READS_IN_PLACE = not any(os.environ.get(name) for name in FORCED)
 
-# Of tests: something must be read in place; nothing else may be shared, or kept for what comes.
+# Marks of tests. One needs reads in place; for the other nothing else may be shared or kept.
 reads_in_place = pytest.mark.default_of(
     *FORCED, reason="shm alone has others read in place, and messages above 64 KiB only"
 )
@@ -28,7 +28,8 @@ shares_alone = pytest.mark.default_of(
 
 
 def mappings(pid: int | str = "self") -> int:
-    """Of shared tensors: this process's and those that it reads."""
+    """Returns the number of mappings of shared tensors: this process's own, and those that it
+    reads."""
     return Path(f"/proc/{pid}/maps").read_text().count(NAME)
 
 
@@ -37,7 +38,7 @@ def read_in_place() -> int:
 
 
 def settle() -> None:
-    """All ranks have freed what they shared, and unmapped what others did."""
+    """Waits until all ranks have freed their shared tensors and unmapped those of others."""
     dist.barrier()
     assert poll(lambda: mappings() == 0), f"{mappings()} mappings are left"
     dist.barrier()

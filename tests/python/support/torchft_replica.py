@@ -2,8 +2,8 @@
 
     python torchft_replica.py HOW NAME LIGHTHOUSE LOG STEPS
 
-HOW: "ddp" (a gradient allreduce each step), "local_sgd" or "diloco" (every second step). Each step
-that the Manager commits is a line of JSON in LOG.
+HOW is "ddp" (a gradient allreduce each step), "local_sgd" or "diloco" (every second step). Each
+step that the Manager commits is a line of JSON in LOG.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch_ringdist.torchft import ProcessGroupRingdist
 HOST = "127.0.0.1"
 LIMIT = timedelta(seconds=20)
 SYNC_EVERY = 2
-PAUSE = 0.05  # seconds that a step takes longer
+PAUSE = 0.05  # seconds added to each step
 
 
 def parameters_of(module: nn.Module) -> str:

@@ -22,8 +22,9 @@ def torchrun(
     timeout: float = 110,
     forked: bool = False,
 ) -> subprocess.CompletedProcess:
-    """`launch` is for torchrun itself. `forked`: ranks are, where nothing depends on how they begin
-    and end. After the timeout all say where they are, and are killed."""
+    """Runs a script under torchrun. `launch` has options of torchrun. With `forked` the ranks
+    are forked, which is for tests that do not depend on how ranks begin and end. After the
+    timeout all ranks print their state and are killed."""
     how = [preloaded.__file__, "torchrun"] if forked else ["-m", "torch.distributed.run"]
     command = [sys.executable, *how, f"--nproc-per-node={ranks}", *launch]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
@@ -51,12 +52,16 @@ def torchrun(
 
 
 def _end(processes: list[int]) -> None:
-    """Each with the backend's dump and the stacks of its Python threads."""
+    """Ends the processes. Each prints the backend's dump and the stacks of its Python threads."""
     for pid in processes:
         if _handles(pid, signal.SIGUSR1):
             _signal(pid, signal.SIGUSR1)
     time.sleep(DUMP_TIME)
-    for number in (signal.SIGSTOP, signal.SIGABRT, signal.SIGCONT):  # nobody is told of a death
+    for number in (
+        signal.SIGSTOP,
+        signal.SIGABRT,
+        signal.SIGCONT,
+    ):  # stopped first, so that no process reports a death
         for pid in processes:
             _signal(pid, number)
     time.sleep(DUMP_TIME)

@@ -1,4 +1,4 @@
-"""A State with a little of everything, and what is the same in two."""
+"""A training with entries of all kinds, and a comparison of two of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_net() -> nn.Module:
 
 
 class Training:
-    """A little of everything."""
+    """A training with entries of all kinds."""
 
     def __init__(self, copy: bool = True, seed: int = 0) -> None:
         torch.manual_seed(seed)
@@ -48,7 +48,7 @@ class Training:
         state.best = {"loss": loss.item(), "of": torch.full((2,), loss.item())}
 
     def content(self) -> dict[str, Any]:
-        """Of all that a step changes."""
+        """Returns everything that a step changes."""
         state = self.state
         return {
             "net": {name: one.clone() for name, one in state.net.state_dict().items()},

@@ -1,4 +1,4 @@
-"""Runs a check of tools/ on a tree that a test makes up."""
+"""Runs a check of tools/ on a tree that a test creates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ TOOLS = Path(__file__).resolve().parents[3] / "tools"
 
 
 def run_check(tool: str, root: Path, files: dict[str, str], *options: str) -> tuple[int, list[str]]:
-    """Writes the files below `root`. Returns the check's exit status and the lines it prints."""
+    """Writes the files below `root`. Returns the check's exit status and the lines that it
+    prints."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
