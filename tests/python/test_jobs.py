@@ -1,5 +1,4 @@
-"""As many compilers and test programs run at once as there are cores, whatever OMP_NUM_THREADS
-is."""
+"""One compiler or test program runs per core, whatever OMP_NUM_THREADS is."""
 
 import os
 import re

@@ -1,8 +1,8 @@
-// NVML as tests/python/test_devices.py needs it: three devices, of which 0 and 1 have two links to
-// each other and 2 answers next to nothing. A macro makes it another machine:
+// Fake NVML for tests/python/test_devices.py. It has three devices: 0 and 1 have two links to each
+// other, and 2 answers hardly any call. A macro selects another machine:
 //   NO_DRIVER  nothing works
 //   SWITCHED   the links lead to switches
-//   OLD        what younger drivers have is missing
+//   OLD        functions of newer drivers are missing
 //   SPLIT      device 0 is split by MIG
 #include <stdio.h>
 #include <string.h>
