@@ -59,8 +59,8 @@ OVER_UCX = [
 ]
 
 
-# Some ranks may still be looking for members. For a death at that moment see docs/errors.md, known
-# gaps.
+# Some ranks may still be looking for members. docs/errors.md lists a death
+# at that moment as a gap.
 BEFORE_ALL_HAVE_MET = [
     Scenario(size, way, "created", culprit)
     for size, way, culprit in ((2, "exception", 1), (2, "return", 0), (4, "sys.exit", 3))
