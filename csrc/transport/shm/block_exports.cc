@@ -41,7 +41,7 @@ namespace {
 constexpr auto kDialAgainAfter = std::chrono::seconds(1);
 
 // A peer that is awake answers within this time.
-constexpr auto kAnswerTime = std::chrono::milliseconds(10);
+constexpr auto kOfferAnswerTime = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -123,7 +123,7 @@ void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
 }
 
 bool BlockExports::awaits_answer(TimePoint now) const {
-  if (all_.empty() || now - offered_ > kAnswerTime) return false;
+  if (all_.empty() || now - offered_ > kOfferAnswerTime) return false;
   return std::ranges::any_of(all_,
                              [](const Export& loan) { return loan.state == State::kOffered; });
 }

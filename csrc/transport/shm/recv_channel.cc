@@ -15,7 +15,7 @@ namespace {
 // The chunks are mapped in steps of this size, to call the kernel rarely.
 constexpr size_t kMappedStep = size_t{1} << 20;
 constexpr auto kHelloTime = std::chrono::seconds(5);
-constexpr auto kAnswerTime = std::chrono::seconds(30);
+constexpr auto kAnswerLimit = std::chrono::seconds(30);
 constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
 
 constexpr int kMostMessages = 8;  // per channel before others get their turn
@@ -57,7 +57,7 @@ void RecvChannel::answer() {
   const Error error =
       send_hello(socket_, me_, *peer_, *counter_, own_.file(), own_.doorbell().write_end(), &later);
   answer_again_.reset();
-  if (error && later && now - since_ < kAnswerTime)
+  if (error && later && now - since_ < kAnswerLimit)
     answer_again_ = now + kAnswerAgain;
   else if (error)
     end(error);

@@ -6,8 +6,8 @@
 namespace ringdist::shm {
 
 struct ConsumedOrders {
-  static constexpr std::memory_order kShow = std::memory_order_relaxed;
-  static constexpr std::memory_order kLook = std::memory_order_seq_cst;
+  static constexpr std::memory_order kStore = std::memory_order_relaxed;
+  static constexpr std::memory_order kLoad = std::memory_order_seq_cst;
 };
 using PublishedOrders = SeqCstOrders;
 using SleepOrders = SeqCstOrders;

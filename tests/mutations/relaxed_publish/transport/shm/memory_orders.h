@@ -6,8 +6,8 @@
 namespace ringdist::shm {
 
 struct PublishedOrders {
-  static constexpr std::memory_order kShow = std::memory_order_relaxed;
-  static constexpr std::memory_order kLook = std::memory_order_seq_cst;
+  static constexpr std::memory_order kStore = std::memory_order_relaxed;
+  static constexpr std::memory_order kLoad = std::memory_order_seq_cst;
 };
 using ConsumedOrders = SeqCstOrders;
 using SleepOrders = SeqCstOrders;
