@@ -2,6 +2,7 @@
 
 Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.txt)
            RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs; needs nvcc
+           RINGDIST_CUDA_ARCHITECTURES="90"   for which GPUs; else "80 90 100"
            RINGDIST_WERROR=ON          treat warnings as errors
            RINGDIST_BUILD_DIR          where to build
            RINGDIST_RELEASE=ON         a wheel for others (tools/wheel.sh): stripped, for one torch

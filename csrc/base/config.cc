@@ -20,9 +20,11 @@ namespace {
 constexpr std::string_view kPrefix = "RINGDIST_";
 // Variables that the build scripts, the launcher and the programs that it launches read.
 constexpr std::string_view kReadElsewhere[] = {
-    "RINGDIST_BUILD_DIR", "RINGDIST_CUDA", "RINGDIST_LINES",       "RINGDIST_RELEASE",
-    "RINGDIST_WERROR",    "RINGDIST_RDZV", "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
-    "RINGDIST_MAX_RANKS", "RINGDIST_JOB",  "RINGDIST_EVENTS",      "RINGDIST_RESUME"};
+    "RINGDIST_BUILD_DIR", "RINGDIST_CUDA",        "RINGDIST_CUDA_ARCHITECTURES",
+    "RINGDIST_LINES",     "RINGDIST_RELEASE",     "RINGDIST_WERROR",
+    "RINGDIST_RDZV",      "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
+    "RINGDIST_MAX_RANKS", "RINGDIST_JOB",         "RINGDIST_EVENTS",
+    "RINGDIST_RESUME"};
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much

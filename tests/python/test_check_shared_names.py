@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.tree_check import TOOLS, run_check
+from support.tree_check import run_check
 
 
 def file_of(lines: str) -> str:
@@ -43,7 +43,3 @@ def test_each_kind_of_name(tmp_path, file, line, name):
     assert status == 1
     assert len(output) == 1
     assert f": {name} is in " in output[0]
-
-
-def test_ours():
-    assert check(TOOLS.parent, {}) == (0, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,9 @@ def mapped_after(code: str) -> bool:
 def test_info_says_what_there_is() -> None:
     cuda = torch_ringdist.info()["cuda"]
     if LIBRARY.exists():
-        assert cuda == {"built_for": "80, 90, 100", "state": "ok"}
+        # CI builds for one architecture, to save time.
+        built_for = os.environ.get("RINGDIST_CUDA_ARCHITECTURES", "80 90 100").split()
+        assert cuda == {"built_for": ", ".join(built_for), "state": "ok"}
     else:
         assert cuda["built_for"] == ""
         assert "make cuda" in cuda["state"]

@@ -12,7 +12,7 @@ TEST(Devices, AreFoundOrItIsSaidWhyNot) {
     EXPECT_NE(library.error().message().find("make cuda"), std::string::npos);
     return;
   }
-  EXPECT_STREQ(library.value()->built_for, "80, 90, 100");
+  EXPECT_STRNE(library.value()->built_for, "");
   const DeviceList found = library.value()->devices();
   EXPECT_EQ(found.devices.empty(), !found.problem.empty()) << found.problem;
   for (const DeviceInfo& device : found.devices) EXPECT_GT(device.bytes, 0) << device.name;
