@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from support.horovod import initialized
 from support.rank import same_bits
 from torch import nn
@@ -100,5 +101,10 @@ def _never_stepped() -> None:
         gc.enable()
 
 
+def _draw_by_rank():
+    torch.rand(1 + dist.get_rank())
+
+
 def test_names_of_what_is_never_stepped(pools):
+    pools(2).run(_draw_by_rank)  # as an earlier test in the same processes may do
     pools(2).run(_never_stepped)
