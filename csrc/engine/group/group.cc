@@ -20,7 +20,7 @@ Duration stall_time(const Op& op) { return std::min(kStallTime, (op.deadline - o
 
 Group::Group(GroupDelegate& delegate, const GroupDescriptor& of, GroupConfig config)
     : ExecutionDelegate(delegate.progress_state(),
-                        {of.rank, of.size(), config.eager_window, of.topology}),
+                        {of.rank, of.size(), config.eager_window, of.topology}, sender_),
       delegate_(delegate),
       config_(std::move(config)),
       nonce_(of.nonce),
@@ -297,8 +297,8 @@ void Group::check_departures() {
   if (const uint64_t newest = collectives_.last_running()) check_departures(newest);
 }
 
-void Group::send_service_message(int rank, std::vector<std::byte> letter) {
-  if (!failure_state_.failed()) service_channel_.send(rank, std::move(letter));
+void Group::send_service_message(int rank, std::vector<std::byte> message) {
+  if (!failure_state_.failed()) service_channel_.send(rank, std::move(message));
 }
 
 void Group::set_needs_all_members(bool awaits) {

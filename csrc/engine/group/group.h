@@ -122,25 +122,6 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   void release_ended() { ended_.clear(); }
 
   // Implements ExecutionDelegate.
-  void send(MessageHeader header, ConstBytes payload, SendId send_id) override {
-    sender_.send(header, payload, send_id);
-  }
-  void revoke_payload(int peer, SendId send_id) override { sender_.revoke_payload(peer, send_id); }
-  void send_control(MessageHeader header) override { sender_.send_control(header); }
-  bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const override {
-    return sender_.would_copy(to, payload);
-  }
-  StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) override {
-    return sender_.reserve(to, bytes);
-  }
-  void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const SendId> send_ids) override {
-    sender_.commit(staged, used, headers, send_ids);
-  }
-  void report_credit(int peer) override { sender_.report_credit(peer); }
-  void await_credit(int peer, OpExecution& run, int step) override {
-    sender_.await_credit(peer, run, step);
-  }
   bool is_oldest(const OpExecution& run) const override;
   bool departed(int peer) const override { return peers_[peer].departed(); }
   void fail(const Error& cause) override { fail(cause, /*tell_others=*/true); }
@@ -151,7 +132,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   // Implements GroupServiceDelegate.
   const Topology& topology() const override { return flow.topology; }
   std::string describe_rank(int rank) const override { return peers_.describe_rank(rank); }
-  void send_service_message(int rank, std::vector<std::byte> letter) override;
+  void send_service_message(int rank, std::vector<std::byte> message) override;
   void set_needs_all_members(bool awaits) override;
 
   // Ends an op and records it in the trace.
@@ -198,7 +179,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   const uint64_t nonce_;
   const uint32_t generation_;
   PeerTable peers_;
-  MessageSender sender_;
+  GroupMessageSender sender_;
   DesyncDetector desync_;
   const WaitDiagnostics waits_;
   Collectives collectives_;

@@ -8,32 +8,32 @@
 
 namespace ringdist {
 
-void MessageSender::stamp(MessageHeader& header) {
+void GroupMessageSender::stamp(MessageHeader& header) {
   header.generation = generation_;
   header.source = flow_.rank;
   header.nonce = nonce_;
   header.credit = flow_.eager[header.destination].report();
 }
 
-void MessageSender::count_sent(const MessageHeader& header, size_t payload) {
+void GroupMessageSender::count_sent(const MessageHeader& header, size_t payload) {
   if (header.eager) flow_.eager[header.destination].sent(payload);
   Statistics::add(progress_.statistics.bytes_sent, payload);
   Statistics::add(progress_.statistics.messages_sent, 1);
 }
 
-void MessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {
+void GroupMessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {
   stamp(header);
   count_sent(header, payload.size());
   const GroupMember& to = peers_[header.destination].member;
   to.transport->send(to.context, header_bytes(header), payload, send_id);
 }
 
-void MessageSender::revoke_payload(int peer, SendId send_id) {
+void GroupMessageSender::revoke_payload(int peer, SendId send_id) {
   const GroupMember& to = peers_[peer].member;
   to.transport->revoke_payload(to.context, send_id);
 }
 
-void MessageSender::send_control(MessageHeader header) {
+void GroupMessageSender::send_control(MessageHeader header) {
   stamp(header);
   Statistics::add(progress_.statistics.control_messages, 1);
   const GroupMember& to = peers_[header.destination].member;
@@ -43,27 +43,28 @@ void MessageSender::send_control(MessageHeader header) {
 }
 
 // All edges are compared with the first, so `to` must not be empty.
-Transport* MessageSender::common_transport(std::span<const EdgeId> to) const {
+Transport* GroupMessageSender::common_transport(std::span<const EdgeId> to) const {
   Transport* const first = peers_[to[0].peer].member.transport;
   const bool common = std::ranges::all_of(
       to, [&](const EdgeId& edge) { return peers_[edge.peer].member.transport == first; });
   return common ? first : nullptr;
 }
 
-bool MessageSender::would_copy(std::span<const EdgeId> to, ConstBytes payload) const {
+bool GroupMessageSender::would_copy(std::span<const EdgeId> to, ConstBytes payload) const {
   const Transport* transport = common_transport(to);
   return transport != nullptr && transport->would_copy(payload);
 }
 
-StagedMessage MessageSender::reserve(std::span<const EdgeId> to, size_t bytes) {
+StagedMessage GroupMessageSender::reserve(std::span<const EdgeId> to, size_t bytes) {
   if (Transport* transport = common_transport(to))
     if (const auto memory = transport->reserve(bytes)) return {*memory, transport, {}};
   const PooledBuffer block(progress_.scratch, bytes);
   return {block.bytes(), nullptr, block};
 }
 
-void MessageSender::commit(const StagedMessage& staged, size_t used,
-                           std::span<MessageHeader> headers, std::span<const SendId> send_ids) {
+void GroupMessageSender::commit(const StagedMessage& staged, size_t used,
+                                std::span<MessageHeader> headers,
+                                std::span<const SendId> send_ids) {
   std::vector<OutgoingMessage> out;
   try {
     out.reserve(headers.size());
@@ -83,25 +84,25 @@ void MessageSender::commit(const StagedMessage& staged, size_t used,
                                                           staged.bytes.first(used), out[i].send_id);
 }
 
-void MessageSender::report_credit(int peer) {
+void GroupMessageSender::report_credit(int peer) {
   MessageHeader header{};
   header.type = MessageType::kCredit;
   header.destination = peer;
   send_control(header);
 }
 
-void MessageSender::await_credit(int peer, OpExecution& run, int step) {
+void GroupMessageSender::await_credit(int peer, OpExecution& run, int step) {
   auto& blocked = peers_[peer].blocked;
   const std::pair waiting{&run, step};
   if (std::ranges::count(blocked, waiting) == 0) blocked.push_back(waiting);
 }
 
-void MessageSender::on_credit(int peer, int64_t report) {
+void GroupMessageSender::on_credit(int peer, int64_t report) {
   if (!flow_.eager[peer].returned(report)) return;
   for (const auto& [run, step] : std::exchange(peers_[peer].blocked, {})) run->queue(step);
 }
 
-void MessageSender::forget(const OpExecution& run) {
+void GroupMessageSender::forget(const OpExecution& run) {
   for (Peer& peer : peers_)
     std::erase_if(peer.blocked, [&](const auto& entry) { return entry.first == &run; });
 }

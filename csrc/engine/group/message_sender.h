@@ -13,23 +13,22 @@
 
 namespace ringdist {
 
-// Implements the sending functions of ExecutionDelegate for Group. All references must outlive it.
-class MessageSender {
+// All references must outlive it.
+class GroupMessageSender final : public MessageSender {
  public:
-  MessageSender(ProgressState& progress, GroupFlowState& flow, PeerTable& peers, uint64_t nonce,
-                uint32_t generation)
+  GroupMessageSender(ProgressState& progress, GroupFlowState& flow, PeerTable& peers,
+                     uint64_t nonce, uint32_t generation)
       : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
 
-  // These functions implement those of ExecutionDelegate with the same names.
-  void send(MessageHeader header, ConstBytes payload, SendId send_id);
-  void revoke_payload(int peer, SendId send_id);
-  void send_control(MessageHeader header);
-  bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const;
-  StagedMessage reserve(std::span<const EdgeId> to, size_t bytes);
+  void send(MessageHeader header, ConstBytes payload, SendId send_id) override;
+  void revoke_payload(int peer, SendId send_id) override;
+  void send_control(MessageHeader header) override;
+  bool would_copy(std::span<const EdgeId> to, ConstBytes payload) const override;
+  StagedMessage reserve(std::span<const EdgeId> to, size_t bytes) override;
   void commit(const StagedMessage& staged, size_t used, std::span<MessageHeader> headers,
-              std::span<const SendId> send_ids);
-  void report_credit(int peer);
-  void await_credit(int peer, OpExecution& run, int step);
+              std::span<const SendId> send_ids) override;
+  void report_credit(int peer) override;
+  void await_credit(int peer, OpExecution& run, int step) override;
 
   // Processes the credit count of a message from `peer`. If credit was freed, queues the steps that
   // waited for it.

@@ -14,8 +14,8 @@ constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_paylo
 ServiceChannel::ServiceChannel(ExecutionDelegate& delegate, std::shared_ptr<GroupService> service)
     : delegate_(delegate), service_(std::move(service)) {}
 
-void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
-  const auto memory = std::make_shared<const std::vector<std::byte>>(std::move(letter));
+void ServiceChannel::send(int peer, std::vector<std::byte> message) {
+  const auto memory = std::make_shared<const std::vector<std::byte>>(std::move(message));
   const ConstBytes all(*memory);
   size_t begin = 0;
   do {
@@ -26,7 +26,7 @@ void ServiceChannel::send(int peer, std::vector<std::byte> letter) {
     header.destination = peer;
     header.op = pairs_[peer].sent++;
     header.segment = begin == all.size();
-    delegate_.send(header, part, delegate_.progress.completions.issue({}, memory));
+    delegate_.sender.send(header, part, delegate_.progress.completions.issue({}, memory));
   } while (begin < all.size());
 }
 
@@ -41,8 +41,8 @@ Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload
     ++pair.received;
     pair.open.insert(pair.open.end(), part.bytes.begin(), part.bytes.end());
     if (!part.is_last) continue;
-    const auto letter = std::exchange(pair.open, {});
-    if (Error error = service_->on_service_message(header.source, letter)) return error;
+    const auto message = std::exchange(pair.open, {});
+    if (Error error = service_->on_service_message(header.source, message)) return error;
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// Interface that an OpExecution uses to reach its group: flow control, sending, and reports of
-// completion and failure. Group implements it. The state that is read most often is in plain
-// members, so that reading it needs no virtual call.
+// Interfaces that an OpExecution uses to reach its group: MessageSender to send, and
+// ExecutionDelegate for flow control and reports of completion and failure. The state that is read
+// most often is in plain members, so that reading it needs no virtual call.
 //
 // Threads: the caller holds the lane's progress lock.
 #pragma once
@@ -56,17 +56,10 @@ struct GroupFlowState {
   }
 };
 
-// Callbacks from OpExecution to its group. `progress` and `flow` are public for direct access.
-class ExecutionDelegate {
+// Sends the messages of a group's executions. GroupMessageSender implements it.
+class MessageSender {
  public:
-  ExecutionDelegate(ProgressState& progress, GroupFlowState flow)
-      : progress(progress), flow(std::move(flow)) {}
-  virtual ~ExecutionDelegate() = default;
-  ExecutionDelegate(const ExecutionDelegate&) = delete;
-  ExecutionDelegate& operator=(const ExecutionDelegate&) = delete;
-
-  ProgressState& progress;  // shared by all executions of the lane
-  GroupFlowState flow;
+  virtual ~MessageSender() = default;
 
   // Sends a data message to header.destination. The completion entry of `send_id` keeps the
   // payload's memory alive until the send completes.
@@ -94,6 +87,23 @@ class ExecutionDelegate {
   virtual void report_credit(int peer) = 0;
   // Queues the step again once the peer has returned eager credit.
   virtual void await_credit(int peer, OpExecution& run, int step) = 0;
+};
+
+// Callbacks from OpExecution to its group. `progress`, `flow` and `sender` are public for direct
+// access.
+class ExecutionDelegate {
+ public:
+  // `sender` is used later only, so it may be a member that is not yet constructed.
+  ExecutionDelegate(ProgressState& progress, GroupFlowState flow, MessageSender& sender)
+      : progress(progress), flow(std::move(flow)), sender(sender) {}
+  virtual ~ExecutionDelegate() = default;
+  ExecutionDelegate(const ExecutionDelegate&) = delete;
+  ExecutionDelegate& operator=(const ExecutionDelegate&) = delete;
+
+  ProgressState& progress;  // shared by all executions of the lane
+  GroupFlowState flow;
+  MessageSender& sender;
+
   // Returns true if the op is its group's oldest. Its edges get one segment even if the grant
   // budget is used up.
   virtual bool is_oldest(const OpExecution& run) const = 0;

@@ -139,7 +139,7 @@ void ExecutionState::end() {
   if (queued_ > 0) delegate.progress.work.forget(run);
   if (tickets_ > 0)
     delegate.progress.completions.orphan(run, [this](const SentSegment& sent, SendId send_id) {
-      delegate.revoke_payload(steps[sent.step].out[sent.target].peer(), send_id);
+      delegate.sender.revoke_payload(steps[sent.step].out[sent.target].peer(), send_id);
     });
 }
 

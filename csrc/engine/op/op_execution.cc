@@ -180,7 +180,7 @@ void OpExecution::count_consumed(int step, const Direct& direct) {
     if (is_direct ? direct.eager : in.kept(segment).eager) {
       EagerCredit& credit = state_.delegate.flow.eager[in.peer()];
       credit.consumed(arrived_[slot].size());
-      if (credit.must_report()) state_.delegate.report_credit(in.peer());
+      if (credit.must_report()) state_.delegate.sender.report_credit(in.peer());
     }
     in.consume(grant_bytes(step));
     grant(step, in);
@@ -218,7 +218,7 @@ void OpExecution::grant(int step, RecvEdge& in, bool unsolicited) {
   header.op = state_.number;
   header.edge = in.edge().edge;
   header.segment = static_cast<uint32_t>(*until);
-  state_.delegate.send_control(header);
+  state_.delegate.sender.send_control(header);
 }
 
 void OpExecution::on_request(const MessageHeader& header) {

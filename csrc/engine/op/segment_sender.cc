@@ -60,7 +60,7 @@ ConstBytes SegmentSender::to_be_shared(int step) const {
 
 bool SegmentSender::would_copy(int step, int64_t segment, ConstBytes payload) const {
   return is_next_of_all(step, segment) &&
-         state_.delegate.would_copy(state_.compiled(step).out, payload);
+         state_.delegate.sender.would_copy(state_.compiled(step).out, payload);
 }
 
 // Sends the target's next segment from the op's memory, or its encoded form if there is one.
@@ -88,8 +88,8 @@ bool SegmentSender::send_segment(int step, int target) {
     one.held.erase(encoded);
   std::shared_ptr<const void> memory = state_.op;
   if (held) memory = held.owner();
-  state_.delegate.send(header(step, target, segment, eager), payload,
-                       state_.issue(step, target, segment, std::move(memory)));
+  state_.delegate.sender.send(header(step, target, segment, eager), payload,
+                              state_.issue(step, target, segment, std::move(memory)));
   return true;
 }
 
@@ -112,7 +112,7 @@ void SegmentSender::issue_all(int step, const StagedMessage& staged) {
 
 void SegmentSender::commit(int step, const StagedMessage& staged, size_t used) {
   for (SendEdge& out : state_.steps[step].out) out.sent();
-  state_.delegate.commit(staged, used, headers_, tickets_);
+  state_.delegate.sender.commit(staged, used, headers_, tickets_);
 }
 
 // A segment is sent on the edge's grant, else on the pair's eager credit. Without either, a grant
@@ -127,12 +127,12 @@ bool SegmentSender::may_send(int step, int target, size_t bytes, bool& eager) {
   if (unsolicited && state_.delegate.flow.eager[out.peer()].allows(bytes)) return true;
   if (unsolicited) {
     has_waited_for_credit_ = true;
-    state_.delegate.await_credit(out.peer(), state_.run, step);
+    state_.delegate.sender.await_credit(out.peer(), state_.run, step);
   }
   if (out.ask()) {
     MessageHeader request = header(step, target, out.next(), false);
     request.type = MessageType::kRequest;
-    state_.delegate.send_control(request);
+    state_.delegate.sender.send_control(request);
   }
   return false;
 }

@@ -38,19 +38,19 @@ class SegmentSender {
   template <typename Write>
   bool send_staged(int step, size_t most, const Write& write) {
     if (!room_for_all(step, most)) return false;
-    const StagedMessage staged = state_.delegate.reserve(state_.compiled(step).out, most);
+    const StagedMessage staged = state_.delegate.sender.reserve(state_.compiled(step).out, most);
     std::optional<size_t> used;
     try {
       used = write(staged.bytes);
       if (used) issue_all(step, staged);
     } catch (...) {
-      state_.delegate.give_back(staged);
+      state_.delegate.sender.give_back(staged);
       throw;
     }
     if (used)
       commit(step, staged, *used);
     else
-      state_.delegate.give_back(staged);
+      state_.delegate.sender.give_back(staged);
     return true;
   }
   // Returns true if `payload` is the next segment of the step for all targets, and the transport

@@ -20,7 +20,7 @@ namespace ringdist::test {
 
 inline constexpr int64_t kRunSegment = 1024;
 
-class FakeExecutionDelegate final : public ExecutionDelegate {
+class FakeExecutionDelegate final : public ExecutionDelegate, public MessageSender {
  public:
   struct Message {
     MessageHeader header;
@@ -29,7 +29,7 @@ class FakeExecutionDelegate final : public ExecutionDelegate {
 
   FakeExecutionDelegate(ProgressState& progress, int rank, int size,
                         int64_t window = EagerCredit::kSegments * kRunSegment)
-      : ExecutionDelegate(progress, GroupFlowState(rank, size, window)) {}
+      : ExecutionDelegate(progress, GroupFlowState(rank, size, window), *this) {}
 
   std::map<int, std::deque<Message>> sent;  // by destination
   std::deque<SendId> send_ids;              // sends that have not completed
