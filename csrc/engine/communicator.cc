@@ -127,8 +127,8 @@ void Communicator::form() {
     planner_->forget();
     const Error first = failure();  // abort() may have come first
     formation_->announce_failure(first ? first : outcome.error());
-    progress.post([&dispatcher, slot = slot_, error = outcome.error()] {
-      dispatcher.fail(slot, error, /*tell_others=*/false);
+    progress.post_to(slot_, [error = outcome.error()](GroupSlot& slot) {
+      slot.fail(error, /*tell_others=*/false);
     });
   });
 }
@@ -148,18 +148,17 @@ Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
   return out;
 }
 
-bool Communicator::run_in_progress(std::function<void(Dispatcher&)> task) {
+bool Communicator::run_on_slot(std::function<void(GroupSlot&)> body) {
   ProgressEngine& progress = context_->progress();
-  return progress.call(
-      [&dispatcher = progress.dispatcher(), task = std::move(task)] { task(dispatcher); },
-      Clock::now() + kTaskTime);
+  const auto task = [&dispatcher = progress.dispatcher(), slot = slot_, body = std::move(body)] {
+    dispatcher.with(slot, [&] { body(*slot); });
+  };
+  return progress.call(task, Clock::now() + kTaskTime);
 }
 
 uint64_t Communicator::stop_and_report(const Error& cause) {
   auto first = std::make_shared<std::atomic<uint64_t>>(1);  // shared: the task may run late
-  run_in_progress([slot = slot_, cause, first](auto& dispatcher) {
-    *first = dispatcher.stop_and_report(slot, cause);
-  });
+  run_on_slot([cause, first](GroupSlot& slot) { *first = slot.stop_and_report(cause); });
   return *first;
 }
 
@@ -186,10 +185,8 @@ void Communicator::drop() {
     own_.disconnect(context_, formation_->nonce(), rank());
   }
   ProgressEngine& progress = context_->progress();
-  progress.post([&dispatcher = progress.dispatcher(), slot = slot_] {
-    dispatcher.announce_leave(slot, NoticeKind::kLeave);
-    dispatcher.remove(slot);
-  });
+  progress.post_to(slot_, [](GroupSlot& slot) { slot.announce_leave(NoticeKind::kLeave); });
+  progress.post([&dispatcher = progress.dispatcher(), slot = slot_] { dispatcher.remove(slot); });
   if (devices_->any())  // on the pool, because the GIL may be held here
     context_->pool().run([devices = devices_] { devices->end(/*aborts=*/true); });
 }
@@ -294,7 +291,7 @@ Error Communicator::await_members(TimePoint deadline) {
     return {ErrorKind::kTimeout, "ringdist: group '" + name() + "' still looks for its members"};
   if (!outcome.get().ok())
     return outcome.get().error().prefixed("ringdist: group '" + name() + "': ");
-  return run_in_progress([](auto&) {}) ? Error() : shut_down();
+  return run_on_slot([](GroupSlot&) {}) ? Error() : shut_down();
 }
 
 std::unique_ptr<RunnerDelegate> Communicator::runner_group() {
@@ -323,18 +320,15 @@ std::function<void(Error)> Communicator::when_ended(const std::shared_ptr<Op>& o
   return [context = std::weak_ptr(context_), slot = slot_, op](const Error& error) {
     const auto held = context.lock();
     if (!held) return;
-    ProgressEngine& progress = held->progress();
-    progress.post([&dispatcher = progress.dispatcher(), slot, op, error] {
-      dispatcher.ended_on_device(slot, op, error);
+    held->progress().post_to(slot, [op, error](GroupSlot& slot) {
+      if (Group* group = slot.group()) group->ended_on_device(op, error);
     });
   };
 }
 
 void Communicator::fail(const Error& cause) {
-  ProgressEngine& progress = context_->progress();
-  progress.post([&dispatcher = progress.dispatcher(), slot = slot_, cause] {
-    dispatcher.fail(slot, cause, /*tell_others=*/true);
-  });
+  context_->progress().post_to(
+      slot_, [cause](GroupSlot& slot) { slot.fail(cause, /*tell_others=*/true); });
 }
 
 void Communicator::abort(const std::string& why) {
@@ -394,7 +388,11 @@ void Communicator::close() {
       "group '" + name() + "': closed after op #" + std::to_string(sequence_number()));
   context_->remove_leaver(this);
   own_.disconnect(context_, formation_->nonce(), rank());
-  run_in_progress([slot = slot_](auto& dispatcher) { dispatcher.remove(slot); });
+  ProgressEngine& progress = context_->progress();
+  const auto task = [&dispatcher = progress.dispatcher(), slot = slot_] {
+    dispatcher.remove(slot);
+  };
+  progress.call(task, Clock::now() + kTaskTime);
 }
 
 }  // namespace ringdist

@@ -161,9 +161,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // or never will be. Later barriers wait for this. Does nothing in a forked child.
   void output_delivered(uint64_t number) {
     if (context_->forked()) return;
-    ProgressEngine& progress = context_->progress();
-    progress.post([&dispatcher = progress.dispatcher(), slot = slot_, number] {
-      dispatcher.output_delivered(slot, number);
+    context_->progress().post_to(slot_, [number](GroupSlot& slot) {
+      if (Group* group = slot.group()) group->output_delivered(number);
     });
   }
 
@@ -244,18 +243,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   bool wait_until_idle(TimePoint deadline) {
     if (context_->forked()) return true;
     ProgressEngine& progress = context_->progress();
-    const auto idle = [&dispatcher = progress.dispatcher(), slot = slot_] {
-      return dispatcher.idle(slot);
-    };
-    return progress.call_until(idle, deadline) || progress.stopped();
+    return progress.call_until([slot = slot_] { return slot->idle(); }, deadline) ||
+           progress.stopped();
   }
   // Ends ops for which nobody waits any longer, before close(). Aborts receives, with `cause`; if
   // `all` is set and other ops are in flight, fails the group (see GroupSlot::abandon()). Returns
   // descriptions of what was ended; nothing if the progress engine does not answer.
   std::vector<std::string> abandon(const Error& cause, bool all) {
     auto out = std::make_shared<std::vector<std::string>>();
-    const bool done = run_in_progress(
-        [slot = slot_, cause, all, out](auto&) { *out = slot->abandon(cause, all); });
+    const bool done =
+        run_on_slot([cause, all, out](GroupSlot& slot) { *out = slot.abandon(cause, all); });
     return done ? std::move(*out) : std::vector<std::string>();
   }
   // Waits for the ops in flight (each ends by its timeout), notifies the other ranks and leaves the
@@ -288,12 +285,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void finish(NoticeKind how, TimePoint until);
   // Announces over the control plane that this rank has left.
   void leave(NoticeKind how) {
-    run_in_progress(
-        [slot = slot_, how](auto& dispatcher) { dispatcher.announce_leave(slot, how); });
+    run_on_slot([how](GroupSlot& slot) { slot.announce_leave(how); });
   }
-  // Runs `task` in the progress engine and waits for it. Returns false if it did not run within 10
+  // Runs `body` in the progress engine and waits for it. Returns false if it did not run within 10
   // s.
-  bool run_in_progress(std::function<void(Dispatcher&)> task);
+  bool run_on_slot(std::function<void(GroupSlot&)> body);
   std::vector<std::shared_ptr<Communicator>> duplicates() const { return failure_->duplicates(); }
 
   // DeviceOpsDelegate

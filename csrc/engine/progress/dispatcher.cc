@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kStrayTime = std::chrono::seconds(60);
+constexpr Duration kUnknownTime = std::chrono::seconds(60);
 // Enough, as peers send within their eager windows only.
 constexpr size_t kMaxMessages = size_t{1} << 17;
 constexpr size_t kMaxNotices = 4096;
@@ -40,14 +40,14 @@ void UnknownGroupMessages::close(const GroupKey& key) {
 }
 
 void UnknownGroupMessages::forget_old(bool any_forming, TimePoint now) {
-  for (; !any_forming && !since_.empty() && now - since_.front().first > kStrayTime;
+  for (; !any_forming && !since_.empty() && now - since_.front().first > kUnknownTime;
        since_.pop_front())
     (void)messages_.take(since_.front().second);
 }
 
-Dispatcher::Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
+Dispatcher::Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& lock,
                        DispatcherDelegate& delegate)
-    : lock_(token), delegate_(delegate), state_(statistics, memory_limit) {}
+    : lock_(lock), delegate_(delegate), state_(statistics, memory_limit) {}
 
 // A transport may be called back by a C library, which no exception may cross.
 template <typename Body>
@@ -58,17 +58,8 @@ void Dispatcher::fail_if_thrown(const Body& body) {
   });
 }
 
-template <typename Body>
-void Dispatcher::fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body) {
-  try {
-    body();
-  } catch (...) {
-    slot->fail(current_exception_error(), /*tell_others=*/true);
-  }
-}
-
 void Dispatcher::add(std::shared_ptr<GroupSlot> slot) {
-  check_token();
+  check_locked();
   watched_.reserve(slots_.size() + 1);
   slots_.insert(std::move(slot));
 }
@@ -89,10 +80,8 @@ const std::vector<GroupSlot*>& Dispatcher::busy() const {
 }
 
 void Dispatcher::set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce) {
-  check_token();
   if (!slots_.contains(slot)) return;
-  watch(*slot);
-  fail_if_thrown(slot, [&] {
+  with(slot, [&] {
     slot->set_nonce(nonce);
     unknown_groups_.for_each_notice(nonce, [&](const Notice& notice) { slot->on_notice(notice); });
   });
@@ -100,17 +89,15 @@ void Dispatcher::set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonc
 
 void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescriptor& membership,
                       const std::function<void()>& first) {
-  check_token();
   if (!slots_.contains(slot) || !slot->is_forming()) return;
-  watch(*slot);
-  fail_if_thrown(slot, [&] {
+  with(slot, [&] {
     const UnknownGroupMessages::GroupKey key{membership.nonce, membership.rank};
     if (first) first();
     slot->form(membership);
     Group& group = *slot->group();
     by_key_[key] = &group;
-    for (const UnexpectedMessage& stray : unknown_groups_.take(key))
-      group.on_message(stray.header, stray.payload());
+    for (const UnexpectedMessage& message : unknown_groups_.take(key))
+      group.on_message(message.header, message.payload());
     // Departures follow. Notices come first, because they contain the last op of a rank that left.
     unknown_groups_.for_each_notice(membership.nonce,
                                     [&](const Notice& notice) { group.on_notice(notice); });
@@ -123,51 +110,13 @@ void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescrip
 }
 
 void Dispatcher::enqueue(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op) {
-  check_token();
+  check_locked();
   watch(*slot);
   slot->enqueue(op);
 }
 
-void Dispatcher::output_delivered(const std::shared_ptr<GroupSlot>& slot, uint64_t number) {
-  check_token();
-  fail_if_thrown(slot, [&] {
-    if (Group* group = slot->group()) group->output_delivered(number);
-  });
-}
-
-void Dispatcher::ended_on_device(const std::shared_ptr<GroupSlot>& slot,
-                                 const std::shared_ptr<Op>& op, const Error& error) {
-  check_token();
-  fail_if_thrown(slot, [&] {
-    if (Group* group = slot->group()) group->ended_on_device(op, error);
-  });
-}
-
-void Dispatcher::fail(const std::shared_ptr<GroupSlot>& slot, const Error& cause,
-                      bool tell_others) {
-  check_token();
-  watch(*slot);
-  slot->fail(cause, tell_others);
-}
-
-uint64_t Dispatcher::stop_and_report(const std::shared_ptr<GroupSlot>& slot, const Error& cause) {
-  check_token();
-  watch(*slot);
-  return slot->stop_and_report(cause);
-}
-
-void Dispatcher::announce_leave(const std::shared_ptr<GroupSlot>& slot, NoticeKind how) {
-  check_token();
-  fail_if_thrown(slot, [&] { slot->announce_leave(how); });
-}
-
-bool Dispatcher::idle(const std::shared_ptr<GroupSlot>& slot) const {
-  check_token();
-  return slot->idle();
-}
-
 void Dispatcher::remove(const std::shared_ptr<GroupSlot>& slot) {
-  check_token();
+  check_locked();
   if (!slots_.contains(slot)) return;
   fail_if_thrown(slot, [&] {  // making the Error needs memory
     slot->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
@@ -191,7 +140,7 @@ void Dispatcher::for_each_group(const Each& each) {
 }
 
 void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
-  check_token();
+  check_locked();
   MessageHeader header{};
   // Not a message of ours, so its content cannot be trusted.
   if (!parse_header(bytes, header)) return;
@@ -203,12 +152,12 @@ void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
 }
 
 void Dispatcher::on_sent(SendId send_id, const Error& error) {
-  check_token();
+  check_locked();
   fail_if_thrown([&] { complete_send(state_, send_id, error); });
 }
 
 void Dispatcher::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
-  check_token();
+  check_locked();
   fail_if_thrown([&] {
     log(LogLevel::kDebug,
         "a connection over " + std::string(transport) + " ended: " + cause.message());
@@ -217,13 +166,13 @@ void Dispatcher::on_peer_lost(std::string_view transport, ContextId peer, const 
 }
 
 void Dispatcher::process_lost(ContextId context, const Error& cause) {
-  check_token();
+  check_locked();
   lost_.emplace(context, cause);
   for_each_group([&](Group& group) { group.process_lost(context, cause); });
 }
 
 void Dispatcher::on_notice(const Notice& notice) {
-  check_token();
+  check_locked();
   const bool is_forming = any_forming();  // perhaps another rank of the same group
   bool known = false;
   for (const auto& slot : slots_) {
@@ -238,13 +187,13 @@ void Dispatcher::on_notice(const Notice& notice) {
 }
 
 void Dispatcher::process_left(ContextId context) {
-  check_token();
+  check_locked();
   left_.insert(context);
   for_each_group([&](Group& group) { group.process_left(context); });
 }
 
 void Dispatcher::fail_all(const Error& cause) noexcept {
-  check_token();
+  check_locked();
   // When this process shuts down, the other ranks are notified by leave notices and the control
   // plane.
   const bool tell_others = cause.kind() != ErrorKind::kAborted;
@@ -255,13 +204,13 @@ void Dispatcher::fail_all(const Error& cause) noexcept {
 // The control plane delivers to other processes. Other ranks of this Context get the notice from
 // run_work().
 void Dispatcher::flood(const Notice& notice) {
-  check_token();
+  check_locked();
   own_notices_.push_back(notice);
   delegate_.flood(notice);
 }
 
 bool Dispatcher::run_work() {
-  check_token();
+  check_locked();
   int done = 0;
   for (const Notice& notice : std::exchange(own_notices_, {})) on_notice(notice);
   for (; done < kWorkBatch && !state_.work.empty(); ++done) run_next_step(state_);
@@ -276,7 +225,7 @@ void Dispatcher::release_ended() {
 }
 
 void Dispatcher::finish_op(const std::shared_ptr<Op>& op, Error error) noexcept {
-  check_token();
+  check_locked();
   Statistics::add(error ? state_.statistics.ops_failed : state_.statistics.ops_completed, 1);
   const bool calls_back = op->finish(std::move(error));
   lock_.wake(*op);
@@ -299,7 +248,7 @@ void Dispatcher::call_back() noexcept {
 }
 
 void Dispatcher::tick() {
-  check_token();
+  check_locked();
   if (state_.now < next_tick_) return;
   next_tick_ = state_.now + kTickTime;
   for (const auto& slot : slots_) slot->tick();
@@ -313,17 +262,17 @@ bool Dispatcher::any_forming() const {
 }
 
 void Dispatcher::set_now(TimePoint now) {
-  check_token();
+  check_locked();
   state_.now = now;
 }
 
 bool Dispatcher::has_work() const {
-  check_token();
+  check_locked();
   return !state_.work.empty();
 }
 
 bool Dispatcher::idle() const {
-  check_token();
+  check_locked();
   return state_.work.empty() && !to_call_back_ && busy().empty();
 }
 
@@ -340,12 +289,12 @@ Backoff::Wait Dispatcher::wait() const {
 }
 
 void Dispatcher::set_recorder(std::shared_ptr<TraceRecorder> recorder) {
-  check_token();
+  check_locked();
   state_.recorder = std::move(recorder);
 }
 
 std::string Dispatcher::status() const {
-  check_token();
+  check_locked();
   GroupStatus worst{GroupStatus::kIdle, Duration(0), std::string(kIdle)};
   for (const auto& slot : slots_) {
     const GroupStatus one = slot->status();
@@ -357,7 +306,7 @@ std::string Dispatcher::status() const {
 }
 
 std::string Dispatcher::dump() const {
-  check_token();
+  check_locked();
   std::string out = "  transport memory promised: " + std::to_string(state_.grants.granted()) +
                     " of " + std::to_string(state_.grants.limit()) +
                     " bytes; messages of unknown " +

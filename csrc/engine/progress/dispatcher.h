@@ -86,7 +86,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
  public:
   // `memory_limit` bounds the bytes that may be granted (GrantBudget). The references must outlive
   // the dispatcher.
-  Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& token,
+  Dispatcher(Statistics& statistics, int64_t memory_limit, ProgressLock& lock,
              DispatcherDelegate& delegate);
 
   // Adds a slot. The functions below have no effect on a slot that has been removed, except that an
@@ -102,15 +102,13 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
             const std::function<void()>& first = {});
   // Gives an op to the slot. If the group has failed, the op ends with an error.
   void enqueue(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op);
-  // Like the functions of Group with the same names.
-  void output_delivered(const std::shared_ptr<GroupSlot>& slot, uint64_t number);
-  void ended_on_device(const std::shared_ptr<GroupSlot>& slot, const std::shared_ptr<Op>& op,
-                       const Error& error);
-  void fail(const std::shared_ptr<GroupSlot>& slot, const Error& cause, bool tell_others);
-  // Like the functions of GroupSlot with the same names.
-  uint64_t stop_and_report(const std::shared_ptr<GroupSlot>& slot, const Error& cause);
-  void announce_leave(const std::shared_ptr<GroupSlot>& slot, NoticeKind how);
-  bool idle(const std::shared_ptr<GroupSlot>& slot) const;
+  // Calls `body`, which may call any function of the slot.
+  template <typename Body>
+  void with(const std::shared_ptr<GroupSlot>& slot, const Body& body) {
+    check_locked();
+    watch(*slot);
+    fail_if_thrown(slot, body);
+  }
   // Removes a slot. Its ops end with kAborted, and late messages are dropped.
   void remove(const std::shared_ptr<GroupSlot>& slot);
 
@@ -166,14 +164,20 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   void on_busy() noexcept override { watch_all(); }
 
  private:
-  template <typename Body>
   // Calls `body`. If it throws, fails all groups.
-  void fail_if_thrown(const Body& body);
   template <typename Body>
+  void fail_if_thrown(const Body& body);
   // Calls `body`. If it throws, fails the slot's group.
-  void fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body);
-  template <typename Each>
+  template <typename Body>
+  void fail_if_thrown(const std::shared_ptr<GroupSlot>& slot, const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      slot->fail(current_exception_error(), /*tell_others=*/true);
+    }
+  }
   // Calls `each` for every group that has formed, and watches all slots.
+  template <typename Each>
   void for_each_group(const Each& each);
   bool any_forming() const;
   // Adds slots to the list of those that may be busy.
@@ -186,7 +190,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   // Frees executions that have ended, unless there are none.
   void release_ended();
 
-  void check_token() const {
+  void check_locked() const {
     check(lock_.held_by_this_thread(), "work on a lane without its token");
   }
 

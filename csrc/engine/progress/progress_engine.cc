@@ -20,8 +20,8 @@ constexpr auto kActiveSleep = std::chrono::milliseconds(50);  // interval for ch
 constexpr auto kDrainSleep = std::chrono::milliseconds(10);
 constexpr auto kIdleSleep = std::chrono::hours(1);
 constexpr auto kEvictTime = std::chrono::seconds(1);
-constexpr Duration kDriverGone = std::chrono::milliseconds(1);
-constexpr Duration kMostDriverGone = std::chrono::milliseconds(8);
+constexpr Duration kCallerGone = std::chrono::milliseconds(1);
+constexpr Duration kMaxCallerGone = std::chrono::milliseconds(8);
 constexpr auto kFirstLook = std::chrono::microseconds(100);
 constexpr auto kLastLook = std::chrono::milliseconds(10);
 constexpr auto kAnswerTime = std::chrono::seconds(10);
@@ -47,11 +47,11 @@ Result<std::unique_ptr<ProgressEngine>> ProgressEngine::start(Statistics& statis
   if (!event.ok()) return event.error();
   auto thread_epoll = Epoll::create();
   if (!thread_epoll.ok()) return thread_epoll.error();
-  auto driver_epoll = Epoll::create();
-  if (!driver_epoll.ok()) return driver_epoll.error();
+  auto caller_epoll = Epoll::create();
+  if (!caller_epoll.ok()) return caller_epoll.error();
   std::unique_ptr<ProgressEngine> progress(new ProgressEngine(
-      std::move(event.value()), std::move(thread_epoll.value()), std::move(driver_epoll.value())));
-  for (Epoll* epoll : {&progress->thread_epoll_, &progress->driver_epoll_})
+      std::move(event.value()), std::move(thread_epoll.value()), std::move(caller_epoll.value())));
+  for (Epoll* epoll : {&progress->thread_epoll_, &progress->caller_epoll_})
     if (Error error = epoll->add(progress->event_.get(), EPOLLIN, 0)) return error;
   progress->dispatcher_ =
       std::make_unique<Dispatcher>(statistics, memory_limit, progress->lock_, delegate);
@@ -64,10 +64,10 @@ Result<std::unique_ptr<ProgressEngine>> ProgressEngine::start(Statistics& statis
   return progress;
 }
 
-ProgressEngine::ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll)
+ProgressEngine::ProgressEngine(EventFd event, Epoll thread_epoll, Epoll caller_epoll)
     : event_(std::move(event)),
       thread_epoll_(std::move(thread_epoll)),
-      driver_epoll_(std::move(driver_epoll)) {}
+      caller_epoll_(std::move(caller_epoll)) {}
 
 ProgressEngine::~ProgressEngine() {
   stop();
@@ -76,7 +76,7 @@ ProgressEngine::~ProgressEngine() {
 
 void ProgressEngine::add_transport(std::unique_ptr<Transport> transport) {
   const int fd = transport->event_fd();
-  for (Epoll* epoll : {&thread_epoll_, &driver_epoll_})
+  for (Epoll* epoll : {&thread_epoll_, &caller_epoll_})
     if (fd >= 0) check(!epoll->add(fd, EPOLLIN, 1), "a transport's event descriptor is unusable");
   transports_.push_back(std::move(transport));
 }
@@ -119,7 +119,7 @@ bool ProgressEngine::post(std::function<void()> task, bool wake) {
     return true;  // the holder looks for tasks before it sleeps or releases the lock
   if (wake)
     wake_thread();
-  else if (driver_sleeps_.load())
+  else if (caller_sleeps_.load())
     event_.signal();
   return true;
 }
@@ -245,7 +245,7 @@ bool ProgressEngine::try_to_drive(const Op& op, TimePoint deadline,
 }
 
 void ProgressEngine::drive(const Op& op, TimePoint deadline) {
-  const InProgressScope driver;
+  const InProgressScope scope;
   backoff_.begin(Clock::now());
   while (!op.finished()) {
     if (poll()) {
@@ -254,7 +254,7 @@ void ProgressEngine::drive(const Op& op, TimePoint deadline) {
     }
     if (op.finished() || dispatcher_->progress_state().now >= deadline)
       return;  // a tick may have ended the op, and does not count as an event
-    if (pause()) block_as_driver(deadline);
+    if (pause()) block_as_caller(deadline);
   }
 }
 
@@ -275,7 +275,7 @@ void ProgressEngine::wake_thread() {
     thread_woken_ = true;
     thread_wake_.notify_one();
   }
-  if (thread_sleeps_.load() || driver_sleeps_.load()) event_.signal();
+  if (thread_sleeps_.load() || caller_sleeps_.load()) event_.signal();
 }
 
 bool ProgressEngine::arm() {
@@ -296,12 +296,12 @@ Duration ProgressEngine::sleep_time(TimePoint deadline) const {
 }
 
 // The flag is set before the search for work; post() does the reverse, so one sees the other.
-void ProgressEngine::block_as_driver(TimePoint deadline) {
-  driver_sleeps_.store(true);
+void ProgressEngine::block_as_caller(TimePoint deadline) {
+  caller_sleeps_.store(true);
   if (arm())
     if (const Duration sleep = sleep_time(deadline); sleep > Duration(0))
-      (void)driver_epoll_.wait(sleep);
-  driver_sleeps_.store(false);
+      (void)caller_epoll_.wait(sleep);
+  caller_sleeps_.store(false);
 }
 
 void ProgressEngine::block_as_thread() {
@@ -316,24 +316,24 @@ void ProgressEngine::block_as_thread() {
 // it only looks once per millisecond, so a burst of blocking ops wakes it once. While one caller
 // continues it looks less often; many ranks on a host would use much of a core.
 void ProgressEngine::run() {
-  const InProgressScope driver;
-  Duration pause = kDriverGone;
+  const InProgressScope scope;
+  Duration pause = kCallerGone;
   Clock::rep seen = 0;
   for (;;) {
     if (may_take_over() && lock_.take()) {
       drive_in_background();
-      pause = kDriverGone;
+      pause = kCallerGone;
       continue;
     }
     const Clock::rep driven = last_driven_.load(std::memory_order_relaxed);
-    pause = driven == seen ? std::min<Duration>(2 * pause, kMostDriverGone) : kDriverGone;
+    pause = driven == seen ? std::min<Duration>(2 * pause, kMaxCallerGone) : kCallerGone;
     seen = driven;
     std::unique_lock lock(mutex_);
     if (stopping_) return;
     if (!thread_woken_)
       thread_wake_.wait_for(lock, pause);
     else if (lock_.anybody_waits())  // perhaps for an op that has ended
-      thread_wake_.wait_for(lock, kDriverGone);
+      thread_wake_.wait_for(lock, kCallerGone);
   }
 }
 
@@ -347,7 +347,7 @@ bool ProgressEngine::may_take_over() {
   if (stopping_ || lock_.anybody_waits()) return false;
   if (std::exchange(thread_woken_, false)) return true;
   const Duration since_epoch(last_driven_.load(std::memory_order_relaxed));
-  return Clock::now() - TimePoint(since_epoch) > kDriverGone;
+  return Clock::now() - TimePoint(since_epoch) > kCallerGone;
 }
 
 // Needs the lock and releases it.

@@ -47,7 +47,7 @@ class ProgressEngine {
     Guard() = default;
     explicit Guard(ProgressEngine& progress)
         : progress_(progress.begin_progress() ? &progress : nullptr) {
-      if (progress_) driver_.emplace();
+      if (progress_) scope_.emplace();
     }
     ~Guard() {
       if (progress_) progress_->end_progress();
@@ -59,7 +59,7 @@ class ProgressEngine {
 
    private:
     ProgressEngine* const progress_ = nullptr;
-    std::optional<InProgressScope> driver_;
+    std::optional<InProgressScope> scope_;
   };
 
   // Creates an engine and starts its thread. `memory_limit` bounds the bytes that may be granted.
@@ -75,6 +75,13 @@ class ProgressEngine {
   // caller promises to call wait() next. Returns false, and drops the task, once the lane has
   // stopped. Any thread.
   bool post(std::function<void()> task, bool wake = true);
+  // Like post(), for a task that calls `body` with the slot; see Dispatcher::with().
+  template <typename Body>
+  bool post_to(std::shared_ptr<GroupSlot> slot, Body body, bool wake = true) {
+    return post([this, slot = std::move(slot),
+                 body = std::move(body)] { dispatcher_->with(slot, [&] { body(*slot); }); },
+                wake);
+  }
   // Like post(), but waits until the task has run. Returns false if it did not run by the deadline,
   // or never will because the lane has stopped. Must not be called from a task.
   bool call(std::function<void()> task, TimePoint deadline);
@@ -115,7 +122,7 @@ class ProgressEngine {
   void stop();
 
  private:
-  ProgressEngine(EventFd event, Epoll thread_epoll, Epoll driver_epoll);
+  ProgressEngine(EventFd event, Epoll thread_epoll, Epoll caller_epoll);
   // Main function of the lane's thread.
   void run();
   // Makes progress on the lane's thread until there is nothing to do, or a caller takes over.
@@ -146,7 +153,7 @@ class ProgressEngine {
   // Returns true if the lane's thread must not go to sleep.
   bool thread_is_wanted();
   // Sleep until an event, with the lock held by a caller.
-  void block_as_driver(TimePoint deadline);
+  void block_as_caller(TimePoint deadline);
   void block_as_thread();  // releases the lock
   // Prepares all transports to signal their descriptors. Returns false if there is work already.
   bool arm();
@@ -155,7 +162,7 @@ class ProgressEngine {
 
   const EventFd event_;
   Epoll thread_epoll_;  // the lane's thread sleeps in this one
-  Epoll driver_epoll_;  // a caller that holds the lock sleeps in this one
+  Epoll caller_epoll_;  // a caller that holds the lock sleeps in this one
   ProgressLock lock_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<std::unique_ptr<Transport>> transports_;
@@ -164,7 +171,7 @@ class ProgressEngine {
   Backoff backoff_;
 
   DekkerWord<bool> thread_sleeps_;  // the thread is in epoll, or about to be, without the lock
-  DekkerWord<bool> driver_sleeps_;  // the same for a caller, with the lock
+  DekkerWord<bool> caller_sleeps_;  // the same for a caller, with the lock
   std::atomic<Clock::rep> last_driven_{0};  // when a caller last released the lock
   DekkerWord<bool> has_tasks_;
 

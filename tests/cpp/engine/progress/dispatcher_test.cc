@@ -11,15 +11,15 @@ namespace {
 
 class DispatcherTest : public testing::Test, protected LoneProgressEngine {};
 
-using ExecutorDeathTest = DispatcherTest;
+using DispatcherDeathTest = DispatcherTest;
 
-TEST_F(ExecutorDeathTest, WorksForTheTokensHolderOnly) {
-  token.release(nullptr);
+TEST_F(DispatcherDeathTest, WorksForTheTokensHolderOnly) {
+  lock.release(nullptr);
   EXPECT_DEATH(dispatcher.run_work(), "without its token");
   EXPECT_DEATH(dispatcher.on_message({}, {}), "without its token");
   EXPECT_DEATH((void)dispatcher.idle(), "without its token");
   EXPECT_DEATH((void)dispatcher.dump(), "without its token");
-  EXPECT_TRUE(token.take());
+  EXPECT_TRUE(lock.take());
 }
 
 // After a failure the user destroys the group, while its messages may still be in flight.
@@ -32,7 +32,7 @@ TEST_F(DispatcherTest, ASendMayEndAfterItsGroup) {
   while (dispatcher.run_work()) {
   }
   ASSERT_GT(transport.held(), 0u);
-  dispatcher.fail(group, Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+  group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
   EXPECT_TRUE(op->finished());
   dispatcher.remove(group);
   const std::weak_ptr<GroupSlot> departed = group;
@@ -53,7 +53,7 @@ TEST_F(DispatcherTest, CallbacksThatFindNoThreadRunLater) {
   for (int i = 0; i < 2; ++i) op->when_finished([&] { ++called; });
   dispatcher.enqueue(group, op);
   delegate.threads = 0;
-  dispatcher.fail(group, Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+  group->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
   EXPECT_TRUE(op->finished());
   EXPECT_EQ(called, 0);
   EXPECT_FALSE(dispatcher.idle()) << "the lane must come back to it";
@@ -121,7 +121,7 @@ TEST_F(DispatcherTest, GroupsWithoutOpsAreNotLookedAt) {
   EXPECT_FALSE(dispatcher.idle());
   EXPECT_EQ(dispatcher.wait(), Backoff::Wait::kNear);
   EXPECT_EQ(dispatcher.watched(), 1u);
-  dispatcher.fail(groups[50], Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
+  groups[50]->fail(Error(ErrorKind::kAborted, "for a test"), /*tell_others=*/false);
   while (dispatcher.run_work()) continue;
   EXPECT_TRUE(dispatcher.idle());
   EXPECT_EQ(dispatcher.watched(), 0u);

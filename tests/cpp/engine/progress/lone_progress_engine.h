@@ -39,7 +39,7 @@ class FakeDispatcherDelegate final : public DispatcherDelegate {
 
 // Contains one rank of each group. The other ranks send nothing.
 struct LoneProgressEngine {
-  LoneProgressEngine() { EXPECT_TRUE(token.take()); }
+  LoneProgressEngine() { EXPECT_TRUE(lock.take()); }
 
   // Adds a rank's slot of a group that has not formed.
   std::shared_ptr<GroupSlot> add(const GroupDescriptor& membership,
@@ -91,8 +91,8 @@ struct LoneProgressEngine {
 
   Statistics statistics;
   FakeDispatcherDelegate delegate;
-  ProgressLock token;
-  Dispatcher dispatcher{statistics, int64_t{1} << 24, token, delegate};
+  ProgressLock lock;
+  Dispatcher dispatcher{statistics, int64_t{1} << 24, lock, delegate};
   FakeTransport transport{[this](SendId send_id) { dispatcher.on_sent(send_id, {}); }};
 };
 

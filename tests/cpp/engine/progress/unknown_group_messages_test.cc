@@ -20,27 +20,27 @@ MessageHeader message_to(const UnknownGroupMessages::GroupKey& key) {
 
 struct UnknownGroupMessagesTest : testing::Test {
   void keep_one(const UnknownGroupMessages::GroupKey& key) {
-    strays.keep(message_to(key), {}, kNow);
+    unknown.keep(message_to(key), {}, kNow);
   }
   void keep_word(bool any_forming) {
-    strays.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forming);
+    unknown.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forming);
   }
   int words(uint64_t nonce = kGroup.first) const {
     int count = 0;
-    strays.for_each_notice(nonce, [&](const Notice&) { ++count; });
+    unknown.for_each_notice(nonce, [&](const Notice&) { ++count; });
     return count;
   }
 
-  UnknownGroupMessages strays{std::make_shared<ScratchPool>()};
+  UnknownGroupMessages unknown{std::make_shared<ScratchPool>()};
 };
 
 TEST_F(UnknownGroupMessagesTest, AreTakenOnceByTheGroupTheyName) {
   keep_one(kGroup);
   keep_one(kGroup);
   keep_one(kOtherRank);
-  EXPECT_EQ(strays.take(kGroup).size(), 2u);
-  EXPECT_TRUE(strays.take(kGroup).empty());
-  EXPECT_EQ(strays.count(), 1u);
+  EXPECT_EQ(unknown.take(kGroup).size(), 2u);
+  EXPECT_TRUE(unknown.take(kGroup).empty());
+  EXPECT_EQ(unknown.count(), 1u);
 }
 
 TEST_F(UnknownGroupMessagesTest, NoticesStayForTheGroupsOtherRanks) {
@@ -51,11 +51,11 @@ TEST_F(UnknownGroupMessagesTest, NoticesStayForTheGroupsOtherRanks) {
 }
 
 TEST_F(UnknownGroupMessagesTest, WhatComesForAClosedGroupIsDropped) {
-  strays.close(kGroup);
+  unknown.close(kGroup);
   keep_one(kGroup);
-  EXPECT_EQ(strays.count(), 0u);
+  EXPECT_EQ(unknown.count(), 0u);
   keep_one(kOtherRank);
-  EXPECT_EQ(strays.count(), 1u) << "it is closed for one rank only";
+  EXPECT_EQ(unknown.count(), 1u) << "it is closed for one rank only";
   keep_word(/*any_forms=*/false);
   EXPECT_EQ(words(), 0);
   keep_word(/*any_forms=*/true);
@@ -64,12 +64,12 @@ TEST_F(UnknownGroupMessagesTest, WhatComesForAClosedGroupIsDropped) {
 
 TEST_F(UnknownGroupMessagesTest, AreForgottenWhenNoGroupThatFormsMayWantThem) {
   keep_one(kGroup);
-  strays.forget_old(/*any_forms=*/false, kNow + kTooLong / 2);
-  EXPECT_EQ(strays.count(), 1u);
-  strays.forget_old(/*any_forms=*/true, kNow + kTooLong);
-  EXPECT_EQ(strays.count(), 1u);
-  strays.forget_old(/*any_forms=*/false, kNow + kTooLong);
-  EXPECT_EQ(strays.count(), 0u);
+  unknown.forget_old(/*any_forms=*/false, kNow + kTooLong / 2);
+  EXPECT_EQ(unknown.count(), 1u);
+  unknown.forget_old(/*any_forms=*/true, kNow + kTooLong);
+  EXPECT_EQ(unknown.count(), 1u);
+  unknown.forget_old(/*any_forms=*/false, kNow + kTooLong);
+  EXPECT_EQ(unknown.count(), 0u);
 }
 
 }  // namespace
