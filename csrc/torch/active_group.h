@@ -29,13 +29,13 @@ struct ActiveGroup {
       : communicator(std::move(group)),
         ranks{communicator->rank(), communicator->size()},
         compressor(communicator->size(), std::move(codecs)),
-        runner(std::make_shared<CallSubmitter>(communicator)),
+        submitter(std::make_shared<CallSubmitter>(communicator)),
         sparse(communicator) {}
 
   const std::shared_ptr<Communicator> communicator;
   const RankAndSize ranks;
   const CallCompressor compressor;
-  const std::shared_ptr<CallSubmitter> runner;
+  const std::shared_ptr<CallSubmitter> submitter;
   SparseReducer sparse;
   std::atomic<bool> aborted_here{false};  // abort() was called on this rank
 };

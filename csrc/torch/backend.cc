@@ -131,13 +131,13 @@ ProcessGroupRing::Joined ProcessGroupRing::join(std::shared_ptr<Context> context
   });
   const Error error = is_in ? joined->error() : admission.none_yet();
   throw_if(error ? error.prefixed("ringdist: join: ") : error);
-  const GroupAdvertisement& by = admission.invitation();
+  const GroupAdvertisement& by = admission.advertisement();
   return {{make_backend(joined->value().group), joined->value()}, by.name, by.note};
 }
 
-void ProcessGroupRing::startCoalescing() { active_.current()->runner->begin_region(); }
+void ProcessGroupRing::startCoalescing() { active_.current()->submitter->begin_region(); }
 
-WorkPtr ProcessGroupRing::endCoalescing() { return active_.current()->runner->end_region(); }
+WorkPtr ProcessGroupRing::endCoalescing() { return active_.current()->submitter->end_region(); }
 
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
 void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionHook hook) {
@@ -149,116 +149,112 @@ void ProcessGroupRing::registerCompletionHook(int64_t hook_id, c10d::CompletionH
 
 WorkPtr ProcessGroupRing::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return broadcast_call(group->ranks, tensors, opts); });
+  return CallScope(*group->submitter).submit(broadcast_call(group->ranks, tensors, opts));
 }
 
 WorkPtr ProcessGroupRing::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto group = active_.current();
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse)
     return allreduce_sparse(tensors, opts);
-  return group->runner->run([&] {
-    Call call = allreduce_call(tensors, opts);
-    group->compressor.apply_option(call);
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allreduce_call(tensors, opts);
+  group->compressor.apply_option(call);
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run_started(
-      [&] { return group->sparse.reduce(sparse_allreduce_call(tensors, opts)); });
+  return CallScope(*group->submitter)
+      .add(group->sparse.reduce(sparse_allreduce_call(tensors, opts)));
 }
 
 WorkPtr ProcessGroupRing::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = allreduce_coalesced_call(tensors, opts);
-    group->compressor.apply_option(call);
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allreduce_coalesced_call(tensors, opts);
+  group->compressor.apply_option(call);
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return reduce_call(group->ranks, tensors, opts); });
+  return CallScope(*group->submitter).submit(reduce_call(group->ranks, tensors, opts));
 }
 
 WorkPtr ProcessGroupRing::allgather(TensorLists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return allgather_call(group->ranks, outputs, inputs, opts); });
+  return CallScope(*group->submitter).submit(allgather_call(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run(
-      [&] { return allgather_into_tensor_call(group->ranks, output, input, opts); });
+  return CallScope(*group->submitter)
+      .submit(allgather_into_tensor_call(group->ranks, output, input, opts));
 }
 
 WorkPtr ProcessGroupRing::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
-    return allgather_calls(group->ranks, outputs, inputs, opts);
-  });
+  return CallScope(*group->submitter)
+      .submit_all(c10d::OpType::ALLGATHER_COALESCED,
+                  allgather_calls(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run_all(c10d::OpType::ALLGATHER_COALESCED, [&] {
-    return allgather_into_tensor_calls(group->ranks, outputs, inputs, opts);
-  });
+  return CallScope(*group->submitter)
+      .submit_all(c10d::OpType::ALLGATHER_COALESCED,
+                  allgather_into_tensor_calls(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::gather(TensorLists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return gather_call(group->ranks, outputs, inputs, opts); });
+  return CallScope(*group->submitter).submit(gather_call(group->ranks, outputs, inputs, opts));
 }
 
 #if RINGDIST_TORCH_HAS_GATHER_INTO_TENSOR
 WorkPtr ProcessGroupRing::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                              const c10d::GatherOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run(
-      [&] { return gather_into_tensor_call(group->ranks, output, input, opts); });
+  return CallScope(*group->submitter)
+      .submit(gather_into_tensor_call(group->ranks, output, input, opts));
 }
 #endif
 
 WorkPtr ProcessGroupRing::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return scatter_call(group->ranks, outputs, inputs, opts); });
+  return CallScope(*group->submitter).submit(scatter_call(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                          const c10d::ReduceScatterOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run(
-      [&] { return reduce_scatter_call(group->ranks, outputs, inputs, opts); });
+  return CallScope(*group->submitter)
+      .submit(reduce_scatter_call(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
-    group->compressor.apply_option(call);
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
+  group->compressor.apply_option(call);
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run_all(reduce_scatter_coalesced<c10d::OpType>(), [&] {
-    auto calls = reduce_scatter_tensor_calls(group->ranks, outputs, inputs, opts);
-    for (Call& call : calls) group->compressor.apply_option(call);
-    return calls;
-  });
+  CallScope scope(*group->submitter);
+  auto calls = reduce_scatter_tensor_calls(group->ranks, outputs, inputs, opts);
+  for (Call& call : calls) group->compressor.apply_option(call);
+  return scope.submit_all(reduce_scatter_coalesced<c10d::OpType>(), std::move(calls));
 }
 
 WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -266,36 +262,35 @@ WorkPtr ProcessGroupRing::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    return alltoall_call(group->ranks, output, input, output_splits, input_splits, opts);
-  });
+  return CallScope(*group->submitter)
+      .submit(alltoall_call(group->ranks, output, input, output_splits, input_splits, opts));
 }
 
 WorkPtr ProcessGroupRing::alltoall(Tensors& outputs, Tensors& inputs,
                                    const c10d::AllToAllOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run(
-      [&] { return alltoall_list_call(group->ranks, outputs, inputs, opts); });
+  return CallScope(*group->submitter)
+      .submit(alltoall_list_call(group->ranks, outputs, inputs, opts));
 }
 
 WorkPtr ProcessGroupRing::send(Tensors& tensors, int to, int tag) {
   const auto group = active_.current();
-  return group->runner->run([&] { return send_call(group->ranks, tensors, to, tag); });
+  return CallScope(*group->submitter).submit(send_call(group->ranks, tensors, to, tag));
 }
 
 WorkPtr ProcessGroupRing::recv(Tensors& tensors, int from, int tag) {
   const auto group = active_.current();
-  return group->runner->run([&] { return recv_call(group->ranks, tensors, from, tag); });
+  return CallScope(*group->submitter).submit(recv_call(group->ranks, tensors, from, tag));
 }
 
 WorkPtr ProcessGroupRing::recvAnysource(Tensors& tensors, int tag) {
   const auto group = active_.current();
-  return group->runner->run([&] { return recv_any_call(tensors, tag); });
+  return CallScope(*group->submitter).submit(recv_any_call(tensors, tag));
 }
 
 WorkPtr ProcessGroupRing::barrier(const c10d::BarrierOptions& opts) {
   const auto group = active_.current();
-  return group->runner->run([&] { return barrier_call(opts); });
+  return CallScope(*group->submitter).submit(barrier_call(opts));
 }
 
 void ProcessGroupRing::monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) {
@@ -306,31 +301,28 @@ WorkPtr ProcessGroupRing::allreduce_compressed(const at::Tensor& tensor,
                                                const c10d::AllreduceOptions& opts,
                                                const CompressionSpec& coding) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = allreduce_call({tensor}, opts);
-    group->compressor.apply(call, tensor, coding, {tensor});
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allreduce_call({tensor}, opts);
+  group->compressor.apply(call, tensor, coding, {tensor});
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::allreduce_of_state(const at::Tensor& tensor) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = allreduce_call({tensor}, {});
-    call.request.of_state = true;
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allreduce_call({tensor}, {});
+  call.request.of_state = true;
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::allgather_compressed(const at::Tensor& output, const at::Tensor& input,
                                                const c10d::AllgatherOptions& opts,
                                                const CompressionSpec& coding) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = allgather_into_tensor_call(group->ranks, output, input, opts);
-    group->compressor.apply(call, input, coding, {});
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allgather_into_tensor_call(group->ranks, output, input, opts);
+  group->compressor.apply(call, input, coding, {});
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::reduce_scatter_compressed(const at::Tensor& output,
@@ -338,22 +330,20 @@ WorkPtr ProcessGroupRing::reduce_scatter_compressed(const at::Tensor& output,
                                                     const c10d::ReduceScatterOptions& opts,
                                                     const CompressionSpec& coding) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
-    group->compressor.apply(call, input, coding, {input, output});
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = reduce_scatter_tensor_call(group->ranks, output, input, opts);
+  group->compressor.apply(call, input, coding, {input, output});
+  return scope.submit(std::move(call));
 }
 
 WorkPtr ProcessGroupRing::allreduce_with_codec_map(const Tensors& pieces,
                                                    const c10d::AllreduceOptions& opts,
                                                    std::shared_ptr<const CodecMap> map) {
   const auto group = active_.current();
-  return group->runner->run([&] {
-    Call call = allreduce_list_call(pieces, "tensor", opts);
-    call.request.codec_map = std::move(map);
-    return call;
-  });
+  CallScope scope(*group->submitter);
+  Call call = allreduce_list_call(pieces, "tensor", opts);
+  call.request.codec_map = std::move(map);
+  return scope.submit(std::move(call));
 }
 
 }  // namespace ringdist

@@ -246,13 +246,6 @@ WorkPtr CallSubmitter::start(Call& call, const CompletionPtr& completion) {
   return work;
 }
 
-WorkPtr CallSubmitter::start_all(c10d::OpType type, std::vector<Call> calls) {
-  CompletionPtr completion = make_completion(calls.size());
-  CombinedWork::Parts parts;
-  for (Call& call : calls) parts.push_back(start(call, completion));
-  return join_works(std::move(completion), communicator_->rank(), type, std::move(parts));
-}
-
 // Orders sends and receives by pairs of ranks, as Communicator::prepare() demands.
 void CallSubmitter::prepare(const std::vector<Call>& calls) const {
   std::vector<OpRequest> messages;
@@ -284,5 +277,26 @@ void CallSubmitter::begin_region() {
 }
 
 WorkPtr CallSubmitter::end_region() { return coalescing_.end(); }
+
+WorkPtr CallScope::submit(Call call) {
+  WorkPtr work = submitter_.start(call, submitter_.make_completion(1));
+  submitted_ = true;
+  return work;
+}
+
+WorkPtr CallScope::submit_all(c10d::OpType type, std::vector<Call> calls) {
+  CompletionPtr completion = submitter_.make_completion(calls.size());
+  CombinedWork::Parts parts;
+  for (Call& call : calls) parts.push_back(submitter_.start(call, completion));
+  submitted_ = true;
+  return join_works(std::move(completion), submitter_.communicator_->rank(), type,
+                    std::move(parts));
+}
+
+WorkPtr CallScope::add(WorkPtr started) {
+  submitter_.coalescing_.adopt(started);
+  submitted_ = true;
+  return started;
+}
 
 }  // namespace ringdist

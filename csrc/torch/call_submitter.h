@@ -77,37 +77,13 @@ class Coalescing {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Submits the calls of a group, or adds them to the coalescing region of their thread. If a call
-// cannot be made or started, the exception also ends the region. Any thread.
+// Submits the calls of a group, or adds them to the coalescing region of their thread. Callers use
+// a CallScope. Any thread.
 class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
  public:
   // `devices` is the type of devices for which the communicator has a runner.
   explicit CallSubmitter(std::shared_ptr<Communicator> communicator,
                          c10::DeviceType devices = c10::DeviceType::CUDA);
-
-  // Submits the Call that `make` returns.
-  template <typename Make>
-  WorkPtr run(const Make& make) {
-    return or_drop([&] {
-      Call call = make();
-      return start(call, make_completion(1));
-    });
-  }
-  // Submits the Calls that `make` returns, as one Work. It has `type` if there are several.
-  template <typename Make>
-  WorkPtr run_all(c10d::OpType type, const Make& make) {
-    return or_drop([&] { return start_all(type, make()); });
-  }
-  // Runs `start`, which starts something that is no Call and returns its Work. A region only waits
-  // for it.
-  template <typename Start>
-  WorkPtr run_started(const Start& start) {
-    return or_drop([&] {
-      WorkPtr work = start();
-      coalescing_.adopt(work);
-      return work;
-    });
-  }
 
   // Calls of this thread between the two are started by end_region(). The region's Work does not
   // keep this object alive. If it is to start the calls later than that, it fails.
@@ -115,17 +91,7 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
   WorkPtr end_region();
 
  private:
-  // Runs `body`. An exception ends this thread's region and is passed on.
-  template <typename Body>
-  WorkPtr or_drop(const Body& body) {
-    const ReturnsToPython gate;
-    try {
-      return body();
-    } catch (...) {
-      coalescing_.drop();
-      throw;
-    }
-  }
+  friend class CallScope;
 
   // Returns a Completion for hooks that counts `calls`.
   CompletionPtr make_completion(size_t calls) const {
@@ -133,8 +99,6 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
   }
   // Submits the call, or adds it to this thread's region.
   WorkPtr start(Call& call, const CompletionPtr& completion);
-  // Starts several calls as one Work.
-  WorkPtr start_all(c10d::OpType type, std::vector<Call> calls);
   // Submits a call to the Communicator. Throws its errors.
   WorkPtr submit(Call call);
   // Prepares calls on devices before the first of them is submitted.
@@ -146,6 +110,32 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
   const std::shared_ptr<Communicator> communicator_;
   const c10::DeviceType devices_;
   Coalescing coalescing_;
+};
+
+// One call of the user, from the check of its arguments to its submission. If the scope ends
+// without a submission, because the call was refused, it also ends the coalescing region of its
+// thread: a part of a region must not run. Stays on the stack of one thread.
+class CallScope {
+ public:
+  explicit CallScope(CallSubmitter& submitter) : submitter_(submitter) {}
+  ~CallScope() {
+    if (!submitted_) submitter_.coalescing_.drop();
+  }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+  // Submits the call, or adds it to the thread's region. Throws the errors of
+  // Communicator::submit().
+  WorkPtr submit(Call call);
+  // Submits several calls as one Work. It has `type` if they are not one.
+  WorkPtr submit_all(c10d::OpType type, std::vector<Call> calls);
+  // Passes on a Work that was started otherwise. A region only waits for it.
+  WorkPtr add(WorkPtr started);
+
+ private:
+  const ReturnsToPython gate_;  // first, so that it is destroyed last
+  CallSubmitter& submitter_;
+  bool submitted_ = false;
 };
 
 }  // namespace ringdist

@@ -42,7 +42,7 @@ class DeviceCalls : public testing::Test {
   }
   void make() { make(test::make_doubling_runner); }
   WorkPtr allreduce(const Tensors& tensors, const c10d::AllreduceOptions& opts = {}) {
-    return runner_->run([&] { return allreduce_coalesced_call(tensors, opts); });
+    return CallScope(*runner_).submit(allreduce_coalesced_call(tensors, opts));
   }
   std::string refusal(const Tensors& tensors) {
     try {

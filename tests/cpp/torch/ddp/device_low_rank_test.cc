@@ -94,14 +94,12 @@ class Streamed : public testing::Test {
     context_->shutdown();
   }
   WorkPtr allreduce(const at::Tensor& tensor) {
-    return runner_->run([&] {
-      Call call(Collective::kAllreduce, DType::kFloat32, c10d::OpType::ALLREDUCE,
-                "ringdist:all_reduce", {c10d::kUnsetTimeout, true});
-      call.request.reduce_op = ReduceOp::kSum;
-      call.request.count = tensor.numel();
-      call.update(tensor);
-      return call;
-    });
+    Call call(Collective::kAllreduce, DType::kFloat32, c10d::OpType::ALLREDUCE,
+              "ringdist:all_reduce", {c10d::kUnsetTimeout, true});
+    call.request.reduce_op = ReduceOp::kSum;
+    call.request.count = tensor.numel();
+    call.update(tensor);
+    return CallScope(*runner_).submit(std::move(call));
   }
   DeviceLowRank::Running run(std::shared_ptr<void> held = nullptr,
                              const DeviceLowRank::StartRest& rest = nullptr) {

@@ -201,7 +201,7 @@ TEST(LowRankTensors, FollowsARankThatGrows) {
       kLate, {of_rank(1), of_rank(4), of_rank(4), of_rank(4), of_rank(4), of_rank(4), of_rank(4)});
 }
 
-TEST(LowRankTensors, PoisonsTheMatrixAndKeepsWhatIsOwed) {
+TEST(LowRankTensors, PoisonsTheMatrixAndKeepsTheResidual) {
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf})
     for (const float bad : {std::numeric_limits<float>::infinity(), NAN}) {
       at::manual_seed(kStagesSeed);
@@ -225,7 +225,7 @@ TEST(LowRankTensors, PoisonsTheMatrixAndKeepsWhatIsOwed) {
     }
 }
 
-TEST(LowRankTensors, WithoutErrorFeedbackNothingIsOwed) {
+TEST(LowRankTensors, WithoutErrorFeedbackThereIsNoResidual) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     at::manual_seed(kStagesSeed);
     std::vector<RankOfStages> ranks(1, {{kLate}, dtype, false});

@@ -43,7 +43,7 @@ TEST(CallCompressor, OfAReduceScatterEachRanksPartHasBlocksOfItsOwn) {
   EXPECT_EQ(offsets, (std::vector<int64_t>{0, 1000, 1200, 2200}));
 }
 
-TEST(CallCompressor, WhatWillBeOwedReachesTheResidualWhenTheCallHasSucceeded) {
+TEST(CallCompressor, TheNewResidualIsStoredWhenTheCallHasSucceeded) {
   const CallCompressor coder(2, {});
   const at::Tensor tensor = at::ones({10});
   const at::Tensor residual = at::zeros({10});
@@ -60,7 +60,7 @@ TEST(CallCompressor, WhatWillBeOwedReachesTheResidualWhenTheCallHasSucceeded) {
   EXPECT_EQ(residual[3].item<float>(), 0.5F);
 }
 
-TEST(CallCompressor, AloneNothingIsOwed) {
+TEST(CallCompressor, AloneThereIsNoResidual) {
   const CallCompressor coder(1, {});
   const at::Tensor tensor = at::ones({10});
   Call call = allreduce_call({tensor}, {});
