@@ -39,9 +39,23 @@ std::string_view edge_kind_name(EdgeKind edge_kind) {
   check_failed("an edge mark that there is not", std::source_location::current());
 }
 
-bool reduces(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kReduceScatter ||
-         kind == Collective::kReduce;
+// Rows are in the order of the enum. Columns: name, reduces, has_root, in_place, takes_joined.
+constexpr std::array<CollectiveTraits, kCollectives> kTraits{{
+    {"all_reduce", true, false, true, true},
+    {"broadcast", false, true, true},
+    {"all_gather"},
+    {"reduce_scatter", true},
+    {"barrier", false, false, false, true},
+    {"reduce", true, true, true},
+    {"gather", false, true},
+    {"scatter", false, true},
+    {"all_to_all"},
+    {"send/recv"},
+}};
+
+const CollectiveTraits& traits_of(Collective kind) {
+  check(is_collective(kind), "a collective that there is not");
+  return kTraits[static_cast<size_t>(kind)];
 }
 
 Step Step::send(Range range, std::vector<int> to, EdgeKind edge_kind) {
@@ -91,11 +105,7 @@ Step Step::copy(Range range, Range source) {
 }
 
 std::string_view collective_name(Collective kind) {
-  constexpr std::array<std::string_view, 10> kNames{
-      "all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier",
-      "reduce",     "gather",    "scatter",    "all_to_all",     "send/recv"};
-  const auto i = static_cast<size_t>(kind);  // any number is safe, because it may come from a peer
-  return i < kNames.size() ? kNames[i] : "unknown collective";
+  return is_collective(kind) ? traits_of(kind).name : "unknown collective";
 }
 
 std::vector<int64_t> even_shards(int64_t count, int shards) {

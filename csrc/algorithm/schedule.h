@@ -85,7 +85,8 @@ struct Schedule {
   int64_t scratch_count = 0;  // elements of pooled scratch that the steps use
 };
 
-// The collectives. Their numbers are sent in fingerprints, so only append.
+// The collectives. Their numbers are sent in fingerprints, so only append. CollectiveTraits has the
+// properties of each.
 enum class Collective : uint8_t {
   kAllreduce = 0,
   kBroadcast,
@@ -99,10 +100,25 @@ enum class Collective : uint8_t {
   kPointToPoint,  // a send or a receive, which no algorithm has
 };
 
-// Returns torch's name, as in "all_reduce". Any number is safe.
+// Properties of a collective. schedule.cc has the row of each.
+struct CollectiveTraits {
+  std::string_view name;  // torch's name, as in "all_reduce"
+  bool reduces = false;   // combines values
+  bool has_root = false;
+  bool in_place = false;      // works on kOutput; the others read kInput
+  bool takes_joined = false;  // ranks that have joined (Horovod's join()) can take part
+};
+
+inline constexpr size_t kCollectives = 10;  // number of collectives, with kPointToPoint
+
+// Returns true for the number of a collective. A peer may send any number.
+constexpr bool is_collective(Collective kind) { return static_cast<size_t>(kind) < kCollectives; }
+// Returns the row of a collective. is_collective(kind) must hold.
+const CollectiveTraits& traits_of(Collective kind);
+// Returns torch's name. Any number is safe.
 std::string_view collective_name(Collective kind);
 // Returns true for the collectives that combine values.
-bool reduces(Collective kind);
+inline bool reduces(Collective kind) { return is_collective(kind) && traits_of(kind).reduces; }
 
 // All inputs of a schedule. They are equal on every rank of a group, except for `rank` and the
 // parts of an alltoall.

@@ -34,31 +34,37 @@ constexpr std::array<DTypeRow, 19> kDTypes{{{"float64", 8, kFloat},
                                             {"float8_e4m3fn", 1, kFloat},
                                             {"float8_e5m2", 1, kFloat}}};
 
-struct ReduceOpRow {
-  std::string_view name;
-  unsigned classes;  // bits of the classes for which it is defined
-};
 // Rows are in the order of the enum.
-constexpr std::array<ReduceOpRow, 10> kReduceOps{
-    {{"SUM", kFloat | kInteger | kBoolean | kComplex},
-     {"AVG", kFloat | kInteger | kComplex},
-     {"MIN", kFloat | kInteger | kBoolean},
-     {"MAX", kFloat | kInteger | kBoolean},
-     {"PRODUCT", kFloat | kInteger | kBoolean | kComplex},
-     {"none", 0},
-     {"BAND", kInteger | kBoolean},
-     {"BOR", kInteger | kBoolean},
-     {"BXOR", kInteger | kBoolean},
-     {"PREMUL_SUM", kFloat | kInteger | kComplex}}};
+constexpr std::array<ReduceOpTraits, 10> kReduceOps{
+    {{"SUM", kFloat | kInteger | kBoolean | kComplex, true, "sum"},
+     {"AVG", kFloat | kInteger | kComplex, true, "average"},
+     {"MIN", kFloat | kInteger | kBoolean, false, "min", NeutralElement::kMost},
+     {"MAX", kFloat | kInteger | kBoolean, false, "max", NeutralElement::kLeast},
+     {"PRODUCT", kFloat | kInteger | kBoolean | kComplex, false, "product", NeutralElement::kOne},
+     {"none", 0, false, ""},
+     {"BAND", kInteger | kBoolean, false, ""},
+     {"BOR", kInteger | kBoolean, false, ""},
+     {"BXOR", kInteger | kBoolean, false, ""},
+     {"PREMUL_SUM", kFloat | kInteger | kComplex, true, ""}}};
 
 }  // namespace
 
 size_t dtype_size(DType dtype) { return kDTypes.at(static_cast<size_t>(dtype)).size; }
 
+bool is_reduce_op(ReduceOp op) { return static_cast<size_t>(op) < kReduceOps.size(); }
+
+const ReduceOpTraits& traits_of(ReduceOp op) { return kReduceOps.at(static_cast<size_t>(op)); }
+
+std::vector<ReduceOp> all_reduce_ops() {
+  std::vector<ReduceOp> out;
+  for (size_t i = 0; i < kReduceOps.size(); ++i)
+    if (kReduceOps[i].classes != 0) out.push_back(static_cast<ReduceOp>(i));
+  return out;
+}
+
 bool is_reducible(DType dtype, ReduceOp op) {
   const auto d = static_cast<size_t>(dtype);
-  const auto o = static_cast<size_t>(op);
-  return d < kDTypes.size() && o < kReduceOps.size() && (kDTypes[d].is & kReduceOps[o].classes);
+  return d < kDTypes.size() && is_reduce_op(op) && (kDTypes[d].is & traits_of(op).classes);
 }
 
 std::string reducible_dtypes(ReduceOp op) {
@@ -76,8 +82,7 @@ std::string_view dtype_name(DType dtype) {
 }
 
 std::string_view reduce_op_name(ReduceOp op) {
-  const auto i = static_cast<size_t>(op);
-  return i < kReduceOps.size() ? kReduceOps[i].name : "unknown reduction";
+  return is_reduce_op(op) ? traits_of(op).name : "unknown reduction";
 }
 
 bool is_half(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat16; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ringdist {
 
@@ -45,6 +46,25 @@ enum class ReduceOp : uint8_t {
   kBxor,
   kPremulSum,  // sum of values that each rank has already multiplied by its factor
 };
+
+// The element that leaves the other operand of a reduction as it is.
+enum class NeutralElement : uint8_t { kZero, kOne, kLeast, kMost };
+
+// Properties of a reduction. dtype.cc has the row of each.
+struct ReduceOpTraits {
+  std::string_view name;          // torch's name: "SUM"
+  unsigned classes = 0;           // classes of dtypes for which it is defined; see is_reducible()
+  bool sums = false;              // adds values, so it rounds as a sum does
+  std::string_view horovod_name;  // name in Horovod's API, such as "sum", or empty
+  NeutralElement neutral = NeutralElement::kZero;  // for those in Horovod's API
+};
+
+// Returns true for the number of a reduction or of kNone. A peer may send any number.
+bool is_reduce_op(ReduceOp op);
+// Returns the row of a reduction. is_reduce_op(op) must hold.
+const ReduceOpTraits& traits_of(ReduceOp op);
+// Returns all reductions, without kNone.
+std::vector<ReduceOp> all_reduce_ops();
 
 size_t dtype_size(DType dtype);  // bytes per element
 

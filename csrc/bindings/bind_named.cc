@@ -1,9 +1,9 @@
 // Binds named calls: NamedGroup.
 #include <pybind11/stl.h>
 
-#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "bindings/bind.h"
 #include "torch/backend.h"
@@ -19,16 +19,14 @@ using Reducing = NamedGroup::ReduceOptions;
 
 // Converts the arguments of an allreduce. Raises an error if `op` is unknown.
 Reducing reducing(const std::string& op, double prescale, double postscale) {
-  static const std::map<std::string, ReduceOp> ops{{"sum", ReduceOp::kSum},
-                                                   {"average", ReduceOp::kAvg},
-                                                   {"min", ReduceOp::kMin},
-                                                   {"max", ReduceOp::kMax},
-                                                   {"product", ReduceOp::kProduct}};
-  const auto found = ops.find(op);
-  if (found == ops.end())
-    throw_error(Error(ErrorKind::kInvalidArgument,
-                      "ringdist: op must be sum, average, min, max or product, got '" + op + "'"));
-  return {found->second, prescale, postscale};
+  std::string names;
+  for (const ReduceOp one : all_reduce_ops()) {
+    const std::string_view name = traits_of(one).horovod_name;
+    if (!name.empty() && name == op) return {one, prescale, postscale};
+    if (!name.empty()) names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  throw_error(Error(ErrorKind::kInvalidArgument,
+                    "ringdist: op must be one of " + names + ", got '" + op + "'"));
 }
 
 // Creates a named group on the ranks of a backend. `warn_after` is in seconds.

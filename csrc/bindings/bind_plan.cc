@@ -43,9 +43,9 @@ Kind find_named(const std::string& argument, const std::string& given, const std
 // Returns all collectives, without sends and receives.
 std::vector<Collective> operations() {
   std::vector<Collective> out;
-  for (auto kind = Collective::kAllreduce; kind != Collective::kPointToPoint;
-       kind = static_cast<Collective>(static_cast<int>(kind) + 1))
-    out.push_back(kind);
+  for (size_t i = 0; i < kCollectives; ++i)
+    if (const auto kind = static_cast<Collective>(i); kind != Collective::kPointToPoint)
+      out.push_back(kind);
   return out;
 }
 
@@ -55,11 +55,6 @@ std::vector<DType> dtypes() {
   for (int one = 0; one <= static_cast<int>(DType::kFloat8E5M2); ++one)
     if (static_cast<DType>(one) != DType::kBytes) out.push_back(static_cast<DType>(one));
   return out;
-}
-
-std::vector<ReduceOp> reduce_ops() {
-  return {ReduceOp::kSum,  ReduceOp::kAvg, ReduceOp::kMin,  ReduceOp::kMax,      ReduceOp::kProduct,
-          ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
 }
 
 // Returns a codec map in which each whole input has the codecs of `spec`.
@@ -96,7 +91,7 @@ OpSpec request_of(const std::string& operation, int64_t count, const std::string
   out.root = root;
   out.count = out.kind == Collective::kBarrier ? 0 : count;
   if (reduces(out.kind)) {
-    out.reduce_op = find_named("reduce_op", reduce_op, reduce_ops(), &reduce_op_name);
+    out.reduce_op = find_named("reduce_op", reduce_op, all_reduce_ops(), &reduce_op_name);
     if (!is_reducible(out.dtype, out.reduce_op))
       throw_error(Error(ErrorKind::kInvalidArgument, "reduce_op: " + reduce_op + " of " + dtype +
                                                          " is not supported; it takes " +

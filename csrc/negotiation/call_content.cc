@@ -45,16 +45,6 @@ std::string format(const std::vector<CallContent::Tensor>& tensors) {
   return out;
 }
 
-bool has_root(Collective kind) {
-  return kind == Collective::kBroadcast || kind == Collective::kReduce ||
-         kind == Collective::kGather || kind == Collective::kScatter;
-}
-
-// Returns true if the kind cannot run with joined ranks.
-bool needs_all(Collective kind) {
-  return kind != Collective::kAllreduce && kind != Collective::kBarrier;
-}
-
 template <typename T>
 ElementBytes element(T value) {
   ElementBytes out{};
@@ -62,7 +52,7 @@ ElementBytes element(T value) {
   return out;
 }
 
-// Neutral elements of MIN, MAX and PRODUCT, in this order.
+// Neutral elements of a dtype.
 template <typename T>
 struct Neutral {
   T most, least, one;
@@ -70,9 +60,17 @@ struct Neutral {
 
 template <typename T>
 ElementBytes of(ReduceOp op, const Neutral<T>& neutral) {
-  if (op == ReduceOp::kMin) return element(neutral.most);
-  if (op == ReduceOp::kMax) return element(neutral.least);
-  return element(neutral.one);
+  switch (traits_of(op).neutral) {
+    case NeutralElement::kZero:
+      return {};
+    case NeutralElement::kOne:
+      return element(neutral.one);
+    case NeutralElement::kLeast:
+      return element(neutral.least);
+    case NeutralElement::kMost:
+      return element(neutral.most);
+  }
+  return {};
 }
 
 template <typename T>
@@ -192,7 +190,7 @@ CallDescription CallContent::describe() const {
   }
   out.content = as_text(all.take());
   out.words = to_string();
-  out.needs_all = needs_all(kind);
+  out.needs_all = !traits_of(kind).takes_joined;
   const bool is_alike = std::ranges::all_of(
       tensors, [&](const Tensor& tensor) { return tensor.dtype == tensors[0].dtype; });
   if (kind == Collective::kAllreduce && !tensors.empty() && is_alike) {
@@ -208,7 +206,7 @@ std::string CallContent::to_string() const {
   std::vector<std::string> parts;
   if (!tensors.empty()) parts.push_back(format(tensors));
   if (reduces(kind)) parts.emplace_back(reduce_op_name(reduce_op));
-  if (has_root(kind)) parts.push_back("root " + std::to_string(root));
+  if (traits_of(kind).has_root) parts.push_back("root " + std::to_string(root));
   if (prescale != 1) parts.push_back("prescale " + format_number(prescale));
   if (postscale != 1) parts.push_back("postscale " + format_number(postscale));
   if (!variant.empty()) parts.push_back(variant);
@@ -246,8 +244,7 @@ Result<CallContent> CallContent::parse(const std::string& content) {
       tensor.shape.push_back(in.get<int64_t>());
     makes_sense = makes_sense && tensor.dtype <= DType::kFloat8E5M2 && tensor.count() >= 0;
   }
-  if (!in.ended() || !makes_sense || out.kind > Collective::kPointToPoint ||
-      out.reduce_op > ReduceOp::kPremulSum)
+  if (!in.ended() || !makes_sense || !is_collective(out.kind) || !is_reduce_op(out.reduce_op))
     return Error(ErrorKind::kProtocol, "ringdist: negotiation: what a call is cannot be read");
   return out;
 }

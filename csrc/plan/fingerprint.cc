@@ -13,9 +13,7 @@ std::string Fingerprint::describe() const {
   else
     out += ", " + std::to_string(count) + (count == 1 ? " element" : " elements");
   if (reduce_op != ReduceOp::kNone) out += ", " + std::string(reduce_op_name(reduce_op));
-  const bool has_root = kind == Collective::kBroadcast || kind == Collective::kReduce ||
-                        kind == Collective::kGather || kind == Collective::kScatter;
-  if (has_root) out += ", root " + std::to_string(root);
+  if (is_collective(kind) && traits_of(kind).has_root) out += ", root " + std::to_string(root);
   if (kind == Collective::kAllreduce && root == kOfState)
     out += ", by CompressState.state_dict(), which all ranks must call";
   if (codec_id() != 0) out += ", codec " + std::string(codec_name(codec_id()));

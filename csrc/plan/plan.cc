@@ -58,9 +58,7 @@ bool few_on_one_host(const PlanRequest& request) {
 }
 
 bool rounds_in_few_steps(const PlanRequest& request) {
-  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAvg ||
-                    request.reduce_op == ReduceOp::kPremulSum;
-  if (!sums) return false;
+  if (!traits_of(request.reduce_op).sums) return false;
   // A ring would round at every hop.
   if (is_half(request.dtype) && request.kind != Collective::kReduce && few_on_one_host(request))
     return true;

@@ -56,21 +56,15 @@ Buffer used_of(const DeviceBytes& message) {
 
 // Returns true if the rank's output buffer is also its input.
 bool gives_output(const OpSpec& request, int rank) {
-  switch (request.kind) {
-    case Collective::kAllreduce:
-    case Collective::kReduce:
-      return true;
-    case Collective::kBroadcast:
-      return rank == request.root;
-    default:
-      return false;
-  }
+  const CollectiveTraits& traits = traits_of(request.kind);
+  return traits.in_place && (traits.reduces || rank == request.root);
 }
 
 // Returns true if the op writes the rank's output buffer.
 bool gets_output(const OpSpec& request, int rank) {
-  if (request.kind == Collective::kReduce) return rank == request.root;
-  return request.kind != Collective::kBroadcast || rank != request.root;
+  const CollectiveTraits& traits = traits_of(request.kind);
+  if (!traits.in_place || !traits.has_root) return true;
+  return traits.reduces == (rank == request.root);
 }
 
 // Returns a host op like `op`, with empty buffers of its element sizes.

@@ -36,7 +36,6 @@ class StoreModeTuner {
   void ended(const Trial& trial, TimePoint now);
 
  private:
-  static constexpr size_t kKinds = static_cast<size_t>(Collective::kPointToPoint) + 1;
   static constexpr size_t kSizes = 64;  // log2
   // Measurements of one kind and size.
   struct Known {
@@ -45,7 +44,7 @@ class StoreModeTuner {
     uint32_t ops = 0;                    // ops begun so far
   };
 
-  std::array<Known, kKinds * kSizes> known_{};
+  std::array<Known, kCollectives * kSizes> known_{};
 };
 
 }  // namespace ringdist
