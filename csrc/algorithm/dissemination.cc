@@ -18,14 +18,14 @@ Schedule barrier(const Shape& shape) {
   Schedule out;
   // A round's message must not leave before those of all earlier rounds have come. Order is by data
   // dependence on ranges, and empty ranges have none, so all rounds share one element of scratch.
-  const Range token{BufferId::kScratch, 0, 1};
+  const Range signal{BufferId::kScratch, 0, 1};
   for (int64_t hop = 1; hop < shape.size; hop *= 2) {
     const int distance = static_cast<int>(hop);
     const int to = wrap(shape.rank + distance, shape.size);
     const int from = wrap(shape.rank - distance, shape.size);
     out.scratch_count = 1;
-    out.steps.push_back(Step::send(token, {to}, EdgeKind::kContribution));
-    out.steps.push_back(Step::recv(token, from, EdgeKind::kContribution));
+    out.steps.push_back(Step::send(signal, {to}, EdgeKind::kContribution));
+    out.steps.push_back(Step::recv(signal, from, EdgeKind::kContribution));
   }
   return out;
 }
@@ -41,11 +41,11 @@ Duration cost(const CostQuery& question) {
           ? std::min(rounds,
                      static_cast<int>(std::bit_width(static_cast<unsigned>(at.hosts) - 1)) + 1)
           : 0;
-  TransferCost token(question, 1);
-  TransferCost other = token;
-  token.send(true, 1).receive(true, 1);
+  TransferCost signal(question, 1);
+  TransferCost other = signal;
+  signal.send(true, 1).receive(true, 1);
   other.send(false, 1).receive(false, 1).cross(1);
-  return OpCost(question).then(token, rounds - far).then(other, far).total();
+  return OpCost(question).then(signal, rounds - far).then(other, far).total();
 }
 
 int64_t one_element(int64_t, int) { return 1; }

@@ -21,12 +21,12 @@ class Column {
   Column(const HostGrid& hosts, int rank, int column)
       : hosts_(hosts), rank_(rank), column_(column), here_(hosts.leader(hosts.mine(), column)) {}
 
-  bool is_carrier() const { return rank_ == here_; }
+  bool is_leader() const { return rank_ == here_; }
 
   // Adds this host's part of a sum that a rank on another host owns. `mine` is this rank's range
   // and `sum` the range in which the leader may add. Returns the leader's range of the host's sum.
   Range give(Range mine, Range sum, int owner, Schedule& out) const {
-    if (!is_carrier()) {
+    if (!is_leader()) {
       out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
       return mine;
     }
@@ -40,7 +40,7 @@ class Column {
 
   // Adds the sum that this host's leader owns: the contributions of all hosts, in their order.
   void take(Range mine, Range sum, Schedule& out) const {
-    if (!is_carrier())
+    if (!is_leader())
       return out.steps.push_back(Step::send(mine, {here_}, hosts_.contribution_kind()));
     std::vector<Source> sources;
     for (int host = 0; host < hosts_.count(); ++host) {
@@ -65,7 +65,7 @@ class Column {
       if (!to.empty()) out.steps.push_back(Step::send(own, std::move(to), EdgeKind::kResult));
     } else if (hosts_.of(owner) == hosts_.mine()) {
       out.steps.push_back(Step::recv(range, owner, EdgeKind::kResult));
-    } else if (!is_carrier()) {
+    } else if (!is_leader()) {
       out.steps.push_back(Step::recv(range, here_, EdgeKind::kRelay));
     } else if (hosts_.local().size() == 1) {
       out.steps.push_back(Step::recv(range, owner, EdgeKind::kResult));

@@ -50,19 +50,19 @@ Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
   const Range all{BufferId::kOutput, 0, shape.count};
-  const Participant standing(shape.size);
-  if (standing.gives_way(shape.rank)) {
+  const Participant participant(shape.size);
+  if (participant.gives_way(shape.rank)) {
     out.steps.push_back(Step::send(all, {shape.rank + 1}, EdgeKind::kContribution));
     out.steps.push_back(Step::recv(all, shape.rank + 1, EdgeKind::kResult));
     return out;
   }
-  const int place = standing.place_of(shape.rank);
-  const bool stands_for_two = place < standing.pairs;
+  const int place = participant.place_of(shape.rank);
+  const bool stands_for_two = place < participant.pairs;
   if (stands_for_two) out.steps.push_back(add(all, shape.rank, shape.rank - 1, /*finish=*/false));
-  for (int bit = 1; bit < standing.count; bit *= 2) {
-    const int peer = standing.rank_of(place ^ bit);
+  for (int bit = 1; bit < participant.count; bit *= 2) {
+    const int peer = participant.rank_of(place ^ bit);
     out.steps.push_back(Step::send(all, {peer}, EdgeKind::kContribution));
-    out.steps.push_back(add(all, shape.rank, peer, /*finish=*/2 * bit == standing.count));
+    out.steps.push_back(add(all, shape.rank, peer, /*finish=*/2 * bit == participant.count));
   }
   if (stands_for_two) out.steps.push_back(Step::send(all, {shape.rank - 1}, EdgeKind::kResult));
   return out;
@@ -78,20 +78,20 @@ struct Exchanges {
 
 // Computes the summary. If ranks are consecutive on hosts, the first rounds stay inside. In groups
 // of more than kLooked ranks, only even layouts are recognized.
-Exchanges exchanges_of(const CostLayout& at, const Participant& standing, int rounds) {
+Exchanges exchanges_of(const CostLayout& at, const Participant& participant, int rounds) {
   constexpr int kLooked = 64;
   if (!at.spans()) return {rounds};
   if (at.size > kLooked) {
-    const bool even = at.least == at.most && standing.pairs == 0 && at.crossings == at.hosts;
+    const bool even = at.least == at.most && participant.pairs == 0 && at.crossings == at.hosts;
     return {even ? std::countr_zero(static_cast<unsigned>(at.least)) : 0,
-            static_cast<double>(at.most) * standing.count / at.size};
+            static_cast<double>(at.most) * participant.count / at.size};
   }
   Exchanges out;
-  for (int bit = 1; bit < standing.count; bit *= 2) {
+  for (int bit = 1; bit < participant.count; bit *= 2) {
     std::array<int, kLooked> lines{};  // by host
-    for (int place = 0; place < standing.count; ++place) {
-      const int rank = standing.rank_of(place);
-      if (at.same_host(rank, standing.rank_of(place ^ bit))) continue;
+    for (int place = 0; place < participant.count; ++place) {
+      const int rank = participant.rank_of(place);
+      if (at.same_host(rank, participant.rank_of(place ^ bit))) continue;
       ++lines[static_cast<size_t>(at.topology->host_of[static_cast<size_t>(rank)])];
     }
     const int most = *std::ranges::max_element(lines);
@@ -105,11 +105,11 @@ Exchanges exchanges_of(const CostLayout& at, const Participant& standing, int ro
 Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);
-  const Participant standing(at.size);
-  const int rounds = std::countr_zero(static_cast<unsigned>(standing.count));
-  const auto [inside, crossing] = exchanges_of(at, standing, rounds);
+  const Participant participant(at.size);
+  const int rounds = std::countr_zero(static_cast<unsigned>(participant.count));
+  const auto [inside, crossing] = exchanges_of(at, participant, rounds);
   OpCost sum(question);
-  if (standing.pairs > 0) {
+  if (participant.pairs > 0) {
     const bool apart = at.spans() && (at.most == 1 || at.crossings > at.hosts);
     TransferCost pair(question, question.bytes);
     pair.send(!apart, 1).receive(!apart, 1).cross(apart ? 1 : 0);

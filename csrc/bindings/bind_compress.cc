@@ -82,9 +82,9 @@ void sum_of_state(ProcessGroupRing& group, const at::Tensor& tensor) {
 // Checks the spec of a compression method. Returns its canonical name.
 std::string check_codec(const std::string& argument, const std::string& spec, int size,
                         std::optional<bool> error_feedback) {
-  auto treatment = make_compression_method(argument, spec, size, error_feedback);
-  throw_if(treatment.error());
-  return treatment.value()->name();
+  auto method = make_compression_method(argument, spec, size, error_feedback);
+  throw_if(method.error());
+  return method.value()->name();
 }
 
 // Returns the CompressionReport as a dict.

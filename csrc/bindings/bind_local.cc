@@ -63,7 +63,7 @@ class LocalRanks {
   // Raises an error unless there is one flat float32 tensor per rank, and none share memory.
   void check_flat(const std::string& argument, const Tensors& tensors, int64_t count) const;
   // Returns the compression method of a spec, from the cache if possible.
-  const CompressionMethodPtr& treatment(const std::string& spec, bool feedback);
+  const CompressionMethodPtr& method(const std::string& spec, bool feedback);
   // Plans the parts of one rank, as GradientCompressor does for a bucket.
   BucketPlan make_plan(const std::vector<Part>& parts, const at::Tensor* residual, int64_t count);
   // Returns the allreduce over the slices that are not averaged by PowerSGD.
@@ -80,7 +80,7 @@ class LocalRanks {
   const c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::shared_ptr<Context>> contexts_;
   std::map<std::string, Group> groups_;  // by algorithm
-  std::map<std::pair<std::string, bool>, CompressionMethodPtr> treatments_;
+  std::map<std::pair<std::string, bool>, CompressionMethodPtr> methods_;
   std::vector<std::unique_ptr<LowRankReducer>> reducers_;  // by rank; created at the first use
   // Right factors of PowerSGD by (rank, offset of the matrix).
   std::map<std::pair<size_t, int64_t>, std::vector<float>> rights_;
@@ -148,8 +148,8 @@ void LocalRanks::check_flat(const std::string& argument, const Tensors& tensors,
   }
 }
 
-const CompressionMethodPtr& LocalRanks::treatment(const std::string& spec, bool feedback) {
-  CompressionMethodPtr& out = treatments_[{spec, feedback}];
+const CompressionMethodPtr& LocalRanks::method(const std::string& spec, bool feedback) {
+  CompressionMethodPtr& out = methods_[{spec, feedback}];
   if (!out) {
     auto made = make_compression_method("parts", spec, size_, feedback);
     throw_if(made.error());
@@ -170,8 +170,7 @@ BucketPlan LocalRanks::make_plan(const std::vector<Part>& parts, const at::Tenso
              " rows");
     if (feedback && old_residual == nullptr)
       refuse("parts: '" + spec + "' with error feedback needs residuals");
-    treatment(spec, feedback)
-        ->add({at, elements, rows, feedback ? old_residual + at : nullptr}, plan);
+    method(spec, feedback)->add({at, elements, rows, feedback ? old_residual + at : nullptr}, plan);
     at += elements;
   }
   if (at != count)
@@ -277,9 +276,9 @@ uint64_t LocalRanks::bytes_sent() const {
 
 // Returns the name, bits per element and default error feedback of a compression method.
 py::tuple codec_traits(const std::string& spec, int size) {
-  auto treatment = make_compression_method("spec", spec, size, std::nullopt);
-  throw_if(treatment.error());
-  const CompressionMethod& found = *treatment.value();
+  auto method = make_compression_method("spec", spec, size, std::nullopt);
+  throw_if(method.error());
+  const CompressionMethod& found = *method.value();
   return py::make_tuple(found.name(), found.bits(), found.feedback());
 }
 

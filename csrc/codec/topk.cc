@@ -10,7 +10,7 @@
 #include "codec/codec.h"
 #include "codec/sparse_fraction.h"
 #include "kernel/select.h"
-#include "kernel/topk_entry.h"
+#include "kernel/topk_pair.h"
 
 namespace ringdist {
 namespace {
@@ -19,7 +19,7 @@ constexpr uint8_t kWireId = 8;
 static_assert(kSelectBlock == kSparseBlock);
 constexpr uint32_t kInfinity = 0x7f800000;
 
-using Entry = TopkEntry;
+using Entry = TopkPair;
 
 class TopkCodec final : public BlockCodec {
  public:

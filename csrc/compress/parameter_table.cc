@@ -39,9 +39,9 @@ const Parameter* ParameterTable::named(const std::string& name) const {
 
 Result<CompressionMethodPtr> ParameterTable::method(std::string_view argument,
                                                     const std::string& spec) {
-  if (auto it = treatments_.find(spec); it != treatments_.end()) return it->second;
+  if (auto it = methods_.find(spec); it != methods_.end()) return it->second;
   auto made = make_compression_method(argument, spec, size_, feedback_);
-  if (made.ok()) treatments_[spec] = made.value();
+  if (made.ok()) methods_[spec] = made.value();
   return made;
 }
 

@@ -126,7 +126,7 @@ class ParameterTable {
   bool told_ = false;                 // add() was called
   std::deque<Parameter> parameters_;  // a deque, because pointers to its entries must stay valid
   std::unordered_map<ParameterKey, Parameter*> by_key_;
-  std::map<std::string, CompressionMethodPtr> treatments_;
+  std::map<std::string, CompressionMethodPtr> methods_;
   const std::shared_ptr<ResidualStore> residuals_ = std::make_shared<ResidualStore>();
 };
 

@@ -20,12 +20,12 @@ constexpr Duration kHelloTimeout = std::chrono::seconds(5);  // from the accept 
 // A held connection is closed if its group does not appear here within this time.
 constexpr Duration kHoldTimeout = std::chrono::seconds(60);
 constexpr Duration kClosingTimeout = std::chrono::seconds(2);  // for the rest of the output
-constexpr size_t kMaxStrangers = 256;      // connections of one kind that have not been admitted
-constexpr size_t kMaxStrangerFrame = 256;  // bytes: a hello is smaller
-constexpr int kMaxReads = 64;              // reads of one connection in a row
+constexpr size_t kMaxStrangers = 256;     // connections of one kind that have not been admitted
+constexpr size_t kMaxUnknownFrame = 256;  // bytes: a hello is smaller
+constexpr int kMaxReads = 64;             // reads of one connection in a row
 
 // Returns true for an accepted connection that has not been admitted.
-bool stranger(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
+bool unknown(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
 
 }  // namespace
 
@@ -127,24 +127,24 @@ void ConnectionManager::connected(ControlConnection& c) {
     c.pid = who.value().pid;
     c.uid = who.value().uid;
   }
-  limit_patience(c);
+  limit_tcp_timeout(c);
   c.state = State::kGreeting;
   c.last_sent = now_;
   send(c, c.hello.frame());
 }
 
-void ConnectionManager::limit_patience(const ControlConnection& c) {
+void ConnectionManager::limit_tcp_timeout(const ControlConnection& c) {
   if (c.kind == LinkKind::kTcp)
-    break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_patience_).count());
+    break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_timeout_).count());
 }
 
 void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
   make_room(kind);
   ControlConnection& c = add(std::move(fd), kind, false);
-  c.stream.limit_frames(kMaxStrangerFrame);
+  c.stream.limit_frames(kMaxUnknownFrame);
   c.pid = who.pid;
   c.uid = who.uid;
-  limit_patience(c);
+  limit_tcp_timeout(c);
   if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
 }
 
@@ -154,7 +154,7 @@ void ConnectionManager::make_room(LinkKind kind) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
     for (auto& [key, c] : connections_) {
-      if (!stranger(*c) || c->kind != kind) continue;
+      if (!unknown(*c) || c->kind != kind) continue;
       ++strangers;
       bool silent = c->state == State::kGreeting;
       if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
@@ -212,7 +212,7 @@ void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
 
 void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
-    const bool letters = frame.type == FrameType::kLetters;
+    const bool letters = frame.type == FrameType::kMembershipHello;
     auto hello = letters || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
                                                             : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
@@ -247,11 +247,11 @@ void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hell
 
 void ConnectionManager::answer(ControlConnection& c) {
   AcceptDecision admission = delegate_.admit(c, c.hello);
-  if (admission.verdict == AcceptAction::kHold) {
+  if (admission.action == AcceptAction::kHold) {
     if (c.state != State::kHeld) hold(c);
     return;
   }
-  if (admission.verdict == AcceptAction::kRefuse) {
+  if (admission.action == AcceptAction::kRefuse) {
     if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
     close_after_output(c);
     return;
@@ -264,7 +264,7 @@ void ConnectionManager::answer(ControlConnection& c) {
 bool ConnectionManager::wins(ControlConnection& incoming) {
   for (ControlConnection* other : by_peer_.to(incoming.peer)) {
     const bool ends = other->closed() || other->state == State::kClosing;
-    if (other == &incoming || other->kind != incoming.kind || ends || stranger(*other)) continue;
+    if (other == &incoming || other->kind != incoming.kind || ends || unknown(*other)) continue;
     // A dialed connection that is held must not win: the peer has just shown that it prefers its
     // own.
     if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
@@ -302,7 +302,7 @@ void ConnectionManager::give_up(ControlConnection& c) { c.broken = c.cut_short =
 ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
   for (ControlConnection* c : by_peer_.to(peer)) {
-    if (c->kind != kind || c->closed() || c->state == State::kClosing || stranger(*c)) continue;
+    if (c->kind != kind || c->closed() || c->state == State::kClosing || unknown(*c)) continue;
     if (!best || c->open()) best = c;
   }
   return best;
@@ -361,7 +361,7 @@ bool ConnectionManager::stalled() const {
 bool ConnectionManager::drain_connections() {
   bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
-    if (!stranger(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
+    if (!unknown(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
     receive(*c);
     all &= !c->stalled;
   }

@@ -58,7 +58,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   // Answer to a hello. A held connection waits until this process has the group, see readmit().
   enum class AcceptAction { kAccept, kHold, kRefuse };
   struct AcceptDecision {
-    AcceptAction verdict = AcceptAction::kRefuse;
+    AcceptAction action = AcceptAction::kRefuse;
     std::string reason;  // sent to the other side unless empty
   };
 
@@ -83,12 +83,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   // A TCP connection breaks when sent data is not confirmed for `tcp_patience`, and can then be
   // dialed anew. TCP itself retries ever more rarely, long after the network is back.
   ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, ExceptionGuard& guard,
-                    Duration tcp_patience)
-      : my_id_(my_id),
-        epoll_(epoll),
-        delegate_(owner),
-        guard_(guard),
-        tcp_patience_(tcp_patience) {}
+                    Duration tcp_timeout)
+      : my_id_(my_id), epoll_(epoll), delegate_(owner), guard_(guard), tcp_timeout_(tcp_timeout) {}
 
   // Opens the listening sockets; see ControlListeners.
   Error listen(const std::string& unix_name, const std::string& local_ip) {
@@ -159,7 +155,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   // Closes the oldest strangers, which are connections not admitted so far, when there are many.
   void make_room(LinkKind kind);
   // Applies `tcp_patience` to a TCP connection.
-  void limit_patience(const ControlConnection& connection);
+  void limit_tcp_timeout(const ControlConnection& connection);
   // Handles the end of a dial, and sends the hello.
   void connected(ControlConnection& connection);
   // Reads a limited amount and handles the frames in it.
@@ -190,7 +186,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   const Epoll& epoll_;
   Delegate& delegate_;
   ExceptionGuard& guard_;
-  const Duration tcp_patience_;
+  const Duration tcp_timeout_;
   TimePoint now_{};
   ControlListeners listeners_{epoll_};
   const ControlListeners::Accept accept_ = [this](Fd fd, LinkKind kind,

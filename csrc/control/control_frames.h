@@ -17,14 +17,14 @@ namespace ringdist {
 // Types of frames. On an open connection unknown types are ignored, so that later versions may add
 // some.
 enum class FrameType : uint8_t {
-  kHello = 0x01,      // ControlHello: the dialing side begins
-  kWelcome = 0x02,    // u64 context id: the link is open
-  kHeld = 0x03,       // u64 context id: accepted, but that process does not have the group so far
-  kRefused = 0x04,    // text: why the connection is refused
-  kLetters = 0x05,    // ControlHello: kLetter frames follow, this is no control connection
-  kLetter = 0x06,     // a membership message, to the process that accepts them
-  kHeartbeat = 0x10,  // empty: the sender is alive
-  kLost = 0x11,       // PeerDeparture
+  kHello = 0x01,    // ControlHello: the dialing side begins
+  kWelcome = 0x02,  // u64 context id: the link is open
+  kHeld = 0x03,     // u64 context id: accepted, but that process does not have the group so far
+  kRefused = 0x04,  // text: why the connection is refused
+  kMembershipHello = 0x05,  // ControlHello: kLetter frames follow, this is no control connection
+  kMembership = 0x06,       // a membership message, to the process that accepts them
+  kHeartbeat = 0x10,        // empty: the sender is alive
+  kLost = 0x11,             // PeerDeparture
   // PeerDeparture without text. If it is about the sender itself, it is a graceful shutdown.
   kLeft = 0x12,
   kFlood = 0x13,        // FloodRecord

@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kSequenceWindow = 1024;  // sequence numbers per origin that are tracked singly
 constexpr size_t kMaxFates = 1024;        // departures
 constexpr size_t kMaxCause = 1024;        // bytes
-constexpr size_t kMaxFateBytes = size_t{1} << 20;  // departures sent to one new connection
-constexpr size_t kMaxKept = 256;                   // floods
+constexpr size_t kMaxDepartureBytes = size_t{1} << 20;  // departures sent to one new connection
+constexpr size_t kMaxKept = 256;                        // floods
 constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 constexpr Duration kKeepFor = std::chrono::seconds(60);
 
@@ -106,7 +106,7 @@ void ControlHistory::keep(std::vector<std::byte> frame, TimePoint now) {
 std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const {
   std::vector<std::vector<std::byte>> out;
   size_t bytes = 0;
-  for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxFateBytes; ++it) {
+  for (auto it = by_age_.rbegin(); it != by_age_.rend() && bytes < kMaxDepartureBytes; ++it) {
     const KnownDeparture& known = departures_.at(it->second);
     out.push_back(PeerDeparture{it->second, known.cause}.frame(known.is_lost ? FrameType::kLost
                                                                              : FrameType::kLeft));

@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-using Verdict = ConnectionManager::AcceptAction;
+using Action = ConnectionManager::AcceptAction;
 
 constexpr Duration kUnsettledTick = Milliseconds(50);  // tick interval while something waits
 constexpr Duration kLeavingTick = Milliseconds(5);     // tick interval during the graceful shutdown
@@ -19,7 +19,7 @@ constexpr Duration kLeavingTick = Milliseconds(5);     // tick interval during t
 constexpr Duration kHeartbeatPerLink = Milliseconds(7);
 // A TCP connection breaks if sent data is not confirmed for this time, or for a quarter of the peer
 // timeout if that is shorter.
-constexpr Duration kTcpPatience = std::chrono::seconds(3);
+constexpr Duration kTcpTimeout = std::chrono::seconds(3);
 
 Duration timeout_of(const Config& config) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout));
@@ -32,7 +32,7 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& e
     : id_(id),
       events_(events),
       guard_(guard),
-      sockets_(id, epoll, *this, guard, std::min<Duration>(timeout_of(config) / 4, kTcpPatience)),
+      sockets_(id, epoll, *this, guard, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout)),
       processes_(epoll),
       gossip_(id, sockets_, history_, formation_barrier_, groups_, events, guard),
       demand_(id, processes_, groups_, sockets_, sockets_),
@@ -214,19 +214,19 @@ void ControlPlane::on_exit(uint64_t id) {
 ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
                                                       const ControlHello& hello) {
   if (hello.from == id_ || hello.to != id_)
-    return {Verdict::kRefuse, "another process listens there now"};
+    return {Action::kRefuse, "another process listens there now"};
   if (connection.kind == LinkKind::kLocal) {
-    if (connection.uid != geteuid()) return {Verdict::kRefuse, "it runs as another user"};
+    if (connection.uid != geteuid()) return {Action::kRefuse, "it runs as another user"};
   } else {
     const ControlGroup* group = groups_.find(hello.nonce);
-    if (group == nullptr) return {Verdict::kHold, ""};
+    if (group == nullptr) return {Action::kHold, ""};
     // A process that cannot show that it belongs to the group gets no explanation.
-    if (!group->roster.has(hello.from)) return {Verdict::kRefuse, ""};
+    if (!group->roster.has(hello.from)) return {Action::kRefuse, ""};
   }
   if (history_.departed(hello.from))
-    return {Verdict::kRefuse, "it gave this process up before: " +
-                                  history_.lost(hello.from).value_or("this process had left")};
-  return {Verdict::kAccept, ""};
+    return {Action::kRefuse, "it gave this process up before: " +
+                                 history_.lost(hello.from).value_or("this process had left")};
+  return {Action::kAccept, ""};
 }
 
 void ControlPlane::on_reached(ControlConnection& connection) {
@@ -255,7 +255,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   switch (frame.type) {
     case FrameType::kLost:
     case FrameType::kLeft:
-      return on_fate(connection, frame);
+      return on_departure(connection, frame);
     case FrameType::kFlood:
       return gossip_.on_flood(connection, frame, now());
     case FrameType::kFormed:
@@ -270,14 +270,14 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   }
 }
 
-void ControlPlane::on_fate(ControlConnection& connection, const Frame& frame) {
-  const auto fate = PeerDeparture::decode(frame.body);
-  if (!fate) return;
-  drain_before_report(fate->context_id, connection);
+void ControlPlane::on_departure(ControlConnection& connection, const Frame& frame) {
+  const auto departure = PeerDeparture::decode(frame.body);
+  if (!departure) return;
+  drain_before_report(departure->context_id, connection);
   if (frame.type == FrameType::kLost)
-    departures_.learn_lost(fate->context_id, fate->cause, &connection);
+    departures_.learn_lost(departure->context_id, departure->cause, &connection);
   else
-    departures_.learn_left(fate->context_id, &connection);
+    departures_.learn_left(departure->context_id, &connection);
 }
 
 void ControlPlane::on_letters(ControlConnection& connection, const ControlHello& hello) {

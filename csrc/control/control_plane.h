@@ -87,7 +87,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // During the graceful shutdown: reports processes that have announced their end as left.
   void tell_of_ends();
   // Handles a report that some process was lost or has left.
-  void on_fate(ControlConnection& connection, const Frame& frame);
+  void on_departure(ControlConnection& connection, const Frame& frame);
   // Reads what process `id` itself has sent, before a report of `teller` about it counts.
   void drain_before_report(uint64_t id, const ControlConnection& teller);
   // Handles the event that a process of this host has ended.

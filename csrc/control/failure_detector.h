@@ -31,7 +31,7 @@ class FailureDetector {
   FailureDetector(Duration peer_timeout, ControlPeerTable& processes, ControlGroupTable& groups,
                   const ControlHistory& ledger, const FormationBarrier& arrivals,
                   const ConnectionView& reach, const ConnectionDemand& needs, ControlDialer& dialer,
-                  Delegate& court)
+                  Delegate& delegate)
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
@@ -40,7 +40,7 @@ class FailureDetector {
         connections_view_(reach),
         demand_(needs),
         dialer_(dialer),
-        delegate_(court) {}
+        delegate_(delegate) {}
 
   // Checks the hosts that the group is linked to from here.
   void check_hosts(ControlGroup& group, TimePoint now);

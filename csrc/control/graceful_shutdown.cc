@@ -8,7 +8,7 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kGoodbyeTime = Milliseconds(200);  // limit of each state
+constexpr Duration kShutdownTime = Milliseconds(200);  // limit of each state
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Err
   state_ = State::kSending;
   process_ends_ = process_ends;
   answer_ = std::move(answer);
-  until_ = now + kGoodbyeTime;
+  until_ = now + kShutdownTime;
   sender_.stop_listening();
 }
 
@@ -52,7 +52,7 @@ void GracefulShutdown::send_exit_notice(TimePoint now) {
     if (!connection.open()) sender_.close(connection);
   });
   state_ = State::kWaiting;
-  until_ = now + kGoodbyeTime;
+  until_ = now + kShutdownTime;
 }
 
 // The other side must close first: closing here could discard an announcement that is on its way.

@@ -3,7 +3,7 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30 s
+constexpr auto kTimeLimit = std::chrono::seconds(40);  // PyTorch's flight recorder takes up to 30 s
 
 // Returns the next key of a call; 0 is never used.
 uint64_t next_key() {
@@ -34,7 +34,7 @@ void Hooks::end(bool waits) {
 
 void Hooks::await(std::unique_lock<std::mutex>& lock) {
   if (*caller_ != std::this_thread::get_id())
-    returned_.wait_until(lock, Clock::now() + kPatience, [this] { return done_; });
+    returned_.wait_until(lock, Clock::now() + kTimeLimit, [this] { return done_; });
 }
 
 Completion::Completion(std::shared_ptr<Hooks> hooks, size_t parts)

@@ -25,36 +25,36 @@ Error JoinClient::prepare() {
   return {};
 }
 
-Error JoinClient::read_invitation() {
+Error JoinClient::read_advertisement() {
   const auto value = options_.store->find(GroupAdvertisement::key(job_));
   if (!value.ok()) return value.error();
   if (!value.value()) return {};
   auto read = GroupAdvertisement::decode(*value.value(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
-  invitation_ = std::move(read);
+  advertisement_ = std::move(read);
   return {};
 }
 
 Error JoinClient::refresh() {
   if (Clock::now() - read_at_ < kReadEvery) return {};
   read_at_ = Clock::now();
-  store_error_ = read_invitation();
+  store_error_ = read_advertisement();
   // Members that were found already can admit it without the store.
   if (store_error_) return membership_ ? Error() : store_error_;
-  if (!invitation_) return {};
-  if (Error error = invitation_->refusal(*entry_)) return error;
+  if (!advertisement_) return {};
+  if (Error error = advertisement_->refusal(*entry_)) return error;
   // Another group may have replaced one that has ended, under the same job name.
-  if (membership_ && membership_->group_id() != invitation_->group_id) leave();
+  if (membership_ && membership_->group_id() != advertisement_->group_id) leave();
   if (!membership_) {
-    if (context_->assembly().was_member(invitation_->group_id))
+    if (context_->assembly().was_member(advertisement_->group_id))
       return {ErrorKind::kInvalidArgument,
               "this process was a member of the group before; only another one can come"};
-    options_.name = invitation_->name;
-    options_.timeout = invitation_->timeout;
-    membership_ = std::make_shared<GroupMembership>(*context_, options_, *invitation_, *entry_);
+    options_.name = advertisement_->name;
+    options_.timeout = advertisement_->timeout;
+    membership_ = std::make_shared<GroupMembership>(*context_, options_, *advertisement_, *entry_);
     membership_->register_group();
   }
-  membership_->update_members(*invitation_);
+  membership_->update_members(*advertisement_);
   return {};
 }
 
@@ -79,22 +79,22 @@ std::optional<Result<ShrinkResult>> JoinClient::wait(TimePoint until) {
 }
 
 Error JoinClient::none_yet() const {
-  if (!invitation_)
+  if (!advertisement_)
     return {ErrorKind::kTimeout, "no group of a job '" + job_ +
                                      "' takes newcomers at this store: its members have to call "
                                      "torch_ringdist.admit()"};
-  if (invitation_->most > 0 && invitation_->members.size() >= invitation_->most)
-    return {ErrorKind::kTimeout, "the group has " + std::to_string(invitation_->members.size()) +
+  if (advertisement_->most > 0 && advertisement_->members.size() >= advertisement_->most)
+    return {ErrorKind::kTimeout, "the group has " + std::to_string(advertisement_->members.size()) +
                                      " ranks, which is the most (max_ranks): this process waited "
                                      "for one to end"};
   std::string who;
-  for (const GroupAdvertisement::Member& one : invitation_->members)
+  for (const GroupAdvertisement::Member& one : advertisement_->members)
     who += (who.empty() ? "" : ", ") + one.where;
-  return {ErrorKind::kTimeout, "generation " + std::to_string(invitation_->generation) +
+  return {ErrorKind::kTimeout, "generation " + std::to_string(advertisement_->generation) +
                                    " of the group has not let this process in: its members (" +
                                    who + ") have ended, or do not reach this process at " +
                                    entry_->tcp_address + ", or it does not reach them: " +
-                                   context_->assembly().describe(invitation_->group_id) +
+                                   context_->assembly().describe(advertisement_->group_id) +
                                    (store_error_ ? "; " + store_error_.message() : "")};
 }
 

@@ -38,11 +38,11 @@ class JoinClient {
   Error none_yet() const;
   // Returns the advertisement that led to the group. Call it only after wait() has returned a
   // group.
-  const GroupAdvertisement& invitation() const { return *invitation_; }
+  const GroupAdvertisement& advertisement() const { return *advertisement_; }
 
  private:
   // Reads the advertisement. Success also if there is none.
-  Error read_invitation();
+  Error read_advertisement();
   // Reads the advertisement again, at most every 200 ms, and starts or updates the join requests.
   Error refresh();
   // Fills in the rank info of this process, once.
@@ -53,8 +53,8 @@ class JoinClient {
   const std::shared_ptr<Context> context_;
   CommunicatorOptions options_;
   const std::string job_;
-  std::optional<RankInfo> entry_;                 // this process' info
-  std::optional<GroupAdvertisement> invitation_;  // the latest advertisement
+  std::optional<RankInfo> entry_;                    // this process' info
+  std::optional<GroupAdvertisement> advertisement_;  // the latest advertisement
   TimePoint read_at_{};
   Error store_error_;                            // result of the last read
   std::shared_ptr<GroupMembership> membership_;  // group that join requests go to

@@ -7,9 +7,9 @@ namespace ringdist {
 namespace {
 
 // Intervals of join requests. The first few are frequent, since the members have yet to answer.
-constexpr Duration kKnockEvery = Milliseconds(200);
-constexpr Duration kFirstKnocks = Milliseconds(50);
-constexpr int kManyKnocks = 8;  // requests at the short interval
+constexpr Duration kRetryEvery = Milliseconds(200);
+constexpr Duration kFirstAttempts = Milliseconds(50);
+constexpr int kManyAttempts = 8;  // requests at the short interval
 
 }  // namespace
 
@@ -42,18 +42,18 @@ void GroupConsensus::begin_after(uint32_t generation, TimePoint now) {
   if (!generations_ || generations_->generation().number == generation) begin(now);
 }
 
-void GroupConsensus::on_letter(ProcessId from, const MembershipMessage& letter, TimePoint now) {
+void GroupConsensus::on_message(ProcessId from, const MembershipMessage& message, TimePoint now) {
   now_ = now;
-  switch (letter.kind) {
+  switch (message.kind) {
     case MembershipMessage::Kind::kWithdrawn:
       return give_up(from, now);
     case MembershipMessage::Kind::kJoinRequest:
-      return on_join_request(from, letter.body, now);
+      return on_join_request(from, message.body, now);
     case MembershipMessage::Kind::kReached:
-      return on_reached(from, letter.body, now);
+      return on_reached(from, message.body, now);
     case MembershipMessage::Kind::kAgreement: {
-      const auto message = decode_consensus(letter.body);
-      if (message.ok()) on_agreement(from, message.value(), now);
+      const auto agreement = decode_consensus(message.body);
+      if (agreement.ok()) on_agreement(from, agreement.value(), now);
     }
   }
 }
@@ -120,7 +120,7 @@ void GroupConsensus::on_join_request(ProcessId from, ConstBytes body, TimePoint 
   const std::string entry(text + sizeof reached, body.size() - sizeof reached);
   if (delegate_->on_join_request({from, entry}, reached)) return begin(now);
   // The owner has the address only after it has checked whether the newcomer shares this host.
-  const auto to = delegate_->recipient(from);
+  const auto to = delegate_->address_of(from);
   if (!to || generations_->state() != GenerationLog::State::kBegun) return;
   Writer out;
   out.put(generations_->generation().number);
@@ -147,27 +147,27 @@ void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) 
 }
 
 void GroupConsensus::request_join(TimePoint now) {
-  join_request_at_ = now + (++knocks_ < kManyKnocks ? kFirstKnocks : kKnockEvery);
+  join_request_at_ = now + (++attempts_ < kManyAttempts ? kFirstAttempts : kRetryEvery);
   const std::string entry = delegate_->entry();
   const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
   auto body =
       Writer().put(is_reached_by_all() ? reached_in_ : MembershipMessage::kNoGeneration).take();
   body.insert(body.end(), bytes, bytes + entry.size());
-  const auto letter =
+  const auto message =
       MembershipMessage{nonce_, MembershipMessage::Kind::kJoinRequest, body}.encode();
-  for (const auto& [process, to] : delegate_->recipients())
-    if (process != self_) (void)transport_.send(to, nonce_, letter, /*certain=*/false, now);
+  for (const auto& [process, to] : delegate_->addresses())
+    if (process != self_) (void)transport_.send(to, nonce_, message, /*certain=*/false, now);
 }
 
 void GroupConsensus::watch(TimePoint now) {
   for (const ProcessId process : generations_->members())
     if (process != self_)
-      if (const auto to = delegate_->recipient(process); to && to->kind == LinkKind::kLocal)
+      if (const auto to = delegate_->address_of(process); to && to->kind == LinkKind::kLocal)
         transport_.watch(*to, nonce_, now);
 }
 
 bool GroupConsensus::is_near(ProcessId process) {
-  const auto to = delegate_->recipient(process);
+  const auto to = delegate_->address_of(process);
   return to && to->kind == LinkKind::kLocal;
 }
 
@@ -181,11 +181,11 @@ bool GroupConsensus::send_near(ProcessId to, const ConsensusMessage& message) {
 
 bool GroupConsensus::send_message(ProcessId process, const ConsensusMessage& message,
                                   bool certain) {
-  const auto to = delegate_->recipient(process);
+  const auto to = delegate_->address_of(process);
   if (!to) return false;
-  const auto body = encode(message);
-  const auto letter = MembershipMessage{nonce_, MembershipMessage::Kind::kAgreement, body}.encode();
-  return transport_.send(*to, nonce_, letter, certain, now_);
+  const auto frame =
+      MembershipMessage{nonce_, MembershipMessage::Kind::kAgreement, encode(message)}.encode();
+  return transport_.send(*to, nonce_, frame, certain, now_);
 }
 
 void GroupConsensus::read_vote(const Ballot& ballot) {

@@ -73,9 +73,9 @@ class GroupConsensusDelegate {
   virtual ~GroupConsensusDelegate() = default;
   // Returns the address of a member of some generation, or of a process that has sent join
   // requests; nothing if there is none.
-  virtual std::optional<PeerAddress> recipient(ProcessId process) = 0;
+  virtual std::optional<PeerAddress> address_of(ProcessId process) = 0;
   // Returns the addresses of all these processes.
-  virtual std::map<ProcessId, PeerAddress> recipients() = 0;
+  virtual std::map<ProcessId, PeerAddress> addresses() = 0;
   // Returns true if processes that are no members may send join requests.
   virtual bool accepts_joins() = 0;
   // Called repeatedly for a process that wants to become a member, until it is one. `reached` is a
@@ -120,7 +120,7 @@ class GroupConsensus final : private GenerationLogDelegate {
   // this process wants the generation after it.
   void begin_after(uint32_t generation, TimePoint now);
   // Takes in a message that `from` has sent.
-  void on_letter(ProcessId from, const MembershipMessage& letter, TimePoint now);
+  void on_message(ProcessId from, const MembershipMessage& message, TimePoint now);
   // These two do as in GenerationLog. A newcomer records it for the time when it is a member.
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);
@@ -171,7 +171,7 @@ class GroupConsensus final : private GenerationLogDelegate {
   TimePoint now_;                               // time of the input that is being handled
   std::unique_ptr<GenerationLog> generations_;  // null on a newcomer
   TimePoint join_request_at_{};                 // next join request
-  int knocks_ = 0;                              // number of join requests sent
+  int attempts_ = 0;                            // number of join requests sent
   std::set<ProcessId> reached_by_;              // senders of answers, of any generation
   // Latest generation that an answer has named, and its members.
   uint32_t reached_in_ = MembershipMessage::kNoGeneration;

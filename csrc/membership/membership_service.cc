@@ -43,7 +43,7 @@ void MembershipService::unregister_group(uint64_t group_id, bool for_good) {
     owner = std::move(one->second.owner);
     enrolled_.erase(one);
     if (for_good) left_.insert(group_id);
-    withdrawn_.emplace_back(group_id, owner->recipients());
+    withdrawn_.emplace_back(group_id, owner->addresses());
     if (withdrawn_.size() > kMostWithdrawn) withdrawn_.pop_front();
   }
   post([this, group_id](TimePoint) { groups_.erase(group_id); });
@@ -87,7 +87,7 @@ Error MembershipService::begin(uint64_t group_id, uint32_t generation) {
 bool MembershipService::admits(const ControlHello& hello) {
   const auto one = enrolled_.find(hello.nonce);
   if (one == enrolled_.end()) return false;
-  const auto known = one->second.owner->recipient(hello.from);
+  const auto known = one->second.owner->address_of(hello.from);
   return known || one->second.owner->accepts_joins();
 }
 
@@ -218,10 +218,10 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
   return consensus.get();
 }
 
-void MembershipService::on_letter(ProcessId from, ConstBytes letter) {
-  const auto read = MembershipMessage::decode(letter);
+void MembershipService::on_message(ProcessId from, ConstBytes message) {
+  const auto read = MembershipMessage::decode(message);
   if (!read) return;
-  if (GroupConsensus* one = find(read->group_id)) return one->on_letter(from, *read, Clock::now());
+  if (GroupConsensus* one = find(read->group_id)) return one->on_message(from, *read, Clock::now());
   if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->group_id, from);
 }
 
@@ -233,8 +233,9 @@ void MembershipService::send_withdrawn(uint64_t group_id, ProcessId to) {
       if (const auto one = processes.find(to); nonce == group_id && one != processes.end())
         known = one->second;
   }
-  const auto letter = MembershipMessage{group_id, MembershipMessage::Kind::kWithdrawn, {}}.encode();
-  if (known) transport_->send(*known, group_id, letter, /*certain=*/false, Clock::now());
+  const auto message =
+      MembershipMessage{group_id, MembershipMessage::Kind::kWithdrawn, {}}.encode();
+  if (known) transport_->send(*known, group_id, message, /*certain=*/false, Clock::now());
 }
 
 // The process counts as dead only after all messages that it sent have been read. Connections that

@@ -101,7 +101,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   void look_again(ProcessId process, bool all_taken_in);
 
   // MembershipTransport::Delegate
-  void on_letter(ProcessId from, ConstBytes letter) override;
+  void on_message(ProcessId from, ConstBytes message) override;
   void on_deserted(ProcessId process) override;
 
   const ProcessId self_;

@@ -35,11 +35,11 @@ OutboundConnection::OutboundConnection(ProcessId self, PeerAddress to, const Epo
                                        uint64_t key)
     : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
 
-bool OutboundConnection::send(uint64_t group_id, ConstBytes letter, bool certain, TimePoint now) {
+bool OutboundConnection::send(uint64_t group_id, ConstBytes message, bool certain, TimePoint now) {
   look(group_id, now);
-  if (state_ == State::kOpen) return write(letter, certain, now);
+  if (state_ == State::kOpen) return write(message, certain, now);
   if (state_ == State::kConnecting && waiting_.size() < kMostWaiting)
-    waiting_.emplace_back(letter.begin(), letter.end());
+    waiting_.emplace_back(message.begin(), message.end());
   return false;
 }
 
@@ -71,20 +71,21 @@ void OutboundConnection::opened(TimePoint now) {
   if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
-  if (!stream_->send(ControlHello{self_, to_.process, group_id_}.frame(FrameType::kLetters)))
+  if (!stream_->send(
+          ControlHello{self_, to_.process, group_id_}.frame(FrameType::kMembershipHello)))
     return fail(0, now);
-  for (auto& letter : std::exchange(waiting_, {})) (void)write(letter, /*certain=*/false, now);
+  for (auto& message : std::exchange(waiting_, {})) (void)write(message, /*certain=*/false, now);
 }
 
 // While an earlier message is not in the kernel completely, no other one is sent; its sender
 // repeats it.
-bool OutboundConnection::write(ConstBytes letter, bool certain, TimePoint now) {
+bool OutboundConnection::write(ConstBytes message, bool certain, TimePoint now) {
   if (!stream_->flush()) {
     fail(0, now);
     return false;
   }
   if (stream_->has_output() || (!certain && unread(stream_->fd()) > kRoomForCertain)) return false;
-  if (!stream_->send(make_frame(FrameType::kLetter, letter))) {
+  if (!stream_->send(make_frame(FrameType::kMembership, message))) {
     fail(0, now);
     return false;
   }
@@ -136,21 +137,21 @@ MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uin
                                          Delegate& owner)
     : self_(self), epoll_(epoll), delegate_(owner), next_key_(first_key) {}
 
-OutboundConnection& MembershipTransport::to(const PeerAddress& recipient) {
-  auto& line = outgoing_[recipient.process];
+OutboundConnection& MembershipTransport::to(const PeerAddress& address_of) {
+  auto& line = outgoing_[address_of.process];
   // The address changes when the two processes turn out to share a host.
-  if (!line || line->to() != recipient) {
-    std::erase_if(keys_, [&](const auto& one) { return one.second == recipient.process; });
-    keys_[next_key_] = recipient.process;
-    line = std::make_unique<OutboundConnection>(self_, recipient, epoll_, next_key_++);
+  if (!line || line->to() != address_of) {
+    std::erase_if(keys_, [&](const auto& one) { return one.second == address_of.process; });
+    keys_[next_key_] = address_of.process;
+    line = std::make_unique<OutboundConnection>(self_, address_of, epoll_, next_key_++);
   }
   return *line;
 }
 
-bool MembershipTransport::send(const PeerAddress& recipient, uint64_t group_id, ConstBytes letter,
+bool MembershipTransport::send(const PeerAddress& address_of, uint64_t group_id, ConstBytes message,
                                bool certain, TimePoint now) {
-  OutboundConnection& line = to(recipient);
-  const bool certain_now = line.send(group_id, letter, certain, now);
+  OutboundConnection& line = to(address_of);
+  const bool certain_now = line.send(group_id, message, certain, now);
   update_state(line);
   return certain_now;
 }
@@ -186,8 +187,8 @@ bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
       const auto frame = line.stream.next();
       if (!frame.ok()) return false;
       if (!frame.value()) break;
-      if (frame.value()->type != FrameType::kLetter) return false;
-      delegate_.on_letter(line.from, frame.value()->body);
+      if (frame.value()->type != FrameType::kMembership) return false;
+      delegate_.on_message(line.from, frame.value()->body);
     }
     const auto input = line.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return true;

@@ -56,7 +56,7 @@ class OutboundConnection {
   // it even if this process ends. After false it may arrive or not.
   //
   // A `certain` message may fill the socket's buffer; others leave room for certain ones.
-  bool send(uint64_t group_id, ConstBytes letter, bool certain, TimePoint now);
+  bool send(uint64_t group_id, ConstBytes message, bool certain, TimePoint now);
   // Dials if there is no connection. An end of the other process is then seen at once, or is an
   // event later.
   void look(uint64_t group_id, TimePoint now);
@@ -77,7 +77,7 @@ class OutboundConnection {
   // next dial.
   void fail(int errno_value, TimePoint now);
   // Writes a message to the socket. The result is that of send().
-  bool write(ConstBytes letter, bool certain, TimePoint now);
+  bool write(ConstBytes message, bool certain, TimePoint now);
 
   const ProcessId self_;
   const PeerAddress to_;
@@ -102,7 +102,7 @@ class MembershipTransport {
    public:
     virtual ~Delegate() = default;
     // A message has arrived. `letter` is valid during the call.
-    virtual void on_letter(ProcessId from, ConstBytes letter) = 0;
+    virtual void on_message(ProcessId from, ConstBytes message) = 0;
     // Nobody serves the control socket of that process of this host any more; reported once.
     // Messages of it may still wait in the control plane and for take_in().
     virtual void on_deserted(ProcessId process) = 0;
@@ -112,7 +112,7 @@ class MembershipTransport {
   MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner);
 
   // Sends as OutboundConnection::send() does.
-  bool send(const PeerAddress& to, uint64_t group_id, ConstBytes letter, bool certain,
+  bool send(const PeerAddress& to, uint64_t group_id, ConstBytes message, bool certain,
             TimePoint now);
   // Watches `process` for its end, which on_deserted() then reports. The caller repeats this once a
   // second at least.
@@ -140,7 +140,7 @@ class MembershipTransport {
   };
 
   // Returns the connection to a process, or a new one if there is none or its address has changed.
-  OutboundConnection& to(const PeerAddress& recipient);
+  OutboundConnection& to(const PeerAddress& address_of);
   // Reports a connection that has become deserted to the delegate, once.
   void update_state(OutboundConnection& line);
   // Reads all that has arrived and delivers it. Returns false if the connection has ended.

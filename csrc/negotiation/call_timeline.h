@@ -20,7 +20,7 @@ namespace ringdist {
 class CallTimeline final : private TimelineDelegate {
  public:
   // Sends a message to another rank.
-  using Send = std::function<void(int rank, std::vector<std::byte> letter)>;
+  using Send = std::function<void(int rank, std::vector<std::byte> message)>;
 
   // Destroys an object on another thread.
   using Discard = std::function<void(std::shared_ptr<void>)>;
@@ -34,8 +34,8 @@ class CallTimeline final : private TimelineDelegate {
   // Stops the timeline. `end` completes when rank 0 has all files.
   void stop(std::shared_ptr<Op> end);
   // Handles a timeline message from `rank`.
-  Error receive(int rank, ConstBytes letter) {
-    return timeline_.receive(rank, letter, Clock::now());
+  Error receive(int rank, ConstBytes message) {
+    return timeline_.receive(rank, message, Clock::now());
   }
   // Returns true if the timeline is on, or its file is still needed by rank 0.
   bool is_busy() const { return timeline_.is_busy(); }
@@ -54,8 +54,8 @@ class CallTimeline final : private TimelineDelegate {
 
  private:
   // TimelineDelegate
-  void send_timeline(int rank, std::vector<std::byte> letter) override {
-    send_(rank, std::move(letter));
+  void send_timeline(int rank, std::vector<std::byte> message) override {
+    send_(rank, std::move(message));
   }
   bool record(std::shared_ptr<TraceRecorder> recorder) override;
   void gathered(const Error& error) override;

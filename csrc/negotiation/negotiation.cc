@@ -8,16 +8,16 @@ namespace ringdist {
 
 Negotiation::Negotiation(std::shared_ptr<Communicator> group,
                          std::shared_ptr<NegotiationController> slot,
-                         std::shared_ptr<Communicator> letters)
-    : group_(std::move(group)), slot_(std::move(slot)), letters_(std::move(letters)) {}
+                         std::shared_ptr<Communicator> service_channel)
+    : group_(std::move(group)), slot_(std::move(slot)), letters_(std::move(service_channel)) {}
 
 Result<std::shared_ptr<Negotiation>> Negotiation::create(std::shared_ptr<Communicator> group,
                                                          NegotiationOptions options) {
   auto slot = std::make_shared<NegotiationController>(group, options);
-  auto letters = group->duplicate("/names", slot);
-  if (!letters.ok()) return letters.error();
+  auto service_channel = group->duplicate("/names", slot);
+  if (!service_channel.ok()) return service_channel.error();
   return std::shared_ptr<Negotiation>(
-      new Negotiation(std::move(group), std::move(slot), std::move(letters.value())));
+      new Negotiation(std::move(group), std::move(slot), std::move(service_channel.value())));
 }
 
 Error Negotiation::failure() const {

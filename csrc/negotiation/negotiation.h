@@ -70,7 +70,7 @@ class Negotiation {
 
  private:
   Negotiation(std::shared_ptr<Communicator> group, std::shared_ptr<NegotiationController> slot,
-              std::shared_ptr<Communicator> letters);
+              std::shared_ptr<Communicator> service_channel);
   std::shared_ptr<Op> make_end(Milliseconds timeout) const;
   // Runs a task on the lane.
   template <typename Task>

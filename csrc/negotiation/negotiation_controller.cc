@@ -89,8 +89,8 @@ void NegotiationController::begin(GroupServiceDelegate& post) {
   stalls_.emplace(static_cast<StallDelegate&>(*this), rank_, size, options_.warn_after);
   timeline_.emplace(
       dispatcher(), post, rank_, name_,
-      [this](int rank, std::vector<std::byte> letter) {
-        this->post(MessageKind::kTimeline, rank, std::move(letter));
+      [this](int rank, std::vector<std::byte> message) {
+        this->post(MessageKind::kTimeline, rank, std::move(message));
       },
       [this](std::shared_ptr<void> what) { discard(std::move(what)); });
   if (const auto wanted = std::exchange(timeline_wanted_, std::nullopt))
@@ -129,18 +129,18 @@ void NegotiationController::join(Join join) {
 Error NegotiationController::on_service_message(int rank, ConstBytes bytes) {
   if (bytes.empty()) return {ErrorKind::kProtocol, "ringdist: negotiation: an empty message"};
   const auto kind = static_cast<MessageKind>(bytes.back());
-  const ConstBytes letter = bytes.first(bytes.size() - 1);
-  if (kind == MessageKind::kStall) return stalls_->receive(rank, letter, Clock::now());
-  Error error = kind == MessageKind::kTimeline ? timeline_->receive(rank, letter)
-                                               : negotiator_->receive(rank, letter);
+  const ConstBytes message = bytes.first(bytes.size() - 1);
+  if (kind == MessageKind::kStall) return stalls_->receive(rank, message, Clock::now());
+  Error error = kind == MessageKind::kTimeline ? timeline_->receive(rank, message)
+                                               : negotiator_->receive(rank, message);
   if (error) return error;
   end_if_broken();
   return {};
 }
 
-void NegotiationController::post(MessageKind kind, int rank, std::vector<std::byte> letter) {
-  letter.push_back(static_cast<std::byte>(kind));
-  post_->send_service_message(rank, std::move(letter));
+void NegotiationController::post(MessageKind kind, int rank, std::vector<std::byte> message) {
+  message.push_back(static_cast<std::byte>(kind));
+  post_->send_service_message(rank, std::move(message));
 }
 
 // Failing comes last, because the group may be destroyed by it.
@@ -154,12 +154,12 @@ void NegotiationController::end_if_broken() {
   post_->set_needs_all_members(!open_.empty() || join_ || timeline_->gathers());
 }
 
-void NegotiationController::send(int rank, std::vector<std::byte> letter) {
-  post(MessageKind::kOrder, rank, std::move(letter));
+void NegotiationController::send(int rank, std::vector<std::byte> message) {
+  post(MessageKind::kOrder, rank, std::move(message));
 }
 
-void NegotiationController::send_stall(int rank, std::vector<std::byte> letter) {
-  post(MessageKind::kStall, rank, std::move(letter));
+void NegotiationController::send_stall(int rank, std::vector<std::byte> message) {
+  post(MessageKind::kStall, rank, std::move(message));
 }
 
 std::string NegotiationController::elsewhere() const {
@@ -263,7 +263,7 @@ Error NegotiationController::prepare(const std::vector<ResponseCache::AgreedCall
     batch.keep(mine[i]);
   }
   for (size_t i = 0; i < calls.size(); ++i) {
-    const ResponseCache::Entry& entry = *calls[i].entry;
+    const ResponseCache::CachedCall& entry = *calls[i].entry;
     auto parts = mine[i] ? mine[i]->call.requests(entry.extras)
                          : joined_contribution(entry.description, join_->on_device);
     if (!parts.ok()) return parts.error();

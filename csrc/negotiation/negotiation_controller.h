@@ -107,7 +107,7 @@ class NegotiationController final : public GroupService,
 
   // GroupService, for messages and events of the duplicate.
   void begin(GroupServiceDelegate& post) override;
-  Error on_service_message(int rank, ConstBytes letter) override;
+  Error on_service_message(int rank, ConstBytes message) override;
   Error tick(TimePoint now) override;
   void end(const Error& cause) noexcept override;
   std::pair<TimePoint, std::string> waiting_for() const override;
@@ -115,7 +115,7 @@ class NegotiationController final : public GroupService,
 
  private:
   // NegotiatorDelegate
-  void send(int rank, std::vector<std::byte> letter) override;
+  void send(int rank, std::vector<std::byte> message) override;
   void run(const std::vector<ResponseCache::AgreedCall>& batch) override;
   void fail(const std::string& name, const std::string& why) override;
   void all_joined(int last) override;
@@ -125,7 +125,7 @@ class NegotiationController final : public GroupService,
   }
 
   // StallDelegate
-  void send_stall(int rank, std::vector<std::byte> letter) override;
+  void send_stall(int rank, std::vector<std::byte> message) override;
   std::string describe_rank(int rank) const override { return post_->describe_rank(rank); }
   std::vector<OpenCall> open_calls() const override;
   bool has_joined() const override { return join_.has_value(); }
@@ -134,7 +134,7 @@ class NegotiationController final : public GroupService,
 
   // Receiver of a message. It is the last byte of the message.
   enum class MessageKind : uint8_t { kOrder, kStall, kTimeline };
-  void post(MessageKind kind, int rank, std::vector<std::byte> letter);
+  void post(MessageKind kind, int rank, std::vector<std::byte> message);
 
   // Returns the ranks that a call waits for, in words.
   std::string awaited(const std::string& name) const;

@@ -134,7 +134,7 @@ Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
   if (!block.ok()) return without(block.error());
   std::byte* const data = block.value()->data();
   std::lock_guard lock(mutex_);
-  blocks_.emplace(data, Entry{std::move(block.value()), forks_});
+  blocks_.emplace(data, Tracked{std::move(block.value()), forks_});
   count_.store(blocks_.size(), std::memory_order_release);
   return data;
 }
@@ -170,19 +170,19 @@ std::byte* SharedBlockRegistry::reuse(size_t bytes) {
   if (best == idle_.end()) return nullptr;
   std::byte* const data = *best;
   idle_.erase(best);
-  Entry& entry = blocks_.at(data);
-  entry.idle = false;
-  entry.forks = forks_;
-  idle_bytes_ -= entry.block->size();
+  Tracked& tracked = blocks_.at(data);
+  tracked.idle = false;
+  tracked.forks = forks_;
+  idle_bytes_ -= tracked.block->size();
   return data;
 }
 
 // Keeps a freed block for reuse, and drops the oldest ones while more than kMostIdle bytes are
 // idle.
-void SharedBlockRegistry::make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired) {
+void SharedBlockRegistry::make_idle(std::byte* data, Tracked& tracked, RetiredBlocks& retired) {
   idle_.push_back(data);
-  entry.idle = true;
-  idle_bytes_ += entry.block->size();
+  tracked.idle = true;
+  idle_bytes_ += tracked.block->size();
   while (idle_bytes_ > kMostIdle) drop_oldest(retired);
 }
 
@@ -257,7 +257,7 @@ void SharedBlockRegistry::unwatch(const Doorbell& doorbell) {
 SharedBlockRegistry::Figures SharedBlockRegistry::figures() const {
   std::lock_guard lock(mutex_);
   Figures out{blocks_.size() - idle_.size(), 0, bytes_read_.load(std::memory_order_relaxed)};
-  for (const auto& [data, entry] : blocks_) out.bytes += entry.idle ? 0 : entry.block->size();
+  for (const auto& [data, tracked] : blocks_) out.bytes += tracked.idle ? 0 : tracked.block->size();
   return out;
 }
 

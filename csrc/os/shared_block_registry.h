@@ -106,7 +106,7 @@ class SharedBlockRegistry {
   void count_read(size_t bytes) { bytes_read_.fetch_add(bytes, std::memory_order_relaxed); }
 
  private:
-  struct Entry {
+  struct Tracked {
     std::shared_ptr<SharedBlock> block;
     uint64_t forks;  // forks_ when the block was handed out; a later child also has it
     bool idle = false;
@@ -123,14 +123,14 @@ class SharedBlockRegistry {
   Error require_memory(size_t bytes);
   // These require mutex_.
   std::byte* reuse(size_t bytes);
-  void make_idle(std::byte* data, Entry& entry, RetiredBlocks& retired);
+  void make_idle(std::byte* data, Tracked& tracked, RetiredBlocks& retired);
   void drop_oldest(RetiredBlocks& retired);
   // Unmaps the blocks and reports exported ones to the watchers. It takes mutex_, so the caller
   // must not hold it.
   void retire(const RetiredBlocks& retired);
 
   mutable std::mutex mutex_;  // leaf lock; held during fork()
-  std::map<std::byte*, Entry> blocks_ RINGDIST_GUARDED_BY(mutex_);
+  std::map<std::byte*, Tracked> blocks_ RINGDIST_GUARDED_BY(mutex_);
   std::vector<std::byte*> idle_
       RINGDIST_GUARDED_BY(mutex_);  // addresses of idle blocks, the oldest first
   size_t idle_bytes_ RINGDIST_GUARDED_BY(mutex_) = 0;

@@ -43,12 +43,12 @@ class Touched {
   }
 
  private:
-  struct Entry {
+  struct Use {
     int step;
     int64_t end;
   };
   struct Places {
-    std::multimap<int64_t, Entry> at;  // by offset
+    std::multimap<int64_t, Use> at;  // by offset
     int64_t longest = 0;
   };
 
@@ -90,7 +90,7 @@ class Touched {
         it = it->second.end <= range.end() && it->second.step != step ? there.at.erase(it)
                                                                       : std::next(it);
     }
-    there.at.emplace(range.offset, Entry{step, range.end()});
+    there.at.emplace(range.offset, Use{step, range.end()});
     there.longest = std::max(there.longest, range.count);
   }
 

@@ -102,7 +102,7 @@ MUTATIONS = (
     Mutation(
         "who has not found the others is taken to know them",
         CONSENSUS + "ballot_round.cc",
-        "    out.needs_rendezvous |= !standing->second.formed;\n",
+        "    out.needs_rendezvous |= !info->second.formed;\n",
         "",
     ),
     Mutation(

@@ -101,7 +101,7 @@ def _vectors(rules: dict, schedule: dict | None, seed: int) -> tuple[float, dict
 
 @pytest.mark.parametrize("rules", [{}, {"other": "none"}, {"other": "int4"}])
 @pytest.mark.parametrize("schedule", [None, {0: "int4", 3: "powersgd:2"}])
-def test_powersgd_owes_nothing_of_vectors(pools, rules: dict, schedule: dict | None):
+def test_powersgd_has_no_residual_of_vectors(pools, rules: dict, schedule: dict | None):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
     results = pools(2).run(_vectors, rules, schedule, seed)

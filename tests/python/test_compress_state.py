@@ -54,7 +54,7 @@ def _resume(state: dict[str, object], warmup: int) -> dict[str, numpy.ndarray] |
 
 @pytest.mark.parametrize(("old", "new"), [(4, 3), (2, 4), (3, 1)])
 @pytest.mark.check
-def test_reload_on_another_world_size_keeps_the_mean_owed(pools, old: int, new: int):
+def test_reload_on_another_world_size_keeps_the_mean_residual(pools, old: int, new: int):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
     state = pools(old).run(_save, 5, seed)[0]
@@ -155,7 +155,7 @@ def _told_norms() -> None:
     )  # without the scaler, the scale of the loss remains
 
 
-def test_the_norm_of_what_is_owed_is_told_without_the_loss_scale(pools):
+def test_the_residual_norm_excludes_the_loss_scale(pools):
     pools(2).run(_told_norms)
 
 

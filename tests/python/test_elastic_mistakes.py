@@ -211,7 +211,7 @@ def _total(lines: list[dict[str, Any]], what: str, generation: str, step: int) -
 
 
 @pytest.mark.parametrize("how", ["join", "leave"])
-def test_what_is_owed_does_not_change(tmp_path: Path, how: str):
+def test_the_residual_does_not_change(tmp_path: Path, how: str):
     """Lets a rank come or leave. The sum of residuals / size must stay the same."""
     owed = tmp_path / "owed"
     steps = 250 if how == "leave" else 400  # time for another worker to start

@@ -324,7 +324,7 @@ def _share(residuals: Residuals) -> float:
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 4), (2, 2)])
-def test_the_share_of_what_is_owed_outlives_a_change_of_size(before: int, after: int):
+def test_the_share_of_the_residual_outlives_a_change_of_size(before: int, after: int):
     residuals, _ = _owing(before, 8)
     assert _share(residuals) == pytest.approx(8 / before)
     residuals.begin(after)
@@ -361,7 +361,7 @@ def test_who_leaves_hands_over_once():
     assert _share(third) == pytest.approx(5)
 
 
-def test_newcomers_owe_nothing_and_know_the_step():
+def test_newcomers_have_no_residual_and_know_the_step():
     residuals, _ = _owing(2, 4)
     [given] = residuals.without_tensors()
     assert (given["steps"], given["residuals"]) == (7, {})

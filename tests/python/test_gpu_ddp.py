@@ -120,7 +120,7 @@ def _state_returns() -> None:
     _train(models[1], device, steps=2)
 
 
-def test_what_is_owed_is_saved_and_loaded(pools):
+def test_the_residual_is_saved_and_loaded(pools):
     pools(2).run(_state_returns)
 
 

@@ -157,7 +157,7 @@ def _not_a_number() -> None:
     assert torch.equal(handle.state_dict(local=True)["residuals"]["big"], before)
 
 
-def test_a_number_that_is_none_reaches_all_and_is_not_owed(pools):
+def test_a_nan_reaches_all_and_not_the_residual(pools):
     pools(2).run(_not_a_number)
 
 
@@ -186,7 +186,7 @@ def _moved(there: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("there", ["cpu", "cuda"])
-def test_what_is_owed_is_saved_and_loaded(pools, there: str):
+def test_the_residual_is_saved_and_loaded(pools, there: str):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
     pools(2).run(_moved, there, seed)
@@ -261,5 +261,5 @@ def _alone() -> float:
     return numpy.abs((after["residuals"]["big"] - before["residuals"]["big"]).numpy()).max()
 
 
-def test_a_step_that_fails_leaves_what_is_owed(fresh_pool):
+def test_a_step_that_fails_keeps_the_residual(fresh_pool):
     assert max(fresh_pool(2).run(_alone)) == 0

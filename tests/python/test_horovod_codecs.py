@@ -121,7 +121,7 @@ def _checkpoint() -> None:
         assert _flat(second).equal(_flat(whole))
 
 
-def test_what_is_owed_can_be_saved(pools):
+def test_the_residual_can_be_saved(pools):
     pools(2).run(_checkpoint)
 
 
@@ -286,7 +286,7 @@ def _undoes_a_step() -> None:
         residuals.fail()
 
 
-def test_what_is_owed_goes_back_with_a_step(pools):
+def test_the_residual_goes_back_with_a_step(pools):
     pools(2).run(_undoes_a_step)
 
 

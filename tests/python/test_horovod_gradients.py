@@ -106,5 +106,5 @@ def _draw_by_rank():
 
 
 def test_names_of_what_is_never_stepped(pools):
-    pools(2).run(_draw_by_rank)  # as an earlier test in the same processes may do
+    pools(2).run(_draw_by_rank)  # an earlier test in the same processes may do the same
     pools(2).run(_never_stepped)

@@ -96,7 +96,7 @@ def test_a_peer_costs_three_descriptors(fresh_pool):
         assert set(found) == {OWN + 3 * peers}, found
 
 
-def _descriptors_of_loans() -> tuple[int, int]:
+def _descriptors_of_exports() -> tuple[int, int]:
     """Returns the descriptors in addition to those without shared tensors: while one exists that
     every rank reads, and when none exists any more."""
     alone = _descriptors()
@@ -116,18 +116,18 @@ def _descriptors_of_loans() -> tuple[int, int]:
         time.sleep(0.005)
     assert read_in_place() - before == 4 * part * peers
     dist.barrier()
-    lent = _descriptors() - used
+    exported = _descriptors() - used
     dist.barrier()
     del shared
     settle()
-    return lent, _soon(used) - used
+    return exported, _soon(used) - used
 
 
 @reads_in_place
 @shares_alone
 def test_shared_tensors_cost_two_descriptors_of_a_peer(fresh_pool):
     for size in (2, 5):
-        found = fresh_pool(size, init=False).run(_descriptors_of_loans)
+        found = fresh_pool(size, init=False).run(_descriptors_of_exports)
         assert set(found) == {(1 + 2 * (size - 1), 0)}, found
 
 

@@ -49,13 +49,13 @@ constexpr float power_of_two(int exponent) {
 
 // Elements that are rotated together. A whole block is one run. The last block of a call is split
 // into runs of powers of two, the longest first.
-struct RotationRun {
+struct RotationBlock {
   int begin;
   int count;
 
   // Returns the run of element i. The highest bit in which i and `count` differ is the length of
   // the run.
-  RINGDIST_DEVICE static RotationRun of(int i, int count) {
+  RINGDIST_DEVICE static RotationBlock of(int i, int count) {
     const int bit = 31 - std::countl_zero(static_cast<uint32_t>(i ^ count));
     return {i >> bit << bit, 1 << bit};
   }
@@ -79,7 +79,7 @@ class Rotation {
     each_element<kParts>(warp, count_, [&](int part, int lane, int i) {
       float& to = x.part[part][lane];
       const float prepared = poisoned ? std::numeric_limits<float>::quiet_NaN() : to * factor;
-      to = flipped(prepared, i) * power_of_two(-(RotationRun::of(i, count_).log() / 2));
+      to = flipped(prepared, i) * power_of_two(-(RotationBlock::of(i, count_).log() / 2));
     });
     for (int half = 1; half < kParts * kWarp; half *= 2) stage(warp, x, half);
   }
@@ -87,7 +87,7 @@ class Rotation {
   template <Warp W, int kParts>
   RINGDIST_DEVICE void back(W& warp, Values<W, kParts>& x) const {
     each_element<kParts>(warp, count_, [&](int part, int lane, int i) {
-      x.part[part][lane] *= power_of_two(-((RotationRun::of(i, count_).log() + 1) / 2));
+      x.part[part][lane] *= power_of_two(-((RotationBlock::of(i, count_).log() + 1) / 2));
     });
     for (int half = kParts * kWarp / 2; half > 0; half /= 2) stage(warp, x, half);
     each_element<kParts>(warp, count_, [&](int part, int lane, int i) {
@@ -97,7 +97,7 @@ class Rotation {
 
  private:
   RINGDIST_DEVICE float flipped(float x, int i) const {
-    const RotationRun run = RotationRun::of(i, count_);
+    const RotationBlock run = RotationBlock::of(i, count_);
     const int bit = (begin_ + run.begin) / 8 * 8 + (i - run.begin);
     const auto word = random_at(signs_, static_cast<uint64_t>(bit / 64));
     const auto sign = static_cast<uint32_t>(word >> (bit % 64)) & 1;
@@ -113,7 +113,7 @@ class Rotation {
       if ((part & apart) != 0) continue;
       warp.each([&](int lane) {
         const int i = part * kWarp + lane;
-        if (i >= count_ || half >= RotationRun::of(i, count_).count) return;
+        if (i >= count_ || half >= RotationBlock::of(i, count_).count) return;
         float& low = x.part[part][lane];
         float& high = x.part[part + apart][lane];
         const float sum = low + high;
@@ -129,7 +129,7 @@ class Rotation {
       const auto other = warp.shuffled(x.part[part], half);
       warp.each([&](int lane) {
         const int i = part * kWarp + lane;
-        if (i >= count_ || half >= RotationRun::of(i, count_).count) return;
+        if (i >= count_ || half >= RotationBlock::of(i, count_).count) return;
         float& own = x.part[part][lane];
         own = (lane & half) != 0 ? other[lane] - own : own + other[lane];
       });

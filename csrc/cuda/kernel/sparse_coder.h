@@ -12,7 +12,7 @@
 #include "cuda/warp/warp.h"
 #include "kernel/counter_rng.h"
 #include "kernel/half.h"
-#include "kernel/topk_entry.h"
+#include "kernel/topk_pair.h"
 
 namespace ringdist::gpu {
 
@@ -198,7 +198,7 @@ struct TopkCoder : SparseBlock {
   }
 
  private:
-  using Entry = TopkEntry;
+  using Entry = TopkPair;
   static constexpr int kEntry = 4;  // bytes of an entry
 
   RINGDIST_DEVICE static void store_entry(Entry entry, uint8_t* out) {

@@ -38,8 +38,8 @@ EventWatcher::~EventWatcher() {
   }
   added_.notify_one();
   if (thread_.joinable()) thread_.join();
-  for (auto* left : {&entries_, &fresh_})
-    for (Entry& entry : *left) keep_for_good(std::move(entry.what.held));
+  for (auto* left : {&watched_, &fresh_})
+    for (Watched& watched : *left) keep_for_good(std::move(watched.what.held));
 }
 
 void EventWatcher::add(WatchedOp what) {
@@ -72,27 +72,27 @@ void EventWatcher::run() {
 bool EventWatcher::poll() {
   {
     std::lock_guard lock(mutex_);
-    std::ranges::move(fresh_, std::back_inserter(entries_));
+    std::ranges::move(fresh_, std::back_inserter(watched_));
     fresh_.clear();
   }
-  std::erase_if(entries_, [this](Entry& entry) { return finish_if_reached(entry); });
-  return !entries_.empty();
+  std::erase_if(watched_, [this](Watched& watched) { return finish_if_reached(watched); });
+  return !watched_.empty();
 }
 
-bool EventWatcher::finish_if_reached(Entry& entry) {
-  const Result<bool> reached = cuda_.reached(entry.what.event.get());
+bool EventWatcher::finish_if_reached(Watched& watched) {
+  const Result<bool> reached = cuda_.reached(watched.what.event.get());
   if (!reached.ok() || reached.value()) {
-    tell(entry, reached.ok() ? entry.what.check() : reached.error());
+    tell(watched, reached.ok() ? watched.what.check() : reached.error());
     return true;
   }
-  if (Clock::now() < entry.next_check) return false;
-  entry.next_check = Clock::now() + kCheckEvery;
-  if (const Error error = entry.what.check()) tell(entry, error);
+  if (Clock::now() < watched.next_check) return false;
+  watched.next_check = Clock::now() + kCheckEvery;
+  if (const Error error = watched.what.check()) tell(watched, error);
   return false;
 }
 
-void EventWatcher::tell(Entry& entry, const Error& error) {
-  if (const auto ended = std::exchange(entry.what.ended, nullptr)) ended(error);
+void EventWatcher::tell(Watched& watched, const Error& error) {
+  if (const auto ended = std::exchange(watched.what.ended, nullptr)) ended(error);
 }
 
 }  // namespace ringdist::gpu

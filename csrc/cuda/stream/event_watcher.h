@@ -45,22 +45,22 @@ class EventWatcher {
 
  private:
   // An op and the time of its next check.
-  struct Entry {
+  struct Watched {
     WatchedOp what;
     TimePoint next_check;
   };
   void run();
   // Reports the op if it is done, or if its check fails. Returns true if it is done.
-  bool finish_if_reached(Entry& entry);
+  bool finish_if_reached(Watched& watched);
   // Calls `ended` unless it has been called.
-  static void tell(Entry& entry, const Error& error);
+  static void tell(Watched& watched, const Error& error);
 
   CudaApi& cuda_;
   std::mutex mutex_;  // a leaf lock
   std::condition_variable added_;
-  std::vector<Entry> fresh_ RINGDIST_GUARDED_BY(mutex_);  // added, but not seen by poll()
+  std::vector<Watched> fresh_ RINGDIST_GUARDED_BY(mutex_);  // added, but not seen by poll()
   bool stops_ RINGDIST_GUARDED_BY(mutex_) = false;
-  std::vector<Entry> entries_;  // used by the polling thread only
+  std::vector<Watched> watched_;  // used by the polling thread only
   std::thread thread_;
 };
 

@@ -57,8 +57,9 @@ void StagedExchange::begin() {
 // Catches exceptions, because none may pass into CUDA.
 Error StagedExchange::start_one(Added one) try {
   return group_->run_on_host(
-      one.make(), [self = shared_from_this(), verdict = std::move(one.verdict)](
-                      const Error& error) { self->ended(error || !verdict ? error : verdict()); });
+      one.make(), [self = shared_from_this(), check = std::move(one.check)](const Error& error) {
+        self->ended(error || !check ? error : check());
+      });
 } catch (...) {
   return current_exception_error();
 }

@@ -69,13 +69,13 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
   // Adds an op. `verdict` is called after the op has succeeded, and returns what is wrong with its
   // result.
   using Check = std::function<Error()>;
-  void add(HostOp op, Check verdict = {}) {
-    add_made([op = std::move(op)] { return op; }, std::move(verdict));
+  void add(HostOp op, Check check = {}) {
+    add_made([op = std::move(op)] { return op; }, std::move(check));
   }
   // Adds an op that `make` creates when the stream reaches start().
   using Make = std::function<HostOp()>;
-  void add_made(Make make, Check verdict = {}) {
-    ops_.push_back({std::move(make), std::move(verdict)});
+  void add_made(Make make, Check check = {}) {
+    ops_.push_back({std::move(make), std::move(check)});
   }
   // Enqueues a callback on the stream that starts the ops.
   Error start(CudaApi& cuda, Stream stream);
@@ -85,7 +85,7 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
  private:
   struct Added {
     Make make;
-    Check verdict;
+    Check check;
   };
   // Starts all ops; called by the stream.
   void begin();

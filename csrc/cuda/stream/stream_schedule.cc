@@ -14,12 +14,12 @@ namespace {
 
 // Returns the round from which on the memory of the step is free for its messages. All steps that
 // it depends on are done by then.
-int free_in(const RoundAssignment& walk, int rank, int step) {
+int free_in(const RoundAssignment& assignment, int rank, int step) {
   int round = 0;
-  for (const Dependency& dependency : walk.steps(rank)[static_cast<size_t>(step)].after) {
-    const CompiledStep& on = walk.steps(rank)[static_cast<size_t>(dependency.on)];
+  for (const Dependency& dependency : assignment.steps(rank)[static_cast<size_t>(step)].after) {
+    const CompiledStep& on = assignment.steps(rank)[static_cast<size_t>(dependency.on)];
     const bool leaves = dependency.finished && !on.out.empty();
-    round = std::max(round, walk.of(rank, dependency.on) + (leaves ? 1 : 0));
+    round = std::max(round, assignment.of(rank, dependency.on) + (leaves ? 1 : 0));
   }
   return round;
 }
@@ -120,24 +120,24 @@ constexpr size_t kMostKept = 64;
 
 }  // namespace
 
-std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank) {
+std::vector<Exchange> exchanges_of(const RoundAssignment& assignment, int rank) {
   std::vector<Exchange> out;
   const auto exchange = [&](int round) -> Exchange& {
     const auto at = static_cast<size_t>(round);
     if (out.size() <= at) out.resize(at + 1);
     return out[at];
   };
-  const auto& steps = walk.steps(rank);
+  const auto& steps = assignment.steps(rank);
   for (int step = 0; step < static_cast<int>(steps.size()); ++step) {
     const CompiledStep& one = steps[static_cast<size_t>(step)];
-    const int round = walk.of(rank, step);
+    const int round = assignment.of(rank, step);
     exchange(round).steps.push_back(step);
     for (size_t slot = 0; slot < one.out.size(); ++slot)
       exchange(round).sends.push_back({step, static_cast<int>(slot)});
     const bool reduces = one.step.kind == StepKind::kReduce;
-    const int free = free_in(walk, rank, step);
+    const int free = free_in(assignment, rank, step);
     for (size_t slot = 0; slot < one.in.size(); ++slot) {
-      const int comes = walk.of_message(rank, one.in[slot]);
+      const int comes = assignment.of_message(rank, one.in[slot]);
       exchange(comes).receives.push_back({step, static_cast<int>(slot), !reduces && free <= comes});
     }
   }
@@ -156,8 +156,8 @@ StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
   }
   for (others.rank = 0; others.rank < shape.size; ++others.rank)
     ranks.push_back(compile(algorithm.build(kind, others.rank == rank ? shape : others), kWhole));
-  const RoundAssignment walk(ranks, shape.size, RoundAssignment::SendMode::kMet);
-  return {ranks[static_cast<size_t>(rank)], exchanges_of(walk, rank)};
+  const RoundAssignment assignment(ranks, shape.size, RoundAssignment::SendMode::kMet);
+  return {ranks[static_cast<size_t>(rank)], exchanges_of(assignment, rank)};
 }
 
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,

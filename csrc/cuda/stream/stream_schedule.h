@@ -48,7 +48,7 @@ struct Exchange {
 };
 
 // Returns the exchanges of a rank from rounds with SendMode::kMet.
-std::vector<Exchange> exchanges_of(const RoundAssignment& walk, int rank);
+std::vector<Exchange> exchanges_of(const RoundAssignment& assignment, int rank);
 
 // Schedule of one rank for one collective. Immutable.
 struct StreamSchedule {

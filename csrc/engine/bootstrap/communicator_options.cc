@@ -23,7 +23,7 @@ CommunicatorOptions CommunicatorOptions::named(std::string name, Milliseconds ti
 }
 
 CommunicatorOptions CommunicatorOptions::of(const std::vector<int>& ranks, int own) const {
-  CommunicatorOptions out = named(name, timeout, /*correspondent=*/nullptr);
+  CommunicatorOptions out = named(name, timeout, /*service=*/nullptr);
   out.rank = static_cast<int>(std::ranges::find(ranks, own) - ranks.begin());
   out.size = static_cast<int>(ranks.size());
   check(out.rank < out.size, "a group of some ranks without this one");

@@ -115,7 +115,7 @@ GroupStatus WaitDiagnostics::awaited_here(uint64_t last) const {
 GroupReport::GroupReport(std::string name, const std::string& cost_source,
                          const ExecutionDelegate& delegate, const PeerTable& peers,
                          const WaitDiagnostics& waits, const Collectives& collectives,
-                         const PointToPoint& point_to_point, const ServiceChannel& letters)
+                         const PointToPoint& point_to_point, const ServiceChannel& service_channel)
     : name_(std::move(name)),
       cost_source_(cost_source.empty() ? "" : ", plans by " + cost_source),
       delegate_(delegate),
@@ -123,7 +123,7 @@ GroupReport::GroupReport(std::string name, const std::string& cost_source,
       waits_(waits),
       collectives_(collectives),
       point_to_point_(point_to_point),
-      service_channel_(letters) {}
+      service_channel_(service_channel) {}
 
 // These are the oldest kept barrier, the oldest collective here, the oldest on a device, and all
 // sends and receives.

@@ -96,7 +96,7 @@ class GroupReport {
   // `name` is the group's name; `cost_source` as in GroupDescriptor.
   GroupReport(std::string name, const std::string& cost_source, const ExecutionDelegate& delegate,
               const PeerTable& peers, const WaitDiagnostics& waits, const Collectives& collectives,
-              const PointToPoint& point_to_point, const ServiceChannel& letters);
+              const PointToPoint& point_to_point, const ServiceChannel& service_channel);
 
   // Returns the most severe status of the group's ops. `failure` is the group's failure or success.
   GroupStatus status(const Error& failure) const;

@@ -27,7 +27,7 @@ class GroupServiceDelegate {
   // Returns a description for messages, such as "rank 3 (pid 123 on host x)".
   virtual std::string describe_rank(int rank) const = 0;
   // Sends a message to another rank. Has no effect after the group has ended.
-  virtual void send_service_message(int rank, std::vector<std::byte> letter) = 0;
+  virtual void send_service_message(int rank, std::vector<std::byte> message) = 0;
   // Declares whether the service currently needs all members, as an op does; initially it does not.
   // While it does, the group fails when a member is lost or leaves, possibly within this call, and
   // the lane sleeps only briefly.
@@ -45,7 +45,7 @@ class GroupService {
   virtual void begin(GroupServiceDelegate& post) = 0;
   // Processes a message from another rank. A returned Error or an exception fails the group on all
   // ranks.
-  virtual Error on_service_message(int rank, ConstBytes letter) = 0;
+  virtual Error on_service_message(int rank, ConstBytes message) = 0;
   // Called every few tens of milliseconds while the service needs all members. Errors as in
   // on_service_message().
   virtual Error tick(TimePoint now) = 0;

@@ -24,11 +24,11 @@ class LostPeerCheck {
   static constexpr Duration kGrace = std::chrono::milliseconds(500);
 
   LostPeerCheck(const PeerTable& peers, const Collectives& collectives,
-                const PointToPoint& point_to_point, const ServiceChannel& letters)
+                const PointToPoint& point_to_point, const ServiceChannel& service_channel)
       : peers_(peers),
         collectives_(collectives),
         point_to_point_(point_to_point),
-        service_channel_(letters) {}
+        service_channel_(service_channel) {}
 
   // Returns the loss of a member if an op needs something from it, or if the service needs all
   // members. Everything that a lost member sent has been read, so an op that it completed misses

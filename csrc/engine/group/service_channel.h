@@ -27,7 +27,7 @@ class ServiceChannel {
     if (service_) service_->begin(post);
   }
   // Sends a message to a peer. Its memory is kept until all parts have been sent.
-  void send(int peer, std::vector<std::byte> letter);
+  void send(int peer, std::vector<std::byte> message);
   // Processes a part and passes each complete message to the service. Returns kProtocol if there is
   // no service, or the service's error.
   Error on_message(const MessageHeader& header, ConstBytes payload);

@@ -36,10 +36,10 @@ class UnexpectedQueue {
   bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
     PooledBuffer copy = pooled_copy(pool_, payload.bytes());
     const bool revoked = !payload.still_valid();
-    auto& parked = places_[place];
-    parked.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});
+    auto& messages = places_[place];
+    messages.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});
     ++count_;
-    return parked.size() == 1;
+    return messages.size() == 1;
   }
   // Removes and returns the messages of a place in the order of their arrival.
   std::vector<UnexpectedMessage> take(const Place& place) {
@@ -57,7 +57,7 @@ class UnexpectedQueue {
   // Calls each(place, number of messages) for every place.
   template <typename Each>
   void for_each(const Each& each) const {
-    for (const auto& [place, parked] : places_) each(place, parked.size());
+    for (const auto& [place, messages] : places_) each(place, messages.size());
   }
 
  private:

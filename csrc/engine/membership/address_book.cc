@@ -21,13 +21,13 @@ void AddressBook::add(const ResolvedGroup& found) {
 std::optional<PeerAddress> AddressBook::find(ProcessId process) const {
   std::lock_guard lock(mutex_);
   const auto known = addresses_.find(process);
-  return known == addresses_.end() ? std::nullopt : std::optional(known->second.recipient);
+  return known == addresses_.end() ? std::nullopt : std::optional(known->second.address_of);
 }
 
 std::map<ProcessId, PeerAddress> AddressBook::all() const {
   std::lock_guard lock(mutex_);
   std::map<ProcessId, PeerAddress> out;
-  for (const auto& [process, address] : addresses_) out.emplace(process, address.recipient);
+  for (const auto& [process, address] : addresses_) out.emplace(process, address.address_of);
   return out;
 }
 

@@ -31,7 +31,7 @@ class AddressBook {
 
  private:
   struct Address {
-    PeerAddress recipient;
+    PeerAddress address_of;
     std::string where;
   };
 

@@ -55,17 +55,18 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
 }
 
 GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& options,
-                                 const GroupAdvertisement& invitation, const RankInfo& entry)
+                                 const GroupAdvertisement& advertisement, const RankInfo& entry)
     : context_(context),
       options_(options),
-      group_id_(invitation.group_id),
+      group_id_(advertisement.group_id),
       entry_(as_text(without_what_nobody_needs(entry).encode())),
       store_(context, options),
       join_acceptor_(std::make_shared<JoinAcceptor>(context, options, group_id_, book_)),
       renumbered_(true) {
-  present_.found.costs = invitation.first.costs;
-  (void)join_acceptor_->admit(invitation.job, invitation.note, invitation.most, invitation.timeout);
-  update_members(invitation);
+  present_.found.costs = advertisement.first.costs;
+  (void)join_acceptor_->admit(advertisement.job, advertisement.note, advertisement.most,
+                              advertisement.timeout);
+  update_members(advertisement);
 }
 
 void GroupMembership::register_group() {
@@ -260,8 +261,8 @@ void GroupMembership::receive() {
     join_acceptor_->present(present_.number, present_.found, store_.get());
 }
 
-void GroupMembership::update_members(const GroupAdvertisement& invitation) {
-  for (const GroupAdvertisement::Member& one : invitation.members)
+void GroupMembership::update_members(const GroupAdvertisement& advertisement) {
+  for (const GroupAdvertisement::Member& one : advertisement.members)
     if (!book_->find(one.process))
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
@@ -284,7 +285,7 @@ PromiseInfo GroupMembership::stop_and_report() {
   std::shared_ptr<GenerationDelegate> group;
   {
     std::lock_guard lock(mutex_);
-    if (present_.standing) return *present_.standing;
+    if (present_.info) return *present_.info;
     present_.frozen = true;  // only this thread changes the generation, so it stays the same
     group = present_.group.lock();
   }
@@ -307,7 +308,7 @@ PromiseInfo GroupMembership::stop_and_report() {
   std::lock_guard lock(mutex_);
   out.store = store_.address();
   out.formed = present_.formed;
-  present_.standing = out;
+  present_.info = out;
   return out;
 }
 

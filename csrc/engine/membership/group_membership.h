@@ -69,7 +69,7 @@ class GroupMembership final : public GroupConsensusDelegate,
                   std::weak_ptr<GenerationDelegate> first);
   // Makes the membership of a newcomer; `entry` and `options` are its own.
   GroupMembership(Context& context, const CommunicatorOptions& options,
-                  const GroupAdvertisement& invitation, const RankInfo& entry);
+                  const GroupAdvertisement& advertisement, const RankInfo& entry);
 
   // Registers with the membership service. From then on this process takes part in the consensus,
   // or sends join requests if it is a newcomer.
@@ -104,7 +104,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   const std::shared_ptr<JoinAcceptor>& join_acceptor() const { return join_acceptor_; }
   uint64_t group_id() const { return group_id_; }
   // Adds the addresses of the members in an advertisement. For newcomers.
-  void update_members(const GroupAdvertisement& invitation);
+  void update_members(const GroupAdvertisement& advertisement);
   // Creates the group of the generation that admits this newcomer. Returns nothing if there is none
   // at `until`. Errors are final.
   std::optional<Result<ShrinkResult>> await_admission(TimePoint until, const MakeGroup& make);
@@ -122,11 +122,11 @@ class GroupMembership final : public GroupConsensusDelegate,
     // Consensus on the next one has begun, so no group of this one is created any more.
     bool frozen = false;
     // Promise info that was given for this generation; it must not change.
-    std::optional<PromiseInfo> standing;
+    std::optional<PromiseInfo> info;
   };
   // GroupConsensusDelegate
-  std::optional<PeerAddress> recipient(ProcessId process) override { return book_->find(process); }
-  std::map<ProcessId, PeerAddress> recipients() override { return book_->all(); }
+  std::optional<PeerAddress> address_of(ProcessId process) override { return book_->find(process); }
+  std::map<ProcessId, PeerAddress> addresses() override { return book_->all(); }
   bool accepts_joins() override { return join_acceptor_->admits(); }
   bool on_join_request(const Newcomer& newcomer, uint32_t reached) override;
   std::string entry() override { return entry_; }

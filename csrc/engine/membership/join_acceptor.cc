@@ -10,9 +10,9 @@
 namespace ringdist {
 namespace {
 
-constexpr Duration kGuestTime = Milliseconds(700);  // after which a silent newcomer is dropped
+constexpr Duration kNewcomerTime = Milliseconds(700);  // after which a silent newcomer is dropped
 constexpr Duration kForOthers = Milliseconds(150);  // wait for newcomers that were started together
-constexpr size_t kMostGuests = 4096;
+constexpr size_t kMaxPending = 4096;
 constexpr size_t kMostAtOnce = 128;  // a decision contains the infos of all its newcomers
 constexpr Duration kFirstHostPause =
     std::chrono::seconds(2);  // for a host after its first failed join
@@ -40,14 +40,14 @@ std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
 
 bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint now) {
   const bool is_new = !pending_.contains(newcomer.process);
-  if (is_new && pending_.size() >= kMostGuests) return false;
-  PendingJoin& guest = pending_[newcomer.process];
-  if (is_new) guest.entry = newcomer.entry;
-  guest.heard_at = now;
+  if (is_new && pending_.size() >= kMaxPending) return false;
+  PendingJoin& request = pending_[newcomer.process];
+  if (is_new) request.entry = newcomer.entry;
+  request.heard_at = now;
   if (!reached)
-    guest.reached_at.reset();
-  else if (!guest.reached_at)
-    guest.reached_at = now;
+    request.reached_at.reset();
+  else if (!request.reached_at)
+    request.reached_at = now;
   return is_new;
 }
 
@@ -67,30 +67,32 @@ void JoinQueue::fail(const std::string& host, TimePoint now) {
 
 // All conditions: checked, reached by all members, still sending requests, and no pause of its
 // host.
-bool JoinQueue::may_come(const PendingJoin& guest, TimePoint now) const {
-  const auto failures = failures_.find(guest.host);
-  return guest.accepted && guest.reached_at && now - guest.heard_at < kGuestTime &&
+bool JoinQueue::may_come(const PendingJoin& newcomer, TimePoint now) const {
+  const auto failures = failures_.find(newcomer.host);
+  return newcomer.accepted && newcomer.reached_at && now - newcomer.heard_at < kNewcomerTime &&
          (failures == failures_.end() || now >= failures->second.until);
 }
 
 std::vector<Newcomer> JoinQueue::waiting(TimePoint now) const {
   std::vector<Newcomer> out;
-  for (const auto& [process, guest] : pending_)
-    if (may_come(guest, now) && out.size() < kMostAtOnce) out.push_back({process, guest.entry});
+  for (const auto& [process, newcomer] : pending_)
+    if (may_come(newcomer, now) && out.size() < kMostAtOnce)
+      out.push_back({process, newcomer.entry});
   return out;
 }
 
 bool JoinQueue::is_due(TimePoint now) const {
-  for (const auto& [process, guest] : pending_)
-    if (may_come(guest, now) && now - *guest.reached_at > kForOthers) return true;
+  for (const auto& [process, newcomer] : pending_)
+    if (may_come(newcomer, now) && now - *newcomer.reached_at > kForOthers) return true;
   return false;
 }
 
 void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint now) {
   for (const ProcessId process : members) pending_.erase(process);
-  std::erase_if(pending_, [&](const auto& one) { return now - one.second.heard_at > kGuestTime; });
+  std::erase_if(pending_,
+                [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
   // The members have changed, so all of them must reach it again.
-  for (auto& [process, guest] : pending_) guest.reached_at.reset();
+  for (auto& [process, newcomer] : pending_) newcomer.reached_at.reset();
 }
 
 Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
@@ -128,7 +130,7 @@ void JoinAcceptor::present(uint32_t generation, const ResolvedGroup& found,
 // Serialized, so that an older advertisement never replaces a newer one.
 Error JoinAcceptor::publish() {
   std::lock_guard one_after_the_other(publishing_);
-  const auto out = invitation();
+  const auto out = advertisement();
   if (!out.ok()) return out.error();
   std::shared_ptr<LazyStore> late;
   {
@@ -143,7 +145,7 @@ Error JoinAcceptor::publish() {
 
 // Builds the advertisement of the present generation. The context is used before mutex_ is locked,
 // because it may block.
-Result<GroupAdvertisement> JoinAcceptor::invitation() const {
+Result<GroupAdvertisement> JoinAcceptor::advertisement() const {
   const auto network = context_.network(options_.store_host);
   if (!network.ok()) return network.error();
   auto entry = context_.entry(network.value(), /*late=*/false);

@@ -61,7 +61,7 @@ class JoinQueue {
     TimePoint until;  // no process of the host may join before
   };
   // Returns true if the newcomer may join at `now`.
-  bool may_come(const PendingJoin& guest, TimePoint now) const;
+  bool may_come(const PendingJoin& newcomer, TimePoint now) const;
 
   bool open_ = false;
   std::map<ProcessId, PendingJoin> pending_;
@@ -119,7 +119,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   }
   // Writes the latest advertisement to the store. Blocks.
   Error publish();
-  Result<GroupAdvertisement> invitation() const;
+  Result<GroupAdvertisement> advertisement() const;
   // Verifies whether the newcomer shares this host, adds its address and lets it join. Runs on the
   // pool.
   void look_at(const RankInfo& newcomer);

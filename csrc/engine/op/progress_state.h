@@ -47,24 +47,24 @@ class CompletionTable {
   // std::bad_alloc; then nothing was issued.
   SendId issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
-      entries_.emplace_back().turn = turns_;
-      const auto slot = static_cast<uint32_t>(entries_.size() - 1);
+      pending_.emplace_back().turn = turns_;
+      const auto slot = static_cast<uint32_t>(pending_.size() - 1);
       try {
-        free_.reserve(entries_.capacity());  // complete() must not throw
+        free_.reserve(pending_.capacity());  // complete() must not throw
       } catch (...) {
-        entries_.pop_back();
+        pending_.pop_back();
         throw;
       }
       free_.push_back(slot);
     }
     const uint32_t slot = free_.back();
     free_.pop_back();
-    Entry& entry = entries_[slot];
-    entry.what = what;
-    entry.memory = std::move(memory);
-    entry.out = true;
-    if (++entry.turn == 0) ++entry.turn;  // with slot 0 this would be kNoSendId
-    return make(entry.turn, slot);
+    Pending& pending = pending_[slot];
+    pending.what = what;
+    pending.memory = std::move(memory);
+    pending.out = true;
+    if (++pending.turn == 0) ++pending.turn;  // with slot 0 this would be kNoSendId
+    return make(pending.turn, slot);
   }
 
   struct CompletedSend {
@@ -75,31 +75,31 @@ class CompletionTable {
   // completed before. Throws nothing.
   std::optional<CompletedSend> complete(SendId send_id) {
     const auto slot = static_cast<uint32_t>(send_id);
-    if (slot >= entries_.size()) return std::nullopt;
-    Entry& entry = entries_[slot];
-    if (send_id != make(entry.turn, slot) || !entry.out) return std::nullopt;
-    entry.out = false;
+    if (slot >= pending_.size()) return std::nullopt;
+    Pending& pending = pending_[slot];
+    if (send_id != make(pending.turn, slot) || !pending.out) return std::nullopt;
+    pending.out = false;
     free_.push_back(slot);
-    return CompletedSend{std::exchange(entry.what, {}), std::exchange(entry.memory, nullptr)};
+    return CompletedSend{std::exchange(pending.what, {}), std::exchange(pending.memory, nullptr)};
   }
 
   // Detaches all sends of an OpExecution that ends. Calls `each` with every one of them; `each`
   // must not complete any.
   template <typename Each>
   void orphan(const OpExecution& run, const Each& each) {
-    for (uint32_t slot = 0; slot < entries_.size(); ++slot) {
-      Entry& entry = entries_[slot];
-      if (entry.what.run != &run) continue;
-      entry.what.run = nullptr;
-      each(entry.what, make(entry.turn, slot));
+    for (uint32_t slot = 0; slot < pending_.size(); ++slot) {
+      Pending& pending = pending_[slot];
+      if (pending.what.run != &run) continue;
+      pending.what.run = nullptr;
+      each(pending.what, make(pending.turn, slot));
     }
   }
 
   // Returns the number of sends in flight.
-  size_t out() const { return entries_.size() - free_.size(); }
+  size_t out() const { return pending_.size() - free_.size(); }
 
  private:
-  struct Entry {
+  struct Pending {
     SentSegment what;
     std::shared_ptr<const void> memory;
     bool out = false;   // in flight
@@ -109,7 +109,7 @@ class CompletionTable {
   static SendId make(uint32_t turn, uint32_t slot) { return SendId{turn} << 32 | slot; }
 
   const uint32_t turns_;  // initial use count of new slots
-  std::vector<Entry> entries_;
+  std::vector<Pending> pending_;
   std::vector<uint32_t> free_;  // slots that are not in use
 };
 

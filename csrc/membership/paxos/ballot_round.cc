@@ -22,11 +22,11 @@ std::string store_of(const std::map<int, const PromiseInfo*>& staying) {
 
 }  // namespace
 
-Decision compose_decision(const Voters& electors, const BallotRound& round, const RankSet& dead) {
-  const auto& members = electors.members;
+Decision compose_decision(const Voters& voters, const BallotRound& round, const RankSet& dead) {
+  const auto& members = voters.members;
   Decision out;
-  out.generation = electors.generation.number + 1;
-  out.after = electors.generation.nonce;
+  out.generation = voters.generation.number + 1;
+  out.after = voters.generation.nonce;
   out.proposed = round.ballot;
   out.first_unfinished = std::numeric_limits<int64_t>::max();
   std::map<int, const PromiseInfo*> staying;
@@ -38,17 +38,17 @@ Decision compose_decision(const Voters& electors, const BallotRound& round, cons
       out.lost.push_back({rank, LostMember::Cause::kDied});
       continue;
     }
-    const auto standing = round.standings.find(rank);
-    if (standing == round.standings.end()) {
+    const auto info = round.standings.find(rank);
+    if (info == round.standings.end()) {
       out.lost.push_back({rank, LostMember::Cause::kSilent});
       continue;
     }
     out.members.push_back(members[static_cast<size_t>(rank)]);
-    staying.emplace(rank, &standing->second);
-    out.first_unfinished = std::min(out.first_unfinished, standing->second.first_unfinished);
-    out.needs_rendezvous |= !standing->second.formed;
-    if (standing->second.most > 0) most = std::min<size_t>(most, standing->second.most);
-    for (const Newcomer& one : standing->second.newcomers)
+    staying.emplace(rank, &info->second);
+    out.first_unfinished = std::min(out.first_unfinished, info->second.first_unfinished);
+    out.needs_rendezvous |= !info->second.formed;
+    if (info->second.most > 0) most = std::min<size_t>(most, info->second.most);
+    for (const Newcomer& one : info->second.newcomers)
       // Several survivors may report the same newcomer; the lowest rank's entry counts.
       newcomers.emplace(one.process, one.entry);
   }

@@ -38,9 +38,9 @@ struct BallotRound {
 
   // Records the promise of `rank`: the value it has accepted before, if any, and its promise info.
   // A repeated promise is ignored.
-  void on_promise(int rank, const std::optional<Accepted>& has, PromiseInfo standing) {
+  void on_promise(int rank, const std::optional<Accepted>& has, PromiseInfo info) {
     if (!promised.add(rank)) return;
-    standings.emplace(rank, std::move(standing));
+    standings.emplace(rank, std::move(info));
     see(has);
   }
   // Enters the phase `next` and restarts its timeout.
@@ -85,6 +85,6 @@ struct Voters {
 // Newcomers follow the survivors, ordered by process id, as long as the smallest size limit of any
 // promise allows. The store stays the old one if all survivors reach it, or if none can serve
 // another; else the lowest rank that can serve one provides it.
-Decision compose_decision(const Voters& electors, const BallotRound& round, const RankSet& dead);
+Decision compose_decision(const Voters& voters, const BallotRound& round, const RankSet& dead);
 
 }  // namespace ringdist

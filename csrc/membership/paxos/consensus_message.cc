@@ -18,14 +18,14 @@ Accepted get_accepted(Reader& in) {
   return {ballot, get_decision(in)};
 }
 
-void put(Writer& out, const PromiseInfo& standing) {
-  out.put(standing.first_unfinished).put_string(standing.store);
-  out.put(uint8_t{standing.reaches_store}).put_string(standing.offers_store);
-  put(out, standing.newcomers);
-  out.put(uint8_t{standing.formed}).put(standing.most);
+void put(Writer& out, const PromiseInfo& info) {
+  out.put(info.first_unfinished).put_string(info.store);
+  out.put(uint8_t{info.reaches_store}).put_string(info.offers_store);
+  put(out, info.newcomers);
+  out.put(uint8_t{info.formed}).put(info.most);
 }
 
-PromiseInfo get_standing(Reader& in) {
+PromiseInfo get_promise_info(Reader& in) {
   PromiseInfo out;
   out.first_unfinished = in.get<int64_t>();
   out.store = in.get_string();
@@ -64,7 +64,7 @@ bool makes_sense(const ConsensusMessage& message) {
   const bool decides =
       kind == ConsensusMessageKind::kAccept || kind == ConsensusMessageKind::kDecided;
   if (kind > ConsensusMessageKind::kBegun || decides != message.decision.has_value()) return false;
-  if ((kind == ConsensusMessageKind::kPromise) != message.standing.has_value()) return false;
+  if ((kind == ConsensusMessageKind::kPromise) != message.info.has_value()) return false;
   if (kind == ConsensusMessageKind::kBegun && !message.made_by) return false;
   if (message.decision && !follows(*message.decision)) return false;
   if (message.accepted &&
@@ -95,7 +95,7 @@ std::vector<std::byte> encode(const ConsensusMessage& message) {
   out.put(static_cast<uint32_t>(message.dead.size()));
   for (const int32_t rank : message.dead) out.put(rank);
   put_optional(out, message.accepted);
-  put_optional(out, message.standing);
+  put_optional(out, message.info);
   put_optional(out, message.decision);
   put_optional(out, message.made_by);
   return out.take();
@@ -110,7 +110,7 @@ Result<ConsensusMessage> decode_consensus(ConstBytes bytes) {
   out.ballot = get_ballot(in);
   get_each(in, [&] { out.dead.push_back(in.get<int32_t>()); });
   out.accepted = get_optional<Accepted>(in, get_accepted);
-  out.standing = get_optional<PromiseInfo>(in, get_standing);
+  out.info = get_optional<PromiseInfo>(in, get_promise_info);
   out.decision = get_optional<Decision>(in, get_decision);
   out.made_by = get_optional<Decision>(in, get_decision);
   if (!in.ended() || !makes_sense(out)) return garbled();

@@ -55,10 +55,10 @@ struct ConsensusMessage {
   ConsensusMessageKind kind = ConsensusMessageKind::kPrepare;
   GenerationId generation;  // its members decide the next generation; they exchange this message
   Ballot ballot;            // ballot that the message belongs to, or as of which the decision holds
-  std::vector<int32_t> dead;            // ranks with a death that a kernel reported to a member
-  std::optional<Accepted> accepted;     // kPromise
-  std::optional<PromiseInfo> standing;  // kPromise
-  std::optional<Decision> decision;     // kAccept, kDecided
+  std::vector<int32_t> dead;         // ranks with a death that a kernel reported to a member
+  std::optional<Accepted> accepted;  // kPromise
+  std::optional<PromiseInfo> info;   // kPromise
+  std::optional<Decision> decision;  // kAccept, kDecided
   // Decision that created `generation`. kBegun carries it, and so does every message to a newcomer
   // of that generation, which may not have received the decision.
   std::optional<Decision> made_by;

@@ -9,7 +9,7 @@ namespace ringdist {
 namespace {
 
 // Limit of deferred messages. Further ones are dropped, because their senders repeat them.
-constexpr size_t kMostParked = 4096;
+constexpr size_t kMaxUnexpected = 4096;
 
 }  // namespace
 
@@ -96,7 +96,7 @@ void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, Time
   }
   if (rank < 0 || from == self_ || std::ranges::count(given_up_, from)) return;
   if (is_ahead_of_its_dead(message)) {
-    if (deferred_.size() < kMostParked) deferred_.emplace_back(from, message);
+    if (deferred_.size() < kMaxUnexpected) deferred_.emplace_back(from, message);
     return;
   }
   if (message.kind == ConsensusMessageKind::kInstalled) return on_installed(rank);

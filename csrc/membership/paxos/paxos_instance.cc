@@ -18,9 +18,9 @@ constexpr uint32_t kMostAhead = 1 << 20;
 
 }  // namespace
 
-PaxosInstance::PaxosInstance(Voters electors, int rank, const PaxosTimeouts& timeouts,
+PaxosInstance::PaxosInstance(Voters voters, int rank, const PaxosTimeouts& timeouts,
                              PaxosDelegate& delegate)
-    : voters_(std::move(electors)),
+    : voters_(std::move(voters)),
       rank_(rank),
       quorum_(static_cast<int>(voters_.members.size())),
       timeouts_(timeouts),
@@ -55,7 +55,7 @@ void PaxosInstance::on_message(int from, const ConsensusMessage& message, TimePo
       others_.note_answer(from);
       if (!round_ || message.ballot != round_->ballot) return;
       if (message.kind == ConsensusMessageKind::kPromise)
-        round_->on_promise(from, message.accepted, *message.standing);
+        round_->on_promise(from, message.accepted, *message.info);
       else
         round_->accepted.add(from);
       return reconsider(now);
@@ -334,7 +334,7 @@ void PaxosInstance::answer(int to, ConsensusMessageKind kind, const Ballot& ball
   message.dead = others_.dead_ranks();
   if (kind == ConsensusMessageKind::kPromise) {
     message.accepted = acceptor_.accepted();
-    message.standing = delegate_.stop_and_report();
+    message.info = delegate_.stop_and_report();
   }
   delegate_.send(to, std::move(message));
 }

@@ -45,7 +45,7 @@ class PaxosDelegate {
 class PaxosInstance {
  public:
   // `rank` is this member's. `delegate` must outlive the instance.
-  PaxosInstance(Voters electors, int rank, const PaxosTimeouts& timeouts, PaxosDelegate& delegate);
+  PaxosInstance(Voters voters, int rank, const PaxosTimeouts& timeouts, PaxosDelegate& delegate);
 
   // Starts the agreement, because a caller of this process wants the next generation. Without this
   // call the instance takes part as soon as it receives a proposer's message.

@@ -98,7 +98,7 @@ void Negotiator::call(const std::string& name, CallDescription description,
   ReadyCall mine;
   mine.call.name = name;
   mine.rank = mine.last = rank_;
-  const ResponseCache::EntryPtr known = table_.find(name, description);
+  const ResponseCache::CachedCallPtr known = table_.find(name, description);
   mine.call.description = std::move(description);
   if (extra) {
     const bool is_known =
@@ -110,33 +110,33 @@ void Negotiator::call(const std::string& name, CallDescription description,
 
 void Negotiator::join() { have_joined(self(), rank_); }
 
-Error Negotiator::receive(int rank, ConstBytes letter) {
-  if (rank == tree_.parent) return receive_down(letter);
+Error Negotiator::receive(int rank, ConstBytes message) {
+  if (rank == tree_.parent) return receive_down(message);
   const auto child = std::ranges::find(children_, rank, &Child::rank);
   if (child == children_.end())
     return senseless("rank " + std::to_string(rank) + " is no neighbour");
-  return receive_up(*child, letter);
+  return receive_up(*child, message);
 }
 
 Error Negotiator::receive_up(Child& child, ConstBytes bytes) {
   auto decoded = ReadyMessage::decode(bytes);
   if (!decoded.ok()) return decoded.error();
-  ReadyMessage& letter = decoded.value();
+  ReadyMessage& message = decoded.value();
   ++child.received;
   const auto member = static_cast<size_t>(&child - children_.data());
-  if (letter.joined && !is_rank(*letter.joined)) return senseless("who has joined is no rank");
-  for (ReadyCall& call : letter.ready) {
+  if (message.joined && !is_rank(*message.joined)) return senseless("who has joined is no rank");
+  for (ReadyCall& call : message.ready) {
     if (!makes_sense(call)) return senseless("a child is ready for what is no call");
     if (call.call.id != 0) {
-      const ResponseCache::EntryPtr entry = table_.find(call.call.id);
+      const ResponseCache::CachedCallPtr entry = table_.find(call.call.id);
       if (!entry) return senseless("a child names call " + std::to_string(call.call.id));
       call.call = {0, entry->name, entry->description};
     }
     if (!add(member, std::move(call))) return senseless("a child is ready for a call twice");
   }
-  child.seen = letter.seen;
+  child.seen = message.seen;
   table_.forget(seen());
-  if (letter.joined) have_joined(member, *letter.joined);
+  if (message.joined) have_joined(member, *message.joined);
   return {};
 }
 
@@ -159,16 +159,16 @@ bool Negotiator::add(size_t member, ReadyCall call) {
   const auto describe_difference = [this](const auto& one, const auto& other) {
     return delegate_.describe_difference(one, other);
   };
-  ReadyCount& tally = tallies_.try_emplace(name, joined_.size(), describe_difference).first->second;
-  if (!tally.add(member, std::move(call))) return false;
-  if (tally.is_complete(joined_)) complete(name);
+  ReadyCount& ready = tallies_.try_emplace(name, joined_.size(), describe_difference).first->second;
+  if (!ready.add(member, std::move(call))) return false;
+  if (ready.is_complete(joined_)) complete(name);
   return true;
 }
 
 void Negotiator::complete(const std::string& name) {
-  ReadyCount tally = std::move(tallies_.extract(name).mapped());
-  const auto missing = tally.missing();
-  ReadyCall call = tally.take();
+  ReadyCount ready = std::move(tallies_.extract(name).mapped());
+  const auto missing = ready.missing();
+  ReadyCall call = ready.take();
   if (missing && !call.absent) call.absent = *missing == self() ? rank_ : children_[*missing].rank;
   if (!is_root())
     next_.ready.push_back(std::move(call));
@@ -184,8 +184,8 @@ void Negotiator::complete(const std::string& name) {
 void Negotiator::have_joined(size_t member, int last) {
   joined_[member] = true;
   std::vector<std::string> complete_now;
-  for (const auto& [name, tally] : tallies_)
-    if (tally.is_complete(joined_)) complete_now.push_back(name);
+  for (const auto& [name, ready] : tallies_)
+    if (ready.is_complete(joined_)) complete_now.push_back(name);
   for (const std::string& name : complete_now) complete(name);
   if (std::ranges::all_of(joined_, [](bool one) { return one; })) last_joined_ = last;
 }

@@ -78,7 +78,7 @@ class NegotiatorDelegate {
   virtual ~NegotiatorDelegate() = default;
 
   // Sends a message to a rank. Messages must arrive in order.
-  virtual void send(int rank, std::vector<std::byte> letter) = 0;
+  virtual void send(int rank, std::vector<std::byte> message) = 0;
 
   // Runs a batch. All ranks, including joined ones, get the same batches in the same order.
   virtual void run(const std::vector<ResponseCache::AgreedCall>& batch) = 0;
@@ -116,7 +116,7 @@ class Negotiator {
   // Joins: until all ranks have joined, this rank counts as ready for every call.
   void join();
   // Handles a message of its parent or of a child. Error kProtocol: the message is invalid.
-  Error receive(int rank, ConstBytes letter);
+  Error receive(int rank, ConstBytes message);
   // Reports that a batch has run. Only the root needs this, and only for batches on its own rank.
   void ran();
   // Changes options for later decisions. Has an effect on the root only.
@@ -148,8 +148,8 @@ class Negotiator {
   bool is_root() const { return tree_.parent < 0; }
   // The rank's own index among the members of a ReadyCount.
   size_t self() const { return children_.size(); }
-  Error receive_up(Child& child, ConstBytes letter);
-  Error receive_down(ConstBytes letter);
+  Error receive_up(Child& child, ConstBytes message);
+  Error receive_down(ConstBytes message);
   // Adds a member's report to the ready count. Returns false if it was there.
   bool add(size_t member, ReadyCall call);
   // Sends the report of a complete call up, or queues it for decision on the root.

@@ -11,14 +11,14 @@ ResponseCache::ResponseCache(size_t capacity) : capacity_(capacity) {
   check(capacity > 0, "a table of names holds at least one");
 }
 
-ResponseCache::EntryPtr ResponseCache::find(const std::string& name,
-                                            const CallDescription& description) const {
+ResponseCache::CachedCallPtr ResponseCache::find(const std::string& name,
+                                                 const CallDescription& description) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end() || !((*found->second)->description == description)) return nullptr;
   return *found->second;
 }
 
-ResponseCache::EntryPtr ResponseCache::find(uint64_t id) const {
+ResponseCache::CachedCallPtr ResponseCache::find(uint64_t id) const {
   if (const auto found = by_id_.find(id); found != by_id_.end()) return *found->second;
   const auto old =
       std::ranges::find_if(retired_, [id](const auto& one) { return one.second->id == id; });
@@ -33,12 +33,13 @@ ExtrasByRank ResponseCache::last_extras(const std::string& name,
   return old == retired_.rend() ? ExtrasByRank() : old->second->extras;
 }
 
-ResponseCache::EntryPtr ResponseCache::decide(uint64_t position, const DecidedCall& call) {
+ResponseCache::CachedCallPtr ResponseCache::decide(uint64_t position, const DecidedCall& call) {
   if (call.is_new) {
     const CallName& name = call.call;
     if (const auto old = by_name_.find(name.name); old != by_name_.end())
       retire(position, old->second);
-    recent_.push_front(std::make_shared<Entry>(Entry{name.id, name.name, name.description, {}}));
+    recent_.push_front(
+        std::make_shared<CachedCall>(CachedCall{name.id, name.name, name.description, {}}));
     by_id_[name.id] = by_name_[name.name] = recent_.begin();
     if (recent_.size() > capacity_) retire(position, std::prev(recent_.end()));
   } else {
@@ -46,9 +47,9 @@ ResponseCache::EntryPtr ResponseCache::decide(uint64_t position, const DecidedCa
     if (found == by_id_.end()) return nullptr;
     recent_.splice(recent_.begin(), recent_, found->second);
   }
-  EntryPtr& entry = recent_.front();
+  CachedCallPtr& entry = recent_.front();
   if (!call.extras.empty()) {
-    auto next = std::make_shared<Entry>(*entry);  // running batches still use the old entry
+    auto next = std::make_shared<CachedCall>(*entry);  // running batches still use the old entry
     for (const RankExtra& extra : call.extras) next->extras[extra.rank] = extra.values;
     entry = std::move(next);
   }

@@ -23,18 +23,18 @@ using ExtrasByRank = std::map<int, std::vector<int64_t>>;
 class ResponseCache {
  public:
   // A call with its latest extras. Immutable, because running batches share it.
-  struct Entry {
+  struct CachedCall {
     uint64_t id;
     std::string name;
     CallDescription description;
     ExtrasByRank extras;
   };
 
-  using EntryPtr = std::shared_ptr<const Entry>;
+  using CachedCallPtr = std::shared_ptr<const CachedCall>;
 
   // A call that all ranks have made.
   struct AgreedCall {
-    EntryPtr entry;
+    CachedCallPtr entry;
     int last;  // the rank that called last
   };
 
@@ -42,17 +42,17 @@ class ResponseCache {
   explicit ResponseCache(size_t capacity);
 
   // Returns the entry with this name and description, or null.
-  EntryPtr find(const std::string& name, const CallDescription& description) const;
+  CachedCallPtr find(const std::string& name, const CallDescription& description) const;
   // Returns the entry with this id, or null. Also finds retired entries while messages in flight
   // may refer to them.
-  EntryPtr find(uint64_t id) const;
+  CachedCallPtr find(uint64_t id) const;
 
   // Returns the extras of the last retired entry with this name and description, if there is one.
   ExtrasByRank last_extras(const std::string& name, const CallDescription& description) const;
 
   // Applies a call of the decision with this number, and returns its entry. Returns null if the
   // call has an id without an entry.
-  EntryPtr decide(uint64_t position, const DecidedCall& call);
+  CachedCallPtr decide(uint64_t position, const DecidedCall& call);
 
   // Deletes entries that were retired by decisions up to `seen`. All ranks that send to this one
   // have these decisions, so they do not use the ids any more.
@@ -62,7 +62,7 @@ class ResponseCache {
   size_t size() const { return recent_.size() + retired_.size(); }
 
  private:
-  using Recent = std::list<EntryPtr>;  // the most recent one is first
+  using Recent = std::list<CachedCallPtr>;  // the most recent one is first
 
   // Moves an entry to the retired ones.
   void retire(uint64_t position, Recent::iterator entry);
@@ -72,7 +72,7 @@ class ResponseCache {
   std::unordered_map<uint64_t, Recent::iterator> by_id_;
   std::unordered_map<std::string, Recent::iterator> by_name_;
   // with the number of the decision that retired them
-  std::deque<std::pair<uint64_t, EntryPtr>> retired_;
+  std::deque<std::pair<uint64_t, CachedCallPtr>> retired_;
 };
 
 }  // namespace ringdist

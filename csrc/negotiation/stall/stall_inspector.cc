@@ -12,14 +12,14 @@ constexpr size_t kNamedCalls = 3;
 }  // namespace
 
 StallInspector::StallInspector(StallDelegate& delegate, int rank, int size, Duration warn_after)
-    : delegate_(delegate), rank_(rank), size_(size), warn_after_(warn_after), inquiry_(size) {}
+    : delegate_(delegate), rank_(rank), size_(size), warn_after_(warn_after), query_(size) {}
 
 void StallInspector::tick(TimePoint now) {
   std::vector<StallDelegate::OpenCall> old = delegate_.open_calls();
-  std::erase_if(old, [now](const auto& call) { return now - call.since < kPatience; });
+  std::erase_if(old, [now](const auto& call) { return now - call.since < kTimeLimit; });
   const auto turns_late = [this, now](const auto& call) { return this->turns_late(call, now); };
   if (old.empty()) {
-    interval_ = kPatience;
+    interval_ = kTimeLimit;
     next_ask_ = now;
   } else if (asked_ && now - asked_at_ > kAnswerTime) {
     give_up(old, now);
@@ -40,57 +40,57 @@ bool StallInspector::turns_late(const StallDelegate::OpenCall& call, TimePoint n
 }
 
 void StallInspector::ask(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now) {
-  StallMessage letter;
+  StallMessage message;
   for (const auto& call : calls) {
     const auto age = std::chrono::duration_cast<Milliseconds>(now - call.since);
-    letter.calls.push_back({call.name, age.count(), turns_late(call, now)});
+    message.calls.push_back({call.name, age.count(), turns_late(call, now)});
   }
-  std::ranges::stable_sort(letter.calls, std::greater(), &StalledCall::milliseconds);
-  letter.calls.resize(std::min(letter.calls.size(), StallQuery::kNames));
+  std::ranges::stable_sort(message.calls, std::greater(), &StalledCall::milliseconds);
+  message.calls.resize(std::min(message.calls.size(), StallQuery::kNames));
   next_ask_ = now + interval_;
   interval_ = std::min(2 * interval_, kLongest);
   if (!std::exchange(asked_, true)) asked_at_ = now;
-  asked_late_ = asked_late_ || std::ranges::any_of(letter.calls, &StalledCall::is_late);
-  send(kRoot, letter, now);
+  asked_late_ = asked_late_ || std::ranges::any_of(message.calls, &StalledCall::is_late);
+  send(kRoot, message, now);
 }
 
-void StallInspector::send(int rank, const StallMessage& letter, TimePoint now) {
-  if (rank == rank_) return obey(rank, letter, now);
-  delegate_.send_stall(rank, letter.encode());
+void StallInspector::send(int rank, const StallMessage& message, TimePoint now) {
+  if (rank == rank_) return obey(rank, message, now);
+  delegate_.send_stall(rank, message.encode());
 }
 
 Error StallInspector::receive(int rank, ConstBytes bytes, TimePoint now) {
-  auto letter = StallMessage::decode(bytes);
-  if (!letter.ok()) return letter.error();
-  const bool goes_up = letter.value().kind == StallMessage::Kind::kAsk ||
-                       letter.value().kind == StallMessage::Kind::kAnswer;
+  auto message = StallMessage::decode(bytes);
+  if (!message.ok()) return message.error();
+  const bool goes_up = message.value().kind == StallMessage::Kind::kAsk ||
+                       message.value().kind == StallMessage::Kind::kAnswer;
   if (goes_up != (rank_ == kRoot) || (!goes_up && rank != kRoot))
     return {ErrorKind::kProtocol, "ringdist: negotiation: rank " + std::to_string(rank) +
                                       " says of stalls what is not its part"};
-  obey(rank, letter.value(), now);
+  obey(rank, message.value(), now);
   return {};
 }
 
-void StallInspector::obey(int rank, const StallMessage& letter, TimePoint now) {
-  switch (letter.kind) {
+void StallInspector::obey(int rank, const StallMessage& message, TimePoint now) {
+  switch (message.kind) {
     case StallMessage::Kind::kAsk:
-      if (answer_at_once(rank, letter, now)) return;
-      inquiry_.add(letter.calls);
-      if (inquiry_.is_open() && now - inquiry_.begun() > kAnswerTime / 2) conclude(now);
-      if (!inquiry_.is_open() && inquiry_.has_calls()) inquire(now);
+      if (answer_at_once(rank, message, now)) return;
+      query_.add(message.calls);
+      if (query_.is_open() && now - query_.begun() > kAnswerTime / 2) conclude(now);
+      if (!query_.is_open() && query_.has_calls()) inquire(now);
       return;
     case StallMessage::Kind::kInquire:
-      return send(kRoot, answer_to(letter), now);
+      return send(kRoot, answer_to(message), now);
     case StallMessage::Kind::kAnswer:
-      inquiry_.answer(rank, letter);
-      if (inquiry_.is_open() && inquiry_.all_have_answered()) conclude(now);
+      query_.answer(rank, message);
+      if (query_.is_open() && query_.all_have_answered()) conclude(now);
       return;
     case StallMessage::Kind::kFound:
       asked_ = asked_again_ = asked_late_ = false;
-      for (const StallFinding& one : letter.found) found_[one.name] = one.awaits;
+      for (const StallFinding& one : message.found) found_[one.name] = one.awaits;
       // If another rank's query has covered all calls of this rank, the next query is postponed.
       if (std::ranges::all_of(delegate_.open_calls(), [&](const StallDelegate::OpenCall& call) {
-            return now - call.since < kPatience || found_.contains(call.name);
+            return now - call.since < kTimeLimit || found_.contains(call.name);
           }))
         next_ask_ = std::max(next_ask_, now + interval_);
       return;
@@ -98,21 +98,21 @@ void StallInspector::obey(int rank, const StallMessage& letter, TimePoint now) {
 }
 
 void StallInspector::inquire(TimePoint now) {
-  inquiry_.begin(now);
-  StallMessage letter;
-  letter.kind = StallMessage::Kind::kInquire;
-  letter.inquiry = inquiry_.number();
-  letter.names = inquiry_.names();
-  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
+  query_.begin(now);
+  StallMessage message;
+  message.kind = StallMessage::Kind::kInquire;
+  message.query = query_.number();
+  message.names = query_.names();
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, message, now);
 }
 
-StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
+StallMessage StallInspector::answer_to(const StallMessage& query) const {
   StallMessage out;
   out.kind = StallMessage::Kind::kAnswer;
-  out.inquiry = inquiry.inquiry;
+  out.query = query.query;
   std::vector<StallDelegate::OpenCall> open = delegate_.open_calls();
-  for (size_t i = 0; i < std::min(inquiry.names.size(), StallQuery::kNames); ++i)
-    if (std::ranges::count(open, inquiry.names[i], &StallDelegate::OpenCall::name) == 0)
+  for (size_t i = 0; i < std::min(query.names.size(), StallQuery::kNames); ++i)
+    if (std::ranges::count(open, query.names[i], &StallDelegate::OpenCall::name) == 0)
       out.lacks |= uint64_t{1} << i;
   std::ranges::sort(open, {}, &StallDelegate::OpenCall::since);
   for (size_t i = 0; i < open.size() && i < kNamedCalls; ++i)
@@ -128,9 +128,9 @@ StallMessage StallInspector::answer_to(const StallMessage& inquiry) const {
 }
 
 // Several ranks often query the same calls at about the same time.
-bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePoint now) {
+bool StallInspector::answer_at_once(int rank, const StallMessage& message, TimePoint now) {
   if (closed_ == TimePoint::min() || now - closed_ > kRecent) return false;
-  for (const StalledCall& call : letter.calls)
+  for (const StalledCall& call : message.calls)
     if (call.is_late || std::ranges::count(last_found_, call.name, &StallFinding::name) == 0)
       return false;
   StallMessage found;
@@ -141,23 +141,23 @@ bool StallInspector::answer_at_once(int rank, const StallMessage& letter, TimePo
 }
 
 void StallInspector::conclude(TimePoint now) {
-  StallMessage letter;
-  letter.kind = StallMessage::Kind::kFound;
-  letter.found = inquiry_.close([this](int rank) { return delegate_.describe_rank(rank); });
+  StallMessage message;
+  message.kind = StallMessage::Kind::kFound;
+  message.found = query_.close([this](int rank) { return delegate_.describe_rank(rank); });
   closed_ = now;
-  last_found_ = letter.found;
-  warn_of(letter.found, now);
-  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, letter, now);
-  if (inquiry_.has_calls()) inquire(now);
+  last_found_ = message.found;
+  warn_of(message.found, now);
+  for (int rank = size_ - 1; rank >= 0; --rank) send(rank, message, now);
+  if (query_.has_calls()) inquire(now);
 }
 
 // Warns once per call and period, because other ranks query the same calls a little later.
 void StallInspector::warn_of(const std::vector<StallFinding>& found, TimePoint now) {
   std::erase_if(said_, [&](const auto& one) { return now - one.second >= warn_after_ / 2; });
   bool any_new = false;
-  for (const std::string& name : inquiry_.late(found))
+  for (const std::string& name : query_.late(found))
     any_new = said_.try_emplace(name, now).second || any_new;
-  if (any_new) delegate_.warn(inquiry_.line(found));
+  if (any_new) delegate_.warn(query_.line(found));
 }
 
 // Some rank did not answer. After a repeated query, rank 0 reports which one, unless rank 0 itself

@@ -26,7 +26,7 @@ class StallDelegate {
 
   virtual ~StallDelegate() = default;
 
-  virtual void send_stall(int rank, std::vector<std::byte> letter) = 0;
+  virtual void send_stall(int rank, std::vector<std::byte> message) = 0;
   // Returns the name of a rank, such as "rank 3 (pid 123 on host x)".
   virtual std::string describe_rank(int rank) const = 0;
   // Returns calls that this rank has made and that, by its own state, not all ranks have made.
@@ -49,14 +49,14 @@ class StallInspector {
   // Must be called every few tens of milliseconds while calls are open.
   void tick(TimePoint now);
   // Handles a message of another rank. Error kProtocol: the message is invalid.
-  Error receive(int rank, ConstBytes letter, TimePoint now);
+  Error receive(int rank, ConstBytes message, TimePoint now);
   // Returns the ranks that an open call waits for, from the last result. Returns "" if there is no
   // result.
   std::string awaits(const std::string& name) const;
 
  private:
   // age of a call before a query
-  static constexpr Duration kPatience = std::chrono::milliseconds(500);
+  static constexpr Duration kTimeLimit = std::chrono::milliseconds(500);
   // longest interval between two queries of a rank
   static constexpr Duration kLongest = std::chrono::seconds(60);
   // Time after which a query counts as unanswered.
@@ -68,15 +68,15 @@ class StallInspector {
   void ask(const std::vector<StallDelegate::OpenCall>& calls, TimePoint now);
   // Returns true if a warning about the call became due since the last tick.
   bool turns_late(const StallDelegate::OpenCall& call, TimePoint now) const;
-  void send(int rank, const StallMessage& letter, TimePoint now);
+  void send(int rank, const StallMessage& message, TimePoint now);
   // Handles a valid message.
-  void obey(int rank, const StallMessage& letter, TimePoint now);
+  void obey(int rank, const StallMessage& message, TimePoint now);
   // On rank 0: begins a query.
   void inquire(TimePoint now);
   // Returns this rank's answer to a query.
-  StallMessage answer_to(const StallMessage& inquiry) const;
+  StallMessage answer_to(const StallMessage& query) const;
   // On rank 0: sends the last result if it is recent and has all calls. Returns true if it did.
-  bool answer_at_once(int rank, const StallMessage& letter, TimePoint now);
+  bool answer_at_once(int rank, const StallMessage& message, TimePoint now);
   // On rank 0: ends the query and sends its result.
   void conclude(TimePoint now);
   // On rank 0: warns about late calls that were not reported recently.
@@ -91,7 +91,7 @@ class StallInspector {
   std::map<std::string, std::string> found_;  // by name
 
   // State of a rank that queries.
-  Duration interval_ = kPatience;
+  Duration interval_ = kTimeLimit;
   TimePoint next_ask_ = TimePoint::min();
   TimePoint last_look_ = TimePoint::min();
   bool asked_ = false;        // a query has been sent, and its result is missing
@@ -100,7 +100,7 @@ class StallInspector {
   TimePoint asked_at_;
 
   // State of rank 0.
-  StallQuery inquiry_;
+  StallQuery query_;
   TimePoint closed_ = TimePoint::min();    // end of the last query
   std::vector<StallFinding> last_found_;   // result of the last query
   std::map<std::string, TimePoint> said_;  // calls with a warning, and its time

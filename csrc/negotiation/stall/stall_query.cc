@@ -9,7 +9,7 @@ namespace ringdist {
 
 std::vector<std::byte> StallMessage::encode() const {
   Writer out;
-  out.put(kind).put(inquiry).put(lacks).put(static_cast<uint8_t>(has_joined)).put_string(instead);
+  out.put(kind).put(query).put(lacks).put(static_cast<uint8_t>(has_joined)).put_string(instead);
   out.put(static_cast<uint32_t>(calls.size()));
   for (const StalledCall& one : calls)
     out.put_string(one.name).put(one.milliseconds).put(static_cast<uint8_t>(one.is_late));
@@ -24,7 +24,7 @@ Result<StallMessage> StallMessage::decode(ConstBytes bytes) {
   Reader in(bytes);
   StallMessage out;
   out.kind = in.get<Kind>();
-  out.inquiry = in.get<uint32_t>();
+  out.query = in.get<uint32_t>();
   out.lacks = in.get<uint64_t>();
   out.has_joined = in.get<uint8_t>() != 0;
   out.instead = in.get_string();
@@ -83,9 +83,9 @@ std::vector<std::string> StallQuery::names() const {
   return out;
 }
 
-void StallQuery::answer(int rank, const StallMessage& letter) {
-  if (is_open_ && letter.inquiry == number_)
-    answers_.try_emplace(rank, Answer{letter.lacks, letter.has_joined, letter.instead});
+void StallQuery::answer(int rank, const StallMessage& message) {
+  if (is_open_ && message.query == number_)
+    answers_.try_emplace(rank, Answer{message.lacks, message.has_joined, message.instead});
 }
 
 // Returns text like "rank 2 (pid 7 on host h), which waits for 'y'", or "" if the call waits for no

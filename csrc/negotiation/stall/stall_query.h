@@ -38,7 +38,7 @@ struct StallMessage {
 
   Kind kind = Kind::kAsk;
   std::vector<StalledCall> calls;  // kAsk
-  uint32_t inquiry = 0;            // kInquire, kAnswer: number of the query, from 1
+  uint32_t query = 0;              // kInquire, kAnswer: number of the query, from 1
   std::vector<std::string> names;  // kInquire
   // kAnswer: a bit for each name that this rank has not called, the first name lowest
   uint64_t lacks = 0;
@@ -70,7 +70,7 @@ class StallQuery {
   TimePoint begun() const { return begun_; }
   std::vector<std::string> names() const;
   // Records an answer to the current query. Only the first answer of a rank counts.
-  void answer(int rank, const StallMessage& letter);
+  void answer(int rank, const StallMessage& message);
   bool all_have_answered() const { return static_cast<int>(answers_.size()) == size_; }
 
   // Ends the query. Returns the ranks that each call waits for, unless no rank or every rank has

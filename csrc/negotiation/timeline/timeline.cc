@@ -62,14 +62,14 @@ Error Timeline::start(const std::string& path, bool marks_cycles, TimePoint now)
     return {ErrorKind::kInvalidArgument,
             "ringdist: timeline: it is written to " + path_ + " already; stop that one first"};
   if (Error error = open(part_of(path, rank_))) return error;
-  TimelineMessage letter;
-  letter.kind = TimelineMessage::Kind::kStart;
-  letter.path = path;
-  letter.marks_cycles = marks_cycles;
-  if (!begin(letter, now))
+  TimelineMessage message;
+  message.kind = TimelineMessage::Kind::kStart;
+  message.path = path;
+  message.marks_cycles = marks_cycles;
+  if (!begin(message, now))
     return {ErrorKind::kInvalidArgument,
             "ringdist: timeline: this process is recorded by torch_ringdist.trace() already"};
-  send_all(letter);
+  send_all(message);
   return {};
 }
 
@@ -95,45 +95,45 @@ bool Timeline::begin(const TimelineMessage& start, TimePoint now) {
   return true;
 }
 
-void Timeline::send(int rank, const TimelineMessage& letter) {
-  delegate_.send_timeline(rank, letter.encode());
+void Timeline::send(int rank, const TimelineMessage& message) {
+  delegate_.send_timeline(rank, message.encode());
 }
 
-void Timeline::send_all(const TimelineMessage& letter) {
-  for (int rank = 1; rank < size(); ++rank) send(rank, letter);
+void Timeline::send_all(const TimelineMessage& message) {
+  for (int rank = 1; rank < size(); ++rank) send(rank, message);
 }
 
 Error Timeline::receive(int rank, ConstBytes bytes, TimePoint now) {
-  auto letter = TimelineMessage::decode(bytes);
-  if (!letter.ok()) return letter.error();
+  auto message = TimelineMessage::decode(bytes);
+  if (!message.ok()) return message.error();
   using Kind = TimelineMessage::Kind;
-  const Kind kind = letter.value().kind;
+  const Kind kind = message.value().kind;
   const bool goes_up = kind == Kind::kPing || kind == Kind::kStopped || kind == Kind::kPart;
   if (goes_up != is_root() || (!goes_up && rank != kTimelineRoot))
     return {ErrorKind::kProtocol,
             "ringdist: timeline: rank " + std::to_string(rank) + " says what is not its part"};
-  obey(rank, letter.value(), now);
+  obey(rank, message.value(), now);
   return {};
 }
 
-void Timeline::obey(int rank, const TimelineMessage& letter, TimePoint now) {
-  switch (letter.kind) {
+void Timeline::obey(int rank, const TimelineMessage& message, TimePoint now) {
+  switch (message.kind) {
     case TimelineMessage::Kind::kStart: {
       if (is_on()) return;
       // The host may lack the folder, so a temporary folder comes next. A rank that cannot write
       // there either does not record.
-      if (open(part_of(letter.path, rank_)) && open(part_of(temporary_path(), rank_))) return;
-      (void)begin(letter, now);
+      if (open(part_of(message.path, rank_)) && open(part_of(temporary_path(), rank_))) return;
+      (void)begin(message, now);
       return;
     }
     case TimelineMessage::Kind::kPing: {
-      TimelineMessage pong = letter;
+      TimelineMessage pong = message;
       pong.kind = TimelineMessage::Kind::kPong;
       pong.root_time = nanoseconds(now);
       return send(rank, pong);
     }
     case TimelineMessage::Kind::kPong:
-      return on_pong(letter, now);
+      return on_pong(message, now);
     case TimelineMessage::Kind::kStop:
       stops_ = true;
       compared_ = TimePoint::min();
@@ -141,13 +141,13 @@ void Timeline::obey(int rank, const TimelineMessage& letter, TimePoint now) {
       if (exchanges_left_ == 0) finish();
       return;
     case TimelineMessage::Kind::kStopped:
-      return on_stopped(rank, letter);
+      return on_stopped(rank, message);
     case TimelineMessage::Kind::kRead:
-      return send_part(letter.offset);
+      return send_part(message.offset);
     case TimelineMessage::Kind::kPart:
-      return on_part(rank, letter);
+      return on_part(rank, message);
     case TimelineMessage::Kind::kDone:
-      if (is_awaited_ && letter.is_copied) (void)std::remove(own_.c_str());
+      if (is_awaited_ && message.is_copied) (void)std::remove(own_.c_str());
       is_awaited_ = false;
       return;
   }
@@ -163,10 +163,10 @@ void Timeline::compare_clocks(TimePoint now) {
 }
 
 void Timeline::ping(TimePoint now) {
-  TimelineMessage letter;
-  letter.kind = TimelineMessage::Kind::kPing;
-  letter.time = nanoseconds(now);
-  send(kTimelineRoot, letter);
+  TimelineMessage message;
+  message.kind = TimelineMessage::Kind::kPing;
+  message.time = nanoseconds(now);
+  send(kTimelineRoot, message);
 }
 
 void Timeline::on_pong(const TimelineMessage& pong, TimePoint now) {
@@ -184,14 +184,14 @@ void Timeline::on_pong(const TimelineMessage& pong, TimePoint now) {
 // Sends kStopped even if this rank has recorded nothing.
 void Timeline::finish() {
   stops_ = false;
-  TimelineMessage letter;
-  letter.kind = TimelineMessage::Kind::kStopped;
-  letter.path = is_on() ? own_ : "";
+  TimelineMessage message;
+  message.kind = TimelineMessage::Kind::kStopped;
+  message.path = is_on() ? own_ : "";
   const bool awaited = is_on() && !is_root();
   if (is_on()) file_->flush();
   end();
   is_awaited_ = awaited;
-  if (!is_root()) send(kTimelineRoot, letter);
+  if (!is_root()) send(kTimelineRoot, message);
 }
 
 void Timeline::end() {
@@ -208,16 +208,16 @@ void Timeline::stop() {
   to_read_.clear();
   part_.reset();
   for (int rank = 1; rank < size(); ++rank) awaited_.insert(rank);
-  TimelineMessage letter;
-  letter.kind = TimelineMessage::Kind::kStop;
-  send_all(letter);
+  TimelineMessage message;
+  message.kind = TimelineMessage::Kind::kStop;
+  send_all(message);
   if (awaited_.empty()) delegate_.gathered({});
 }
 
-void Timeline::on_stopped(int rank, const TimelineMessage& letter) {
+void Timeline::on_stopped(int rank, const TimelineMessage& message) {
   if (!awaited_.contains(rank)) return;
-  const bool is_here = !is_far(rank) && letter.path == part_of(path_, rank);
-  if (letter.path.empty() || is_here) return has_come(rank, /*is_copied=*/false);
+  const bool is_here = !is_far(rank) && message.path == part_of(path_, rank);
+  if (message.path.empty() || is_here) return has_come(rank, /*is_copied=*/false);
   to_read_.push_back(rank);
   if (to_read_.size() == 1) read_next();
 }

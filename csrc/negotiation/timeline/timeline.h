@@ -55,7 +55,7 @@ class TimelineDelegate {
  public:
   virtual ~TimelineDelegate() = default;
 
-  virtual void send_timeline(int rank, std::vector<std::byte> letter) = 0;
+  virtual void send_timeline(int rank, std::vector<std::byte> message) = 0;
   // Sets the recorder of this process, or removes it if it is null. Returns false if another
   // recorder is active.
   virtual bool record(std::shared_ptr<TraceRecorder> recorder) = 0;
@@ -85,7 +85,7 @@ class Timeline {
   // gathered() is called, possibly during this call.
   void stop();
   // Handles a message of another rank. Error kProtocol: the message is invalid.
-  Error receive(int rank, ConstBytes letter, TimePoint now);
+  Error receive(int rank, ConstBytes message, TimePoint now);
   // Compares clocks if the last comparison is old. Must be called repeatedly while is_on(), because
   // clocks drift.
   void compare_clocks(TimePoint now);
@@ -110,9 +110,9 @@ class Timeline {
   bool is_root() const { return rank_ == 0; }
   // Returns true if the rank is on another host than rank 0.
   bool is_far(int rank) const { return topology_.host_of[rank] != topology_.host_of[0]; }
-  void obey(int rank, const TimelineMessage& letter, TimePoint now);
-  void send(int rank, const TimelineMessage& letter);
-  void send_all(const TimelineMessage& letter);
+  void obey(int rank, const TimelineMessage& message, TimePoint now);
+  void send(int rank, const TimelineMessage& message);
+  void send_all(const TimelineMessage& message);
   // Creates this rank's file.
   Error open(const std::string& path);
   // Begins to record to the file. Returns false if another recorder is active.
@@ -121,7 +121,7 @@ class Timeline {
   void on_pong(const TimelineMessage& pong, TimePoint now);
   // Ends the recording, and reports it to rank 0.
   void finish();
-  void on_stopped(int rank, const TimelineMessage& letter);
+  void on_stopped(int rank, const TimelineMessage& message);
   void send_part(int64_t offset);
   void on_part(int rank, const TimelineMessage& part);
   // On rank 0: begins to read the next file, if there is one.

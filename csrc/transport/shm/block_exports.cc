@@ -92,8 +92,8 @@ void ExportConnection::close() {
 }
 
 BlockExports::Export* BlockExports::find(const SharedBlock& block) {
-  const auto it =
-      std::ranges::find_if(all_, [&](const Export& loan) { return loan.block.get() == &block; });
+  const auto it = std::ranges::find_if(
+      all_, [&](const Export& exported) { return exported.block.get() == &block; });
   return it == all_.end() ? nullptr : &*it;
 }
 
@@ -102,11 +102,11 @@ std::optional<uint64_t> BlockExports::place(uint32_t ring, ConstBytes payload) {
   auto block = SharedBlockRegistry::of_process().find(payload);
   if (!block) return std::nullopt;
   const auto offset = static_cast<uint64_t>(payload.data() - block->data());
-  const Export* loan = find(*block);
-  if (!loan) offer(ring, std::move(block));
-  if (!loan || loan->state != State::kTaken) return std::nullopt;
+  const Export* exported = find(*block);
+  if (!exported) offer(ring, std::move(block));
+  if (!exported || exported->state != State::kTaken) return std::nullopt;
   SharedBlockRegistry::of_process().count_read(payload.size());
-  return export_address(loan->number, offset);
+  return export_address(exported->number, offset);
 }
 
 void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
@@ -116,23 +116,25 @@ void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
   block->mark_exported();
   const uint32_t number = free_number();
   all_.push_back({number, State::kOffered, block});
-  hint_ = line_.send({.word = ExportMessageType::kExport, .loan = number, .bytes = block->size()},
-                     &block->file());
+  hint_ =
+      line_.send({.word = ExportMessageType::kExport, .export_id = number, .bytes = block->size()},
+                 &block->file());
   if (!hint_) all_.pop_back();
   offered_ = Clock::now();
 }
 
 bool BlockExports::awaits_answer(TimePoint now) const {
   if (all_.empty() || now - offered_ > kOfferAnswerTime) return false;
-  return std::ranges::any_of(all_,
-                             [](const Export& loan) { return loan.state == State::kOffered; });
+  return std::ranges::any_of(
+      all_, [](const Export& exported) { return exported.state == State::kOffered; });
 }
 
 // Returns the next number after last_ that names no export. A number is thus reused as late as
 // possible.
 uint32_t BlockExports::free_number() {
   const auto taken = [this](uint32_t number) {
-    return std::ranges::any_of(all_, [&](const Export& loan) { return loan.number == number; });
+    return std::ranges::any_of(all_,
+                               [&](const Export& exported) { return exported.number == number; });
   };
   do last_ = (last_ + 1) % kExportNumbers;
   while (taken(last_));
@@ -159,11 +161,12 @@ void BlockExports::lose_socket() {
 }
 
 Error BlockExports::on_message(const ExportMessage& note) {
-  const auto it =
-      std::ranges::find_if(all_, [&](const Export& loan) { return loan.number == note.loan; });
+  const auto it = std::ranges::find_if(
+      all_, [&](const Export& exported) { return exported.number == note.export_id; });
   const bool answers =
       note.word == ExportMessageType::kTaken || note.word == ExportMessageType::kRefused;
-  if (!answers || note.loan >= kExportNumbers || (it != all_.end() && it->state != State::kOffered))
+  if (!answers || note.export_id >= kExportNumbers ||
+      (it != all_.end() && it->state != State::kOffered))
     return Error(ErrorKind::kProtocol, "an answer that nobody asked for");
   if (it == all_.end()) return {};  // freed meanwhile
   it->state = note.word == ExportMessageType::kTaken ? State::kTaken : State::kRefused;
@@ -176,12 +179,12 @@ Error BlockExports::on_message(const ExportMessage& note) {
 void BlockExports::detach_freed() {
   const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlockRegistry::of_process().frees();
   if (frees == frees_seen_) return;
-  const auto told = [&](const Export& loan) {
-    return loan.block->freed() &&
-           line_.send({.word = ExportMessageType::kDetach, .loan = loan.number});
+  const auto told = [&](const Export& exported) {
+    return exported.block->freed() &&
+           line_.send({.word = ExportMessageType::kDetach, .export_id = exported.number});
   };
   std::erase_if(all_, told);
-  if (std::ranges::none_of(all_, [](const Export& loan) { return loan.block->freed(); }))
+  if (std::ranges::none_of(all_, [](const Export& exported) { return exported.block->freed(); }))
     frees_seen_ = frees;
 }
 
@@ -212,16 +215,16 @@ Error BlockImports::on_event(const Fd& socket) {
 Error BlockImports::on_message(const Fd& socket, const ReceivedExportMessage& heard) {
   const ExportMessage& note = heard.note;
   if (note.word == ExportMessageType::kDetach) {
-    blocks_.erase(note.loan);  // also an export that was refused
+    blocks_.erase(note.export_id);  // also an export that was refused
     return {};
   }
-  if (note.word != ExportMessageType::kExport || note.loan >= kExportNumbers ||
-      blocks_.contains(note.loan))
-    return Error(ErrorKind::kProtocol, "a loan that makes no sense");
+  if (note.word != ExportMessageType::kExport || note.export_id >= kExportNumbers ||
+      blocks_.contains(note.export_id))
+    return Error(ErrorKind::kProtocol, "an invalid export message");
   const ExportMessageType answer =
       take(heard) ? ExportMessageType::kTaken : ExportMessageType::kRefused;
   // If the answer cannot be sent, the peer goes on to copy.
-  (void)send_export_message(socket, {.word = answer, .loan = note.loan});
+  (void)send_export_message(socket, {.word = answer, .export_id = note.export_id});
   return {};
 }
 
@@ -229,7 +232,7 @@ bool BlockImports::take(const ReceivedExportMessage& heard) {
   if (!heard.file || blocks_.size() >= kMaxExports) return false;
   auto mapping = map_memory(heard.file, heard.note.bytes, /*writable=*/false);
   if (!mapping.ok()) return false;
-  blocks_[heard.note.loan] = std::move(mapping.value());
+  blocks_[heard.note.export_id] = std::move(mapping.value());
   return true;
 }
 

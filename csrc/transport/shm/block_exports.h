@@ -40,7 +40,7 @@ enum class ExportMessageType : uint32_t {
 struct ExportMessage {
   uint64_t magic = kMagic;
   ExportMessageType word;
-  uint32_t loan;       // number of the export
+  uint32_t export_id;  // number of the export
   uint64_t bytes = 0;  // size of the block; kExport only
 
   static constexpr uint64_t kMagic = 0x6e616f6c2d6d6873ull;

@@ -52,7 +52,7 @@ class PeerDoorbells {
  private:
   struct Known {
     ContextId peer;
-    std::shared_ptr<PeerDoorbell> bell;
+    std::shared_ptr<PeerDoorbell> doorbell;
   };
   void forget(std::map<uint64_t, Known>::iterator known);
 

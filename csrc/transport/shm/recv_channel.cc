@@ -26,7 +26,7 @@ constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 
 void RecvChannel::on_event() {
   if (ended()) return;
-  if (bell_) return receive_exports();
+  if (doorbell_) return receive_exports();
   auto greeted = receive_hello(socket_, me_, /*reads=*/true);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
@@ -37,14 +37,14 @@ void RecvChannel::on_event() {
     for_exports_ = greeted.value()->hello;
     return;
   }
-  auto bell = bells_.add(greeted.value()->hello.from, std::move(greeted.value()->write_end));
-  if (!bell.ok()) return end(bell.error());
+  auto doorbell = bells_.add(greeted.value()->hello.from, std::move(greeted.value()->write_end));
+  if (!doorbell.ok()) return end(doorbell.error());
   counter_ = own_.take_counter();
   if (!counter_)
     return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
   memory_ = std::move(greeted.value()->segment);
   chunks_ = std::move(greeted.value()->chunks);
-  bell_ = std::move(bell.value());
+  doorbell_ = std::move(doorbell.value());
   peer_ = greeted.value()->hello.from;
   ring_index_ = greeted.value()->hello.index;
   ring_ = &reinterpret_cast<const ShmSegment*>(memory_.data())->rings[ring_index_];
@@ -110,7 +110,7 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
   }
   receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
   const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
-  if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) bell_->ring();
+  if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->ring();
   imports_.read_until(slots_.consumed());
 }
 
@@ -152,10 +152,10 @@ void RecvChannel::release() {
   imports_.clear();
   if (!counter_) return;
   slots_.end(own_.front().consumed[*counter_].value);
-  if (bell_) bell_->ring();
+  if (doorbell_) doorbell_->ring();
 }
 
-bool RecvChannel::is_stranger(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
+bool RecvChannel::is_outsider(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
 
 RecvChannel::~RecvChannel() {
   if (counter_) own_.give_back_counter(*counter_);
@@ -199,12 +199,12 @@ void RecvChannelTable::hand_over(
     return entry.second->is_of(hello.from, hello.index);
   });
   if (found == links_.end())
-    return from.end(Error(ErrorKind::kProtocol, "it lends for a link that is not there"));
+    return from.end(Error(ErrorKind::kProtocol, "it exports memory for an unknown link"));
   auto& [key, link] = *found;
   link->on_event();  // the former connection has ended before this one began
   close_unneeded_socket(*link);
   if (link->ended() || link->socket())
-    return from.end(Error(ErrorKind::kProtocol, "it lends for a link for which another does"));
+    return from.end(Error(ErrorKind::kProtocol, "it exports memory for a link of another process"));
   if (Error error = epoll_.modify(from.socket().get(), EPOLLIN, key)) return from.end(error);
   link->begin_exports(from.take_socket());
   links_.erase(caller);
@@ -275,7 +275,7 @@ bool RecvChannelTable::reap(TimePoint now,
   bool any = false;
   for (auto it = links_.begin(); it != links_.end();) {
     RecvChannel& link = *it->second;
-    if (link.is_stranger(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
+    if (link.is_outsider(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
     if (const auto due = link.due(); due && now >= *due) link.answer();
     link.check_end();
     close_unneeded_socket(link);

@@ -29,7 +29,7 @@ class RecvChannel {
 
   const Fd& socket() const { return socket_; }
   // Returns true while the socket must be watched. Otherwise nothing more is to be read from it.
-  bool needs_socket() const { return !ended() && (has_exports_ || !bell_ || answer_again_); }
+  bool needs_socket() const { return !ended() && (has_exports_ || !doorbell_ || answer_again_); }
   void close_socket() { socket_.reset(); }
   std::optional<ContextId> peer() const { return peer_; }
 
@@ -70,9 +70,9 @@ class RecvChannel {
   void replace() { replaced_ = true; }
   // Returns true if the channel can be deleted. The peer reads its counter no more, so another
   // channel may get it.
-  bool over() const { return released_ && (!bell_ || bell_->closed() || replaced_); }
+  bool over() const { return released_ && (!doorbell_ || doorbell_->closed() || replaced_); }
   // Returns true if the connection has sent no hello for 5 s.
-  bool is_stranger(TimePoint now) const;
+  bool is_outsider(TimePoint now) const;
 
  private:
   uint64_t published() const;  // without the kLast bit
@@ -96,7 +96,7 @@ class RecvChannel {
   const Ring* ring_ = nullptr;
   Mapping memory_;  // the peer's ControlBlock and rings up to this one
   Mapping chunks_;  // mapped as far as messages have needed it
-  std::shared_ptr<PeerDoorbell> bell_;
+  std::shared_ptr<PeerDoorbell> doorbell_;
   BlockImports imports_;
   bool has_exports_ = false;  // the socket is the export connection
   RingReader<kSlots> slots_;

@@ -113,8 +113,8 @@ static_assert(end_of_ring(kMaxLinks - 1) == sizeof(ShmSegment));
 
 // Packs and unpacks Slot::payload_at for a payload in an export: the export's number in the upper
 // 16 bits, the offset in bytes below.
-constexpr uint64_t export_address(uint32_t loan, uint64_t offset) {
-  return uint64_t{loan} << 48 | offset;
+constexpr uint64_t export_address(uint32_t export_id, uint64_t offset) {
+  return uint64_t{export_id} << 48 | offset;
 }
 constexpr uint32_t export_of(uint64_t place) { return static_cast<uint32_t>(place >> 48); }
 constexpr uint64_t offset_in_export(uint64_t place) { return place & ((uint64_t{1} << 48) - 1); }

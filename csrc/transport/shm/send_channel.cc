@@ -54,7 +54,7 @@ void SendChannel::end_greeting() {
 }
 
 void SendChannel::on_event() {
-  if (bell_) return poll();
+  if (doorbell_) return poll();
   auto greeted = receive_hello(socket_, me_, /*reads=*/false);
   if (!greeted.ok()) {
     const bool refused =
@@ -66,11 +66,11 @@ void SendChannel::on_event() {
   end_greeting();
   if (greeted.value()->hello.from != peer_ || greeted.value()->for_exports)
     return end(Error(ErrorKind::kProtocol, "another process answers"));
-  auto bell = bells_.add(peer_, std::move(greeted.value()->write_end));
-  if (!bell.ok()) return end(bell.error());
+  auto doorbell = bells_.add(peer_, std::move(greeted.value()->write_end));
+  if (!doorbell.ok()) return end(doorbell.error());
   counter_ = greeted.value()->hello.index;
   peer_memory_ = std::move(greeted.value()->segment);
-  bell_ = std::move(bell.value());
+  doorbell_ = std::move(doorbell.value());
   if (!has_ended()) state_ = State::kOpen;
 }
 
@@ -100,7 +100,7 @@ void SendChannel::close_with(const Error& cause) {
     exports_.clear();
     if (ring_) {
       slots_.end(own_.ring(*ring_).published.value);
-      if (bell_) bell_->ring();
+      if (doorbell_) doorbell_->ring();
     } else {
       end();
     }
@@ -110,7 +110,7 @@ void SendChannel::close_with(const Error& cause) {
 
 void SendChannel::check_end() {
   if (state_ != State::kOpen && state_ != State::kBroken) return;
-  if (!bell_ || !slots_.reader_has_ended(peer_counter())) return;
+  if (!doorbell_ || !slots_.reader_has_ended(peer_counter())) return;
   if (state_ == State::kOpen) reclaim(consumed());
   end(PeerDoorbells::closed());
 }
@@ -154,7 +154,7 @@ void SendChannel::begin_again() {
   renewed_ = false;
   error_ = {};
   ring_.reset();
-  bell_.reset();
+  doorbell_.reset();
   asked_ -= std::min(asked_, slots_.published());
   slots_ = {};
   dial_pause_ = {};
@@ -307,7 +307,7 @@ bool SendChannel::publish(PendingSend& parcel) {
   held_[slots_.slot()] = {parcel.chunk, parcel.exported ? parcel.send_id : kNoSendId};
   if (parcel.chunk != kNone) ++chunks_;
   if (parcel.exported) ++exported_;
-  if (slots_.publish(ring.published.value, peer_front().sleep)) bell_->ring();
+  if (slots_.publish(ring.published.value, peer_front().sleep)) doorbell_->ring();
   return true;
 }
 

@@ -65,7 +65,7 @@ class SendChannel {
   void on_peer_closed();
   // Returns true while the socket must be watched. Otherwise nothing more is to be read from it.
   bool needs_socket() const {
-    return socket_ ? !bell_ && state_ != State::kOver : exports_.needs_socket();
+    return socket_ ? !doorbell_ && state_ != State::kOver : exports_.needs_socket();
   }
   void close_socket() { socket_ ? socket_.reset() : exports_.close_socket(); }
   // Handles that the transport cannot watch the socket: closes the channel, or gives up the exports
@@ -165,7 +165,7 @@ class SendChannel {
   std::optional<uint32_t> ring_;
   uint32_t counter_ = 0;  // index in the peer's ControlBlock::consumed
   Mapping peer_memory_;
-  std::shared_ptr<PeerDoorbell> bell_;
+  std::shared_ptr<PeerDoorbell> doorbell_;
   RingWriter<kSlots> slots_;
   std::array<SlotResources, kSlots> held_{};
   BlockExports exports_;

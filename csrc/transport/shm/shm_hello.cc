@@ -11,8 +11,8 @@ namespace {
 
 // "shm-ring" in memory.
 constexpr uint64_t kMagic = 0x676e69722d6d6873ull;
-constexpr uint32_t kNoRoom = UINT32_MAX;           // an index that refuses the hello
-constexpr uint32_t kForLoans = uint32_t{1} << 31;  // flag of an index: an export hello
+constexpr uint32_t kNoRoom = UINT32_MAX;             // an index that refuses the hello
+constexpr uint32_t kForExports = uint32_t{1} << 31;  // flag of an index: an export hello
 
 Error no_hello(const std::string& why) {
   return Error(ErrorKind::kProtocol, "no greeting of this version over shared memory: " + why);
@@ -39,7 +39,7 @@ Error send_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index,
 }
 
 Error send_export_hello(const Fd& socket, ContextId from, ContextId to, uint32_t index) {
-  const ShmHello hello{kMagic, kLayoutVersion, index | kForLoans, from, to};
+  const ShmHello hello{kMagic, kLayoutVersion, index | kForExports, from, to};
   return send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
@@ -60,8 +60,8 @@ Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId m
     return Error(ErrorKind::kSystem,
                  "the peer has no descriptor or no memory left for the connection; raise "
                  "'ulimit -n' or its limit of memory there");
-  const bool for_exports = (hello.index & kForLoans) != 0;
-  hello.index &= ~kForLoans;
+  const bool for_exports = (hello.index & kForExports) != 0;
+  hello.index &= ~kForExports;
   if (got.bytes != sizeof hello || hello.magic != kMagic || got.fds.size() != (for_exports ? 0 : 2))
     return no_hello("unknown bytes");
   if (hello.layout_version != kLayoutVersion)

@@ -15,7 +15,7 @@ using shm::SleepState;
 constexpr uint64_t kDoorbellKey = 0;
 constexpr uint64_t kFirstOutKey = 1;  // plus the index in used_
 constexpr uint64_t kFirstInKey = uint64_t{1} << 32;
-constexpr uint64_t kFirstBellKey = uint64_t{1} << 48;
+constexpr uint64_t kFirstDoorbellKey = uint64_t{1} << 48;
 // While awake, the transport looks at its sockets this often.
 constexpr auto kLookTime = std::chrono::milliseconds(1);
 // A flush does not wait for a peer that consumes nothing for this long.
@@ -54,7 +54,7 @@ ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& rec
       receiver_(receiver),
       own_(std::move(own)),
       epoll_(std::move(epoll)),
-      bells_(epoll_, kFirstBellKey),
+      bells_(epoll_, kFirstDoorbellKey),
       inbound_(*own_, bells_, me_, epoll_) {}
 
 std::vector<std::byte> ShmTransport::address() const {

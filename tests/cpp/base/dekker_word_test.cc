@@ -10,10 +10,10 @@ namespace ringdist {
 namespace {
 
 using checked::Atomic;
-using checked::Bell;
 using checked::cpp_model;
 using checked::expect;
 using checked::explore;
+using checked::FakeDoorbell;
 using checked::Outcome;
 using checked::Plain;
 using checked::tso_model;
@@ -32,16 +32,16 @@ template <typename WorkOrders, typename SleepOrders>
 Outcome sleeper_and_bringer(std::unique_ptr<checked::Model> (*model)(int)) {
   DekkerWord<bool, WorkOrders, Atomic> work;
   DekkerWord<bool, SleepOrders, Atomic> asleep;
-  Bell bell;
+  FakeDoorbell doorbell;
   const auto sleeper = [&] {
-    if (asleep.prepare_sleep(true, [&] { return work.load(); })) bell.wait();
+    if (asleep.prepare_sleep(true, [&] { return work.load(); })) doorbell.wait();
     asleep.store_relaxed(false);
   };
   const auto bringer = [&] {
     work.store(true);
-    if (asleep.load()) bell.ring();
+    if (asleep.load()) doorbell.ring();
   };
-  return explore({{sleeper, bringer}, {{&work, "work"}, {&asleep, "asleep"}, {&bell, "bell"}}},
+  return explore({{sleeper, bringer}, {{&work, "work"}, {&asleep, "asleep"}, {&doorbell, "bell"}}},
                  model);
 }
 

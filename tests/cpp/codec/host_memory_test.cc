@@ -95,7 +95,7 @@ TEST(HostMemory, PayingKeepsWhatMeetsANonFiniteValue) {
   EXPECT_TRUE(std::isinf(from(DType::kFloat32, values)[1]));
 }
 
-TEST(HostMemory, PayingLeavesWhatWasOwedWhereTheRestGoesElsewhere) {
+TEST(HostMemory, PayingKeepsAResidualThatGoesElsewhere) {
   std::vector<std::byte> values =
       as(DType::kFloat32, {1, std::numeric_limits<float>::infinity(), 0});
   const std::vector<float> old_residual{0.5, 0.25, 2};

@@ -32,7 +32,7 @@ TEST(ResidualStore, RefusesAnotherCount) {
       << error.message();
 }
 
-TEST(ResidualStore, ScalesClearsAndMeasuresWhatIsOwed) {
+TEST(ResidualStore, ScalesClearsAndMeasuresTheResidual) {
   ResidualStore store;
   Residual& a = *store.get("a", 2, host_memory()).value();
   Residual& b = *store.get("b", 1, host_memory()).value();

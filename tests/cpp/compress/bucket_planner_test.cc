@@ -92,7 +92,7 @@ TEST_F(Planning, NothingIsCompressedWhileItWarmsUp) {
   EXPECT_TRUE(begin_and_plan(1).plan.coded);
 }
 
-TEST_F(Planning, WhatIsOwedIsPaidByWhoTravelsWithoutFeedback) {
+TEST_F(Planning, AResidualIsSentByACodecWithoutFeedback) {
   use("int4");
   succeed(begin_and_plan(0), 2);
   auto* const gradients = reinterpret_cast<float*>(values.data());

@@ -35,7 +35,7 @@ void for_each_example(int size, const Body& body) {
     }
 }
 
-TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
+TEST(Methods, HaveNamesOfTheirOwnAndTakeTheirExamples) {
   std::set<std::string_view> names;
   for (const CompressionMethodRow& row : compression_methods()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
@@ -50,7 +50,7 @@ TEST(Treatments, HaveNamesOfTheirOwnAndTakeTheirExamples) {
   EXPECT_TRUE(compression_methods().back().accepts("nobody"));
 }
 
-TEST(Treatments, NameThemselvesAsTheyAreMade) {
+TEST(Methods, NameThemselvesAsTheyAreMade) {
   for_each_example(kSize, [](const CompressionMethod& method) {
     const CompressionMethodPtr again = made(method.name());
     ASSERT_TRUE(again);
@@ -60,7 +60,7 @@ TEST(Treatments, NameThemselvesAsTheyAreMade) {
   });
 }
 
-TEST(Treatments, PlanWhatTheyAreGiven) {
+TEST(Methods, PlanWhatTheyAreGiven) {
   for_each_example(kSize, [](const CompressionMethod& method) {
     const ParameterSlice slice{100, 64 * 256, 64};
     BucketPlan plan;
@@ -72,11 +72,11 @@ TEST(Treatments, PlanWhatTheyAreGiven) {
   });
 }
 
-TEST(Treatments, OweNothingAlone) {
+TEST(Methods, HaveNoResidualAlone) {
   for_each_example(1, [](const CompressionMethod& alone) { EXPECT_FALSE(alone.feedback()); });
 }
 
-TEST(Treatments, RefuseWithTheArgumentsName) {
+TEST(Methods, RefuseWithTheArgumentsName) {
   EXPECT_NE(refusal("nobody").find("codec='nobody': "), std::string::npos);
   for (const std::string bad : {"powersgd:", "powersgd:0", "powersgd:65", "powersgd:4>int8"})
     EXPECT_NE(refusal(bad).find("expected powersgd:RANK alone, RANK in 1 .. 64"), std::string::npos)
@@ -84,7 +84,7 @@ TEST(Treatments, RefuseWithTheArgumentsName) {
   EXPECT_NE(refusal("randomk:10", true).find("error_feedback=True"), std::string::npos);
 }
 
-TEST(LowRankTreatment, LeavesVectorsAndNarrowMatricesAlone) {
+TEST(LowRankMethod, LeavesVectorsAndNarrowMatricesAlone) {
   const CompressionMethodPtr method = made("powersgd:4");
   for (const ParameterSlice& slice :
        {ParameterSlice{0, 1000, 1}, ParameterSlice{0, 1000, 1000}, ParameterSlice{0, 64, 8}}) {

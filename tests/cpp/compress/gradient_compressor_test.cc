@@ -33,13 +33,13 @@ class GradientCompressors : public ::testing::Test {
                                      [this](Flag flag) { passes.push_back(std::move(flag)); },
                                      [](const std::string&) {},
                                      [this] { return std::make_shared<HostTimeMarker>(now); }};
-    session = std::move(
+    compressor = std::move(
         GradientCompressor::create(probe, {4, 0, false, 1024}, std::move(options), std::move(owner))
             .value());
     for (size_t i = 0; i < keys.size(); ++i) {
       ParameterInfo info = parameter_of(&keys[i], {32, kCount / 32});
       info.memory = parameter_memory;
-      ASSERT_FALSE(session->add_parameter(std::move(info), "p" + std::to_string(i), {}));
+      ASSERT_FALSE(compressor->add_parameter(std::move(info), "p" + std::to_string(i), {}));
     }
   }
 
@@ -59,8 +59,8 @@ class GradientCompressors : public ::testing::Test {
   // Passes in bucket `index` of two. If its op succeeds, each element of its residual becomes
   // `old_residual`.
   Error bring(size_t index, float old_residual = 1) {
-    if (Error error = session->begin(index)) return error;
-    return session->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
+    if (Error error = compressor->begin(index)) return error;
+    return compressor->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
       for (const CodecMapPart& part : planned.plan.codec_map->parts)
         if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
       plans.push_back(std::move(planned));
@@ -87,7 +87,7 @@ class GradientCompressors : public ::testing::Test {
   std::array<std::vector<float>, 2> gradients;
   std::vector<PlannedBucket> plans;
   std::vector<std::shared_ptr<FakePending>> pending;
-  std::unique_ptr<GradientCompressor> session;
+  std::unique_ptr<GradientCompressor> compressor;
 };
 
 TEST_F(GradientCompressors, AStepTakesEffectWhenAllBucketsSucceeded) {
@@ -95,13 +95,13 @@ TEST_F(GradientCompressors, AStepTakesEffectWhenAllBucketsSucceeded) {
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   pending[0]->end();
-  EXPECT_EQ(session->residual_norm(), 0);
-  EXPECT_EQ(session->report().step, -1);
-  EXPECT_EQ(session->state().steps, 0);
+  EXPECT_EQ(compressor->residual_norm(), 0);
+  EXPECT_EQ(compressor->report().step, -1);
+  EXPECT_EQ(compressor->state().steps, 0);
   pending[1]->end();
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
-  EXPECT_EQ(session->report().step, 0);
-  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(1));
+  EXPECT_EQ(compressor->report().step, 0);
+  EXPECT_EQ(compressor->state().steps, 1);
   EXPECT_EQ(asked, (std::vector<int64_t>{0}));
 }
 
@@ -111,14 +111,14 @@ TEST_F(GradientCompressors, OneBucketThatFailedLeavesAllAsItWasAndTheStepIsRepea
   ASSERT_FALSE(bring(1));
   pending[0]->end();
   pending[1]->end(/*failed=*/true);
-  EXPECT_EQ(session->residual_norm(), 0);
-  EXPECT_EQ(session->report().step, -1);
-  EXPECT_EQ(session->report().total_sent, 0);
+  EXPECT_EQ(compressor->residual_norm(), 0);
+  EXPECT_EQ(compressor->report().step, -1);
+  EXPECT_EQ(compressor->report().total_sent, 0);
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 0}));
-  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_EQ(compressor->state().steps, 1);
 }
 
 TEST_F(GradientCompressors, AStepThatFailedHereAloneIsAdopted) {
@@ -127,56 +127,56 @@ TEST_F(GradientCompressors, AStepThatFailedHereAloneIsAdopted) {
   ASSERT_FALSE(bring(1));
   pending[0]->end();
   pending[1]->end(/*failed=*/true);
-  const CompressionState committed = session->state_if_committed();
+  const CompressionState committed = compressor->state_if_committed();
   EXPECT_EQ(committed.steps, 1);
   EXPECT_EQ(committed.residuals.size(), 2U);
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(1));
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(1));
 }
 
 TEST_F(GradientCompressors, AStepOfWhichABucketIsMissingIsNotAdopted) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end(/*failed=*/true);
-  EXPECT_EQ(session->state_if_committed().steps, 0);
-  session->fail();
-  EXPECT_EQ(session->state_if_committed().steps, 0);
-  EXPECT_EQ(session->residual_norm(), 0);
+  EXPECT_EQ(compressor->state_if_committed().steps, 0);
+  compressor->fail();
+  EXPECT_EQ(compressor->state_if_committed().steps, 0);
+  EXPECT_EQ(compressor->residual_norm(), 0);
 }
 
 TEST_F(GradientCompressors, APassThatIsCutShortDoesNotCount) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end();
-  EXPECT_EQ(session->state().steps, 0);
+  EXPECT_EQ(compressor->state().steps, 0);
   ASSERT_FALSE(bring(0, 2));  // begins the same step again
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 0}));
   ASSERT_FALSE(bring(1, 2));
   end_all();
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(2));
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(2));
 }
 
 TEST_F(GradientCompressors, ABucketThatDoesNotStartFailsTheStep) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
-  session->fail();
-  EXPECT_EQ(session->report().step, -1);  // the first bucket is still pending
+  compressor->fail();
+  EXPECT_EQ(compressor->report().step, -1);  // the first bucket is still pending
   pending[0]->end();
-  EXPECT_EQ(session->residual_norm(), 0);
-  EXPECT_EQ(session->state().steps, 0);
-  session->fail();  // between steps, so without effect
+  EXPECT_EQ(compressor->residual_norm(), 0);
+  EXPECT_EQ(compressor->state().steps, 0);
+  compressor->fail();  // between steps, so without effect
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
-  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_EQ(compressor->state().steps, 1);
 }
 
 TEST_F(GradientCompressors, TheEndOfThePassCompletesAStepWithoutItsLastBucket) {
   open(options_of("int4"));
   ASSERT_FALSE(bring(0));
   pending[0]->end();
-  EXPECT_EQ(session->state().steps, 0);
+  EXPECT_EQ(compressor->state().steps, 0);
   *passes[0] = true;
-  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_EQ(compressor->state().steps, 1);
   ASSERT_FALSE(bring(1));  // the first bucket of the next step
   EXPECT_EQ(asked, (std::vector<int64_t>{0, 1}));
 }
@@ -197,17 +197,17 @@ TEST_F(GradientCompressors, TheNextStepWaitsForWhatIsOnItsWay) {
   for (const auto& one : pending) one->on_wait = nullptr;
 }
 
-TEST_F(GradientCompressors, ACodecThatIsRefusedLeavesTheSessionBetweenSteps) {
+TEST_F(GradientCompressors, ARefusedCodecLeavesTheCompressorBetweenSteps) {
   open(options_of("int4"));
   at_step.first = "int7";
   EXPECT_TRUE(bring(0));
-  session->fail();
+  compressor->fail();
   at_step.first = "none";
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
-  EXPECT_EQ(session->report().codec, "none");
-  EXPECT_EQ(session->state().steps, 1);
+  EXPECT_EQ(compressor->report().codec, "none");
+  EXPECT_EQ(compressor->state().steps, 1);
 }
 
 TEST_F(GradientCompressors, TheScheduleAndWarmUpSayTheCodec) {
@@ -219,14 +219,14 @@ TEST_F(GradientCompressors, TheScheduleAndWarmUpSayTheCodec) {
     ASSERT_FALSE(bring(0));
     ASSERT_FALSE(bring(1));
     end_all();
-    codecs.push_back(session->report().codec);
+    codecs.push_back(compressor->report().codec);
   }
   EXPECT_EQ(codecs, (std::vector<std::string>{"none", "int8", "int4"}));
   EXPECT_FALSE(plans[0].plan.coded);
   EXPECT_TRUE(plans[2].plan.coded);
 }
 
-TEST_F(GradientCompressors, OnlyASessionOfAutoMayBeToldAuto) {
+TEST_F(GradientCompressors, OnlyACompressorOfAutoTakesAuto) {
   open(options_of("int8"));
   at_step.first = kAuto;
   const Error error = bring(0);
@@ -242,16 +242,16 @@ TEST_F(GradientCompressors, AutoLeavesGradientsAloneUntilItHasChosen) {
   now += Milliseconds(5);
   end_all();
   EXPECT_FALSE(plans[0].plan.coded);
-  EXPECT_TRUE(session->report().chosen.empty());
-  for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
+  EXPECT_TRUE(compressor->report().chosen.empty());
+  for (int step = 0; step < 20 && compressor->report().chosen.empty(); ++step) {
     ASSERT_FALSE(bring(0));
     now += Milliseconds(1);
     ASSERT_FALSE(bring(1));
     now += Milliseconds(5);
     end_all();
   }
-  EXPECT_EQ(session->report().chosen.size(), 2U);
-  EXPECT_NE(session->report().reason, "");
+  EXPECT_EQ(compressor->report().chosen.size(), 2U);
+  EXPECT_NE(compressor->report().reason, "");
   EXPECT_GT(probe.asked, 0);
   EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&host_memory()});
 }
@@ -259,14 +259,14 @@ TEST_F(GradientCompressors, AutoLeavesGradientsAloneUntilItHasChosen) {
 TEST_F(GradientCompressors, AutoAsksWhatOpsCostWhereTheGradientsAre) {
   parameter_memory = &of_device;
   open(options_of(kAuto));
-  for (int step = 0; step < 20 && session->report().chosen.empty(); ++step) {
+  for (int step = 0; step < 20 && compressor->report().chosen.empty(); ++step) {
     ASSERT_FALSE(bring(0));
     now += Milliseconds(1);
     ASSERT_FALSE(bring(1));
     now += Milliseconds(5);
     end_all();
   }
-  EXPECT_EQ(session->report().chosen.size(), 2U);
+  EXPECT_EQ(compressor->report().chosen.size(), 2U);
   EXPECT_EQ(probe.asked_of, std::set<GradientMemory*>{&of_device});
 }
 
@@ -277,7 +277,7 @@ TEST_F(GradientCompressors, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
   probe.error = Error(ErrorKind::kPeerLost, "rank 1 is lost");
   const auto step = [this] {
     if (Error error = bring(0)) {
-      session->fail();
+      compressor->fail();
       return error;
     }
     now += Milliseconds(1);
@@ -289,12 +289,12 @@ TEST_F(GradientCompressors, AProbeThatFailsFailsTheStepAndIsAskedAgain) {
   Error failed;
   for (int i = 0; i < 20 && !failed; ++i) failed = step();
   EXPECT_EQ(failed.message(), "rank 1 is lost");
-  const int64_t steps = session->state().steps;
-  EXPECT_TRUE(session->report().chosen.empty());
+  const int64_t steps = compressor->state().steps;
+  EXPECT_TRUE(compressor->report().chosen.empty());
   probe.error = {};
-  for (int i = 0; i < 20 && session->report().chosen.empty(); ++i) ASSERT_FALSE(step());
-  EXPECT_EQ(session->report().chosen.size(), 2U);
-  EXPECT_GT(session->state().steps, steps);
+  for (int i = 0; i < 20 && compressor->report().chosen.empty(); ++i) ASSERT_FALSE(step());
+  EXPECT_EQ(compressor->report().chosen.size(), 2U);
+  EXPECT_GT(compressor->state().steps, steps);
 }
 
 TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
@@ -304,7 +304,7 @@ TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
   ASSERT_FALSE(bring(0, 0.5F));
   ASSERT_FALSE(bring(1, 0.5F));
   end_all();
-  const CompressionReport first = session->report();
+  const CompressionReport first = compressor->report();
   EXPECT_DOUBLE_EQ(first.bytes_uncompressed, 2 * 0.75 * 2 * kCount * 4);
   EXPECT_LT(first.bytes_sent, first.bytes_uncompressed / 3);
   EXPECT_EQ(first.measured_step, 0);
@@ -312,21 +312,21 @@ TEST_F(GradientCompressors, BytesAndErrorsAreReported) {
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
-  EXPECT_DOUBLE_EQ(session->report().total_sent, 2 * first.bytes_sent);
+  EXPECT_DOUBLE_EQ(compressor->report().total_sent, 2 * first.bytes_sent);
 }
 
-TEST_F(GradientCompressors, ANewLossScaleScalesWhatIsOwed) {
+TEST_F(GradientCompressors, ANewLossScaleScalesTheResidual) {
   open(options_of("int4"));
   at_step.second = 2;
   ASSERT_FALSE(bring(0));
   ASSERT_FALSE(bring(1));
   end_all();
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(0.5));
   at_step.second = 8;
   ASSERT_FALSE(bring(0));
   EXPECT_EQ(plans.back().plan.codec_map->parts[0].residual[0], 4);
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(0.5));
-  session->fail();
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(0.5));
+  compressor->fail();
   at_step.second = -1;
   EXPECT_TRUE(bring(0));
 }
@@ -336,18 +336,18 @@ TEST_F(GradientCompressors, ResidualsAreSavedAndLoaded) {
   ASSERT_FALSE(bring(0, 3));
   ASSERT_FALSE(bring(1, 3));
   end_all();
-  CompressionState state = session->state();
+  CompressionState state = compressor->state();
   ASSERT_EQ(state.residuals.size(), 2U);
   ASSERT_FALSE(bring(0, 5));  // the load drops this bucket
-  ASSERT_FALSE(session->load(state));
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(3));
-  EXPECT_EQ(session->state().steps, 1);
+  ASSERT_FALSE(compressor->load(state));
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(3));
+  EXPECT_EQ(compressor->state().steps, 1);
   state.residuals[1].second.pop_back();
-  EXPECT_TRUE(session->load(state));
+  EXPECT_TRUE(compressor->load(state));
   state.residuals.pop_back();
   state.scale = 1e300;
-  EXPECT_TRUE(session->load(state));
-  EXPECT_DOUBLE_EQ(session->residual_norm(), norm(3));
+  EXPECT_TRUE(compressor->load(state));
+  EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(3));
   end_all();
 }
 
@@ -360,9 +360,9 @@ TEST_F(GradientCompressors, SpikesAreCutBeforeTheyAreEncoded) {
     ASSERT_FALSE(bring(1));
     end_all();
   }
-  ASSERT_FALSE(session->begin(0));
+  ASSERT_FALSE(compressor->begin(0));
   const Bucket bucket = bucket_of(0, 10.0F);
-  ASSERT_FALSE(session->run(bucket, [&](const PlannedBucket&) {
+  ASSERT_FALSE(compressor->run(bucket, [&](const PlannedBucket&) {
     return pending.emplace_back(std::make_shared<FakePending>());
   }));
   EXPECT_FLOAT_EQ(gradients[0][0], 2);
@@ -371,18 +371,18 @@ TEST_F(GradientCompressors, SpikesAreCutBeforeTheyAreEncoded) {
 
 TEST_F(GradientCompressors, WhatTheOwnerThrowsComesBack) {
   open(options_of("int4"));
-  ASSERT_FALSE(session->begin(0));
+  ASSERT_FALSE(compressor->begin(0));
   const Bucket bucket = bucket_of(0, 1.0F);
   EXPECT_THROW(
-      (void)session->run(
+      (void)compressor->run(
           bucket, [](const PlannedBucket&) -> PendingBucketPtr { throw std::string("no op"); }),
       std::string);
-  session->fail();
-  EXPECT_EQ(session->state().steps, 0);
-  EXPECT_EQ(session->residual_norm(), 0);
+  compressor->fail();
+  EXPECT_EQ(compressor->state().steps, 0);
+  EXPECT_EQ(compressor->residual_norm(), 0);
 }
 
-TEST(SessionOptions, AGroupByLayoutTakesNoBlocks) {
+TEST(CompressorOptions, AGroupByLayoutTakesNoBlocks) {
   const CompressionGroup group{4, 0, true, 1024};
   EXPECT_TRUE(check_options(options_of("int8"), group));
   EXPECT_TRUE(check_options(options_of(kAuto), group));

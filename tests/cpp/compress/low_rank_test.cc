@@ -211,7 +211,7 @@ TEST(LowRankReducer, FollowsARankThatGrows) {
   expect_to_arrive(shape, {of_rank(shape, 1, 1), full, full, full, full, full, full});
 }
 
-TEST(LowRankReducer, PoisonsTheMatrixAndKeepsWhatIsOwed) {
+TEST(LowRankReducer, PoisonsTheMatrixAndKeepsTheResidual) {
   Ranks ranks({});
   const auto group = ranks.another("low_rank");
   ranks.run([&](int rank) {

@@ -78,7 +78,7 @@ TEST_F(StepTransactionTest, ThoseOfDevicesAreAwaitedOnceAllHaveCome) {
   EXPECT_TRUE(first->ended());
 }
 
-TEST_F(StepTransactionTest, WhatIsPaidIsNoLongerOwed) {
+TEST_F(StepTransactionTest, ASentResidualIsCleared) {
   changes.begin();
   bring(0, true, {0, 0})->end();
   EXPECT_EQ(changes.try_commit(), Outcome::kSucceeded);

@@ -54,7 +54,7 @@ class CudaBatch : public testing::TestWithParam<std::string> {
     }
     const auto block = static_cast<size_t>(codec_->block());
     in_ = block_values(count_, std::max<size_t>(block, 64), random_);
-    owed_ = block_values(count_, std::max<size_t>(block, 64), random_);
+    residual_ = block_values(count_, std::max<size_t>(block, 64), random_);
   }
 
   static gpu::Seed seed_of(const Parameter& one) { return {one.seed.shared, one.seed.own}; }
@@ -66,7 +66,7 @@ class CudaBatch : public testing::TestWithParam<std::string> {
   testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   std::vector<Parameter> parameters_;
   size_t count_ = 0, bytes_ = 0;
-  Floats in_, owed_;
+  Floats in_, residual_;
 };
 
 TEST_P(CudaBatch, GivesEachCallWhatItGetsAlone) {
@@ -75,13 +75,13 @@ TEST_P(CudaBatch, GivesEachCallWhatItGetsAlone) {
   std::vector<gpu::EncodeCall> encodes;
   for (const Parameter& one : parameters_) {
     const ResidualSpan residual =
-        one.feedback ? ResidualSpan(owed_.data() + one.at, lost.data() + one.at, one.count)
+        one.feedback ? ResidualSpan(residual_.data() + one.at, lost.data() + one.at, one.count)
                      : ResidualSpan();
     if (one.count > 0)
       codec_->encode(std::span(in_).subspan(one.at, one.count), DType::kFloat32, residual, one.seed,
                      std::as_writable_bytes(std::span(expected).subspan(one.bytes_at, one.bytes)));
     const gpu::ResidualPointers old_residual =
-        one.feedback ? gpu::ResidualPointers{owed_.data() + one.at, lost_there.data() + one.at}
+        one.feedback ? gpu::ResidualPointers{residual_.data() + one.at, lost_there.data() + one.at}
                      : gpu::ResidualPointers{};
     encodes.push_back({in_.data() + one.at, old_residual, static_cast<int64_t>(one.count),
                        seed_of(one), bytes.data() + one.bytes_at});

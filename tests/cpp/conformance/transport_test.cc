@@ -93,7 +93,7 @@ TEST_P(TransportConformance, ReservedMemoryGoesToAllPeersAndComesBack) {
   }
 }
 
-TEST_P(TransportConformance, NobodyHearsOfASendWithoutATicket) {
+TEST_P(TransportConformance, ASendWithoutIdIsNotReported) {
   const auto payload = pattern(100, 2);
   a_.transport->send(b_.config.context_id, pattern(8, 1), payload, kNoSendId);
   ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 1; }));

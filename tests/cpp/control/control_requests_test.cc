@@ -84,7 +84,7 @@ TEST_F(RequestsTest, AGroupIsLinkedAndThenFormed) {
   requests_.stop();
 }
 
-TEST_F(RequestsTest, PatienceRunsOut) {
+TEST_F(RequestsTest, ARequestTimesOut) {
   auto group = connect();
   auto proof = prove(3);
   EXPECT_EQ(requests_.proofs(), std::vector<uint64_t>{3});

@@ -30,7 +30,7 @@ class FailureDetectorTest : public testing::Test, protected FailureDetector::Del
     processes_[id].link(kind).connected(now_);
   }
   void unlink(uint64_t id, LinkKind kind) { connections_view_.links.erase({id, kind}); }
-  void judge(Duration passed) {
+  void detector(Duration passed) {
     now_ += passed;
     for (auto& [nonce, group] : groups_.all())
       if (!group.left()) failure_detector_.check_hosts(group, now_);
@@ -69,9 +69,9 @@ class FailureDetectorTest : public testing::Test, protected FailureDetector::Del
 TEST_F(FailureDetectorTest, ASilentProcessIsLostWhenItsTimeIsOver) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
-  judge(kTimeout);
+  detector(kTimeout);
   EXPECT_TRUE(lost_.empty());
-  judge(Milliseconds(100));
+  detector(Milliseconds(100));
   ASSERT_TRUE(lost_.contains(2));
   EXPECT_EQ(lost_[2],
             "its process (pid 102 on host h0) has been silent for 10.1 s (stopped, frozen or "
@@ -82,7 +82,7 @@ TEST_F(FailureDetectorTest, WhoIsHeardOfIsThere) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   for (int i = 0; i < 5; ++i) {
-    judge(kTimeout / 2);
+    detector(kTimeout / 2);
     processes_[2].link(LinkKind::kLocal).heard(now_);
   }
   EXPECT_TRUE(lost_.empty());
@@ -94,7 +94,7 @@ TEST_F(FailureDetectorTest, OfAGroupThatWasLeftNobodyIsMissed) {
   ASSERT_TRUE(groups_.leave(kNonce, 0, now_));
   EXPECT_FALSE(demand_.is_monitored(2));
   EXPECT_TRUE(demand_.needed(2)) << "it has yet to hear of that";
-  judge(kTimeout * 2);
+  detector(kTimeout * 2);
   EXPECT_TRUE(lost_.empty());
 }
 
@@ -102,9 +102,9 @@ TEST_F(FailureDetectorTest, WhoSaidThatItExitsIsNotLost) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   processes_[2].exits(now_);
-  judge(kTimeout);
+  detector(kTimeout);
   EXPECT_TRUE(left_.empty());
-  judge(Milliseconds(1));
+  detector(Milliseconds(1));
   EXPECT_EQ(left_, std::vector<uint64_t>{2});
   EXPECT_TRUE(lost_.empty());
 }
@@ -114,11 +114,11 @@ TEST_F(FailureDetectorTest, ADesertedSocketIsADeath) {
   (void)join({0, 0});
   link(2, LinkKind::kLocal);
   unlink(2, LinkKind::kLocal);
-  judge(Milliseconds(60));
+  detector(Milliseconds(60));
   ASSERT_EQ(connections_view_.dials.size(), 1u);
   EXPECT_EQ(connections_view_.dials[0].address, "@2");
   for (int i = 0; i < 3; ++i) processes_[2].link(LinkKind::kLocal).failed(ECONNREFUSED, "refused");
-  judge(Milliseconds(1));
+  detector(Milliseconds(1));
   ASSERT_TRUE(lost_.contains(2));
   EXPECT_NE(lost_[2].find("nothing listens on its control socket"), std::string::npos);
 }
@@ -126,14 +126,14 @@ TEST_F(FailureDetectorTest, ADesertedSocketIsADeath) {
 TEST_F(FailureDetectorTest, AHostFallsSilentAsAWhole) {
   ControlGroup& group = join({0, 1, 1});
   EXPECT_EQ(group.state(), ControlGroup::State::kConnected);
-  judge(Duration(0));
+  detector(Duration(0));
   ASSERT_TRUE(group.representative);
   link(2, LinkKind::kTcp);
-  judge(Milliseconds(900));  // the host is suspected, so its other processes are dialed
+  detector(Milliseconds(900));  // the host is suspected, so its other processes are dialed
   ASSERT_EQ(connections_view_.dials.size(), 1u);
   EXPECT_EQ(connections_view_.dials[0].peer, 3u) << "the other one is connected";
   EXPECT_EQ(connections_view_.dials[0].nonce, kNonce);
-  judge(kTimeout);
+  detector(kTimeout);
   EXPECT_EQ(lost_.size(), 2u);
   EXPECT_EQ(lost_[3],
             "host h1 fell silent: nothing was heard from its processes for 10.9 s "
@@ -144,10 +144,10 @@ TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
   std::vector<int> hosts(21, 1);
   hosts[0] = 0;
   (void)join(hosts);
-  judge(Duration(0));
+  detector(Duration(0));
   std::set<uint64_t> tried;
   for (const size_t all : {8, 16, 20}) {
-    judge(Milliseconds(900));
+    detector(Milliseconds(900));
     for (const auto& dial : connections_view_.dials) tried.insert(dial.peer);
     EXPECT_EQ(tried.size(), all);
   }
@@ -157,18 +157,18 @@ TEST_F(FailureDetectorTest, OfALargeHostThatIsSuspectSomeAreTriedAtATime) {
 // process.
 TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
   (void)join({0, 1, 1, 1});
-  judge(Duration(0));
+  detector(Duration(0));
   (void)formation_barrier_.learn(kNonce, {3}, [](uint64_t) { return true; });
   for (const uint64_t id : {3, 4}) {
     PeerLink& link = processes_[id].link(LinkKind::kTcp);
     link.want(now_);
     for (int i = 0; i < 2; ++i) link.failed(ECONNREFUSED, "refused");
   }
-  judge(Milliseconds(60));
+  detector(Milliseconds(60));
   EXPECT_TRUE(lost_.empty());
   for (const uint64_t id : {3, 4})
     processes_[id].link(LinkKind::kTcp).failed(ECONNREFUSED, "refused");
-  judge(Milliseconds(60));
+  detector(Milliseconds(60));
   EXPECT_EQ(lost_.size(), 1u) << "4 may not listen yet";
   EXPECT_EQ(lost_[3],
             "its process (pid 103 on host h1) died: nothing listens on its control socket");
@@ -176,24 +176,24 @@ TEST_F(FailureDetectorTest, WhoHasJoinedAndIsRefusedWithoutALinkIsDead) {
 
 TEST_F(FailureDetectorTest, WhoseHostLeavesHasLeftToo) {
   (void)join({0, 1, 1});
-  judge(Duration(0));
+  detector(Duration(0));
   (void)formation_barrier_.learn(kNonce, {3}, [](uint64_t) { return true; });
   learn_left(2);
   PeerLink& link = processes_[3].link(LinkKind::kTcp);
   link.want(now_);
   for (int i = 0; i < 3; ++i) link.failed(ECONNREFUSED, "refused");
-  judge(Milliseconds(60));
+  detector(Milliseconds(60));
   EXPECT_EQ(left_, (std::vector<uint64_t>{2, 3}));
   EXPECT_TRUE(lost_.empty());
 }
 
 TEST_F(FailureDetectorTest, OneProcessOfAHostSpeaksForIt) {
   (void)join({0, 1, 1});
-  judge(Duration(0));
+  detector(Duration(0));
   link(3, LinkKind::kTcp);
-  judge(kTimeout - Milliseconds(1));
+  detector(kTimeout - Milliseconds(1));
   processes_[3].link(LinkKind::kTcp).heard(now_);
-  judge(kTimeout - Milliseconds(1));
+  detector(kTimeout - Milliseconds(1));
   EXPECT_TRUE(lost_.empty());
 }
 
@@ -206,23 +206,23 @@ TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
     const std::vector<int> hosts = exits ? std::vector{0, 0, 0, 0, 2, 2} : std::vector{0, 0, 1, 1};
     const uint64_t first = hosts.size() - 1;
     (void)join(hosts, nonce);
-    judge(Duration(0));
+    detector(Duration(0));
     link(first, LinkKind::kTcp);
     for (int i = 0; i < 8; ++i) {
-      judge(kTimeout / 4);
+      detector(kTimeout / 4);
       processes_[first].link(LinkKind::kTcp).heard(now_);
     }
     if (exits) {
       processes_[first].exits(now_);
     } else {
-      judge(Milliseconds(200));
+      detector(Milliseconds(200));
       learn_lost(first, "killed");
       lost_.clear();
     }
-    judge(Milliseconds(200));
-    judge(kTimeout - std::chrono::seconds(1));
+    detector(Milliseconds(200));
+    detector(kTimeout - std::chrono::seconds(1));
     EXPECT_TRUE(lost_.empty()) << exits;
-    judge(std::chrono::seconds(1));
+    detector(std::chrono::seconds(1));
     EXPECT_TRUE(lost_.contains(first + 1)) << "it had its time";
     EXPECT_TRUE(groups_.leave(nonce, 0, now_));
   }
@@ -233,33 +233,33 @@ TEST_F(FailureDetectorTest, WhoTakesOverIsNotBlamedForSilenceBefore) {
 TEST_F(FailureDetectorTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilence) {
   const auto members = processes_on({0, 0, 0, 1});
   ControlGroupTable groups;
-  FailureDetector judge{kTimeout,          processes_, groups,  history_, formation_barrier_,
-                        connections_view_, demand_,    dialer_, *this};
+  FailureDetector detector{kTimeout,          processes_, groups,  history_, formation_barrier_,
+                           connections_view_, demand_,    dialer_, *this};
   ControlGroup& group = groups.join(kNonce, 3, 2, members);
   group.connect(now_);
-  judge.check_hosts(group, now_);
+  detector.check_hosts(group, now_);
   EXPECT_FALSE(group.representative);
   history_.record_lost(1, "killed");
   now_ += kTimeout * 2;
-  judge.check_hosts(group, now_);
+  detector.check_hosts(group, now_);
   EXPECT_TRUE(group.representative);
   EXPECT_EQ(group.judged_since, now_);
   EXPECT_TRUE(lost_.empty());
-  judge.check_hosts(group, now_ + kTimeout + Milliseconds(1));
+  detector.check_hosts(group, now_ + kTimeout + Milliseconds(1));
   EXPECT_TRUE(lost_.contains(4));
 }
 
 TEST_F(FailureDetectorTest, ItsOwnPauseIsNobodysSilence) {
   (void)join({0, 0, 1});
-  judge(Duration(0));
+  detector(Duration(0));
   link(2, LinkKind::kLocal);
   now_ += kTimeout * 3;
   failure_detector_.discount_own_pause(kTimeout * 3, now_);
-  judge(Duration(0));
+  detector(Duration(0));
   EXPECT_TRUE(lost_.empty());
   now_ += kTimeout + Milliseconds(1);
   failure_detector_.discount_own_pause(Milliseconds(900), now_);  // a busy machine
-  judge(Duration(0));
+  detector(Duration(0));
   EXPECT_EQ(lost_.size(), 2u);
 }
 

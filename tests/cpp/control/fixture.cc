@@ -16,7 +16,7 @@
 namespace ringdist::test {
 namespace {
 
-constexpr int kPatience = 15000;  // ms for any answer of a helper
+constexpr int kTimeLimit = 15000;  // ms for any answer of a helper
 
 void put_line(int socket, const std::string& link) {
   std::string text = link + "\n";
@@ -195,6 +195,6 @@ std::string Helper::ask(const std::string& command) {
 
 void Helper::write_line(const std::string& link) const { put_line(socket_, link); }
 
-std::string Helper::read_line() { return get_line(socket_, kPatience); }
+std::string Helper::read_line() { return get_line(socket_, kTimeLimit); }
 
 }  // namespace ringdist::test

@@ -95,7 +95,7 @@ TEST(ControlFormed, WhoGaveUpBeforeIsNotAwaited) {
 }
 
 // A waiting request ends at once if its deadline is shortened or cancelled.
-TEST(ControlFormed, PatienceMayEndMeanwhile) {
+TEST(ControlFormed, ARequestMayTimeOutMeanwhile) {
   Nodes nodes = make_nodes(2);
   const auto members = members_of(nodes, {0, 1});
   for (const bool cancels : {false, true}) {

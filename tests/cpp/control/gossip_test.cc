@@ -127,7 +127,7 @@ TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold
   join();
   ControlConnection& local = sender_.add(2);
   (void)sender_.add(3);
-  ControlConnection& stranger = sender_.add(8);
+  ControlConnection& unknown = sender_.add(8);
   (void)sender_.add(4, LinkKind::kTcp);
   const auto flood = [this](uint64_t sequence) { return flood_about(kNonce + 1, sequence); };
   gossip_.learn_formed(kNonce, {kMe, 2, 3, 4}, nullptr);
@@ -138,7 +138,7 @@ TEST_F(GossipTest, AFloodAboutAGroupOfOthersIsNotPassedOnToWhomTheSpeakerHasTold
   sender_.said.clear();
   gossip_.on_flood(local, flood(2), kStart);
   EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{8, 4}));
-  gossip_.on_flood(stranger, flood(3), kStart);
+  gossip_.on_flood(unknown, flood(3), kStart);
   EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4}));
 }
 

@@ -70,7 +70,7 @@ TEST(ControlWire, TruncatedBodiesAreNothing) {
   check(flood.frame(), [](ConstBytes b) { return FloodRecord::decode(b).has_value(); });
 }
 
-TEST(ControlHistory, FirstFateStays) {
+TEST(ControlHistory, FirstDepartureStays) {
   ControlHistory ledger;
   EXPECT_TRUE(ledger.record_left(1));
   EXPECT_FALSE(ledger.record_lost(1, "died"));

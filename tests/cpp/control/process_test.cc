@@ -56,7 +56,7 @@ TEST(ControlProcess, DeathIsSeenWhileAChildHoldsTheSockets) {
   EXPECT_EQ(helpers[1]->cause_of(members[1].context_id), cause);
 }
 
-TEST(ControlProcess, GoodbyeThenExitIsLeaving) {
+TEST(ControlProcess, ShutdownThenExitIsLeaving) {
   Helpers helpers = make_helpers(1);
   Node node;
   auto members = connect_with(node, helpers, {0, 0});

@@ -154,7 +154,7 @@ TEST(CompressedBetweenHostsExactly, GivesTheBitsOfAnOpWithout) {
 
 // If ranks of a host have the same values, int4 loses less of their sum than of each value. A
 // value is encoded once per host, so only the leader of its column has a residual.
-TEST(CompressedBetweenHostsCarriers, OweForTheirHosts) {
+TEST(CompressedBetweenHostsCarriers, KeepTheResidualOfTheirHosts) {
   const Layout layout{"pairs", {0, 0, 1, 1}};
   SimRanks ranks(simulated({"int4", &layout}));
   std::vector<std::vector<float>> data(4);

@@ -13,7 +13,7 @@ namespace {
 
 using Group = std::vector<std::shared_ptr<Communicator>>;
 
-std::shared_ptr<Communicator> sibling_of(Communicator& group, const std::string& suffix) {
+std::shared_ptr<Communicator> duplicate_of(Communicator& group, const std::string& suffix) {
   auto made = group.duplicate(suffix);
   EXPECT_TRUE(made.ok()) << made.error().what();
   return made.value();
@@ -40,22 +40,22 @@ float sum(Communicator& group, float value) {
   return data[9];
 }
 
-TEST(Sibling, MeetsThoseOfItsNameWhateverTheOrder) {
+TEST(Duplicate, MeetsThoseOfItsNameWhateverTheOrder) {
   Ranks ranks({});
   ranks.run([&](int rank) {
     std::map<std::string, std::shared_ptr<Communicator>> made;
     for (const char* suffix : {rank == 0 ? "/a" : "/b", rank == 0 ? "/b" : "/a"})
-      made[suffix] = sibling_of(ranks[rank], suffix);
+      made[suffix] = duplicate_of(ranks[rank], suffix);
     EXPECT_EQ(sum(*made["/a"], 1.0f), 2.0f);
     EXPECT_EQ(sum(*made["/b"], 10.0f), 20.0f);
   });
 }
 
-TEST(Sibling, OfTheSameNameAreSeveralInTheirOrder) {
+TEST(Duplicate, OfTheSameNameAreSeveralInTheirOrder) {
   Ranks ranks({});
   ranks.run([&](int rank) {
-    const auto first = sibling_of(ranks[rank], "/a");
-    const auto second = sibling_of(ranks[rank], "/a");
+    const auto first = duplicate_of(ranks[rank], "/a");
+    const auto second = duplicate_of(ranks[rank], "/a");
     const bool swapped = rank == 0;
     const auto op_of = [](Communicator& group, std::vector<float>& data) {
       return group.submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
@@ -72,15 +72,15 @@ TEST(Sibling, OfTheSameNameAreSeveralInTheirOrder) {
 }
 
 // The first messages arrive when only one rank has created the duplicate.
-TEST(Sibling, MayBeMadeLate) {
+TEST(Duplicate, MayBeMadeLate) {
   Ranks ranks({});
   ranks.run([&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(Milliseconds(300));
-    EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 2.0f);
+    EXPECT_EQ(sum(*duplicate_of(ranks[rank], "/a"), 1.0f), 2.0f);
   });
 }
 
-TEST(Sibling, NeedsNoStore) {
+TEST(Duplicate, NeedsNoStore) {
   const auto departed = std::make_shared<std::atomic<bool>>(false);
   RanksOptions options;
   options.size = 3;
@@ -92,16 +92,16 @@ TEST(Sibling, NeedsNoStore) {
   Ranks ranks(std::move(options));
   ranks.run([&](int rank) { EXPECT_EQ(sum(ranks[rank], 1.0f), 3.0f); });  // all have met
   *departed = true;
-  ranks.run([&](int rank) { EXPECT_EQ(sum(*sibling_of(ranks[rank], "/a"), 1.0f), 3.0f); });
+  ranks.run([&](int rank) { EXPECT_EQ(sum(*duplicate_of(ranks[rank], "/a"), 1.0f), 3.0f); });
   *departed = false;  // a rank that ends may write to the store
 }
 
 // The duplicate is created, and its first op is called, before its group has found its members.
-TEST(Sibling, WaitsForItsGroup) {
+TEST(Duplicate, WaitsForItsGroup) {
   std::promise<void> opened;
   Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
   ranks.run([&](int rank) {
-    const auto duplicate = sibling_of(ranks[rank], "/a");
+    const auto duplicate = duplicate_of(ranks[rank], "/a");
     std::vector<float> data(10, 1.0f);
     const auto op =
         duplicate->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
@@ -113,11 +113,11 @@ TEST(Sibling, WaitsForItsGroup) {
 
 // One rank drops the duplicate before the group has found its members. It must still continue
 // until the duplicate is named, or the other rank would get no notice.
-TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
+TEST(Duplicate, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
   std::promise<void> opened;
   Ranks ranks(with_a_store_that_opens(opened.get_future().share()));
-  const auto ours = sibling_of(ranks[0], "/a");
-  const auto theirs = sibling_of(ranks[1], "/a");
+  const auto ours = duplicate_of(ranks[0], "/a");
+  const auto theirs = duplicate_of(ranks[1], "/a");
   std::vector<float> data(10, 1.0f);
   const auto op =
       ours->submit(allreduce_request(data, DType::kFloat32, ReduceOp::kSum), false).value();
@@ -132,10 +132,10 @@ TEST(Sibling, OneThatEndsBeforeItsGroupIsThereIsMissedByName) {
   });  // the group itself is not affected
 }
 
-TEST(Sibling, EndsWithItsGroup) {
+TEST(Duplicate, EndsWithItsGroup) {
   Ranks ranks({});
   ranks.run([&](int rank) {
-    const auto duplicate = sibling_of(ranks[rank], "/a");
+    const auto duplicate = duplicate_of(ranks[rank], "/a");
     EXPECT_EQ(sum(*duplicate, 1.0f), 2.0f);
     if (rank == 0) return ranks[0].abort("for a test");
     std::vector<float> data(10, 1.0f);

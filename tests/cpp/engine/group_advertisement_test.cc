@@ -15,7 +15,7 @@ RankInfo entry_of_first() {
   return out;
 }
 
-GroupAdvertisement invitation() {
+GroupAdvertisement advertisement() {
   GroupAdvertisement out;
   out.first = entry_of_first();
   out.group_id = 77;
@@ -30,7 +30,7 @@ GroupAdvertisement invitation() {
 }
 
 TEST(GroupAdvertisement, IsReadAsItWasWritten) {
-  const GroupAdvertisement given = invitation();
+  const GroupAdvertisement given = advertisement();
   const auto read = GroupAdvertisement::decode(given.encode(), kVersion);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->group_id, given.group_id);
@@ -49,19 +49,19 @@ TEST(GroupAdvertisement, IsReadAsItWasWritten) {
 }
 
 TEST(GroupAdvertisement, WhatIsNoneIsNotRead) {
-  const auto bytes = invitation().encode();
+  const auto bytes = advertisement().encode();
   for (size_t n = 0; n < bytes.size(); ++n)
     EXPECT_FALSE(GroupAdvertisement::decode({bytes.data(), n}, kVersion)) << n << " of its bytes";
   auto more = bytes;
   more.push_back(std::byte{0});
   EXPECT_FALSE(GroupAdvertisement::decode(more, kVersion));
-  GroupAdvertisement nobody = invitation();
+  GroupAdvertisement nobody = advertisement();
   nobody.members.clear();
   EXPECT_FALSE(GroupAdvertisement::decode(nobody.encode(), kVersion));
 }
 
 TEST(GroupAdvertisement, WhoDiffersIsRefusedByName) {
-  const GroupAdvertisement group = invitation();
+  const GroupAdvertisement group = advertisement();
   EXPECT_FALSE(group.refusal(entry_of_first()));
 
   RankInfo other = entry_of_first();

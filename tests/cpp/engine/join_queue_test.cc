@@ -10,16 +10,16 @@ constexpr Duration kMoment = Milliseconds(10);
 class JoinQueueTest : public testing::Test {
  protected:
   bool request_join(ProcessId process, bool reached = true) {
-    return door_.request_join({process, "an entry"}, reached, now_);
+    return queue_.request_join({process, "an entry"}, reached, now_);
   }
-  void accept(ProcessId process) { door_.accept(process, "a host"); }
+  void accept(ProcessId process) { queue_.accept(process, "a host"); }
   std::vector<ProcessId> waiting() const {
     std::vector<ProcessId> out;
-    for (const Newcomer& one : door_.waiting(now_)) out.push_back(one.process);
+    for (const Newcomer& one : queue_.waiting(now_)) out.push_back(one.process);
     return out;
   }
 
-  JoinQueue door_;
+  JoinQueue queue_;
   TimePoint now_ = TimePoint(std::chrono::hours(1));
 };
 
@@ -29,7 +29,7 @@ TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
   EXPECT_TRUE(waiting().empty()) << "nobody has seen it";
   accept(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
-  EXPECT_EQ(door_.waiting(now_)[0].entry, "an entry");
+  EXPECT_EQ(queue_.waiting(now_)[0].entry, "an entry");
   accept(8);  // sent no join request
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
@@ -37,14 +37,14 @@ TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
 TEST_F(JoinQueueTest, ThoseWhoWereStartedTogetherComeTogether) {
   request_join(7);
   accept(7);
-  EXPECT_FALSE(door_.is_due(now_));
+  EXPECT_FALSE(queue_.is_due(now_));
   now_ += Milliseconds(100);
   request_join(7);
   request_join(9);
   accept(9);
-  EXPECT_FALSE(door_.is_due(now_));
+  EXPECT_FALSE(queue_.is_due(now_));
   now_ += Milliseconds(100);
-  EXPECT_TRUE(door_.is_due(now_));
+  EXPECT_TRUE(queue_.is_due(now_));
   EXPECT_EQ(waiting(), (std::vector<ProcessId>{7, 9}));
 }
 
@@ -53,11 +53,11 @@ TEST_F(JoinQueueTest, OneThatKnocksNoMoreIsNotWaitedFor) {
   accept(7);
   now_ += std::chrono::seconds(1);
   EXPECT_TRUE(waiting().empty());
-  EXPECT_FALSE(door_.is_due(now_));
+  EXPECT_FALSE(queue_.is_due(now_));
   EXPECT_FALSE(request_join(7)) << "it was seen";
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
   now_ += std::chrono::seconds(1);
-  door_.admit_members({}, now_);
+  queue_.admit_members({}, now_);
   EXPECT_TRUE(request_join(7)) << "it was forgotten";
 }
 
@@ -67,7 +67,7 @@ TEST_F(JoinQueueTest, WhoIsAMemberWaitsNoMore) {
     accept(one);
   }
   now_ += kMoment;
-  door_.admit_members({1, 2, 7}, now_);
+  queue_.admit_members({1, 2, 7}, now_);
   request_join(8);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{8});
 }
@@ -79,11 +79,11 @@ TEST_F(JoinQueueTest, OneThatIsNotReachedWaits) {
   now_ += Milliseconds(200);
   request_join(7, false);
   EXPECT_TRUE(waiting().empty());
-  EXPECT_FALSE(door_.is_due(now_));
+  EXPECT_FALSE(queue_.is_due(now_));
   request_join(7);
   now_ += Milliseconds(200);
-  EXPECT_TRUE(door_.is_due(now_));
-  door_.admit_members({1, 2}, now_);
+  EXPECT_TRUE(queue_.is_due(now_));
+  queue_.admit_members({1, 2}, now_);
   EXPECT_TRUE(waiting().empty()) << "there are other members, which may not reach it";
   request_join(7);
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
@@ -93,17 +93,17 @@ TEST_F(JoinQueueTest, AHostWhoseProcessesDoNotComeWaitsLongerEachTime) {
   ProcessId process = 7;
   const auto waits_for = [&](Duration pause) {
     ++process;
-    door_.fail("a host", now_);
+    queue_.fail("a host", now_);
     now_ += pause - kMoment;
     request_join(process);
     accept(process);
     EXPECT_TRUE(waiting().empty());
     request_join(99);
-    door_.accept(99, "another host");
+    queue_.accept(99, "another host");
     EXPECT_EQ(waiting(), std::vector<ProcessId>{99});
     now_ += 2 * kMoment;
     EXPECT_EQ(waiting(), (std::vector<ProcessId>{process, 99}));
-    door_.admit_members({process, 99}, now_);
+    queue_.admit_members({process, 99}, now_);
   };
   for (const int seconds : {2, 4, 8, 16, 32, 60, 60}) waits_for(std::chrono::seconds(seconds));
   now_ += std::chrono::minutes(10);

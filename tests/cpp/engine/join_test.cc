@@ -13,9 +13,10 @@ namespace ringdist {
 namespace {
 
 // A process that is not a member from the beginning.
-class Guest {
+class TestNewcomer {
  public:
-  explicit Guest(Ranks& ranks, std::map<std::string, std::string> config = {}) : ranks_(ranks) {
+  explicit TestNewcomer(Ranks& ranks, std::map<std::string, std::string> config = {})
+      : ranks_(ranks) {
     ContextOptions wanted;
     wanted.config = config.empty() ? ranks.config() : Config::parse({}, config).value();
     wanted.store_host = "127.0.0.1";
@@ -24,7 +25,7 @@ class Guest {
     context_ = Context::create(wanted).value();
     options_.config = wanted.config;
   }
-  ~Guest() { context_->shutdown(); }
+  ~TestNewcomer() { context_->shutdown(); }
 
   Result<ShrinkResult> join(Milliseconds timeout = std::chrono::seconds(20)) {
     options_.store = ranks_.store();
@@ -75,7 +76,7 @@ void admit(Ranks& ranks) {
 TEST(Join, OneComesToTwo) {
   Ranks ranks(of_size(2));
   admit(ranks);
-  Guest guest(ranks);
+  TestNewcomer newcomer(ranks);
   run_with(ranks,
            [&](int rank) {
              const ShrinkResult out = sum_until_the_next_generation(ranks[rank]);
@@ -89,7 +90,7 @@ TEST(Join, OneComesToTwo) {
              EXPECT_EQ(sum_of_ones(*out.group).value(), 3.0f);
            },
            {[&] {
-             const auto out = guest.join();
+             const auto out = newcomer.join();
              ASSERT_TRUE(out.ok()) << out.error().what();
              EXPECT_EQ(out.value().generation, 1u);
              EXPECT_EQ(out.value().joined, (std::vector<int>{2}));
@@ -105,13 +106,13 @@ TEST(Join, OneComesToTwo) {
 TEST(Join, FourComeToOne) {
   Ranks ranks(of_size(1));
   admit(ranks);
-  std::vector<std::unique_ptr<Guest>> guests;
-  for (int i = 0; i < 4; ++i) guests.push_back(std::make_unique<Guest>(ranks));
+  std::vector<std::unique_ptr<TestNewcomer>> guests;
+  for (int i = 0; i < 4; ++i) guests.push_back(std::make_unique<TestNewcomer>(ranks));
   std::atomic<int> sums{0};
   std::vector<std::function<void()>> beside;
-  for (auto& guest : guests)
-    beside.push_back([&ranks, &sums, guest = guest.get()] {
-      auto out = guest->join();
+  for (auto& newcomer : guests)
+    beside.push_back([&ranks, &sums, newcomer = newcomer.get()] {
+      auto out = newcomer->join();
       ASSERT_TRUE(out.ok()) << out.error().what();
       auto group = out.value().group;
       while (group->size() < 5) {
@@ -142,8 +143,8 @@ TEST(Join, FourComeToOne) {
 TEST(Join, OneWithOtherOptionsIsRefusedAndTheOthersDoNotNotice) {
   Ranks ranks(of_size(2));
   admit(ranks);
-  Guest guest(ranks, {{"segment_bytes", "65536"}});
-  const auto out = guest.join();
+  TestNewcomer newcomer(ranks, {{"segment_bytes", "65536"}});
+  const auto out = newcomer.join();
   ASSERT_FALSE(out.ok());
   EXPECT_EQ(out.error().kind(), ErrorKind::kMismatch);
   EXPECT_NE(out.error().message().find("segment_bytes=65536"), std::string::npos)
@@ -154,8 +155,8 @@ TEST(Join, OneWithOtherOptionsIsRefusedAndTheOthersDoNotNotice) {
 TEST(Join, WhereNobodyAdmitsItTimesOut) {
   Ranks ranks(of_size(2));
   ranks.run([&](int rank) { EXPECT_TRUE(sum_of_ones(ranks[rank]).ok()); });
-  Guest guest(ranks);
-  const auto out = guest.join(Milliseconds(300));
+  TestNewcomer newcomer(ranks);
+  const auto out = newcomer.join(Milliseconds(300));
   ASSERT_FALSE(out.ok());
   EXPECT_EQ(out.error().kind(), ErrorKind::kTimeout);
   EXPECT_NE(out.error().message().find("torch_ringdist.admit()"), std::string::npos);
@@ -168,7 +169,7 @@ TEST(Join, OneThatEndsOnceItWasLetIn) {
   options.config["peer_timeout"] = "1";
   Ranks ranks(options);
   admit(ranks);
-  auto guest = std::make_unique<Guest>(ranks);
+  auto newcomer = std::make_unique<TestNewcomer>(ranks);
   run_with(ranks,
            [&](int rank) {
              ShrinkResult out = sum_until_the_next_generation(ranks[rank]);
@@ -183,9 +184,9 @@ TEST(Join, OneThatEndsOnceItWasLetIn) {
              EXPECT_EQ(sum_of_ones(*out.group).value(), 2.0f);
            },
            {[&] {
-             const auto out = guest->join();
+             const auto out = newcomer->join();
              EXPECT_TRUE(out.ok()) << out.error().what();
-             guest->context().shutdown();
+             newcomer->context().shutdown();
            }});
 }
 
@@ -201,8 +202,8 @@ void lose_and_take(uint64_t seed) {
   admit(ranks);
   const int victim = static_cast<int>(up_to(2));
   const Duration at = std::chrono::microseconds(up_to(400'000));
-  Guest first(ranks);
-  Guest second(ranks);
+  TestNewcomer first(ranks);
+  TestNewcomer second(ranks);
   const Duration second_at = std::chrono::microseconds(up_to(300'000));
   std::atomic<int> ended{0};
   std::thread killer([&] {

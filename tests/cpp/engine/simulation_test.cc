@@ -128,13 +128,15 @@ void compare(const WalkedLayout& layout, FlowControl flow, double tolerance) {
 
 TEST(Simulation, HasTheEnginesWindow) { EXPECT_EQ(SimulationRequest().window, EdgeWindow::kMost); }
 
-class WalkAndEngine : public testing::TestWithParam<WalkedLayout> {};
+class SimulationAndEngine : public testing::TestWithParam<WalkedLayout> {};
 
 // The times agree within 1.5 %. Rings of little data are the exception, because there the order of
 // messages at each core matters.
-TEST_P(WalkAndEngine, TakeTheSameTime) { compare(GetParam(), FlowControl::kNone, 0.07); }
+TEST_P(SimulationAndEngine, TakeTheSameTime) { compare(GetParam(), FlowControl::kNone, 0.07); }
 
-TEST_P(WalkAndEngine, DifferByFlowControl) { compare(GetParam(), FlowControl::kAsEver, 0.15); }
+TEST_P(SimulationAndEngine, DifferByFlowControl) {
+  compare(GetParam(), FlowControl::kAsEver, 0.15);
+}
 
 #ifdef RINGDIST_SANITIZED
 constexpr WalkedLayout kLayouts[] = {{2, 1, 1e9}, {6, 2, 10e9}};
@@ -144,10 +146,11 @@ constexpr WalkedLayout kLayouts[] = {{2, 1, 1e9},   {2, 2, 1e9},   {2, 1, 10e9},
                                      {20, 4, 1e9},  {20, 1, 10e9}, {64, 4, 1e9}};
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Layouts, WalkAndEngine, testing::ValuesIn(kLayouts), [](const auto& info) {
-  return std::to_string(info.param.size) + "_by_" + std::to_string(info.param.per_host) + "_at_" +
-         std::to_string(static_cast<int>(info.param.bits_per_second / 1e9));
-});
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, SimulationAndEngine, testing::ValuesIn(kLayouts), [](const auto& info) {
+      return std::to_string(info.param.size) + "_by_" + std::to_string(info.param.per_host) +
+             "_at_" + std::to_string(static_cast<int>(info.param.bits_per_second / 1e9));
+    });
 
 }  // namespace
 }  // namespace ringdist

@@ -11,7 +11,7 @@
 namespace ringdist {
 namespace {
 
-TEST(PayInFull, AddsWhatIsOwedAndOwesNothing) {
+TEST(PayInFull, AddsAndClearsTheResidual) {
   constexpr size_t kCount = 37;
   std::vector<float> in(kCount);
   std::vector<float> residual(kCount);

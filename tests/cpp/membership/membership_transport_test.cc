@@ -14,7 +14,7 @@
 namespace ringdist {
 namespace {
 
-constexpr uint64_t kLineage = 7;
+constexpr uint64_t kGroupId = 7;
 constexpr ProcessId kSelf = 1;
 constexpr ProcessId kOther = 2;
 
@@ -24,7 +24,7 @@ Epoll must_create_epoll() {
   return std::move(out.value());
 }
 
-std::vector<std::byte> letter_of(const std::string& text) {
+std::vector<std::byte> message_of(const std::string& text) {
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   return {bytes, bytes + text.size()};
 }
@@ -38,9 +38,9 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
     listener_ = std::move(listener.value());
   }
 
-  void on_letter(ProcessId from, ConstBytes letter) override {
+  void on_message(ProcessId from, ConstBytes message) override {
     EXPECT_EQ(from, kOther);
-    received_.emplace_back(reinterpret_cast<const char*>(letter.data()), letter.size());
+    received_.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
   }
   void on_deserted(ProcessId process) override {
     EXPECT_EQ(process, kOther);
@@ -48,7 +48,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   }
 
   bool send(const std::string& text, bool certain = false) {
-    return transport_.send(other_, kLineage, letter_of(text), certain, Clock::now());
+    return transport_.send(other_, kGroupId, message_of(text), certain, Clock::now());
   }
   // Accepts a connection and returns its hello and its messages.
   std::vector<std::string> read_accepted() {
@@ -61,13 +61,13 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
         const auto frame = stream.next();
         EXPECT_TRUE(frame.ok());
         if (!frame.ok() || !frame.value()) break;
-        if (frame.value()->type == FrameType::kLetters) {
+        if (frame.value()->type == FrameType::kMembershipHello) {
           const auto hello = ControlHello::decode(frame.value()->body);
           EXPECT_TRUE(hello && hello->from == kSelf && hello->to == kOther &&
-                      hello->nonce == kLineage);
+                      hello->nonce == kGroupId);
           continue;
         }
-        EXPECT_EQ(frame.value()->type, FrameType::kLetter);
+        EXPECT_EQ(frame.value()->type, FrameType::kMembership);
         const ConstBytes body = frame.value()->body;
         out.emplace_back(reinterpret_cast<const char*>(body.data()), body.size());
       }
@@ -96,7 +96,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   int deserted_ = 0;
 };
 
-TEST_F(MembershipTransportTest, TheKernelHasALetterBeforeTheOtherSideRuns) {
+TEST_F(MembershipTransportTest, TheKernelHasAMessageBeforeTheOtherSideRuns) {
   EXPECT_TRUE(send("a"));
   EXPECT_TRUE(send("b", /*certain=*/true));
   EXPECT_EQ(read_accepted(), (std::vector<std::string>{"a", "b"}));
@@ -126,7 +126,7 @@ TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime)
   int accepted = 0;
   const TimePoint until = Clock::now() + Milliseconds(600);
   turn_until([&] {
-    transport_.watch(other_, kLineage, Clock::now());
+    transport_.watch(other_, kGroupId, Clock::now());
     while (accept_connection(listener_)) ++accepted;
     return Clock::now() >= until;
   });
@@ -139,14 +139,14 @@ TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
   ConnectAttempt dialed = connect_unix(other_.address);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
-  ASSERT_TRUE(theirs.send(make_frame(FrameType::kLetter, letter_of("last words"))));
+  ASSERT_TRUE(theirs.send(make_frame(FrameType::kMembership, message_of("last words"))));
   theirs.close();
   EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
   transport_.take_in(kOther, Clock::now());
   EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
 }
 
-TEST_F(MembershipTransportTest, WhatIsNoLetterEndsTheLine) {
+TEST_F(MembershipTransportTest, AnInvalidFrameEndsTheConnection) {
   ConnectAttempt dialed = connect_unix(other_.address);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
@@ -162,7 +162,7 @@ TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   ASSERT_TRUE(listener.ok());
   listener_ = std::move(listener.value());
   const PeerAddress far{kOther, LinkKind::kTcp, local_address(listener_).value()};
-  EXPECT_FALSE(transport_.send(far, kLineage, letter_of("a"), /*certain=*/false, Clock::now()));
+  EXPECT_FALSE(transport_.send(far, kGroupId, message_of("a"), /*certain=*/false, Clock::now()));
   Fd accepted;
   EXPECT_TRUE(turn_until([&] {
     if (!accepted) accepted = accept_connection(listener_);
@@ -175,7 +175,7 @@ TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
     for (;;) {
       const auto frame = stream.next();
       if (!frame.ok() || !frame.value()) break;
-      if (frame.value()->type == FrameType::kLetter)
+      if (frame.value()->type == FrameType::kMembership)
         read.emplace_back(reinterpret_cast<const char*>(frame.value()->body.data()),
                           frame.value()->body.size());
     }

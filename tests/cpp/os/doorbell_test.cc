@@ -11,41 +11,41 @@
 namespace ringdist {
 namespace {
 
-bool readable(const Doorbell& bell, int milliseconds) {
-  pollfd entry{bell.get(), POLLIN, 0};
+bool readable(const Doorbell& doorbell, int milliseconds) {
+  pollfd entry{doorbell.get(), POLLIN, 0};
   return poll(&entry, 1, milliseconds) == 1;
 }
 
-RemoteDoorbell ringer_of(const Doorbell& bell) {
-  return RemoteDoorbell(Fd::open([&] { return dup(bell.write_end().get()); }));
+RemoteDoorbell ringer_of(const Doorbell& doorbell) {
+  return RemoteDoorbell(Fd::open([&] { return dup(doorbell.write_end().get()); }));
 }
 
 TEST(Doorbell, RingsUntilItIsHeard) {
   auto made = Doorbell::create();
   ASSERT_TRUE(made.ok()) << made.error().what();
-  const Doorbell& bell = made.value();
-  EXPECT_FALSE(readable(bell, 0));
-  const RemoteDoorbell ringer = ringer_of(bell);
+  const Doorbell& doorbell = made.value();
+  EXPECT_FALSE(readable(doorbell, 0));
+  const RemoteDoorbell ringer = ringer_of(doorbell);
   for (int n = 0; n < 100'000; ++n)
     ringer.ring();  // far more than the pipe holds; ring() never blocks
-  EXPECT_TRUE(readable(bell, 0));
-  bell.drain();
-  EXPECT_FALSE(readable(bell, 0));
+  EXPECT_TRUE(readable(doorbell, 0));
+  doorbell.drain();
+  EXPECT_FALSE(readable(doorbell, 0));
   ringer.ring();
-  EXPECT_TRUE(readable(bell, 5000));
-  bell.drain();
-  bell.ring();
-  EXPECT_TRUE(readable(bell, 5000));
+  EXPECT_TRUE(readable(doorbell, 5000));
+  doorbell.drain();
+  doorbell.ring();
+  EXPECT_TRUE(readable(doorbell, 5000));
 }
 
 TEST(Doorbell, SaysThatItsOwnerHasClosedIt) {
-  Doorbell bell = std::move(Doorbell::create().value());
-  const RemoteDoorbell ringer = ringer_of(bell);
+  Doorbell doorbell = std::move(Doorbell::create().value());
+  const RemoteDoorbell ringer = ringer_of(doorbell);
   auto epoll = Epoll::create();
   ASSERT_FALSE(epoll.value().add(ringer.get(), 0, 5));
   ringer.ring();
   EXPECT_TRUE(epoll.value().wait(Duration(0)).empty());
-  bell.close();
+  doorbell.close();
   const auto events = epoll.value().wait(std::chrono::seconds(5));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].key, 5u);
@@ -79,9 +79,9 @@ TEST(Doorbell, WhoIsGoneCostsNobodyASignal) {
   EXPECT_EXIT(
       {
         signal(SIGPIPE, SIG_DFL);
-        Doorbell bell = std::move(Doorbell::create().value());
-        const RemoteDoorbell ringer = ringer_of(bell);
-        bell.close();
+        Doorbell doorbell = std::move(Doorbell::create().value());
+        const RemoteDoorbell ringer = ringer_of(doorbell);
+        doorbell.close();
         ringer.ring();
         ringer.ring();
         _exit(7);
@@ -100,9 +100,9 @@ TEST(Doorbell, LeavesASignalThatWasPendingBefore) {
     sigpending(&now);
     return sigismember(&now, SIGPIPE) == 1;
   };
-  Doorbell bell = std::move(Doorbell::create().value());
-  const RemoteDoorbell ringer = ringer_of(bell);
-  bell.close();
+  Doorbell doorbell = std::move(Doorbell::create().value());
+  const RemoteDoorbell ringer = ringer_of(doorbell);
+  doorbell.close();
   ringer.ring();
   EXPECT_FALSE(pending());
   raise(SIGPIPE);

@@ -25,9 +25,9 @@ Pair connected() {
 
 TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   Pair pair = connected();
-  auto bell = Doorbell::create();
+  auto doorbell = Doorbell::create();
   const std::array<std::byte, 3> note{std::byte{1}, std::byte{2}, std::byte{3}};
-  const std::array<int, 1> fds{bell.value().write_end().get()};
+  const std::array<int, 1> fds{doorbell.value().write_end().get()};
   ASSERT_FALSE(send_with_fds(pair.left, note, fds));
   std::array<std::byte, 16> room{};
   bool empty = true;
@@ -39,15 +39,15 @@ TEST(FdPassing, ADescriptorArrivesWithItsNote) {
   EXPECT_TRUE(fcntl(got.value().fds[0].get(), F_GETFD) & FD_CLOEXEC);
   const RemoteDoorbell theirs(std::move(got.value().fds[0]));
   theirs.ring();
-  pollfd rung{bell.value().get(), POLLIN, 0};
+  pollfd rung{doorbell.value().get(), POLLIN, 0};
   EXPECT_EQ(poll(&rung, 1, 0), 1);
 }
 
 // Also without descriptors. A read must not consume bytes of the next message.
 TEST(FdPassing, NotesArriveOneByOne) {
   Pair pair = connected();
-  const auto bell = Doorbell::create();
-  const std::array<int, 1> fds{bell.value().write_end().get()};
+  const auto doorbell = Doorbell::create();
+  const std::array<int, 1> fds{doorbell.value().write_end().get()};
   for (int i = 0; i < 4; ++i) {
     const std::array<std::byte, 3> note{static_cast<std::byte>(i)};
     ASSERT_FALSE(send_with_fds(pair.left, note, std::span(fds).first(i % 2)));
@@ -78,9 +78,9 @@ TEST(FdPassing, NothingYetIsNotTheEnd) {
 
 TEST(FdPassing, AClosedPeerIsAnError) {
   Pair pair = connected();
-  auto bell = Doorbell::create();
+  auto doorbell = Doorbell::create();
   pair.right.reset();
-  const std::array<int, 1> fds{bell.value().write_end().get()};
+  const std::array<int, 1> fds{doorbell.value().write_end().get()};
   EXPECT_TRUE(send_with_fds(pair.left, std::array{std::byte{1}}, fds));
 }
 

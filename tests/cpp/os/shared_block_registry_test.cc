@@ -159,7 +159,7 @@ TEST(SharedBlockRegistry, ThatAChildHasAreNotUsedAgain) {
   for (std::byte* each : {idle, other}) release(each);
 }
 
-TEST(SharedBlockRegistry, TheDoorbellsRingWhenOneThatWasLentIsFreed) {
+TEST(SharedBlockRegistry, TheDoorbellsRingWhenAnExportedBlockIsFreed) {
   const Doorbell doorbell = std::move(Doorbell::create().value());
   Epoll epoll = std::move(Epoll::create().value());
   ASSERT_FALSE(epoll.add(doorbell.get(), EPOLLIN, 1));

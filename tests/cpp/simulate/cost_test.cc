@@ -75,7 +75,7 @@ constexpr int64_t kSpans[] = {8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20,
 
 // On 1 to 4 hosts and on one rank per host, nine of ten costs are within 20 % and all within 60 %.
 // Estimates are within a factor of three.
-TEST(Cost, IsNearWhatAWalkTakes) {
+TEST(Cost, IsNearTheSimulatedTime) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives()) {
       std::vector<double> away;

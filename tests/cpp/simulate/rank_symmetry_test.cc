@@ -22,35 +22,35 @@ int alike_ranks(std::string_view algorithm, Collective kind, int size, int per_h
                          test::runs_of_ranks(size, per_host), whole_hosts);
 }
 
-TEST(Likeness, IsOfWholeHosts) {
+TEST(RankSymmetryCases, IsOfWholeHosts) {
   EXPECT_EQ(alike_ranks("ring", Collective::kAllreduce, 16, 4), 4);
   EXPECT_EQ(alike_ranks("ring", Collective::kAllreduce, 16, 1), 1);
   EXPECT_EQ(alike_ranks("ring", Collective::kAllreduce, 16, 16), 16);
   EXPECT_EQ(alike_ranks("ring", Collective::kAllreduce, 16, 16, 0, /*whole_hosts=*/false), 1);
 }
 
-TEST(Likeness, EndsWhereALayoutIsUneven) {
+TEST(RankSymmetryCases, EndsWhereALayoutIsUneven) {
   EXPECT_EQ(alike_ranks("ring", Collective::kAllreduce, 15, 4), 15);
 }
 
-TEST(Likeness, TheOrderOfASumDoesNotMatter) {
+TEST(RankSymmetryCases, TheOrderOfASumDoesNotMatter) {
   EXPECT_EQ(alike_ranks("direct", Collective::kAllreduce, 16, 4), 4);
 }
 
-TEST(Likeness, ARootIsLikeNoOther) {
+TEST(RankSymmetryCases, ARootIsLikeNoOther) {
   for (const int root : {0, 5, 7, 15}) {
     EXPECT_EQ(alike_ranks("direct", Collective::kReduce, 16, 1, root), 16);
     EXPECT_EQ(alike_ranks("tree", Collective::kBroadcast, 16, 4, root), 16);
   }
 }
 
-TEST(Likeness, OfExchanges) {
+TEST(RankSymmetryCases, OfExchanges) {
   EXPECT_EQ(alike_ranks("recursive_doubling", Collective::kAllreduce, 16, 4), 8);
   EXPECT_EQ(alike_ranks("recursive_doubling", Collective::kAllreduce, 12, 1), 12);
   EXPECT_EQ(alike_ranks("dissemination", Collective::kBarrier, 16, 4), 4);
 }
 
-TEST(Likeness, LooksAtPeersCountsAndKinds) {
+TEST(RankSymmetryCases, LooksAtPeersCountsAndKinds) {
   const Range ten{BufferId::kOutput, 0, 10};
   const auto with = [](Step step) {
     Schedule out;

@@ -82,7 +82,7 @@ TEST(Rounds, OneRankSendsNothing) {
 }
 
 // Rounds must contain all messages, whether all ranks are simulated or some represent the others.
-TEST(Rounds, HoldWhatAWalkSends) {
+TEST(Rounds, HoldTheSimulatedMessages) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(2, 1), {6, 2}, {7, 3}, {24, 8}}) {

@@ -15,18 +15,18 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int64_t kWalkSegment = 252 * 1024;
+constexpr int64_t kSimulatedSegment = 252 * 1024;
 
 // Returns a simulation over float32, with the segments that the planner chooses.
-SimulationRequest walk_of(const std::string& algorithm, Collective kind, int size, int per_host,
-                          int64_t count) {
+SimulationRequest simulation_of(const std::string& algorithm, Collective kind, int size,
+                                int per_host, int64_t count) {
   PlanRequest wanted;
   wanted.kind = kind;
   wanted.reduce_op = ReduceOp::kSum;
   wanted.count = count;
   wanted.size = size;
   wanted.forced_algorithm = algorithm;
-  wanted.segment_bytes = kWalkSegment;
+  wanted.segment_bytes = kSimulatedSegment;
   const Plan plan = make_plan(wanted).value();
   SimulationRequest out;
   out.algorithm = find_algorithm(algorithm);
@@ -39,8 +39,8 @@ SimulationRequest walk_of(const std::string& algorithm, Collective kind, int siz
   return out;
 }
 
-TEST(CostWalk, ABroadcastToOneTakesAMessage) {
-  SimulationRequest request = walk_of("tree", Collective::kBroadcast, 2, 1, 1000);
+TEST(SimulationTest, ABroadcastToOneTakesAMessage) {
+  SimulationRequest request = simulation_of("tree", Collective::kBroadcast, 2, 1, 1000);
   const LinkCosts& link = request.costs.between;
   const SimulationResult simulated = simulate(request).value();
   EXPECT_EQ(simulated.time, 2 * end_time(link, 4000) + link.latency + line_time(link, 4000));
@@ -49,9 +49,9 @@ TEST(CostWalk, ABroadcastToOneTakesAMessage) {
   EXPECT_EQ(simulated.busiest_line, 4000);
 }
 
-TEST(CostWalk, ARingIsBoundByItsLines) {
+TEST(SimulationTest, ARingIsBoundByItsLines) {
   constexpr int64_t kCount = int64_t{1} << 24;
-  SimulationRequest request = walk_of("ring", Collective::kAllreduce, 16, 4, kCount);
+  SimulationRequest request = simulation_of("ring", Collective::kAllreduce, 16, 4, kCount);
   const SimulationResult simulated = simulate(request).value();
   const double line = 2.0 * 15 / 16 * kCount * 4 / request.costs.between.bytes_per_second;
   EXPECT_GT(seconds(simulated.time), line);
@@ -62,19 +62,20 @@ TEST(CostWalk, ARingIsBoundByItsLines) {
   EXPECT_EQ(simulated.bytes_inside, 3 * simulated.bytes_between);
 }
 
-TEST(CostWalk, OneRankNeedsNothing) {
+TEST(SimulationTest, OneRankNeedsNothing) {
   const SimulationResult simulated =
-      simulate(walk_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
+      simulate(simulation_of("ring", Collective::kAllreduce, 1, 1, 100)).value();
   EXPECT_EQ(simulated.time, Duration(0));
   EXPECT_EQ(simulated.messages, 0);
 }
 
-TEST(CostWalk, EverySchedulesEnds) {
+TEST(SimulationTest, EverySchedulesEnds) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives())
       for (const int size : {1, 2, 3, 5, 8, 13})
         for (const int64_t count : {0, 7, 400000}) {
-          SimulationRequest request = walk_of(std::string(algorithm.name), kind, size, 2, count);
+          SimulationRequest request =
+              simulation_of(std::string(algorithm.name), kind, size, 2, count);
           const SimulationResult simulated = simulate(request).value();
           EXPECT_EQ(simulated.time > Duration(0), size > 1)
               << algorithm.name << " " << collective_name(kind) << " of " << size;
@@ -82,13 +83,13 @@ TEST(CostWalk, EverySchedulesEnds) {
 }
 
 // A few ranks that represent all must give the same time as all ranks.
-TEST(CostWalk, RanksThatAreAlikeStandForAll) {
+TEST(SimulationTest, RanksThatAreAlikeStandForAll) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective kind : algorithm.collectives())
       for (const auto& [size, per_host] : {std::pair(8, 2), {12, 4}, {16, 1}, {24, 8}})
         for (const int64_t count : {48, 48000, 480003}) {
           SimulationRequest request =
-              walk_of(std::string(algorithm.name), kind, size, per_host, count);
+              simulation_of(std::string(algorithm.name), kind, size, per_host, count);
           const SimulationResult few = simulate(request).value();
           request.every_rank = true;
           const SimulationResult all = simulate(request).value();
@@ -104,9 +105,10 @@ TEST(CostWalk, RanksThatAreAlikeStandForAll) {
 
 // Ranks are distributed over hosts, and there are too many to simulate all. One rank represents
 // all ranks, including those of its host, with which it shares a line.
-TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
+TEST(SimulationTest, RanksThatAreNotWalkedUseTheLinesAsWell) {
   constexpr int kSize = 4096;
-  SimulationRequest request = walk_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
+  SimulationRequest request =
+      simulation_of("ring", Collective::kAllreduce, kSize, 8, int64_t{1} << 24);
   const SimulationResult together = simulate(request).value();
   std::vector<std::vector<int>> dealt(kSize / 8);
   for (int rank = 0; rank < kSize; ++rank)
@@ -122,9 +124,9 @@ TEST(CostWalk, RanksThatAreNotWalkedUseTheLinesAsWell) {
   EXPECT_GT(seconds(apart.time), line);
 }
 
-TEST(CostWalk, ManyThousandSteps) {
+TEST(SimulationTest, ManyThousandSteps) {
   const SimulationResult ring =
-      simulate(walk_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
+      simulate(simulation_of("ring", Collective::kAllreduce, 4096, 8, 25'000'000)).value();
   EXPECT_EQ(ring.ranks, 8);
   EXPECT_EQ(ring.messages, int64_t{4096} * 8190);
 #ifndef RINGDIST_SANITIZED
@@ -137,7 +139,8 @@ TEST(CostWalk, ManyThousandSteps) {
         std::tuple("recursive_doubling", Collective::kAllreduce, 1000),
         std::tuple("dissemination", Collective::kBarrier, 0)}) {
     const auto one = Clock::now();
-    const SimulationResult simulated = simulate(walk_of(algorithm, kind, 4096, 8, count)).value();
+    const SimulationResult simulated =
+        simulate(simulation_of(algorithm, kind, 4096, 8, count)).value();
     EXPECT_GT(simulated.time, Duration(0));
     RecordProperty(std::string(algorithm) + "_" + std::string(collective_name(kind)) + "_ms",
                    static_cast<int>(seconds(Clock::now() - one) * 1000));
@@ -146,13 +149,13 @@ TEST(CostWalk, ManyThousandSteps) {
 }
 
 // For long messages, joining several segments to one changes the time little.
-TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
+TEST(SimulationTest, SegmentsAreJoinedWhereThereAreTooMany) {
   for (const auto& [algorithm, kind] : {std::pair("ring", Collective::kAllreduce),
                                         {"recursive_doubling", Collective::kAllreduce},
                                         {"one_shot", Collective::kAllreduce},
                                         {"hierarchical", Collective::kAllreduce},
                                         {"tree", Collective::kBroadcast}}) {
-    SimulationRequest request = walk_of(algorithm, kind, 8, 4, int64_t{1} << 24);
+    SimulationRequest request = simulation_of(algorithm, kind, 8, 4, int64_t{1} << 24);
     const SimulationResult all = simulate(request).value();
     EXPECT_EQ(all.joined, 1);
     request.most_messages = all.messages / 4;
@@ -166,8 +169,8 @@ TEST(CostWalk, SegmentsAreJoinedWhereThereAreTooMany) {
   }
 }
 
-TEST(CostWalk, WhatIsTooMuchIsRefused) {
-  SimulationRequest request = walk_of("ring", Collective::kAllreduce, 4096, 8, 1000);
+TEST(SimulationTest, WhatIsTooMuchIsRefused) {
+  SimulationRequest request = simulation_of("ring", Collective::kAllreduce, 4096, 8, 1000);
   request.every_rank = true;
   const auto simulated = simulate(request);
   ASSERT_FALSE(simulated.ok());

@@ -17,8 +17,8 @@ namespace ringdist::host_kernels {
 namespace {
 
 // Calls run(coder) with the Coder that implements the given code.
-template <typename RotationRun>
-void with_coder(gpu::KernelCodec coding, RotationRun run) {
+template <typename Body>
+void with_coder(gpu::KernelCodec coding, Body run) {
   switch (coding.code) {
     case gpu::Code::kHalf:
       return run(gpu::Round16Coder<rounding16::Half>());

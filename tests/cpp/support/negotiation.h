@@ -23,7 +23,7 @@ namespace ringdist {
 
 class NegotiatorRank final : public NegotiatorDelegate {
  public:
-  struct Letter {
+  struct ServiceMessage {
     int to;
     std::vector<std::byte> bytes;
   };
@@ -31,8 +31,8 @@ class NegotiatorRank final : public NegotiatorDelegate {
   NegotiatorRank(const Topology& topology, int rank, NegotiatorOptions options)
       : rank_(rank), negotiator_(*this, topology, rank, options) {}
 
-  void send(int rank, std::vector<std::byte> letter) override {
-    outbox.push_back({rank, std::move(letter)});
+  void send(int rank, std::vector<std::byte> message) override {
+    outbox.push_back({rank, std::move(message)});
   }
   void run(const std::vector<ResponseCache::AgreedCall>& batch) override {
     std::string line = "run";
@@ -74,15 +74,15 @@ class NegotiatorRank final : public NegotiatorDelegate {
     has_joined = true;
     negotiator_.join();
   }
-  void receive(int from, const std::vector<std::byte>& letter) {
-    const Error error = negotiator_.receive(from, letter);
+  void receive(int from, const std::vector<std::byte>& message) {
+    const Error error = negotiator_.receive(from, message);
     EXPECT_FALSE(error) << "rank " << rank_ << ": " << error.what();
   }
   void flush() { negotiator_.flush(); }
   void finish_one() { negotiator_.ran(); }
   Negotiator& negotiator() { return negotiator_; }
 
-  std::vector<Letter> outbox;
+  std::vector<ServiceMessage> outbox;
   std::set<std::string> open;
   std::map<std::string, int> times;
   std::map<std::string, int> failures;

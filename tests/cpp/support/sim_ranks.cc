@@ -17,7 +17,7 @@ constexpr auto kSimTick = Milliseconds(50);
 
 struct SimRanks::Rank final : DispatcherDelegate {
   Rank(SimRanks& of, int rank) : group(of), rank(rank) {
-    EXPECT_TRUE(token.take());
+    EXPECT_TRUE(lock.take());
     const SimRanksOptions& options = of.options_;
     of.network_->place(context(rank), options.hosts[static_cast<size_t>(rank)]);
     TransportConfig config;
@@ -55,8 +55,8 @@ struct SimRanks::Rank final : DispatcherDelegate {
   SimRanks& group;
   const int rank;
   Statistics statistics;
-  ProgressLock token;
-  Dispatcher dispatcher{statistics, group.options_.memory, token, *this};
+  ProgressLock lock;
+  Dispatcher dispatcher{statistics, group.options_.memory, lock, *this};
   std::unique_ptr<SimTransport> transport;
   Planner planner{{rank, static_cast<int>(group.options_.hosts.size()), group.options_.algorithm,
                    false, group.options_.segment_bytes}};

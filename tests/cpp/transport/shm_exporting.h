@@ -56,7 +56,7 @@ inline void look(std::initializer_list<End*> ends) {
 }
 
 // A first send offers the block, and the peer maps it.
-inline void lend(End& from, End& to, const Tensor& tensor) {
+inline void export_block(End& from, End& to, const Tensor& tensor) {
   const int before = mapped();
   from.send(to, tensor.part());
   ASSERT_TRUE(together({&from, &to}, [&] { return mapped() > before && !to.got.empty(); }));

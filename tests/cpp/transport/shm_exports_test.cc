@@ -8,12 +8,12 @@
 namespace ringdist::test {
 namespace {
 
-TEST(ShmLoans, AreReadWhereTheyLie) {
+TEST(ShmExports, AreReadWhereTheyLie) {
   End a;
   End b;
   connect(a, b);
   Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   const uint64_t before = read_in_place();
   tensor.fill(2);
   a.send(b, tensor.part(1000));
@@ -24,12 +24,12 @@ TEST(ShmLoans, AreReadWhereTheyLie) {
   EXPECT_EQ(read_in_place() - before, kPart);
 }
 
-TEST(ShmLoans, ShortPayloadsAndOtherMemoryAreCopied) {
+TEST(ShmExports, ShortPayloadsAndOtherMemoryAreCopied) {
   End a;
   End b;
   connect(a, b);
   const Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   const uint64_t before = read_in_place();
   const auto usual = numbered(kPart, 5);
   a.send(b, usual);
@@ -41,14 +41,14 @@ TEST(ShmLoans, ShortPayloadsAndOtherMemoryAreCopied) {
   EXPECT_EQ(read_in_place(), before);
 }
 
-TEST(ShmLoans, KeepTheirOrderAmongOtherMessages) {
+TEST(ShmExports, KeepTheirOrderAmongOtherMessages) {
   End a;
   End b;
   connect(a, b);
   std::vector<std::unique_ptr<Tensor>> tensors;
   for (int i = 0; i < 3; ++i) {
     tensors.push_back(std::make_unique<Tensor>(100 + i));
-    lend(a, b, *tensors.back());
+    export_block(a, b, *tensors.back());
   }
   std::vector<std::vector<std::byte>> expected;
   for (int i = 0; i < 3 * static_cast<int>(shm::kSlots); ++i) {
@@ -63,15 +63,15 @@ TEST(ShmLoans, KeepTheirOrderAmongOtherMessages) {
   EXPECT_EQ(b.got, expected);
 }
 
-TEST(ShmLoans, GoToSeveralPeersFromOnePlace) {
+TEST(ShmExports, GoToSeveralPeersFromOnePlace) {
   End a;
   End b;
   End c;
   connect(a, b);
   connect(a, c);
   Tensor tensor(1);
-  lend(a, b, tensor);
-  lend(a, c, tensor);
+  export_block(a, b, tensor);
+  export_block(a, c, tensor);
   EXPECT_EQ(mapped(), 3);
   tensor.fill(4);
   a.send(b, tensor.part());
@@ -84,7 +84,7 @@ TEST(ShmLoans, GoToSeveralPeersFromOnePlace) {
 
 // If the reader has enough messages to read in place, an idle sender copies every other one for
 // it.
-TEST(ShmLoans, AnIdleSenderCopiesEveryOther) {
+TEST(ShmExports, AnIdleSenderCopiesEveryOther) {
   constexpr int kMessages = 12;
   for (const bool idle : {true, false}) {
     End a;
@@ -92,7 +92,7 @@ TEST(ShmLoans, AnIdleSenderCopiesEveryOther) {
     connect(a, b);
     connect(b, a);
     const Tensor tensor(1);
-    lend(a, b, tensor);
+    export_block(a, b, tensor);
     if (!idle) b.send(a, {});
     const uint64_t before = read_in_place();
     for (int i = 0; i < kMessages; ++i) a.send(b, tensor.part());
@@ -106,12 +106,12 @@ TEST(ShmLoans, AnIdleSenderCopiesEveryOther) {
   }
 }
 
-TEST(ShmLoans, ASleeperIsWokenWhenItsTensorHasBeenRead) {
+TEST(ShmExports, ASleeperIsWokenWhenItsTensorHasBeenRead) {
   End a;
   End b;
   connect(a, b);
   const Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   a.send(b, tensor.part());
   while (a.transport->progress()) {
   }
@@ -126,12 +126,12 @@ TEST(ShmLoans, ASleeperIsWokenWhenItsTensorHasBeenRead) {
   EXPECT_FALSE(a.transport->arm()) << "it has been read already";
 }
 
-TEST(ShmLoans, WithdrawnBeforeTheyAreReadDoNotCount) {
+TEST(ShmExports, WithdrawnBeforeTheyAreReadDoNotCount) {
   End a;
   End b;
   connect(a, b);
   Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   const SendId send_id = a.send(b, tensor.part());
   a.send(b, tensor.part());
   std::vector<bool> held;
@@ -142,12 +142,12 @@ TEST(ShmLoans, WithdrawnBeforeTheyAreReadDoNotCount) {
   EXPECT_EQ(held, (std::vector{false, true}));
 }
 
-TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
+TEST(ShmExports, WithdrawnWhileTheyAreReadDoNotCount) {
   End a;
   End b;
   connect(a, b);
   Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   const SendId send_id = a.send(b, tensor.part());
   bool held_before = false;
   bool held_after = true;
@@ -162,12 +162,12 @@ TEST(ShmLoans, WithdrawnWhileTheyAreReadDoNotCount) {
 }
 
 // While the ring is full, the peer has received nothing about these messages.
-TEST(ShmLoans, WithdrawnWhileTheyWaitAreNotSent) {
+TEST(ShmExports, WithdrawnWhileTheyWaitAreNotSent) {
   End a;
   End b;
   connect(a, b);
   Tensor tensor(1);
-  lend(a, b, tensor);
+  export_block(a, b, tensor);
   const auto fill = numbered(8, 9);
   for (size_t i = 0; i < shm::kSlots; ++i) a.send(b, fill);
   a.sent = 0;
@@ -183,13 +183,13 @@ TEST(ShmLoans, WithdrawnWhileTheyWaitAreNotSent) {
   EXPECT_EQ(b.got, std::vector(shm::kSlots + 1, fill));
 }
 
-TEST(ShmLoans, OfAPeerThatIsGivenUpEndAndCountNoMore) {
+TEST(ShmExports, OfAPeerThatIsGivenUpEndAndCountNoMore) {
   End a;
   End slow;
   End other;
   connect(a, slow);
   Tensor tensor(1);
-  lend(a, slow, tensor);
+  export_block(a, slow, tensor);
   for (int i = 0; i < 2; ++i) a.send(slow, tensor.part());
   a.transport->drop_peer(slow.id);
   EXPECT_EQ(a.failed, 2);
@@ -200,12 +200,12 @@ TEST(ShmLoans, OfAPeerThatIsGivenUpEndAndCountNoMore) {
   ASSERT_TRUE(together({&a}, [&] { return mapped() == 1; }));
 }
 
-TEST(ShmLoans, WhatADeadPeerLentIsReadToItsEnd) {
+TEST(ShmExports, ExportsOfADeadPeerAreReadToTheEnd) {
   End b;
   auto a = std::make_unique<End>();
   connect(*a, b);
   auto tensor = std::make_unique<Tensor>(1);
-  lend(*a, b, *tensor);
+  export_block(*a, b, *tensor);
   // The process dies, so nothing is revoked.
   const pid_t child = fork();
   if (child == 0) {
@@ -231,35 +231,35 @@ TEST(ShmLoans, WhatADeadPeerLentIsReadToItsEnd) {
   ASSERT_TRUE(together({&b}, [&] { return mapped() == 2; }));
 }
 
-TEST(ShmLoans, AreUnmappedWhenTheirTensorIsFreed) {
+TEST(ShmExports, AreUnmappedWhenTheirTensorIsFreed) {
   End a;
   End b;
   connect(a, b);
   {
     const Tensor first(1);
     const Tensor second(2);
-    lend(a, b, first);
-    lend(a, b, second);
+    export_block(a, b, first);
+    export_block(a, b, second);
     EXPECT_EQ(mapped(), 4);
   }
   EXPECT_TRUE(readable(*a.transport, 0)) << "whoever sleeps must tell the reader";
   EXPECT_EQ(mapped(), 2);
   ASSERT_TRUE(together({&a, &b}, [] { return mapped() == 0; }));
   const Tensor third(3);
-  lend(a, b, third);
+  export_block(a, b, third);
   a.send(b, third.part());
   ASSERT_TRUE(together({&a, &b}, [&] { return b.got.size() == 1; }));
   EXPECT_EQ(b.got[0], numbered(kPart, 3));
 }
 
 // A sleeping reader is woken for this, too.
-TEST(ShmLoans, AreUnmappedByASleeper) {
+TEST(ShmExports, AreUnmappedByASleeper) {
   End a;
   End b;
   connect(a, b);
   {
     const Tensor tensor(1);
-    lend(a, b, tensor);
+    export_block(a, b, tensor);
   }
   while (b.transport->progress() || !b.transport->arm()) {
   }
@@ -269,7 +269,7 @@ TEST(ShmLoans, AreUnmappedByASleeper) {
   EXPECT_EQ(mapped(), 0);
 }
 
-TEST(ShmLoans, ComeAndGoForEver) {
+TEST(ShmExports, ComeAndGoForEver) {
   End a;
   End b;
   connect(a, b);
@@ -284,7 +284,7 @@ TEST(ShmLoans, ComeAndGoForEver) {
 }
 
 // No descriptor is left for the tensor's file. The connection exists already.
-TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
+TEST(ShmExports, AReaderWithoutADescriptorIsSentCopies) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";
 #endif
@@ -292,7 +292,7 @@ TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
   End b;
   connect(a, b);
   const Tensor first(1);
-  lend(a, b, first);
+  export_block(a, b, first);
   Tensor tensor(1);
   a.send(b, tensor.part());
   {
@@ -313,12 +313,12 @@ TEST(ShmLoans, AReaderWithoutADescriptorIsSentCopies) {
   EXPECT_TRUE(b.lost.empty());
 }
 
-TEST(ShmLoans, AForkedChildTakesNothingBack) {
+TEST(ShmExports, AForkedChildTakesNothingBack) {
   auto a = std::make_unique<End>();
   End b;
   connect(*a, b);
   Tensor tensor(1);
-  lend(*a, b, tensor);
+  export_block(*a, b, tensor);
   const pid_t child = fork();
   if (child == 0) {
     tensor.fill(8);

@@ -18,25 +18,27 @@ namespace ringdist::test {
 namespace {
 
 // A foreign process on the socket, with a segment of its own.
-class Stranger {
+class Outsider {
  public:
-  explicit Stranger(End& target) : target_(target) {
+  explicit Outsider(End& target) : target_(target) {
     socket_ = dial();
     file_ = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
     mapping_ = std::move(map_memory(file_, shm::kSegmentBytes, /*writable=*/true).value());
   }
   Error greet(uint32_t index) {
-    return shm::send_hello(socket_, id_, target_.id, index, file_, bell_.write_end());
+    return shm::send_hello(socket_, id_, target_.id, index, file_, doorbell_.write_end());
   }
-  Error greet_without_bell() { return shm::send_hello(socket_, id_, target_.id, 0, file_, file_); }
+  Error greet_without_doorbell() {
+    return shm::send_hello(socket_, id_, target_.id, 0, file_, file_);
+  }
   void say(std::string_view bytes) {
     ASSERT_EQ(write(socket_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
   // Sends a message over the export connection of a link that was greeted.
-  bool lend(const shm::ExportMessage& note, const Fd* file) {
+  bool export_block(const shm::ExportMessage& note, const Fd* file) {
     return shm::send_export_message(exports_, note, file);
   }
-  Error open_loans(ContextId from, uint32_t index) {
+  Error open_exports(ContextId from, uint32_t index) {
     exports_ = dial();
     return shm::send_export_hello(exports_, from, target_.id, index);
   }
@@ -44,10 +46,10 @@ class Stranger {
   void become_lender() {
     ASSERT_FALSE(greet(0));
     ASSERT_TRUE(is_read());
-    ASSERT_FALSE(open_loans(id_, 0));
+    ASSERT_FALSE(open_exports(id_, 0));
   }
-  void hang_up_loans() { exports_.reset(); }
-  bool loans_are_refused() { return is_closed(exports_); }
+  void hang_up_exports() { exports_.reset(); }
+  bool exports_are_refused() { return is_closed(exports_); }
   const Fd& file() const { return file_; }
   shm::Ring& ring() { return reinterpret_cast<shm::ShmSegment*>(mapping_.data())->rings[0]; }
   // Returns the answer to an export.
@@ -93,15 +95,15 @@ class Stranger {
   Fd exports_;
   Fd file_;
   Mapping mapping_;
-  Doorbell bell_ = std::move(Doorbell::create().value());
+  Doorbell doorbell_ = std::move(Doorbell::create().value());
 };
 
 TEST(ShmStrangers, AreRefused) {
   End a;
-  Stranger babbler(a);
+  Outsider babbler(a);
   babbler.say("GET / HTTP/1.1\r\n");
   EXPECT_TRUE(babbler.is_refused());
-  Stranger lost(a);
+  Outsider lost(a);
   ASSERT_FALSE(lost.greet(shm::kMaxLinks));
   EXPECT_TRUE(lost.is_refused());
   EXPECT_TRUE(a.lost.empty());
@@ -110,9 +112,9 @@ TEST(ShmStrangers, AreRefused) {
 // They get no slot, and silent connections of the same user exclude no other process.
 TEST(ShmStrangers, KeepNobodyOut) {
   End a;
-  std::vector<std::unique_ptr<Stranger>> silent;
+  std::vector<std::unique_ptr<Outsider>> silent;
   for (int i = 0; i < 100; ++i) {
-    silent.push_back(std::make_unique<Stranger>(a));
+    silent.push_back(std::make_unique<Outsider>(a));
     a.transport->progress();
   }
   if (geteuid() == 0) {
@@ -138,9 +140,9 @@ TEST(ShmStrangers, KeepNobodyOut) {
 // For example a regular file, which cannot be waited for.
 TEST(ShmStrangers, WhatIsNoDoorbellIsRefused) {
   End a;
-  Stranger stranger(a);
-  ASSERT_FALSE(stranger.greet_without_bell());
-  EXPECT_TRUE(stranger.is_refused());
+  Outsider outsider(a);
+  ASSERT_FALSE(outsider.greet_without_doorbell());
+  EXPECT_TRUE(outsider.is_refused());
   EXPECT_TRUE(a.lost.empty());
 }
 
@@ -156,59 +158,60 @@ TEST(ShmStrangers, AMessageOutsideTheirMemoryEndsTheLink) {
         Wrong{shm::kSlotRoom + 1, 0, 0}, Wrong{4, UINT32_MAX, shm::kChunksAt},
         Wrong{shm::kExported | 4, 8, shm::export_address(1, 0)}, Wrong{4, 0, 0, shm::kSlots + 1}}) {
     End a;
-    Stranger stranger(a);
-    ASSERT_FALSE(stranger.greet(0));
-    stranger.ring().slots[0].header = wrong.header;
-    stranger.ring().slots[0].payload_size = wrong.payload;
-    stranger.ring().slots[0].payload_at = wrong.at;
-    stranger.ring().published.value.store(wrong.published);
+    Outsider outsider(a);
+    ASSERT_FALSE(outsider.greet(0));
+    outsider.ring().slots[0].header = wrong.header;
+    outsider.ring().slots[0].payload_size = wrong.payload;
+    outsider.ring().slots[0].payload_at = wrong.at;
+    outsider.ring().published.value.store(wrong.published);
     EXPECT_TRUE(together({&a}, [&] { return !a.lost.empty(); }));
-    EXPECT_FALSE(stranger.is_read());
+    EXPECT_FALSE(outsider.is_read());
     EXPECT_TRUE(a.got.empty());
     ASSERT_EQ(a.lost.size(), 1u);
-    EXPECT_EQ(a.lost[0].first, stranger.id());
+    EXPECT_EQ(a.lost[0].first, outsider.id());
     EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
   }
 }
 
-TEST(ShmStrangers, ALoanThatMakesNoSenseEndsTheLink) {
+TEST(ShmStrangers, AnInvalidExportEndsTheLink) {
   using shm::ExportMessageType;
   for (const shm::ExportMessage& wrong :
-       {shm::ExportMessage{.word = ExportMessageType::kTaken, .loan = 1},
-        shm::ExportMessage{.word = ExportMessageType{9}, .loan = 1},
-        shm::ExportMessage{.word = ExportMessageType::kExport, .loan = 1 << 16},
-        shm::ExportMessage{.magic = 1, .word = ExportMessageType::kExport, .loan = 1}}) {
+       {shm::ExportMessage{.word = ExportMessageType::kTaken, .export_id = 1},
+        shm::ExportMessage{.word = ExportMessageType{9}, .export_id = 1},
+        shm::ExportMessage{.word = ExportMessageType::kExport, .export_id = 1 << 16},
+        shm::ExportMessage{.magic = 1, .word = ExportMessageType::kExport, .export_id = 1}}) {
     End a;
-    Stranger stranger(a);
-    stranger.become_lender();
-    ASSERT_TRUE(stranger.lend(wrong, nullptr));
-    EXPECT_TRUE(stranger.loans_are_refused());
+    Outsider outsider(a);
+    outsider.become_lender();
+    ASSERT_TRUE(outsider.export_block(wrong, nullptr));
+    EXPECT_TRUE(outsider.exports_are_refused());
     ASSERT_EQ(a.lost.size(), 1u);
     EXPECT_EQ(a.lost[0].second.kind(), ErrorKind::kProtocol);
   }
 }
 
 // The offset lies outside the exported block, or the message exceeds its end.
-TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
+TEST(ShmStrangers, AMessageOutsideAnExportEndsTheLink) {
   for (const uint64_t offset :
        {uint64_t{4090}, uint64_t{4097}, shm::offset_in_export(UINT64_MAX)}) {
     End a;
-    Stranger stranger(a);
-    stranger.become_lender();
-    ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
-                              &stranger.file()));
+    Outsider outsider(a);
+    outsider.become_lender();
+    ASSERT_TRUE(outsider.export_block(
+        {.word = shm::ExportMessageType::kExport, .export_id = 7, .bytes = 4096},
+        &outsider.file()));
     const auto say = [&](uint64_t at, int number) {
-      shm::Slot& slot = stranger.ring().slots[number];
+      shm::Slot& slot = outsider.ring().slots[number];
       slot.header = shm::kExported | sizeof(int);
       slot.payload_size = 8;
       slot.payload_at = shm::export_address(7, at);
-      stranger.ring().published.value.store(number + 1);
+      outsider.ring().published.value.store(number + 1);
     };
-    ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
+    ASSERT_EQ(outsider.answer(), shm::ExportMessageType::kTaken);
     say(0, 0);
     ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
     say(offset, 1);
-    EXPECT_TRUE(stranger.loans_are_refused());
+    EXPECT_TRUE(outsider.exports_are_refused());
     EXPECT_EQ(a.got.size(), 1u);
     ASSERT_EQ(a.lost.size(), 1u);
   }
@@ -216,60 +219,60 @@ TEST(ShmStrangers, AMessageOutsideALoanEndsTheLink) {
 
 TEST(ShmStrangers, ABlockThatMayShrinkIsNotMapped) {
   End a;
-  Stranger stranger(a);
-  stranger.become_lender();
+  Outsider outsider(a);
+  outsider.become_lender();
   const Fd file = Fd::open([] { return memfd_create("ringdist-test", MFD_CLOEXEC); });
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
-  ASSERT_TRUE(
-      stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096}, &file));
-  EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kRefused);
+  ASSERT_TRUE(outsider.export_block(
+      {.word = shm::ExportMessageType::kExport, .export_id = 7, .bytes = 4096}, &file));
+  EXPECT_EQ(outsider.answer(), shm::ExportMessageType::kRefused);
   EXPECT_TRUE(a.lost.empty());
 }
 
 // A peer may open one export connection, and only for its own ring and after its greeting.
-TEST(ShmStrangers, LoansForALinkThatIsNotThereAreRefused) {
+TEST(ShmStrangers, ExportsForUnknownLinksAreRefused) {
   End a;
-  Stranger stranger(a);
-  ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
-  EXPECT_TRUE(stranger.loans_are_refused()) << "it has no link";
-  stranger.become_lender();
-  Stranger another(a);
-  ASSERT_FALSE(another.open_loans(stranger.id(), 1));
-  EXPECT_TRUE(another.loans_are_refused()) << "the peer's other ring";
-  ASSERT_FALSE(another.open_loans(another.id(), 0));
-  EXPECT_TRUE(another.loans_are_refused()) << "a stranger's";
-  ASSERT_FALSE(another.open_loans(stranger.id(), 0));
-  EXPECT_TRUE(another.loans_are_refused()) << "a second one";
+  Outsider outsider(a);
+  ASSERT_FALSE(outsider.open_exports(outsider.id(), 0));
+  EXPECT_TRUE(outsider.exports_are_refused()) << "it has no link";
+  outsider.become_lender();
+  Outsider another(a);
+  ASSERT_FALSE(another.open_exports(outsider.id(), 1));
+  EXPECT_TRUE(another.exports_are_refused()) << "the peer's other ring";
+  ASSERT_FALSE(another.open_exports(another.id(), 0));
+  EXPECT_TRUE(another.exports_are_refused()) << "a stranger's";
+  ASSERT_FALSE(another.open_exports(outsider.id(), 0));
+  EXPECT_TRUE(another.exports_are_refused()) << "a second one";
   EXPECT_TRUE(a.lost.empty());
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
-                            &stranger.file()));
-  EXPECT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
+  ASSERT_TRUE(outsider.export_block(
+      {.word = shm::ExportMessageType::kExport, .export_id = 7, .bytes = 4096}, &outsider.file()));
+  EXPECT_EQ(outsider.answer(), shm::ExportMessageType::kTaken);
 }
 
 // Messages refer to an exported block until they have been read, also after the connection has
 // closed.
-TEST(ShmStrangers, LoansOutliveTheirConnection) {
+TEST(ShmStrangers, ExportsOutliveTheirConnection) {
   End a;
-  Stranger stranger(a);
-  stranger.become_lender();
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 7, .bytes = 4096},
-                            &stranger.file()));
-  ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
-  const auto say = [&](uint32_t loan, int number) {
-    shm::Slot& slot = stranger.ring().slots[number];
+  Outsider outsider(a);
+  outsider.become_lender();
+  ASSERT_TRUE(outsider.export_block(
+      {.word = shm::ExportMessageType::kExport, .export_id = 7, .bytes = 4096}, &outsider.file()));
+  ASSERT_EQ(outsider.answer(), shm::ExportMessageType::kTaken);
+  const auto say = [&](uint32_t exported, int number) {
+    shm::Slot& slot = outsider.ring().slots[number];
     slot.header = shm::kExported | sizeof(int);
     slot.payload_size = 8;
-    slot.payload_at = shm::export_address(loan, 0);
-    stranger.ring().published.value.store(number + 1);
+    slot.payload_at = shm::export_address(exported, 0);
+    outsider.ring().published.value.store(number + 1);
   };
-  stranger.hang_up_loans();
+  outsider.hang_up_exports();
   a.transport->progress();
   say(7, 0);
   ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 1; }));
-  ASSERT_FALSE(stranger.open_loans(stranger.id(), 0));
-  ASSERT_TRUE(stranger.lend({.word = shm::ExportMessageType::kExport, .loan = 8, .bytes = 4096},
-                            &stranger.file()));
-  ASSERT_EQ(stranger.answer(), shm::ExportMessageType::kTaken);
+  ASSERT_FALSE(outsider.open_exports(outsider.id(), 0));
+  ASSERT_TRUE(outsider.export_block(
+      {.word = shm::ExportMessageType::kExport, .export_id = 8, .bytes = 4096}, &outsider.file()));
+  ASSERT_EQ(outsider.answer(), shm::ExportMessageType::kTaken);
   say(8, 1);
   ASSERT_TRUE(together({&a}, [&] { return a.got.size() == 2; }));
   EXPECT_TRUE(a.lost.empty());

@@ -18,7 +18,7 @@ docs/elastic.md, how it works. A script that is launched otherwise trains with t
 has.
 """
 
-from torch_ringdist.horovod.elastic._run import run as run
+from torch_ringdist.horovod.elastic._retry_loop import run as run
 from torch_ringdist.horovod.elastic._sampler import ElasticSampler as ElasticSampler
 from torch_ringdist.horovod.elastic._state import ObjectState as ObjectState
 from torch_ringdist.horovod.elastic._state import State as State

@@ -60,7 +60,7 @@ TEST_F(CudaElements, ReadWidens) {
   }
 }
 
-TEST_F(CudaElements, ContributeAddsWhatIsOwed) {
+TEST_F(CudaElements, ContributeAddsTheResidual) {
   for (const bool first : {false, true})
     for (const bool feedback : {false, true}) {
       const Floats in = values();

@@ -15,11 +15,11 @@ using Block = gpu::Values<HostWarp, 4>;
 TEST(DeviceRotation, TakesATailInRunsOfPowersOfTwo) {
   for (const auto& [element, begin, count] :
        {std::array{0, 0, 64}, {63, 0, 64}, {64, 64, 32}, {95, 64, 32}, {96, 96, 4}, {99, 96, 4}}) {
-    const gpu::RotationRun run = gpu::RotationRun::of(element, 100);
+    const gpu::RotationBlock run = gpu::RotationBlock::of(element, 100);
     EXPECT_EQ(run.begin, begin);
     EXPECT_EQ(run.count, count);
   }
-  EXPECT_EQ(gpu::RotationRun::of(77, 128).count, 128);
+  EXPECT_EQ(gpu::RotationBlock::of(77, 128).count, 128);
 }
 
 TEST(DeviceRotation, GoesThereAndBack) {

@@ -13,7 +13,7 @@
 namespace ringdist::gpu {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kTimeLimit = std::chrono::seconds(10);
 
 // Fake events that are reached when the test sets a flag. Thread-safe.
 class Events final : public CudaApi {
@@ -75,7 +75,7 @@ TEST(EventWatchThread, TellsWhenAnEventIsReachedAndThenAsksNoMore) {
     while (events.asked < before + 3) std::this_thread::yield();
     EXPECT_EQ(told.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     events.all = true;
-    ASSERT_EQ(told.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(told.wait_for(kTimeLimit), std::future_status::ready);
     EXPECT_FALSE(told.get());
   }
 }
@@ -101,7 +101,7 @@ TEST(EventWatchThread, TellsWhatGoesWrongBeforeTheEventIsReached) {
   what.held.push_back(held);
   what.check = [] { return Error(ErrorKind::kPeerLost, "made up"); };
   watch.add(std::move(what));
-  ASSERT_EQ(told.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(told.wait_for(kTimeLimit), std::future_status::ready);
   EXPECT_EQ(told.get().kind(), ErrorKind::kPeerLost);
   EXPECT_GT(held.use_count(), 1) << "the device may use it still";
   events.all = true;

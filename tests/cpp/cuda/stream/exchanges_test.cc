@@ -28,8 +28,8 @@ class Meeting {
  public:
   explicit Meeting(const std::vector<Schedule>& schedules) {
     for (const Schedule& schedule : schedules) compiled_.push_back(compile(schedule, kWhole));
-    const RoundAssignment walk(compiled_, size(), RoundAssignment::SendMode::kMet);
-    for (int rank = 0; rank < size(); ++rank) exchanges_.push_back(exchanges_of(walk, rank));
+    const RoundAssignment assignment(compiled_, size(), RoundAssignment::SendMode::kMet);
+    for (int rank = 0; rank < size(); ++rank) exchanges_.push_back(exchanges_of(assignment, rank));
     at_.resize(exchanges_.size());
     posted_.resize(exchanges_.size());
   }

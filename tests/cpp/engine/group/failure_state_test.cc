@@ -21,7 +21,7 @@ TEST(FailureState, TheFirstCauseStays) {
   EXPECT_EQ(ending.cause().message(), "first");
 }
 
-TEST(FailureState, ADoomWaitsForWhatIsOlder) {
+TEST(FailureState, DrainingWaitsForOlderOps) {
   FailureState ending;
   ending.fail_after(5, kFirst, /*tell_others=*/true, kNow);
   EXPECT_EQ(ending.state(), FailureState::State::kDraining);
@@ -48,7 +48,7 @@ TEST(FailureState, OfSeveralDoomsTheEarliestOpsHolds) {
   EXPECT_EQ(ending.due(std::nullopt, kGrace, kNow)->number, 2u);
 }
 
-TEST(FailureState, WhatHasFailedIsDoomedNoMore) {
+TEST(FailureState, AFailedGroupDoesNotDrain) {
   FailureState ending;
   ending.fail_after(5, kFirst, false, kNow);
   EXPECT_TRUE(ending.fail(kSecond));

@@ -131,26 +131,26 @@ TEST(GroupAlone, ARankLeavesAfterItsPartOfAnOp) {
   Members members(2);
   const auto a = members[0].allreduce();
   (void)members[1].allreduce();
-  const auto doomed = members[0].allreduce();
+  const auto draining = members[0].allreduce();
   members[0].group.on_notice(leave_notice(kNonce, 1, 1));
   EXPECT_FALSE(a->finished()) << "the notice has overtaken its data";
-  EXPECT_FALSE(doomed->finished());
+  EXPECT_FALSE(draining->finished());
   members.deliver();
   ASSERT_TRUE(a->finished());
   EXPECT_FALSE(a->error()) << a->error().what();
-  expect_failed(*doomed, ErrorKind::kPeerLost, "it destroyed the group");
+  expect_failed(*draining, ErrorKind::kPeerLost, "it destroyed the group");
 }
 
-TEST(GroupAlone, WhatALeaverOwesDoesNotComeForever) {
+TEST(GroupAlone, SendsOfALeaverDoNotComeForever) {
   Members members(2);
   const auto a = members[0].allreduce();
   members[0].group.on_notice(leave_notice(kNonce, 1, 1));
-  const auto doomed = members[0].allreduce();
+  const auto draining = members[0].allreduce();
   members[0].pass(Milliseconds(400));
   EXPECT_FALSE(a->finished());
   members[0].pass(Milliseconds(200));
   expect_failed(*a, ErrorKind::kPeerLost, "left the group after op #1");
-  EXPECT_TRUE(doomed->finished());
+  EXPECT_TRUE(draining->finished());
 }
 
 TEST(GroupAlone, AProcessExits) {
@@ -315,7 +315,7 @@ TEST(GroupAlone, ABarrierThatWaitsIsNotWhatARankTookPartIn) {
   EXPECT_EQ(members[0].host.flooded.back().op, 1u);
 }
 
-TEST(GroupAlone, MessagesBeforeTheCallAreParked) {
+TEST(GroupAlone, MessagesBeforeTheCallAreKept) {
   Members members(2);
   (void)members[1].allreduce();
   members.deliver();

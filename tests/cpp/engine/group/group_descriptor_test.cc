@@ -7,7 +7,7 @@
 namespace ringdist {
 namespace {
 
-TEST(SiblingNonce, IsOfItsParentGenerationNameAndPlace) {
+TEST(DuplicateNonce, IsOfItsParentGenerationNameAndPlace) {
   GroupDescriptor parent;
   parent.nonce = 77;
   GroupDescriptor other = parent;

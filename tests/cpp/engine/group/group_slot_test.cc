@@ -43,7 +43,7 @@ class GroupSlotTest : public testing::Test {
   std::unique_ptr<GroupSlot> slot_;
 };
 
-using SeatDeathTest = GroupSlotTest;
+using GroupSlotDeathTest = GroupSlotTest;
 
 Notice aborts(uint64_t op) {
   return abort_notice(kNonce, 0, 1, op, Error(ErrorKind::kMismatch, "they differ"));
@@ -178,7 +178,7 @@ TEST_F(GroupSlotTest, AConnectionMayBreakBeforeItIsFormed) {
             std::string::npos);
 }
 
-TEST_F(SeatDeathTest, FormsOnce) {
+TEST_F(GroupSlotDeathTest, FormsOnce) {
   form();
   EXPECT_DEATH(form(), "formed twice");
 }

@@ -194,11 +194,11 @@ TEST(OnDevice, ARankLeavesBeforeAnOp) {
   members[0].group.on_notice(leave_notice(kNonce, 1, 1));
   members[0].pass(std::chrono::seconds(2));
   EXPECT_FALSE(first->finished()) << "it took part in that";
-  const auto doomed = device_allreduce(members[0]);
-  EXPECT_FALSE(doomed->finished()) << "what is older ends first";
+  const auto draining = device_allreduce(members[0]);
+  EXPECT_FALSE(draining->finished()) << "what is older ends first";
   device_end(members[0], first);
   EXPECT_FALSE(first->error());
-  expect_failed(*doomed, ErrorKind::kPeerLost, "left the group after op #1");
+  expect_failed(*draining, ErrorKind::kPeerLost, "left the group after op #1");
 }
 
 TEST(OnDevice, TheLastOpOfALeaverIsThatBeforeWhatRuns) {

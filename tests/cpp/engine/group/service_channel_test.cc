@@ -12,15 +12,15 @@
 namespace ringdist::test {
 namespace {
 
-std::vector<std::byte> letter_of(size_t bytes, int fill) {
+std::vector<std::byte> message_of(size_t bytes, int fill) {
   return std::vector<std::byte>(bytes, static_cast<std::byte>(fill));
 }
 
 class FakeGroupService final : public GroupService {
  public:
   void begin(GroupServiceDelegate& now) override { post = &now; }
-  Error on_service_message(int rank, ConstBytes letter) override {
-    letters.emplace_back(rank, std::vector<std::byte>(letter.begin(), letter.end()));
+  Error on_service_message(int rank, ConstBytes message) override {
+    service_channel.emplace_back(rank, std::vector<std::byte>(message.begin(), message.end()));
     return answer;
   }
   Error tick(TimePoint) override {
@@ -34,7 +34,7 @@ class FakeGroupService final : public GroupService {
   std::string dump() const override { return "\n   a word"; }
 
   GroupServiceDelegate* post = nullptr;
-  std::vector<std::pair<int, std::vector<std::byte>>> letters;
+  std::vector<std::pair<int, std::vector<std::byte>>> service_channel;
   Error answer;
   int ticks = 0;
   Error cause;
@@ -78,13 +78,13 @@ TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
     Writer a(0, 3), b(1, 3);
     std::vector<std::vector<std::byte>> sent;
     for (const size_t bytes : {0u, 1u, 16384u, 16385u, 100000u, 5u})
-      sent.push_back(letter_of(bytes, static_cast<int>(bytes % 251)));
-    for (const auto& letter : sent) a.one->post->send_service_message(1, letter);
+      sent.push_back(message_of(bytes, static_cast<int>(bytes % 251)));
+    for (const auto& message : sent) a.one->post->send_service_message(1, message);
     deliver(a, 1, b, seed);
-    ASSERT_EQ(b.one->letters.size(), sent.size()) << "seed " << seed;
+    ASSERT_EQ(b.one->service_channel.size(), sent.size()) << "seed " << seed;
     for (size_t i = 0; i < sent.size(); ++i) {
-      EXPECT_EQ(b.one->letters[i].first, 0);
-      EXPECT_EQ(b.one->letters[i].second, sent[i]);
+      EXPECT_EQ(b.one->service_channel[i].first, 0);
+      EXPECT_EQ(b.one->service_channel[i].second, sent[i]);
     }
     EXPECT_EQ(a.host.state.completions.out(), 0u) << "their memory is held";
   }
@@ -93,19 +93,19 @@ TEST(ServiceChannel, ArriveWholeAndInOrderThoughTheirPartsDoNot) {
 TEST(ServiceChannel, ThatMakeNoSenseEndTheGroup) {
   Writer a(0, 2), b(1, 2);
   b.one->answer = Error(ErrorKind::kProtocol, "gibberish");
-  a.one->post->send_service_message(1, letter_of(3, 1));
+  a.one->post->send_service_message(1, message_of(3, 1));
   deliver(a, 1, b, 1);
   EXPECT_EQ(b.group.failure().message(), "gibberish");
   EXPECT_EQ(b.one->cause.message(), "gibberish");
   EXPECT_EQ(b.host.count(NoticeKind::kAbort), 1);
-  b.one->post->send_service_message(0, letter_of(3, 1));
+  b.one->post->send_service_message(0, message_of(3, 1));
   EXPECT_TRUE(b.wire.sent[Member::context(0)].empty()) << "it has ended";
 }
 
 TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
   Writer a(0, 2);
   Member b(1, 2);
-  a.one->post->send_service_message(1, letter_of(3, 1));
+  a.one->post->send_service_message(1, message_of(3, 1));
   MessageHeader header{};
   ASSERT_TRUE(parse_header(a.wire.sent[Member::context(1)].front().header, header));
   b.group.on_message(header, ConstBytes());
@@ -138,12 +138,12 @@ TEST(ServiceChannel, ThatAreAwaitedEndWithADeath) {
 TEST(ServiceChannel, ThatAreAwaitedEndALittleAfterADeparture) {
   Writer a(0, 3), b(1, 3);
   a.one->post->set_needs_all_members(true);
-  b.one->post->send_service_message(0, letter_of(3, 1));
+  b.one->post->send_service_message(0, message_of(3, 1));
   a.group.on_notice(leave_notice(kNonce, 1, 0));
   a.pass(LostPeerCheck::kGrace / 2);
   EXPECT_FALSE(a.group.failure());
   deliver(b, 0, a, 1);
-  EXPECT_EQ(a.one->letters.size(), 1u);
+  EXPECT_EQ(a.one->service_channel.size(), 1u);
   a.pass(LostPeerCheck::kGrace);
   EXPECT_EQ(a.one->cause.kind(), ErrorKind::kPeerLost);
   EXPECT_NE(a.one->cause.message().find("rank 1 (pid 101) has left"), std::string::npos);

@@ -40,7 +40,7 @@ void expect_scratch_is_held(const std::vector<Sent>& sends) {
   EXPECT_GT(from_scratch, 0u);
 }
 
-TEST(PlainArithmetic, ABarriersTokenOutlivesTheOp) {
+TEST(PlainArithmetic, ABarriersSignalOutlivesTheOp) {
   OpRequest request;
   request.kind = Collective::kBarrier;
   request.dtype = DType::kBytes;

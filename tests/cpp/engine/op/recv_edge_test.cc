@@ -65,7 +65,7 @@ TEST_F(RecvEdgeTest, WaitsForMemoryUnlessItsOpIsTheOldest) {
   EXPECT_EQ(in_.grant(terms()), kWindow);
 }
 
-TEST_F(RecvEdgeTest, WhatCannotBeGrantedUnaskedIsNotAwaited) {
+TEST_F(RecvEdgeTest, AnUnsolicitedGrantThatDoesNotFitIsNotAwaited) {
   budget_.change(kWindow * kBytes);
   EXPECT_FALSE(in_.grant(terms(/*oldest=*/false, /*unasked=*/true)));
   EXPECT_EQ(in_.state(), InState::kQuiet);

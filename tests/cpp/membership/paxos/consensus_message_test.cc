@@ -32,8 +32,8 @@ ConsensusMessage some_message(ConsensusMessageKind kind) {
   out.dead = {2};
   if (kind == ConsensusMessageKind::kPromise) {
     out.accepted = Accepted{{7, 1}, some_decision()};
-    out.standing = PromiseInfo{1234, "host:29500", true, "host:29501", {{13, "an entry"}}};
-    out.standing->most = 5;
+    out.info = PromiseInfo{1234, "host:29500", true, "host:29501", {{13, "an entry"}}};
+    out.info->most = 5;
   }
   if (kind == ConsensusMessageKind::kAccept || kind == ConsensusMessageKind::kDecided)
     out.decision = some_decision();
@@ -86,7 +86,7 @@ TEST(ConsensusMessage, WhatDoesNotFitTogetherIsRefused) {
       [](auto& message) { message.decision->survivor_count = 9; },
       [](auto& message) { message.decision->newcomers.clear(); },
       [](auto& message) { message.decision->members[1] = 11; },
-      [](auto& message) { message.standing = PromiseInfo{}; },
+      [](auto& message) { message.info = PromiseInfo{}; },
       [](auto& message) { message.made_by = some_decision(); },
   };
   for (size_t i = 0; i < changes.size(); ++i) {

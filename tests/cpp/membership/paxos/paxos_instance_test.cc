@@ -20,8 +20,8 @@ class FakePaxosDelegate final : public PaxosDelegate {
     sent.push_back({rank, std::move(message)});
   }
   PromiseInfo stop_and_report() override {
-    ++freezes;
-    return standing;
+    ++stops;
+    return info;
   }
   void read_vote(const Ballot& ballot) override { reads.push_back(ballot); }
   void cast_vote(const std::optional<Accepted>& before, const Accepted& vote) override {
@@ -38,8 +38,8 @@ class FakePaxosDelegate final : public PaxosDelegate {
   }
 
   std::vector<Sent> sent;
-  PromiseInfo standing{5, "old", true, "new", {}};
-  int freezes = 0;
+  PromiseInfo info{5, "old", true, "new", {}};
+  int stops = 0;
   std::vector<Ballot> reads;
   std::vector<std::pair<std::optional<Accepted>, Accepted>> casts;
 };
@@ -49,9 +49,9 @@ class PaxosInstanceTest : public testing::Test {
   static constexpr uint64_t kNonce = 77;
 
   void make(int size, int rank) {
-    Voters electors{{3, kNonce}, {}};
-    for (int i = 0; i < size; ++i) electors.members.push_back(static_cast<ProcessId>(100 + i));
-    paxos_.emplace(std::move(electors), rank, timeouts_, delegate_);
+    Voters voters{{3, kNonce}, {}};
+    for (int i = 0; i < size; ++i) voters.members.push_back(static_cast<ProcessId>(100 + i));
+    paxos_.emplace(std::move(voters), rank, timeouts_, delegate_);
   }
   void begin() {
     paxos_->begin(now_);
@@ -71,7 +71,7 @@ class PaxosInstanceTest : public testing::Test {
     ConsensusMessage out;
     out.kind = kind;
     out.ballot = ballot;
-    if (kind == ConsensusMessageKind::kPromise) out.standing = delegate_.standing;
+    if (kind == ConsensusMessageKind::kPromise) out.info = delegate_.info;
     return out;
   }
   Decision value(const Ballot& proposed, std::vector<ProcessId> members) {
@@ -99,7 +99,7 @@ TEST_F(PaxosInstanceTest, TheLowestRankAsksAtOnceAndDecidesWithAll) {
   make(3, 0);
   begin();
   EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPrepare), (Ranks{1, 2}));
-  delegate_.standing.first_unfinished = 4;
+  delegate_.info.first_unfinished = 4;
   hear(1, message(ConsensusMessageKind::kPromise, kFirst));
   EXPECT_TRUE(delegate_.take(ConsensusMessageKind::kAccept).empty())
       << "a quorum, but rank 2 may answer";
@@ -228,7 +228,7 @@ TEST_F(PaxosInstanceTest, AVoterKeepsToTheLaterBallot) {
   make(3, 1);
   hear(2, message(ConsensusMessageKind::kPrepare, {2, 2}));
   EXPECT_EQ(delegate_.take(ConsensusMessageKind::kPromise), Ranks{2});
-  EXPECT_EQ(delegate_.freezes, 1) << "its ops have ended";
+  EXPECT_EQ(delegate_.stops, 1) << "its ops have ended";
   hear(0, message(ConsensusMessageKind::kPrepare, {1, 0}));
   ASSERT_EQ(delegate_.sent.size(), 1U);
   EXPECT_EQ(delegate_.sent[0].message.kind, ConsensusMessageKind::kRefuse);

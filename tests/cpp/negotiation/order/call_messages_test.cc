@@ -27,7 +27,7 @@ void expect_same(const std::vector<RankExtra>& a, const std::vector<RankExtra>& 
   }
 }
 
-ReadyMessage up_letter() {
+ReadyMessage up_message() {
   ReadyMessage out;
   out.seen = 17;
   out.joined = 5;
@@ -48,7 +48,7 @@ DecisionMessage decision() {
 }
 
 TEST(Letters, ComeAsTheyWereSent) {
-  const ReadyMessage sent = up_letter();
+  const ReadyMessage sent = up_message();
   const auto come = ReadyMessage::decode(sent.encode());
   ASSERT_TRUE(come.ok());
   EXPECT_EQ(come.value().seen, sent.seen);
@@ -88,7 +88,7 @@ TEST(Letters, OfDecisionsToo) {
 }
 
 TEST(Letters, ThatAreCutOffOrTooLongAreErrors) {
-  const auto up = up_letter().encode();
+  const auto up = up_message().encode();
   const auto down = decision().encode(1);
   for (size_t size = 0; size < up.size(); ++size)
     EXPECT_FALSE(ReadyMessage::decode(ConstBytes(up).first(size)).ok()) << size;

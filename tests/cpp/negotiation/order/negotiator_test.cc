@@ -159,22 +159,22 @@ TEST(Negotiator, ARankThatHasJoinedLetsOthersForget) {
 
 TEST(Negotiator, LettersThatMakeNoSenseAreErrors) {
   NegotiatorWorld ranks(Topology::one_host(2), 0);
-  ReadyMessage letter;
-  letter.ready = {{{99, {}, {}}, 1, {}, {}, {}}};
-  EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
+  ReadyMessage message;
+  message.ready = {{{99, {}, {}}, 1, {}, {}, {}}};
+  EXPECT_TRUE(ranks[0].negotiator().receive(1, message.encode()));
   EXPECT_TRUE(ranks[0].negotiator().receive(7, ReadyMessage().encode()));
   EXPECT_TRUE(ranks[0].negotiator().receive(1, ConstBytes()));
   for (const int rank : {-1, 2}) {
-    letter.ready = {{{0, "a", described("sum")}, rank, {}, {}, {}}};
-    EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
-    letter.ready = {{{0, "a", described("sum")}, 1, {{rank, {}}}, {}, {}}};
-    EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
+    message.ready = {{{0, "a", described("sum")}, rank, {}, {}, {}}};
+    EXPECT_TRUE(ranks[0].negotiator().receive(1, message.encode()));
+    message.ready = {{{0, "a", described("sum")}, 1, {{rank, {}}}, {}, {}}};
+    EXPECT_TRUE(ranks[0].negotiator().receive(1, message.encode()));
   }
-  letter.ready = {{{0, "a", described("sum", 1, -1)}, 1, {}, {}, {}}};
-  EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
+  message.ready = {{{0, "a", described("sum", 1, -1)}, 1, {}, {}, {}}};
+  EXPECT_TRUE(ranks[0].negotiator().receive(1, message.encode()));
   const ReadyCall good{{0, "a", described("sum")}, 1, {}, {}, {}};
-  letter.ready = {good, good};
-  EXPECT_TRUE(ranks[0].negotiator().receive(1, letter.encode()));
+  message.ready = {good, good};
+  EXPECT_TRUE(ranks[0].negotiator().receive(1, message.encode()));
   DecisionMessage decision;
   decision.position = 2;
   EXPECT_TRUE(ranks[1].negotiator().receive(0, decision.encode(0)));

@@ -15,15 +15,15 @@ using std::chrono::seconds;
 // Ranks with immediate delivery. Messages to and from stopped ranks are dropped.
 class StallRank final : public StallDelegate {
  public:
-  struct Letter {
+  struct ServiceMessage {
     int to;
     std::vector<std::byte> bytes;
   };
 
   StallRank(int rank, int size, Duration warn_after) : watch(*this, rank, size, warn_after) {}
 
-  void send_stall(int rank, std::vector<std::byte> letter) override {
-    outbox.push_back({rank, std::move(letter)});
+  void send_stall(int rank, std::vector<std::byte> message) override {
+    outbox.push_back({rank, std::move(message)});
   }
   std::string describe_rank(int rank) const override { return "rank " + std::to_string(rank); }
   std::vector<OpenCall> open_calls() const override { return open; }
@@ -36,7 +36,7 @@ class StallRank final : public StallDelegate {
   bool is_stopped = false;
   std::string doing;
   std::vector<std::string> warnings;
-  std::deque<Letter> outbox;
+  std::deque<ServiceMessage> outbox;
   StallInspector watch;
 };
 
@@ -71,12 +71,12 @@ class StallWorld {
       for (int from = 0; from < static_cast<int>(ranks_.size()); ++from) {
         auto& outbox = ranks_[from]->outbox;
         while (!ranks_[from]->is_stopped && !outbox.empty()) {
-          const StallRank::Letter letter = std::move(outbox.front());
+          const StallRank::ServiceMessage message = std::move(outbox.front());
           outbox.pop_front();
           any = true;
           ++messages_;
-          if (ranks_[letter.to]->is_stopped) continue;
-          const Error error = ranks_[letter.to]->watch.receive(from, letter.bytes, now_);
+          if (ranks_[message.to]->is_stopped) continue;
+          const Error error = ranks_[message.to]->watch.receive(from, message.bytes, now_);
           EXPECT_FALSE(error) << error.what();
         }
       }
@@ -196,14 +196,14 @@ TEST(StallInspector, WhatHasBeenRunIsForgotten) {
 TEST(StallInspector, LettersThatMakeNoSenseAreErrors) {
   StallWorld ranks(3);
   const TimePoint now = TimePoint() + std::chrono::hours(1);
-  StallMessage letter;
-  letter.kind = StallMessage::Kind::kAsk;
-  EXPECT_TRUE(ranks[1].watch.receive(0, letter.encode(), now));
-  letter.kind = StallMessage::Kind::kFound;
-  EXPECT_TRUE(ranks[0].watch.receive(1, letter.encode(), now));
-  EXPECT_TRUE(ranks[1].watch.receive(2, letter.encode(), now));
+  StallMessage message;
+  message.kind = StallMessage::Kind::kAsk;
+  EXPECT_TRUE(ranks[1].watch.receive(0, message.encode(), now));
+  message.kind = StallMessage::Kind::kFound;
+  EXPECT_TRUE(ranks[0].watch.receive(1, message.encode(), now));
+  EXPECT_TRUE(ranks[1].watch.receive(2, message.encode(), now));
   EXPECT_TRUE(ranks[0].watch.receive(1, ConstBytes(), now));
-  auto torn = letter.encode();
+  auto torn = message.encode();
   torn.pop_back();
   EXPECT_TRUE(ranks[1].watch.receive(0, torn, now));
 }

@@ -6,23 +6,23 @@ namespace ringdist {
 namespace {
 
 TEST(TimelineMessage, IsReadAsItWasWritten) {
-  TimelineMessage letter;
-  letter.kind = TimelineMessage::Kind::kPart;
-  letter.path = "/a";
-  letter.marks_cycles = true;
-  letter.time = 1;
-  letter.root_time = -2;
-  letter.offset = 3;
-  letter.bytes = {std::byte{7}, std::byte{0}};
-  const auto read = TimelineMessage::decode(letter.encode());
+  TimelineMessage message;
+  message.kind = TimelineMessage::Kind::kPart;
+  message.path = "/a";
+  message.marks_cycles = true;
+  message.time = 1;
+  message.root_time = -2;
+  message.offset = 3;
+  message.bytes = {std::byte{7}, std::byte{0}};
+  const auto read = TimelineMessage::decode(message.encode());
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read.value().kind, letter.kind);
-  EXPECT_EQ(read.value().path, letter.path);
+  EXPECT_EQ(read.value().kind, message.kind);
+  EXPECT_EQ(read.value().path, message.path);
   EXPECT_TRUE(read.value().marks_cycles);
   EXPECT_EQ(read.value().time, 1);
   EXPECT_EQ(read.value().root_time, -2);
   EXPECT_EQ(read.value().offset, 3);
-  EXPECT_EQ(read.value().bytes, letter.bytes);
+  EXPECT_EQ(read.value().bytes, message.bytes);
   EXPECT_FALSE(TimelineMessage::decode(ConstBytes()).ok());
 }
 

@@ -22,8 +22,8 @@ class TimelineRank final : public TimelineDelegate {
   TimelineRank(const Topology& topology, int rank)
       : timeline(*this, topology, rank, "rank " + std::to_string(rank)) {}
 
-  void send_timeline(int rank, std::vector<std::byte> letter) override {
-    outbox.emplace_back(rank, std::move(letter));
+  void send_timeline(int rank, std::vector<std::byte> message) override {
+    outbox.emplace_back(rank, std::move(message));
   }
   bool record(std::shared_ptr<TraceRecorder> recorder) override {
     if (is_recorded_otherwise) return false;
@@ -169,14 +169,14 @@ TEST(Timeline, WhereItCannotBeWrittenItSaysSo) {
 
 TEST(Timeline, LettersThatMakeNoSenseAreErrors) {
   TimelineWorld ranks(Topology::one_host(3));
-  TimelineMessage letter;
-  EXPECT_TRUE(ranks[0].timeline.receive(1, letter.encode(), ranks.now_of(0)));
-  EXPECT_TRUE(ranks[1].timeline.receive(2, letter.encode(), ranks.now_of(1)));
-  letter.kind = TimelineMessage::Kind::kPing;
-  EXPECT_TRUE(ranks[1].timeline.receive(0, letter.encode(), ranks.now_of(1)));
+  TimelineMessage message;
+  EXPECT_TRUE(ranks[0].timeline.receive(1, message.encode(), ranks.now_of(0)));
+  EXPECT_TRUE(ranks[1].timeline.receive(2, message.encode(), ranks.now_of(1)));
+  message.kind = TimelineMessage::Kind::kPing;
+  EXPECT_TRUE(ranks[1].timeline.receive(0, message.encode(), ranks.now_of(1)));
   EXPECT_TRUE(ranks[0].timeline.receive(1, ConstBytes(), ranks.now_of(0)));
-  letter.kind = TimelineMessage::Kind::kPong;
-  EXPECT_FALSE(ranks[1].timeline.receive(0, letter.encode(), ranks.now_of(1)));
+  message.kind = TimelineMessage::Kind::kPong;
+  EXPECT_FALSE(ranks[1].timeline.receive(0, message.encode(), ranks.now_of(1)));
   EXPECT_FALSE(ranks[1].timeline.is_busy());
 }
 

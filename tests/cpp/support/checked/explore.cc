@@ -134,7 +134,7 @@ class Search {
       for (const uint64_t value : past) append(key, value);
     }
     append(key, state.rung.size());
-    for (const size_t bell : state.rung) append(key, bell);
+    for (const size_t doorbell : state.rung) append(key, doorbell);
     state.memory->append_key(key);
     return key;
   }

@@ -77,7 +77,7 @@ class Plain {
 
 // Doorbell with the semantics of an eventfd: a wait ends if the doorbell was rung after the
 // previous wait. It orders no other memory accesses, so the checked code must not rely on that.
-class Bell {
+class FakeDoorbell {
  public:
   void ring() { Replay::perform({Kind::kRing, this}); }
   void wait() { Replay::perform({Kind::kWait, this}); }

@@ -41,7 +41,7 @@ class Process final : public GenerationLogDelegate {
   }
   std::optional<int64_t> frozen(uint64_t group_id) const;
   // Returns its promise info of the present generation, if it has stopped and reported.
-  const std::optional<PromiseInfo>& standing() const { return frozen_; }
+  const std::optional<PromiseInfo>& info() const { return frozen_; }
 
   void add_candidate(ProcessId process) { candidates_.insert(process); }
   void drop_candidate(ProcessId process) { candidates_.erase(process); }

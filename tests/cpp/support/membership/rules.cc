@@ -96,7 +96,7 @@ void Rules::check_standings(const Decision& decision) {
   bool all_formed = true;
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank) {
     const Process& member = world_.process(Process::index_of(decision.members[rank]));
-    const auto& said = member.standing();
+    const auto& said = member.info();
     if (!said || member.group_id() != decision.after)
       return;  // the member has already left this generation
     for (const Newcomer& one : said->newcomers)

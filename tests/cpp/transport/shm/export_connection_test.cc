@@ -31,7 +31,7 @@ std::vector<int> open_sockets() {
 }
 
 // Each end of the connection costs one descriptor while exports exist.
-TEST(ShmLoansLine, CostADescriptorWhileTheyLast) {
+TEST(ShmExportsLine, CostADescriptorWhileTheyLast) {
   End a;
   End b;
   connect(a, b);
@@ -40,20 +40,20 @@ TEST(ShmLoansLine, CostADescriptorWhileTheyLast) {
   {
     const Tensor first(1);
     const Tensor second(2);
-    lend(a, b, first);
-    lend(a, b, second);
+    export_block(a, b, first);
+    export_block(a, b, second);
     EXPECT_EQ(open_descriptors() - before, 2 + 2);  // plus one per tensor
-    lend(b, a, first);
+    export_block(b, a, first);
     EXPECT_EQ(open_descriptors() - before, 2 + 2 + 2);
   }
   ASSERT_TRUE(together({&a, &b}, [&] { return open_descriptors() == before; }));
   const Tensor third(3);
-  lend(a, b, third);
+  export_block(a, b, third);
   EXPECT_EQ(open_descriptors() - before, 2 + 1);
 }
 
 // The next connection may begin before the reader has noticed the end of the previous one.
-TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
+TEST(ShmExportsLine, AConnectionFollowsAnotherAtOnce) {
   End a;
   End b;
   connect(a, b);
@@ -61,7 +61,7 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
   for (int i = 0; i < 10; ++i) {
     {
       const Tensor first(1);
-      lend(a, b, first);
+      export_block(a, b, first);
     }
     a.transport->progress();
     EXPECT_EQ(open_descriptors() - before, 1) << "b has not looked";
@@ -81,7 +81,7 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherAtOnce) {
 }
 
 // A child holds such copies between fork() and its first instructions.
-TEST(ShmLoansLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
+TEST(ShmExportsLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
   End a;
   End b;
   connect(a, b);
@@ -89,7 +89,7 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
   std::vector<int> copies;
   {
     const Tensor first(1);
-    lend(a, b, first);
+    export_block(a, b, first);
     for (const int fd : open_sockets())
       if (!std::ranges::binary_search(sockets, fd)) copies.push_back(dup(fd));
   }
@@ -107,7 +107,7 @@ TEST(ShmLoansLine, AConnectionFollowsAnotherOfWhichCopiesAreOpen) {
   for (const int fd : copies) close(fd);
 }
 
-TEST(ShmLoansLine, WhoCannotDialCopies) {
+TEST(ShmExportsLine, WhoCannotDialCopies) {
 #ifdef RINGDIST_SANITIZED
   GTEST_SKIP() << "the sanitizer looks at memory through descriptors of its own";
 #endif
@@ -137,7 +137,7 @@ TEST(ShmLoansLine, WhoCannotDialCopies) {
 
 // Exports exist, some of them in messages that the reader has not read. Those messages arrive, and
 // the next ones are copied.
-TEST(ShmLoansLine, ABrokenConnectionFailsNothing) {
+TEST(ShmExportsLine, ABrokenConnectionFailsNothing) {
   for (const bool reader_sees_it_first : {true, false}) {
     End a;
     End b;
@@ -145,7 +145,7 @@ TEST(ShmLoansLine, ABrokenConnectionFailsNothing) {
     connect(b, a);  // else every other message is copied
     const auto sockets = open_sockets();
     Tensor tensor(1);
-    lend(a, b, tensor);
+    export_block(a, b, tensor);
     b.send(a, {});  // so that a has work
     const uint64_t before = read_in_place();
     for (int i = 0; i < 3; ++i) a.send(b, tensor.part());

@@ -12,8 +12,8 @@
 namespace ringdist::shm {
 namespace {
 
-using checked::Bell;
 using checked::cpp_model;
+using checked::FakeDoorbell;
 using checked::Outcome;
 using checked::tso_model;
 
@@ -37,7 +37,7 @@ struct End {
   DekkerWord<uint64_t, Consumed, checked::Atomic> consumed;
   DekkerWord<SleepState, Asleep, checked::Atomic> sleep;
   std::array<checked::Plain, slots> data;
-  Bell bell;
+  FakeDoorbell doorbell;
 
   // Sends and receives messages. If `sleeps` is false, it returns where it would wait.
   void exchange(End& peer, uint64_t sends, uint64_t gets, bool sleeps) {
@@ -52,12 +52,12 @@ struct End {
       if (has_message()) {
         checked::expect(!in.is_absurd(in.published(peer.published)), "more than the ring holds");
         checked::expect(peer.data[in.slot()].read() == in.consumed() + 1, "another message");
-        if (in.consume(consumed, peer.sleep)) peer.bell.ring();
+        if (in.consume(consumed, peer.sleep)) peer.doorbell.ring();
         any = true;
       }
       if (out.published() < sends && (!out.full() || reclaim(out, peer))) {
         data[out.slot()].write(out.published() + 1);
-        if (out.publish(published, peer.sleep)) peer.bell.ring();
+        if (out.publish(published, peer.sleep)) peer.doorbell.ring();
         any = true;
       }
       if (any) continue;
@@ -65,7 +65,7 @@ struct End {
       const bool waits = out.published() < sends;
       if (sleep.prepare_sleep(waits ? SleepState::kForRoom : SleepState::kForMessages,
                               [&] { return has_message() || (waits && has_room()); }))
-        bell.wait();
+        doorbell.wait();
       sleep.store_relaxed(SleepState::kAwake);
     }
   }
@@ -88,13 +88,13 @@ struct EndingLink {
     RingWriter<slots> out;
     for (uint64_t i = 0; i < sends; ++i) {
       writer.data[out.slot()].write(i + 1);
-      if (out.publish(writer.published, reader.sleep)) reader.bell.ring();
+      if (out.publish(writer.published, reader.sleep)) reader.doorbell.ring();
     }
     out.end(writer.published);
-    reader.bell.ring();
+    reader.doorbell.ring();
     while (!out.reader_has_ended(reader.consumed)) {
       if (writer.sleep.prepare_sleep(SleepState::kForMessages, [] { return false; }))
-        writer.bell.wait();
+        writer.doorbell.wait();
       writer.sleep.store_relaxed(SleepState::kAwake);
     }
     checked::expect(out.consumed(reader.consumed) == sends, "not all was read");
@@ -107,14 +107,14 @@ struct EndingLink {
       const bool ended = in.writer_has_ended(writer.published);
       while (has_message()) {
         checked::expect(writer.data[in.slot()].read() == in.consumed() + 1, "another message");
-        if (in.consume(reader.consumed, writer.sleep)) writer.bell.ring();
+        if (in.consume(reader.consumed, writer.sleep)) writer.doorbell.ring();
       }
       if (ended) break;
-      if (reader.sleep.prepare_sleep(SleepState::kForMessages, has_message)) reader.bell.wait();
+      if (reader.sleep.prepare_sleep(SleepState::kForMessages, has_message)) reader.doorbell.wait();
       reader.sleep.store_relaxed(SleepState::kAwake);
     }
     in.end(reader.consumed);
-    writer.bell.ring();
+    writer.doorbell.ring();
   }
 };
 
@@ -138,7 +138,7 @@ Outcome run(Work work, Model model) {
     program.names[&end.published] = its + "published";
     program.names[&end.consumed] = its + "consumed";
     program.names[&end.sleep] = its + "sleep";
-    program.names[&end.bell] = its + "bell";
+    program.names[&end.doorbell] = its + "bell";
     for (size_t i = 0; i < slots; ++i)
       program.names[&end.data[i]] = its + "slot " + std::to_string(i);
   }

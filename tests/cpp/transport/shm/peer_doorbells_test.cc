@@ -35,26 +35,26 @@ TEST_F(PeerDoorbellsTest, OfOnePeerIsOneWhateverComesLater) {
 }
 
 TEST_F(PeerDoorbellsTest, TellWhoIsGoneOnce) {
-  const auto bell = bells_.add(5, write_end()).value();
+  const auto doorbell = bells_.add(5, write_end()).value();
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
   EXPECT_FALSE(bells_.on_event(kFirstKey + 1));
-  EXPECT_FALSE(bell->closed());
+  EXPECT_FALSE(doorbell->closed());
   doorbell_.close();
   const auto events = epoll_.wait(std::chrono::seconds(5));
   ASSERT_EQ(events.size(), 1u);
   const uint64_t key = events[0].key;
   EXPECT_EQ(bells_.on_event(key), std::optional<ContextId>(5));
-  EXPECT_TRUE(bell->closed());
-  bell->ring();
+  EXPECT_TRUE(doorbell->closed());
+  doorbell->ring();
   EXPECT_FALSE(bells_.on_event(key));
   EXPECT_TRUE(epoll_.wait(Duration(0)).empty());
 }
 
 TEST_F(PeerDoorbellsTest, AreClosedWithTheTransport) {
-  const auto bell = bells_.add(5, write_end()).value();
+  const auto doorbell = bells_.add(5, write_end()).value();
   bells_.close();
-  EXPECT_TRUE(bell->closed());
-  bell->ring();
+  EXPECT_TRUE(doorbell->closed());
+  doorbell->ring();
   EXPECT_FALSE(rung());
 }
 

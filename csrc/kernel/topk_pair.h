@@ -10,7 +10,7 @@
 namespace ringdist {
 
 // Index and value of one element on the wire.
-struct TopkEntry {
+struct TopkPair {
   // The index, with the bit kTiny if the value counts units of 2^-149 with a sign bit.
   uint16_t field;
   uint16_t value;
@@ -20,7 +20,7 @@ struct TopkEntry {
   static constexpr uint32_t kLargestTiny = 0x7fff;
   static constexpr uint16_t kPoisonField = 0xffff;
 
-  static constexpr TopkEntry of(uint16_t index, float x) {
+  static constexpr TopkPair of(uint16_t index, float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const uint32_t magnitude = bits & 0x7fffffff;
     // 0x8000 is half of the smallest bf16.
@@ -29,7 +29,7 @@ struct TopkEntry {
     return {static_cast<uint16_t>(index | kTiny),
             static_cast<uint16_t>((bits >> 16 & 0x8000) | units)};
   }
-  static constexpr TopkEntry poison() { return {kPoisonField, kBFloatNaN}; }
+  static constexpr TopkPair poison() { return {kPoisonField, kBFloatNaN}; }
 
   constexpr bool is_poison() const { return field == kPoisonField; }
   constexpr int index() const { return field & static_cast<uint16_t>(~kTiny); }
