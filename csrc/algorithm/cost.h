@@ -5,7 +5,7 @@
 // communication challenge for MPP", Parallel Computing 20(3), 1994. Collectives follow R. Thakur,
 // R. Rabenseifner, W. Gropp, Int. J. of High Performance Computing Applications 19(1), 2005. Added
 // is a term for each place where messages queue: the busiest rank's core, a host's line, its
-// memory. tests/cpp/plan/cost_test.cc compares the formulas with simulations of the schedules.
+// memory. tests/cpp/simulate/cost_test.cc compares the formulas with simulations of the schedules.
 //
 // Pure: every rank does the same operations in the same order and gets the same result. Any thread.
 // Costs are in nanoseconds unless they are a Duration.

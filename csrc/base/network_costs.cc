@@ -10,7 +10,8 @@ namespace {
 
 // Rates at which a core copies into shared memory and through the kernel's sockets. The rate,
 // message time and latency of memory were fitted to collectives of 2 and 4 ranks on two cores. The
-// fit reproduces where which algorithm is faster (docs/algorithms.md), and how long they take.
+// fit reproduces where which algorithm is faster, and how long they take
+// (docs/explanation/algorithms.md).
 constexpr double kMemoryCopied = 20e9;
 constexpr double kMemoryLine = 200e9;  // all cores of a host together
 constexpr double kSocketCopied = 3e9;
