@@ -3,7 +3,7 @@
 // devices of a group.
 //
 // Any thread, without the GIL. Ranks match collectives by their order, and sends and receives by
-// rank and tag. docs/operations.md describes the arguments of each operation.
+// rank and tag. docs/reference/operations.md describes the arguments of each operation.
 #pragma once
 
 #include <memory>
