@@ -1,1 +1,4 @@
-"""PyTorch's own DistributedTest suite, for ringdist next to gloo. See docs/conformance.md."""
+"""PyTorch's own DistributedTest suite, for ringdist next to gloo.
+
+See docs/reference/conformance.md.
+"""

@@ -7,7 +7,8 @@
 
 A run continues where an earlier run of the same commit stopped; gloo's results are kept per version
 of torch. Ends with status 1 if ringdist fails a test that gloo passes, unless torch itself rejects
-backends of other vendors (refused.txt). docs/conformance.md explains the rule and the lists.
+backends of other vendors (refused.txt). docs/reference/conformance.md explains the rule and the
+lists.
 """
 
 from __future__ import annotations
