@@ -76,7 +76,8 @@ def shrink(
             group, report = torch_ringdist.shrink()
             model = DistributedDataParallel(model.module)
 
-    docs/membership.md has the whole loop and the rules on quorums. One thread at a time.
+    docs/how-to/shrink-and-join.md has the whole loop and the rules on quorums. One thread at a
+    time.
 
     The new group has the ranks 0 to n - 1, in the order of the old ones, and the timeout and
     options of `group`, which is destroyed. If `group` is the default group, the new group becomes

@@ -21,7 +21,7 @@ constexpr std::string_view kHelp =
     R"(How the members of a group agree on who they are after a loss (csrc/consensus), run as state machines
 on a simulated network with a virtual clock. Processes are killed, stopped and woken, hosts are cut apart
 and healed, one way or both, messages are late, the store is lost, newcomers join: all from a seed. After
-each thing that happens is checked what must hold (docs/membership.md). A run that fails is shortened,
+each thing that happens is checked what must hold (docs/explanation/membership.md). A run that fails is shortened,
 printed, and can be replayed.
 
   membership_sim [--runs N] [--seed FIRST]  N runs (100000), of the seeds FIRST (1), FIRST + 1, ...

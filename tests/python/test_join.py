@@ -342,7 +342,7 @@ STEPS = 40
 
 
 def _train(comes: bool) -> tuple[list[torch.Tensor], int]:
-    """Runs the loop of docs/membership.md, which handles losses and newcomers alike."""
+    """Runs the loop of docs/how-to/shrink-and-join.md, which handles losses and newcomers alike."""
     torch.manual_seed(Ranks.rank)
     module = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2))
     optimizer = torch.optim.Adam(module.parameters())

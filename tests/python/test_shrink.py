@@ -323,7 +323,7 @@ def _as_rank_0(module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -
 
 
 def _train() -> list[torch.Tensor]:
-    """Runs the loop of docs/membership.md."""
+    """Runs the loop of docs/how-to/shrink-and-join.md."""
     torch.manual_seed(dist.get_rank())  # DDP synchronizes models, but not optimizers
     module = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2))
     optimizer = torch.optim.Adam(module.parameters())

@@ -48,7 +48,8 @@ class LazyStore {
 };
 
 // The vote of a group's store (the witness) in a decision on members: a value under a key of the
-// generation, see docs/membership.md. All store calls run on the task pool. Any thread.
+// generation, see docs/explanation/membership-proof.md. All store calls run on the task pool. Any
+// thread.
 class StoreWitness {
  public:
   // The store is opened on the task pool.

@@ -1,5 +1,5 @@
-// Quorums for a generation of n members. docs/membership.md proves that no two such quorums decide
-// differently. Plain values; not thread-safe.
+// Quorums for a generation of n members. docs/explanation/membership-proof.md proves that no two
+// such quorums decide differently. Plain values; not thread-safe.
 #pragma once
 
 #include <vector>
