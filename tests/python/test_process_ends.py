@@ -1,4 +1,5 @@
-"""Ends of a process and their effect on the other ranks (docs/errors.md, docs/threading.md).
+"""Ends of a process and their effect on the other ranks (docs/errors.md,
+docs/explanation/threads.md).
 
 By default, a subset of all combinations runs, in which each way meets each moment. With
 RINGDIST_ENDINGS=all all of them run. RINGDIST_ENDINGS_REPEAT sets how often the launchers' reports
