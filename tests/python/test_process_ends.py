@@ -1,5 +1,4 @@
-"""Ends of a process and their effect on the other ranks (docs/errors.md,
-docs/explanation/threads.md).
+"""Ends of a process and their effect on the other ranks (docs/reference/failures.md).
 
 By default, a subset of all combinations runs, in which each way meets each moment. With
 RINGDIST_ENDINGS=all all of them run. RINGDIST_ENDINGS_REPEAT sets how often the launchers' reports
@@ -60,8 +59,8 @@ OVER_UCX = [
 ]
 
 
-# Some ranks may still be looking for members. docs/errors.md lists a death
-# at that moment as a gap.
+# Some ranks may still be looking for members. docs/reference/failures.md lists a death at that
+# moment as a gap.
 BEFORE_ALL_HAVE_MET = [
     Scenario(size, way, "created", culprit)
     for size, way, culprit in ((2, "exception", 1), (2, "return", 0), (4, "sys.exit", 3))
