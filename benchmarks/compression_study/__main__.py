@@ -1,6 +1,6 @@
 """Train with and without compression, and say what it did to the result.
 
-    python -m benchmarks.compression_study                      all of it; see docs for how long
+    python -m benchmarks.compression_study                      all of it
     python -m benchmarks.compression_study --quick              a look: does everything work?
     python -m benchmarks.compression_study --tasks digits --optimisers sgd --codecs int4 int4/no-ef
     python -m benchmarks.compression_study --critics            a 5 M network too, batches 8 to 128
@@ -9,7 +9,7 @@
 Every finished run is one line of OUT/runs.jsonl; started again, it goes on where it was. A change
 of the code (by its commit) starts anew, other settings add to what is there. OUT gets the figures
 (study.json or critics.json), tables (compression-study.md) and pictures; --docs puts the last two
-into docs/, too.
+into benchmarks/results/, too.
 
 A codec is written codec[/no-ef][/warmup=STEPS]: without error feedback, uncompressed at first. The
 uncompressed run is always there.
@@ -30,6 +30,7 @@ from benchmarks.compression_study.training import Settings
 from benchmarks.compression_study.variants import Variant
 
 OPTIMISERS = ("sgd", "adamw")
+RESULTS = ROOT / "benchmarks" / "results"
 # Those of benchmarks.ddp critics.
 CRITICS_VARIANTS = ("none", "fp16", "int8", "int4", "onebit", "powersgd:4")
 CRITICS_CELLS = (("mlp5m", "sgd"), ("text", "adamw"))
@@ -84,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--jobs", type=int, choices=(1, 2), default=2, help="processes at once (default: 2)")
     add("--out", type=Path, default=ROOT / "build" / "compression-study", metavar="FOLDER")
     add("--fresh", action="store_true", help="forget the runs in OUT")
-    add("--docs", action="store_true", help="also write table and pictures to docs/")
+    add("--docs", action="store_true", help="also write table and pictures to benchmarks/results/")
     add("--quick", action="store_true", help="two seeds, 40 steps, one learning rate's seed")
     add("--critics", action="store_true", help="accuracy and steps by batch size")
     add("--ddp-check", action="store_true", help="only that: 50 steps of int4, bit for bit")
@@ -128,7 +129,7 @@ def run_study(args: argparse.Namespace) -> None:
 
     from benchmarks.compression_study.plots import draw  # matplotlib takes a second to load
 
-    for folder in [args.out, *([ROOT / "docs"] if args.docs else [])]:
+    for folder in [args.out, *([RESULTS] if args.docs else [])]:
         page = folder / f"compression-{name}.md"
         pictures = draw(page.with_suffix(""), results, table)
         text = report.markdown(facts, cells, table, pictures)

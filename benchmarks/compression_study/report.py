@@ -16,9 +16,9 @@ from benchmarks.compression_study.plan import PATIENCE, Cell
 from benchmarks.compression_study.tasks import TASKS
 
 TITLES = {
-    "difference": "Paired difference at equal steps, with its 95 % interval; grey: the bounds",
-    "curves": "Mean over the seeds of the loss; dashed: without error feedback",
-    "drift": "Cumulative drift; dashed: without error feedback",
+    "difference": "Paired difference at equal steps, with its 95 % interval. The bounds are grey.",
+    "curves": "Mean of the loss over the seeds. Dashed lines are without error feedback.",
+    "drift": "Cumulative drift. Dashed lines are without error feedback.",
 }
 
 
@@ -55,7 +55,7 @@ def markdown(
     for cell in cells:
         own = [r for r in rows if cell.owns(r.task, r.optimiser, r.batch)]
         out.append(_section(cell, own))
-    out += [f"{TITLES[kind]}:\n\n![{kind}]({path.name})\n" for kind, path in pictures.items()]
+    out += [f"{TITLES[kind]}\n\n![{kind}]({path.name})\n" for kind, path in pictures.items()]
     return "\n".join(out)
 
 
@@ -67,28 +67,35 @@ def _introduction(facts: dict, cells: Sequence[Cell]) -> str:
     return f"""# What compression does to training
 
 Written by `make compression-study` at {facts["commit"]}, on {facts["cores"]} cores of \
-{facts["cpu"]}, torch {facts["torch"]}, Python {facts["python"]}. Edit the script, not this file.
+{facts["cpu"]}, torch {facts["torch"]}, Python {facts["python"]}.
+Edit `benchmarks/compression_study/report.py`, not this file.
 
-Four ranks are simulated in one process: one model, for each rank its own batches, gradients and
-residuals; what they exchange goes through the schedules and codecs that processes would use.
+Four ranks are simulated in one process. There is one model, and each rank has its own batches,
+gradients and residuals. They exchange gradients through the schedules and codecs of real processes.
 `make compression-study ARGS=--ddp-check` compares that with DDP over four processes, bit for bit.
 
 {tasks}
 
-`sgd` has momentum 0.9; text clips the averaged gradient's norm at 1. The learning rate is the
-uncompressed run's best, on seeds of its own; all codecs share it. Runs of a row and of `none` are
-pairs: same initial parameters, same batches. Codecs are as they are by
-default: parameters below 1024 elements and norms uncompressed, embeddings at least int8, error
-feedback below 8 bits (`/no-ef`: without; `/warmup=30`: that many steps uncompressed at first).
+`sgd` has momentum 0.9, and text clips the norm of the averaged gradient at 1. The learning rate is
+the best one of the uncompressed run, on seeds of its own, and all codecs use it. A run of a row and
+the run of `none` with the same seed are a pair, with the same initial parameters and batches.
 
-- difference: to uncompressed, at equal steps: mean and 95 % interval of the mean (Student's t).
-- same: the interval lies within +-{bounds}. Of onebit and topk: they come
-  within 1 % of the uncompressed run's result in at most {PATIENCE} times its steps.
-- steps: of the mean curve, until it is within that 1 %; behind it, the uncompressed run's.
-- drift: |sum of applied updates + what residuals owe - sum of true means| / |sum of true means|
-  after the last step, over the parameters that have the codec; must be below 1e-6 with error
-  feedback, and shows why it matters without: at least 10 % with int4, 50 % with onebit and topk.
-- wire: bytes of an uncompressed allreduce / bytes that were sent, of all parameters.
+Codecs have their defaults. Parameters below 1024 elements and norms are uncompressed, embeddings
+have at least int8, and codecs below 8 bits have error feedback. `/no-ef` means without error
+feedback, and `/warmup=30` means that the first 30 steps are uncompressed.
+
+- difference: paired difference from uncompressed at equal steps, and the 95 % interval of its mean
+  (Student's t).
+- same: the interval lies within +-{bounds}. For onebit and topk it means
+  that they come within 1 % of the uncompressed result in at most {PATIENCE} times its steps.
+- steps: steps of the mean curve to within that 1 %, and those of the uncompressed run in
+  parentheses.
+- drift: norm(applied + residuals - true) / norm(true) after the last step, over the parameters that
+  have the codec. `applied` is the sum of the averages that were applied, `true` the sum of the
+  exact averages, and `residuals` the mean of the ranks' residuals.
+- as expected: with error feedback the drift is below 1e-6. Without it, it is at least 10 % for int4
+  and 50 % for onebit and topk.
+- wire: bytes of an uncompressed allreduce / bytes that were sent, for all parameters.
 """
 
 
@@ -103,7 +110,7 @@ def _section(cell: Cell, rows: Sequence[Row]) -> str:
         "same": lambda r: r.verdict,
         "steps": lambda r: f"{r.steps_to_target or '-'} ({r.steps_uncompressed or '-'})",
         "drift": lambda r: "" if r.drift is None else f"{r.drift:.1e}",
-        "as it must be": lambda r: r.drift_verdict,
+        "as expected": lambda r: r.drift_verdict,
         "wire": lambda r: f"{r.wire_ratio:.2f}",
     }
     lines = [

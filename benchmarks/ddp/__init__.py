@@ -1,4 +1,5 @@
 """Training with DDP over several hosts, with and without compression, side by side.
 
-`python -m benchmarks.ddp --help` shows the command line, docs/compression-when.md the results.
+`python -m benchmarks.ddp --help` shows the command line. The results are in
+benchmarks/results/compression-when.md.
 """

@@ -9,7 +9,7 @@
     python -m benchmarks.ddp steps                    steps on 2 hosts of 2 ranks at 1 Gb/s, by
                                                       gloo, ringdist and ringdist:int4: a minute
     python -m benchmarks.ddp document                 tables and pictures of all that was measured
-                                                      into docs/compression-when.md
+                                                      into benchmarks/results
 
 A candidate is a backend, and how gradients are exchanged over it:
     gloo, ringdist                  uncompressed
@@ -145,7 +145,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--per-host", type=positive, default=2, metavar="N", help="ranks of a host (default: 2)")
     add("--batch", type=positive, default=32, help="per rank (default: 32)")
     add("--rounds", type=positive, default=20, help="steps of each that are timed (default: 20)")
-    kinds.add_parser("document", parents=[common], help="tables and pictures into docs/")
+    kinds.add_parser("document", parents=[common], help="write benchmarks/results/")
     args = parser.parse_args()
     if args.kind == "steps" and args.rounds < 2:
         parser.error("--rounds: expected 2 or more: ratios have an interval")

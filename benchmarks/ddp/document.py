@@ -1,4 +1,4 @@
-"""Puts tables and pictures of what was measured into docs/compression-when.md.
+"""Puts tables and pictures of what was measured into benchmarks/results/compression-when.md.
 
 Its prose is written by hand; what stands between `<!-- measured: NAME -->` and `<!-- end -->` is
 replaced. The figures behind the tables go beside the pictures, as JSON.
@@ -22,8 +22,8 @@ from benchmarks.ddp.study import Study
 from benchmarks.ddp.tasks import TASKS
 from benchmarks.net.launch import ROOT
 
-PAGE = ROOT / "docs" / "compression-when.md"
-FOLDER = ROOT / "docs" / "compression-when"
+PAGE = ROOT / "benchmarks" / "results" / "compression-when.md"
+FOLDER = PAGE.with_suffix("")
 
 
 def write(results: Path, study: Study) -> int:

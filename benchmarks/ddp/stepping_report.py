@@ -106,7 +106,7 @@ def markdown(results: Sequence[dict], study: Study) -> str:
     parts += [f"- {text}: not in this version ({why})" for text, why in absent.items()]
     parts += [f"- {line}" for line in verdicts(cells)]
     if any(factor is None for cell in cells for factor in cell.factors.values()):
-        parts.append("- x ?: the steps to the target were not studied; counted as uncompressed's")
+        parts.append("- x ?: the steps to the target were not studied, and count as equal")
     about = results[0]["machine"]
     parts += [
         "",
@@ -170,7 +170,7 @@ def verdicts(cells: Sequence[Cell]) -> list[str]:
             right = cell.auto_plain.low <= TOLERANCE and cell.auto_codec == "none"
             lines.append(
                 f"{link_text(cell.rate)}, {cell.task}, batch {cell.batch}: auto takes "
-                f"{cell.auto_codec} (to be none), its step is {cell.auto_plain} of the "
-                f"uncompressed one's, to be at most {TOLERANCE}: {'yes' if right else 'no'}"
+                f"{cell.auto_codec}, step ratio {cell.auto_plain}, "
+                f"{'as expected' if right else 'not as expected'}"
             )
     return lines

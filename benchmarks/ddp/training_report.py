@@ -199,7 +199,7 @@ def _least(rows: Sequence[Row]) -> Row | None:
 def _against(text: str, ratio: float, target: float | None) -> str:
     if target is None:
         return f"{text}: {ratio:.2f}"
-    return f"{text}: {ratio:.2f}, to be at most {target:.2f}: {'yes' if ratio <= target else 'no'}"
+    return f"{text}: {ratio:.2f} (limit {target:.2f}, {'met' if ratio <= target else 'not met'})"
 
 
 def _losses(ours: Sequence[Row]) -> list[str]:
@@ -209,7 +209,7 @@ def _losses(ours: Sequence[Row]) -> list[str]:
     gained = {row.candidate: row.final - plain.final for row in ours if row.final is not None}
     del gained[plain.candidate]
     return [
-        f"final accuracy of {text} against uncompressed: {100 * gain:+.2f} points, to lose at "
-        f"most {100 * MAX_LOSS}: {'yes' if gain >= -MAX_LOSS else 'no'}"
+        f"final accuracy of {text} against uncompressed: {100 * gain:+.2f} points "
+        f"(limit {-100 * MAX_LOSS}, {'met' if gain >= -MAX_LOSS else 'not met'})"
         for text, gain in gained.items()
     ]
