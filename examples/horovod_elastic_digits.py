@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--lr", type=float, default=7e-3, help="peak learning rate of Adam (default: 0.007)")
     add("--seed", type=int, default=0, help="of the initial parameters and the order of images")
     add("--pause", type=float, default=0.0, metavar="S", help="seconds that each step takes longer")
-    add("--codec", help="of gradients, as int4 (docs/compression.md); default: none")
+    add("--codec", help="of gradients, as int4 (docs/reference/codecs.md); default: none")
     add("--log", type=Path, metavar="FOLDER", help="write there what each step has done")
     return parser.parse_args()
 

@@ -5,7 +5,7 @@
     ...  # train as before
     print(compression.stats())
 
-docs/compression.md describes which codec to choose, and when not to compress.
+docs/how-to/choose-a-codec.md describes which codec to choose, and when not to compress.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ constexpr int64_t kEvery = 100;
 constexpr size_t kMostSteps = 2 * kEvery;
 
 // Ordered from gentle to harsh. Codecs that are coarser than int4 cost accuracy at equal steps
-// (docs/compression.md), so users get those only by an explicit choice.
+// (docs/how-to/choose-a-codec.md), so users get those only by an explicit choice.
 const std::array<std::string, 5> kCandidates{"none", "bf16", "int8", "int4", "powersgd:4"};
 constexpr size_t kCodecs = kCandidates.size() - 1;
 

@@ -15,7 +15,7 @@ constexpr double kHidden = 0.03;
 // one.
 constexpr double kWorth = 0.9;
 // The same for the coarse candidate. PowerSGD of rank 4 needed 1 to 2.7 times as many steps,
-// depending on the network (docs/compression-when.md).
+// depending on the network (benchmarks/results/compression-when.md).
 constexpr double kCoarseWorth = 0.4;
 
 // Returns the seconds of a bucket's allreduce with a candidate.

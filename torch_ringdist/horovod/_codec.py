@@ -1,4 +1,4 @@
-"""Codecs of docs/compression.md for the gradients of a DistributedOptimizer."""
+"""Codecs of docs/reference/codecs.md for the gradients of a DistributedOptimizer."""
 
 from __future__ import annotations
 

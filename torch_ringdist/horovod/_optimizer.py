@@ -255,7 +255,7 @@ def DistributedOptimizer(
         named_parameters: model.named_parameters(), the same on all ranks; else parameters have
             their position for a name.
         compression: Compression.none, Compression.fp16, or a class like these; or a codec of
-            docs/compression.md, as "int4", "auto", "powersgd:4", or Compression.codec(...):
+            docs/reference/codecs.md, as "int4", "auto", "powersgd:4", or Compression.codec(...):
             gradients travel in buckets then, as those of DistributedDataParallel, and .compression
             of what is returned says what was saved, and has what a checkpoint needs.
         backward_passes_per_step: so many backward passes add up before gradients are reduced.

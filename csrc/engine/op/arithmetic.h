@@ -73,9 +73,9 @@ struct ArithmeticMemory {
 // selects how values that are copied or received are written to memory.
 Pooled<Arithmetic> plain_arithmetic(const Op& op, int size, StoreMode stores,
                                     const ArithmeticMemory& memory);
-// Makes the Arithmetic of an op with a codec map; see codec/codec_map.h and docs/compression.md. It
-// reads this rank's values once, to find parts that are all zero: such a part sends zeros and keeps
-// its residual.
+// Makes the Arithmetic of an op with a codec map; see codec/codec_map.h and
+// docs/explanation/compression.md. It reads this rank's values once, to find parts that are all
+// zero: such a part sends zeros and keeps its residual.
 Pooled<Arithmetic> compressed_arithmetic(const Op& op, int rank, int size,
                                          const ArithmeticMemory& memory);
 
