@@ -20,8 +20,8 @@ def info() -> dict[str, Any]:
         torch: minor version of torch that it was built for.
         ucx: version, path and origin of UCX.
         cuda: built_for (architectures) and state.
-        gpus: GPUs of this host (docs/gpu.md), with problem, driver, devices, pairs, rdma and
-            ucx_for_cuda.
+        gpus: GPUs of this host (docs/how-to/use-gpus.md), with problem, driver, devices, pairs,
+            rdma and ucx_for_cuda.
         transports, algorithms, codecs, limits, variables: rows of text.
         operations: names of the collectives.
         costs: origin, inside and between. A group in which this process is rank 0 would plan with

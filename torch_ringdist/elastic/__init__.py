@@ -12,8 +12,8 @@
     sampler = elastic.Sampler(data, global_batch=128)
     train(elastic.State(module=net, optimizer=optimizer, sampler=sampler, epoch=0))
 
-Launch it with ``python -m torch_ringdist run --nproc-per-node=4 script.py``. docs/elastic.md has
-more details.
+Launch it with ``python -m torch_ringdist run --nproc-per-node=4 script.py``.
+docs/explanation/elastic.md has more details.
 """
 
 from __future__ import annotations

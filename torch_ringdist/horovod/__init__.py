@@ -3,7 +3,8 @@
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-docs/horovod.md says what differs from Horovod, and what is not there yet. ringdistrun starts ranks.
+docs/reference/horovod.md says what differs from Horovod, and what is not there yet. ringdistrun
+starts ranks.
 
 Operations may be called in any order, and from any thread: each waits until all ranks have called
 the one of that name. A name is taken until synchronize() or a poll() that says True.

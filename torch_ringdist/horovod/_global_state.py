@@ -65,8 +65,8 @@ def _say_what_is_not_obeyed() -> None:
     )
     if others:
         warnings.warn(
-            f"ringdist: horovod.init(): no effect here: {', '.join(others)}; docs/horovod.md has "
-            "what there is",
+            f"ringdist: horovod.init(): no effect here: {', '.join(others)}; "
+            "docs/reference/horovod.md has what there is",
             stacklevel=4,
         )
 

@@ -15,7 +15,7 @@
         callbacks.on_epoch_end(epoch, {"loss": loss, "val_loss": val_loss})
 
 Each works without the list, too, by on_train_begin(), on_epoch_begin() and so on. lightning() makes
-one callback of Lightning's of them. docs/horovod.md says what differs from Horovod.
+one callback of Lightning's of them. docs/reference/horovod.md says what differs from Horovod.
 """
 
 from torch_ringdist.horovod.callbacks._broadcast import (

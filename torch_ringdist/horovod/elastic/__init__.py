@@ -13,9 +13,9 @@
     state.register_reset_callbacks([on_state_reset])
     train(state)
 
-Launched by ``ringdistrun -np 3 --min-np 2``. docs/horovod.md says how it differs from Horovod's;
-docs/elastic.md, how it works. A script that is launched otherwise trains with the ranks that it
-has.
+Launched by ``ringdistrun -np 3 --min-np 2``. docs/reference/horovod.md says how it differs from
+Horovod's; docs/explanation/elastic.md, how it works. A script that is launched otherwise trains
+with the ranks that it has.
 """
 
 from torch_ringdist.horovod.elastic._retry_loop import run as run
