@@ -82,7 +82,7 @@ class CompressState:
                 its own state and continues with another group.
 
         Raises:
-            torch.distributed.DistBackendError: as for any operation, unless `local`.
+            torch.distributed.DistBackendError: the reduction failed; never with `local`.
         """
         group = None if local else self._backend()
         steps, scale, residuals = self._bind().state()

@@ -39,10 +39,10 @@ def survey(library: str = _nvml.LIBRARY, root: Path = Path("/")) -> dict[str, An
         pairs: a dict per two devices, described below.
         rdma: the result of rdma().
 
-    A device has number (NVML's), name, uuid, bytes, capability, address (PCI), pcie, nvlinks, mig,
-    numa_node and cpus. pcie has generation, width, most_generation and most_width. nvlinks has the
-    far end of each active link, which is a device number, "switch" or a PCI address. cpus lists the
-    nearby CPUs, such as "0-15".
+    A device has number (NVML's), name, uuid, bytes, capability, address (PCI), mig and numa_node.
+    Its cpus are the nearby CPUs, such as "0-15". Its pcie has generation, width, most_generation
+    and most_width. Its nvlinks are the far ends of the active links. Each is a device number,
+    "switch" or a PCI address.
 
     A pair has devices (two numbers), meet (their common point on the PCI bus), read, write, nvlink
     and pcie. The last four are True if each device can reach the other that way.

@@ -107,8 +107,8 @@ def join(
         rendezvous: a store, or "host:port" of the group's TCPStore as admit() returns it. While the
             first rank 0 lives, that is MASTER_ADDR:MASTER_PORT.
         timeout: time to wait until the group admits this process; 30 minutes if None.
-        options: as in init_process_group(pg_options=). Shared options must equal those of the
-            group.
+        options: the Options of init_process_group(pg_options=). Shared options must equal those of
+            the group.
         job: the name that the members gave to admit().
 
     Returns:

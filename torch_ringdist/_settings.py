@@ -26,24 +26,23 @@ class Settings:
     """How gradients are compressed.
 
     Args:
-        codec: "int4", "topk:0.01", "onebit>int4" and others; ``python -m torch_ringdist info``
+        codec: "int4", "topk:0.01", "onebit>int4" and others. ``python -m torch_ringdist info``
             lists them.
-        rules: codecs by pattern (as of fnmatch) of parameter names, such as ``{"embed*": "int8",
-            "*norm*": "none"}``. The first match wins. Without a match, parameters of fewer than
-            1024 elements and those of norms stay uncompressed, and embeddings use at least the bits
-            of int8.
+        rules: codecs by pattern (as of fnmatch) of parameter names, such as `{"embed*": "int8",
+            "*norm*": "none"}`. The first match wins. Without a match, norms and parameters of fewer
+            than 1024 elements stay uncompressed, and embeddings use at least the bits of int8.
         warmup_steps: number of first steps that stay uncompressed.
-        schedule: a mapping from step to the codec that replaces `codec` from that step on. Or a
-            Python function that is called at the start of each step, and must return the same codec
-            on all ranks. Steps are backward passes that synchronize and succeed, counted from 0.
-            Rules apply whatever the schedule returns, even "none"; only warm-up steps ignore them.
+        schedule: a mapping from step to the codec that replaces `codec` from then on. Or a Python
+            function that is called at the start of each step, and must return the same codec on all
+            ranks. Steps are backward passes that synchronize and succeed, counted from 0. Rules
+            apply whatever the schedule returns, even "none". Only warm-up steps ignore them.
         error_feedback: keep what the codec loses and add it to the next gradients. None enables it
             for codecs that have it by default, which are those below 8 bits. It costs 8 bytes per
             element on each rank.
-        scaler: the GradScaler of the training; residuals follow its changes of scale. Without it,
+        scaler: the GradScaler of the training. Residuals follow its changes of scale. Without it,
             their norm is in units of the scaled loss.
         guard: limit for the norm of a parameter's local gradient, as a multiple of its running
-            mean; 10 is a good value. Without a limit, error feedback would spread a spike over many
+            mean. A good value is 10. Without a limit, error feedback would spread a spike over many
             steps.
         measure_every: steps between two measurements of the relative error, or 0 for none. A
             measurement reads the gradients once more.

@@ -19,7 +19,7 @@ class Kind(Enum):
 
     STREAM = "stream"  # messages in one direction; time per message
     BOTH = "both ways"  # both directions at once; time per pair of messages
-    CROWD = "all pairs"  # as BOTH, by all pairs of processes at once
+    CROWD = "all pairs"  # both directions, by all pairs of processes at once
     ONE_HOP = "one hop"  # operation that waits for one message
     TWO_HOPS = "two hops"  # operation that waits for two messages in sequence
     HOP = "hop"  # time of the second message alone

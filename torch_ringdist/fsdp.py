@@ -147,8 +147,8 @@ class ReduceScatter(_Allocates, _fsdp_api.ReduceScatter):
 def compress(
     model: nn.Module, codec: str = "int8", *, rules: Mapping[str, str] | None = None
 ) -> None:
-    """Compresses the parameters that FSDP2 gathers and the gradients that it reduces, per
-    parameter.
+    """Compresses the parameters that FSDP2 gathers and the gradients that it reduces, each by its
+    own rule.
 
     Parameters of fewer than 1024 elements and those of norms stay uncompressed, as with
     ddp.compress(). Call it after fully_shard(), on all ranks with the same arguments. A later call
@@ -158,8 +158,8 @@ def compress(
         model: a model that fully_shard() was applied to, or that contains such modules, over groups
             of the backend ringdist.
         codec: a codec that preserves parameters, such as "int8", "fp8", "bf16" or "fp16".
-        rules: codecs by pattern (as of fnmatch) of parameter names, such as ``{"embed*": "bf16",
-            "head.*": "none"}``. The first match wins.
+        rules: codecs by pattern (as of fnmatch) of parameter names, such as `{"embed*": "bf16",
+            "head.*": "none"}`. The first match wins.
 
     Raises:
         TypeError: an argument of the wrong type.

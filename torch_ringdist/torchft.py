@@ -46,8 +46,8 @@ class ProcessGroupRingdist(ProcessGroupWrapper):
 
         Args:
             timeout: timeout of an operation.
-            pg: as in torchft.process_group.ProcessGroupWrapper.
-            options: as in init_process_group("ringdist", pg_options=).
+            pg: passed to torchft.process_group.ProcessGroupWrapper.
+            options: the Options of init_process_group("ringdist", pg_options=).
 
         Raises:
             TypeError: `options` has another type.
