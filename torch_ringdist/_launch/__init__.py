@@ -1,1 +1,1 @@
-"""``python -m torch_ringdist run``: starts the ranks of this host, and again those that die."""
+"""``python -m torch_ringdist run``: starts the ranks of this host and restarts those that die."""

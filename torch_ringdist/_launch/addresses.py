@@ -1,4 +1,4 @@
-"""Addresses: of this machine, and whether somebody listens there."""
+"""Checks addresses: which ones belong to this machine, and where a server listens."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import socket
 import sys
 import time
 
-USUAL_PORT = 29500  # of torch, where nobody says another
+USUAL_PORT = 29500  # default port of torch
 
-_PATIENCE = 60.0  # seconds for the launcher that holds the store to come up
+_PATIENCE = 60.0  # seconds to wait for the launcher with the store
 _PROBE = 1.0
 _POLL = 0.5
 
 
 def is_here(host: str) -> bool:
-    """One of this machine's own addresses can be bound."""
+    """Returns True if `host` is an address of this machine, that is, if it can be bound."""
     for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
         with contextlib.suppress(OSError), socket.socket(family, kind) as one:
             one.bind(address)
@@ -26,20 +26,20 @@ def is_here(host: str) -> bool:
 
 
 def answers(host: str, port: int) -> bool:
-    """Somebody listens there."""
+    """Returns True if a server accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), _PROBE):
         return True
     return False
 
 
 def is_left_alone() -> bool:
-    """Who has started this process has closed its stdin, or has ended."""
+    """Returns True if the parent has closed this process' stdin or has ended."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
 
 
 def wait_for(host: str, port: int) -> None:
-    """Until it answers. Raises ConnectionError: it does not."""
+    """Waits until a server accepts connections there. Raises ConnectionError after 60 s."""
     deadline = time.monotonic() + _PATIENCE
     while not answers(host, port):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The command line of ``python -m torch_ringdist run``."""
+"""Command line of ``python -m torch_ringdist run``."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ once. The status is 0 if training has finished, and no worker has failed after t
 """
 
 
+# Adds the options of the command to its parser.
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    # `python -m torch_ringdist run OPTIONS SCRIPT ARGUMENTS`: what follows SCRIPT is the script's.
+    # In `python -m torch_ringdist run OPTIONS SCRIPT ARGUMENTS`, everything after SCRIPT belongs to
+    # the script.
     option = parser.add_argument
     option("--nproc-per-node", type=_count, default=1, metavar="N", help="workers here; default: 1")
     option("--min-ranks", type=_count, default=1, metavar="N", help="with fewer, training waits")
@@ -121,7 +123,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def rendezvous(text: str) -> tuple[str, int]:
-    """Of --rdzv."""
+    """Parses the value of --rdzv into host and port."""
     try:
         return address("the address", text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""--host-discovery-script of ringdistrun: a command that says which hosts there are."""
+"""Runs the --host-discovery-script of ringdistrun, a command that prints the available hosts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ import time
 from torch_ringdist._launch.hosts import parse_host
 from torch_ringdist.elastic import _log
 
-_PAUSE = 1.0  # seconds between two runs of it
-_LIMIT = 30.0  # seconds that one takes at most
+_PAUSE = 1.0  # seconds between two runs of the command
+_LIMIT = 30.0  # time limit of a run, in seconds
 
 
 class Discovery:
-    """
+    """Runs the command repeatedly in the background and keeps its last result. One thread.
+
     Attributes:
-        hosts: and their slots, as it has said last; none before.
+        hosts: slots by host, from the last successful run. It is empty before that.
     """
 
     def __init__(self, command: str, slots: int) -> None:
-        """`command`: for a shell; prints lines of "HOST:SLOTS", or "HOST", which has `slots`."""
+        """Stores the settings; poll() starts the command.
+
+        Args:
+            command: a shell command that prints lines of "HOST:SLOTS", or "HOST".
+            slots: slots of hosts that are printed without a number.
+        """
         self._command, self._slots = command, slots
         self.hosts: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,8 +38,12 @@ class Discovery:
         self._complaint = ""
 
     def poll(self) -> None:
-        """Run it again if it is time; take what it has said if it has ended well. Else hosts stay,
-        with a line that says why."""
+        """Starts the command when it is due, and takes its result if it ended successfully. It
+        never blocks.
+
+        After a failure the hosts stay unchanged, and a line in the log has the reason. A repeated
+        reason is not logged again.
+        """
         if self._process is None:
             if time.monotonic() >= self._next:
                 self._start()
@@ -57,7 +67,7 @@ class Discovery:
                 _log.event("discovery", f"--host-discovery-script: {error}; hosts stay as they are")
 
     def close(self) -> None:
-        """It, and what it has started, ends."""
+        """Kills the running command and all its children."""
         if self._process is not None:
             self._kill()
         self._output.close()
@@ -80,6 +90,7 @@ class Discovery:
             start_new_session=True,
         )
 
+    # Returns the hosts that the command printed. Raises ValueError for a line of another format.
     def _parse(self) -> dict[str, int]:
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").split("\n")

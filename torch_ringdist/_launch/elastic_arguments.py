@@ -1,4 +1,4 @@
-"""Of ringdistrun, what is for ranks that come and go."""
+"""Options of ringdistrun for a changing number of ranks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch_ringdist._launch.elastic_job import JOB
 from torch_ringdist._launch.hosts import Share, shares
 from torch_ringdist._launch.remote_command import is_local
 
-_TIMEOUT = 600  # seconds, as Horovod's
+_TIMEOUT = 600  # seconds, as in Horovod
 
 
+# Adds the options to the parser.
 def add(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument_group("ranks that come and go (hvd.elastic)").add_argument
     option("--min-np", "--min-num-proc", type=int, metavar="N", help="with fewer, training waits")
@@ -30,10 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Fills in defaults; args.elastic says whether ranks may come and go.
+    """Checks the options and fills in defaults. Sets args.elastic to True if the number of ranks
+    may change.
 
     Raises:
-        ValueError: arguments that do not go together.
+        ValueError: options that exclude each other, or a value out of its range.
     """
     args.elastic = args.min_np is not None or args.host_discovery_script is not None
     limits = {"max_np": 1, "slots_per_host": 1, "reset_limit": 0, "elastic_timeout": 1}
@@ -50,7 +52,7 @@ def check(args: argparse.Namespace) -> None:
     args.min_np = args.min_np or args.num_proc or 1
     args.slots_per_host = args.slots_per_host or 1
     args.elastic_timeout = args.elastic_timeout or _TIMEOUT
-    args.store_port = None  # of ringdistrun's store, once it holds it
+    args.store_port = None  # set when ringdistrun has its store
     start = args.num_proc or args.min_np
     if not args.min_np <= start <= (args.max_np or start):
         raise ValueError(
@@ -60,23 +62,24 @@ def check(args: argparse.Namespace) -> None:
 
 
 def shares_of(args: argparse.Namespace, hosts: Sequence[tuple[str, int]]) -> list[Share]:
-    """All slots, up to --max-np; workers are numbered by host. Raises as hosts.shares()."""
+    """Returns all slots up to --max-np as shares, with workers numbered per host. Raises as
+    hosts.shares()."""
     slots = sum(count for _, count in hosts)
     most = max(args.num_proc or args.min_np, min(slots, args.max_np or slots))
     return [Share(one.host, 0, one.count) for one in shares(hosts, most)]
 
 
 def launch_options(args: argparse.Namespace, share: Share) -> list[str]:
-    """Of the line for a host."""
+    """Returns the options for the launcher of one host."""
     port = args.store_port
-    if port is None:  # --dry-run: the first host holds the store
+    if port is None:  # --dry-run, where the first host has the store
         where = join(args.address or args.shares[0].host, args.port or USUAL_PORT)
     elif is_local(share.host):
         where = join("127.0.0.1", port)
     else:
         where = join(args.address or socket.gethostname(), port)
     line = [f"--job={JOB}", f"--rdzv={where}", f"--first-worker={share.first}"]
-    slots = sum(one.count for one in args.shares)  # none where a script names the hosts
+    slots = sum(one.count for one in args.shares)  # 0 if a script names the hosts
     start = args.num_proc or max(args.min_np, slots)
     line += [f"--min-ranks={args.min_np}", f"--start-ranks={start}"]
     return [*line, f"--max-ranks={args.max_np}"] if args.max_np else line

@@ -1,4 +1,4 @@
-"""ringdistrun --min-np: launchers on hosts that come and go, as long as the job trains."""
+"""Implements ringdistrun --min-np: runs launchers on changing hosts while the job trains."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from torch_ringdist.elastic._progress import FINISHED, generations_of, progress_
 if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
 
-JOB = "ringdistrun"  # in the store
+JOB = "ringdistrun"  # job name in the store
 _POLL = 0.1  # seconds
-_LEAVE = 40.0  # seconds that launchers have to end; they give workers 30
+_LEAVE = 40.0  # seconds for launchers to end; workers have 30
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A launcher, of some slots of a host."""
+    """A launcher with the slots of a host that it serves."""
 
-    share: Share  # from `first` on, of the host
+    share: Share  # slots of the host, starting at `first`
     process: RemoteCommand
-    leaves_by: float = float("inf")  # then it is killed
+    leaves_by: float = float("inf")  # time at which it is killed
 
 
+# Starts and ends launchers as hosts come and go, until training has finished. One thread.
 class ElasticJob:
     def __init__(
         self,
@@ -45,23 +46,33 @@ class ElasticJob:
         store: BoundedStore,
         start: Callable[[Share], RemoteCommand],
     ) -> None:
-        """`start`: a launcher on a host, for workers numbered as the share's ranks."""
+        """Stores the settings; run() starts the job.
+
+        Args:
+            args: the checked command line.
+            store: the store of the job, which this process runs.
+            start: starts a launcher on a host, for workers numbered like the ranks of the share.
+        """
         self._args, self._store, self._start = args, store, start
         script = args.host_discovery_script
         self._discovery = Discovery(script, args.slots_per_host) if script else None
-        self._lines: dict[str, list[_Line]] = {}  # by host, the oldest first
+        self._lines: dict[str, list[_Line]] = {}  # launchers by host, oldest first
         self._leaving: list[_Line] = []
-        self._failed: set[str] = set()  # hosts that are not used, until they were away
-        self._status = 0  # of the first that has failed
-        self._generations = 0  # that have trained
+        self._failed: set[str] = set()  # failed hosts, unused until they have been absent
+        self._status = 0  # status of the first failed launcher
+        self._generations = 0  # number of generations that have trained
         self._has_begun = self._finished = self._failed_late = False
         self._began_at = time.monotonic()
 
     def run(self) -> int:
-        """The exit status: 0 if training has finished, and no rank has failed after that.
+        """Runs the job and returns its exit status.
+
+        Returns:
+            0 if training has finished and no rank has failed after that; else the status of the
+            first failure.
 
         Raises:
-            OSError: --rsh is not there.
+            OSError: the program of --rsh does not exist.
         """
         asked: list[int] = []
         for number in signals.that_ask():
@@ -82,44 +93,48 @@ class ElasticJob:
             end_all([line.process for line in self._all_lines()], _LEAVE)
 
     def _look(self) -> None:
-        """How far the job is; the same as before where the store, which is this process', is late:
-        it may have been stopped."""
+        """Reads the job's progress from the store. If the store is late, the previous values stay.
+        This process runs the store, so it was probably stopped."""
         with contextlib.suppress(dist.DistError):
             self._finished |= progress_of(self._store, JOB) == FINISHED
             self._generations = generations_of(self._store, JOB)
 
+    # Returns all launchers, including those that are leaving.
     def _all_lines(self) -> list[_Line]:
         return [*(line for lines in self._lines.values() for line in lines), *self._leaving]
 
     def _hosts(self) -> dict[str, int]:
-        """Slots that there are, by host."""
+        """Returns the available slots by host."""
         if self._discovery is None:
             return {share.host: share.count for share in self._args.shares}
         self._discovery.poll()
         return self._discovery.hosts
 
+    # Starts and ends launchers to match the available hosts.
     def _follow_hosts(self) -> None:
         hosts = self._hosts()
         self._failed &= hosts.keys()
-        # Those that are there already keep their slots.
+        # Hosts in use keep their slots.
         in_order = [host for host in self._lines if host in hosts]
         in_order += [host for host in hosts if host not in self._lines]
         left = self._args.max_np or sum(hosts.values())
         wanted = {}
         for host in in_order:
-            # One that has failed gets no more; what else runs there stays.
+            # A failed host gets no new workers, but its running workers stay.
             slots = self._running(host) if host in self._failed else hosts[host]
             wanted[host] = min(slots, left)
             left -= wanted[host]
         for host in {**self._lines, **wanted}:
             self._make(host, wanted.get(host, 0))
 
+    # Returns the number of slots of a host that launchers serve.
     def _running(self, host: str) -> int:
         lines = self._lines.get(host)
         return lines[-1].share.first + lines[-1].share.count if lines else 0
 
     def _make(self, host: str, slots: int) -> None:
-        """So many of a host have workers. A launcher of which only some are to go stays whole."""
+        """Starts or ends launchers so that `slots` slots of the host have workers. A launcher keeps
+        all its workers even if fewer are needed."""
         lines = self._lines.setdefault(host, [])
         while lines and lines[-1].share.first >= slots:
             line = lines.pop()
@@ -136,10 +151,10 @@ class ElasticJob:
             del self._lines[host]
 
     def _collect(self) -> None:
-        """Launchers that have ended."""
+        """Removes launchers that have ended, and kills those that are late in leaving."""
         for line in self._leaving:
             if time.monotonic() > line.leaves_by:
-                line.process.end(0)  # of a host that is not there any more, say
+                line.process.end(0)  # its host may be gone
         self._leaving = [line for line in self._leaving if line.process.poll() is None]
         for host, lines in list(self._lines.items()):
             for line in [one for one in lines if one.process.poll() is not None]:
@@ -148,6 +163,7 @@ class ElasticJob:
             if not lines:
                 del self._lines[host]
 
+    # Records the exit status of a launcher.
     def _on_end(self, host: str, status: int) -> None:
         if status != LEFT:
             self._failed.add(host)
@@ -159,7 +175,7 @@ class ElasticJob:
         self._status = self._status or (status if status > 0 else 128 - status)
 
     def _outcome(self) -> int | None:
-        """The exit status, once it is certain."""
+        """Returns the exit status, or None while the job runs."""
         limit = self._args.reset_limit
         resets = self._generations - 1
         if limit is not None and resets > limit and not self._finished:

@@ -1,5 +1,7 @@
-"""Keeps the ranks of this host going while all ranks of the job do: as many as were asked for, with
-torchrun's variables. The first that fails, on any host, ends all."""
+"""Runs a fixed number of ranks on this host with torchrun's variables.
+
+If a rank fails on any host, the ranks of all hosts end.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,20 @@ from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._store import open_store
 
 _POLL = 0.05  # seconds
-_ASK = 0.5  # seconds between two looks at whether a rank has failed elsewhere
-_LEAVE = 5.0  # seconds that ranks have to end when one has failed, and launchers to hear of it
-# In the store: how many ranks have ended, and of the first that has failed its status and what is
-# said of it, with which all end that still have ranks: nobody knows whose status is asked for.
+_ASK = 0.5  # seconds between two checks for failures on other hosts
+_LEAVE = 5.0  # seconds for ranks to end after a failure, and for launchers to read it
+# Store keys: the number of ranks that have ended, and the first failure as "STATUS TEXT". All
+# launchers that still have ranks exit with that status, because any of them may be the one with the
+# caller's exit status.
 _ENDED = "ringdist/ranks_ended"
 _FAILED = "ringdist/failed"
 
 
+# Starts the ranks of this host, waits for them and for failures on other hosts. One thread.
 class FixedLauncher:
     def __init__(self, args: argparse.Namespace) -> None:
-        """Raises OSError or torch.distributed.DistError where the store is not to be had."""
+        """Opens the store, and hosts it if rank 0 runs here. Raises OSError or
+        torch.distributed.DistError if the store is not available."""
         self._args = args
         host, port = args.rdzv or ("127.0.0.1", 0)
         self._holds = args.first_rank == 0
@@ -57,6 +62,7 @@ class FixedLauncher:
         self._signals: list[int] = []
         self._asked_at = 0.0
 
+    # Returns the environment of a rank, with the variables of torchrun.
     def _environment(self, local_rank: int) -> dict[str, str]:
         args, (host, port) = self._args, self._address
         ours = {
@@ -66,7 +72,7 @@ class FixedLauncher:
             "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # ranks ask for it, and none makes one
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # ranks use this store, none creates one
         }
         usual = {"PYTHONUNBUFFERED": "1"}
         if args.nproc_per_node > 1:
@@ -74,7 +80,7 @@ class FixedLauncher:
         return {**usual, **os.environ, **ours}
 
     def run(self) -> int:
-        """The exit status: 0, or that of the first rank that has failed."""
+        """Runs the ranks. Returns 0, or the status of the first rank that failed on any host."""
         before = {number: signal.signal(number, self._on_signal) for number in signals.that_ask()}
         try:
             for worker in self._workers:
@@ -94,6 +100,7 @@ class FixedLauncher:
     def _on_signal(self, number: int, _: object) -> None:
         self._signals.append(number)
 
+    # Waits until all ranks have ended or the job fails; returns the exit status.
     def _wait(self) -> int:
         while True:
             for worker in self._workers:
@@ -115,6 +122,7 @@ class FixedLauncher:
                 return 0
             time.sleep(_POLL)
 
+    # Publishes a failure and ends the ranks. If another host failed first, returns its status.
     def _fail(self, text: str, status: int) -> int:
         _log.event("failed", f"{text}: all end")
         with contextlib.suppress(dist.DistError):
@@ -126,7 +134,7 @@ class FixedLauncher:
         return status
 
     def _failed_elsewhere(self) -> str:
-        """What is in the store of it; empty: nothing is known to have failed."""
+        """Returns the failure in the store, or "" if there is none or the check is not due."""
         now = time.monotonic()
         if now - self._asked_at < _ASK or self._args.nproc_per_node == self._args.world_size:
             return ""
@@ -138,6 +146,7 @@ class FixedLauncher:
     def _is_left_alone(self) -> bool:
         return self._args.stdin and addresses.is_left_alone()
 
+    # Sends SIGTERM to all ranks and gives them 5 s to end.
     def _end_ranks(self) -> None:
         deadline = time.monotonic() + _LEAVE
         for worker in self._workers:
@@ -148,8 +157,8 @@ class FixedLauncher:
             time.sleep(_POLL)
 
     def _part(self) -> None:
-        """The store is there until the ranks of all hosts have ended; where one has failed, a
-        while."""
+        """Keeps the store until the ranks of all hosts have ended; after a failure for at most 5
+        s."""
         args, until = self._args, time.monotonic() + _LEAVE
         with contextlib.suppress(dist.DistError):
             self._store.add(_ENDED, args.nproc_per_node)
@@ -160,17 +169,18 @@ class FixedLauncher:
                 time.sleep(_POLL)
 
 
+# Parses a failure in the store into status and text.
 def _failure(kept: str) -> tuple[int, str]:
     status, _, text = kept.partition(" ")
-    return (int(status), text) if status.isdigit() else (1, kept)  # of another version
+    return (int(status), text) if status.isdigit() else (1, kept)  # written by another version
 
 
 def run(args: argparse.Namespace) -> int:
-    """``run --world-size``; returns its exit status.
+    """Runs ``run --world-size`` and returns its exit status.
 
     Raises:
-        OSError: no store, no folder for the logs.
-        ValueError: arguments that do not go together.
+        OSError: the store or the log folder is not available.
+        ValueError: options that exclude each other.
     """
     first, last = args.first_rank, args.first_rank + args.nproc_per_node
     if last > args.world_size:

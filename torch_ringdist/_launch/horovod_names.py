@@ -1,4 +1,4 @@
-"""Where the name "horovod" is torch_ringdist.horovod's."""
+"""Makes the name "horovod" refer to torch_ringdist.horovod."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ NAMES = str(Path(__file__).parents[1] / "horovod" / "_names")
 
 
 def folder_of_names() -> str | None:
-    """To be on the path of a script that imports horovod.torch; None where Horovod is installed."""
+    """Returns a folder to add to the path of scripts that import horovod.torch; None if Horovod is
+    installed."""
     found = importlib.util.find_spec("horovod")
-    # A folder of that name, say where a script is, has no origin.
+    # A plain folder of that name, perhaps next to a script, has no origin.
     if found is not None and found.origin and not found.origin.startswith(NAMES):
         return None
     return NAMES

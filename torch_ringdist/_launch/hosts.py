@@ -1,4 +1,4 @@
-"""Which ranks go where: -np, -H and --hostfile of ringdistrun."""
+"""Assigns ranks to hosts: -np, -H and --hostfile of ringdistrun."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Share:
-    """Ranks of one host: `count`, from `first` on."""
+    """`count` ranks of one host, starting at rank `first`."""
 
     host: str
     first: int
@@ -18,20 +18,21 @@ class Share:
 
 
 def parse_hosts(text: str) -> list[tuple[str, int]]:
-    """Of -H: "a:2,b:4" -> names and slots; a slot where none are given.
+    """Parses the value of -H, such as "a:2,b:4", into names and slots. The default is one slot.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another format.
     """
     what = '-H must be "HOST:SLOTS,HOST:SLOTS"'
     return [parse_host(part, what) for part in text.split(",")]
 
 
 def parse_hostfile(path: Path) -> list[tuple[str, int]]:
-    """Lines of "host slots=2", of OpenMPI; what follows # is a comment.
+    """Parses a file with OpenMPI's lines of "host slots=2"; text after # is a comment.
 
     Raises:
-        OSError: it cannot be read. ValueError: a line is something else.
+        OSError: the file cannot be read.
+        ValueError: a line has another format.
     """
     out = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -45,7 +46,8 @@ def parse_hostfile(path: Path) -> list[tuple[str, int]]:
 
 
 def parse_host(text: str, what: str, slots: int = 1) -> tuple[str, int]:
-    """Of "a:2"; `slots` where none are given. Raises ValueError: `what` it must be."""
+    """Parses "a:2" into name and slots; the default is `slots`. Raises ValueError that begins with
+    `what`."""
     found = re.fullmatch(r"([^:\s]+|\[[^\]\s]+\])(?::(\d+))?", text.strip())
     if not found:
         raise ValueError(f"{what}, got {text!r}")
@@ -59,10 +61,10 @@ def _checked(host: str, slots: int) -> tuple[str, int]:
 
 
 def shares(hosts: Sequence[tuple[str, int]], ranks: int) -> list[Share]:
-    """Slots fill in order, as far as they are needed.
+    """Assigns ranks to slots in the given order; hosts without ranks are left out.
 
     Raises:
-        ValueError: there are fewer slots than ranks, or a host is there twice.
+        ValueError: there are fewer slots than ranks, or a host appears twice.
     """
     names = [name for name, _ in hosts]
     if len(set(names)) < len(names):

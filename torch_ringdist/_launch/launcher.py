@@ -1,4 +1,4 @@
-"""Keeps the workers of this host going until training has finished, or all are asked to end."""
+"""Runs the workers of this host until training has finished or a signal ends them."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
 _POLL = 0.05  # seconds
-_SAME_REQUEST = 1.0  # seconds in which a second signal means the same
+_SAME_REQUEST = 1.0  # a second signal within these seconds counts as the first
 
 
+# Starts workers and restarts those that die, and may host the store of the job. One thread.
 class Launcher:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._meeting = RendezvousStore(args.rdzv, args.job)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Hosts may share the folder.
+        # The mark makes file names unique, because hosts may share the folder.
         self._mark = f"{socket.gethostname()}-{os.getpid()}-" if args.rdzv else ""
         events = self._folder.resolve() / f"{self._mark}events.jsonl"
-        events.unlink(missing_ok=True)  # of another run
+        events.unlink(missing_ok=True)  # left by another run
         os.environ[_settings.EVENTS] = str(events)
         self._workers = [
             Worker(number, command_of(args), self._environment(), self._folder, self._mark)
             for number in range(args.first_worker, args.first_worker + args.nproc_per_node)
         ]
-        self._waiting: dict[Worker, float] = {}  # when those that have died may start again
-        self._statuses: dict[Worker, int] = {}  # of those that are not started again
-        self._signals: list[tuple[float, int]] = []  # to end, and when
+        self._waiting: dict[Worker, float] = {}  # restart times of workers that died
+        self._statuses: dict[Worker, int] = {}  # final status of workers that are not restarted
+        self._signals: list[tuple[float, int]] = []  # time and number of signals to end
         self._is_asked = False
-        self._finished = False  # a worker has, so training has
-        self._failed_late = False  # another one has failed after that
+        self._finished = False  # a worker has finished, so training has
+        self._failed_late = False  # a worker failed after that
 
     def run(self) -> int:
-        """The exit status."""
+        """Runs the workers and returns the exit status."""
         before = {number: signal.signal(number, self._on_signal) for number in signals.that_ask()}
         try:
             self._say_that_it_begins()
@@ -64,6 +65,7 @@ class Launcher:
                 signal.signal(number, handler)
         return self._end()
 
+    # Prints new output of the workers, restarts those that are due, and forwards requests to end.
     def _look(self) -> None:
         now = time.monotonic()
         if not self._signals and self._args.stdin and addresses.is_left_alone():
@@ -84,7 +86,8 @@ class Launcher:
         self._ask_workers(now)
 
     def _ask_workers(self, now: float) -> None:
-        """To leave, once somebody has asked for it; and not only to ask, the second time."""
+        """After a signal, requests all workers to leave. After a second one, or after --grace,
+        kills them."""
         if not self._signals:
             return
         first, number = self._signals[0]
@@ -100,11 +103,12 @@ class Launcher:
                 worker.ask_to_leave()
 
     def _may_not_start(self) -> bool:
-        """Where all are down at once nobody has what they had trained, and one that is started
-        would wait for them."""
+        """Returns True if no worker is restarted. If all workers are down at once, the trained
+        state is lost and a new worker would wait for them forever."""
         nobody = not any(one.runs for one in self._workers) and self._meeting.count(0) == 0
         return self._finished or bool(self._signals) or nobody
 
+    # Schedules the restart of a worker that ended, or records its final status.
     def _on_end(self, worker: Worker) -> None:
         status = worker.status
         self._meeting.count(-1)
@@ -131,7 +135,8 @@ class Launcher:
         )
 
     def _hold_the_store(self) -> None:
-        """While others train, who may have come by the address that this launcher has shown."""
+        """Keeps the store while workers of other launchers train, which may have joined by its
+        address."""
         told, alone = False, self._args.rdzv is None and LEFT not in self._statuses.values()
         while not self._signals and not alone and self._meeting.is_needed:
             if not told:
@@ -140,6 +145,7 @@ class Launcher:
             told = True
             time.sleep(_POLL)
 
+    # Logs the result and returns the exit status.
     def _end(self) -> int:
         statuses = [self._statuses[worker] for worker in self._workers]
         if self._finished:
@@ -147,7 +153,7 @@ class Launcher:
         elif self._signals:
             status = LEFT
         else:
-            # What failed by itself says more than a kill.
+            # A worker's own failure is more informative than a kill.
             status = max(one if one > 0 else 0 for one in statuses) or 128 - min(statuses)
         text = "training has finished" if self._finished else "training has not finished"
         kept = self._args.log_dir is None and status != 0
@@ -180,8 +186,9 @@ class Launcher:
         )
 
     def _on_signal(self, number: int, _: object) -> None:
-        self._signals.append((time.monotonic(), number))  # the loop does the rest
+        self._signals.append((time.monotonic(), number))  # handled in the loop
 
+    # Returns the environment of the workers.
     def _environment(self) -> dict[str, str]:
         args = self._args
         start = min(args.nproc_per_node, args.max_ranks or args.nproc_per_node)
@@ -198,19 +205,19 @@ class Launcher:
         if args.max_ranks:
             ours[_settings.MAX_RANKS] = str(args.max_ranks)
         if args.nproc_per_node > 1 and "OMP_NUM_THREADS" not in os.environ:
-            ours["OMP_NUM_THREADS"] = "1"  # else ranks fight for the cores, as torchrun knows
-        # A launcher around this one, as srun, may have set them.
+            ours["OMP_NUM_THREADS"] = "1"  # else ranks compete for cores; torchrun does the same
+        # An outer launcher, such as srun, may have set them.
         torchs = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         inherited = {k: v for k, v in os.environ.items() if k not in torchs}
         return {**inherited, **ours}
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the command and returns its exit status.
 
     Raises:
-        OSError: no store, no folder for the logs.
-        ValueError: arguments that do not go together.
+        OSError: the store or the log folder is not available.
+        ValueError: options that exclude each other.
     """
     if args.world_size:
         return fixed_launcher.run(args)

@@ -1,4 +1,4 @@
-"""A command on one host, whose output is shown here."""
+"""Runs a command on one host and shows its output here."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from torch_ringdist._launch.addresses import is_here
 
 @dataclass(frozen=True)
 class HostCommand:
-    """
+    """A command and the ways to run it on this or another host.
+
     Attributes:
-        host: where.
-        line, environment: what runs there, if that is here.
-        rsh, script: else what reaches it, given the host and "sh"; and the same for that shell.
-        label: before each line of output.
+        host: the host to run on.
+        line, environment: the command and its environment if the host is this machine.
+        rsh, script: for another host, the remote shell command, which gets the host and "sh", and
+            the script that it reads.
+        label: text before each line of output.
     """
 
     host: str
@@ -35,10 +37,11 @@ class HostCommand:
 
 
 class RemoteCommand:
-    """It ends when its stdin is closed, as it is when this process ends."""
+    """A running command. It ends when its stdin is closed, which also happens when this process
+    ends."""
 
     def __init__(self, command: HostCommand) -> None:
-        """Raises OSError: what is to be run is not there."""
+        """Starts the command. Raises OSError if the program does not exist."""
         self.host = command.host
         self._label = command.label.encode()
         if is_local(command.host):
@@ -49,7 +52,7 @@ class RemoteCommand:
             except OSError as error:
                 raise OSError(error.errno, f"--rsh: {error.strerror}", command.rsh[0]) from None
             assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # it has ended: its status says so
+            with contextlib.suppress(OSError):  # it has ended, which poll() reports
                 self._process.stdin.write(command.script.encode())
                 self._process.stdin.flush()
         self._thread = threading.Thread(target=self._show, daemon=True)
@@ -64,27 +67,30 @@ class RemoteCommand:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for this process, which tells them
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends them
         )
 
+    # Copies the output to stdout; runs in a thread of its own.
     def _show(self) -> None:
         source: IO[bytes] | None = self._process.stdout
         assert source is not None
         for line in source:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, say `head`
+            with contextlib.suppress(OSError, ValueError):  # the reader has closed the pipe
                 sys.stdout.buffer.write(self._label + line)
                 sys.stdout.buffer.flush()
 
+    # Returns the exit status, or None while it runs.
     def poll(self) -> int | None:
         return self._process.poll()
 
+    # Closes stdin, which ends the command.
     def ask_to_end(self) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def end(self, deadline: float) -> None:
-        """What is still there then is killed."""
+        """Waits until `deadline` (time.monotonic()), then kills the command."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -93,15 +99,16 @@ class RemoteCommand:
         self._thread.join(5)
 
 
+# Returns True if `host` is this machine.
 def is_local(host: str) -> bool:
     try:
         return is_here(host)
-    except OSError:  # a name for --rsh alone
+    except OSError:  # a name that only --rsh understands
         return False
 
 
 def end_all(hosts: Sequence[RemoteCommand], seconds: float) -> None:
-    """They have so long, when asked to."""
+    """Ends all commands; those that still run after `seconds` are killed."""
     for host in hosts:
         host.ask_to_end()
     deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""The store in which ranks meet: here, or at the launcher of another host."""
+"""The store through which ranks meet, hosted here or by the launcher of another host."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from torch_ringdist._launch.addresses import answers, is_here, wait_for
 from torch_ringdist.elastic._progress import TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 
-_SILENCE = 300.0  # seconds without a sign of life, after which a group is taken for lost
+_SILENCE = 300.0  # seconds without a heartbeat after which a group counts as lost
 
 
 class RendezvousStore:
-    """
+    """Hosts or finds the store of a job, and counts the running workers in it.
+
     Attributes:
         address: "host:port", for RINGDIST_RDZV.
-        held_here: by this process; it ends with it.
+        held_here: True if this process hosts the store, which then ends with it.
     """
 
     def __init__(self, wanted: tuple[str, int] | None, job: str) -> None:
-        """Raises OSError or torch.distributed.DistError where there is none."""
+        """Hosts the store, or waits for it. Raises OSError or torch.distributed.DistError if it is
+        not available."""
         host, port = wanted or ("127.0.0.1", 0)
         self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._job = job
         self._beats, self._beaten_at = -1, 0.0
-        self._here = 0  # workers that run
+        self._here = 0  # running workers of this launcher
         if self.held_here:
             self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
             port = self._held.port
@@ -40,8 +42,9 @@ class RendezvousStore:
 
     @property
     def is_needed(self) -> bool:
-        """Workers of other launchers train, and others may come to them by the store here."""
-        with contextlib.suppress(dist.DistError):  # this process was stopped, say
+        """True while workers of other launchers train, because new workers find them through this
+        store."""
+        with contextlib.suppress(dist.DistError):  # perhaps this process was stopped
             if not self.held_here or progress_of(self._store, self._job) != TRAINING:
                 return False
             if (beats := beats_of(self._store, self._job)) != self._beats:
@@ -49,8 +52,11 @@ class RendezvousStore:
         return time.monotonic() - self._beaten_at < _SILENCE
 
     def count(self, change: int) -> int:
-        """So many workers more run here; for 0, returns how many run, of all launchers that have
-        not been killed. -1 where the store does not answer: a later call makes up for it."""
+        """Adds `change` to the number of running workers here and publishes it.
+
+        If `change` is 0, returns the running workers of all launchers that were not killed. Returns
+        -1 if the store does not answer; a later call publishes the number.
+        """
         self._here += change
         with contextlib.suppress(dist.DistError):
             self._workers.tell(self._here)

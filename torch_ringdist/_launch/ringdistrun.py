@@ -1,4 +1,4 @@
-"""ringdistrun: starts the ranks of a Horovod script on one host, or on several."""
+"""ringdistrun: starts the ranks of a Horovod script on one host or several."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ examples:
 """
 
 _LOCAL = ("localhost", "127.0.0.1")
-_LEAVE = 15.0  # seconds that the launchers of all hosts have to end, when asked to
+_LEAVE = 15.0  # seconds for the launchers of all hosts to end
 
-# Of Horovod's own launcher: what is not obeyed, and why or what to use.
+# Options of Horovod's launcher that are refused, with the reason or the replacement.
 _RESTARTS = "a rank that dies is started again, three times; a host that failed, when it was away"
 _HALVING = "autotune is a search by successive halving, of as many steps as it takes (some 150)"
 _PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
@@ -72,15 +72,17 @@ _REFUSED = {
     "--config-file": "give the options themselves",
     "--check-build": "python -m torch_ringdist info says what this build can do",
 }
-# What ranks on other hosts get of this environment, besides what -x names.
+# Prefixes of variables that are passed to ranks on other hosts, in addition to those of -x.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHON", "OMP_", "RINGDIST_", "HOROVOD_")
 
 
+# Fails for an option of _REFUSED.
 class _Refuse(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
         parser.error(f"{rest[-1]}: {_REFUSED[str(rest[-1])]}")
 
 
+# Parses and checks the command line. It exits with a message if it is wrong.
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="ringdistrun",
@@ -157,6 +159,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return args
 
 
+# Returns the ranks of each host. Raises ValueError or OSError.
 def _shares(args: argparse.Namespace) -> list[Share]:
     if args.hosts and args.hostfile:
         raise ValueError("-H and --hostfile: give one of them")
@@ -176,7 +179,7 @@ def _shares(args: argparse.Namespace) -> list[Share]:
 
 
 def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str]:
-    """What is to be run on that host."""
+    """Returns the command that runs on the host of `share`."""
     line = [sys.executable, "-m", "torch_ringdist", "run", f"--nproc-per-node={share.count}"]
     line += elastic_arguments.launch_options(args, share) if args.elastic else _fixed(args, share)
     if args.output_filename:
@@ -187,7 +190,7 @@ def launch_line(args: argparse.Namespace, share: Share, stdin: bool) -> list[str
 
 
 def _fixed(args: argparse.Namespace, share: Share) -> list[str]:
-    """Of that line, where as many ranks stay."""
+    """Returns the options of that command for a fixed number of ranks."""
     of_all = args.shares
     ranks = of_all[-1].first + of_all[-1].count
     line = [f"--world-size={ranks}", f"--first-rank={share.first}"]
@@ -198,6 +201,7 @@ def _fixed(args: argparse.Namespace, share: Share) -> list[str]:
     return line
 
 
+# Returns the variables for ranks on other hosts, with Horovod's variables set from the options.
 def _environment(args: argparse.Namespace) -> dict[str, str]:
     out = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
     for given in args.x:
@@ -206,7 +210,7 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
             out[name] = value
         elif name in os.environ:
             out[name] = os.environ[name]
-    # `python` is this one, also where its environment is not activated.
+    # Makes `python` this interpreter, even if its environment is not activated.
     out["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), out.get("PATH", os.defpath)])
     if names := folder_of_names():
         path = out.get("PYTHONPATH")
@@ -235,15 +239,16 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
-    """The same with folder and environment, for a shell."""
+    """Returns a shell script that runs launch_line() in this folder and environment."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in _environment(args).items()]
     line = " ".join(["exec", "env", *variables, shlex.join(launch_line(args, share, stdin))])
     return f"cd {shlex.quote(os.getcwd())} && {line}\n"
 
 
+# Returns the remote shell command.
 def _rsh(args: argparse.Namespace) -> list[str]:
     out = shlex.split(args.rsh)
-    if args.rsh == "ssh":  # else it never hears that a host has gone
+    if args.rsh == "ssh":  # else it would not notice a lost host
         out += ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
     if args.ssh_port:
         out += ["-p", str(args.ssh_port)]
@@ -252,6 +257,7 @@ def _rsh(args: argparse.Namespace) -> list[str]:
     return out
 
 
+# Starts the launcher of one host.
 def _start(args: argparse.Namespace, share: Share, label: str = "") -> RemoteCommand:
     line = launch_line(args, share, stdin=True)
     script = script_for(args, share, stdin=True)
@@ -260,6 +266,7 @@ def _start(args: argparse.Namespace, share: Share, label: str = "") -> RemoteCom
     )
 
 
+# Runs a job with a changing number of ranks; hosts the store here.
 def _run_elastic(args: argparse.Namespace) -> int:
     held = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
     args.store_port = held.port
@@ -273,6 +280,7 @@ def _run_elastic(args: argparse.Namespace) -> int:
     return ElasticJob(args, open_store("127.0.0.1", held.port), start).run()
 
 
+# Runs a job with a fixed number of ranks and returns its exit status.
 def _run(args: argparse.Namespace) -> int:
     asked: list[int] = []
     for number in signals.that_ask():
@@ -299,7 +307,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or that of the first rank that has failed."""
+    """Runs the command. Returns 0, or the status of the first rank that failed."""
     args = parse_arguments(arguments)
     if args.dry_run or (args.verbose and not args.elastic):
         for share in args.shares:

@@ -1,4 +1,4 @@
-"""Signals that ask a launcher to end."""
+"""Signals that request a launcher to end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import signal
 
 
 def that_ask() -> list[signal.Signals]:
-    """But not one that whoever started this wants ignored (nohup)."""
+    """Returns these signals, except those that the parent process ignores (nohup)."""
     usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     return [one for one in usual if signal.getsignal(one) is not signal.SIG_IGN]

@@ -1,4 +1,5 @@
-"""``python -m torch_ringdist store``: the store alone, for ranks that something else launches."""
+"""``python -m torch_ringdist store``: runs only the store, for ranks started by another
+launcher."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ examples:
 """
 
 
+# Adds the options of the command to its parser.
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -38,10 +40,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the store until a signal ends it, and returns the exit status.
 
     Raises:
-        OSError: the address is taken, or is not one of this host.
+        OSError: the address is in use, or does not belong to this host.
     """
     host, port = args.rdzv
     if not addresses.is_here(host):
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if addresses.answers(host, port):
         raise OSError(f"--rdzv: somebody listens at {host}:{port} already")
     ends = signals.that_ask()
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # also in the threads of the store
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the threads of the store inherit the mask
     try:
         store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
     except dist.DistError as error:

@@ -1,4 +1,4 @@
-"""One worker: a process, and those that take its place when it dies."""
+"""A worker: a process that is started again when it dies."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from pathlib import Path
 
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
-# One that does not live so long is not started again at once.
+# A process that lived for less than this is restarted after a pause.
 _SHORT_LIFE = 5.0  # seconds
 _PAUSE = 1.0
 
 
 def command_of(args: argparse.Namespace) -> list[str]:
-    """Of the command line, what each worker runs."""
+    """Returns the command that each worker runs."""
     if args.no_python:
         return [args.script, *args.arguments]
     how = ["-m", args.script] if args.module else [args.script]
     return [sys.executable, "-u", *how, *args.arguments]
 
 
+# Runs one process at a time, logs its output to a file, and copies that to stdout. One thread.
 class Worker:
     def __init__(
         self,
@@ -36,8 +37,15 @@ class Worker:
         folder: Path,
         mark: str,
     ) -> None:
-        """`mark` tells its logs in `folder` from those of other hosts. LOCAL_RANK is its number,
-        where the environment has none."""
+        """Stores the settings; start() starts a process.
+
+        Args:
+            number: number of the worker, and LOCAL_RANK unless the environment sets it.
+            command: the command to run.
+            environment: the environment of the process.
+            folder: the folder of the logs.
+            mark: prefix of log names that makes them unique if hosts share the folder.
+        """
         self.number, self._command, self._mark = number, command, mark
         self._environment = {"LOCAL_RANK": str(number), **environment}
         self._folder = folder
@@ -48,6 +56,7 @@ class Worker:
         self._log: Path | None = None
         self._at = 0
 
+    # Starts the process, or the next attempt after it has ended.
     def start(self) -> None:
         self.attempt += 1
         self._log, self._at = (
@@ -61,7 +70,7 @@ class Worker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C is for the launcher
+                start_new_session=True,  # Ctrl-C reaches only the launcher
             )
         self._started_at, self._asked = time.monotonic(), False
 
@@ -76,13 +85,13 @@ class Worker:
 
     @property
     def status(self) -> int:
-        """Of one that has ended; below 0 the signal that ended it."""
+        """Exit status of the ended process; negative for the signal that ended it."""
         assert self._process is not None and self._process.returncode is not None
         return self._process.returncode
 
     @property
     def outcome(self) -> str:
-        """Of one that has ended, in words."""
+        """Description of how the process ended."""
         if self.status == 0:
             return "has finished"
         if self.status == LEFT:
@@ -94,31 +103,33 @@ class Worker:
 
     @property
     def may_start_at(self) -> float:
-        """By time.monotonic(). What has failed by itself may soon fail on all."""
+        """Earliest restart time by time.monotonic(). A process that failed by itself, or lived less
+        than 5 s, is restarted after 1 s, because its successor may fail in the same way."""
         now = time.monotonic()
         waits = self.status > 0 or now - self._started_at < _SHORT_LIFE
         return now + _PAUSE if waits else now
 
     def ask_to_leave(self) -> None:
-        """Once for each process."""
+        """Sends SIGTERM, once per process."""
         if self.runs and not self._asked:
             self._asked = True
             os.kill(self.pid, signal.SIGTERM)
 
     def end_all_of_it(self, number: signal.Signals) -> None:
-        """A signal to what it has started in its session, whether or not it runs itself."""
+        """Sends a signal to all processes of its session, even if the first process has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """With all that it has started, if that is in its session still."""
+        """Kills the process and all processes that are still in its session."""
         if self.runs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def show(self, *, rest: bool = False) -> None:
-        """Whole lines that it has written since, on stdout; with `rest`, what no line ends, too."""
+        """Copies new complete lines of the log to stdout. With `rest` it also copies an incomplete
+        last line."""
         if self._log is None:
             return
         with self._log.open("rb") as log:
@@ -126,14 +137,14 @@ class Worker:
             new = log.read()
         self._at += len(new)
         *lines, self._unread = (self._unread + new).split(b"\n")
-        if b"\r" in self._unread:  # a progress bar: only what it is now
+        if b"\r" in self._unread:  # only the last state of a progress bar is shown
             bar, _, self._unread = self._unread.rpartition(b"\r")
             lines.append(bar.rpartition(b"\r")[2])
         if rest and self._unread:
             lines, self._unread = [*lines, self._unread], b""
         if not lines:
             return
-        with contextlib.suppress(OSError):  # who reads it has seen enough, say `head`
+        with contextlib.suppress(OSError):  # the reader, such as `head`, has closed the pipe
             for line in lines:
                 sys.stdout.buffer.write(b"[%d] %b\n" % (self.number, line))
             sys.stdout.buffer.flush()
