@@ -1,13 +1,12 @@
-"""Horovod's API over ringdist: operations are matched by name, not by the order of calls.
+"""Horovod's API over ringdist. Operations are matched by name, not by call order.
 
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-docs/reference/horovod.md says what differs from Horovod, and what is not there yet. ringdistrun
-starts ranks.
+docs/horovod.md lists the differences from Horovod and what is missing. ringdistrun starts ranks.
 
-Operations may be called in any order, and from any thread: each waits until all ranks have called
-the one of that name. A name is taken until synchronize() or a poll() that says True.
+Operations may be called in any order and from any thread. Each waits until all ranks have called
+the operation of that name. A name is in use until synchronize(), or until poll() returns True.
 """
 
 from torch_ringdist.horovod import callbacks as callbacks

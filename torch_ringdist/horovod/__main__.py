@@ -1,4 +1,4 @@
-"""``python -m torch_ringdist.horovod script.py``: with ``import horovod.torch`` in it."""
+"""Runs a script that imports horovod.torch: ``python -m torch_ringdist.horovod script.py``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from torch_ringdist._launch.horovod_names import folder_of_names
 
 
+# Runs the script given on the command line, with its folder first on the path.
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print("usage: python -m torch_ringdist.horovod SCRIPT [ARGUMENTS]", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Operations that return a handle at once, for poll() and synchronize(). Tensors that they were
-given must not change until then.
+"""Operations that return a handle at once, for poll() and synchronize().
 
-Each raises ValueError where the call itself is wrong, before anything is sent: not initialized, not
-in the process set, a name that is taken, a tensor or splits that it does not take; TypeError: a
-dtype. What needs others to be found out synchronize() raises, as HorovodInternalError.
+Their tensors must not change until then. Each raises an error before anything is sent if the call
+itself is wrong. ValueError stands for a missing init(), a rank outside of the process set, a name
+in use, or a bad tensor or splits. TypeError stands for a dtype. Errors that involve other ranks are
+raised by synchronize() as HorovodInternalError.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_o
 Factors = tuple[float, float]
 
 
-# As the native part calls them.
+# Names of the ops in the native module.
 _NATIVE = {op: op.name.lower() for op in ReduceOp if op != Adasum}
 
 
+# Returns an uninitialized tensor of the same shape, dtype and device.
 def new_like(like: Tensor) -> Tensor:
     return like.new_empty(like.shape)
 
@@ -48,7 +49,8 @@ def _start_allreduce(
     factors: Factors,
     process_set: ProcessSet,
 ) -> int:
-    """`result`: what synchronize() returns when the outputs have the values."""
+    """Starts the operation. `result` makes the result of synchronize() once the outputs are
+    valid."""
     if op == Adasum:
         return _start_adasum(inputs, outputs, result, name, factors, process_set)
     group = group_of(process_set, "allreduce")
@@ -65,7 +67,7 @@ def _start_adasum(
     factors: Factors,
     process_set: ProcessSet,
 ) -> int:
-    """As _start_allreduce()."""
+    """Starts an Adasum reduction: gathers the inputs and combines them on each rank."""
     group = group_of(process_set, "allreduce")
     for one in inputs:
         if not one.is_floating_point():
@@ -93,7 +95,7 @@ def reduce_now(
     factors: Factors,
     process_set: ProcessSet,
 ) -> None:
-    """Into the outputs, which may be the inputs. Waits."""
+    """Reduces into the outputs, which may be the inputs, and waits."""
     if op == Adasum:
         synchronize(_start_adasum(inputs, outputs, _nothing, name, factors, process_set))
         return
@@ -113,7 +115,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """allreduce() with a handle."""
+    """Starts allreduce() and returns a handle."""
     output, factors = new_like(tensor), (prescale_factor, postscale_factor)
     how = chosen(op, average)
     return _start_allreduce([tensor], [output], lambda: output, name, how, factors, process_set)
@@ -128,7 +130,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """allreduce_() with a handle."""
+    """Starts allreduce_() and returns a handle."""
     factors = prescale_factor, postscale_factor
     how = chosen(op, average)
     return _start_allreduce([tensor], [tensor], lambda: tensor, name, how, factors, process_set)
@@ -143,7 +145,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """grouped_allreduce() with a handle."""
+    """Starts grouped_allreduce() and returns a handle."""
     outputs, factors = [new_like(one) for one in tensors], (prescale_factor, postscale_factor)
     how = chosen(op, average)
     return _start_allreduce(tensors, outputs, lambda: outputs, name, how, factors, process_set)
@@ -158,18 +160,18 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """grouped_allreduce_() with a handle."""
+    """Starts grouped_allreduce_() and returns a handle."""
     factors = prescale_factor, postscale_factor
     how = chosen(op, average)
     return _start_allreduce(tensors, tensors, lambda: tensors, name, how, factors, process_set)
 
 
 def start_sparse(tensor: Tensor, name: str, op: ReduceOp, process_set: ProcessSet) -> int:
-    """As sparse_allreduce_async(), with a handle."""
+    """Starts sparse_allreduce_async() and returns a handle."""
     if op not in (Sum, Average):
         raise HorovodInternalError("sparse_allreduce_async: op must be hvd.Sum or hvd.Average")
     coo = tensor if tensor.is_sparse else tensor.to_sparse()
-    # Not coalesced by others: which entries there are is each rank's own affair.
+    # Not coalesced here, because each rank may have other entries.
     parts = [coo._indices().T.contiguous().detach(), coo._values().detach()]
     group = group_of(process_set, "sparse_allreduce_async")
     manner = f"sparse allreduce of {list(coo.shape)}, {ReduceOp(op).name}"
@@ -198,8 +200,11 @@ def sparse_allreduce_async(
     op: ReduceOp,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[], Tensor]:
-    """The Sum or Average of sparse (COO) tensors: indices and values of all ranks, gathered; a
-    callable that waits and returns it, not coalesced. Raises: HorovodInternalError, another op."""
+    """Sums or averages sparse (COO) tensors by gathering the indices and values of all ranks.
+
+    Returns a function that waits and returns the result, not coalesced. Raises HorovodInternalError
+    for another op.
+    """
     handle = start_sparse(tensor, name, op, process_set)
     return lambda: synchronize(handle)
 
@@ -216,7 +221,7 @@ def _start_allgather(
 def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """allgather() with a handle."""
+    """Starts allgather() and returns a handle."""
     return _start_allgather([tensor], _first, name, process_set)
 
 
@@ -225,7 +230,7 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """grouped_allgather() with a handle."""
+    """Starts grouped_allgather() and returns a handle."""
     return _start_allgather(tensors, list, name, process_set)
 
 
@@ -251,7 +256,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """broadcast() with a handle."""
+    """Starts broadcast() and returns a handle."""
     return _start_broadcast(tensor, new_like(tensor), root_rank, name, process_set)
 
 
@@ -261,12 +266,15 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """broadcast_() with a handle."""
+    """Starts broadcast_() and returns a handle."""
     return _start_broadcast(tensor, tensor, root_rank, name, process_set)
 
 
 def splits_of(tensor: Tensor, splits: Tensor | Sequence[int] | None, size: int) -> list[int]:
-    """As many for each of so many ranks, where none are given. Raises: ValueError, no integers."""
+    """Returns the rows for each of `size` ranks; equal numbers if `splits` is None.
+
+    Raises ValueError if the splits are not integers, or the rows cannot be divided equally.
+    """
     rows = tensor.shape[0] if tensor.dim() else 1
     if splits is None:
         if rows % size:
@@ -291,7 +299,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """alltoall() with a handle."""
+    """Starts alltoall() and returns a handle."""
     group = group_of(process_set, "alltoall")
     rows = splits_of(tensor, splits, group.size)
     with as_internal(), group.calling("alltoall", name) as full_name:
@@ -331,7 +339,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """reducescatter() with a handle."""
+    """Starts reducescatter() and returns a handle."""
     factors = prescale_factor, postscale_factor
     return _start_reducescatter([tensor], _first, name, op, factors, process_set)
 
@@ -344,6 +352,6 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """grouped_reducescatter() with a handle."""
+    """Starts grouped_reducescatter() and returns a handle."""
     factors = prescale_factor, postscale_factor
     return _start_reducescatter(tensors, list, name, op, factors, process_set)

@@ -1,4 +1,5 @@
-"""Autotune: which calls travel together, by the times of steps. HOROVOD_AUTOTUNE=1, on rank 0."""
+"""Autotune: chooses fusion size and batches in flight by step times (HOROVOD_AUTOTUNE=1, on rank
+0)."""
 
 from __future__ import annotations
 
@@ -21,16 +22,23 @@ if TYPE_CHECKING:
 
 FUSION_BYTES = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 IN_FLIGHT = [1, 2, 4]
-WARM_UP = 5  # steps before it begins
+WARM_UP = 5  # number of steps before it begins
 
 Setting = tuple[int, int]  # fusion_bytes, batches_in_flight
 
 
 class Autotune:
-    """Of one optimizer's steps; each step is a sample of the setting that it ran with."""
+    """Tunes the steps of one optimizer. The time of each step is a sample of the setting in use."""
 
     def __init__(self, group: _global_state.Group, key: str, log: Path | None, kept: Path) -> None:
-        """`key`: what the result holds for; `kept`: a file of results, by their keys."""
+        """Begins the search, or takes a result that was kept.
+
+        Args:
+            group: the group to tune.
+            key: describes the job for which a result is valid.
+            log: a CSV file to write, or None.
+            kept: a file of results by key.
+        """
         self._group, self._key, self._kept = group, key, kept
         settings = [(size, flying) for size in FUSION_BYTES for flying in IN_FLIGHT]
         if known := _read(kept).get(key):
@@ -55,7 +63,7 @@ class Autotune:
         return self._search.is_over
 
     def step(self, now: float) -> None:
-        """A step has ended."""
+        """Records that a step has ended at `now`, in seconds."""
         last, self._last = self._last, now
         self._steps += 1
         if self._search.is_over or last is None:
@@ -100,7 +108,7 @@ def _read(path: Path) -> dict[str, list[int]]:
 
 
 def _write(path: Path, key: str, setting: Setting) -> None:
-    """Where it cannot be kept the next run searches again."""
+    """Keeps a result. If that fails, the next run searches again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -109,7 +117,7 @@ def _write(path: Path, key: str, setting: Setting) -> None:
 
 
 def kept_in() -> Path:
-    """The file of what was found: delete it to search again."""
+    """Returns the file of results. Delete it to search again."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "torch_ringdist", "horovod-autotune.json")
 
@@ -120,7 +128,7 @@ _current: tuple[weakref.ref[_global_state.GlobalState], weakref.ref[Gradients], 
 
 
 def step(gradients: Gradients) -> None:
-    """Of an optimizer; the first one of a world is the one that counts."""
+    """Records a step of an optimizer. Only the first optimizer after init() counts."""
     global _current
     if number_of(os.environ, "HOROVOD_AUTOTUNE") != 1:
         return
@@ -133,7 +141,7 @@ def step(gradients: Gradients) -> None:
         key = f"{world.me.size} ranks, {world.where.hosts} hosts, {elements} elements"
         made = Autotune(world.whole, key, Path(log) if log else None, kept_in())
         _current = weakref.ref(world), weakref.ref(gradients), made
-    if _current[1]() is None:  # another one goes on
+    if _current[1]() is None:  # another optimizer continues
         _current = _current[0], weakref.ref(gradients), _current[2]
     if _current[1]() is gradients:
         _current[2].step(time.monotonic())

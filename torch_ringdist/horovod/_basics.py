@@ -1,4 +1,4 @@
-"""init(), shutdown() and what asks about this rank."""
+"""init(), shutdown(), and functions that describe this rank and this build."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from torch_ringdist.horovod import _global_state, _sets, _timeline
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launch_info import is_elastic, launched
 
-_initial: list[_sets.ProcessSet] = []  # of init()
+_initial: list[_sets.ProcessSet] = []  # process sets given to init()
 
 
 def init(
     comm: Sequence[int] | None = None,
     process_sets: Sequence[_sets.ProcessSet] | str | None = None,
 ) -> None:
-    """Find the other ranks, by what torchrun, OpenMPI or Slurm has left in the environment; alone
-    where there is nothing. All ranks call it. A second call does nothing; after shutdown() it
-    begins anew. torch's default group is left alone.
+    """Finds the other ranks by the variables of torchrun, OpenMPI or Slurm.
 
-    Where ranks may come and go this one is alone, until elastic.run trains.
+    Without such variables, this process is a job of one rank. All ranks call it. A second call does
+    nothing; after shutdown() it starts again. The default group of torch is not used. In an elastic
+    job, this process is alone until elastic.run trains.
 
     Args:
-        comm: of MPI; there is none here, so None, or all ranks in order.
-        process_sets: sets of ranks to begin with, the same on all ranks; "dynamic" of Horovod's
-            means none, as more may be added at any time.
+        comm: None, or all ranks in order. It stands for an MPI communicator, which does not exist
+            here.
+        process_sets: initial process sets, the same on all ranks. Horovod's "dynamic" means none,
+            because sets may always be added later.
 
     Raises:
-        ValueError: comm is something else; a variable that makes no sense; no host of rank 0;
-            process sets that differ, are alike or have ranks that are none.
-        HorovodInternalError: the others were not found.
+        ValueError: `comm` has another value, a variable is invalid, or the host of rank 0 is
+            missing. Also if process sets differ between ranks, are duplicates, or have ranks that
+            do not exist.
+        HorovodInternalError: the other ranks were not found.
     """
     if _global_state.current() is not None:
         return
@@ -53,11 +55,12 @@ def init(
 
 
 def begin_generation(rank: int, size: int) -> None:
-    """In place of what there was, in a generation of torch's default group. Of the sets that init()
-    was given there are those whose ranks are all there.
+    """Replaces the groups by those of a generation of torch's default group.
+
+    Process sets of init() are created if all their ranks exist.
 
     Raises:
-        HorovodInternalError: the others were not found.
+        HorovodInternalError: the other ranks were not found.
     """
     shutdown()
     with as_internal():
@@ -76,7 +79,7 @@ def _begin_sets() -> None:
 
 
 def shutdown() -> None:
-    """Wait for the operations in flight, and leave the groups. Nothing if there is no init()."""
+    """Waits for the operations in flight and leaves the groups. Without init() it does nothing."""
     world = _global_state.end()
     if world is None:
         return
@@ -89,78 +92,80 @@ def shutdown() -> None:
 
 
 def leave() -> None:
-    """The groups, so that the others hear of it; ranks and sizes stay as they were."""
+    """Leaves the groups, which the other ranks notice. Ranks and sizes remain valid."""
     for group in _sets.take_groups():
         group.close()
 
 
 def is_initialized() -> bool:
-    """Whether init() was called, and shutdown() not since."""
+    """Returns True between init() and shutdown()."""
     return _global_state.current() is not None
 
 
 def rank() -> int:
-    """Of this process in the job. Here and below: ValueError, not initialized."""
+    """Returns the rank of this process in the job. This and later functions raise ValueError before
+    init()."""
     return _global_state.required().me.rank
 
 
 def size() -> int:
-    """Ranks of the job."""
+    """Returns the number of ranks of the job."""
     return _global_state.required().me.size
 
 
 def local_rank() -> int:
-    """Among those of this host."""
+    """Returns the rank of this process on its host."""
     return _global_state.required().where.local_rank
 
 
 def local_size() -> int:
-    """Ranks of this host."""
+    """Returns the number of ranks on this host."""
     return _global_state.required().where.local_size
 
 
 def cross_rank() -> int:
-    """Of this host, among those that have a rank of this local rank."""
+    """Returns the index of this host among the hosts that have a rank with this local rank."""
     return _global_state.required().where.cross_rank
 
 
 def cross_size() -> int:
-    """Hosts that have a rank of this local rank."""
+    """Returns the number of hosts that have a rank with this local rank."""
     return _global_state.required().where.cross_size
 
 
 def is_homogeneous() -> bool:
-    """Whether all hosts have as many ranks."""
+    """Returns True if all hosts have the same number of ranks."""
     return _global_state.required().where.homogeneous
 
 
 def mpi_threads_supported() -> bool:
-    """False: there is no MPI here."""
+    """Returns False, because there is no MPI here."""
     return False
 
 
 def mpi_enabled() -> bool:
-    """False: there is no MPI here."""
+    """Returns False, because there is no MPI here."""
     return False
 
 
 def mpi_built() -> bool:
-    """False: there is no MPI here."""
+    """Returns False, because there is no MPI here."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """True, which to scripts means that no MPI is needed."""
+    """Returns True, which scripts read as "no MPI needed"."""
     return True
 
 
 def gloo_built() -> bool:
-    """True, which to scripts means that no MPI is needed."""
+    """Returns True, which scripts read as "no MPI needed"."""
     return True
 
 
 def nccl_built() -> int:
-    """NCCL's version, as 22803, where this build has the CUDA library and finds it; else 0."""
+    """Returns NCCL's version, such as 22803, if this build has the CUDA library and finds NCCL;
+    else 0."""
     if not cuda_built() or torch.version.cuda is None:
         return 0
     major, minor, patch = torch.cuda.nccl.version()[:3]
@@ -168,20 +173,20 @@ def nccl_built() -> int:
 
 
 def ddl_built() -> bool:
-    """False: IBM's DDL is not supported."""
+    """Returns False, because IBM's DDL is not supported."""
     return False
 
 
 def ccl_built() -> bool:
-    """False: oneCCL is not supported."""
+    """Returns False, because oneCCL is not supported."""
     return False
 
 
 def cuda_built() -> bool:
-    """Whether this build has the CUDA library."""
+    """Returns True if this build has the CUDA library."""
     return bool(_native.load().info()["cuda"]["state"] == "ok")
 
 
 def rocm_built() -> bool:
-    """False: ROCm is not supported."""
+    """Returns False, because ROCm is not supported."""
     return False

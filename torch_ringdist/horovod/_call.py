@@ -1,4 +1,4 @@
-"""run(): a function on ranks of its own, as Horovod's."""
+"""horovod.run(): calls a function on new ranks."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ def run(
     hostfile: str | None = None,
     **others: Any,
 ) -> list[Any]:
-    """Call a function on so many new ranks; what it returns on each, in order.
+    """Calls a function on new ranks and returns its results by rank.
 
     Args:
-        func, args, kwargs: pickled, with cloudpickle where that is installed (else the function
-            must be one that can be imported).
-        num_proc: ranks; 1 if None. np: its older name.
-        hosts, hostfile: as -H and --hostfile of ringdistrun. Hosts share this one's folder for
-            temporary files, through which results come.
-        others: options of Horovod's that have no meaning here must be None or False.
+        func, args, kwargs: the function and its arguments. They are pickled with cloudpickle if it
+            is installed. Otherwise the function must be importable.
+        num_proc: number of ranks; 1 if None.
+        np: older name of num_proc.
+        hosts, hostfile: -H and --hostfile of ringdistrun. Hosts must share this host's folder for
+            temporary files, which has the results.
+        others: other options of Horovod. They have no effect here and must be None or False.
 
     Raises:
         ValueError: another option is given.
-        HorovodInternalError: a rank has failed; it has said why.
+        HorovodInternalError: a rank has failed. It has printed the reason.
     """
     given = sorted(name for name, value in others.items() if value not in (None, False))
     ranks = num_proc or np or 1
@@ -54,7 +55,7 @@ def run(
             )
         task.write_bytes(pickler.dumps((func, tuple(args), dict(kwargs or {}))))
         command = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun", "-np", str(ranks)]
-        # What can be imported here can be there.
+        # Ranks can import whatever this process can import.
         path = os.pathsep.join(part for part in sys.path if part)
         command += ["-x", f"PYTHONPATH={path}"]
         command += ["-H", hosts] if hosts else []
@@ -66,6 +67,7 @@ def run(
         return [pickle.loads(Path(folder, str(rank)).read_bytes()) for rank in range(ranks)]
 
 
+# Returns cloudpickle if it is installed, else pickle.
 def _pickler() -> Any:
     try:
         import cloudpickle
@@ -75,7 +77,7 @@ def _pickler() -> Any:
 
 
 def _call(folder: str) -> None:
-    """On a rank."""
+    """Runs the function on a rank and stores the result in the folder."""
     func, args, kwargs = pickle.loads(Path(folder, "task").read_bytes())
     result = func(*args, **kwargs)
     Path(folder, os.environ["RANK"]).write_bytes(_pickler().dumps(result))

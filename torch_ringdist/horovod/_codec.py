@@ -1,4 +1,4 @@
-"""Codecs of docs/reference/codecs.md for the gradients of a DistributedOptimizer."""
+"""Codecs (docs/compression.md) for the gradients of a DistributedOptimizer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from torch_ringdist._C import ProcessGroupRing
 
 
-AUTO = "auto"  # a choice among them
+AUTO = "auto"  # automatic choice of codec
 
 
 class Codec:
-    """How a DistributedOptimizer's gradients are compressed: what Compression.codec() makes."""
+    """Compression settings of a DistributedOptimizer; Compression.codec() creates it."""
 
     def __init__(self, settings: Settings, model: nn.Module | None = None) -> None:
         settings.check(model)
@@ -31,13 +31,14 @@ class Codec:
         self.settings = settings
         self._owners = {} if model is None else _rules.owners_in(model)
 
+    # Returns the rule of each named parameter.
     def rules_of(self, named: Iterable[tuple[str, Tensor]], smallest: int) -> list[_rules.Rule]:
         return _rules.resolve_named(named, self._owners, self.settings.rules, smallest)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Codec:
         return self
 
-    def __reduce__(self) -> Any:  # other processes have other modules
+    def __reduce__(self) -> Any:  # a copy in another process has other modules
         return Codec, (self.settings.without_objects(),)
 
     def __repr__(self) -> str:
@@ -46,11 +47,12 @@ class Codec:
 
 @takes(Settings)
 def codec_for(model: nn.Module | None, settings: Settings) -> Codec:
-    """For compression= of DistributedOptimizer: as torch_ringdist.ddp.compress does it.
+    """Returns settings for compression= of DistributedOptimizer, as in
+    torch_ringdist.ddp.compress().
 
     Args:
-        model: says which parameters are of norms, which stay uncompressed, and of embeddings;
-            None: those of one dimension stay uncompressed.
+        model: identifies parameters of norms and embeddings. Norms stay uncompressed. If None,
+            one-dimensional parameters stay uncompressed.
         {settings}
 
     Raises:
@@ -60,8 +62,11 @@ def codec_for(model: nn.Module | None, settings: Settings) -> Codec:
 
 
 class OptimizerCompression(CompressState):
-    """Of the gradients of one optimizer, over a group of their own: optimizer.compression. Its
-    state_dict() and load_state_dict() are for checkpoints, stats() says what was saved."""
+    """Compression state of one optimizer's gradients, available as optimizer.compression.
+
+    It has a group of its own. state_dict() and load_state_dict() are for checkpoints, stats()
+    reports the savings.
+    """
 
     _all_buckets_come = True
 
@@ -81,7 +86,8 @@ class OptimizerCompression(CompressState):
         return self._codec.rules_of(self._named, smallest)
 
     def agree_on_steps(self) -> None:
-        """All ranks call it: one that came, or has lost a step, counts as the furthest does."""
+        """Sets step count and loss scale to those of the most advanced rank. All ranks call it,
+        because a rank may have joined or lost a step."""
         state, group = self.state_dict(local=True), self._group_backend
         said = torch.zeros(group.size(), 2, dtype=torch.float64, device="cpu")
         own = said.new_tensor([state["steps"], state["scale"]])
@@ -93,5 +99,5 @@ class OptimizerCompression(CompressState):
             self.load_state_dict({**state, "steps": int(steps), "scale": scale})
 
     def average(self, index: int, count: int, buffer: Tensor, parameters: list[Tensor]) -> Any:
-        """A Future of the bucket, in place."""
+        """Starts averaging a bucket in place and returns a Future."""
         return self._bind().run_bucket(index, count, buffer, parameters)

@@ -1,4 +1,5 @@
-"""Gradients that travel compressed: in buckets of a fixed order, as DistributedDataParallel's."""
+"""Compresses the gradients of an optimizer in buckets of a fixed order, like
+DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     from torch_ringdist._C import ProcessGroupRing
 
-_BUCKET_BYTES = 25 << 20  # as of DistributedDataParallel
+_BUCKET_BYTES = 25 << 20  # the default of DistributedDataParallel
 
 
 class _Averaging:
-    """A bucket on its way, as a handle knows it."""
+    """A bucket in flight, with the functions that a handle needs."""
 
     def __init__(self, future: torch.futures.Future[Any], buffer: Tensor) -> None:
         self._future, self._buffer = future, buffer
@@ -37,7 +38,7 @@ class _Averaging:
         return self._future.done()
 
     def wait(self) -> list[Tensor]:
-        """Hears signals, which a Future does not."""
+        """Waits in steps of a second, so Python can handle signals, unlike Future.wait()."""
         done = threading.Event()
         self._future.add_done_callback(lambda _: done.set())
         while not done.wait(1):
@@ -47,8 +48,10 @@ class _Averaging:
 
 
 class _Bucket:
-    """Parameters of one dtype and device, and where their gradients lie together. In the order of
-    their own memory, as the codecs' residuals do."""
+    """Parameters of one dtype and device with a common gradient buffer.
+
+    Gradients have the memory order of their parameters, as the residuals of codecs have.
+    """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = list(parameters)
@@ -66,35 +69,37 @@ class _Bucket:
 
 
 class CompressedGradients(Gradients):
-    """Each bucket is started when all of it is there, and those before it are started: so the order
-    of operations, and the bits, are the same on all ranks and in all runs.
+    """Averages gradients in compressed buckets.
 
-    Parameters that came since the last step, and those of dtypes that no codec takes, go by name,
-    uncompressed.
+    A bucket is started when all its gradients are ready and all earlier buckets are started. So the
+    order of operations, and the bits of the results, are the same on all ranks and in all runs.
+
+    Parameters added since the last step, and dtypes that no codec accepts, are reduced by name
+    without compression.
     """
 
     def __init__(
         self, optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings
     ) -> None:
         self._compression: OptimizerCompression | None = None
-        # The compression that the next one takes the place of, and the state to give to that.
+        # The previous compression, and the state for the next one.
         self._before: OptimizerCompression | None = None
         self._owed: dict[str, Any] | None = None
         self._backend: ProcessGroupRing | None = None
-        self._is_agreed = False  # on how many steps there were
-        self._failure: BaseException | None = None  # others wait for a bucket that does not come
-        self._lists: list[list[Tensor]] | None = None  # of the caller
+        self._is_agreed = False  # step counts agree
+        self._failure: BaseException | None = None  # why a bucket was not sent; others wait for it
+        self._lists: list[list[Tensor]] | None = None  # lists given by the caller
         self._buckets: list[tuple[GradientGroup, _Bucket]] = []
-        self._ready: set[str] = set()  # buckets, by the names of their bundles
+        self._ready: set[str] = set()  # names of buckets that are ready
         self._started = 0
-        self._has_new = False  # bundles that are no buckets yet
+        self._has_new = False  # new parameters are not in buckets yet
         super().__init__(optimizer, names, settings)
-        self._compressor = NoneCompressor  # of what goes by name
+        self._compressor = NoneCompressor  # for gradients reduced by name
         self._make_buckets()
 
     @property
     def compression(self) -> OptimizerCompression | None:
-        """None: this rank is alone, or not in the process set."""
+        """The compression state; None if this rank is alone or not in the process set."""
         if not self.takes_part:
             return None
         if self._compression is None:
@@ -102,7 +107,7 @@ class CompressedGradients(Gradients):
         return self._compression
 
     def set_groups(self, groups: int | Sequence[Sequence[Tensor]] | None) -> None:
-        """As there; each group is a bucket, or one for each dtype."""
+        """Sets the groups as in Gradients. Each group is a bucket, or one bucket per dtype."""
         super().set_groups(groups)
         if groups:
             self._lists = [bundle.parameters for bundle in self._bundles]
@@ -126,14 +131,14 @@ class CompressedGradients(Gradients):
             self._make_buckets()
 
     def _stepped(self) -> None:
-        """There is nothing to tune."""
+        """Does nothing, because there is nothing to tune."""
 
     def _follow(self) -> bool:
         moved = super()._follow()
         if moved:
             self._put_off()
             if (world := _global_state.current()) is not None and world.residuals is not None:
-                self._owed = None  # world.residuals has the state of the last commit
+                self._owed = None  # world.residuals has the last commit
             self._backend, self._is_agreed, self._failure = None, False, None
             self._begin_step()
         return moved
@@ -143,11 +148,12 @@ class CompressedGradients(Gradients):
         self._started = 0
 
     def _put_off(self) -> None:
-        """What is owed is for another one, of other names or another group."""
+        """Keeps the state for the next compression, which has other names or another group."""
         if self._compression is not None:
             self._owed = self._compression.state_dict(local=True)
             self._before, self._compression = self._compression, None
 
+    # Creates the compression, with the group and the state that were kept.
     def _make_compression(self) -> OptimizerCompression:
         process_set, codec = self.settings.process_set, self.settings.compression
         assert isinstance(codec, Codec)
@@ -166,8 +172,8 @@ class CompressedGradients(Gradients):
         return out
 
     def _make_buckets(self) -> None:
-        """Of the caller's lists and what came since; else about in the order in which gradients are
-        computed."""
+        """Creates buckets from the caller's lists and later parameters. Without lists, the order is
+        roughly that in which gradients are computed."""
         all_of_it = [p for p in self.names if p in self._bundle_of][::-1]
         lists = self._lists or []
         listed = {p for one in lists for p in one}
@@ -180,6 +186,7 @@ class CompressedGradients(Gradients):
             if parameters[0].is_floating_point():
                 self._buckets.append((bundle, _Bucket(parameters)))
 
+    # Marks a group as ready and sends all buckets that may follow in order.
     def _start(self, bundle: GradientGroup) -> None:
         if all(bundle is not one for one, _ in self._buckets):
             return super()._start(bundle)
@@ -201,13 +208,15 @@ class CompressedGradients(Gradients):
                 self._tell_others()
                 raise
 
+    # Aborts the group, so that other ranks fail instead of waiting for a bucket.
     def _tell_others(self) -> None:
-        with contextlib.suppress(Exception):  # they have an error then, too
+        with contextlib.suppress(Exception):  # other ranks also get an error then
             if self._backend is None:
                 self._compression = self._make_compression()
             if self._backend is not None:
                 self._backend.abort()
 
+    # Copies the gradients of a bucket to its buffer and starts averaging.
     def _send(self, index: int, bundle: GradientGroup, bucket: _Bucket) -> None:
         settings = self.settings
         for p, view in zip(bucket.parameters, bucket.views, strict=True):
@@ -218,7 +227,7 @@ class CompressedGradients(Gradients):
                 )
             if p.grad is None and p.requires_grad:
                 p.grad = torch.zeros_like(p)
-            if p.grad is None:  # frozen since
+            if p.grad is None:  # frozen after it was added
                 view.zero_()
         live = [i for i, p in enumerate(bucket.parameters) if p.grad is not None]
         parameters = [bucket.parameters[i] for i in live]
@@ -252,7 +261,7 @@ class CompressedGradients(Gradients):
 
 
 def _alike(parameters: Sequence[Tensor], limit: int | None) -> Iterator[list[Tensor]]:
-    """In lists of one dtype and device, each complete with the first that makes it long enough."""
+    """Yields lists of one dtype and device, each ended when it reaches `limit` bytes."""
     lists: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for p in parameters:
         alike = lists.setdefault((p.dtype, p.device), [])

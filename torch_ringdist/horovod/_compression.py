@@ -1,4 +1,4 @@
-"""What makes gradients smaller before they travel, in the caller's hands."""
+"""Compression of tensors before they are sent, which scripts choose by compression=."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from torch_ringdist.horovod._codec import codec_for
 
 
 class Compressor:
-    """compress() before an allreduce, decompress() of what comes back."""
+    """Converts tensors before an allreduce, and its results back."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, Any]:
-        """What travels, and what decompress() needs."""
+        """Returns the tensor to send, and the context for decompress()."""
         raise NotImplementedError
 
+    # Converts a result back; `ctx` is the context of compress().
     @staticmethod
     def decompress(tensor: Tensor, ctx: Any) -> Tensor:
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """As it is."""
+    """Leaves tensors unchanged."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, Any]:
@@ -36,7 +37,7 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Floats as fp16."""
+    """Sends floating-point tensors as fp16."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, Any]:
@@ -50,7 +51,7 @@ class FP16Compressor(Compressor):
 
 
 class Compression:
-    """For compression= of allreduce and others."""
+    """Choices for compression= of allreduce() and others."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

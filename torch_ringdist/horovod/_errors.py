@@ -1,17 +1,20 @@
-"""What a Horovod script expects to be raised."""
+"""Exceptions that Horovod scripts expect."""
 
 from __future__ import annotations
 
 
 class HorovodInternalError(RuntimeError):
-    """An operation failed for a reason that others had to be asked for: a rank is lost or has left,
-    ranks disagree, the time is over. The engine's error is the cause (``__cause__``)."""
+    """An operation failed for a reason that involves other ranks.
+
+    A rank is lost or has left, ranks disagree, or the time is over. ``__cause__`` is the error of
+    the engine.
+    """
 
     __module__ = "torch_ringdist.horovod"
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Ranks come or leave: the training function of elastic.run is to be entered anew."""
+    """Ranks join or leave, so elastic.run must call the training function again."""
 
     __module__ = "torch_ringdist.horovod"
 
@@ -21,8 +24,8 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class as_internal:  # noqa: N801: a context manager
-    """Errors of the engine as HorovodInternalError; those of the call itself (ValueError,
-    TypeError) as they are."""
+    """Converts errors of the engine to HorovodInternalError. Errors of the call itself (ValueError,
+    TypeError) pass unchanged."""
 
     def __enter__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What init() makes and shutdown() ends: the groups of this process."""
+"""Global state between init() and shutdown(): the groups of this process."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TIMEOUT = timedelta(minutes=30)
 
 
 def _options() -> dict[str, str]:
-    """Sums are in the order of ranks, so that their bits do not depend on what travels with them;
-    but where somebody forces an algorithm, which may not be able to."""
+    """Returns options that make sums independent of fusion, by adding in rank order. If
+    RINGDIST_ALGORITHM forces an algorithm, which may not support that, there are none."""
     return {} if os.environ.get("RINGDIST_ALGORITHM") else {"deterministic": "layout"}
 
 
 def _limits() -> dict[str, Any]:
-    """Of NamedGroup, as Horovod's variables say."""
+    """Returns the arguments of NamedGroup that Horovod's variables set."""
     out = {}
     for variable, name, least in (
         ("HOROVOD_FUSION_THRESHOLD", "fusion_bytes", 0),
@@ -51,11 +51,13 @@ def _limits() -> dict[str, Any]:
     return out
 
 
+# Returns the timeout that a variable sets, or 30 minutes.
 def _timeout(variable: str) -> timedelta:
     seconds = number_of(os.environ, variable)
     return timedelta(seconds=min(seconds, LONGEST.total_seconds())) if seconds else TIMEOUT
 
 
+# Warns about HOROVOD_* variables that have no effect.
 def _say_what_is_not_obeyed() -> None:
     obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
     obeyed += ("STALL_CHECK_TIME_SECONDS", "STALL_CHECK_DISABLE", "STALL_SHUTDOWN_TIME_SECONDS")
@@ -73,13 +75,16 @@ def _say_what_is_not_obeyed() -> None:
 
 @dataclass
 class Group:
-    """Of one process set, on a rank that is in it.
+    """Group of one process set, on a rank that is in it.
 
     Attributes:
+        named: matches operations by name.
+        backend: the ringdist backend.
         members: global ranks, in order.
-        coded: of gradients with a codec, each with an order of its own.
-        counts: by operation, how many calls without a name there were.
-        joins: how many times all have joined: each begins those counts anew.
+        coded: groups for compressed gradients, each with its own order of operations.
+        counts: number of calls without a name, by operation.
+        joins: how often all ranks have joined. Each join restarts the counts.
+        lock: protects the counts.
     """
 
     named: NamedGroup
@@ -99,8 +104,10 @@ class Group:
         return len(self.members)
 
     def calling(self, operation: str, name: str | None) -> AbstractContextManager[str]:
-        """The name of a call: what it was given, or "allreduce.noname.0.3", where the count is the
-        same on all ranks that call alike. In it the call is made; one that is refused counts not.
+        """Returns a context manager with the name of a call; the call is made inside.
+
+        Without a given name it is, for instance, "allreduce.noname.0.3". The count is the same on
+        all ranks that make the same calls. A call that raises is not counted.
         """
         return self._counted(operation) if name is None else nullcontext(name)
 
@@ -112,11 +119,12 @@ class Group:
             self.counts[operation] = number + 1
 
     def close(self) -> None:
-        """Waits for the operations in flight, and leaves."""
+        """Waits for the operations in flight and leaves the group."""
         for backend in self.coded:
             backend.shutdown()
         self.named.close()
 
+    # Restarts the counts after all ranks have joined.
     def joined(self) -> None:
         self.joins += 1
         self.counts.clear()
@@ -124,13 +132,13 @@ class Group:
 
 @dataclass(frozen=True)
 class HostTopology:
-    """A rank's place among hosts."""
+    """Position of a rank among hosts."""
 
     local_rank: int
     local_size: int
     cross_rank: int
     cross_size: int
-    homogeneous: bool  # all hosts have as many ranks
+    homogeneous: bool  # all hosts have the same number of ranks
     hosts: int = 1
 
 
@@ -142,19 +150,19 @@ class GlobalState:
         self.store = store
         self.whole = self.make_group(0, list(range(me.size)))
         self.where = _find_place(me, store)
-        self.timeline: Path | None = None  # that rank 0 has begun
-        self.residuals: Residuals | None = None  # of what is compressed in an elastic job
+        self.timeline: Path | None = None  # file of the timeline that rank 0 has started
+        self.residuals: Residuals | None = None  # residuals of an elastic job
 
     def make_group(self, number: int, members: Sequence[int]) -> Group:
-        """Of those ranks, this one among them; all of them call it alike. Looks for them in the
-        background."""
+        """Creates a group of those ranks, which include this one. All of them make the same call.
+        The other ranks are found in the background."""
         backend = self._make_backend(str(number), members, _options())
         with as_internal():
             named = _native.load().NamedGroup(backend, **_limits())
         return Group(named, backend, list(members))
 
     def add_coded(self, process_set: int, group: Group) -> ProcessGroupRing:
-        """One more of the group's. As make_group()."""
+        """Adds a group for compressed gradients to `group`. All members make the same call."""
         name = f"{process_set}/coded{len(group.coded)}"
         group.coded.append(self._make_backend(name, group.members, {}))
         return group.coded[-1]
@@ -176,21 +184,22 @@ class GlobalState:
 
 
 def _host_of_this_process() -> str:
-    """The same for processes that share memory and interfaces."""
+    """Returns an id that is equal for processes that share memory and network interfaces."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
 
 
 def _find_place(me: LaunchInfo, store: dist.Store) -> HostTopology:
-    """By what each rank writes of itself; waits until all have."""
+    """Returns the position of this rank from the host ids of all ranks. Waits until all have
+    published theirs."""
     if me.size == 1:
         return HostTopology(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
     store.set(f"host/{me.rank}", _host_of_this_process())
     hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
     local_rank = local.index(me.rank)
-    # Those that are the n-th of their host.
+    # Hosts that have a rank with this local rank.
     in_order = list(dict.fromkeys(hosts))
     with_as_many = [host for host in in_order if hosts.count(host) > local_rank]
     return HostTopology(
@@ -206,12 +215,13 @@ def _find_place(me: LaunchInfo, store: dist.Store) -> HostTopology:
 _lock = threading.RLock()
 _world: GlobalState | None = None
 _inits = itertools.count()
-# For the life of the process: others may still be at the end of what one began with.
+# Kept until the process ends, because other ranks may still use a store that this one created.
 _stores: dict[tuple[int, str, int, int], dist.Store] = {}
 
 
 def begin_generation(rank: int, size: int) -> None:
-    """In a generation of torch's default group, once in each, when there is none of before."""
+    """Creates the state for a generation of torch's default group. Call it once per generation,
+    after end()."""
     global _world
     with _lock:
         me = replace(launched(), rank=rank, size=size)
@@ -219,13 +229,13 @@ def begin_generation(rank: int, size: int) -> None:
 
 
 def begin() -> GlobalState:
-    """Makes it, if there is none."""
+    """Returns the state, and creates it if there is none."""
     global _world
     with _lock:
         if _world is None:
             me = launched()
             _say_what_is_not_obeyed()
-            # A launcher's store outlives the ranks that it starts again.
+            # A launcher's store outlives the ranks that it restarts.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             store = dist.PrefixStore(f"horovod/{attempt}/{next(_inits)}", _store(me))
             _world = GlobalState(me, store)
@@ -233,7 +243,7 @@ def begin() -> GlobalState:
 
 
 def end() -> GlobalState | None:
-    """Takes it; who has it closes it."""
+    """Removes the state and returns it; the caller closes its groups."""
     global _world
     with _lock:
         world, _world = _world, None
@@ -245,30 +255,32 @@ def current() -> GlobalState | None:
 
 
 def required() -> GlobalState:
-    """Raises: ValueError, there is none."""
+    """Returns the state. Raises ValueError if there is none."""
     if _world is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return _world
 
 
+# Returns a store for a job of one rank.
 def _store_of_one(me: LaunchInfo) -> dist.Store:
     if dist.is_initialized() or not is_elastic():
         return dist.HashStore()
-    # Others will be reached from where that one is.
+    # This connection later determines the address at which others find this rank.
     store = dist.TCPStore(me.address, me.port, is_master=False, wait_for_workers=False)
     return dist.PrefixStore(f"horovod/alone/{uuid.uuid4().hex}", store)
 
 
+# Returns the store of the job. Rank 0 hosts it unless the launcher does.
 def _store(me: LaunchInfo) -> dist.Store:
     if me.size == 1:
         return _store_of_one(me)
     if dist.is_initialized() and dist.get_world_size() == me.size:
         return c10d._get_default_store()
-    where = os.getpid(), me.address, me.port, me.size  # a forked child cannot use its parent's
+    where = os.getpid(), me.address, me.port, me.size  # a forked child needs its own
     if where in _stores:
         return _stores[where]
-    # As torch's own: of the launcher where it has one, else rank 0's, which it may share with a
-    # later init_process_group().
+    # The launcher's store is used if there is one, as in torch. Otherwise rank 0 hosts a store that
+    # a later init_process_group() may share.
     of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     made: Any = dist.TCPStore(
         me.address,

@@ -1,4 +1,4 @@
-"""The gradients of an optimizer's parameters: each is reduced when the backward pass has it."""
+"""Reduces the gradients of an optimizer's parameters as the backward pass computes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradientSettings:
-    """As the arguments of DistributedOptimizer of those names."""
+    """Settings with the names and meanings of DistributedOptimizer's arguments."""
 
     compression: type[Compressor] | Codec
     backward_passes_per_step: int
@@ -39,21 +39,25 @@ class GradientSettings:
 
 @dataclass(eq=False)
 class GradientGroup:
-    """Parameters whose gradients are reduced as one."""
+    """Parameters with gradients that are reduced as one operation."""
 
     name: str
     parameters: list[Tensor]
-    missing: set[Tensor] = field(default_factory=set)  # in this step
-    handles: list[int] = field(default_factory=list)  # of what is on its way
-    finish: list[Callable[[Any], None]] = field(default_factory=list)  # with what comes of each
+    missing: set[Tensor] = field(default_factory=set)  # without a gradient yet in this step
+    handles: list[int] = field(default_factory=list)  # handles of operations in flight
+    finish: list[Callable[[Any], None]] = field(default_factory=list)  # called with each result
 
+    # Resets the group for the next step.
     def start_anew(self) -> None:
         self.missing = set(self.parameters)
         self.handles, self.finish = [], []
 
 
 class Gradients:
-    """Hooks hold it by a weak reference: it ends with its optimizer."""
+    """Starts reductions from gradient hooks and waits for them in synchronize().
+
+    Hooks reference it weakly, so it ends with its optimizer.
+    """
 
     def __init__(
         self, optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings
@@ -76,7 +80,7 @@ class Gradients:
             forget(bundle.handles)
 
     def adopt(self, optimizer: Optimizer) -> None:
-        """Parameters that are new, or require gradients only now."""
+        """Adds parameters that are new or have begun to require gradients."""
         for i, group in enumerate(optimizer.param_groups):
             for j, p in enumerate(group["params"]):
                 self.names.setdefault(p, f"noname.{i}.{j}")
@@ -86,15 +90,17 @@ class Gradients:
                     self._hook(p)
 
     def _follow(self) -> bool:
-        """Into another world than the last time, after an init() or a reset: what was on its way
-        has ended with that one. Whether it is another."""
+        """Switches to the present global state if it has changed by init() or a reset.
+
+        Operations in flight ended with the previous state. Returns True if the state has changed.
+        """
         world = _global_state.current() if self._global_state else _global_state.required()
         if world is None or (self._global_state and self._global_state() is world):
             return False
         process_set = self.settings.process_set
         self._included = process_set.included()
         self._takes_part = self._included and process_set.size() > 1
-        # Steps of Adasum are made of the rank's own gradients.
+        # Adasum combines steps that use the rank's own gradients.
         self._reduces = self._takes_part and self.settings.op != Adasum
         self._global_state = weakref.ref(world)
         for bundle in self._bundles:
@@ -107,10 +113,11 @@ class Gradients:
 
     @property
     def takes_part(self) -> bool:
-        """In its process set, with others."""
+        """True if this rank is in the process set together with others."""
         self._follow()
         return self._takes_part
 
+    # Registers a hook on the parameter, once.
     def _hook(self, p: Tensor) -> None:
         if self._reduces and p not in self._hooked:
             self._hooked.add(p)
@@ -124,15 +131,17 @@ class Gradients:
         self._bundle_of.update(dict.fromkeys(parameters, bundle))
         return bundle
 
+    # Sets the number of backward passes per step.
     def set_passes(self, passes: int) -> None:
         self._passes = passes
         self._left = dict.fromkeys(self._bundle_of, passes)
 
     def set_groups(self, groups: int | Sequence[Sequence[Tensor]] | None) -> None:
-        """Before the first backward pass.
+        """Sets which gradients are reduced together. Call it before the first backward pass.
 
         Raises:
-            ValueError: a negative number; a parameter in two lists, or none of the optimizer's.
+            ValueError: a negative number, a parameter in two lists, or one that the optimizer does
+                not have.
         """
         if not groups:
             return
@@ -157,17 +166,17 @@ class Gradients:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Names of what is reduced as one; nothing where no parameters are."""
+        """Names of gradients that are reduced together; empty without groups."""
         lists = [[self.names[p] for p in bundle.parameters] for bundle in self._bundles]
         return lists if len(lists) < len(self._bundle_of) else []
 
     def any_open(self) -> bool:
-        """A gradient is on its way."""
+        """Returns True if a gradient is being reduced."""
         self._follow()
         return any(bundle.handles for bundle in self._bundles)
 
     def on_gradient(self, p: Tensor) -> None:
-        """The backward pass has added to it."""
+        """Handles a gradient that the backward pass has computed."""
         self._follow()
         if not self._reduces:
             return
@@ -185,10 +194,11 @@ class Gradients:
             self._start(bundle)
 
     def synchronize(self) -> None:
-        """All are reduced; those that were not computed, or not often enough, as they are.
+        """Waits until all gradients are reduced. Gradients that are missing or incomplete are
+        reduced as they are.
 
         Raises:
-            HorovodInternalError: of the first that has failed, when all have ended.
+            HorovodInternalError: the first failure, after all reductions have ended.
         """
         self._follow()
         if (optimizer := self._optimizer()) is not None:
@@ -205,7 +215,7 @@ class Gradients:
                     finish(next(results))
         finally:
             for bundle in self._bundles:
-                forget(bundle.handles)  # where one was not started
+                forget(bundle.handles)  # if one was not started
                 bundle.start_anew()
             self.set_passes(self._passes)
         self._stepped()
@@ -215,7 +225,7 @@ class Gradients:
             _autotune.step(self)
 
     def _prepare_alone(self) -> None:
-        """What is done to gradients besides, of one rank; others than the set's are left alone."""
+        """Scales the gradients of a single rank; ranks outside of the process set are unchanged."""
         if not self._included or self.settings.op == Adasum:
             return
         for p in self._bundle_of:
@@ -224,11 +234,12 @@ class Gradients:
             if self.settings.average_aggregated_gradients:
                 p.grad /= self._passes
 
+    # Starts the reduction of a group.
     def _start(self, bundle: GradientGroup) -> None:
         dense = []
         for p in bundle.parameters:
             if p.grad is None and not p.requires_grad:
-                continue  # frozen since
+                continue  # frozen after it was added
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
             if p.grad.is_sparse and not self.settings.sparse_as_dense:
@@ -238,6 +249,7 @@ class Gradients:
         if dense:
             self._start_dense(bundle, dense)
 
+    # Returns prescale and postscale factors.
     def _factors(self) -> tuple[float, float]:
         settings = self.settings
         prescale = 1 / settings.gradient_predivide_factor
@@ -247,7 +259,7 @@ class Gradients:
 
     def _start_dense(self, bundle: GradientGroup, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        # to_dense() of a dense gradient is the gradient itself.
+        # to_dense() of a dense gradient returns the gradient itself.
         pairs = [self._compressor.compress(p.grad.to_dense()) for p in parameters]
         bundle.handles.append(
             grouped_allreduce_async_(
@@ -261,7 +273,7 @@ class Gradients:
         )
         release_name(bundle.handles[-1])
 
-        compressor = self._compressor  # without self: an optimizer that is dropped goes at once
+        compressor = self._compressor  # a reference to self would keep the optimizer alive
 
         def finish(sums: list[Tensor]) -> None:
             for p, small, (_, ctx) in zip(parameters, sums, pairs, strict=True):
@@ -284,13 +296,14 @@ class Gradients:
 
 
 def put_back(p: Tensor, reduced: Tensor) -> None:
-    """Writes a reduced gradient, which is dense, into a gradient that may be sparse."""
+    """Writes a reduced dense gradient into a gradient that may be sparse."""
     if p.grad is not None and p.grad.is_sparse:
         p.grad = reduced.to_sparse(p.grad.sparse_dim())
     elif p.grad is not None and p.grad is not reduced:
         p.grad.copy_(reduced)
 
 
+# Calls on_gradient() if the Gradients still exist.
 def _tell(own: weakref.ref[Gradients], p: Tensor) -> None:
     if (gradients := own()) is not None:
         gradients.on_gradient(p)

@@ -1,4 +1,4 @@
-"""Handles: the numbers by which Horovod names operations under way."""
+"""Handles, the numbers that stand for operations in flight."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ _open: dict[int, tuple[NamedWork, Finish]] = {}
 
 
 def new_handle(work: NamedWork, finish: Finish) -> int:
-    """`finish` makes what synchronize() returns of what the work returns."""
+    """Returns a new handle. `finish` converts the outputs of `work` to the result of
+    synchronize()."""
     number = next(_numbers)
     _open[number] = work, finish
     return number
 
 
 def forget(handles: Iterable[int]) -> None:
-    """Nobody will ask for them."""
+    """Drops handles that will not be synchronized."""
     for handle in handles:
         _open.pop(handle, None)
 
 
 def release_name(handle: int) -> None:
-    """Its name is free once the operation has ended, also if nobody synchronizes it."""
+    """Frees the name of the operation when it ends, even without synchronize()."""
     _open[handle][0].release_name()
 
 
 def synchronize_all(handles: Sequence[int]) -> list[Any]:
-    """As synchronize() of each. Raises: the first error, when all have ended."""
+    """Returns the results of synchronize() for each handle. After all have ended, raises the first
+    error."""
     results, first = [], None
     for handle in handles:
         try:
@@ -51,11 +53,11 @@ def synchronize_all(handles: Sequence[int]) -> list[Any]:
 
 
 def poll(handle: int) -> bool:
-    """Whether the operation has ended; then synchronize() returns at once, and its name may be used
-    again.
+    """Returns True if the operation has ended. Then synchronize() returns at once, and its name is
+    free.
 
     Raises:
-        ValueError: there is no such handle, or it was synchronized.
+        ValueError: the handle does not exist or was synchronized.
     """
     if handle not in _open:
         raise ValueError(f"Handle {handle} was not created or has been cleared.")
@@ -64,10 +66,10 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for the operation; its result. None for a handle that was synchronized before.
+    """Waits for the operation and returns its result; None if the handle was synchronized before.
 
     Raises:
-        HorovodInternalError: it has failed, and why.
+        HorovodInternalError: the operation has failed, with the reason.
     """
     if handle not in _open:
         return None
@@ -76,7 +78,7 @@ def synchronize(handle: int) -> Any:
         with as_internal():
             results = work.wait()
     except KeyboardInterrupt:
-        raise  # it goes on
+        raise  # the operation continues
     except BaseException:
         _open.pop(handle, None)
         raise

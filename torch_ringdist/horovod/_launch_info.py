@@ -1,4 +1,4 @@
-"""Who this process is, by what launchers leave in its environment."""
+"""Finds rank and size of this process in the variables of launchers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from torch_ringdist.elastic._settings import RENDEZVOUS
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """A rank as it was started.
+    """Describes how this rank was launched.
 
     Attributes:
-        rank, size: of the job.
-        local_rank, local_size: among those of its host; None where the launcher does not say.
-        address, port: where rank 0's store is to be.
+        rank, size: rank and size of the job.
+        local_rank, local_size: the same among the ranks of its host; None if the launcher does not
+            set them.
+        address, port: address for rank 0's store.
     """
 
     rank: int
@@ -31,8 +32,8 @@ class LaunchInfo:
     port: int
 
 
-# What says rank, size, local rank and local size. The first whose rank is set counts; Horovod's own
-# launchers and torchrun before those under which they may run.
+# Variables with rank, size, local rank and local size. The first launcher with a rank counts.
+# Horovod's own launchers and torchrun precede those that may have started them.
 _LAUNCHERS = {
     "Horovod": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -47,14 +48,15 @@ _LAUNCHERS = {
 
 
 def launched(environment: Mapping[str, str] | None = None) -> LaunchInfo:
-    """This process, by its environment; alone where no launcher has left anything.
+    """Returns the launch info of this process. Without variables of a launcher it is a job of one
+    rank.
 
     Raises:
-        ArgumentError: a variable holds no number, a rank is not below its size, or nothing says
-            where rank 0 is, though ranks are on several hosts.
+        ArgumentError: a variable is not a number, a rank is not below its size, or the address of
+            rank 0 is missing for ranks on several hosts.
     """
     env = os.environ if environment is None else environment
-    if is_elastic(env):  # a job of its own until it trains
+    if is_elastic(env):  # a job of one rank until it trains
         here = (number_of(env, name) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
         return LaunchInfo(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
     for launcher, names in _LAUNCHERS.items():
@@ -73,12 +75,14 @@ def launched(environment: Mapping[str, str] | None = None) -> LaunchInfo:
 
 
 def is_elastic(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether ranks may come and go: ringdistrun --min-np, python -m torch_ringdist run."""
+    """Returns True if the number of ranks may change (ringdistrun --min-np, python -m
+    torch_ringdist run)."""
     return RENDEZVOUS in (os.environ if environment is None else environment)
 
 
 def number_of(env: Mapping[str, str], name: str) -> int | None:
-    """Of a variable, if it is set. Raises: ArgumentError, it is no number."""
+    """Returns the number in a variable, or None if it is not set. Raises ArgumentError if it is not
+    a number."""
     text = env.get(name)
     if text is None:
         return None
@@ -108,7 +112,7 @@ def _address(env: Mapping[str, str], launcher: str, alone: bool) -> str:
 
 
 def first_host(hosts: str) -> str:
-    """Of Slurm's list of hosts, as "node[003-005,9],other": "node003"."""
+    """Returns the first host of a Slurm list: "node003" for "node[003-005,9],other"."""
     found = re.match(r"([^,\[]+)(?:\[(\w+)[^\]]*\])?([^,\[]*)", hosts)
     if not found:
         raise ArgumentError(f"ringdist: horovod.init(): no list of hosts: {hosts!r}")

@@ -1,4 +1,4 @@
-"""Python objects, pickled: of ranks that trust each other."""
+"""Collectives of Python objects by pickle, for ranks that trust each other."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's object, on all ranks; pickled.
+    """Sends the root's object to all ranks, pickled, and returns it.
 
     Args:
-        obj: counts on the root only.
-        root_rank: a global rank, in the set.
-        name: of its two operations.
+        obj: the object; used on the root only.
+        root_rank: a global rank in the set.
+        name: name of its two operations.
         process_set: the ranks.
     """
     group = group_of(process_set, "broadcast_object")
@@ -61,14 +61,14 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """broadcast_object() of what it is called with."""
+    """Returns a function that calls broadcast_object() with its argument."""
     return lambda obj: broadcast_object(obj, root_rank, name, process_set)
 
 
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """All ranks' objects, in their order; pickled."""
+    """Returns the objects of all ranks in rank order; they are pickled."""
     data = _as_bytes(obj)
     sizes = allgather(_size_of(data), name and f"{name}.sz", process_set)
     parts = allgather(data, name and f"{name}.t", process_set).split(sizes.tolist())

@@ -1,7 +1,7 @@
 """Operations that wait for their result; those that return a new tensor are differentiable.
 
-Each raises ValueError or TypeError where the call itself is wrong, before anything is sent, and
-HorovodInternalError where it fails for a reason that others had to be asked for.
+Each raises ValueError or TypeError, before anything is sent, if the call itself is wrong. It raises
+HorovodInternalError for failures that involve other ranks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_o
 
 
 def _of_gradient(name: str | None) -> str | None:
-    """Backward passes may go in another order on each rank, as the forward ones did."""
+    """Returns the name for a backward pass. Names match its calls if ranks run them in different
+    orders."""
     return name and f"{name}.gradient"
 
 
 class _Allreduce(torch.autograd.Function):
-    """Each gradient is reduced as the tensor was."""
+    """Reduces tensors; their gradients are reduced in the same way."""
 
     @staticmethod
     def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
@@ -41,7 +42,7 @@ class _Allreduce(torch.autograd.Function):
 
 
 def _allreduced(how: dict[str, Any], name: str | None, *tensors: Tensor) -> Sequence[Tensor]:
-    """By _Allreduce, where there is anything for autograd."""
+    """Uses _Allreduce only if autograd needs it."""
     if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
         return _Allreduce.apply(how, name, *tensors)
     outputs = [_async.new_like(one) for one in tensors]
@@ -56,7 +57,8 @@ def _compressed(
     compression: type[Compressor],
     how: dict[str, Any],
 ) -> list[Tensor]:
-    """What the function, of `how`, the name and tensors, makes of these, compressed."""
+    """Calls the function with `how`, the name and the compressed tensors; returns decompressed
+    results."""
     pairs = [compression.compress(one) for one in tensors]
     results = function(how, name, *[small for small, _ in pairs])
     return [compression.decompress(one, ctx) for one, (_, ctx) in zip(results, pairs, strict=True)]
@@ -86,16 +88,16 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """What the tensors of that name are, reduced over all ranks of the set.
+    """Reduces the tensors of that name over all ranks of the set.
 
     Args:
-        tensor: the same shape and dtype on all ranks.
-        average: older form of op: True is hvd.Average, False hvd.Sum.
-        name: of one operation at a time; without one, calls meet in their order.
-        compression: what is done to it before it travels, and after.
-        op: hvd.Average if None; Sum, Adasum, Min, Max, Product.
-        prescale_factor, postscale_factor: of the tensor, and of the result. In fp32 for fp16, bf16
-            and fp32, else in fp64; rounded to the dtype, where integers truncate.
+        tensor: has the same shape and dtype on all ranks.
+        average: older form of op. True is hvd.Average, False is hvd.Sum.
+        name: at most one operation at a time has this name. Calls without a name match by order.
+        compression: conversion before sending, and of the result.
+        op: hvd.Average if None; else Sum, Adasum, Min, Max or Product.
+        prescale_factor, postscale_factor: factors of the tensor and of the result. They are applied
+            in fp32 to fp16, bf16 and fp32, and in fp64 to other dtypes; integers are truncated.
         process_set: the ranks.
 
     Returns:
@@ -115,7 +117,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """allreduce() in place; returns the tensor."""
+    """Runs allreduce() in place and returns the tensor."""
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
     _async.reduce_now([tensor], [tensor], name, **how)
     return tensor
@@ -131,7 +133,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    """allreduce() of several tensors as one operation."""
+    """Runs allreduce() of several tensors as one operation."""
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
     return _compressed(_allreduced, tensors, name, compression, how)
 
@@ -145,14 +147,15 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Sequence[Tensor]:
-    """grouped_allreduce() in place; returns the tensors."""
+    """Runs grouped_allreduce() in place and returns the tensors."""
     how = _how(op, average, prescale_factor, postscale_factor, process_set)
     _async.reduce_now(tensors, tensors, name, **how)
     return tensors
 
 
 class _Allgather(torch.autograd.Function):
-    """The gradient of a rank's rows is the Average of what all have for them."""
+    """Gathers rows. The gradient of a rank's rows is the Average of all ranks' gradients for
+    them."""
 
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Tensor) -> Any:
@@ -179,11 +182,11 @@ class _Allgather(torch.autograd.Function):
 def allgather(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
-    """The rows, along dimension 0, of all ranks, in their order.
+    """Concatenates the rows (dimension 0) of all ranks in rank order.
 
     Args:
-        tensor: ranks may have different numbers of rows; all else is the same. A scalar is a row.
-        name, process_set: as of allreduce().
+        tensor: may differ between ranks only in its number of rows. A scalar is a row.
+        name, process_set: see allreduce().
 
     Returns:
         A new tensor. The gradient of a rank's own rows is the Average over all ranks.
@@ -196,12 +199,13 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    """allgather() of several tensors at once."""
+    """Runs allgather() of several tensors at once."""
     return list(_Allgather.apply(name, process_set, *tensors))
 
 
 class _Broadcast(torch.autograd.Function):
-    """The root's gradient is the Average of all; the others' values did not count."""
+    """Broadcasts a tensor. The root's gradient is the Average of all, that of other ranks is
+    zero."""
 
     @staticmethod
     def forward(
@@ -225,12 +229,12 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """The root's tensor, on all ranks.
+    """Returns the root's tensor on all ranks.
 
     Args:
-        tensor: the same shape and dtype on all ranks.
-        root_rank: a global rank, in the set.
-        name, process_set: as of allreduce().
+        tensor: has the same shape and dtype on all ranks.
+        root_rank: a global rank in the set.
+        name, process_set: see allreduce().
 
     Returns:
         A new tensor. The root's gradient is the Average of all ranks', the others' is zero.
@@ -244,12 +248,12 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """broadcast() in place; returns the tensor."""
+    """Runs broadcast() in place and returns the tensor."""
     return synchronize(_async.broadcast_async_(tensor, root_rank, name, process_set))
 
 
 class _Alltoall(torch.autograd.Function):
-    """Gradients go back to where their rows came from."""
+    """Exchanges rows; gradients return to the ranks that sent the rows."""
 
     @staticmethod
     def forward(
@@ -281,22 +285,23 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Rows for each rank to that rank, and those that all have for this one, in their order.
+    """Sends rows to each rank, and returns the rows from all ranks in rank order.
 
     Args:
-        tensor: all but the number of rows, dimension 0, is the same on all ranks.
-        splits: int32 or int64, how many rows go to each rank, rows after these to none; None: as
-            many to each.
-        name, process_set: as of allreduce().
+        tensor: may differ between ranks only in its number of rows (dimension 0).
+        splits: rows for each rank, as int32 or int64; further rows are not sent. None sends equal
+            numbers.
+        name, process_set: see allreduce().
 
     Returns:
-        A new tensor; with splits given, also how many rows came from each rank (int32).
+        A new tensor and, with splits, the number of rows from each rank (int32).
     """
     return _Alltoall.apply(tensor, splits, name, process_set)
 
 
 class _Reducescatter(torch.autograd.Function):
-    """Each rank has the gradient of its rows; of an Average, that of the mean."""
+    """Reduces and scatters tensors. Each rank has the gradient of its rows; for Average, that of
+    the mean."""
 
     @staticmethod
     def forward(ctx: Any, how: dict[str, Any], name: str | None, *tensors: Tensor) -> Any:
@@ -324,13 +329,13 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Tensor:
-    """This rank's share, along dimension 0, of the sum or mean of all ranks' tensors. The first
-    (rows modulo size) ranks get one row more.
+    """Returns this rank's share (dimension 0) of the sum or mean of all ranks' tensors. The first
+    (rows modulo size) ranks get one more row.
 
     Args:
-        tensor: not a scalar; the same shape and dtype on all ranks.
+        tensor: not a scalar; has the same shape and dtype on all ranks.
         op: hvd.Average or hvd.Sum.
-        name, compression, process_set, prescale_factor, postscale_factor: as of allreduce().
+        name, compression, process_set, prescale_factor, postscale_factor: see allreduce().
 
     Returns:
         A new tensor. Gradients are gathered; those of a Sum are multiplied by the set's size.
@@ -352,7 +357,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
-    """reducescatter() of several tensors at once."""
+    """Runs reducescatter() of several tensors at once."""
     how = {
         "op": op,
         "process_set": process_set,
@@ -363,7 +368,7 @@ def grouped_reducescatter(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return when all ranks of the set have called it; waits for no other operation."""
+    """Returns when all ranks of the set have called it; does not wait for other operations."""
     group = group_of(process_set, "barrier")
     with as_internal():
         with group.calling("barrier", None) as name:
@@ -372,16 +377,18 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join(device: int = -1) -> int:
-    """This rank has no more data: until all have called it, it takes part in what the others call,
-    with zeros for Sum and Average (which divides by the full size) and with nothing for Min, Max
-    and Product; other operations fail on those who call them.
+    """Declares that this rank has no more data, and waits until all ranks have joined.
+
+    Until then it takes part in calls of other ranks. It contributes zeros to Sum and Average (which
+    divides by the full size), and nothing to Min, Max and Product. Other operations fail on their
+    callers.
 
     Args:
-        device: the CUDA device where zeros are, for what others call with CUDA tensors; -1: the
-            current one. Where torch has no CUDA device it is ignored: zeros are on the CPU.
+        device: CUDA device of the zeros for calls with CUDA tensors; -1 for the current one. If
+            torch has no CUDA device it is ignored, and zeros are on the CPU.
 
     Returns:
-        The rank that was last to join, the same on all.
+        The last rank to join, equal on all ranks.
     """
     group = group_of(global_process_set, "join")
     where = None

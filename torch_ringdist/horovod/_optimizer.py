@@ -1,4 +1,4 @@
-"""DistributedOptimizer: any optimizer, whose gradients are reduced as they are computed."""
+"""DistributedOptimizer, which reduces the gradients of any optimizer as they are computed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NamedParameters = Iterable[tuple[str, Tensor]]
 
 
 class _Distributed(Optimizer):
-    """What is laid over an optimizer's own class."""
+    """Base of the classes that are derived from an optimizer's own class at run time."""
 
     _gradients: Gradients
     _wrapped_one: Optimizer
@@ -41,22 +41,22 @@ class _Distributed(Optimizer):
 
     @property
     def compression(self) -> OptimizerCompression | None:
-        """With a codec as compression=, of more ranks than one."""
+        """Compression state if compression= is a codec and there are several ranks; else None."""
         gradients = self._gradients
         return gradients.compression if isinstance(gradients, CompressedGradients) else None
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Between two steps."""
+        """Sets the number of passes. Call it between two steps."""
         self._gradients.set_passes(passes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As of the optimizer; on all ranks alike."""
+        """Adds a parameter group like the optimizer's method. All ranks make the same call."""
         super().add_param_group(param_group)
         self._gradients.adopt(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As of the optimizer, in the groups and the state that there are: who holds the optimizer
-        itself, as a scheduler, sees them."""
+        """Loads a state into the existing groups and state objects, so that schedulers, which hold
+        the original optimizer, see the changes."""
         groups, state = self.param_groups, self.state
         super().load_state_dict(state_dict)
         for old, new in zip(groups, self.param_groups, strict=True):
@@ -68,13 +68,14 @@ class _Distributed(Optimizer):
         self.param_groups, self.state = groups, state
 
     def synchronize(self) -> None:
-        """Wait until all gradients are reduced, those that were not computed as zeros."""
+        """Waits until all gradients are reduced; missing gradients count as zeros."""
         self._gradients.synchronize()
         self._synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In it step() reduces nothing: synchronize() has, and gradients were clipped, say."""
+        """Makes step() skip the reduction inside the block, for use after synchronize(), such as to
+        clip gradients."""
         self._should_synchronize = False
         try:
             yield
@@ -82,17 +83,17 @@ class _Distributed(Optimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Reduce what is not reduced, then step.
+        """Reduces the remaining gradients, then steps.
 
         Args:
-            closure: computes the loss and its gradients, which are reduced each time.
+            closure: computes the loss and its gradients, which are reduced after each call.
         """
         if closure is not None:
             return super().step(lambda: self._after(closure))
         self._reduce()
         return super().step()
 
-    # torch lays its hooks around the wrapped class' step().
+    # torch adds its hooks to step() of the original class.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _after(self, closure: Callable[[], Any]) -> Any:
@@ -101,7 +102,7 @@ class _Distributed(Optimizer):
         return loss
 
     def _reduce(self) -> None:
-        self._wrapped_one._opt_called = True  # a scheduler made before asks for it
+        self._wrapped_one._opt_called = True  # an earlier scheduler checks it
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
@@ -113,7 +114,7 @@ class _Distributed(Optimizer):
         self._synchronized = False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Raises: AssertionError, gradients are being reduced."""
+        """Clears gradients. Raises AssertionError while gradients are being reduced."""
         if self._gradients.any_open():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before "
@@ -127,19 +128,19 @@ class _Distributed(Optimizer):
         return _again, (type(self)._wrapped, self.__getstate__(), listed, it.settings, it.groups)
 
 
-# Of an optimizer, what another one does not get: what reduces its gradients, and what schedulers
-# lay around its step().
+# Attributes that a wrapping optimizer does not copy: the reduction of gradients, and step() with
+# the wrappers that schedulers add.
 _OF_THIS_PROCESS = ("_gradients", "_wrapped_one", "step")
 
 
 class _DistributedAdasum(_Distributed):
-    """Combines not gradients but steps: each rank makes its own, from its own gradients."""
+    """Combines steps instead of gradients. Each rank steps with its own gradients."""
 
     def synchronize(self) -> None:
-        """Nothing: it is steps that are reduced."""
+        """Does nothing, because only steps are reduced."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """A step of this rank's own; what it changed is combined with what the others changed."""
+        """Steps with this rank's gradients, then combines the changes of all ranks."""
         settings = self._gradients.settings
         if not self._gradients.takes_part:
             return super(_Distributed, self).step(closure)
@@ -161,17 +162,19 @@ class _DistributedAdasum(_Distributed):
 
 @functools.cache
 def _class_over(wrapped: type[Optimizer], adasum: bool) -> type[_Distributed]:
-    """A class of that name that is one of `wrapped`, too."""
+    """Returns a class of the same name that derives from `wrapped`."""
     base = _DistributedAdasum if adasum else _Distributed
     return type(
         wrapped.__name__, (base, wrapped), {"_wrapped": wrapped, "__doc__": wrapped.__doc__}
     )
 
 
+# Returns a distributed optimizer that shares groups and state with `optimizer`.
 def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings) -> Any:
     cls = _class_over(type(optimizer), settings.op == Adasum)
     out = cls.__new__(cls)
-    # The same groups and state: who holds the optimizer itself, as a scheduler, sees no difference.
+    # The groups and state are shared, so schedulers that hold the original optimizer see no
+    # difference.
     out.__dict__.update(optimizer.__dict__)
     for name in _OF_THIS_PROCESS:
         out.__dict__.pop(name, None)
@@ -188,7 +191,7 @@ def _again(
     settings: GradientSettings,
     groups: list[list[str]],
 ) -> Any:
-    """From a pickle."""
+    """Rebuilds a distributed optimizer from a pickle."""
     plain = wrapped.__new__(wrapped)
     plain.__setstate__(state)
     names = {
@@ -202,6 +205,7 @@ def _again(
     return out
 
 
+# Returns the name of each parameter. Raises ValueError for missing, duplicate or invalid names.
 def _names_of(optimizer: Optimizer, named: NamedParameters | None) -> dict[Tensor, str]:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if named is None:
@@ -246,34 +250,38 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     average_aggregated_gradients: bool = False,
 ) -> Any:
-    """The optimizer, whose step() works on gradients that are reduced over all ranks: each begins
-    to travel as soon as the backward pass has it.
+    """Returns an optimizer that steps with gradients reduced over all ranks.
+
+    The reduction of each gradient begins as soon as the backward pass has computed it.
 
     Args:
-        optimizer: of torch.optim; what is returned is one of its class, and shares its groups and
-            state.
-        named_parameters: model.named_parameters(), the same on all ranks; else parameters have
-            their position for a name.
-        compression: Compression.none, Compression.fp16, or a class like these; or a codec of
-            docs/reference/codecs.md, as "int4", "auto", "powersgd:4", or Compression.codec(...):
-            gradients travel in buckets then, as those of DistributedDataParallel, and .compression
-            of what is returned says what was saved, and has what a checkpoint needs.
-        backward_passes_per_step: so many backward passes add up before gradients are reduced.
-        op: Average, Sum; Adasum combines steps instead.
-        gradient_predivide_factor: of Average: divided by it before the sum, by size / it after.
+        optimizer: an optimizer of torch.optim. The result derives from its class and shares its
+            groups and state.
+        named_parameters: model.named_parameters(), the same on all ranks. Otherwise parameters are
+            named by their position.
+        compression: Compression.none, Compression.fp16, or a similar class. Or a codec of
+            docs/compression.md, such as "int4", "auto", "powersgd:4", or Compression.codec(...).
+            With a codec, gradients are sent in buckets like those of DistributedDataParallel. The
+            attribute .compression of the result then reports the savings and has the state for
+            checkpoints.
+        backward_passes_per_step: number of backward passes that are added up before the reduction.
+        op: Average or Sum; Adasum combines steps instead.
+        gradient_predivide_factor: divisor of gradients before the sum, for Average. The sum is then
+            multiplied by factor / size.
         num_groups: older form of groups, as a number.
-        groups: so many groups, or lists of parameters, each reduced as one when all of it is there.
-        sparse_as_dense: sparse gradients travel as dense ones, and become sparse again; else they
-            are gathered.
-        process_set: the ranks; on others it is the optimizer as it was.
+        groups: number of groups, or lists of parameters. Each group is reduced as one operation
+            when all its gradients are ready.
+        sparse_as_dense: send sparse gradients as dense ones, and convert the result back. Otherwise
+            they are gathered.
+        process_set: the ranks. On other ranks the optimizer is unchanged.
         average_aggregated_gradients: divide by backward_passes_per_step.
 
     Returns:
         The optimizer, with synchronize(), skip_synchronize() and set_backward_passes_per_step().
 
     Raises:
-        ValueError: not initialized; names that are no names, are missing or are there twice; a
-            number that is not accepted.
+        ValueError: init() was not called, or a number is not accepted. Also if names are invalid,
+            missing or duplicate.
     """
     _global_state.required()
     if isinstance(optimizer, _Distributed):

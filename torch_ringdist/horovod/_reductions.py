@@ -1,4 +1,4 @@
-"""How ranks' values become one."""
+"""Reduction operators of Horovod, and Adasum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch_ringdist._errors import ArgumentError
 
 
 class ReduceOp(enum.IntEnum):
-    """Average, Sum, Adasum, Min, Max, Product: with Horovod's numbers."""
+    """Reduction operators with Horovod's numbers."""
 
     Average = 0
     Sum = 1
@@ -30,10 +30,11 @@ Product = ReduceOp.Product
 
 
 def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
-    """By both arguments, of which `average` is the older one; Average if neither is given.
+    """Returns the operator that both arguments select; `average` is the older one. The default is
+    Average.
 
     Raises:
-        ValueError: both are given, or there is no such op.
+        ValueError: both are given, or the op does not exist.
     """
     if op is not None and average is not None:
         raise ArgumentError("op and average are both given: op alone says all; omit average")
@@ -50,17 +51,17 @@ def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
 
 
 def adasum(parts: Tensor) -> Tensor:
-    """Of vectors, one per rank, by pairs in the order of ranks, and of the results again.
+    """Combines vectors, one per rank, in pairs in rank order, and then their results.
 
-    Two orthogonal ones are added, two parallel ones averaged: a (1 - a.b / 2 a.a) +
-    b (1 - a.b / 2 b.b). Maleki et al., "Scaling Distributed Training with Adaptive Summation"
-    (2020), arXiv 2006.02924. Products in fp64.
+    Orthogonal vectors are added, and parallel ones averaged, by a (1 - a.b / 2 a.a) + b (1 - a.b /
+    2 b.b). Products are computed in fp64. Source: Maleki et al., "Scaling Distributed Training with
+    Adaptive Summation" (2020), arXiv 2006.02924.
 
     Args:
-        parts: of any floating dtype, shape [ranks, ...].
+        parts: any floating dtype, shape [ranks, ...].
 
     Returns:
-        Shape [...], of that dtype.
+        A tensor of shape [...] with that dtype.
     """
     level = [part.double() for part in parts]
     while len(level) > 1:

@@ -1,4 +1,4 @@
-"""Process sets: some of the ranks, whose operations the others do not see."""
+"""Process sets: subsets of the ranks with their own operations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from torch_ringdist.horovod._errors import as_internal
 
 
 class ProcessSet:
-    """Some of the ranks, for operations' process_set=.
+    """A subset of the ranks, for process_set= of operations.
 
-    Made by its ranks, it is of use once it was given to init() or add_process_set().
+    It can be used after it was passed to init() or add_process_set().
 
     Attributes:
-        process_set_id: the same on all ranks; None before that, and after its removal.
-        ranks: global ones, in order.
+        process_set_id: id that is equal on all ranks. It is None before registration and after
+            removal.
+        ranks: global ranks, in order.
     """
 
     __module__ = "torch_ringdist.horovod"
@@ -30,20 +31,20 @@ class ProcessSet:
         self.process_set_id: int | None = None
 
     def included(self) -> bool:
-        """Whether this process is in it.
+        """Returns True if this process is in the set.
 
         Raises:
-            ValueError: not initialized, or the set is not registered.
+            ValueError: init() was not called, or the set is not registered.
         """
         me = _global_state.required().me.rank
         return me in self._registered()
 
     def rank(self) -> int:
-        """Of this process in it. Raises: ValueError, it is in it not."""
+        """Returns the rank of this process in the set. Raises ValueError if it is not in it."""
         return group_of(self, "rank").rank
 
     def size(self) -> int:
-        """Raises: as included()."""
+        """Returns the number of ranks in the set. Raises as included()."""
         _global_state.required()
         return len(self._registered())
 
@@ -65,7 +66,7 @@ class ProcessSet:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        # A copy of the global one is that of the process where it is.
+        # A copy of the global set is the global set of the receiving process.
         return "global_process_set" if self is global_process_set else super().__reduce__()
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ def _checked_ranks(ranks: Sequence[int]) -> list[int]:
 
 def _make_global() -> ProcessSet:
     out = ProcessSet([0])
-    out.process_set_id, out.ranks = 0, None  # known with init()
+    out.process_set_id, out.ranks = 0, None  # set by init()
     return out
 
 
@@ -89,12 +90,12 @@ global_process_set = _make_global()
 
 _lock = threading.Lock()
 _sets: dict[int, ProcessSet] = {}
-_groups: dict[int, _global_state.Group] = {}  # those that this process is in
+_groups: dict[int, _global_state.Group] = {}  # groups with this process
 _next_id = 1
 
 
 def check(sets: Sequence[ProcessSet], size: int) -> None:
-    """Of a job of so many ranks. Raises: ValueError, ranks that are none."""
+    """Checks sets of a job of `size` ranks. Raises ValueError for ranks that do not exist."""
     for one in sets:
         ranks = _checked_ranks(one.ranks or [])
         if ranks[0] < 0 or ranks[-1] >= size:
@@ -102,7 +103,8 @@ def check(sets: Sequence[ProcessSet], size: int) -> None:
 
 
 def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
-    """After init(): the global one, and those; `alike`: one of them may be of all ranks, too."""
+    """Registers the global set and `sets` after init(). With `alike`, one of them may contain all
+    ranks."""
     global _next_id
     world = _global_state.required()
     global_process_set.ranks = list(range(world.me.size))
@@ -113,7 +115,7 @@ def begin(sets: Sequence[ProcessSet], alike: bool = False) -> None:
 
 
 def take_groups() -> list[_global_state.Group]:
-    """The whole one last, for who closes them; nothing can be called any more."""
+    """Removes all groups and returns them for closing, the global one last. Later calls fail."""
     with _lock:
         groups = [_groups[number] for number in sorted(_groups, reverse=True)]
         _groups.clear()
@@ -121,7 +123,7 @@ def take_groups() -> list[_global_state.Group]:
 
 
 def end() -> None:
-    """All sets are of no use any more."""
+    """Invalidates all sets."""
     with _lock:
         for one in _sets.values():
             if one is not global_process_set:
@@ -131,7 +133,8 @@ def end() -> None:
 
 
 def group_of(process_set: ProcessSet, operation: str) -> _global_state.Group:
-    """Raises: ValueError, this process is not in it, or the set is not registered."""
+    """Returns the group of the set. Raises ValueError if this process is not in it, or it is not
+    registered."""
     _global_state.required()
     members = process_set._registered()
     group = _groups.get(process_set.process_set_id or 0)
@@ -144,12 +147,14 @@ def group_of(process_set: ProcessSet, operation: str) -> _global_state.Group:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a process set, or make one of these ranks. All ranks of the job call it alike, those
-    that are not in it, too; waits for all.
+    """Registers a process set, or creates one of these ranks, and returns it.
+
+    All ranks of the job make the same call, including ranks outside of the set. It waits for all of
+    them.
 
     Raises:
-        ValueError: not initialized; ranks that are none; there is a set of the same ranks; another
-            rank gives others.
+        ValueError: init() was not called, ranks do not exist, a set of the same ranks exists, or
+            another rank passes other ranks.
     """
     world = _global_state.required()
     out = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -174,7 +179,7 @@ def _add(out: ProcessSet) -> ProcessSet:
 
 
 def _agree(operation: str, world: _global_state.GlobalState, ranks: list[int]) -> None:
-    """That all ranks of the job mean the same set; waits for all."""
+    """Checks that all ranks of the job pass the same set; waits for all of them."""
     own, count = (torch.tensor(x, dtype=torch.int64, device="cpu") for x in (ranks, [len(ranks)]))
     with as_internal():
         with world.whole.calling(operation, None) as name:
@@ -190,11 +195,13 @@ def _agree(operation: str, world: _global_state.GlobalState, ranks: list[int]) -
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Take a set out of use, when its operations have ended. All ranks call it alike; waits for
-    all. False: it was not registered.
+    """Removes a set after its operations have ended. Returns False if it was not registered.
+
+    All ranks of the job make the same call. It waits for all of them.
 
     Raises:
-        ValueError: not initialized; it is the global one; another rank gives another.
+        ValueError: init() was not called, the set is the global one, or another rank passes another
+            set.
     """
     world = _global_state.required()
     if process_set.process_set_id == 0:
@@ -213,7 +220,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """Of all that are registered. Raises: ValueError, not initialized."""
+    """Returns the ranks of all registered sets by id. Raises ValueError before init()."""
     _global_state.required()
     with _lock:
         return {number: list(one.ranks or []) for number, one in sorted(_sets.items())}

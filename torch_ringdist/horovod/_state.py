@@ -1,4 +1,4 @@
-"""Parameters and the state of optimizers, from one rank to all."""
+"""Sends parameters and the state of optimizers from one rank to all."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """In place: the root's values on all ranks.
+    """Copies the root's values to all ranks, in place.
 
     Args:
         params: model.state_dict(), model.named_parameters(), or tensors in the same order on all
-            ranks. What is no tensor, in a dict, is left alone.
-        root_rank: a global rank, in the set.
+            ranks. In a dict, values that are not tensors are ignored.
+        root_rank: a global rank in the set.
         process_set: the ranks.
 
     Raises:
-        ValueError: params is something else.
+        ValueError: `params` has another type.
     """
     if isinstance(params, Mapping):
         pairs = [(name, p) for name, p in sorted(params.items()) if isinstance(p, Tensor)]
@@ -50,8 +50,10 @@ def broadcast_parameters(
 
 
 def broadcast_tree(tree: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
-    """The root's dicts, lists and what they hold: tensors as such, the rest pickled. On the root it
-    is the tree itself."""
+    """Returns the root's tree of dicts and lists on all ranks.
+
+    Tensors are sent as tensors, all other values pickled. The root gets its own tree back.
+    """
     group = group_of(process_set, "broadcast_object")
     is_root = group.members[group.rank] == root_rank
     leaves, form = tree_flatten(tree)
@@ -73,18 +75,18 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """The root's state and options (learning rates) on all ranks; nothing is stepped for it.
+    """Copies the root's state and options (such as learning rates) to all ranks, without a step.
 
-    Where the root's optimizer has no state, gradients that are missing become zeros.
+    If the root's optimizer has no state, missing gradients are set to zeros.
 
     Args:
-        optimizer: of the same parameters on all ranks.
-        root_rank: a global rank, in the set.
-        model: of Horovod; not needed here.
+        optimizer: an optimizer of the same parameters on all ranks.
+        root_rank: a global rank in the set.
+        model: ignored, for compatibility with Horovod.
         process_set: the ranks.
     """
     state = broadcast_tree(optimizer.state_dict(), root_rank, process_set)
-    # The root, too: what it casts, it casts on all.
+    # The root loads it too, so that the same casts happen on all ranks.
     optimizer.load_state_dict(state)
     if not state["state"]:
         for one in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""Successive halving: the best of some settings, by a few noisy measurements of each."""
+"""Successive halving: finds the best of several settings from few noisy measurements."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _Setting = TypeVar("_Setting")
 
 
 class SuccessiveHalving(Generic[_Setting]):
-    """All settings are measured a little, the better part of them longer, and so on.
+    """Measures all settings a few times, then the better ones more often, and so on.
 
-    Jamieson, Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization"
-    (2016); each round keeps a third, measured twice as often. The median of all samples of a
-    setting counts.
+    Each round keeps a third of the settings and doubles the number of measurements. Settings are
+    compared by the median of all their samples. Source: Jamieson, Talwalkar, "Non-stochastic Best
+    Arm Identification and Hyperparameter Optimization" (2016).
     """
 
     def __init__(self, settings: Sequence[_Setting], times: int = 3) -> None:
-        """`times`: measurements of each in the first round; at least one setting."""
+        """Begins with `times` measurements of each setting; at least one setting is needed."""
         self._samples: list[tuple[_Setting, list[float]]] = [(one, []) for one in settings]
         self._living = list(range(len(settings)))
         self._times = times
-        self._turn = 0  # of those that live, in this round
+        self._turn = 0  # measurements done in this round
 
     @property
     def is_over(self) -> bool:
@@ -30,11 +30,11 @@ class SuccessiveHalving(Generic[_Setting]):
 
     @property
     def current(self) -> _Setting:
-        """To be measured; once it is over, the best one."""
+        """The setting to measure; at the end, the best one."""
         return self._samples[self._living[0 if self.is_over else self._turn // self._times]][0]
 
     def add(self, sample: float) -> None:
-        """Of the current one; less is better."""
+        """Adds a measurement of the current setting; less is better."""
         if self.is_over:
             return
         self._samples[self._living[self._turn // self._times]][1].append(sample)

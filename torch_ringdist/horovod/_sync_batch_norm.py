@@ -13,12 +13,13 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set
 
 
 class SyncBatchNorm(_BatchNorm):
-    """As torch.nn.BatchNorm1d to 3d, in training with the mean and variance of all ranks' batches
-    together, which may differ in size. On CPUs, too. Two sums in the forward pass, of the first
-    the mean, of the second the squares of what differs from that; two in the backward pass.
+    """Normalizes like torch.nn.BatchNorm1d to 3d, in training over the batches of all ranks.
+
+    Batch sizes may differ between ranks. It also works on CPUs. The forward pass has two sums,
+    first for the mean, then for the squared deviations from it. The backward pass also has two.
 
     Args:
-        num_features, eps, momentum, affine, track_running_stats: as of torch.nn.BatchNorm2d.
+        num_features, eps, momentum, affine, track_running_stats: see torch.nn.BatchNorm2d.
         process_set: the ranks.
     """
 
@@ -39,7 +40,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input`: shape [batch, num_features, ...]; as large out."""
+        """Normalizes `input` of shape [batch, num_features, ...]; the result has the same shape."""
         self._check_input_dim(input)
         by_batch = self.training or not self.track_running_stats
         if not by_batch:
@@ -56,7 +57,7 @@ class SyncBatchNorm(_BatchNorm):
         return out.to(input.dtype)
 
     def _statistics(self, input: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Mean and (biased) variance by feature, and of how many values."""
+        """Returns mean and (biased) variance per feature, and the number of values per feature."""
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         dims = [dim for dim in range(input.dim()) if dim != 1]
         own = wide.new_full((1,), input.numel() / input.shape[1])
@@ -71,6 +72,7 @@ class SyncBatchNorm(_BatchNorm):
         squares = (wide - mean.view(shape)).square().sum(dims)
         return mean, allreduce(squares, op=Sum, process_set=self.process_set) / count, count
 
+    # Updates the running statistics.
     def _remember(self, mean: Tensor, variance: Tensor, count: float) -> None:
         self.num_batches_tracked.add_(1)
         share = self.momentum

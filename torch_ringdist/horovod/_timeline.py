@@ -1,4 +1,4 @@
-"""start_timeline() and stop_timeline(): what all ranks do, as a file to look at."""
+"""start_timeline() and stop_timeline(), which record the operations of all ranks in a file."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch_ringdist.horovod import _global_state
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launch_info import is_elastic, number_of
 
-GATHER_TIME = 60.0  # seconds to wait for what others have recorded
+GATHER_TIME = 60.0  # seconds to wait for the records of other ranks
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begin to record, on all ranks, when this is rank 0; on others it does nothing. Each rank
-    writes ``file_path.rank-N`` (in the folder for temporary files where it has no such folder).
+    """Starts recording on all ranks if this is rank 0; on other ranks it does nothing.
 
-    In the file there is a row for each name, as "allreduce.NAME", on each rank: NEGOTIATE_ALLREDUCE
-    from the call until all ranks have made it, with the rank that was last, then ALLREDUCE; and a
-    row for each group, of what has been run.
+    Each rank writes ``file_path.rank-N``, in the folder for temporary files if that folder does not
+    exist on its host. The final file has a row for each name, such as "allreduce.NAME", on each
+    rank. NEGOTIATE_ALLREDUCE lasts from the call until all ranks have made it, and shows the last
+    rank. ALLREDUCE follows. A row per group shows the executed operations.
+
+    If a timeline is active, its file is written first, as by stop_timeline(). If the file cannot be
+    written, it warns and records nothing, because the other ranks continue.
 
     Args:
-        file_path: of what stop_timeline() writes, for ui.perfetto.dev or chrome://tracing.
-        mark_cycles: also a mark, CYCLE_START, for each batch.
-
-    If a timeline is recorded already, its file is written first, as by stop_timeline(). If there
-    can be no file, warns and records nothing: the other ranks go on, so this one does.
+        file_path: the file that stop_timeline() writes, for ui.perfetto.dev or chrome://tracing.
+        mark_cycles: also add a mark, CYCLE_START, for each batch.
 
     Raises:
-        ValueError: not initialized.
+        ValueError: init() was not called.
     """
     world = _global_state.required()
     if world.me.rank != 0:
@@ -41,7 +41,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     try:
         if not file_path or path.is_dir():
             raise OSError("it is none")
-        with parts[0].open("ab"):  # as this rank will, where an error would be one of the group
+        with parts[0].open("ab"):  # this rank opens it later, when an error would fail the group
             pass
     except OSError as error:
         warnings.warn(
@@ -52,7 +52,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         return
     if world.timeline is not None:
         finish(world)
-    for part in parts:  # of a run before
+    for part in parts:  # left by an earlier run
         part.unlink(missing_ok=True)
     with as_internal():
         world.whole.named.start_timeline(str(path), mark_cycles)
@@ -61,9 +61,10 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def begin() -> None:
-    """With init(), where the launcher asks for it: then it ends with shutdown(), or the process."""
+    """Starts the timeline that HOROVOD_TIMELINE requests; called by init(). It ends with shutdown()
+    or the process."""
     path = os.environ.get("HOROVOD_TIMELINE", "")
-    if path in ("", "DYNAMIC"):  # the latter: by start_timeline()
+    if path in ("", "DYNAMIC"):  # the latter waits for start_timeline()
         return
     if is_elastic():
         warnings.warn(
@@ -74,7 +75,7 @@ def begin() -> None:
         return
     start_timeline(path, number_of(os.environ, "HOROVOD_TIMELINE_MARK_CYCLES") == 1)
     if _global_state.required().me.rank != 0:
-        atexit.register(_leave, os.getpid())  # rank 0 waits for what it has recorded
+        atexit.register(_leave, os.getpid())  # rank 0 waits for the records of this rank
 
 
 def _leave(process: int) -> None:
@@ -89,20 +90,21 @@ def _finish_at_exit(process: int) -> None:
 
 
 def stop_timeline() -> None:
-    """Stop recording, on all ranks, and write the file, when this is rank 0: it is complete when
-    this returns. On others, and where there is no timeline, it does nothing.
+    """Stops recording on all ranks and writes the complete file, if this is rank 0.
+
+    On other ranks, and without a timeline, it does nothing.
 
     Raises:
-        ValueError: not initialized.
+        ValueError: init() was not called.
     """
     world = _global_state.required()
-    if world.timeline is not None:  # on rank 0
+    if world.timeline is not None:  # only on rank 0
         finish(world)
 
 
 def finish(world: _global_state.GlobalState) -> None:
-    """As stop_timeline(), of a world with a timeline. Warns where it lacks what others could not
-    send; their files stay then."""
+    """Implements stop_timeline() for a state with a timeline. If records of other ranks are
+    missing, it warns and keeps the files of the ranks."""
     path, world.timeline = world.timeline, None
     assert path is not None
     lacks = f"not all of it came within {GATHER_TIME:g} s"

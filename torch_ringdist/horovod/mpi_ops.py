@@ -1,4 +1,4 @@
-"""Operations, where Horovod has them: scripts import ``horovod.torch.mpi_ops``. There is no MPI."""
+"""Operations under the module name of Horovod, ``horovod.torch.mpi_ops``. There is no MPI."""
 
 from torch_ringdist.horovod._async import *  # noqa: F403
 from torch_ringdist.horovod._basics import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Horovod's Keras callbacks, for loops of PyTorch and for Lightning.
+"""Horovod's Keras callbacks, for training loops in PyTorch and for Lightning.
 
     callbacks = hvd.callbacks.CallbackList(
         [
@@ -14,8 +14,9 @@
             ...
         callbacks.on_epoch_end(epoch, {"loss": loss, "val_loss": val_loss})
 
-Each works without the list, too, by on_train_begin(), on_epoch_begin() and so on. lightning() makes
-one callback of Lightning's of them. docs/reference/horovod.md says what differs from Horovod.
+Each callback also works without the list, through on_train_begin(), on_epoch_begin() and so on.
+lightning() combines them into one callback of Lightning. docs/horovod.md lists the differences from
+Horovod.
 """
 
 from torch_ringdist.horovod.callbacks._broadcast import (

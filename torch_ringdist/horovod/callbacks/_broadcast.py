@@ -1,4 +1,4 @@
-"""All ranks begin with what one has."""
+"""Callback that starts all ranks with the state of one rank."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from torch_ringdist.horovod.callbacks._callback import Callback, Logs
 
 
 class BroadcastGlobalVariablesCallback(Callback):
-    """When training begins: the root's model, optimizer (if there is one), and the epoch, batch and
-    states of the CallbackList that this is in. So only the root need load a checkpoint.
+    """Copies the root's model, optimizer (if there is one) and progress to all ranks when training
+    begins.
+
+    The progress consists of epoch, batch and callback states of the CallbackList that contains this
+    callback. So only the root has to load a checkpoint.
 
     Args:
-        root_rank: a global rank, in the set.
-        model, optimizer: if not by a CallbackList.
+        root_rank: a global rank in the set.
+        model, optimizer: needed without a CallbackList.
         process_set: the ranks.
     """
 
@@ -34,7 +37,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         self.progress: Callback | None = None
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Raises: ValueError, there is no model, or root_rank is not in the set."""
+        """Broadcasts. Raises ValueError if there is no model, or root_rank is not in the set."""
         root, ranks = self.root_rank, self.process_set
         broadcast_parameters(self._needed("model", self.model).state_dict(), root, ranks)
         if self.optimizer is not None:

@@ -1,4 +1,4 @@
-"""What all callbacks are."""
+"""Base class of all callbacks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ Thing = TypeVar("Thing")
 
 
 class Callback:
-    """Does nothing: others, and a user's own, override what they need.
+    """Base class of callbacks that does nothing. Subclasses override the functions that they need.
 
     Attributes:
-        model, optimizer, steps_per_epoch: as given, or by the CallbackList that this is in.
+        model, optimizer, steps_per_epoch: arguments, or values of the CallbackList with this
+            callback.
     """
 
     def __init__(
@@ -40,38 +41,39 @@ class Callback:
         optimizer: Optimizer | None,
         steps_per_epoch: int | None,
     ) -> None:
-        """Take what it was not given when it was made."""
+        """Sets values that were not given to the constructor."""
         self.model = model if self.model is None else self.model
         self.optimizer = optimizer if self.optimizer is None else self.optimizer
         self.steps_per_epoch = self.steps_per_epoch or steps_per_epoch
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Before the first epoch, or the first after a resume."""
+        """Called before the first epoch, or the first epoch after a restart."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Epochs count from 0."""
+        """Called before an epoch. Epochs count from 0."""
 
     def on_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Batches count from 0 in each epoch."""
+        """Called before a batch. Batches count from 0 in each epoch."""
 
     def on_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After the optimizer's step, if there is one in this batch."""
+        """Called after the optimizer's step, if this batch has one."""
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """logs: metrics by name; a callback may change them, for those after it."""
+        """Called after an epoch. `logs` has metrics by name. A callback may change them for later
+        callbacks."""
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """After the last epoch."""
+        """Called after the last epoch."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What load_state_dict() needs to go on after a restart."""
+        """Returns the state to load after a restart."""
         return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """What state_dict() returned."""
+        """Loads a result of state_dict()."""
 
     def _needed(self, what: str, value: Thing | None) -> Thing:
-        """Raises: ValueError, nobody has given it."""
+        """Returns `value`. Raises ValueError if it is None."""
         if value is None:
             raise ArgumentError(
                 f"{type(self).__name__}: it needs {what}: give it {what}=, or the CallbackList "

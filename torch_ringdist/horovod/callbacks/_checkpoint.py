@@ -1,4 +1,4 @@
-"""The best model so far, in a file."""
+"""Callback that saves the best model so far to a file."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ from torch_ringdist.horovod._sets import ProcessSet, global_process_set, group_o
 from torch_ringdist.horovod.callbacks._callback import Callback, Logs
 
 _NAME = "BestModelCheckpoint"
-# Metrics of which more is better, with mode="auto".
+# Names of metrics that mode="auto" maximizes.
 _MORE_IS_BETTER = re.compile(r"accuracy|(^|[^a-z])(acc|auc|f1|fmeasure)($|[^a-z])")
 
 
 class BestModelCheckpoint(Callback):
-    """At the end of an epoch: the first rank of the set writes the file if its metric has improved,
-    and all ranks know, once it is there. The file before stays whole until it is replaced.
+    """Saves the model at the end of an epoch if its metric has improved.
 
-    The metric is that rank's: after a MetricAverageCallback, it is that of all.
+    The first rank of the set writes the file, and all ranks get the result. The previous file stays
+    complete until it is replaced. The metric is that of the first rank. After a
+    MetricAverageCallback it is the average.
 
     Args:
-        monitor: the name of the metric in logs. An epoch without it is left out, with a warning.
-        verbose: 1: say what was written.
-        save_weights_only: without optimizer and extra.
-        mode: "min", "max": which is better; "auto": "max" for accuracies, acc, auc, f1, fmeasure.
-        save_freq: only "epoch".
-        filepath: of the file: a dict of "epoch", "monitor", "best", and the state_dict() of "model"
-            and "optimizer" (if there is one), for torch.load(). Needed.
-        model, optimizer: if not by a CallbackList.
-        extra: by name, what else is to be in the file: of what has a state_dict(), that.
-        process_set: the ranks, all of which call this.
+        monitor: the name of the metric in logs. An epoch without it is skipped, with a warning.
+        verbose: 1 prints the name of a written file.
+        save_weights_only: leave out optimizer and extra.
+        mode: "min" or "max" for the better value. "auto" uses "max" for accuracies, acc, auc, f1
+            and fmeasure.
+        save_freq: must be "epoch".
+        filepath: the file to write, required. It is a dict for torch.load() with "epoch",
+            "monitor", "best", and the state_dict() of "model" and "optimizer" (if there is one).
+        model, optimizer: needed without a CallbackList.
+        extra: further contents by name. Objects with a state_dict() are stored by that.
+        process_set: the ranks, which all make these calls.
 
     Attributes:
-        improved: whether the last epoch was the best so far.
-        best: its metric; infinite before the first.
-        best_epoch: its number; None before the first.
+        improved: True if the last epoch was the best so far.
+        best: the best metric; infinite before the first epoch.
+        best_epoch: its epoch; None before the first.
 
     Raises:
         ValueError: an argument that is not accepted.
@@ -85,11 +87,12 @@ class BestModelCheckpoint(Callback):
         self.best_epoch: int | None = None
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Raises: ValueError, there is no model."""
+        """Raises ValueError if there is no model."""
         self._needed("model", self.model)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Raises: RuntimeError, the file could not be written; on all ranks."""
+        """Saves the model if it has improved. Raises RuntimeError on all ranks if the file cannot
+        be written."""
         group = group_of(self.process_set, _NAME)
         problem = ""
         if group.rank == 0:
@@ -105,6 +108,7 @@ class BestModelCheckpoint(Callback):
                 f"{_NAME}: rank {group.members[0]} could not write {self.filepath}: {problem}"
             )
 
+    # Compares the metric and writes the file, on the first rank.
     def _look(self, epoch: int, logs: Logs) -> None:
         self.improved = False
         if self.monitor not in logs:
@@ -126,6 +130,7 @@ class BestModelCheckpoint(Callback):
         if self.verbose > 0:
             print(f"Epoch {epoch + 1}: {self.monitor} is {value:g}, best so far: {self.filepath}")
 
+    # Writes the file atomically.
     def _write(self) -> None:
         content: dict[str, Any] = {
             "epoch": self.best_epoch,
@@ -151,9 +156,9 @@ class BestModelCheckpoint(Callback):
                 draft.unlink()
 
     def state_dict(self) -> dict[str, Any]:
-        """The best metric, and its epoch."""
+        """Returns the best metric and its epoch."""
         return {"best": self.best, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """What state_dict() returned."""
+        """Loads a result of state_dict()."""
         self.best, self.best_epoch = state_dict["best"], state_dict["best_epoch"]

@@ -1,4 +1,4 @@
-"""These callbacks as one of Lightning's."""
+"""Combines callbacks of this package into one callback of Lightning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class _Hooks:
-    """What is laid over Lightning's Callback."""
+    """Hooks that are combined with Lightning's Callback class. Each forwards to the
+    CallbackList."""
 
     def __init__(self, callbacks: CallbackList, optimizer: int) -> None:
         self.callbacks = callbacks
@@ -29,7 +30,7 @@ class _Hooks:
         return f"torch_ringdist.horovod.callbacks.{'.'.join(names)}"
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        # Before Lightning loads the optimizer's state, which counts more than initial_lr.
+        # Runs before Lightning loads the optimizer's state, which overrides initial_lr.
         if trainer.optimizers and not self._which < len(trainer.optimizers):
             raise ArgumentError(
                 f"lightning: optimizer must be below {len(trainer.optimizers)}, the number of "
@@ -76,20 +77,22 @@ class _Hooks:
 
 
 def lightning(callbacks: Callback | Sequence[Callback], *, optimizer: int = 0) -> Any:
-    """One callback for Lightning's Trainer(callbacks=[...]). Model, optimizer and steps per epoch
-    are the trainer's, where a callback was given none. Metrics are trainer.callback_metrics at the
-    end of a training epoch; those that change are logged again, for what looks at them after that.
+    """Returns one callback for Trainer(callbacks=[...]) of Lightning.
+
+    A callback without its own model, optimizer or steps per epoch uses those of the trainer.
+    Metrics are trainer.callback_metrics at the end of a training epoch. Metrics that a callback
+    changes are logged again for later readers.
 
     Args:
-        callbacks: of this package.
-        optimizer: which of the module's.
+        callbacks: callbacks of this package.
+        optimizer: index of the module's optimizer.
 
     Returns:
         A lightning.pytorch.Callback, or one of pytorch_lightning.
 
     Raises:
-        ImportError: there is no Lightning.
-        ValueError: as CallbackList.
+        ImportError: Lightning is not installed.
+        ValueError: see CallbackList.
     """
     if not isinstance(callbacks, CallbackList):
         several = [callbacks] if isinstance(callbacks, Callback) else callbacks
@@ -99,13 +102,14 @@ def lightning(callbacks: Callback | Sequence[Callback], *, optimizer: int = 0) -
     return _class_over(_base())(callbacks, optimizer)
 
 
+# Returns a class with the hooks that derives from Lightning's Callback.
 @functools.cache
 def _class_over(base: type) -> Any:
     return type("LightningCallback", (_Hooks, base), {"__doc__": _Hooks.__doc__})
 
 
 def _base() -> type:
-    """Lightning's Callback: of the package that the script has imported, if it has one."""
+    """Returns Lightning's Callback, preferably of the package that the script has imported."""
     for package in sorted(_PACKAGES, key=lambda one: one not in sys.modules):
         try:
             return importlib.import_module(package).Callback

@@ -1,4 +1,4 @@
-"""Several callbacks as one, and how far training has come."""
+"""Calls several callbacks as one, and tracks the progress of training."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ Item = TypeVar("Item")
 
 
 class CallbackList(Callback):
-    """Calls each, in their order.
+    """Calls callbacks in their order.
 
     Args:
-        callbacks: these.
-        model, optimizer: for those that were given none; the optimizer that steps, which is what
-            hvd.DistributedOptimizer has returned.
-        steps_per_epoch: batches of an epoch on this rank, len(loader); the same.
-        initial_epoch: where training begins.
+        callbacks: the callbacks.
+        model, optimizer: values for callbacks without their own. The optimizer must be the one that
+            steps, which is the result of hvd.DistributedOptimizer.
+        steps_per_epoch: batches per epoch on this rank, len(loader), for callbacks without their
+            own.
+        initial_epoch: the first epoch.
 
     Attributes:
-        epoch, batch: those that come next.
+        epoch, batch: the next epoch and batch.
 
     Raises:
-        ValueError: a number that is not accepted; something that is no Callback.
+        ValueError: a number is not accepted, or an element is not a Callback.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class CallbackList(Callback):
             raise ArgumentError(f"CallbackList: initial_epoch must be >= 0, got {initial_epoch}")
         self.epoch, self.batch = initial_epoch, 0
         self._in_epoch = False
-        self._done = 0  # batches of this epoch, before the restart
+        self._done = 0  # batches of this epoch before the restart
         self.bind(model, optimizer, steps_per_epoch)
 
     def bind(
@@ -65,14 +66,17 @@ class CallbackList(Callback):
         optimizer: Optimizer | None,
         steps_per_epoch: int | None,
     ) -> None:
-        """For all of them."""
+        """Sets missing values of all callbacks."""
         super().bind(model, optimizer, steps_per_epoch)
         for one in self.callbacks:
             one.bind(self.model, self.optimizer, self.steps_per_epoch)
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are left of so many, between on_train_begin() and on_train_end(). In each
-        the loop calls on_epoch_end() where it has logs."""
+        """Yields the remaining epochs of `count`, and calls on_train_begin() and on_train_end()
+        around them.
+
+        If the loop has metrics, it calls on_epoch_end() itself.
+        """
         self.on_train_begin()
         while self.epoch < count:
             epoch = self.epoch
@@ -83,8 +87,11 @@ class CallbackList(Callback):
         self.on_train_end()
 
     def batches(self, loader: Iterable[Item]) -> Iterator[Item]:
-        """An epoch's batches, each between on_batch_begin() and on_batch_end(). Those that were
-        done before a restart are left out: the loader must have them in the order it had."""
+        """Yields the batches of an epoch, and calls on_batch_begin() and on_batch_end() around
+        each.
+
+        Batches from before a restart are skipped, so the loader must return the same order again.
+        """
         first, self._done = self._done, 0
         for batch, item in enumerate(itertools.islice(loader, first, None), first):
             self.on_batch_begin(batch)
@@ -104,9 +111,9 @@ class CallbackList(Callback):
             one.on_epoch_begin(epoch, logs)
 
     def on_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        if not self._in_epoch:  # a loop that goes on within one
+        if not self._in_epoch:  # the loop continues within an epoch
             self.on_epoch_begin(self.epoch)
-        self.batch = batch + 1  # a checkpoint that the loop writes is one after the step
+        self.batch = batch + 1  # a checkpoint of the loop is written after the step
         for one in self.callbacks:
             one.on_batch_begin(batch, logs)
 
@@ -115,7 +122,7 @@ class CallbackList(Callback):
             one.on_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        # First: a checkpoint that one of them writes goes on with the next epoch.
+        # Set first, because a checkpoint that a callback writes must continue with the next epoch.
         self.epoch, self.batch, self._done = epoch + 1, 0, 0
         self._in_epoch = False
         logs = {} if logs is None else logs
@@ -127,12 +134,12 @@ class CallbackList(Callback):
             one.on_train_end(logs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, batch, and the states of all."""
+        """Returns epoch, batch, and the states of all callbacks."""
         states = [(type(one).__name__, one.state_dict()) for one in self.callbacks]
         return {"epoch": self.epoch, "batch": self.batch, "callbacks": states}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Raises: ValueError, the state is of other callbacks."""
+        """Loads a state. Raises ValueError if it belongs to other callbacks."""
         theirs = [name for name, _ in state_dict["callbacks"]]
         ours = [type(one).__name__ for one in self.callbacks]
         if theirs != ours:

@@ -1,4 +1,4 @@
-"""Metrics that are the same on all ranks."""
+"""Callback that makes metrics equal on all ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _NAME = "MetricAverageCallback"
 
 
 class MetricAverageCallback(Callback):
-    """At the end of an epoch: each metric becomes its average over the ranks, a float, in place.
-    Callbacks that are to see it come after this one.
+    """Replaces each metric by its average over the ranks, a float, at the end of an epoch.
+
+    Callbacks that use the average must follow this one.
 
     Args:
         process_set: the ranks.
@@ -31,12 +32,13 @@ class MetricAverageCallback(Callback):
         self.process_set = process_set
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """logs: numbers, or tensors of one element; of the same names on all ranks, which all call
-        this, also without any.
+        """Averages the metrics in `logs` in place. All ranks call it, even without metrics.
+
+        `logs` has numbers or tensors of one element, with the same names on all ranks.
 
         Raises:
-            ValueError: something that is no number (nothing was sent then); ranks have other
-                names, on all of them.
+            ValueError: a value is not a number, and nothing was sent. Also, on all ranks, if names
+                differ.
         """
         logs = {} if logs is None else logs
         values = {name: _number(name, logs[name]) for name in sorted(logs)}
@@ -46,8 +48,10 @@ class MetricAverageCallback(Callback):
             allreduce_(averages, op=Average, name=_NAME, process_set=self.process_set)
             logs.update(zip(values, averages.tolist(), strict=True))
 
+    # Checks that names are equal on all ranks.
     def _agree(self, names: list[str]) -> None:
-        # Each time: ranks that knew of a change alone would wait for different things.
+        # Checked each time. If only ranks with a change checked, they would wait for different
+        # operations.
         group = group_of(self.process_set, _NAME)
         everyone = allgather_object(names, f"{_NAME}.names", self.process_set)
         for rank, theirs in zip(group.members, everyone, strict=True):
@@ -58,6 +62,7 @@ class MetricAverageCallback(Callback):
                 )
 
 
+# Returns the metric as a float. Raises ValueError if it is not a number.
 def _number(name: str, value: Any) -> float:
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return float(value.detach())

@@ -1,4 +1,4 @@
-"""An optimizer's learning rates, which callbacks scale; and its momentum after they change."""
+"""Scales an optimizer's learning rates for callbacks, and corrects its momentum after changes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from torch.optim import Optimizer
 
 from torch_ringdist._errors import ArgumentError
 
-# In parameter groups, and so in the optimizer's state: the rate of the last step.
+# Key in parameter groups, and so in the optimizer's state, for the rate of the last step.
 _STEPPED = "stepped_lr"
 
 
 class Rates:
-    """Of one optimizer, for all callbacks that scale its rates.
+    """Scales the rates of one optimizer for all callbacks.
 
     Rates are scaled from the begin of a batch to the end of the optimizer's step, and in each
-    further step of the batch. At other times, and in optimizer.state_dict(), they are what others
-    have set, as torch's schedulers or a checkpoint, each parameter group its own.
+    further step of the batch. At other times, and in optimizer.state_dict(), they are the values
+    set by torch's schedulers or a checkpoint, per parameter group.
 
     Attributes:
-        used: the first group's rate in this batch, or the last one.
+        used: the first group's rate in this or the last batch.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._factors: dict[int, float] = {}  # by callback, in a batch
-        self._scaled: list[tuple[float, float]] = []  # rates of groups: own, and scaled
-        self._changed: list[int] = []  # groups whose rate was set while it was scaled
-        self._corrects: bool | None = None  # None: no momentum; True: that of all groups
-        self._momenta: dict[int, Any] = {}  # of groups, while it is corrected
+        self._factors: dict[int, float] = {}  # factors by callback, in a batch
+        self._scaled: list[tuple[float, float]] = []  # own and scaled rate of each group
+        self._changed: list[int] = []  # groups with a rate that was set while scaled
+        self._corrects: bool | None = None  # None for no correction, True for all groups
+        self._momenta: dict[int, Any] = {}  # original momenta during a corrected step
         self.used: float | None = None
         optimizer.register_step_pre_hook(lambda steps, *_: self._before_step(steps))
         optimizer.register_step_post_hook(lambda *_: self._after_step())
@@ -39,7 +39,8 @@ class Rates:
 
     @staticmethod
     def of(optimizer: Optimizer) -> Rates:
-        """The one there is, if callbacks have been here. hvd.DistributedOptimizer keeps it."""
+        """Returns the Rates of the optimizer, created on the first call. hvd.DistributedOptimizer
+        keeps it."""
         if not hasattr(optimizer, "_ringdist_rates"):
             optimizer._ringdist_rates = Rates(optimizer)  # type: ignore[attr-defined]
         return optimizer._ringdist_rates  # type: ignore[attr-defined]
@@ -49,14 +50,14 @@ class Rates:
         return self._optimizer.param_groups
 
     def set_own(self, rate: float | list[float]) -> None:
-        """The rate of all groups, or of each."""
+        """Sets the own rate of all groups, or of each."""
         rates = rate if isinstance(rate, list) else [rate] * len(self.groups)
         for group, one in zip(self.groups, rates, strict=True):
             _set(group, one)
 
     def begin(self, callback: object, factor: float | None) -> None:
-        """A batch, for which a callback scales by this factor, or not."""
-        self._unscale()  # if the last one was broken off, or another callback has begun
+        """Begins a batch in which `callback` scales by `factor`, or not if it is None."""
+        self._unscale()  # the last batch may have been aborted, or another callback has begun
         self._changed.clear()
         if factor is None:
             self._factors.pop(id(callback), None)
@@ -66,7 +67,7 @@ class Rates:
         self.used = float(self.groups[0]["lr"])
 
     def end(self, callback: object) -> None:
-        """Raises: RuntimeError, somebody has set a rate while it was scaled."""
+        """Ends a batch. Raises RuntimeError if a rate was set while it was scaled."""
         self._factors.pop(id(callback), None)
         self._unscale()
         if self._changed:
@@ -95,9 +96,11 @@ class Rates:
         self._scaled.clear()
 
     def correct_momentum(self, all_groups: bool) -> None:
-        """From now on: in a step for which the rate has changed, momentum is times new rate / old
-        rate; where the velocity holds the rate (`lr_in_momentum`), or in all groups that have one.
-        Goyal et al., "Accurate, Large Minibatch SGD" (2017), arXiv 1706.02677, section 3.
+        """Corrects momentum from here on.
+
+        In a step with a changed rate, momentum is multiplied by new rate / old rate. This applies
+        to groups with `lr_in_momentum`, or to all groups with momentum. Source: Goyal et al.,
+        "Accurate, Large Minibatch SGD" (2017), arXiv 1706.02677, section 3.
         """
         self._corrects = self._corrects or all_groups
 
@@ -117,7 +120,7 @@ class Rates:
                 "callbacks: give them the one that hvd.DistributedOptimizer has returned"
             )
         self._scale()
-        self._restore_momenta()  # if the last step was broken off
+        self._restore_momenta()  # the last step may have been aborted
         for i, group in self._corrected():
             old, new = group.get(_STEPPED), float(group["lr"])
             if old and new != old:
@@ -137,7 +140,7 @@ class Rates:
 
 
 def _set(group: dict[str, Any], rate: float) -> None:
-    # A tensor stays the one it is: compiled and captured steps read it.
+    # A tensor is changed in place, because compiled and captured steps read it.
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:

@@ -1,4 +1,4 @@
-"""The learning rate as a function of epochs."""
+"""Callback that sets the learning rate as a function of epochs."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from torch_ringdist.horovod.callbacks._rates import Rates
 
 
 class LearningRateScheduleCallback(Callback):
-    """In the epochs from start_epoch on, before end_epoch: rate = own rate * multiplier(epoch).
+    """Multiplies the own rate by multiplier(epoch), from start_epoch until before end_epoch.
 
-    The own rate is each parameter group's, as the optimizer was made with it, or as a scheduler of
-    torch sets it. group["lr"] is the product from on_batch_begin() to the end of the optimizer's
-    step, and in further steps of that batch; at other times, and in a checkpoint, it is the own
-    rate. Several callbacks at once multiply. At the end of an epoch logs["lr"] is the first group's
-    rate in the last batch.
+    Each parameter group has its own rate, which the optimizer was created with or a scheduler of
+    torch sets. The entry "lr" of a group is the product from on_batch_begin() to the end of the
+    optimizer's step. This also holds in further steps of that batch. At other times, and in a
+    checkpoint, it is the own rate. The factors of several callbacks are multiplied. At the end of
+    an epoch, logs["lr"] is the first group's rate in the last batch.
 
     Args:
-        initial_lr: the own rate of all groups, or one for each, set when the optimizer is known:
-            a state that is loaded after that counts. None: as it is.
-        multiplier: a function of the epoch, or a number, which counts once an epoch: multiplier **
-            (epoch - start_epoch).
-        start_epoch, end_epoch: numbers of epochs; None has no end.
-        staircase: the epoch is a whole number; else epoch + batch / steps_per_epoch.
-        momentum_correction: in a step for which the rate has changed, momentum is times new rate /
-            old rate. None: where the optimizer's velocity holds the rate (a parameter group has
-            `lr_in_momentum`). In torch.optim's it does not (v = m v + g; p -= rate v), and nothing
-            is to be corrected. True: wherever there is momentum, as Horovod does for Keras.
+        initial_lr: own rate of all groups, or one for each. It is set when the optimizer is bound,
+            and a state loaded later overrides it. None keeps the rates.
+        multiplier: a function of the epoch. Or a number, which then applies once per epoch, as
+            multiplier ** (epoch - start_epoch).
+        start_epoch, end_epoch: range of epochs; None means no end.
+        staircase: use whole epochs; else epoch + batch / steps_per_epoch.
+        momentum_correction: in a step with a changed rate, multiply momentum by new rate / old
+            rate. None does so for optimizers that keep the rate in their velocity (a parameter
+            group has `lr_in_momentum`). Optimizers of torch.optim do not (v = m v + g; p -= rate
+            v), so nothing has to be corrected. True does so for all groups with momentum, as
+            Horovod does for Keras.
         steps_per_epoch: calls of on_batch_begin() in an epoch; needed without staircase.
-        optimizer: if not by a CallbackList.
+        optimizer: needed without a CallbackList.
 
     Raises:
-        ValueError: an argument that is not accepted; later: there is no optimizer, no
-            steps_per_epoch, or multiplier() is not finite or below 0.
+        ValueError: an argument is not accepted. Later calls raise it if optimizer or
+            steps_per_epoch are missing, or multiplier() is not finite or below 0.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class LearningRateScheduleCallback(Callback):
         optimizer: Optimizer | None,
         steps_per_epoch: int | None,
     ) -> None:
-        """Raises: ValueError, initial_lr is for another number of groups, or no rate."""
+        """Binds the optimizer. Raises ValueError if initial_lr is not a rate or has the wrong
+        length."""
         super().bind(model, optimizer, steps_per_epoch)
         if self.optimizer is None or self._rates is not None:
             return
@@ -81,7 +83,7 @@ class LearningRateScheduleCallback(Callback):
         self._rates = rates
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Raises: ValueError, something is missing."""
+        """Raises ValueError if optimizer or steps_per_epoch are missing."""
         self._needed("optimizer", self.optimizer)
         if not self.staircase:
             self._needed("steps_per_epoch", self.steps_per_epoch)
@@ -94,7 +96,7 @@ class LearningRateScheduleCallback(Callback):
         rates.begin(self, self._factor(batch) if self._is_active() else None)
 
     def on_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Raises: RuntimeError, somebody has set the rate in this batch."""
+        """Raises RuntimeError if the rate was set within this batch."""
         self._needed("optimizer", self._rates).end(self)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
@@ -106,6 +108,7 @@ class LearningRateScheduleCallback(Callback):
             self.end_epoch is None or self.epoch < self.end_epoch
         )
 
+    # Returns the multiplier for a batch. Raises ValueError if it is not finite or below 0.
     def _factor(self, batch: int) -> float:
         epoch: float = self.epoch
         if not self.staircase:

@@ -1,4 +1,4 @@
-"""The learning rate of one rank grows to that of all."""
+"""Callback that raises the learning rate from that of one rank to that of all."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from torch_ringdist.horovod.callbacks._schedule import LearningRateScheduleCallb
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """In the first epochs the rate grows in a line, batch by batch, from own rate / size to the own
-    rate, which the last of these batches has. Goyal et al. (2017), arXiv 1706.02677.
+    """Raises the rate linearly, batch by batch, in the first epochs.
+
+    It starts at own rate / size, and the last of these batches has the own rate. Source: Goyal et
+    al. (2017), arXiv 1706.02677.
 
     Args:
-        initial_lr, momentum_correction, steps_per_epoch, optimizer: as of
+        initial_lr, momentum_correction, steps_per_epoch, optimizer: see
             LearningRateScheduleCallback.
-        warmup_epochs: of these epochs; 0 does nothing.
-        verbose: 1: one rank says when it has ended.
-        process_set: the ranks whose number is the size.
+        warmup_epochs: number of these epochs; 0 turns it off.
+        verbose: 1 prints the end of the warm-up on one rank.
+        process_set: the ranks; their number is the size.
 
     Raises:
-        ValueError: as LearningRateScheduleCallback.
+        ValueError: see LearningRateScheduleCallback.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         )
 
     def _grown(self, epoch: float) -> float:
-        # By the end of this batch: so the last one has the whole rate.
+        # Value at the end of this batch, so the last batch has the whole rate.
         epoch += 1 / self._needed("steps_per_epoch", self.steps_per_epoch)
         size = self.process_set.size()
         return min(1.0, (1 + epoch * (size - 1) / self.warmup_epochs) / size)

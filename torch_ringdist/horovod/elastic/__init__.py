@@ -1,4 +1,4 @@
-"""Horovod's elastic training over torch_ringdist.elastic: ranks may be lost, and may come.
+"""Horovod's elastic training over torch_ringdist.elastic, where ranks may be lost and may join.
 
     @hvd.elastic.run
     def train(state):
@@ -13,9 +13,9 @@
     state.register_reset_callbacks([on_state_reset])
     train(state)
 
-Launched by ``ringdistrun -np 3 --min-np 2``. docs/reference/horovod.md says how it differs from
-Horovod's; docs/explanation/elastic.md, how it works. A script that is launched otherwise trains
-with the ranks that it has.
+Launch it with ``ringdistrun -np 3 --min-np 2``. docs/horovod.md lists the differences from Horovod,
+and docs/elastic.md explains how it works. A script that is launched in another way trains with a
+fixed number of ranks.
 """
 
 from torch_ringdist.horovod.elastic._retry_loop import run as run

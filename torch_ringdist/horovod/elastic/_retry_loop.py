@@ -1,4 +1,4 @@
-"""elastic.run: Horovod's loop, as that of torch_ringdist.elastic."""
+"""elastic.run, Horovod's training loop on top of torch_ringdist.elastic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torch_ringdist.horovod.elastic._state import State
 _Rest = ParamSpec("_Rest")
 _Result = TypeVar("_Result")
 _StateT = TypeVar("_StateT", bound=State)
-_USUAL_TIMEOUT = 600  # seconds, as Horovod's
+_USUAL_TIMEOUT = 600  # seconds, as in Horovod
 
 
 class _Loop:
-    """Of a training function, which it calls in each generation of the job's ranks."""
+    """Calls a training function in each generation of the job's ranks."""
 
     def __init__(self, state: State, function: Callable[[], Any]) -> None:
         self._state, self._function = state, function
@@ -32,7 +32,8 @@ class _Loop:
         self._change = change
 
     def generation(self, _: elastic.State) -> Any:
-        """Raises: torch.distributed.DistBackendError, another one is to follow."""
+        """Runs one generation. Raises torch.distributed.DistBackendError if another one must
+        follow."""
         try:
             _basics.begin_generation(self._change.rank, self._change.size)
             _global_state.required().residuals = self._state._elastic._residuals
@@ -52,23 +53,22 @@ class _Loop:
 def run(
     func: Callable[Concatenate[_StateT, _Rest], _Result],
 ) -> Callable[Concatenate[_StateT, _Rest], _Result]:
-    """A decorator: the training function, of a State and whatever else, is entered anew whenever
-    ranks were lost, come or leave.
+    """Decorator that calls the training function again whenever ranks were lost, join or leave.
 
-    Before that: the ranks go back to what the furthest of them has committed; those that live on
-    keep their order, so the oldest is rank 0; rank(), size() and the process sets given to init()
-    are those of the ranks that are there; callbacks are called; all get rank 0's state. Before its
-    first call this process is a job of its own, of size 1.
+    The function takes a State and any other arguments. Before each call, the ranks return to the
+    latest commit of any of them. Survivors keep their order, so the oldest is rank 0. rank(),
+    size() and the process sets of init() describe the present ranks. Callbacks are called, and all
+    ranks get rank 0's state. Before the first call, this process is a job of one rank.
 
-    The function returns when it has on all ranks. Where the script was not launched for ranks that
-    come and go it is called once, with the state of rank 0.
+    The function returns when it has returned on all ranks. If the script was not launched for a
+    changing number of ranks, it is called once, with the state of rank 0.
 
     Raises:
-        TypeError: the first argument is no State.
-        HorovodInternalError: this process was given up by the others; an operation fails again and
-            again though nobody is lost.
+        TypeError: the first argument is not a State.
+        HorovodInternalError: the others excluded this process, or an operation fails repeatedly
+            although no rank is lost.
         RuntimeError: fewer than --min-np ranks for --elastic-timeout.
-        SystemExit: this process was asked to end, and has left; or the job is done already.
+        SystemExit: this process received SIGTERM and has left, or the job is finished.
     """
 
     @functools.wraps(func)
@@ -88,7 +88,7 @@ def run(
             result = elastic.run(loop.generation)(state._elastic)
         except dist.DistError as error:
             raise HorovodInternalError(str(error)) from error
-        dist.destroy_process_group()  # the groups of this API are there still
+        dist.destroy_process_group()  # the groups of this API remain
         return result
 
     return entered

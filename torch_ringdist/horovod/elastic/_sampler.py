@@ -1,4 +1,4 @@
-"""Which indices a rank takes, whatever becomes of the ranks."""
+"""Assigns indices of the data to ranks, also if ranks change."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch_ringdist.horovod._basics import rank, size
 
 
 class ElasticSampler(Sampler[int]):
-    """This rank's share of the indices that no rank has taken in this epoch.
+    """Yields this rank's share of the indices that no rank has taken in this epoch.
 
-    Where an epoch stands is one number, as the ranks take indices in turn: so all must record the
-    same batches. It is to be an entry of a TorchState.
+    The position in an epoch is one number, because ranks take indices in turn. So all ranks must
+    record the same batches. It is meant to be an entry of a TorchState.
 
     Attributes:
-        dataset, shuffle, seed, epoch: as given.
+        dataset, shuffle, seed, epoch: the arguments, and the present epoch.
         processed_num: indices of this epoch that all ranks together have recorded.
-        rank, num_replicas: of this process, and how many there are.
-        remaining_indices: of all ranks, in the order of the epoch.
-        indices: of this rank, since it was last iterated.
-        num_samples, total_size: how many indices this rank, and all, will take of this epoch.
+        rank, num_replicas: rank of this process, and number of ranks.
+        remaining_indices: remaining indices of all ranks, in the order of the epoch.
+        indices: indices of this rank since the last iteration began.
+        num_samples, total_size: remaining indices of this rank, and of all ranks.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """After init(); the same on all ranks.
+        """Create it after init(), with the same arguments on all ranks.
 
         Args:
-            dataset: what the indices are of; its length counts.
-            shuffle: an order drawn for each epoch; else 0, 1, 2, ...
-            seed: of that order.
+            dataset: an object with a length, which is the number of indices.
+            shuffle: draw a new order for each epoch; else the order is 0, 1, 2, ...
+            seed: seed of that order.
         """
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = self.processed_num = 0
@@ -41,44 +41,44 @@ class ElasticSampler(Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Nothing of it is taken yet: so it is called when an epoch ends, not when one begins,
-        which may be in its middle."""
+        """Selects an epoch with no indices taken. Call it when an epoch ends, because the begin of
+        a loop may be in the middle of an epoch."""
         self.epoch, self.processed_num = epoch, 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank and all others have taken a batch.
+        """Records that all ranks have taken a batch.
 
         Args:
-            batch_idx: of Horovod; batches are recorded in order.
-            batch_size: of each rank.
+            batch_idx: ignored, because batches are recorded in order.
+            batch_size: indices of each rank.
         """
         self._record(batch_size)
 
     def record_indices(self, indices: Sequence[int]) -> None:
-        """This rank has taken these, which follow those that are recorded, and each other rank as
-        many."""
+        """Records that this rank has taken the next indices, and each other rank the same
+        number."""
         self._record(len(indices))
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Of that batch, counted from where this rank has last begun to iterate."""
+        """Returns the indices of a batch, counted from the begin of this rank's last iteration."""
         return self.indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]
 
     @property
     def processed_indices(self) -> set[int]:
-        """Of this epoch, what all ranks together have recorded."""
+        """Indices of this epoch that all ranks together have recorded."""
         return set(self._order()[: self.processed_num])
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """What another one's state_dict() gave, say with another number of ranks."""
+        """Loads a state, also one of another number of ranks."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Share out what is left among the ranks that there are."""
+        """Shares the remaining indices among the present ranks."""
         self.rank, self.num_replicas = rank(), size()
         self.remaining_indices = self._order()[self.processed_num :]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
@@ -86,7 +86,7 @@ class ElasticSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         left = self.remaining_indices
-        # Some come twice in the end, so that all ranks have as many.
+        # Some indices occur twice at the end, so all ranks have the same number.
         self.indices = [
             left[at % len(left)] for at in range(self.rank, self.total_size, self.num_replicas)
         ]

@@ -1,4 +1,4 @@
-"""What a training function works on, in Horovod's words."""
+"""State of a training function with Horovod's interface."""
 
 from __future__ import annotations
 
@@ -22,44 +22,45 @@ from torch_ringdist.horovod._state import broadcast_tree
 
 
 class State:
-    """What others are made of: ObjectState, TorchState, and a user's own that has save(), restore()
-    and sync().
+    """Base class of ObjectState, TorchState, and user classes with save(), restore() and sync().
 
-    On top of elastic.State, of which it is the one entry.
+    It is the only entry of an elastic.State.
     """
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
-        """
+        """Creates the elastic.State.
+
         Args:
-            bcast_object: gives rank 0's object to all ranks.
-            get_rank: of Horovod; not needed here.
+            bcast_object: sends rank 0's object to all ranks and returns it.
+            get_rank: ignored, for compatibility with Horovod.
         """
         self._bcast_object = bcast_object
         self._reset_callbacks: list[Callable[[], Any]] = []
         self._elastic = elastic.State(horovod=_Content(self))
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """To be called, in turn, whenever the training function is to be entered with other ranks,
-        the first time too: say, for the learning rate."""
+        """Adds functions to call in order before the training function runs with other ranks,
+        including the first time. They may, for instance, set the learning rate."""
         self._reset_callbacks += callbacks
 
     def on_reset(self) -> None:
-        """Other ranks are there: reset(), and the callbacks."""
+        """Calls reset() and the callbacks, after ranks have changed."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def commit(self) -> None:
-        """save(), and check_host_updates(): a step is done."""
+        """Ends a step: calls save() and check_host_updates()."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Whether ranks wait to be let in, or leave; without communication. A process that was
-        asked to end (SIGTERM) leaves here: then the call does not return.
+        """Checks, without communication, if ranks wait to join or leave.
+
+        A process that has received SIGTERM leaves here, and the call does not return.
 
         Raises:
-            HostsUpdatedInterrupt: for elastic.run, which undoes what was not saved.
+            HostsUpdatedInterrupt: ranks change. elastic.run handles it and undoes unsaved changes.
         """
         if leave_was_asked():
             raise Leave
@@ -67,33 +68,34 @@ class State:
             raise HostsUpdatedInterrupt
 
     def save(self) -> None:
-        """In memory, for restore()."""
+        """Saves the state in memory, for restore()."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """As of the last save()."""
+        """Restores the state of the last save()."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Rank 0's on all ranks."""
+        """Copies rank 0's state to all ranks."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """What else there is to do when the ranks are others: nothing."""
+        """Called when ranks have changed; does nothing by default."""
 
     def _names(self) -> list[str]:
         return []
 
     def _content(self) -> dict[str, Any]:
-        """What outlives a generation."""
+        """Returns the contents to keep across generations."""
         return {}
 
     def _put(self, content: dict[str, Any]) -> None:
-        """Keeps what it is given."""
+        """Replaces the contents."""
 
 
 class _Content(Part):
-    """Of a State, with elastic.State: rank 0's counts in the end, so no rank's is compared."""
+    """Part of elastic.State for this State. Ranks are not compared, because rank 0's state is used
+    in the end."""
 
     shared = False
 
@@ -111,15 +113,19 @@ class _Content(Part):
 
 
 class ObjectState(State):
-    """Its arguments are attributes: what has state_dict() and load_state_dict() is kept by these,
-    anything else is copied and pickled as a whole. All ranks give the same names."""
+    """Keeps its arguments as attributes. All ranks pass the same names.
+
+    Objects with state_dict() and load_state_dict() are saved by these. All others are copied and
+    pickled as a whole.
+    """
 
     def __init__(
         self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any
     ) -> None:
-        """
+        """Stores the arguments.
+
         Raises:
-            ValueError: a name that State has itself.
+            ValueError: a name that State itself uses.
         """
         for name, value in kwargs.items():
             if name.startswith("_") or hasattr(type(self), name):
@@ -158,24 +164,25 @@ class ObjectState(State):
                 setattr(self, name, saved)
                 continue
             if isinstance(value, nn.Module):
-                value.zero_grad()  # of a step that is not done
+                value.zero_grad()  # left by an unfinished step
             load_state(value, saved)
 
 
 class TorchState(ObjectState):
-    """Of a model, its optimizer and whatever else training changes: samplers, schedulers, numbers.
-    Its arguments are its attributes."""
+    """State of a model, its optimizer and other objects of a training, such as samplers, schedulers
+    and numbers. The arguments become attributes."""
 
     def __init__(
         self, model: nn.Module | None = None, optimizer: Optimizer | None = None, **kwargs: Any
     ) -> None:
-        """
+        """Stores the arguments.
+
         Args:
-            model, optimizer: more of them may be given by other names.
-            kwargs: as of ObjectState.
+            model, optimizer: further ones may be passed by other names.
+            kwargs: see ObjectState.
 
         Raises:
-            ValueError: a name that State has itself.
+            ValueError: a name that State itself uses.
         """
         super().__init__(_broadcast, rank, model=model, optimizer=optimizer, **kwargs)
 
