@@ -1,4 +1,4 @@
-"""What the examples of sharded training share: arguments, launch, data, and their check."""
+"""Shared code of the sharded-training examples: arguments, launch, data, and the final check."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Several ranks add up in another order than one process, which is a rounding of 1e-16 at first;
-# training multiplies it. In fp32, 1e-7 at first, it would soon be as large as a mistake.
+# Several ranks add up in another order than one process. In fp64 this differs by 1e-16 at first,
+# and training amplifies it. In fp32 it would be 1e-7 at first, and soon as large as a mistake.
 DTYPE = torch.float64
 TOLERANCE = 1e-6
 
 
 def make_parser(doc: str) -> argparse.ArgumentParser:
-    """With the arguments that every example has."""
+    """Returns a parser with the arguments that every example has; `doc` is the description."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,8 +34,11 @@ def make_parser(doc: str) -> argparse.ArgumentParser:
 def launch(
     args: argparse.Namespace, train: Callable[[], None], complaint: Callable[[int], str | None]
 ) -> int:
-    """Calls `train` inside the process group, unless `complaint` has something to say about the
-    arguments for this number of ranks. The exit status."""
+    """Calls `train` inside the default process group and returns the exit status.
+
+    `complaint` gets the number of ranks. If it returns a problem with the arguments, that is
+    printed instead.
+    """
     if "RANK" not in os.environ:
         print(f"launch me with: torchrun --nproc-per-node=2 {sys.argv[0]}", file=sys.stderr)
         return 2
@@ -51,10 +54,11 @@ def launch(
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """1797 images of handwritten digits, [images, 64] of 0 to 1, and labels, int64 [images].
+    """Returns 1797 images of handwritten digits, [images, 64] from 0 to 1, and labels, int64
+    [images].
 
-    They are load_digits() of scikit-learn, whose import would hold up each rank that comes to a
-    group for two seconds.
+    They are load_digits() of scikit-learn. They are read from its file, because its import would
+    delay each rank that joins a group by two seconds.
     """
     if (sklearn := find_spec("sklearn")) is None or sklearn.origin is None:
         raise ModuleNotFoundError("the digits come with scikit-learn: pip install scikit-learn")
@@ -65,7 +69,8 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def compare(together: torch.Tensor, alone: torch.Tensor) -> None:
-    """Of the losses, one per step. AssertionError where they differ by more than rounding."""
+    """Compares the losses of both runs, one per step. Raises AssertionError if they differ by more
+    than rounding."""
     apart = (together - alone).abs().max().item()
     print(f"last loss {together[-1]:.4f}, alone {alone[-1]:.4f}; at most {apart:.1e} apart")
     assert apart <= TOLERANCE, f"the losses are {apart} apart, which is not rounding"

@@ -2,12 +2,12 @@
 
     torchrun --nproc-per-node=2 examples/ddp_digits.py
     torchrun --nproc-per-node=2 examples/ddp_digits.py --backend gloo          the same over gloo
-    torchrun --nproc-per-node=2 examples/ddp_digits.py --resume                go on where it ended
+    torchrun --nproc-per-node=2 examples/ddp_digits.py --resume                continue a run
     torchrun --nproc-per-node=2 --max-restarts=1 examples/ddp_digits.py --kill-at 50 --kill-rank 1
 
-The images are the 1797 of 8 x 8 pixels that scikit-learn ships: nothing is downloaded. What knows
-of ringdist here is the name given to init_process_group, and the count of bytes in the last line of
-output; the rest is plain PyTorch. It needs: pip install scikit-learn tqdm
+The images are the 1797 of 8 x 8 pixels that scikit-learn ships, so nothing is downloaded. Only the
+name given to init_process_group, and the count of bytes in the last line of output, are specific to
+ringdist. The rest is plain PyTorch. It needs: pip install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Cnn(nn.Sequential):
-    """38,314 parameters; no batch norm, whose running means would differ between the ranks."""
+    """A CNN of 38,314 parameters. It has no batch norm, because running means would differ between
+    the ranks."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -66,7 +67,7 @@ class Cnn(nn.Sequential):
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:
-    """1437 images to train on and 360 held out; the same split in every run and on every rank."""
+    """Returns 1437 training images and 360 held-out images; the split is always the same."""
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 16
     y = torch.tensor(labels, dtype=torch.int64)
@@ -75,7 +76,8 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
 
 
 def shifted(data: TensorDataset, seed: int) -> TensorDataset:
-    """Every image moved by up to a pixel each way: 1437 are few, and this makes more of them."""
+    """Returns the images, each shifted by up to a pixel in each direction, which adds variety to
+    the data."""
     images, labels = data.tensors
     random = torch.Generator().manual_seed(seed)
     rows, columns = torch.randint(0, 3, (2, len(images), 1), generator=random) + torch.arange(8)
@@ -85,7 +87,8 @@ def shifted(data: TensorDataset, seed: int) -> TensorDataset:
 
 
 class Checkpoint:
-    """Model, optimizer and position. Rank 0 has the file; the others get it from rank 0."""
+    """Saves and loads model, optimizer and position. Rank 0 has the file and sends it to the
+    others."""
 
     def __init__(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.path = path
@@ -93,7 +96,8 @@ class Checkpoint:
         self.optimizer = optimizer
 
     def save(self, position: dict[str, int]) -> None:
-        """Rank 0 replaces the file at one stroke: whoever dies here leaves a whole one behind."""
+        """Replaces the file atomically on rank 0, so a rank that dies here leaves a complete
+        file."""
         if dist.get_rank() != 0:
             return
         state = {
@@ -109,7 +113,8 @@ class Checkpoint:
         draft.replace(self.path)
 
     def load(self) -> dict[str, int] | None:
-        """The position to go on from, or None if rank 0 finds no file. All ranks call it."""
+        """Returns the position to continue from, or None if rank 0 finds no file. All ranks call
+        it."""
         there = dist.get_rank() == 0 and self.path.exists()
         content = broadcast_bytes(self.path.read_bytes() if there else b"")
         if not content:
@@ -121,7 +126,7 @@ class Checkpoint:
 
 
 def broadcast_bytes(content: bytes) -> bytes:
-    """Rank 0's `content`, on every rank."""
+    """Returns rank 0's `content` on every rank."""
     size = torch.tensor([len(content)])
     dist.broadcast(size, src=0)
     data = torch.empty(int(size), dtype=torch.uint8)
@@ -132,6 +137,7 @@ def broadcast_bytes(content: bytes) -> bytes:
     return data.numpy().tobytes()
 
 
+# Returns the sum of the values of all ranks.
 def sum_over_ranks(value: int) -> int:
     total = torch.tensor(value)
     dist.all_reduce(total)
@@ -145,6 +151,7 @@ def parameter_hash(model: nn.Module) -> bytes:
     return digest.digest()
 
 
+# Returns True if the parameters are equal on all ranks, bit for bit.
 def identical_on_all_ranks(model: nn.Module) -> bool:
     mine = torch.frombuffer(bytearray(parameter_hash(model)), dtype=torch.uint8)
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -154,7 +161,7 @@ def identical_on_all_ranks(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
-    """Of the whole data set; each rank looks at its share."""
+    """Returns the accuracy on the whole data set. Each rank evaluates its share."""
     share = range(dist.get_rank(), len(data), dist.get_world_size())
     right = 0
     for x, y in DataLoader(Subset(data, share), batch_size=256):
@@ -163,7 +170,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 
 class Trainer:
-    """The loop. Its position (epoch, images seen of it, step) is all that a restart needs."""
+    """Training loop. A restart needs only its position: epoch, images seen of it, and step."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -179,13 +186,13 @@ class Trainer:
         self.accuracy = 0.0
 
     def restore(self) -> None:
-        """Go on from the checkpoint where asked to, or where torchrun started us anew."""
+        """Loads the checkpoint if --resume was given or torchrun has restarted this process."""
         position = self.checkpoint.load() if self.args.resume or self.attempt else None
         if position is not None:
             self.epoch, self.seen, self.step = (position[k] for k in ("epoch", "seen", "step"))
             self.say(f"resumed from {self.args.checkpoint} at step {self.step}")
         else:
-            # A file of an earlier run must not be what a restart of this one finds.
+            # Replaces the file of an earlier run, which a restart of this run must not load.
             self.save()
 
     def save(self) -> None:
@@ -208,11 +215,12 @@ class Trainer:
         self.accuracy = accuracy(self.model, self.test)
 
     def run_epoch(self, model: nn.Module) -> None:
-        # An epoch's images and their order depend on seed and epoch only: skip what was seen of it.
+        # An epoch's images and their order depend on seed and epoch only, so images already seen
+        # are skipped.
         self.sampler.set_epoch(self.epoch)
         rest = list(self.sampler)[self.seen // self.world :]
         images = Subset(shifted(self.train, self.args.seed + self.epoch), rest)
-        # None: not where stderr is no terminal.
+        # None disables the bar if stderr is not a terminal.
         quiet = self.rank != 0 or self.args.no_progress or None
         name = f"epoch {self.epoch + 1}/{self.args.epochs}"
         loader = DataLoader(images, batch_size=self.args.batch_size)
@@ -246,7 +254,7 @@ class Trainer:
             self.save()
 
     def lr_factor(self) -> float:
-        """Up over the first epoch, then down in a line: a function of the position alone."""
+        """Rises over the first epoch, then falls linearly. It depends on the position alone."""
         at = self.epoch + self.seen / len(self.train)
         return min(1.0, at + 0.1, max(0.01, 1 - (at - 1) / max(1, self.args.epochs - 1)))
 

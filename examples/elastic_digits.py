@@ -3,11 +3,10 @@
     python -m torch_ringdist run --nproc-per-node=4 examples/elastic_digits.py
     python -m torch_ringdist run --nproc-per-node=4 examples/elastic_digits.py --codec int4
 
-Kill any of the ranks while it trains (kill -9 PID: the launcher prints the pids): the others go on
-at once, the launcher starts another process in its place, which joins them, and the losses are
-those of a run in which nobody died. --log FOLDER writes what each rank has done in each step. The
-images are the 1797 that scikit-learn ships. It needs:
-pip install scikit-learn tqdm
+Kill any of the ranks while it trains, with kill -9 PID; the launcher prints the pids. The others
+continue at once, and the launcher starts another process, which joins them. The losses are those of
+a run without failures. --log FOLDER writes what each rank has done in each step. The images are the
+1797 that scikit-learn ships. It needs: pip install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load_doubles() -> tuple[TensorDataset, TensorDataset]:
-    """Images to train on, and images that are held out; the same on every rank."""
+    """Returns training images and held-out images, the same on every rank."""
     train, test = (
         TensorDataset(images.to(DTYPE), labels)
         for images, labels in (data.tensors for data in load_data())
@@ -67,7 +66,7 @@ def make_module() -> nn.Module:
 
 
 class Log:
-    """A file for each process; a line of JSON for each step that it has committed."""
+    """Log file of this process, with a line of JSON for each event of a step."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = None
@@ -80,6 +79,7 @@ class Log:
             print(json.dumps({"time": time.time(), **fields}), file=self._file)
 
 
+# The training function and its State.
 class Trainer:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -111,7 +111,7 @@ class Trainer:
         return state.epoch >= self.args.epochs or (steps is not None and state.steps >= steps)
 
     def train(self, state: elastic.State) -> float:
-        """A generation; returns the accuracy on the images that were held out."""
+        """Runs one generation and returns the accuracy on the held-out images."""
         model = DistributedDataParallel(state.module)
         if self.args.codec:
             state.compress(model, self.args.codec)
@@ -119,7 +119,7 @@ class Trainer:
         while not self.over(state):
             images = shifted(self.train_data, self.args.seed + state.epoch)
             loader = DataLoader(images, batch_sampler=state.sampler)
-            # None: not where stderr is no terminal.
+            # None disables the bar if stderr is not a terminal.
             quiet = self.args.no_progress or self.change.rank != 0 or None
             name = f"epoch {state.epoch + 1}, generation {self.change.generation}"
             with tqdm(loader, desc=name, unit="step", leave=False, disable=quiet) as bar:
@@ -135,7 +135,7 @@ class Trainer:
     def step(
         self, model: nn.Module, state: elastic.State, x: torch.Tensor, y: torch.Tensor
     ) -> float:
-        """Returns the loss over the images of all ranks."""
+        """Trains one step and returns the loss over the images of all ranks."""
         assert self.change is not None
         where = {
             "step": state.steps + 1,
@@ -152,7 +152,7 @@ class Trainer:
         if self.args.pause:
             time.sleep(self.args.pause)
         state.optimizer.step()
-        # Before it is: a process that was asked to leave does not come back from commit().
+        # Logged before the commit, because commit() does not return in a process that leaves.
         self.log.write(
             what="committed",
             loss=everybodys.item(),
@@ -164,7 +164,7 @@ class Trainer:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Of the images that were held out."""
+        """Returns the accuracy on the held-out images."""
         x, y = self.test_data.tensors
         return (self.module(x).argmax(1) == y).double().mean().item()
 

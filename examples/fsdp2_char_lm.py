@@ -4,10 +4,10 @@
     torchrun --nproc-per-node=4 examples/fsdp2_char_lm.py --replicas 2         HSDP: 2 replicas of 2
     torchrun --nproc-per-node=2 examples/fsdp2_char_lm.py --backend gloo       the same over gloo
 
-The text is the source code of Python's standard library: nothing is downloaded. Each rank holds a
-part of the parameters, gradients and optimizer states, and sees its own part of each batch. At the
-end rank 0 trains the same network once more, alone and on the whole batches, and compares the
-losses. What knows of ringdist here is the name given to init_process_group; the rest is plain
+The text is the source code of Python's standard library, so nothing is downloaded. Each rank holds
+a part of the parameters, gradients and optimizer states, and trains on its own part of each batch.
+At the end rank 0 trains the same network once more, alone and on the whole batches, and compares
+the losses. Only the name given to init_process_group is specific to ringdist; the rest is plain
 PyTorch. It needs: pip install tqdm
 """
 
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def complaint(args: argparse.Namespace, world: int) -> str | None:
-    """What to change in the arguments, if something."""
+    """Returns a problem with the arguments and how to fix it, or None."""
     if args.replicas < 1 or world % args.replicas:
         return f"--replicas {args.replicas}: give a divisor of the number of ranks, {world}"
     if args.width % 16:
@@ -77,7 +77,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """From characters, int64 [batch, length], to the scores of the next, [batch * length, 128]."""
+    """Maps characters, int64 [batch, length], to the scores of the next, [batch * length, 128]."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__()
@@ -94,7 +94,8 @@ class Transformer(nn.Module):
 
 
 def load_text() -> torch.Tensor:
-    """Rank 0's standard library as characters below 128, on every rank: versions may differ."""
+    """Returns rank 0's standard library as characters below 128, on every rank, because versions
+    may differ."""
     text = torch.empty(TEXT_BYTES, dtype=torch.uint8)
     if dist.get_rank() == 0:
         files = sorted(Path(os.__file__).parent.glob("*.py"))
@@ -107,7 +108,8 @@ def load_text() -> torch.Tensor:
 
 
 def batches(text: torch.Tensor, args: argparse.Namespace) -> Iterator[torch.Tensor]:
-    """The whole batch of each step: [ranks * batch size, context + 1], the same on all ranks."""
+    """Yields the whole batch of each step, [ranks * batch size, context + 1], the same on all
+    ranks."""
     random = torch.Generator().manual_seed(args.seed)
     windows = text.unfold(0, args.context + 1, 1)
     for _ in range(args.steps):
@@ -116,7 +118,7 @@ def batches(text: torch.Tensor, args: argparse.Namespace) -> Iterator[torch.Tens
 
 
 def make_mesh(replicas: int) -> DeviceMesh:
-    """Of one dimension, over which all is sharded; HSDP has one of replicas before it."""
+    """Returns a mesh of one dimension for sharding. HSDP has a dimension for replicas before it."""
     world = dist.get_world_size()
     if replicas == 1:
         return init_device_mesh("cpu", (world,), mesh_dim_names=("shard",))
@@ -130,17 +132,18 @@ def make_model(args: argparse.Namespace) -> Transformer:
 
 
 def shard(model: Transformer, mesh: DeviceMesh) -> None:
-    """Every block gathers its parameters when it is due; what is left belongs to the root."""
+    """Shards the model. Each block gathers its parameters when they are needed, the root all
+    others."""
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
 def train(model: nn.Module, data: Iterator[torch.Tensor], args, name: str) -> torch.Tensor:
-    """Losses of this rank's share of `data`, one per step."""
+    """Returns the losses of this rank's share of `data`, one per step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     losses = []
-    # None: not where stderr is no terminal.
+    # None disables the bar if stderr is not a terminal.
     quiet = dist.get_rank() != 0 or args.no_progress or None
     with tqdm(data, desc=name, total=args.steps, unit="step", leave=False, disable=quiet) as bar:
         for batch in bar:
@@ -155,7 +158,7 @@ def train(model: nn.Module, data: Iterator[torch.Tensor], args, name: str) -> to
 
 
 def train_sharded(text: torch.Tensor, args: argparse.Namespace) -> torch.Tensor:
-    """Losses of the whole batches, one per step, on every rank."""
+    """Returns the losses of the whole batches, one per step, on every rank."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = make_model(args)
     whole = sum(p.numel() for p in model.parameters())
@@ -170,7 +173,7 @@ def train_sharded(text: torch.Tensor, args: argparse.Namespace) -> torch.Tensor:
 
 
 def compare(sharded: torch.Tensor, text: torch.Tensor, args: argparse.Namespace) -> None:
-    """Repeats the training in this process alone. Raises AssertionError where the losses differ."""
+    """Repeats the training in this process alone. Raises AssertionError if the losses differ."""
     alone = train(make_model(args), batches(text, args), args, "rank 0 alone")
     common.compare(sharded, alone)
 

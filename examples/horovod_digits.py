@@ -5,8 +5,8 @@
     torchrun --nproc-per-node=2 examples/horovod_digits.py --compression fp16
 
 A script for Horovod changes one line, `import horovod.torch as hvd`. Model, data and learning rates
-are those of ddp_digits.py, whose parameters it ends with, bit for bit, on two ranks. It needs:
-pip install scikit-learn tqdm
+are those of ddp_digits.py. On two ranks the final parameters are equal, bit for bit. It needs: pip
+install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def learning_rate(args: argparse.Namespace, epochs: float) -> float:
-    """Up over the first epoch, then down in a line."""
+    """Rises over the first epoch, then falls linearly."""
     down = max(0.01, 1 - (epochs - 1) / max(1, args.epochs - 1))
     return args.lr * min(1.0, epochs + 0.1, down)
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: torch.utils.data.TensorDataset) -> float:
-    """Of the whole data set; each rank looks at its share."""
+    """Returns the accuracy on the whole data set. Each rank evaluates its share."""
     share = Subset(data, range(hvd.rank(), len(data), hvd.size()))
     right = sum(int((model(x).argmax(1) == y).sum()) for x, y in DataLoader(share, batch_size=256))
     return hvd.allreduce(torch.tensor(right), op=hvd.Sum, name="right").item() / len(data)
@@ -61,7 +61,7 @@ def main() -> None:
     args = parse_arguments()
     hvd.init()
     train, test = load_data()
-    torch.manual_seed(args.seed + hvd.rank())  # the parameters are rank 0's
+    torch.manual_seed(args.seed + hvd.rank())  # rank 0's parameters are used
     model = Cnn()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.Adam(model.parameters(), lr=args.lr),
@@ -78,7 +78,7 @@ def main() -> None:
         loader = DataLoader(images, batch_size=args.batch_size)
         name = f"epoch {epoch + 1}/{args.epochs}"
         seen = 0
-        # None: not where stderr is no terminal.
+        # None disables the bar if stderr is not a terminal.
         quiet = hvd.rank() != 0 or args.no_progress or None
         for x, y in tqdm(loader, desc=name, unit="step", leave=False, disable=quiet):
             if step == args.steps:

@@ -4,10 +4,10 @@ r"""Train on handwritten digits with Horovod's elastic API while ranks die and c
     ringdistrun -np 3 --min-np 2 --host-discovery-script ./hosts.sh \
         python examples/horovod_elastic_digits.py
 
-Kill any of the ranks while it trains (kill -9 PID: the launcher prints the pids): the others go on
-at once, and another process takes its place. A script for Horovod changes one line, `import
-horovod.torch as hvd`. Model and data are those of horovod_digits.py. --log FOLDER writes what each
-rank has done in each step. It needs: pip install scikit-learn tqdm
+Kill any of the ranks while it trains, with kill -9 PID; the launcher prints the pids. The others
+continue at once, and another process takes its place. A script for Horovod changes one line,
+`import horovod.torch as hvd`. Model and data are those of horovod_digits.py. --log FOLDER writes
+what each rank has done in each step. It needs: pip install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Trainer:
             compression=args.codec or hvd.Compression.none,
         )
         self.sampler = hvd.elastic.ElasticSampler(self.train_data, seed=args.seed)
-        # Nobody broadcasts parameters: all ranks get those of rank 0 with the state.
+        # Parameters are not broadcast here, because all ranks get rank 0's with the state.
         self.state = hvd.elastic.TorchState(
             self.model, self.optimizer, sampler=self.sampler, epoch=0, step=0, resets=0
         )
@@ -63,7 +63,7 @@ class Trainer:
         say(f"of size {hvd.size()} after step {self.state.step}")
 
     def train(self, state: hvd.elastic.TorchState) -> float:
-        """Entered anew whenever ranks were lost or have come; returns the accuracy."""
+        """Called again whenever ranks were lost or have come; returns the accuracy."""
         for epoch in range(state.epoch, self.args.epochs):
             state.epoch = epoch
             images = shifted(self.train_data, self.args.seed + epoch)
@@ -95,7 +95,7 @@ class Trainer:
         time.sleep(self.args.pause)
         self.sampler.record_batch(batch, size)
         state.step += 1
-        # Before it is: a process that was asked to leave does not come back from commit().
+        # Logged before the commit, because commit() does not return in a process that leaves.
         self.log.write(what="committed", loss=mean, parameters=parameter_hash(self.model), **where)
 
 

@@ -1,14 +1,14 @@
-"""Train a network whose layers lie on different ranks (pipeline parallel) on handwritten digits.
+"""Train a network with its layers on different ranks (pipeline parallel) on handwritten digits.
 
     torchrun --nproc-per-node=2 examples/pipeline_parallel.py
     torchrun --nproc-per-node=4 examples/pipeline_parallel.py --microbatches 8
     torchrun --nproc-per-node=2 examples/pipeline_parallel.py --backend gloo   the same over gloo
 
 Rank 0 has the first layers and the images, the last rank has the last layers and the labels. A
-batch goes through in microbatches by the 1F1B schedule: each rank does one forward and one backward
-in turn, and sends and receives meanwhile. At the end rank 0 trains the whole network once more,
-alone, and compares the losses. What knows of ringdist here is the name given to
-init_process_group; the rest is plain PyTorch. It needs: pip install scikit-learn tqdm
+batch is split into microbatches, which the 1F1B schedule processes. Each rank alternates between
+one forward and one backward, and sends and receives meanwhile. At the end rank 0 trains the whole
+network once more, alone, and compares the losses. Only the name given to init_process_group is
+specific to ringdist; the rest is plain PyTorch. It needs: pip install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def complaint(args: argparse.Namespace, world: int) -> str | None:
-    """What to change in the arguments, if something."""
+    """Returns a problem with the arguments and how to fix it, or None."""
     if world < 2:
         return "a pipeline has 2 ranks or more: launch me with torchrun --nproc-per-node=2"
     if args.microbatches < world:
@@ -51,7 +51,7 @@ def complaint(args: argparse.Namespace, world: int) -> str | None:
 
 
 class Block(nn.Module):
-    """[images, 64] to [images, 64]."""
+    """Maps [images, 64] to [images, 64]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,13 +67,14 @@ def make_model(args: argparse.Namespace) -> nn.Sequential:
 
 
 def my_part(model: nn.Sequential) -> nn.Sequential:
-    """The layers of this rank: as many as others have, or one more."""
+    """Returns the layers of this rank; ranks differ by at most one layer."""
     rank, world = dist.get_rank(), dist.get_world_size()
     return model[rank * len(model) // world : (rank + 1) * len(model) // world]
 
 
 def make_step(stage: PipelineStage, args: argparse.Namespace) -> Callable[..., float | None]:
-    """step(x, y): forward and backward of a batch; its loss on the last rank, None on others."""
+    """Returns a function of (x, y) that runs forward and backward of a batch. It returns the loss
+    on the last rank, and None on others."""
     schedule = Schedule1F1B(stage, args.microbatches, loss_fn=nn.functional.cross_entropy)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> float | None:
@@ -89,16 +90,16 @@ def make_step(stage: PipelineStage, args: argparse.Namespace) -> Callable[..., f
 
 
 def train(model: nn.Module, step: Callable[..., float | None], args, name: str) -> torch.Tensor:
-    """The losses, one per step; NaN on ranks where `step` does not return them."""
+    """Returns the losses, one per step; NaN on ranks where `step` returns None."""
     x, y = common.digits()
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     random = torch.Generator().manual_seed(args.seed)
-    # Microbatches have one size: the images beyond a multiple of the batch size are left out.
+    # Microbatches have one size, so the images beyond a multiple of the batch size are left out.
     whole = len(x) // args.batch_size * args.batch_size
     epochs = [torch.randperm(len(x), generator=random)[:whole] for _ in range(args.epochs)]
     steps = [part for order in epochs for part in order.split(args.batch_size)]
     losses = []
-    # None: not where stderr is no terminal.
+    # None disables the bar if stderr is not a terminal.
     quiet = dist.get_rank() != 0 or args.no_progress or None
     for part in tqdm(steps, desc=name, unit="step", leave=False, disable=quiet):
         optimizer.zero_grad()
@@ -109,7 +110,7 @@ def train(model: nn.Module, step: Callable[..., float | None], args, name: str) 
 
 
 def train_in_a_pipeline(args: argparse.Namespace) -> torch.Tensor:
-    """The losses, one per step, on every rank."""
+    """Returns the losses, one per step, on every rank."""
     rank, world = dist.get_rank(), dist.get_world_size()
     part = my_part(make_model(args))
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
@@ -119,7 +120,7 @@ def train_in_a_pipeline(args: argparse.Namespace) -> torch.Tensor:
 
 
 def compare(piped: torch.Tensor, args: argparse.Namespace) -> None:
-    """Repeats the training in this process alone. Raises AssertionError where the losses differ."""
+    """Repeats the training in this process alone. Raises AssertionError if the losses differ."""
     model = make_model(args)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> float:

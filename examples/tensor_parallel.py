@@ -1,14 +1,14 @@
-"""Train an MLP whose layers are split over the ranks (tensor parallel) on handwritten digits.
+"""Train an MLP with layers split over the ranks (tensor parallel) on handwritten digits.
 
     torchrun --nproc-per-node=2 examples/tensor_parallel.py
     torchrun --nproc-per-node=4 examples/tensor_parallel.py --hidden 512
     torchrun --nproc-per-node=2 examples/tensor_parallel.py --backend gloo     the same over gloo
 
-In each block the first layer is split by columns, the second by rows: a rank computes its part of
-the hidden units, and one all-reduce per block adds up what the ranks found. All ranks see the same
-images. At the end rank 0 trains the same network once more, alone, and compares the losses. What
-knows of ringdist here is the name given to init_process_group; the rest is plain PyTorch.
-It needs: pip install scikit-learn tqdm
+In each block the first layer is split by columns, the second by rows. A rank computes its part of
+the hidden units, and one all-reduce per block adds up the results. All ranks train on the same
+images. At the end rank 0 trains the same network once more, alone, and compares the losses. Only
+the name given to init_process_group is specific to ringdist; the rest is plain PyTorch. It needs:
+pip install scikit-learn tqdm
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Block(nn.Module):
-    """[images, 64] to [images, 64]; `up` is split by columns, `down` by rows."""
+    """Maps [images, 64] to [images, 64]. `up` is split by columns, `down` by rows."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def make_model(args: argparse.Namespace) -> nn.Sequential:
 
 
 def split(model: nn.Sequential) -> nn.Module:
-    """The last layer is small: every rank keeps all of it, and computes the same with it."""
+    """Splits the blocks. The last layer is small, so every rank keeps and computes all of it."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     plan = {}
     for name, module in model.named_children():
@@ -67,7 +67,7 @@ def split(model: nn.Sequential) -> nn.Module:
 
 
 def load_data() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    """1437 images to train on and 360 held out, as common.digits() has them."""
+    """Returns 1437 training images and 360 held-out images of common.digits()."""
     images, labels = common.digits()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     x, y = images[order], labels[order]
@@ -75,13 +75,13 @@ def load_data() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, 
 
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, args, name: str) -> torch.Tensor:
-    """The losses, one per step; the same on all ranks."""
+    """Returns the losses, one per step; they are the same on all ranks."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     random = torch.Generator().manual_seed(args.seed)
     epochs = [torch.randperm(len(x), generator=random) for _ in range(args.epochs)]
     steps = [part for order in epochs for part in order.split(args.batch_size)]
     losses = []
-    # None: not where stderr is no terminal.
+    # None disables the bar if stderr is not a terminal.
     quiet = dist.get_rank() != 0 or args.no_progress or None
     with tqdm(steps, desc=name, unit="step", leave=False, disable=quiet) as bar:
         for part in bar:
@@ -96,12 +96,12 @@ def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, args, name: str) -
 
 @torch.no_grad()
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """All ranks call it: each has only a part of the model."""
+    """Returns the accuracy. All ranks call it, because each has only a part of the model."""
     return (model(x).argmax(1) == y).double().mean().item()
 
 
 def compare(split_losses: torch.Tensor, x: torch.Tensor, y: torch.Tensor, args) -> None:
-    """Repeats the training in this process alone. Raises AssertionError where the losses differ."""
+    """Repeats the training in this process alone. Raises AssertionError if the losses differ."""
     alone = train(make_model(args), x, y, args, "rank 0 alone")
     common.compare(split_losses, alone)
 
