@@ -1,9 +1,10 @@
-"""Checks that every tensor that the project makes names its dtype and its device.
+"""Checks that every tensor that the project creates names its dtype and its device.
 
-A factory without them follows torch.set_default_dtype() and torch.set_default_device(), which are
-the script's: an internal tensor would then be on another device, or its dtype differ between ranks.
+A factory without them follows torch.set_default_dtype() and torch.set_default_device(), which the
+script controls. An internal tensor would then be on another device, or its dtype would differ
+between ranks.
 
-Usage: check_factories.py [ROOT]; prints FILE:LINE: MESSAGE per violation and then exits with 1.
+Usage: `check_factories.py [ROOT]`. It prints `FILE:LINE: MESSAGE` per violation and exits with 1.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ NAMES = (
     "logspace|normal|ones|rand|randint|randn|randperm|range|scalar_tensor|sparse_coo_tensor|"
     "sparse_csr_tensor|tensor|zeros"
 )
-# Legacy constructors, whose device or dtype is a default that no argument changes.
+# Legacy constructors. Their device or dtype is a default that no argument changes.
 OLD = re.compile(r"(?:Byte|Char|Short|Int|Long|Half|BFloat16|Float|Double|Bool)?Tensor")
 NATIVE = re.compile(rf"\b(?:at|torch)::({NAMES})\(")
 
 
+# Yields line and text of factory calls without dtype or device in Python code.
 def in_python(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -39,6 +41,7 @@ def in_python(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"torch.{name}() must be given {missing}="
 
 
+# Yields line and text of factory calls without dtype or device in C++ code.
 def in_cpp(text: str) -> Iterator[tuple[int, str]]:
     for match in NATIVE.finditer(text):
         depth, end = 1, match.end()
@@ -46,7 +49,7 @@ def in_cpp(text: str) -> Iterator[tuple[int, str]]:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
         given = text[match.end() : end]
-        if re.search(r"options\b", given):  # of another tensor, or a value that has both
+        if re.search(r"options\b", given):  # options of another tensor, or a value with both
             continue
         if not re.search(r"\.device\(", given) or not re.search(r"dtype|\bk[A-Z]\w+", given):
             line = text.count("\n", 0, match.start()) + 1

@@ -1,23 +1,25 @@
-"""Checks who includes whom under csrc/, that names of std are included there and in tests/cpp/, and
-that no file grows past 400 lines.
+"""Checks the includes of csrc/ and tests/cpp/, and that no file has more than 400 lines.
 
-A room is a folder that the table names, nested ones too: a file belongs to the longest that fits.
-A header and its .cc are one thing here, and no such things include each other in a circle.
+A module is a folder that the table in csrc/README.md names, possibly nested. A file belongs to the
+longest module path that contains it. A header and its .cc count as one unit, and units must not
+include each other in a cycle. Names of std must be included in csrc/ and tests/cpp/ where they are
+used.
 
-The rules for our own folders are the table in csrc/README.md:
+The table has the rules for our own folders:
 
     | folder | may include |
     |---|---|
     | base   | std only    |
     | os     | base        |
 
-A room's tests (tests/cpp/<room>) see that room and what it may include, and fakes of the rest.
+The tests of a module (tests/cpp/<module>) may include that module, the modules that it may include,
+and fakes of the others.
 
-"all above" stands for every row before it, a file for itself; further columns are ignored. Besides:
-a plug-in folder (csrc/transport/ucx) never includes its sibling, and some libraries belong to one
-folder.
+"all above" stands for every row before it, and a file name for that file; further columns are
+ignored. In addition, a plug-in folder (csrc/transport/ucx) never includes another plug-in folder,
+and some libraries belong to one folder.
 
-Usage: check_includes.py [ROOT]; prints FILE:LINE: MESSAGE per violation and then exits with 1.
+Usage: `check_includes.py [ROOT]`. It prints `FILE:LINE: MESSAGE` per violation and exits with 1.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from typing import TypeVar
 from std_headers import BROUGHT_BY, used_headers
 
 MAX_LINES = 400
-# Their tests run whole groups of ranks.
+# Modules with tests that run whole groups of ranks.
 TESTED_AS_A_WHOLE = {"engine", "compress", "negotiation"}
-PLUG_INS = "transport"  # the room whose folders never include each other
+PLUG_INS = "transport"  # module with folders that never include each other
 MEASURED_FOLDERS = ("csrc", "torch_ringdist", "tests", "benchmarks", "examples", "tools")
 MEASURED_SUFFIXES = {".h", ".cc", ".cu", ".py", ".pyi", ".sh", ".cmake"}
 CPP_SUFFIXES = {".h", ".cc", ".cu"}
@@ -42,7 +44,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
-# Whose headers only some folders may include. The first pattern that matches an include decides.
+# Libraries with headers that only some folders may include. The first pattern that matches an
+# include decides.
 LIBRARIES = [
     (
         "pybind11",
@@ -57,7 +60,7 @@ LIBRARIES = [
 
 
 def read_table(readme: Path) -> dict[str, set[str]]:
-    """Folder -> the folders that it may include, itself not named."""
+    """Returns, for each folder, the other folders that it may include."""
     table: dict[str, set[str]] = {}
     columns: tuple[int, int] | None = None
     for line in readme.read_text().splitlines():
@@ -79,20 +82,20 @@ def read_table(readme: Path) -> dict[str, set[str]]:
 
 @cache
 def includes_of(file: Path) -> list[tuple[int, bool, str]]:
-    """(line number, in quotes, path) of each #include."""
+    """Returns (line number, in quotes, path) of each #include."""
     lines = enumerate(file.read_text().splitlines(), start=1)
     matches = ((number, INCLUDE.match(line)) for number, line in lines)
     return [(number, m.group(1) == '"', m.group(2)) for number, m in matches if m]
 
 
 def room_of(path: PurePath, table: dict[str, set[str]]) -> str | None:
-    """The room of a file, by its path from csrc/."""
+    """Returns the module of a file, given its path below csrc/."""
     fitting = (parent.as_posix() for parent in path.parents)  # the longest first
     return next((folder for folder in fitting if folder in table), None)
 
 
 def check_ours(csrc: Path, file: Path, path: str, table: dict[str, set[str]]) -> str | None:
-    """What is wrong with `#include "path"` in that file."""
+    """Returns the problem with `#include "path"` in that file, or None."""
     if not (csrc / path).is_file():
         return f'"{path}" is not a file of csrc/; ours are included by their path from there'
     source, target = file.relative_to(csrc), PurePath(path)
@@ -109,7 +112,7 @@ def check_ours(csrc: Path, file: Path, path: str, table: dict[str, set[str]]) ->
 
 
 def check_library(csrc: Path, file: Path, path: str) -> str | None:
-    """What is wrong with `#include <path>` in that file."""
+    """Returns the problem with `#include <path>` in that file, or None."""
     folder = file.relative_to(csrc).parent.as_posix()
     for name, pattern, homes in LIBRARIES:
         if pattern.match(path):
@@ -119,6 +122,7 @@ def check_library(csrc: Path, file: Path, path: str) -> str | None:
     return None
 
 
+# Yields the violations of the table in csrc/.
 def check_includes(root: Path) -> Iterator[str]:
     csrc = root / "csrc"
     readme = csrc / "README.md"
@@ -134,7 +138,7 @@ def check_includes(root: Path) -> Iterator[str]:
             strangers.add(folder)
             yield f"{where}:1: folder {folder}/ is not in the table of csrc/README.md"
         for number, quoted, path in includes_of(file):
-            # A library's header in quotes is that library's all the same.
+            # A library's header counts as such even in quotes.
             ours = quoted and ((csrc / path).is_file() or check_library(csrc, file, path) is None)
             check = check_ours(csrc, file, path, table) if ours else check_library(csrc, file, path)
             if check:
@@ -142,7 +146,7 @@ def check_includes(root: Path) -> Iterator[str]:
 
 
 def check_tests(root: Path) -> Iterator[str]:
-    """Tests of a room that reach a room which it may not."""
+    """Yields tests of a module that include a module which they may not."""
     csrc, tests = root / "csrc", root / "tests" / "cpp"
     table = read_table(csrc / "README.md")
 
@@ -167,7 +171,7 @@ Node = TypeVar("Node")
 
 
 def reached_from(start: Node, successors: Callable[[Node], set[Node]]) -> set[Node]:
-    """By one step or more."""
+    """Returns the nodes that can be reached by one step or more."""
     seen: set[Node] = set()
     ahead = [start]
     while ahead:
@@ -178,7 +182,7 @@ def reached_from(start: Node, successors: Callable[[Node], set[Node]]) -> set[No
 
 
 def find_circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Those that reach each other."""
+    """Returns the sets of nodes that reach each other."""
     reached = {name: reached_from(name, graph.__getitem__) for name in graph}
     circles: list[set[str]] = []
     for name in sorted(graph):
@@ -188,6 +192,7 @@ def find_circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return circles
 
 
+# Yields cycles of includes in csrc/.
 def check_circles(root: Path) -> Iterator[str]:
     csrc = root / "csrc"
     graph: dict[str, set[str]] = {}
@@ -203,7 +208,7 @@ def check_circles(root: Path) -> Iterator[str]:
 
 
 def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
-    """What the file includes from elsewhere, by itself or through ours."""
+    """Returns the headers from outside that the file includes, directly or through our headers."""
 
     def ours(one: Path) -> set[Path]:
         paths = (
@@ -215,6 +220,7 @@ def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
     return {path for one in read for _, quoted, path in includes_of(one) if not quoted}
 
 
+# Yields names of std that are used without their header.
 def check_std(root: Path) -> Iterator[str]:
     folders = root / "csrc", root / "tests" / "cpp"
     for folder in folders:
@@ -225,6 +231,7 @@ def check_std(root: Path) -> Iterator[str]:
                     yield f"{file.relative_to(root)}:{number}: {name} without #include <{header}>"
 
 
+# Yields files with too many lines.
 def check_lengths(root: Path) -> Iterator[str]:
     for folder in MEASURED_FOLDERS:
         for file in sorted((root / folder).rglob("*")):

@@ -1,11 +1,11 @@
-"""Checks that what is in a registry is named in its own file only.
+"""Checks that an entry of a registry is named in its own file only.
 
-An algorithm, codec, transport or treatment is one file and one row: whoever asks for one by name
-elsewhere must be changed with the row. So no string literal of csrc/ or torch_ringdist/ is the name
-of a row, but where that row stands, in files that are named like it (codec/int4.cc,
-transport/shm/...), and where EXCEPTIONS says why. Comments and docstrings may say what they like.
+An algorithm, codec, transport or compression method is one file and one row. Other code that tests
+for its name would have to be changed with the row. So a string literal of csrc/ or torch_ringdist/
+must not be the name of a row. Exceptions are the row itself, files with that name (codec/int4.cc,
+transport/shm/...), and EXCEPTIONS. Comments and docstrings are free.
 
-Usage: check_row_names.py [ROOT]; prints FILE:LINE: MESSAGE per violation and then exits with 1.
+Usage: `check_row_names.py [ROOT]`. It prints `FILE:LINE: MESSAGE` per violation and exits with 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Where names of rows are written: a pattern of files, and one of the name in them.
+# Places of row names: a pattern of files, and a pattern of the name in them.
 ROWS = [
     ("csrc/algorithm/*.cc", re.compile(r'\.name = "(\w+)"')),
     ("csrc/codec/registry.cc", re.compile(r"CodecRow (\w+)_row\(\)")),
@@ -26,7 +26,7 @@ ROWS = [
     ("csrc/compress/*_method.cc", re.compile(r'kName = "(\w+)"')),
 ]
 
-# (file, name): why it stands there.
+# Maps (file, name) to the reason for the exception.
 EXCEPTIONS = {
     ("csrc/base/config.cc", "ucx"): "the option of that name",
     ("csrc/base/dtype.cc", "int8"): "a dtype",
@@ -55,14 +55,14 @@ EXCEPTIONS = {
     ("torch_ringdist/_tune_rank.py", "ring"): "in which two are, on two ranks",
 }
 
-# Comments go, string literals are found; a character literal is no string.
+# Skips comments and finds string literals. A character literal is not a string.
 CPP_TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])+'|\"((?:\\.|[^\"\\\n])*)\"", re.DOTALL
 )
 
 
 def read_names(root: Path) -> dict[str, Path]:
-    """Of all rows, with the file in which each stands."""
+    """Returns the names of all rows and the file of each."""
     return {
         name: file.relative_to(root)
         for files, pattern in ROWS
@@ -85,7 +85,7 @@ def python_literals(text: str) -> Iterator[tuple[int, str]]:
 
 
 def is_its_own(file: Path, name: str) -> bool:
-    """Named like the row, or in a folder that is."""
+    """Returns True if the file, or a folder of it, is named like the row."""
     return file.stem == name or name in file.parts
 
 

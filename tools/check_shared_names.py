@@ -1,11 +1,11 @@
 """Checks that files that may be compiled as one do not define a name twice.
 
-CI compiles several files of a test program, and of most rooms of csrc, together
-(UNITY_BUILD in CMakeLists.txt), where what is local to each, in an unnamed namespace, meets. Which
-files come together changes with every new file, and builds with ccache compile each alone: so a
-clash would come up in CI, and in somebody else's change.
+CI compiles several files of a test program, and of most modules of csrc, together (UNITY_BUILD in
+CMakeLists.txt). Names in the unnamed namespaces of these files then meet. The grouping changes with
+every new file, and builds with ccache compile each file alone. So a clash would first appear in CI,
+possibly in an unrelated change.
 
-Usage: check_shared_names.py [ROOT]; prints FILE: MESSAGE per violation and then exits with 1.
+Usage: `check_shared_names.py [ROOT]`. It prints `FILE: MESSAGE` per violation and exits with 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The rooms of csrc whose files are.
+# Modules of csrc that CMakeLists.txt compiles together.
 BUILD = (ROOT / "CMakeLists.txt").read_text()
 UNITED = re.findall(r'REGEX "/csrc/\(([a-z|]+)\)/"', BUILD)[0].split("|")
 
@@ -26,14 +26,14 @@ VARIABLE = re.compile(
     r"(?:constexpr|const|thread_local|std::atomic)\b.*?\b(\w+)(?:\[\w*\])?\s*[={;]"
 )
 TYPE = re.compile(r"(?:class|struct|enum class|enum)\s+(\w+)(?:\s+final)?\s*[:{]")
-# With its parameters' types, which tell overloads apart.
+# Includes the types of parameters, which distinguish overloads.
 FUNCTION = re.compile(
     r"(?!return|using|namespace|TEST|INSTANTIATE)[A-Za-z_][\w:<>,\*& ]*?[ &\*](\w+)\((.*)"
 )
 
 
 def groups(root: Path) -> dict[str, list[Path]]:
-    """Files that may be compiled together, by what they belong to."""
+    """Returns the files that may be compiled together, by module or test program."""
     out = {
         f"tests/cpp/{folder.name}": sorted(folder.rglob("*.cc"))
         for folder in sorted((root / "tests/cpp").iterdir())
@@ -44,7 +44,8 @@ def groups(root: Path) -> dict[str, list[Path]]:
 
 
 def local_names(file: Path) -> Iterator[str]:
-    """What the file's unnamed namespaces define; the layout is clang-format's."""
+    """Yields the names that the file's unnamed namespaces define; relies on the layout of
+    clang-format."""
     inside = False
     for line in file.read_text().splitlines():
         if line == "namespace {":

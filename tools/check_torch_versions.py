@@ -1,19 +1,19 @@
-"""Do these sources build and work with other versions of torch?
+"""Checks that these sources build and work with other versions of torch.
 
     python tools/check_torch_versions.py                     2.11.0, 2.14.1 and 2.15.0 in turn
     python tools/check_torch_versions.py --versions 2.12.1   another one
     python tools/check_torch_versions.py --stubs stubs.py    on a machine without CUDA's libraries
 
-For each version: makes a virtual environment, installs that torch and nothing it depends on but
-what importing it needs, builds a copy of the sources against its headers, runs 20 steps of the
-digits demo and then every operation (smoke.py) and what the flight recorder sees of some
-(smoke_flight_recorder.py) on 2 ranks, newcomers and losses (smoke_generations.py) on 3, from 2.14
-on what reconfigure() does (smoke_reconfigure.py) on 4, and removes the environment (1.4 GB).
-Ends with a table, and status 1 if a version failed. Logs stay in the folder.
+For each version it creates a virtual environment and installs that torch with the packages that its
+import needs. It builds a copy of the sources against the headers. Then it runs 20 steps of the
+digits demo, every operation (smoke.py) and checks of the flight recorder (smoke_flight_recorder.py)
+on 2 ranks. Newcomers and losses (smoke_generations.py) run on 3 ranks. From 2.14 on, reconfigure()
+(smoke_reconfigure.py) runs on 4 ranks. Finally it removes the environment (1.4 GB). It prints a
+table, and exits with 1 if a version failed. Logs stay in the folder.
 
-The wheels of most versions are for CUDA. On a machine without its libraries they can be imported by
-means of stand-ins: --stubs names a Python script that is called with the folder of torch's
-libraries and an empty folder, and puts those stand-ins into the latter.
+The wheels of most versions are for CUDA. On a machine without its libraries they can be imported
+with stub libraries. The option --stubs names a Python script that is called with the folder of
+torch's libraries and an empty folder, and creates the stubs in the latter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ["2.11.0", "2.14.1", "2.15.0"]
-# What torch imports, what the build and the demo need; versions are those of requirements.txt.
+# Packages that torch imports and that the build and the demo need, with the versions of
+# requirements.txt.
 PACKAGES = [
     *("filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "numpy"),
     *("setuptools", "wheel", "cmake", "ninja", "libucx-cu13", "scikit-learn", "tqdm"),
@@ -61,7 +62,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Failed(Exception):
-    """A step did not succeed; its text is for the table."""
+    """A step did not succeed; the text is for the table."""
 
 
 @dataclass
@@ -82,11 +83,11 @@ class Trial:
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "RINGDIST_BUILD_DIR": str(self.folder / "build"),
         }
-        # Ours would be found before the environment's.
+        # Otherwise packages of this environment would be found first.
         self.environment.pop("PYTHONPATH", None)
 
     def run(self) -> str:
-        """The outcome, in words; "works" if all steps succeed."""
+        """Returns the outcome as text, "works" if all steps succeed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.log.write_text("")
@@ -119,7 +120,8 @@ class Trial:
         self._call([str(self.python), "-c", "import torch"], f"torch cannot be imported{hint}")
 
     def build(self) -> None:
-        """A copy, for what setuptools leaves in the sources would be in the way of other builds."""
+        """Builds a copy, because setuptools leaves files in the sources that disturb other
+        builds."""
         copy = self.folder / "sources"
         copy.mkdir()
         for name in SOURCES:
@@ -162,13 +164,13 @@ class Trial:
         self._call([str(self.python), *launch, str(script), *words], limit=300)
 
     def _call(self, command: list[str], trouble: str = "", limit: float = 3600) -> None:
-        """Raises Failed; the command and its output go to the log."""
+        """Runs a command and writes its output to the log. Raises Failed."""
         with self.log.open("a") as log:
             print(f"\n$ {' '.join(command)}", file=log, flush=True)
             try:
                 done = subprocess.run(
                     command,
-                    # Not in the checkout, whose torch_ringdist would be found first.
+                    # Not in the checkout, because its torch_ringdist would be found first.
                     cwd=self.folder,
                     env=self.environment,
                     stdout=log,

@@ -1,13 +1,14 @@
-"""Does torchft work over ringdist, with this checkout's build and torch?
+"""Checks that torchft works over ringdist, with this checkout's build and torch.
 
     python tools/check_torchft.py                                    0.2.0, then the nightly
     python tools/check_torchft.py --packages torchft==0.2.0
     python tools/check_torchft.py --python build/torch_versions/2.15.0/venv/bin/python
 
-For each package: installs it, and what it needs but torch, into a folder beside the environment,
-and runs tests/python/test_torchft.py with it. The status is 1 if a test failed. With --python the
-tests run in another environment, with the torch and the torch_ringdist that are installed there, as
-check_torch_versions.py --keep leaves them (LD_LIBRARY_PATH: its folder stubs, where it made some).
+For each package it installs the package and its dependencies except torch into a folder beside the
+environment. Then it runs tests/python/test_torchft.py with it. The status is 1 if a test failed.
+With --python the tests run in another environment, with its torch and torch_ringdist.
+check_torch_versions.py --keep leaves such environments (LD_LIBRARY_PATH: its folder stubs, if it
+created some).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["torchft==0.2.0", "torchft-nightly==2026.10.26"]
-# Of what torchft imports, all but torch; these bring the rest.
+# Packages that torchft imports, except torch; they install the others.
 NEEDED = ["opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "requests"]
 TEST = "tests/python/test_torchft.py"
-# What runs the tests, for another environment; and what they are made of.
+# Packages for running the tests in another environment.
 RUNNERS = ["pytest", "pytest-timeout", "hypothesis"]
 FOLDERS = ["benchmarks", "examples", "tests", "tools"]
 
@@ -40,13 +41,15 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+# Installs packages into the folder.
 def install(folder: Path, *packages: str) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*command, "--target", str(folder), *packages], check=True)
 
 
 def copy_without_package(folder: Path) -> Path:
-    """The tests where no checkout's torch_ringdist is found before the one that is installed."""
+    """Copies the tests to a place where the installed torch_ringdist is found, not that of a
+    checkout."""
     copy = folder / "checkout"
     shutil.rmtree(copy, ignore_errors=True)
     for name in FOLDERS:
@@ -55,6 +58,7 @@ def copy_without_package(folder: Path) -> Path:
     return copy
 
 
+# Runs the tests with a version of torchft; returns True if they pass.
 def check(package: str, folder: Path, python: Path | None) -> bool:
     if not folder.exists():
         install(folder, "--no-deps", package)
@@ -72,7 +76,7 @@ def check(package: str, folder: Path, python: Path | None) -> bool:
 
 def main() -> int:
     args = parse_arguments()
-    # Not resolved: that of an environment is a link to one that knows nothing of it.
+    # Not resolved, because a virtual environment's python is a link to one outside of it.
     python = args.python.absolute() if args.python else None
     good = [check(name, args.folder.resolve() / name, python) for name in args.packages]
     return 0 if all(good) else 1

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 
 def times(folder: Path) -> list[tuple[float, str]]:
-    """Returns (seconds, name) of each test of each report in `folder`, the slowest first."""
+    """Returns (seconds, name) of each test of each report in `folder`, slowest first."""
     found = []
     for report in folder.glob("*.xml"):
         for case in ElementTree.parse(report).iter("testcase"):

@@ -1,9 +1,9 @@
-"""Every operation once, over ringdist, with its result checked: does this build work at all?
+"""Runs every operation once over ringdist and checks its result: a quick test of a build.
 
     torchrun --nproc-per-node=2 tools/smoke.py
 
-Needs torch and torch_ringdist, nothing else; two ranks or more. check_torch_versions.py runs it on
-each version of torch. Ends with status 1 at the first wrong result, whose operation it names.
+It needs only torch and torch_ringdist, and two ranks or more. check_torch_versions.py runs it on
+each version of torch. It exits with 1 at the first wrong result and names the operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNT = 1000
 
 
 class Smoke:
-    """The methods are the operations. Rank r gives r + 1 wherever it gives something."""
+    """Tests of operations, one per method. Rank r contributes the value r + 1."""
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -154,7 +154,7 @@ class Smoke:
         self.are_by_rank(list(whole.split(7)))
 
     def all_to_all_single_uneven(self) -> None:
-        """To rank r go r rows from each."""
+        """Each rank sends r rows to rank r."""
         sent, got = list(range(self.size)), [self.rank] * self.size
         whole = torch.zeros(sum(got))
         dist.all_to_all_single(whole, self.mine(sum(sent)), got, sent)
@@ -225,7 +225,7 @@ def main() -> int:
         return 2
     warnings.simplefilter(
         "ignore", FutureWarning
-    )  # the old names are meant: all versions have them
+    )  # old names are used because all versions have them
     dist.init_process_group("ringdist", timeout=timedelta(seconds=40))
     smoke = Smoke()
     for name in operations():
@@ -234,7 +234,7 @@ def main() -> int:
             run()
         except Exception as error:
             print(f"rank {smoke.rank}: {name}: {type(error).__name__}: {error}", file=sys.stderr)
-            os._exit(1)  # the others wait for this one; torchrun ends them
+            os._exit(1)  # other ranks wait for this one until torchrun ends them
     dist.destroy_process_group()
     if smoke.rank == 0:
         print(

@@ -1,11 +1,12 @@
-"""What PyTorch's flight recorder sees of ringdist: is each operation recorded, and its end?
+"""Checks that PyTorch's flight recorder records each operation of ringdist and its end.
 
     torchrun --nproc-per-node=2 tools/smoke_flight_recorder.py
 
-From torch 2.15 on every group has a recorder. Runs operations of all kinds and checks that each is
-recorded as completed; then lets a group fail and checks the file that the recorder leaves behind.
-In 2.14 a recorder has to be attached, and knows only what has begun: checks that. Older versions
-cannot record other backends than their own: it says so, and that is all.
+From torch 2.15 on, every group has a recorder. The script runs operations of all kinds and checks
+that each is recorded as completed. Then it lets a group fail and checks the file that the recorder
+writes. In 2.14 a recorder has to be attached and records only the begin of operations, which is
+checked. Older versions cannot record other backends than their own, and the script only prints
+that.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
-# Records by themselves, and what has ended, each backend apart.
+# True if the recorder is attached automatically, records ends, and separates backends.
 COMPLETE = hasattr(distributed_c10d, "_maybe_attach_flight_recorder")
 CPU = torch.device("cpu")
 
@@ -39,12 +40,13 @@ def entries() -> list[dict]:
 
 
 def all_reduce_each(tensors: list[torch.Tensor]) -> dist.Work:
-    """As one call; torch.distributed.all_reduce_coalesced() takes one dtype only."""
+    """Reduces tensors in one call; torch.distributed.all_reduce_coalesced() accepts one dtype
+    only."""
     return dist.group.WORLD.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions())
 
 
 def run_operations(rank: int, size: int) -> list[str]:
-    """Their names, as recorded, in order."""
+    """Runs the operations and returns their recorded names in order."""
     after, before = (rank + 1) % size, (rank - 1) % size
     names = []
     for blocking in (True, False):
@@ -80,13 +82,13 @@ def run_operations(rank: int, size: int) -> list[str]:
 
 
 def check_records(wanted: list[str]) -> None:
-    deadline = time.monotonic() + 20  # some are reported by another thread, a moment later
+    deadline = time.monotonic() + 20  # another thread reports some of them later
     while COMPLETE and any(entry["state"] != "completed" for entry in entries()):
         expect(time.monotonic() < deadline, f"not completed: {entries()}")
         time.sleep(0.01)
     names = [entry["profiling_name"] for entry in entries()]
     kinds = [name.split(" ")[0].split(":")[1] for name in names]
-    if not COMPLETE:  # 2.14 names families
+    if not COMPLETE:  # 2.14 records names of families
         wanted = ["allreduce" if "reduce" in name else name for name in wanted]
     expect(kinds == wanted, f"recorded {names}, not {wanted}")
     for entry in entries():
@@ -95,7 +97,8 @@ def check_records(wanted: list[str]) -> None:
 
 
 def check_failure(rank: int, prefix: str) -> None:
-    """All but rank 0 call something else: all fail, and each leaves a file."""
+    """Lets rank 0 and the others call different operations; checks that all fail and write a
+    file."""
     group = dist.new_group(timeout=timedelta(seconds=20))
     try:
         dist.all_reduce(torch.ones(5 if rank == 0 else 6), group=group)
@@ -103,7 +106,7 @@ def check_failure(rank: int, prefix: str) -> None:
         expect("sizes differ" in str(error) or "elements" in str(error), str(error))
     else:
         raise AssertionError("a mismatch was not noticed")
-    with open(f"{prefix}{rank}", "rb") as file:  # there as soon as the call has raised
+    with open(f"{prefix}{rank}", "rb") as file:  # complete when the call has raised
         trace = pickle.load(file)
     last = trace["entries"][-1]
     expect(last["profiling_name"] == "ringdist:all_reduce", f"{last}")

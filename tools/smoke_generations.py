@@ -1,11 +1,11 @@
-"""Groups that go on: a newcomer comes, a member dies, and PyTorch's shrink_group.
+"""Tests groups that change members: a newcomer joins, a member dies, and PyTorch's shrink_group.
 
     python tools/smoke_generations.py
 
-Starts three processes: two found a group and admit(), the third joins it; then the second is
-killed, and those who are left shrink the group. check_torch_versions.py runs it on each version of
-torch, as all of that relies on how torch.distributed keeps its groups. Raises at the first wrong
-result.
+It starts three processes. Two create a group and call admit(), and the third joins it. Then the
+second is killed, and the survivors shrink the group. check_torch_versions.py runs it on each
+version of torch, because all of this depends on how torch.distributed stores its groups. It raises
+at the first wrong result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VICTIM = 1
 
 
 def sums_are_right(size: int) -> None:
-    """Of the default group, and of one that is made of it."""
+    """Checks sums of the default group, and of a group made from it."""
     for group in (None, dist.new_group(timeout=LIMIT)):
         tensor = torch.full((1000,), dist.get_rank() + 1.0)
         dist.all_reduce(tensor, group=group)

@@ -1,10 +1,10 @@
-"""Groups whose members change (torch 2.14): reconfigure(), as PyTorch's fault tolerance calls it.
+"""Tests reconfigure() of torch 2.14 the way PyTorch's fault tolerance calls it.
 
     python tools/smoke_reconfigure.py
 
-Starts four processes, each with a store of its own that dies with it, and passes their handles on
-by pipes: members are excluded and come back, two groups become one, a set of handles, after an
-abort, one that does not come, a death, bad requests. Raises where one of them is not as it must be.
+It starts four processes, each with its own store that ends with it, and passes their handles
+through pipes. Members are excluded and return, and two groups become one. It also tests a set of
+handles, an abort, an absent member, a death and bad requests. It raises if a result is wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LIMIT = timedelta(seconds=20)
 
 
 class Member:
-    """What a process does when it is told so; its group is the default one."""
+    """Functions that a process runs on request; its group is the default group."""
 
     def handle(self) -> str:
         return dist._get_reconfigure_handle()
 
     def form(self, uuid: int, handles: list[str] | set[str], seconds: float = 20.0) -> int:
-        """This process' rank; its sums are right."""
+        """Forms a group, checks its sums, and returns this process' rank."""
         dist._reconfigure(uuid, handles, timeout=timedelta(seconds=seconds)).wait()
         group: Any = dist.group.WORLD
         assert group.size() == len(handles), (group.size(), handles)
@@ -43,7 +43,7 @@ class Member:
         return group.rank()
 
     def fails(self, *args: Any) -> str:
-        """The error of form()."""
+        """Returns the error of form()."""
         try:
             self.form(*args)
         except Exception as error:
@@ -76,7 +76,7 @@ class Member:
 
 
 def serve(commands: Connection) -> None:
-    # TCP, for one that answers nobody when its process is gone; others could not share it anyway.
+    # A TCP store stops answering when its process ends; other stores could not be shared.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group(
         "ringdist", store=store, rank=0, world_size=1, timeout=LIMIT, enable_reconfigure=True
@@ -148,8 +148,8 @@ def changes_of_members(all_of: Processes, handles: list[str]) -> None:
         all_of.pipes[one].send(("form", (2, pick(2, 3))))
     assert [all_of._answer(all_of.pipes[one]) for one in (2, 3)] == [0, 1]
     assert all_of.call(range(4), "form", 3, pick(0, 1, 2, 3)) == [0, 1, 2, 3]  # two become one
-    assert all_of.call([3, 1], "form", 4, pick(3, 1)) == [0, 1]  # two are excluded
-    assert all_of.call([0], "form", 5, pick(0)) == [0]  # and live
+    assert all_of.call([3, 1], "form", 4, pick(3, 1)) == [0, 1]  # two members are excluded
+    assert all_of.call([0], "form", 5, pick(0)) == [0]  # the excluded members still work
     ordered = sorted(handles)
     ranks = all_of.call(range(4), "form", 6, set(handles))
     assert [ordered[rank] for rank in ranks] == handles, "a set is sorted"
@@ -164,8 +164,8 @@ def bad_requests(all_of: Processes, handles: list[str]) -> None:
     says(refused(7, [*handles, handles[2]]), "ArgumentError", "handles: 4 of 5", "twice")
     says(refused(7, [*handles, "abc"]), "ArgumentError", "'abc' is no handle")
     all_of.call(range(4), "sum_is_right")
-    says(refused(8, handles[:2], 1.0), "Error")  # the other one does not come
-    all_of.call(range(4), "sum_is_right")  # and the members are as they were
+    says(refused(8, handles[:2], 1.0), "Error")  # the other member does not come
+    all_of.call(range(4), "sum_is_right")  # the members are unchanged
 
 
 def aborts_and_deaths(all_of: Processes, handles: list[str]) -> None:
@@ -183,7 +183,7 @@ def aborts_and_deaths(all_of: Processes, handles: list[str]) -> None:
 
 
 def of_a_file() -> None:
-    """A FileStore, which nobody shares."""
+    """Tests a FileStore, which is not shared."""
     with tempfile.NamedTemporaryFile() as file:
         store = dist.FileStore(file.name, 1)
         dist.init_process_group(

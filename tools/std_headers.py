@@ -1,11 +1,15 @@
-"""Which header of the standard library declares a name: those that builds parse once for all files
-(cmake/precompile.cmake), so that no compiler misses an #include of them."""
+"""Maps names of the standard library to their headers, for check_includes.py.
+
+It covers the headers that builds parse once for all files (cmake/precompile.cmake). With those, no
+compiler reports a missing #include.
+"""
 
 from __future__ import annotations
 
 import re
 
-# Header -> names after "std::", as patterns; not what every container brings along (move, pair).
+# Maps each header to patterns of names after "std::". Names that every container header provides
+# (move, pair) are left out.
 NAMES = {
     "algorithm": (
         r"sort|stable_sort|nth_element|stable_partition|partition|find|find_if|find_if_not|any_of"
@@ -38,7 +42,8 @@ NAMES = {
     "vector": "vector",
 }
 
-# By the standard, or in all three of its implementations, the first comes with any of the others.
+# The first header is included by each of the others, by the standard or in all three
+# implementations.
 BROUGHT_BY = {
     "string": {"filesystem", "fstream", "iostream", "sstream"},
     "string_view": {"string", "filesystem", "fstream", "iostream", "sstream"},
@@ -53,7 +58,7 @@ _USES = re.compile(
 
 
 def used_headers(text: str) -> dict[str, tuple[int, str]]:
-    """Header -> line and text of the first use of one of its names."""
+    """Returns, for each header, the line and text of the first use of one of its names."""
     found: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         for use in _USES.finditer(line.partition("//")[0]):
