@@ -25,7 +25,7 @@ std::vector<CodecMapPiece> pieces_of(const CodecMap& map, int64_t begin, int64_t
   return out;
 }
 
-// Of a partial sum in scratch, the own values that went into it say so.
+// A partial sum in scratch has the index of the own values that were added to it.
 int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, int step) {
   const CompiledStep& compiled = schedule.steps[static_cast<size_t>(step)];
   if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)
@@ -44,8 +44,9 @@ const Codec& codec_of(EdgeKind edge_kind, const CodecPair& codecs) {
 }
 
 bool adds_own_raw(const Step& step, const CodecMapPart& part, int size) {
-  // A ring's partial sum is encoded with our values in it, and a host's adds what is not encoded.
-  // An owner whose sum is encoded more finely than the contributions would only add noise.
+  // The partial sum of a ring is encoded together with our values, and a sum inside a host has no
+  // encoded contributions. If results are encoded more finely than contributions, encoding our
+  // values first would only add noise.
   const auto inside = [](const Source& source) { return source.edge_kind == EdgeKind::kIntraHost; };
   return step.sources.size() < static_cast<size_t>(size) ||
          std::ranges::any_of(step.sources, inside) ||

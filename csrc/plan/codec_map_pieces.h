@@ -1,5 +1,5 @@
-// Which parts of a compressed op's block map a step's elements are of, and what follows from that
-// for every executor: codecs, seeds, what is owed. Pure; any thread.
+// Finds the parts of a compressed op's codec map that a step's elements belong to. The parts
+// determine codecs, seeds and residuals, equally on CPUs and devices. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,38 @@
 
 namespace ringdist {
 
-// A run of elements that one part covers: `index` in the block map, `at` after the first element
-// that was asked for.
+// A contiguous range of elements within one part of the map. `index` is its position in the map,
+// and `at` its position in the range that was passed to pieces_of().
 struct CodecMapPiece {
   const CodecMapPart* part;
   int64_t index;
   int64_t at;
   int64_t count;
 
-  // Equal on all ranks for the same elements of the same op, so that a run repeats.
+  // Returns a seed that depends only on the arguments and on `index`, so that equal jobs give equal
+  // bits. Its shared half is equal on all ranks.
   CodecSeed seed(uint64_t op_number, int rank) const;
-  // Of a part with error feedback: its residual, and where that goes.
+  // Return the old residual of the elements, and the memory for the new one. They need a part with
+  // error feedback.
   const float* residual_values() const { return part->residual + (index - part->offset); }
   float* next_residual() const {
     return (part->next != nullptr ? part->next : part->residual) + (index - part->offset);
   }
 };
 
-// Those of `count` elements from `begin` of the map on, in order; none is empty.
+// Returns the pieces of the `count` elements of the map from `begin` on, in order. None is empty.
 std::vector<CodecMapPiece> pieces_of(const CodecMap& map, int64_t begin, int64_t count);
 
-// Where the range of a step begins in the op's block map. That covers an allreduce's output, a
-// reduce-scatter's input, one rank's part of an allgather.
+// Returns the index in the op's codec map at which a step's range begins. The map covers the output
+// of an allreduce, the input of a reduce-scatter, and one rank's part of an allgather.
 int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, int step);
 
-// What elements travel as: to sums of the own host (EdgeKind::kInside) as they are, so that only
-// what a wire carries loses anything.
+// Returns the codec of an edge. Contributions to sums inside the host (EdgeKind::kIntraHost) stay
+// uncompressed, so that only messages between hosts lose precision.
 const Codec& codec_of(EdgeKind edge_kind, const CodecPair& codecs);
 
-// Whether a reduce adds a part's own values as they are, not as others would see them.
+// Returns true if a reduce adds this rank's own values of a part unchanged. Otherwise it adds them
+// as the codec of contributions would reproduce them.
 bool adds_own_raw(const Step& step, const CodecMapPart& part, int size);
 
 }  // namespace ringdist

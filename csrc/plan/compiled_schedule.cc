@@ -15,8 +15,8 @@ struct Access {
   bool write;
 };
 
-// What a step touches. All ranges of a step have the same count, so that element e of one
-// corresponds to element e of the others.
+// Returns the ranges that a step reads or writes. All ranges of a step have the same count, so
+// element e of one corresponds to element e of the others.
 std::vector<Access> accesses(const Step& step) {
   std::vector<Access> out;
   out.push_back({step.range, step.kind != StepKind::kSend});
@@ -26,14 +26,14 @@ std::vector<Access> accesses(const Step& step) {
   return out;
 }
 
-// What all steps so far touch, by place, but for what was overwritten whole since: who comes after
-// the step that did so comes after those. So the work is of the order of what overlaps, not of the
-// square of the steps.
+// Finds dependencies between steps. It keeps the accesses of all steps so far, sorted by offset. An
+// access is removed when a later step overwrites all of it, because steps after that one then also
+// follow the removed one. So the work grows with the overlaps, not with the square of the steps.
 class Touched {
  public:
   explicit Touched(std::vector<CompiledStep>& steps) : steps_(steps) {}
 
-  // The dependencies of the last step.
+  // Adds the dependencies of the last step.
   void add_last() {
     const size_t i = steps_.size() - 1;
     accesses_.push_back(accesses(steps_[i].step));
@@ -67,7 +67,8 @@ class Touched {
     return out;
   }
 
-  // Overwriting what a send still reads needs the send finished; reading what was written does not.
+  // Makes step i depend on step j if they share a range that one of them writes. If i writes, sends
+  // of j must have completed, because they may still read the memory.
   void depend(size_t i, size_t j) {
     for (const Access& mine : accesses_[i]) {
       for (const Access& other : accesses_[j]) {
@@ -95,14 +96,14 @@ class Touched {
   }
 
   std::vector<CompiledStep>& steps_;
-  std::vector<std::vector<Access>> accesses_;  // by step
-  std::array<Places, 3> places_;               // by buffer
+  std::vector<std::vector<Access>> accesses_;  // per step
+  std::array<Places, 3> places_;               // per buffer
 };
 
-// The step that has, encoded, what send `i` is to send; see CompiledStep::producer.
+// Finds the step that encodes the values of send `i`, if there is one; see CompiledStep::producer.
 void find_producer(std::vector<CompiledStep>& steps, size_t i) {
   if (steps[i].step.kind != StepKind::kSend) return;
-  if (steps[i].step.range.count == 0) return;  // equal to other empty ones, which are others' too
+  if (steps[i].step.range.count == 0) return;  // empty ranges of unrelated steps may be equal
   for (size_t j = i; j-- > 0;) {
     const Step& other = steps[j].step;
     const bool reduced = other.kind == StepKind::kReduce && other.range == steps[i].step.range;
@@ -115,7 +116,7 @@ void find_producer(std::vector<CompiledStep>& steps, size_t i) {
   }
 }
 
-// A send that takes its turn begins when what it follows is done.
+// Makes send `i` wait for the steps of Step::follows.
 void add_turn(std::vector<CompiledStep>& steps, int i) {
   for (const int before : steps[static_cast<size_t>(i)].step.follows) {
     check(before < i, "a turn after a later step");
@@ -124,7 +125,7 @@ void add_turn(std::vector<CompiledStep>& steps, int i) {
   }
 }
 
-// The i-th send of a to b meets the i-th receive of b from a.
+// Numbers edges per peer: the i-th send of a to b meets the i-th receive of b from a.
 class EdgeCounter {
  public:
   uint32_t next(int peer) { return counts_[peer]++; }

@@ -12,8 +12,8 @@
 namespace ringdist {
 namespace {
 
-// A segment's encoded bytes, where the elements stay within what the second-level cache holds of
-// them as fp32.
+// Target for the encoded bytes of a segment, and limits for its elements. At the upper limit, the
+// elements as fp32 are 512 KiB, which second-level caches hold.
 constexpr double kSegmentBytes = 32 * 1024;
 constexpr double kMostElements = 128 * 1024;
 constexpr double kLeastElements = 32 * 1024;
@@ -32,7 +32,8 @@ int64_t block_of(const CodecMapPart& part) {
   return std::max(part.codecs.contribution->block(), part.codecs.result->block());
 }
 
-// The most bytes of a message for elements [begin, end) of the map.
+// Returns the maximum size of a message with elements [begin, end) of the map, in bytes. `uncoded`
+// includes uncompressed messages.
 size_t message_bytes(const CodecMap& map, int64_t begin, int64_t end, DType dtype, bool uncoded) {
   size_t contribution = 0;
   size_t result = 0;

@@ -1,4 +1,4 @@
-// What a caller asks of a group: all that its plan depends on, and no memory but that of residuals.
+// Specification of an op: everything that its plan depends on, without the memory of tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace ringdist {
 
-// The other end of a send or a receive. Sends meet receives by (source, tag), in the order of the
-// calls on both sides; they take no op number.
+// Peer, tag and tag space of a send or receive. Sends are matched with receives by source, tag and
+// tag space, in the order of calls on both sides. They have no op number.
 struct Envelope {
   static constexpr int kAnySource = -1;
-  // Whose it is: it meets only its like. A caller's, of tensors of the host or, by way of that, of
-  // a device; of a schedule on a stream; of what runners tell each other.
+  // Tag space, so that sends only meet receives of the same origin. The origins are callers with
+  // tensors in host memory, callers with device tensors that travel by way of the host, schedules
+  // on streams, and messages between device runners.
   enum class TagSpace : uint8_t { kCaller, kDeviceCaller, kSchedule, kRunner };
   int peer = kAnySource;
   int32_t tag = 0;
@@ -25,20 +26,23 @@ struct Envelope {
   TagSpace origin = TagSpace::kCaller;
 };
 
+// Arguments of an op. `count`, `input_parts` and `output_parts` have the meaning that they have in
+// Shape.
 struct OpSpec {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kNone;
   int root = 0;
-  int64_t count = 0;                  // elements, as in Shape
-  std::vector<int64_t> input_parts;   // as in Shape
-  std::vector<int64_t> output_parts;  // as in Shape
-  std::optional<Envelope> envelope;   // of kPointToPoint
-  // Null: uncompressed. Covers an allreduce's output, a reduce-scatter's input (all ranks' parts),
-  // an allgather's input. Needs float32, bfloat16 or float16, and SUM or AVG where it reduces.
+  int64_t count = 0;  // elements
+  std::vector<int64_t> input_parts;
+  std::vector<int64_t> output_parts;
+  std::optional<Envelope> envelope;  // set for kPointToPoint only
+  // Codec map, or null for an uncompressed op. It covers an allreduce's output, a reduce-scatter's
+  // input (the parts of all ranks) or an allgather's input. It needs float32, bfloat16 or float16,
+  // and SUM or AVG if the op reduces.
   std::shared_ptr<const CodecMap> codec_map;
-  bool of_state = false;   // messages call it CompressState.state_dict()'s
-  bool on_device = false;  // its tensors are there, and so is what runs it
+  bool of_state = false;   // called by CompressState.state_dict(), which error messages mention
+  bool on_device = false;  // its tensors are on a device, and a device runner runs it
 };
 
 }  // namespace ringdist

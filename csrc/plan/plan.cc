@@ -12,26 +12,28 @@
 namespace ringdist {
 namespace {
 
-// Up to here the rank-ordered algorithms' single rounding to half precision costs little time.
+// Size up to which rank-ordered algorithms, which round to half precision once, cost little time.
 constexpr int64_t kPreciseHalfBytes = 64 * 1024;
-// Where every rank sends to every other, each holds a connection to each: not in larger groups. By
-// hosts a carrier does to one of each other host, or to several, where its own has fewer ranks.
+// Limit of ranks for algorithms in which every rank sends to every other, because each then needs a
+// connection to each. In hierarchical algorithms it limits the connections of a leader. A leader
+// has one per other host, or several if its host has fewer ranks than others.
 constexpr int kFewRanks = 16;
-// Costs are formulas: whatever is within so much of the least is as good, and a preference counts.
+// Costs are predicted by formulas. Within this factor of the least cost, preference decides.
 constexpr double kAsGood = 1.03;
-// Whole vectors and cache lines for every dtype, so that few segments begin unaligned.
+// A multiple of vectors and cache lines for every dtype, so that few segments begin unaligned.
 constexpr int64_t kSegmentMultiple = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Elements that a rank brings to a reduction.
+// Returns the number of elements that a rank contributes to a reduction.
 int64_t input_count(const PlanRequest& request) {
   if (request.kind != Collective::kReduceScatter) return request.count;
   if (request.parts.empty()) return request.count * request.size;
   return std::accumulate(request.parts.begin(), request.parts.end(), int64_t{0});
 }
 
-// Their sum must not wrap, but partial sums travel in the dtype: one rank adds up all there is.
+// Returns true for averages of integers. Their sums must not wrap, but partial sums are sent in the
+// dtype. So one rank has to add up all values.
 bool averages_integers(const PlanRequest& request) {
   const bool integer =
       is_reducible(request.dtype, ReduceOp::kBand) && request.dtype != DType::kBool;
@@ -40,23 +42,24 @@ bool averages_integers(const PlanRequest& request) {
 
 bool spans_hosts(const PlanRequest& request) { return request.topology.hosts.size() > 1; }
 
-// Several ranks share a host's line.
+// Returns true if several ranks share the network link of a host.
 bool shares_hosts(const PlanRequest& request) {
   return spans_hosts(request) && request.topology.most_on_a_host() > 1;
 }
 
-// There, what codecs lose is not to be lost inside hosts, too.
+// Returns true if values should lose precision between hosts only, not also inside them.
 bool spares_hosts(const PlanRequest& request) {
   const bool lossy = request.compression_loss == CompressionLoss::kElements ||
                      request.compression_loss == CompressionLoss::kBlocks;
   return lossy && shares_hosts(request);
 }
 
-// There everybody reads from everybody at no more than a ring costs.
+// Returns true for groups in which every rank can read from all others at the cost of a ring.
 bool few_on_one_host(const PlanRequest& request) {
   return request.size <= kFewRanks && !spans_hosts(request);
 }
 
+// Returns true if the op should round once, in rank order, and that costs little.
 bool rounds_in_few_steps(const PlanRequest& request) {
   if (!traits_of(request.reduce_op).sums) return false;
   // A ring would round at every hop.
@@ -68,7 +71,7 @@ bool rounds_in_few_steps(const PlanRequest& request) {
   return rounds && input_count(request) <= kPreciseHalfBytes / element;
 }
 
-// Why it has to be reduced in the order of ranks; "" if it has not.
+// Returns the reason for which the op must be reduced in rank order, or "".
 std::string_view why_rank_order(const PlanRequest& request) {
   if (!reduces(request.kind)) return "";
   if (averages_integers(request)) return "an average of integers is added up by one rank";
@@ -83,6 +86,7 @@ bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.compression_loss == CompressionLoss::kUncompressed;
 }
 
+// Returns the bytes of a part, or of the mean part if parts differ.
 double part_bytes(const PlanRequest& request) {
   const auto element = static_cast<double>(dtype_size(request.dtype));
   if (request.parts.empty()) return static_cast<double>(request.count) * element;
@@ -90,6 +94,7 @@ double part_bytes(const PlanRequest& request) {
   return static_cast<double>(all) / request.size * element;
 }
 
+// Returns true if the group is too large for an algorithm with a connection between each two ranks.
 bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
   if (!algorithm.hierarchical || !spans_hosts(request)) return request.size > kFewRanks;
   const auto& hosts = request.topology.hosts;
@@ -100,10 +105,11 @@ bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
 
 struct Candidates {
   std::vector<const Algorithm*> all;
-  bool left_out = false;  // some, for there are so many ranks
+  bool left_out = false;  // some are left out because the group is large
 };
 
-// Those that may be taken, those that are preferred first.
+// Returns the algorithms that can run the op, the preferred ones first. `ordered` requires rank
+// order.
 Candidates candidates(const PlanRequest& request, bool ordered) {
   Candidates out;
   for (const bool spares : {true, false}) {
@@ -125,7 +131,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
     if (spans_hosts(request) && preference.best_between_hosts) return 0;
     if (shares_hosts(request) && preference.best_between_shared_hosts) return 0;
     if (preference.best) return 1;
-    return preference.for_few ? 3 : 2;  // fewer connections
+    return preference.for_few ? 3 : 2;  // fewer connections are better
   };
   std::ranges::stable_sort(out.all, {}, rank);
   return out;
@@ -140,11 +146,11 @@ CostQuery question_of(const PlanRequest& request) {
           static_cast<double>(dtype_size(request.dtype))};
 }
 
-// The first of those that cost least, or hardly more.
+// Returns the first algorithm with a cost of at most kAsGood times the least cost.
 const Algorithm* cheapest(const std::vector<const Algorithm*>& all, const PlanRequest& request) {
   if (all.size() == 1) return all.front();
   CostQuery question = question_of(request);
-  if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks do not know it alike
+  if (request.kind == Collective::kAlltoall) question.bytes = 0;  // ranks have different values
   std::vector<double> costs;
   for (const Algorithm* one : all)
     costs.push_back(static_cast<double>(one->cost(question).count()));
@@ -168,8 +174,9 @@ struct Choice {
   std::string_view why;
 };
 
-// Where nothing is lost in codecs, what an op without them would take, if it serves them, or else
-// one that adds up in the same order, if there is one: it gives the same bits.
+// Chooses an algorithm without a forced one. With lossless codecs it takes the algorithm of an
+// uncompressed op if that serves codecs. Otherwise it prefers one that adds up in the same order,
+// which gives the same bits.
 Choice default_choice(const PlanRequest& request) {
   if (spares_hosts(request))
     for (const Algorithm& algorithm : algorithms())
@@ -208,8 +215,8 @@ Result<Choice> choose(const PlanRequest& request) {
   return default_choice(request);
 }
 
-// Cuts `longest` elements into the fewest segments of at most `most` elements, of equal length as
-// far as that goes.
+// Returns the elements of a segment if `longest` elements are cut into the fewest segments of at
+// most `most` elements, with lengths as equal as possible.
 int64_t even_segment(int64_t longest, int64_t most) {
   if (longest == 0) return 1;
   const int64_t even = ceil_div(longest, ceil_div(longest, most));
@@ -259,8 +266,9 @@ Result<Plan> make_plan(const PlanRequest& request) {
   plan.algorithm = chosen.value().algorithm;
   plan.why = chosen.value().why;
   if (request.compression_loss != CompressionLoss::kUncompressed) return plan;
-  // Not by the parts: a rank of an alltoall does not know what the others send each other, and
-  // ranks that disagree about the parts are to be told by the edge where they do.
+  // Segments must not depend on parts. A rank of an alltoall does not have the sizes between other
+  // ranks. And if ranks disagree about parts, the error should come from the edge where they
+  // differ.
   const bool parts_differ = request.kind == Collective::kAlltoall || !request.parts.empty();
   const int shards = plan.algorithm->shard_count(request.size, request.topology);
   plan.segment_count =

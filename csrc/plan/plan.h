@@ -1,6 +1,6 @@
-// Chooses what all ranks of an op must choose alike. Pure: the same request gives the same plan on
-// every rank, because nothing in a request is measured and it does not say which rank asks. It has
-// no plan for sends and receives.
+// Makes the choices that must be equal on all ranks of an op: algorithm and segments. It is pure:
+// the same request gives the same plan on every rank, because a request has no local measurements
+// and no rank number. Sends and receives are planned elsewhere (planner.h).
 #pragma once
 
 #include <cstdint>
@@ -14,53 +14,56 @@
 
 namespace ringdist {
 
-// What the codecs on an op's edges lose of a value that is encoded once more at every hop. The
-// planner knows no codec.
+// Loss of the codecs on an op's edges, for a value that is encoded again at every hop. make_plan()
+// sees this instead of the codecs.
 enum class CompressionLoss : uint8_t {
   kUncompressed,  // no codecs
-  kNothing,       // plan as without
-  kElements,      // they round each element by itself, as half precision does
-  kBlocks,        // the elements of a block share what is lost: two encodings are enough
+  kNothing,       // lossless codecs, so the plan is that of an uncompressed op if possible
+  kElements,      // codecs that round each element separately, like half precision
+  kBlocks,        // codecs with a scale per block; the plan encodes values at most twice
 };
 
+// Arguments of make_plan(). `count`, `parts` and `topology` have the meaning that they have in
+// Shape.
 struct PlanRequest {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kNone;  // read for allreduce, reduce-scatter and reduce
-  int64_t count = 0;                     // elements, as in Shape
-  // An allgather's output_parts, a reduce-scatter's input_parts; as in Shape. Not an alltoall's:
-  // its ranks do not know them alike.
+  int64_t count = 0;                     // elements
+  // The output_parts of an allgather, or the input_parts of a reduce-scatter. Parts of an alltoall
+  // are left out, because its ranks have different ones.
   std::span<const int64_t> parts;
   int root = 0;  // read for broadcast, reduce, gather and scatter
   int size = 1;
-  Topology topology = {};  // as in Shape
+  Topology topology = {};
   NetworkCosts costs = GroupCosts().constants;
-  std::string_view forced_algorithm;  // by name; "" for none. Applies to what it supports
-  bool layout_deterministic = false;  // an element's bits must not depend on where it lies
-  int64_t segment_bytes = 0;          // the most that a message may carry
+  std::string_view forced_algorithm;  // name of an algorithm to use where it can, or ""
+  bool layout_deterministic = false;  // an element's bits must not depend on its position
+  int64_t segment_bytes = 0;          // maximum size of a message
   CompressionLoss compression_loss = CompressionLoss::kUncompressed;
 };
 
+// Chosen algorithm and segments of an op.
 struct Plan {
-  const Algorithm* algorithm = nullptr;  // in algorithms(): lives as long as the process
-  // Elements of every segment but a range's last; of a coded op 1 until the caller, who knows its
-  // block map, has cut it.
+  const Algorithm* algorithm = nullptr;  // a row of algorithms(); never freed
+  // Elements of every segment except the last of a range. make_plan() leaves 1 for compressed ops;
+  // Planner, which has the codec map, replaces it.
   int64_t segment_count = 1;
-  uint64_t compression_hash = 0;  // 0: not coded
-  std::string_view why = "";      // that algorithm, for people; of static text
+  uint64_t compression_hash = 0;  // 0 if the op is uncompressed
+  std::string_view why = "";      // reason for the algorithm, for people; static text
 
   uint64_t hash() const;  // equal on all ranks (and builds) for equal plans
 };
 
-// Why the algorithm may not be taken for such an op, though it has the collective, not even where
-// it is forced; "" if it may. For people.
+// Returns the reason, for people, for which the algorithm must not run such an op although it has
+// the collective. It holds even for a forced algorithm. Returns "" if there is none.
 std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request);
 
-// What the choice compares: algorithm/cost.h, as if without codecs.
+// Returns the predicted duration that the choice compares (algorithm/cost.h). Codecs are ignored.
 Duration cost_of(const Algorithm& algorithm, const PlanRequest& request);
 
-// Errors (kInvalidArgument): an unknown algorithm, one that layout_deterministic rules out, a
-// segment size that holds no element, layout_deterministic with codecs.
+// Plans an op. Errors (kInvalidArgument) are an unknown algorithm, one that layout_deterministic
+// excludes, a segment size below one element, and layout_deterministic with codecs.
 Result<Plan> make_plan(const PlanRequest& request);
 
 }  // namespace ringdist

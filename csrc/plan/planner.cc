@@ -14,7 +14,7 @@ bool has_parts(const OpSpec& request) {
   return !request.input_parts.empty() || !request.output_parts.empty();
 }
 
-// Not all edges of the op carry what every rank can work out.
+// Returns true if some rank cannot compute the sizes of all edges.
 bool sizes_differ(const OpSpec& request) {
   return request.kind == Collective::kAlltoall || has_parts(request);
 }
@@ -28,7 +28,8 @@ uint64_t plan_part(const OpSpec& request, const Plan& plan) {
 
 }  // namespace
 
-// Counts are often multiples of powers of two, and the table's size is a prime: it mixes enough.
+// A plain combination mixes enough even for counts that are multiples of powers of two, because the
+// table's size is a prime.
 size_t Planner::CacheKeyHash::operator()(const CacheKey& asked) const {
   const auto small = static_cast<size_t>(asked.kind) | static_cast<size_t>(asked.dtype) << 8 |
                      static_cast<size_t>(asked.reduce_op) << 16 |
@@ -64,7 +65,7 @@ Result<PreparedPlan> Planner::make(const OpSpec& request) {
   return out;
 }
 
-// A send or a receive.
+// Plans a send or receive.
 Result<Plan> Planner::plan_message(const OpSpec& request) const {
   const Envelope& envelope = *request.envelope;
   const bool any = !envelope.sends && envelope.peer == Envelope::kAnySource;
@@ -139,7 +140,7 @@ std::shared_ptr<const CompiledSchedule> Planner::schedule(const OpSpec& request,
     shape.topology = topology_;
     return compile(plan.algorithm->build(request.kind, shape), plan.segment_count);
   };
-  if (has_parts(request)) return make();  // such parts seldom come again
+  if (has_parts(request)) return make();  // the same parts seldom come again
   const Key key{request.kind,  plan.algorithm, plan.segment_count,
                 request.count, request.root,   plan.compression_hash};
   if (auto it = schedules_.find(key); it != schedules_.end()) return it->second;

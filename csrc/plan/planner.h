@@ -1,4 +1,4 @@
-// Plans the ops of one group on one rank, and keeps what it has compiled.
+// Planner: plans the ops of one group on one rank, and caches plans and compiled schedules.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@
 
 namespace ringdist {
 
-// Equal on all ranks but for `rank`.
+// Options of a Planner. All except `rank` are equal on all ranks.
 struct PlannerOptions {
   int rank = 0;
   int size = 1;
-  std::string algorithm;  // "": the planner's choice
+  std::string algorithm;  // forced algorithm, or "" for the planner's choice
   bool layout_deterministic = false;
-  int64_t segment_bytes = 0;  // the most that a message may carry
+  int64_t segment_bytes = 0;  // maximum size of a message
   NetworkCosts costs = GroupCosts().constants;
 };
 
-// All that an op needs before it can run on one rank.
+// Everything that an op needs before it can run on one rank.
 struct PreparedPlan {
   Plan plan;
-  std::shared_ptr<const CompiledSchedule> schedule;  // null: of messages and on devices
+  std::shared_ptr<const CompiledSchedule> schedule;  // null for sends, receives, and on devices
   Fingerprint fingerprint{};
 };
 
@@ -40,31 +40,34 @@ class Planner {
  public:
   explicit Planner(PlannerOptions options) : options_(std::move(options)), costs_(options_.costs) {}
 
-  // From here on. What was planned before stays as it is. One thread at a time.
+  // Set topology and costs for later plans. Plans that were returned before remain valid. One
+  // thread at a time.
   void set_topology(const Topology& topology) { set_network(topology, costs_); }
   void set_network(const Topology& topology, const NetworkCosts& costs);
   const NetworkCosts& costs() const { return costs_; }
 
-  // plan(), schedule() and fingerprint_of(). What was asked lately is found by one hash where it
-  // has neither codecs nor parts of its own. One thread at a time.
+  // Returns the results of plan(), schedule() and fingerprint_of(). Recent requests without codecs
+  // and parts are found in a cache by one hash. Errors are those of plan(). One thread at a time.
   Result<PreparedPlan> prepare(const OpSpec& request);
 
-  // Errors (kInvalidArgument, kNotSupported): as make_plan(), check_codec_map() and
-  // compressed_segment_count(). Any thread, but not beside set_topology().
+  // Plans an op. Errors (kInvalidArgument, kNotSupported) are those of make_plan(),
+  // check_codec_map() and compressed_segment_count(). Any thread, but not concurrently with
+  // set_topology() and set_network().
   Result<Plan> plan(const OpSpec& request) const;
 
-  // As of plan.h, for what plan() does not refuse. Any thread, but not beside set_topology().
+  // Return the results of the functions in plan.h for requests that plan() accepts. Any thread, but
+  // not concurrently with set_topology() and set_network().
   std::string_view refusal(const Algorithm& algorithm, const OpSpec& request) const;
   Duration cost_of(const Algorithm& algorithm, const OpSpec& request) const;
 
-  // What this rank does for that plan of that request; those of the last plans are kept. A send or
-  // a receive has none before its peer is known: see message_schedule(). One thread at a time.
+  // Returns the schedule of this rank for a plan of the request. Recent schedules are cached. Sends
+  // and receives use message_schedule() instead, once the peer is fixed. One thread at a time.
   std::shared_ptr<const CompiledSchedule> schedule(const OpSpec& request, const Plan& plan);
 
  private:
   using Key = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
 
-  // What a plan without codecs and parts of its own depends on.
+  // Properties that determine a plan without codecs and parts.
   struct CacheKey {
     Collective kind;
     DType dtype;
@@ -80,24 +83,25 @@ class Planner {
   };
 
   Result<Plan> plan_message(const OpSpec& request) const;
-  // The plan of a coded op, with its block map's segments and hash.
+  // Adds segments and hash of the codec map to the plan of a compressed op.
   Result<Plan> cut(const OpSpec& request, Plan plan) const;
-  int shard_count(const Plan& plan) const;  // of an allreduce
+  // Returns the number of shards of an allreduce.
+  int shard_count(const Plan& plan) const;
   Result<PlanRequest> asked_for(const OpSpec& request) const;
   Result<PreparedPlan> make(const OpSpec& request);
 
   const PlannerOptions options_;
-  Topology topology_;  // as in Shape
+  Topology topology_;  // empty if all ranks share one host
   NetworkCosts costs_;
   std::map<Key, std::shared_ptr<const CompiledSchedule>> schedules_;
   std::unordered_map<CacheKey, PreparedPlan, CacheKeyHash> prepared_;
 };
 
-// What all ranks of the op must have alike.
+// Returns the fingerprint of an op, which must be equal on all its ranks.
 Fingerprint fingerprint_of(const OpSpec& request, const Plan& plan);
 
-// Of a send or a receive, whose other end is `peer`: one step, in segments as long as a message may
-// be, since both ends have the same options.
+// Returns the schedule of a send to, or a receive from, `peer`. It has one step with segments of
+// the maximum message size, which is equal at both ends because they have the same options.
 std::shared_ptr<const CompiledSchedule> message_schedule(const OpSpec& request, const Plan& plan,
                                                          int peer);
 

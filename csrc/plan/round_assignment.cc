@@ -51,7 +51,8 @@ void RoundAssignment::tell_later(int rank, int step) {
       ++times;
       if (dependency.finished && sends && !takes_turns()) reached = round + 1;
     }
-    // A turn comes after the message that this step sends; a receipt is in the next round already.
+    // A step that follows this one by Step::follows runs after the message that this step sends. If
+    // this step receives, its round already is the later one.
     const auto turns =
         takes_turns() ? static_cast<size_t>(std::ranges::count(what.step.follows, step)) : 0;
     if (turns > 0 && sends) reached = round + 1;
@@ -70,7 +71,7 @@ void RoundAssignment::tell_peers(int rank, int step) {
 }
 
 void RoundAssignment::let_go(int rank, int step, int reached, size_t times) {
-  if (times == 0) return;  // its turn alone, where none are taken
+  if (times == 0) return;  // only Step::follows relates the steps, and it is ignored
   int& round = round_[at(rank, step)];
   round = std::max(round, reached);
   int& waits = waits_[at(rank, step)];
@@ -78,7 +79,7 @@ void RoundAssignment::let_go(int rank, int step, int reached, size_t times) {
   if (waits == 0) ready_.emplace_back(rank, step);
 }
 
-// The one that stands for `whose` sees the peer where it would be from there.
+// Returns the rank that stands for `whose`, and the peer at the same distance from it.
 RoundAssignment::Seen RoundAssignment::seen(int whose, int peer) const {
   const int stands = whose % alike();
   return {stands, (peer + stands - whose + size_) % size_};

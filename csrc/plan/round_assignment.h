@@ -1,7 +1,7 @@
-// The steps of all ranks of an op, each with the round in which it can be done: that after the last
-// message that it waits for.
+// Assigns rounds to the steps of all ranks of an op. A step runs in the round after that of the
+// last message that it waits for.
 //
-// Pure; immutable once made. Any thread.
+// It is pure, and immutable once created. Any thread.
 #pragma once
 
 #include <memory>
@@ -13,28 +13,30 @@ namespace ringdist {
 
 class RoundAssignment {
  public:
-  // What becomes of messages.
+  // Handling of messages by the sender.
   enum class SendMode : uint8_t {
-    kKept,  // who sends may go on; sends take their turns (Step::follows)
-    kMet,   // all of a round move at once: their memory is the sender's until then
+    kKept,  // messages are buffered, so the sender may continue; sends follow Step::follows
+    kMet,   // all messages of a round move at once, and the sender's memory is in use until then
   };
 
-  // Ranks 0 to n - 1 of `size`, which stand for all others as of simulate/rank_symmetry.h; each
-  // step one segment.
+  // Takes the schedules of ranks 0 to n - 1 of a group of `size` ranks. They stand for all others
+  // by symmetry (simulate/rank_symmetry.h). Each step must have one segment.
   RoundAssignment(std::vector<std::shared_ptr<const CompiledSchedule>> ranks, int size,
                   SendMode messages);
 
+  // Returns the symmetry period n, the number of schedules.
   int alike() const { return static_cast<int>(ranks_.size()); }
   const std::vector<CompiledStep>& steps(int rank) const {
     return ranks_[static_cast<size_t>(rank)]->steps;
   }
-  // From 0; the step's messages leave in it.
+  // Returns the round of a step, counted from 0. Its messages leave in that round.
   int of(int rank, int step) const { return round_[at(rank, step)]; }
-  // That of the message that comes to a rank by an edge. The rank may be any of the group.
+  // Returns the round of the message that arrives at a rank by an edge. The rank may be any of the
+  // group.
   int of_message(int rank, const EdgeId& in) const;
 
  private:
-  // A rank that is walked, and which rank it takes another for.
+  // A representative rank, and a peer renumbered as seen from it.
   struct Seen {
     int rank;
     int peer;
@@ -53,10 +55,10 @@ class RoundAssignment {
   const std::vector<std::shared_ptr<const CompiledSchedule>> ranks_;
   const int size_;
   const SendMode messages_;
-  std::vector<int> first_;                  // by rank: the number of its first step
-  std::vector<int> round_;                  // by number
-  std::vector<int> waits_;                  // by number: for so many steps and messages
-  std::vector<std::pair<int, int>> ready_;  // rank, step
+  std::vector<int> first_;                  // per rank, the number of its first step
+  std::vector<int> round_;                  // rounds of steps by number
+  std::vector<int> waits_;                  // steps and messages that a step still waits for
+  std::vector<std::pair<int, int>> ready_;  // (rank, step) of steps that may run, in order
 };
 
 }  // namespace ringdist
