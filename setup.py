@@ -1,12 +1,14 @@
 """Builds the native module with CMake and puts it into the package; the rest is in pyproject.toml.
 
-Variables: RINGDIST_UCX=wheel|system   which UCX to build against (CMakeLists.txt)
-           RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs; needs nvcc
-           RINGDIST_CUDA_ARCHITECTURES="90"   for which GPUs; else "80 90 100"
-           RINGDIST_WERROR=ON          treat warnings as errors
-           RINGDIST_BUILD_DIR          where to build
-           RINGDIST_RELEASE=ON         a wheel for others (tools/wheel.sh): stripped, for one torch
-           MAX_JOBS                    how many compilers at once; else one per core
+The build reads these variables:
+
+    RINGDIST_UCX=wheel|system   UCX to build against (CMakeLists.txt)
+    RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs, with nvcc
+    RINGDIST_WERROR=ON          treat warnings as errors
+    RINGDIST_BUILD_DIR          folder to build in
+    RINGDIST_RELEASE=ON         build a stripped wheel for distribution, for one minor version of
+                                torch (tools/wheel.sh)
+    MAX_JOBS                    number of parallel compilers; one per core by default
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "torch_ringdist"
-# Before setup(), which an older one leaves with pages about pyproject.toml.
+# Checked before setup(), because an older setuptools fails there with pages about pyproject.toml.
 FLOOR = re.search(r'"setuptools>=(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
 if int(setuptools.__version__.split(".")[0]) < int(FLOOR):
     raise SystemExit(
@@ -63,7 +65,8 @@ def fetch(distribution: str, folder: Path) -> Path:
 
 
 class CMakeBuild(build_ext):
-    """`pip install -e .` shares build/release with the Makefile; `pip install .` builds apart."""
+    """Builds with CMake. `pip install -e .` uses build/release like the Makefile, and `pip install .`
+    a folder of its own."""
 
     def run(self) -> None:
         in_source = self.editable_mode or self.inplace
@@ -75,15 +78,15 @@ class CMakeBuild(build_ext):
         package = (ROOT if in_source else Path(self.build_lib).resolve()) / PACKAGE
         make = ["--build", str(build), "--target", "python", "--parallel", jobs]
         subprocess.check_call([*cmake, *make], env=ENVIRONMENT)
-        if not is_on("RINGDIST_CUDA"):  # an earlier build may have left one
+        if not is_on("RINGDIST_CUDA"):  # removes the library of an earlier build
             (package / CUDA_LIBRARY).unlink(missing_ok=True)
         install = ["--install", str(build), "--component", "python", "--prefix", str(package)]
         install += ["--strip"] * is_on("RINGDIST_RELEASE")
         subprocess.check_call([*cmake, *install], env=ENVIRONMENT)
 
     def _cmake(self, build: Path) -> list[str]:
-        """The command that runs CMake; fetches one if there is none."""
-        # The interpreter's own tools go first: they are what the environment chose.
+        """Returns the command that runs CMake. If CMake is not installed, downloads it."""
+        # The tools of this Python environment precede those of the system.
         scripts = sysconfig.get_path("scripts")
         ENVIRONMENT["PATH"] = scripts + os.pathsep + ENVIRONMENT.get("PATH", os.defpath)
         cmake = shutil.which("cmake", path=ENVIRONMENT["PATH"])
@@ -125,7 +128,8 @@ class CMakeBuild(build_ext):
 
 
 class Metadata(egg_info):
-    """A wheel for others is for the minor version of torch that built it, and says so."""
+    """Metadata of the package. A wheel for distribution requires the minor version of torch that it
+    was built with, and has it in its version."""
 
     def finalize_options(self) -> None:
         if is_on("RINGDIST_RELEASE"):
@@ -141,7 +145,7 @@ class Metadata(egg_info):
 
 
 setup(
-    # Named so that setuptools makes a wheel for one platform; CMake knows the sources.
+    # The module is listed so that setuptools makes a wheel for one platform. CMake has the sources.
     ext_modules=[Extension(f"{PACKAGE}._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild, "egg_info": Metadata},
 )

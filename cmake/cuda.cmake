@@ -1,6 +1,6 @@
-# libringdist_cuda.so, a library of its own (csrc/engine/device/devices.h): built where it is asked for, since
-# nvcc may be there for other reasons. `make cuda` asks, and RINGDIST_CUDA=ON in the environment; then
-# every later build of the same folder has it, until RINGDIST_CUDA=OFF.
+# Builds libringdist_cuda.so, which core loads at run time (csrc/engine/device/devices.h). It is built on
+# request only, because nvcc may be installed for other reasons. `make cuda` and RINGDIST_CUDA=ON in the
+# environment request it. Later builds of the same folder also have it, until RINGDIST_CUDA=OFF.
 set(RINGDIST_CUDA OFF CACHE BOOL "Build the kernels for NVIDIA GPUs; needs nvcc")
 if(DEFINED ENV{RINGDIST_CUDA} AND NOT "$ENV{RINGDIST_CUDA}" STREQUAL "")
   set(RINGDIST_CUDA $ENV{RINGDIST_CUDA} CACHE BOOL "" FORCE)
@@ -22,7 +22,8 @@ target_link_options(ringdist_cuda PRIVATE
 set_target_properties(ringdist_cuda PROPERTIES LINK_DEPENDS ${exports})
 set_target_properties(ringdist_cuda PROPERTIES LINKER_LANGUAGE CXX SKIP_BUILD_RPATH ON)
 
-# What `python -m benchmarks.gpu_check` builds by itself, where a GPU is: whether it still compiles.
+# Compiles the program that `python -m benchmarks.gpu_check` builds itself on machines with a GPU, to find
+# errors elsewhere.
 add_library(gpu_check_program OBJECT EXCLUDE_FROM_ALL benchmarks/gpu_check/main.cc)
 target_compile_options(gpu_check_program PRIVATE "SHELL:-iquote ${PROJECT_SOURCE_DIR}/tests/cpp")
 target_link_libraries(gpu_check_program PRIVATE ringdist_core CUDA::cudart_static)

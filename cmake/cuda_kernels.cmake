@@ -1,23 +1,19 @@
-# ringdist_cuda_kernels: csrc/cuda/kernel, compiled by nvcc for Ampere, Hopper and Blackwell, with PTX of the
-# last for later ones. RINGDIST_CUDA_ARCHITECTURES="86" builds for one GPU, in a third of the time.
+# Builds ringdist_cuda_kernels from csrc/cuda/kernel with nvcc, for Ampere, Hopper and Blackwell. PTX of
+# the last one serves later architectures.
 set(cuda_architectures 80 90 100)
-if(NOT "$ENV{RINGDIST_CUDA_ARCHITECTURES}" STREQUAL "")
-  separate_arguments(cuda_architectures UNIX_COMMAND "$ENV{RINGDIST_CUDA_ARCHITECTURES}")
-endif()
-list(TRANSFORM cuda_architectures APPEND -real OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
-list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE -real "" AT -1)
-set(least_nvcc 12.8)  # knows the last of them
+set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+set(least_nvcc 12.8)  # the first version with the last of them
 
-# Where this fails, the next build goes on without.
+# Stops the build and disables CUDA, so the next build succeeds without it.
 macro(ringdist_no_cuda why)
   set(RINGDIST_CUDA OFF CACHE BOOL "" FORCE)
   message(FATAL_ERROR "RINGDIST_CUDA=ON: ${why}")
 endmacro()
 
 if(RINGDIST_NVCC AND NOT EXISTS "${RINGDIST_NVCC}")
-  unset(RINGDIST_NVCC CACHE)  # it was, when this folder was made
+  unset(RINGDIST_NVCC CACHE)  # it existed when this folder was configured
 endif()
-# What is named goes first, then PATH, in which nvcc often is not.
+# The named folders precede PATH, which often lacks nvcc.
 find_program(RINGDIST_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
 if(NOT RINGDIST_NVCC)
   ringdist_no_cuda("nvcc is not in CUDA_HOME, PATH or /usr/local/cuda")
@@ -29,9 +25,9 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS least_nvcc)
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# Bytes are those of the CPU's codecs: nothing is contracted, rounded otherwise or flushed to zero.
-# constexpr functions of kernel/ run on the device. The standard is given as an option, since older
-# CMakes do not know that newer compilers have it.
+# Results must equal those of the CPU's codecs, bit for bit. So nothing is contracted, rounded in another
+# way, or flushed to zero. constexpr functions of kernel/ run on the device. The standard is given as an
+# option, because older versions of CMake do not support it for newer compilers.
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/cuda/kernel/*.cu)
 add_library(ringdist_cuda_kernels OBJECT ${cuda_kernels})
 set_target_properties(ringdist_cuda_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)

@@ -1,11 +1,12 @@
-# What many files include is parsed once per build, or once per group of files (UNITY_BUILD in
-# CMakeLists.txt), not once per file: half of the compiler's time.
+# Precompiles headers of other projects, once per target. Together with the groups of files that are
+# compiled as one (UNITY_BUILD in CMakeLists.txt) this saves half of the compiler's time.
 #
-# Without it under ccache, which would miss at every change of a header in it. Files that are compiled
-# with options of their own cannot share it: SKIP_PRECOMPILE_HEADERS. The lists name headers of others
-# only, so a change of ours recompiles what it must. The file that forgot an #include is found all the
-# same: one of a header below by tools/check_includes.py, one of ours by the thread sanitizer's build,
-# which has no groups.
+# It is off with ccache, which would miss after each change of a precompiled header. Files with compile
+# options of their own cannot use it (SKIP_PRECOMPILE_HEADERS). The lists have no headers of ours, so that
+# a change of ours recompiles only files that include it.
+#
+# Missing includes are still found: tools/check_includes.py finds those of the headers below. The thread
+# sanitizer's build, which does not group files, finds those of our headers.
 
 set(precompile_by_default ON)
 if(CCACHE)
@@ -24,14 +25,14 @@ set(torch_headers ${std_headers} <ATen/core/Tensor.h> <ATen/core/ivalue.h> <ATen
   <torch/csrc/distributed/c10d/Backend.hpp> <torch/csrc/distributed/c10d/PrefixStore.hpp>)
 set(test_headers ${std_headers} <gtest/gtest.h>)
 
-# ringdist_precompile(<target> <header>...): the target parses them once.
+# ringdist_precompile(<target> <header>...) precompiles the headers for the target.
 function(ringdist_precompile target)
   if(RINGDIST_PRECOMPILE)
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
 
-# ringdist_share_precompiled(<target> <owner>): the target takes those of a target with its options.
+# ringdist_share_precompiled(<target> <owner>) reuses the headers of `owner`, which must have the same options.
 function(ringdist_share_precompiled target owner)
   if(RINGDIST_PRECOMPILE)
     target_precompile_headers(${target} REUSE_FROM ${owner})

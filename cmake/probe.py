@@ -1,6 +1,7 @@
-"""Tell CMake where torch and UCX are in the interpreter that runs this, one CMake command per line.
+"""Prints the places of torch and UCX in this Python environment, as one CMake command per line.
 
-Imports neither: torch would take seconds, and an import could start the very package being built.
+It imports neither, because torch takes seconds, and an import could load the package that is being
+built.
 """
 
 import importlib.metadata

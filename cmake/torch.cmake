@@ -1,8 +1,8 @@
-# Gives torch's headers and libraries by plain paths: the targets ringdist_libtorch_cpu, and
-# ringdist_libtorch, which has what needs Python, too.
+# Defines targets for torch's headers and libraries: ringdist_libtorch_cpu, and ringdist_libtorch, which
+# also has the parts that need Python.
 #
-# Not find_package(Torch): with a CUDA build of torch its config looks for the CUDA toolkit, which
-# this library does not need.
+# find_package(Torch) is not used. In a CUDA build of torch it looks for the CUDA toolkit, which this
+# library does not need.
 
 set(torch_dir ${RINGDIST_PROBED_TORCH_DIR})
 if(NOT torch_dir)

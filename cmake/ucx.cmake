@@ -1,8 +1,8 @@
-# Gives the target ringdist_ucp, and UCX_SOURCE, UCX_BUILD_VERSION and UCX_LIBRARY_DIR.
+# Defines the target ringdist_ucp, and UCX_SOURCE, UCX_BUILD_VERSION and UCX_LIBRARY_DIR.
 #
-# By default UCX is the libucx wheel of the building interpreter. RINGDIST_UCX=system takes the one
-# that is installed on the machine. Either way the choice is made here and written into the build:
-# a process must never hold two.
+# By default UCX is the libucx wheel of the Python that runs the build. RINGDIST_UCX=system selects the UCX
+# that is installed on the machine. The choice is fixed at build time, because a process must never load
+# two.
 
 if(NOT RINGDIST_UCX MATCHES "^(wheel|system)$")
   message(FATAL_ERROR "RINGDIST_UCX is '${RINGDIST_UCX}'; have: wheel, system")
@@ -10,7 +10,7 @@ endif()
 
 add_library(ringdist_ucp INTERFACE)
 if(RINGDIST_UCX STREQUAL "wheel")
-  # setup.py names a folder here when it had to fetch the wheel's files for the build alone.
+  # Set by setup.py if it downloaded the wheel's files for this build.
   if(RINGDIST_UCX_WHEEL)
     set(RINGDIST_PROBED_WHEEL_DIR ${RINGDIST_UCX_WHEEL})
     set(RINGDIST_PROBED_WHEEL_NAME libucx-cu13)
@@ -20,7 +20,7 @@ if(RINGDIST_UCX STREQUAL "wheel")
       "  ${Python_EXECUTABLE} -m pip install libucx-cu13     (or libucx-cu12)\n"
       "or take the system's UCX with RINGDIST_UCX=system.")
   endif()
-  # Unset: a cached answer would outlive a change of the wheel or of RINGDIST_UCX.
+  # A cached result would outlive a change of the wheel or of RINGDIST_UCX.
   unset(ucx_DIR CACHE)
   find_package(ucx CONFIG REQUIRED NO_DEFAULT_PATH PATHS ${RINGDIST_PROBED_WHEEL_DIR})
   target_link_libraries(ringdist_ucp INTERFACE ucx::ucp ucx::ucs)
