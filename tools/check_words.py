@@ -1,6 +1,7 @@
 """Checks comments, docstrings and docs against docs/style.md and docs/reference/glossary.md.
 
-Rules:
+It has these rules:
+
   opening   a comment block or docstring begins with What, Of, As, Whether, Who, Those, That, Which
   who       who, whom, whose: these are for people
   speech    say, tell, hear, know, owe, ask: so are these
@@ -10,11 +11,11 @@ Rules:
   name      a C++ type, a file or a folder of the product is named with a banned word
 
 The baseline (tools/words_baseline.json) has the number of hits that each file may have. --update
-writes it anew; it refuses where all files together would get more hits of a rule than before, so
-the baseline can only shrink, and files may move.
+writes it again. It refuses if all files together would have more hits of a rule than before. So the
+baseline can only shrink, and files may move.
 
-Usage: check_words.py [ROOT]; prints FILE:LINE: RULE: TEXT per hit that the baseline does not allow,
-and then exits with 1.
+Usage: `check_words.py [ROOT]`. It prints `FILE:LINE: RULE: TEXT` per hit that the baseline does not
+allow, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BASELINE = Path("tools/words_baseline.json")
 GLOSSARY = Path("docs/reference/glossary.md")
 PRODUCT = ("csrc/", "torch_ringdist/")
 FOLDERS = (*PRODUCT, "tests/", "benchmarks/", "examples/", "tools/", "docs/", "cmake/")
-# The changelog is history; the glossary and the style guide quote what they forbid.
+# The changelog is history. The glossary and the style guide quote forbidden words.
 EXEMPT = {"CHANGELOG.md", GLOSSARY.as_posix(), "docs/style.md"}
 CPP = {".h", ".cc", ".cu"}
 PYTHON = {".py", ".pyi"}
@@ -50,7 +51,7 @@ SPEECH = re.compile(
     r"|owe|owes|owed|ask|asks|asked|asking)\b",
     re.IGNORECASE,
 )
-# A person or a text, close before the verb, may say something.
+# People and texts. If one of them precedes a verb of SPEECH closely, the verb is allowed.
 SPEAKER = re.compile(
     r"\b(you|we|i|users?|people|person|readers?|authors?|developer|operator|human|engineer"
     r"|docs?|document\w*|papers?|comment|spec|standard|section|table|manual|README)\b[^.;:]{0,24}$",
