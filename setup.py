@@ -65,8 +65,8 @@ def fetch(distribution: str, folder: Path) -> Path:
 
 
 class CMakeBuild(build_ext):
-    """Builds with CMake. `pip install -e .` uses build/release like the Makefile, and `pip install .`
-    a folder of its own."""
+    """Builds with CMake. `pip install -e .` uses build/release like the Makefile, while `pip
+    install .` uses a folder of its own."""
 
     def run(self) -> None:
         in_source = self.editable_mode or self.inplace
