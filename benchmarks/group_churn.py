@@ -1,14 +1,16 @@
-"""What process groups leave behind: descriptors, threads and memory, over ringdist and over gloo.
+"""Measures resources that destroyed process groups leave behind, over ringdist and gloo.
 
     python -m benchmarks.group_churn                        500 groups of 2 ranks each
     python -m benchmarks.group_churn --groups 2000 --world-size 4 --backends ringdist
 
-Each group is created, used (an allreduce, an all-gather and a message around the ring) and
-destroyed. The figures are those of the rank that holds most, in processes of its own per backend,
-after the default group was used and its connections are there. Descriptors and threads should be
-the same in every line of a backend; resident memory is compared between the 100th group and the
-last, because allocators and Python's caches fill up in the first ones. Ends with status 1 if
-ringdist keeps any.
+The resources are descriptors, threads and memory. Each group is created, used and destroyed. Its
+use is an allreduce, an all-gather and a message around the ring.
+
+Each backend has its own processes, and the figures are those of the rank with the largest ones.
+Counting begins after the default group was used and its connections exist. Descriptors and threads
+should be equal in every line of a backend. Resident memory is compared between the 100th group and
+the last, because the first groups fill allocators and Python's caches. It ends with status 1 if
+ringdist keeps any resources.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ ELEMENTS = 16_384
 
 @dataclass(frozen=True)
 class Footprint:
-    """Of one process."""
+    """Resources of one process."""
 
     groups: int
     descriptors: int
@@ -75,7 +77,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def use(group: dist.ProcessGroup | None) -> None:
-    """A little of everything that makes a backend allocate or connect. Checks one result."""
+    """Runs operations that make a backend allocate and connect, and checks one result."""
     rank, size = dist.get_rank(), dist.get_world_size()
     tensor = torch.ones(ELEMENTS)
     dist.all_reduce(tensor, group=group)
@@ -89,13 +91,14 @@ def use(group: dist.ProcessGroup | None) -> None:
 
 
 def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> list[Footprint]:
-    """Creates, uses and destroys groups of all ranks; the footprint after those in `marks`.
+    """Creates, uses and destroys groups of all ranks. Returns the footprint after each group number
+    in `marks`.
 
-    The default group has to be there. All ranks call it.
+    The default group must exist. All ranks call it.
     """
-    tqdm.monitor_interval = 0  # its thread would be counted
+    tqdm.monitor_interval = 0  # otherwise the thread of tqdm would be counted
     use(None)
-    dist.barrier()  # connections stay: whatever is used below connects before the first count
+    dist.barrier()  # opens the connections of the operations below, which stay
     time.sleep(SETTLE)
     footprints = [Footprint.now(0)]
     for number in tqdm(range(1, groups + 1), desc=backend, unit="group", disable=quiet or None):
@@ -104,7 +107,8 @@ def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> lis
         dist.destroy_process_group(group)
         del group
         if number in marks:
-            # No rank looks while another still creates or destroys, or while threads are idle.
+            # No rank counts while another still creates or destroys, or while idle threads are
+            # left.
             dist.barrier()
             time.sleep(SETTLE)
             footprints.append(Footprint.now(number))
@@ -125,8 +129,8 @@ def one_rank(
     groups: int,
     out: str,
 ) -> None:
-    # The store keeps an entry for every group that ever was, so it lives in the process that starts
-    # the ranks, and its growth is not charged to a backend.
+    # The store keeps an entry for every group. It lives in the process that starts the ranks, so
+    # that its growth does not count.
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
     torch.set_num_threads(1)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
@@ -139,7 +143,7 @@ def one_rank(
 
 
 def measure(backend: str, world: int, groups: int) -> list[Footprint]:
-    """Of the rank that holds most, in each column."""
+    """Returns the maximum over ranks for each figure."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/footprints"
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -158,7 +162,7 @@ def measure(backend: str, world: int, groups: int) -> list[Footprint]:
 
 
 def kept(footprints: list[Footprint]) -> list[str]:
-    """What was not given back, in words."""
+    """Returns descriptions of resources that were not released."""
     before, last = footprints[0], footprints[-1]
     warm = next(f for f in footprints if f.groups == WARM)
     found = []

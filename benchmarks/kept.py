@@ -1,7 +1,7 @@
-"""Results of long benchmarks on disk: what is there is not measured again.
+"""Keeps results of long benchmarks on disk, so that a later run does not repeat them.
 
-A result is a JSON file named after its settings and their hash; it holds the settings, the commit
-it was measured at, what else it depends on, and what was found.
+A result is a JSON file named after its settings and their hash. It has the settings, the commit
+that was measured, other conditions, and the results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Named(Protocol):
-    """A dataclass of settings, with a name for its file."""
+    """A dataclass of settings with a name for its file."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,8 @@ UNKNOWN = "unknown"
 
 
 def commit(measured: Sequence[str]) -> str:
-    """The last one that changed these paths, and a hash of what is changed in them since."""
+    """Returns the last commit that changed these paths, with a hash of uncommitted changes in
+    them."""
     try:
         last = _git("log", "-1", "--format=%h", "--", *measured)
         changed = _git("diff", "HEAD", "--", *measured)
@@ -42,7 +43,7 @@ def commit(measured: Sequence[str]) -> str:
 
 
 def surroundings() -> dict[str, str]:
-    """What ranks inherit that changes what they measure."""
+    """Returns the environment of the ranks that influences results."""
     found = {
         name: value
         for name, value in sorted(os.environ.items())
@@ -67,26 +68,26 @@ def to_text(settings: Any) -> str:
 
 @dataclass
 class Kept:
-    """The results in one folder, of one commit."""
+    """The results in one folder, for one commit."""
 
     folder: Path
     commit: str
-    fresh: bool = False  # measure even what is there
+    fresh: bool = False  # measure again even if a result exists
     surroundings: dict[str, str] = field(default_factory=surroundings)
 
     def find(self, settings: Named) -> dict | None:
-        """What was measured with these settings at this commit, if it was."""
+        """Returns the result for these settings at this commit, or None."""
         if self.fresh or self.commit == UNKNOWN:
             return None
         try:
             found = json.loads(self.path(settings).read_text())
-        except (OSError, ValueError):  # none, or of a disk that was full
+        except (OSError, ValueError):  # missing, or truncated by a full disk
             return None
         same = (found["commit"], found.get("surroundings")) == (self.commit, self.surroundings)
         return found if same else None
 
     def keep(self, settings: Named, found: dict) -> dict:
-        """With its settings and the commit."""
+        """Writes a result with its settings and the commit, and returns it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         result = {
             "settings": json.loads(to_text(settings)),
@@ -97,7 +98,7 @@ class Kept:
         path = self.path(settings)
         written = path.with_suffix(".new")
         written.write_text(json.dumps(result) + "\n")
-        written.replace(path)  # whole, or not at all
+        written.replace(path)  # atomic
         return result
 
     def path(self, settings: Named) -> Path:

@@ -1,13 +1,14 @@
-"""int8 on one core: our codec beside torch.quantize_per_tensor, in turns.
+"""Compares the int8 codec with torch.quantize_per_tensor on one core, in turns.
 
     python -m benchmarks.quantize                     64 and 256 MiB of fp32
     python -m benchmarks.quantize --mib 16 --seconds 20
 
-torch is timed twice: the call itself, which is given the scale, and with torch.aminmax() before it,
-which finds one. Ours finds a scale for every 128 elements and writes into memory that is there;
-torch allocates its output with every call, which at 256 MiB means pages that the system clears.
-Speeds are GB/s of fp32 read, beyond the cache; medians of turns, and from the slowest to the
-fastest.
+torch is timed twice: the call itself with a given scale, and with torch.aminmax() before it to find
+a scale. The codec finds a scale for every 128 elements and writes into existing memory. torch
+allocates its output in every call. At 256 MiB these are new pages, which the system must clear.
+
+Speeds are GB/s of fp32 read, beyond the cache. The report has medians of turns, and the range from
+slowest to fastest.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tqdm import tqdm
 
 from torch_ringdist import _info_text, _native
 
-LEAST_MIB = 8  # below it caches help
+LEAST_MIB = 8  # smaller buffers fit into caches
 TURN = 0.25  # seconds
-TURN_CALLS = 3  # of torch's, at least
+TURN_CALLS = 3  # least number of torch's calls in a turn
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -47,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def gigabytes_per_second(call: Callable[[], object], size: int) -> float:
-    """Of calls that each read `size` bytes, for a turn's time."""
+    """Returns the speed of calls that each read `size` bytes, repeated for the time of a turn."""
     calls, start = 0, time.perf_counter()
     while calls < TURN_CALLS or time.perf_counter() - start < TURN:
         call()
@@ -56,7 +57,7 @@ def gigabytes_per_second(call: Callable[[], object], size: int) -> float:
 
 
 def measure(mib: int, seconds: float) -> dict[str, list[float]]:
-    """GB/s of each turn, by contender."""
+    """Returns GB/s of each turn by contender."""
     x = torch.randn(mib << 18)
     scale = float(x.abs().max()) / 127
 
@@ -81,7 +82,7 @@ def measure(mib: int, seconds: float) -> dict[str, list[float]]:
 
 
 def report(mib: int, turns: dict[str, list[float]]) -> list[tuple[str, ...]]:
-    """One row per contender."""
+    """Returns one row per contender."""
     ours = statistics.median(turns["ringdist int8"])
     rows = []
     for name, values in turns.items():
@@ -94,7 +95,7 @@ def report(mib: int, turns: dict[str, list[float]]) -> list[tuple[str, ...]]:
 def main() -> int:
     args = parse_arguments()
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # torch calls its quantization old
+    warnings.simplefilter("ignore")  # torch warns that its quantization is deprecated
     rows: list[tuple[str, ...]] = [("fp32", "", "GB/s", "least .. most", "ours / it")]
     for mib in tqdm(args.mib, unit="size", leave=False, disable=None):
         rows += report(mib, measure(mib, args.seconds))

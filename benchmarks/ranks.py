@@ -1,4 +1,5 @@
-"""What benchmarks share: starting ranks, a barrier that belongs to no backend, plain sockets."""
+"""Shared code of benchmarks: starts ranks, and provides a barrier and plain sockets without a
+backend."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ SLOT = 64  # bytes between two ranks' counters: one cache line each
 
 
 class SpinBarrier:
-    """Lets all ranks start within a microsecond, whatever the backends under test are doing.
+    """Lets all ranks start within a microsecond, independent of the backends that are measured.
 
-    Starting with a backend's own barrier would charge its skew, and its threads that are still
-    settling, to the operation that is timed next.
+    A barrier of a backend would add its skew to the next timed operation, and the work of its
+    threads that have not settled yet.
     """
 
     def __init__(self, path: Path, rank: int, world: int) -> None:
@@ -40,11 +41,11 @@ class SpinBarrier:
 
 
 class TcpRing:
-    """Plain sockets from every rank to the next: what any backend over TCP has to beat.
+    """Plain sockets from every rank to the next, as the reference for backends over TCP.
 
-    `address` is where this rank can be reached. exchange(n) moves as many bytes as the wire work of
-    an allreduce of n bytes, 2(N-1)/N n out of and into every rank at once, and does nothing with
-    them. one_way(n) moves as many from each even rank to the next only.
+    `address` is an address of this rank for others. exchange(n) moves the bytes of an allreduce of
+    n bytes and ignores their values. Every rank sends and receives 2(N-1)/N n bytes at once.
+    one_way(n) sends the same number of bytes from each even rank to the next, and no others.
     """
 
     _CHUNK = 1 << 18
@@ -98,8 +99,8 @@ def free_port() -> int:
 
 
 def launch(world: int, body: Callable[..., None], *arguments: Any) -> None:
-    """Run body(rank, world, port, barrier_path, *arguments) in `world` fresh processes."""
-    # Read when a process loads its math libraries, so it has to be set before they start.
+    """Runs body(rank, world, port, barrier_path, *arguments) in `world` new processes."""
+    # Math libraries read it when they are loaded, so it must be set before the processes start.
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         barrier = Path(folder, "barrier")

@@ -1,4 +1,4 @@
-"""What the benchmarks' reports share: sizes and times as words, and what machine it was."""
+"""Formats sizes and times, parses sizes, and describes the machine, for reports of benchmarks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def size_text(size: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """A size on the command line, in bytes."""
+    """Returns the bytes that a size on the command line stands for."""
     size = _with_unit(text, {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30})
     if size % 4 or size == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4, as 8, 64K or 16M")
@@ -34,7 +34,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """A number of things on the command line, as 500, 100K or 10M: thousands and millions."""
+    """Returns the number that a count on the command line stands for, such as 500, 100K or 10M. K
+    is a thousand and M a million."""
     count = _with_unit(text, {"K": 1_000, "M": 1_000_000})
     if count == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number, as 500, 100K or 10M")
@@ -42,7 +43,7 @@ def parse_count(text: str) -> int:
 
 
 def _with_unit(text: str, units: dict[str, int]) -> int:
-    """A whole number times the unit that may follow it; 0 for anything else."""
+    """Returns a whole number times the unit that may follow it; 0 for any other text."""
     unit = units.get(text[-1:].upper(), 1)
     number = text[:-1] if unit > 1 else text
     return int(number) * unit if number.isdigit() else 0
@@ -51,14 +52,14 @@ def _with_unit(text: str, units: dict[str, int]) -> int:
 def require_at_least(
     parser: argparse.ArgumentParser, args: argparse.Namespace, **least: float
 ) -> None:
-    """Ends with an error that names the first argument that is smaller than it may be."""
+    """Exits with an error that names the first argument below its minimum."""
     for name, smallest in least.items():
         if getattr(args, name) < smallest:
             parser.error(f"--{name}: {getattr(args, name)}: expected at least {smallest}")
 
 
 def machine() -> dict:
-    """What a reader has to know to compare these figures with others."""
+    """Returns facts about this machine that readers need to compare figures."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {

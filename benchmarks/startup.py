@@ -1,24 +1,28 @@
-"""Time how long it takes until the first operations of a job on one host are done.
+"""Time from the start of a job on one host until its first operations have ended.
 
     python -m benchmarks.startup                              2, 16 and 32 ranks, 7 launches each
     python -m benchmarks.startup --ranks 2 --launches 30 --json out.json
     python -m benchmarks.startup --work groups --ranks 96 --launches 3
     python -m benchmarks.startup --loaded                     without ringdist's own load
 
-Each launch forks its ranks from this process, which has imported torch, as a server that forks
-workers does; so an import of torch is not part of any figure. Nor is the store, which is in a
-process of its own, as torchrun's is in its agent: all ranks have connected to it when they are let
-go, at once. gloo is loaded with torch, and ringdist's native module by each rank for its first
-group, as `import torch` must not; with --loaded by this process, as a server does that makes a
-torch_ringdist.Options() before it forks. The clock stops when the last one is done with
+Each launch forks its ranks from this process, which has imported torch, like a server that forks
+workers. So no figure includes an import of torch. The store has a process of its own, like that of
+torchrun's agent, and no figure includes it either. All ranks have connected to it when they start,
+at the same time.
+
+gloo is loaded with torch. Each rank loads ringdist's native module for its first group, because
+`import torch` must not load it. With --loaded this process loads it, like a server that calls
+torch_ringdist.Options() before it forks.
+
+The clock stops when the last rank has done this work:
 
     allreduce   init_process_group, an allreduce of 1 MiB, a barrier
     groups      init_process_group, four subgroups with an allreduce in each, an all_to_all of
                 256 floats between all pairs, a barrier
 
-init is the time until the slowest rank had called init_process_group. Backends take turns, so that
-whatever else this machine does meets both alike: ratios mean more than times. Ends with status 1 if
-a rank fails.
+The figure init is the time until the slowest rank has called init_process_group. Backends take
+turns, so that other load on this machine affects all of them equally. So ratios are more reliable
+than times. It ends with status 1 if a rank fails.
 """
 
 from __future__ import annotations
@@ -42,12 +46,12 @@ from benchmarks import report as common
 
 BACKENDS = ["gloo", "ringdist"]
 SUBGROUPS = 4
-LIMIT = 60  # seconds that a launch may take
+LIMIT = 60  # time limit of a launch, in seconds
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What one launch took until its slowest rank was there, in nanoseconds."""
+    """Times of one launch until its slowest rank had finished, in nanoseconds."""
 
     backend: str
     ranks: int
@@ -88,11 +92,11 @@ def expect(right: bool, what: str) -> None:
 def one_rank(
     backend: str, rank: int, ranks: int, port: int, work: str, start: int, tells: int
 ) -> list[int]:
-    """When this rank had its group, and when it was done (time.monotonic_ns)."""
+    """Returns the times at which this rank had its group and had finished (time.monotonic_ns)."""
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     os.write(tells, b"r")
-    os.read(start, 1)  # ends when the parent closes its end
+    os.read(start, 1)  # returns when the parent closes its end
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
     times = [time.monotonic_ns()]
     WORK[work]()
@@ -100,7 +104,8 @@ def one_rank(
 
 
 def fork_store() -> tuple[int, int]:
-    """Its process and port. The ranks' parent has no threads: a fork may find their locks held."""
+    """Starts the store in a new process. Returns the process id and the port. The ranks' parent has
+    no threads, because a fork could copy locks that they hold."""
     told, tells = os.pipe()
     child = os.fork()
     if child == 0:
@@ -115,7 +120,7 @@ def fork_store() -> tuple[int, int]:
 
 
 def fork_rank(backend: str, rank: int, ranks: int, port: int, work: str, start: list[int]) -> tuple:
-    """Its process id, and where it says what one_rank() returned."""
+    """Starts a rank. Returns its process id, and a pipe with the result of one_rank()."""
     told, tells = os.pipe()
     child = os.fork()
     if child:
@@ -128,7 +133,7 @@ def fork_rank(backend: str, rank: int, ranks: int, port: int, work: str, start: 
         os.write(tells, json.dumps(times).encode())
         dist.destroy_process_group()
         status = 0
-    except BaseException as error:  # the child must not go on as its parent
+    except BaseException as error:  # the child must not return into code of the parent
         print(f"{backend}: rank {rank}: {error}", file=sys.stderr, flush=True)
     os._exit(status)
 

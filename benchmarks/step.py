@@ -1,14 +1,17 @@
-"""Time a training step with DDP on one host: gloo, ours, and ours with shared tensors.
+"""Time a training step with DDP on one host: gloo, ringdist, and ringdist with shared tensors.
 
     python -m benchmarks.step                              a network of 10 M parameters, 2 ranks
     python -m benchmarks.step --ranks 4 --seconds 60
     python -m benchmarks.step --parameters 1M --batch 256 --json out.json
 
-A step is forward, backward with DDP's allreduces, and SGD, of a network of three linear layers.
-All backends train in the same processes, each a copy of its own, in turns of one step each, so that
-whatever else this machine does meets all alike: ratios mean more than times. A sample is the
-slowest rank's. ringdist-shared makes its DDP, and the first steps,
-under torch_ringdist.shared_memory(); alone has no DDP: what a step costs without communication.
+A step is forward, backward with DDP's allreduces, and SGD, of a network of three linear layers. All
+backends train in the same processes, each with its own copy of the network. They take turns of one
+step, so that other load on this machine affects all of them equally. So ratios are more reliable
+than times. A sample is the time of the slowest rank.
+
+The contender ringdist-shared creates its DDP, and runs the first steps, under
+torch_ringdist.shared_memory(). The contender alone has no DDP and shows the cost of a step without
+communication.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def network(parameters: int) -> torch.nn.Module:
-    """Two hidden layers of one width: about so many parameters."""
+    """Returns a network with two hidden layers of one width and about `parameters` parameters."""
     width = round(math.sqrt(parameters))
     return torch.nn.Sequential(
         torch.nn.Linear(INPUTS, width),
@@ -67,13 +70,13 @@ def network(parameters: int) -> torch.nn.Module:
 
 
 def contender(name: str, parameters: int, batch: int) -> Callable[[], None]:
-    """One step of it."""
+    """Returns a function that runs one step of a contender."""
     import torch_ringdist
 
     torch.manual_seed(0)
     model = network(parameters)
     shared = name == "ringdist-shared"
-    # DDP makes its buckets there and anew in the first steps, from which on they stay.
+    # DDP creates its buckets now and again in the first steps. After that they stay.
     buckets = torch_ringdist.shared_memory() if shared else contextlib.nullcontext()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs = torch.randn(batch, INPUTS)

@@ -1,1 +1,1 @@
-"""Whether the planner's choice is the fastest: against every algorithm that could be forced."""
+"""Compares the planner's choice with every algorithm that could be forced."""

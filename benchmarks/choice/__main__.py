@@ -1,21 +1,21 @@
-"""Whether the planner's choice is the fastest: against every algorithm that could be forced.
+"""Compares the planner's choice with every algorithm that could be forced.
 
     python -m benchmarks.choice                            every operation, 8 B to 64 MiB, 2 and 4
                                                            ranks on one host and on two at 10 Gb/s;
-                                                           a quarter of an hour; a run that was
-                                                           stopped goes on
+                                                           15 minutes; continues a stopped run
     python -m benchmarks.choice --layouts 1x4 --operations all_reduce --sizes 16K 64K 1M
 
-For each operation and size: the least time that the group took that chooses, and, from the least,
-those of groups with each algorithm forced that may serve it. A choice is near if it takes at most
-10 % or 2 us more than the best. Marked ! where it is not; = where the best is the very algorithm
-that was chosen, or comes to the same: the two times differ by chance. "foreseen" is what `plan`
-says that the choice takes, on its simulated network, by the time that it took.
+The table has, for each operation and size, the least time of a group with the planner's choice. The
+least times of groups with each suitable algorithm forced follow, in increasing order. A choice is
+near if it takes at most 10 % or 2 us longer than the best. Other rows are marked with "!". The mark
+is "=" if the best is the chosen algorithm, or equivalent to it, so that the times differ by chance.
+The column "foreseen" is the predicted duration of `plan` on its simulated network, divided by the
+measured time.
 
-A layout is hosts x ranks of each, as 1x4, or the ranks of every host, as 1+2. Choices go by the
-constants that are built in for lines of --rate, or RINGDIST_COSTS. RINGDIST_ALGORITHM must not be
-set. Hosts are network namespaces on this machine: needs root and
-iproute2; without them it says so and ends with status 0.
+A layout is hosts x ranks per host, as 1x4, or the ranks of every host, as 1+2. Choices use the
+built-in constants for links of --rate, or RINGDIST_COSTS. RINGDIST_ALGORITHM must not be set. Hosts
+are network namespaces on this machine, which need root and iproute2. Without them it prints the
+reason and ends with status 0.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(job: Job, logs: Path) -> dict:
-    """What the ranks found. Raises RunError."""
+    """Returns the results of the ranks. Raises RunError."""
     hosts = net.Hosts(job.ranks.hosts, job.rate, CONGESTION)
     words = ["-m", "benchmarks.choice.rank", "--job", to_text(job)]
     return on_hosts(hosts, job.ranks, words, logs, job.layout, with_mpi=False)
 
 
 def costs_for(args: argparse.Namespace) -> Costs:
-    """What ranks count with, who inherit it."""
+    """Returns the costs that ranks use, and sets RINGDIST_COSTS, which they inherit."""
     if given := os.environ.get("RINGDIST_COSTS"):
         return Costs.in_force(given)[0]
     rate = None if args.rate == "none" else _units.parse_rate("--rate", args.rate)

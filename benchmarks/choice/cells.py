@@ -1,4 +1,4 @@
-"""What is compared: operations and sizes of a layout, with the algorithms that may serve each."""
+"""Selects the operations and sizes of a layout to compare, with the algorithms that serve each."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from benchmarks.net.layout import Layout
 from torch_ringdist import _plan
 from torch_ringdist._costs import Costs
 
-# The tensor is cut over ranks in the others, and a plan is asked for by the part.
+# Operations on a whole tensor. In the others the tensor has a part per rank, and plans take the
+# size of a part.
 WHOLE = ("all_reduce", "broadcast", "reduce")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One operation of one size; `algorithms` serve it, `choice` is the planner's, which takes so
-    many nanoseconds on the simulated network (None: too many steps to walk). `alike`: itself, and
-    others that come to the same, as do those by hosts on one host."""
+    """One operation of one size.
+
+    Attributes:
+        operation: its name.
+        bytes: size of a rank's longest tensor.
+        choice: the algorithm that the planner chooses.
+        walked: predicted nanoseconds of the choice on the simulated network. None if a simulation
+            has too many steps.
+        alike: the choice and equivalent algorithms, such as those by hosts on one host.
+        algorithms: all algorithms that serve the operation.
+    """
 
     operation: str
-    bytes: int  # of a rank's longest tensor
+    bytes: int  # size of a rank's longest tensor
     choice: str
     walked: float | None
     alike: tuple[str, ...]
@@ -29,14 +38,15 @@ class Cell:
 
 
 def elements_of(size: int, world: int) -> int:
-    """float32 of a rank's longest tensor: as many for each rank."""
+    """Returns the number of float32 elements of a rank's longest tensor, a multiple of `world`."""
     return max(1, size // 4 // world) * world
 
 
 def cells_of(
     layout: Layout, operations: Iterable[str], sizes: Iterable[int], costs: Costs
 ) -> list[Cell]:
-    """Of each operation with tensors and each size; by one algorithm where that is all there is."""
+    """Returns a cell for each size and each operation that has tensors, including those with only
+    one algorithm."""
     sizes = list(sizes)
     sized = [name for name in operations if OPERATIONS[name].sized]
     return [_cell(layout, name, size, costs) for name in sized for size in sizes]

@@ -1,4 +1,4 @@
-"""What one launch of ranks times: it goes to them as JSON, and the result is kept under it."""
+"""Work of one launch of ranks. It is sent to them as JSON, and the result is kept under it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Job:
 
     @classmethod
     def of(cls, found: dict) -> Job:
-        """Of what dataclasses.asdict() made, by way of JSON."""
+        """Returns the job from the result of dataclasses.asdict() after a round trip through
+        JSON."""
         cells = [
             Cell(**{k: tuple(v) if isinstance(v, list) else v for k, v in cell.items()})
             for cell in found["cells"]

@@ -1,7 +1,8 @@
 """One rank's part of `python -m benchmarks.choice`, which starts it on every host.
 
-In each round the group that chooses and one for each algorithm are timed, in an order that is drawn
-anew on all ranks alike. The first call of a turn is not timed; ranks begin each call together.
+Each round times the group with the planner's choice and a group for each algorithm. The order is
+random and equal on all ranks. The first call of a turn is not timed. Ranks begin each call
+together.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from benchmarks.net.groups import LIMIT
 from benchmarks.net.progress import Progress
 from torch_ringdist import Options
 
-CHOOSES = ""  # in place of an algorithm's name
-TURN = 5e6  # nanoseconds that the calls of a turn may take, if they are more than one
+CHOOSES = ""  # stands for the planner's choice instead of an algorithm
+TURN = 5e6  # limit of a turn with more than one call, in nanoseconds
 MOST_CALLS = 50
 
 
 class Rank:
-    """All ranks make one, and call it alike."""
+    """Measures on one rank. All ranks create one and make the same calls."""
 
     def __init__(self, job: Job, barrier: Path, progress: Progress) -> None:
         self._job, self._progress = job, progress
@@ -50,7 +51,8 @@ class Rank:
         return {"machine": report.machine(), "times": [self._times(one) for one in self._job.cells]}
 
     def _times(self, cell: Cell) -> dict[str, list[int]]:
-        """Of each call, in nanoseconds from when the first rank begins to when the last is done."""
+        """Returns nanoseconds of each call, from the first rank that begins to the last that
+        ends."""
         self._progress.step(f"{cell.operation} {report.size_text(cell.bytes)}")
         names = [CHOOSES, *cell.algorithms]
         tensors = OPERATIONS[cell.operation](
@@ -61,7 +63,7 @@ class Rank:
             tensors.torch(self._groups[name])
             if not tensors.is_right():
                 raise SystemExit(f"rank {self._rank}: {cell} by {name!r} gave a wrong result")
-        tensors.input.zero_()  # what is summed again and again overflows
+        tensors.input.zero_()  # other values overflow in repeated sums
         counts = {}
         for name in names:
             [taken] = self._together(self._turn(tensors, name, 1))
@@ -73,7 +75,7 @@ class Rank:
         return {name: self._together(of_name) for name, of_name in turns.items()}
 
     def _turn(self, tensors, name: str, count: int) -> list[tuple[int, int]]:
-        """When each call began and ended here."""
+        """Returns the times at which each call began and ended on this rank."""
         group = self._groups[name]
         tensors.torch(group)
         found = []
@@ -86,7 +88,8 @@ class Rank:
 
     @staticmethod
     def _together(turns: list[tuple[int, int]]) -> list[int]:
-        """Ranks share one clock: they are on one machine."""
+        """Combines the times of all ranks, which share one clock because they are on one
+        machine."""
         latest = torch.tensor([(-begin, end) for begin, end in turns])
         dist.all_reduce(latest, dist.ReduceOp.MAX)
         return latest.sum(1).tolist()

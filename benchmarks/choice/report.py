@@ -1,4 +1,4 @@
-"""Turns what the ranks timed into verdicts and a table. Times are in nanoseconds."""
+"""Turns measured times into comparisons and a table. Times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from benchmarks.choice.job import Job
 from benchmarks.choice.rank import CHOOSES
 from benchmarks.report import duration, size_text
 
-SHARE, AT_LEAST = 0.10, 2_000.0  # of the best time, and nanoseconds, that a choice may take more
-FORESEEN = 0.20  # of the measured time, that the simulated network may be off
+SHARE, AT_LEAST = 0.10, 2_000.0  # accepted delay, as a share of the best time and in nanoseconds
+FORESEEN = 0.20  # accepted error of predictions, as a share of the measured time
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell; minima."""
+    """Least times of one cell."""
 
     layout: str
     cell: Cell
-    times: dict[str, float]  # by algorithm; of the choice's own time, CHOOSES
+    times: dict[str, float]  # by algorithm; CHOOSES for the planner's choice
 
     @property
     def best(self) -> str:
@@ -32,18 +32,19 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """The choice takes about as long as the best that was forced."""
+        """Returns True if the choice takes about as long as the best forced algorithm."""
         best = self.times[self.best]
         return self.taken <= max(best * (1 + SHARE), best + AT_LEAST)
 
     @property
     def is_same(self) -> bool:
-        """The best is what was chosen, or comes to the same: their times differ by chance."""
+        """Returns True if the best algorithm is the chosen one or equivalent, so that times differ
+        by chance."""
         return self.best in self.cell.alike
 
     @property
     def foreseen(self) -> float | None:
-        """What the simulated network says, by what it took."""
+        """The predicted duration divided by the measured one, or None without a prediction."""
         return None if self.cell.walked is None else self.cell.walked / self.taken
 
     def as_dict(self) -> dict:
@@ -56,7 +57,7 @@ class Row:
 
 
 def rows_of(result: dict) -> list[Row]:
-    """`result`: what a Job's ranks found, with its settings."""
+    """Returns rows from a result of a Job's ranks with its settings."""
     job = Job.of(result["settings"])
     return [
         Row(job.layout, cell, {name: min(times) for name, times in found.items()})
@@ -68,7 +69,8 @@ _LINE = "{:15} {:>8}  {:22} {:>10} {:>9}  {}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Of one layout; forced ones from the fastest on, marked as --help says."""
+    """Returns the table of one layout. Forced algorithms come from the fastest on, and --help
+    explains the marks."""
     titles = ("operation", "size", "choice", "its time", "foreseen", "")
     lines = [f"\n{rows[0].layout}", _LINE.format(*titles)]
     for row in rows:

@@ -1,5 +1,5 @@
-"""What compression does to training: simulated ranks in one process, real schedules and codecs.
+"""Measures effects of compression on training, with simulated ranks in one process.
 
-`python -m benchmarks.compression_study --help` shows the command line. The results are in
-benchmarks/results/compression-study.md.
+Schedules and codecs are the real ones. `python -m benchmarks.compression_study --help` shows the
+command line, docs/compression-study.md the results.
 """

@@ -1,18 +1,18 @@
-"""Train with and without compression, and say what it did to the result.
+"""Train with and without compression, and compare the results.
 
-    python -m benchmarks.compression_study                      all of it
-    python -m benchmarks.compression_study --quick              a look: does everything work?
+    python -m benchmarks.compression_study                      all of it; see docs for how long
+    python -m benchmarks.compression_study --quick              a short test that everything works
     python -m benchmarks.compression_study --tasks digits --optimisers sgd --codecs int4 int4/no-ef
     python -m benchmarks.compression_study --critics            a 5 M network too, batches 8 to 128
     python -m benchmarks.compression_study --ddp-check          the simulation against real DDP
 
-Every finished run is one line of OUT/runs.jsonl; started again, it goes on where it was. A change
-of the code (by its commit) starts anew, other settings add to what is there. OUT gets the figures
-(study.json or critics.json), tables (compression-study.md) and pictures; --docs puts the last two
-into benchmarks/results/, too.
+Every finished run is one line of OUT/runs.jsonl, and a later start continues from there. A change
+of the code (by its commit) discards these runs. Other settings add to them. OUT gets the figures
+(study.json or critics.json), tables (compression-study.md) and pictures; --docs copies the last two
+to docs/.
 
 A codec is written codec[/no-ef][/warmup=STEPS]: without error feedback, uncompressed at first. The
-uncompressed run is always there.
+uncompressed run is always included.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from benchmarks.compression_study.training import Settings
 from benchmarks.compression_study.variants import Variant
 
 OPTIMISERS = ("sgd", "adamw")
-RESULTS = ROOT / "benchmarks" / "results"
-# Those of benchmarks.ddp critics.
+# The codecs of benchmarks.ddp critics.
 CRITICS_VARIANTS = ("none", "fp16", "int8", "int4", "onebit", "powersgd:4")
 CRITICS_CELLS = (("mlp5m", "sgd"), ("text", "adamw"))
-# The loss is smooth and its runs are long; accuracy on 450 images is neither.
+# More seeds for accuracy on 450 images, which is noisy and has short runs. The loss of other tasks
+# is smooth.
 SEEDS = {"digits": 20}
 CRITICS_SEEDS = {"mlp5m": 3, "text": 1}
 CRITICS_BATCHES = (8, 32, 128)

@@ -1,4 +1,4 @@
-"""What the runs say: one row per cell and variant."""
+"""Evaluates the runs: one row per cell and variant."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Row:
     difference: float | None  # mean paired difference to uncompressed, in the task's unit
     low: float | None  # its 95 % interval
     high: float | None
-    steps_to_target: int | None  # of the mean curve; None: not reached
-    steps_uncompressed: int | None  # the uncompressed run's, to the same target
-    verdict: str  # "yes", "no", "" for what is not judged
+    steps_to_target: int | None  # steps of the mean curve, or None if the target was not reached
+    steps_uncompressed: int | None  # steps of the uncompressed run to the same target
+    verdict: str  # "yes", "no", or "" without a criterion
     drift: float | None
-    drift_verdict: str  # as verdict
+    drift_verdict: str  # likewise for the drift
     wire_ratio: float
 
 
@@ -78,7 +78,7 @@ def make_row(cell: Cell, lr: float, text: str, runs: Sequence[dict], plain: Sequ
 
 
 def interval(differences: Sequence[float]) -> tuple[float | None, float | None]:
-    """95 % of the mean, by Student's t; None for less than two."""
+    """Returns the 95 % interval of the mean by Student's t; None for less than two values."""
     count = len(differences)
     if count < 2:
         return None, None
@@ -108,7 +108,7 @@ def verdict(
 
 
 def drift_verdict(variant: Variant, drift: float | None) -> str:
-    """Next to nothing with error feedback; without, much where the codec is coarse."""
+    """Expects almost no drift with error feedback, and a large one without it for coarse codecs."""
     if drift is None:
         return ""
     if variant.feedback:
@@ -123,7 +123,7 @@ def metric_at(run: dict, step: int) -> float:
 
 
 def mean_curve(runs: Sequence[dict], key: str = "metric") -> dict[int, float]:
-    """By step, the mean over the runs that got there and have it."""
+    """Returns, for each step, the mean over the runs that have a value for it."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for step, value in zip(run["curve"]["step"], run["curve"][key], strict=False):
@@ -132,7 +132,7 @@ def mean_curve(runs: Sequence[dict], key: str = "metric") -> dict[int, float]:
 
 
 def first_step(task: Task, runs: Sequence[dict], target: float) -> int | None:
-    """When the mean curve reaches the target."""
+    """Returns the first step at which the mean curve reaches the target, or None."""
     for step, value in mean_curve(runs).items():
         if task.better * (value - target) >= 0:
             return step

@@ -1,5 +1,7 @@
-"""The simulation against DistributedDataParallel: real processes, over UCX, must end with the same
-bits of every parameter after every step."""
+"""Compares the simulation with DistributedDataParallel.
+
+Real processes over UCX must have the same bits of every parameter after every step.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ TIMEOUT = timedelta(seconds=120)
 
 
 def check(settings: Settings) -> str:
-    """One line that says it holds. Raises RuntimeError naming the first step that differs."""
+    """Returns a line for a successful check. Raises RuntimeError with the first step that
+    differs."""
     torch.set_num_threads(1)
     expected = simulate(settings)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=TIMEOUT, wait_for_workers=False)
@@ -57,13 +60,14 @@ def simulate(settings: Settings) -> list[str]:
         training.step()
         out.append(digest(training.model))
         if step == 0:
-            # DDP rebuilds its bucket after the first step, as gradients became ready in it.
+            # After the first step, DDP rebuilds its bucket in the order in which gradients became
+            # ready.
             training.use_order([list(training.model.parameters())[i] for i in ready])
     return out
 
 
 def ready_order(task: Task, settings: Settings) -> list[int]:
-    """Indices of the parameters, in the order in which a backward pass finishes them."""
+    """Returns the indices of the parameters in the order in which a backward pass finishes them."""
     model = task.new_model(settings.seed)
     order: list[int] = []
     for index, parameter in enumerate(model.parameters()):
@@ -83,7 +87,7 @@ def train_rank(rank: int, settings: Settings, port: int, folder: str) -> None:
     )
     task = TASKS[settings.task]
     model = task.new_model(settings.seed)
-    # One bucket: DDP's first is of 1 MiB, whatever the cap.
+    # There must be one bucket, and the first of DDP has at most 1 MiB, whatever its cap is.
     if sum(p.nbytes for p in model.parameters()) > dist._DEFAULT_FIRST_BUCKET_BYTES:
         raise ValueError(f"{settings.task}: its gradients do not fit into DDP's first bucket")
     ddp = DistributedDataParallel(model, bucket_cap_mb=25)

@@ -1,4 +1,4 @@
-"""Which runs the study is made of."""
+"""Selects the runs of the study."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ VARIANTS = (
     *("int4/no-ef", "onebit/no-ef", "topk:0.01/no-ef"),
     *("onebit/warmup=30", "topk:0.01/warmup=30"),
 )
-# A slow codec may take so many times the steps of the uncompressed run.
+# Limit for the steps of a slow codec, as a multiple of the uncompressed run.
 PATIENCE = 3
-# Drift is a sum over elements: its spread between seeds is small.
+# Few seeds, because drift is a sum over elements and differs little between seeds.
 DRIFT_SEEDS = 2
-# The seeds that choose the learning rate are not those that the codecs are judged by.
+# First seed for choosing the learning rate; the comparison of codecs uses others.
 SWEEP_SEED = 1000
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is compared with each other: all variants have its learning rate and batches."""
+    """A comparison. All its variants have the same learning rate and batches."""
 
     task: str
     optimiser: str
     batch: int
     steps: int
-    seeds: int  # pairs per codec
+    seeds: int  # number of pairs per codec
 
     def owns(self, task: str, optimiser: str, batch: int) -> bool:
         return (self.task, self.optimiser, self.batch) == (task, optimiser, batch)
@@ -41,14 +41,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of it is run."""
+    """Extent of the study."""
 
     sweep_seeds: int
     jobs: int
 
 
 def sweep(cells: Sequence[Cell], scale: Scale, records: Records) -> dict[Cell, float]:
-    """Each cell's best learning rate of the uncompressed run."""
+    """Returns each cell's best learning rate for the uncompressed run."""
 
     def settings(cell: Cell, lr: float) -> list[Settings]:
         seeds = range(SWEEP_SEED, SWEEP_SEED + scale.sweep_seeds)
@@ -79,7 +79,7 @@ def settings_of(cell: Cell, lr: float, text: str, seed: int) -> Settings:
 def study(
     rates: dict[Cell, float], variants: Iterable[str], scale: Scale, records: Records
 ) -> dict[tuple[Cell, str], list[dict]]:
-    """By cell and variant, the results of all seeds in order."""
+    """Returns the results of all seeds in order, by cell and variant."""
     wanted = {
         (cell, text): [settings_of(cell, lr, text, seed) for seed in range(cell.seeds)]
         for cell, lr in rates.items()

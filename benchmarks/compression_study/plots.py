@@ -1,4 +1,4 @@
-"""Pictures of the study."""
+"""Draws the pictures of the study."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.compression_study.variants import UNCOMPRESSED
 
 
 def draw(stem: Path, results: Results, rows: Sequence[Row]) -> dict[str, Path]:
-    """Writes STEM-difference.png and so on; returns their paths, by what they show."""
+    """Writes STEM-difference.png and so on. Returns the paths by subject."""
     cells = list(dict.fromkeys(cell for cell, _ in results))
     written = {}
     for kind, fill in (("difference", _differences), ("curves", _curves), ("drift", _drift)):
@@ -47,7 +47,8 @@ def _grid(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def _differences(axes: Axes, cell: Cell, _: Results, rows: Sequence[Row]) -> None:
-    """Paired differences with their intervals; grey is what counts as the same."""
+    """Draws paired differences with their intervals. Differences in the grey area count as
+    equal."""
     task = TASKS[cell.task]
     own = [r for r in rows if cell.owns(r.task, r.optimiser, r.batch)]
     shown = [r for r in own if r.variant != UNCOMPRESSED and r.difference is not None]
@@ -60,7 +61,7 @@ def _differences(axes: Axes, cell: Cell, _: Results, rows: Sequence[Row]) -> Non
     axes.axvline(0, color="gray", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [row.variant for row in shown])
     axes.invert_yaxis()
-    # A variant that fails altogether would leave no room for the others.
+    # With a linear scale, a variant that fails would leave no room for the others.
     axes.set_xscale("symlog", linthresh=2 * task.bound)
     axes.set_xlabel(f"difference to uncompressed at {cell.steps} steps, {task.unit}")
 

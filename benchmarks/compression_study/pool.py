@@ -1,4 +1,4 @@
-"""Runs what is not recorded yet, in one or two processes, under a progress bar."""
+"""Executes runs that are not recorded yet, in one or two processes, with a progress bar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def cost(settings: Settings) -> float:
 
 
 def run_all(wanted: Sequence[Settings], records: Records, jobs: int, title: str) -> None:
-    """Afterwards `records` has them all. Raises what a run raised; finished runs are kept."""
+    """Completes `records` with all wanted runs. Passes on exceptions of runs; finished runs are
+    kept."""
     missing = [settings for settings in dict.fromkeys(wanted) if records.find(settings) is None]
     missing.sort(key=cost, reverse=True)
     if not missing:

@@ -1,4 +1,4 @@
-"""Finished runs, one JSON line each, by their settings and the code that made them."""
+"""Records finished runs, one JSON line each, by their settings and the code that made them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from benchmarks.compression_study.training import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-# What a result depends on; a commit that changes only other files keeps finished runs.
+# Sources that a result depends on. A commit that changes only other files keeps finished runs.
 SOURCES = ("csrc", "torch_ringdist", "benchmarks/compression_study")
 
 
 def commit_of_sources() -> str:
-    """The last commit that touched them, with "-dirty" if they have changed since."""
+    """Returns the last commit that changed the sources, with "-dirty" if they have changed
+    since."""
     try:
         commit = _git("log", "-1", "--format=%h", "--", *SOURCES)
         return commit + ("-dirty" if _git("status", "--porcelain", "--", *SOURCES) else "")
@@ -29,7 +30,8 @@ def _git(*words: str) -> str:
 
 
 class Records:
-    """One process writes. A line that a killed run left unfinished is ignored."""
+    """Recorded runs of a folder, which one process may write. An unfinished line of a killed run is
+    ignored."""
 
     def __init__(self, folder: Path, fresh: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)

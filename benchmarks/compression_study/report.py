@@ -1,4 +1,4 @@
-"""Writes the study down: JSON, and Markdown with the pictures."""
+"""Writes the study as JSON, and as Markdown with pictures."""
 
 from __future__ import annotations
 

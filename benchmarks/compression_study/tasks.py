@@ -1,4 +1,4 @@
-"""What is trained: networks, data, and what a result is worth."""
+"""Tasks of the study: networks, data, and measures of the result."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Task(ABC):
-    """Its model, batches and figure of merit depend on the seed only: runs that share a seed are
-    pairs."""
+    """A training task. Its model, batches and figure of merit depend on the seed only, so that runs
+    with the same seed form pairs."""
 
     name: ClassVar[str]
     about: ClassVar[str]
-    unit: ClassVar[str]  # of differences in the metric
-    scale: ClassVar[float]  # metric -> unit
-    better: ClassVar[int]  # +1: the higher the better, -1: the lower
-    bound: ClassVar[float]  # a codec is as good as none within this, in units
+    unit: ClassVar[str]  # unit of differences in the metric
+    scale: ClassVar[float]  # factor from metric to unit
+    better: ClassVar[int]  # +1 if higher values are better, -1 if lower ones are
+    bound: ClassVar[float]  # in units; within it a codec counts as good as none
     steps: ClassVar[int]
     batch: ClassVar[int] = 32  # per rank
     evaluate_every: ClassVar[int]
-    clip: ClassVar[float | None] = None  # of the averaged gradient's norm
+    clip: ClassVar[float | None] = None  # limit for the averaged gradient's norm
     learning_rates: ClassVar[dict[str, tuple[float, ...]]]
-    cost: ClassVar[float]  # rough milliseconds of a step of 4 ranks, 32 each
+    cost: ClassVar[float]  # rough milliseconds of a step of 4 ranks with batches of 32
 
     @abstractmethod
     def model(self) -> nn.Module: ...
@@ -42,7 +42,8 @@ class Task(ABC):
     def metric(self, model: nn.Module) -> float: ...
 
     def tolerance(self, reference: float) -> float:
-        """One percent: what slow codecs may lack in the end, in the metric's own measure."""
+        """Returns one percent of the reference, in units of the metric, which slow codecs may lack
+        at the end."""
         return 0.01 if self.better > 0 else 0.01 * reference
 
     def new_model(self, seed: int) -> nn.Module:
@@ -50,7 +51,7 @@ class Task(ABC):
         return self.model()
 
     def batches(self, seed: int, step: int, ranks: int, size: int) -> list[Batch]:
-        """Each rank's batch of `size` for one step."""
+        """Returns each rank's batch of `size` for one step."""
         random = torch.Generator().manual_seed(seed * 1_000_000 + step)
         inputs, targets = self.sample(ranks * size, random)
         return list(zip(inputs.split(size), targets.split(size), strict=True))
@@ -119,7 +120,7 @@ class Text(Task):
 
     @torch.no_grad()
     def metric(self, model: nn.Module) -> float:
-        """Validation loss."""
+        """Returns the validation loss."""
         _, held_out = source_text()
         starts = torch.linspace(0, len(held_out) - CONTEXT - 1, 128).long()
         return self.loss(model, windows(held_out, starts)).item()
@@ -130,7 +131,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (Digits(), Text(), WideDig
 
 @functools.cache
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images and labels to train on, and those held out; always the same split."""
+    """Returns training images and labels, and held-out ones. The split is always the same."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -143,7 +144,7 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @functools.cache
 def source_text() -> tuple[Tensor, Tensor]:
-    """ASCII codes to train on, and those of every tenth file, held out."""
+    """Returns ASCII codes for training, and held-out codes from every tenth file."""
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     texts = [file.read_bytes() for file in files]
     train = b"".join(text for i, text in enumerate(texts) if i % 10)

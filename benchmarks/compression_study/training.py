@@ -1,7 +1,7 @@
 """One training of one model by several ranks that are simulated in this process.
 
-All ranks hold the same parameters, so there is one model; each rank has its own batches, gradients
-and residuals, and what they exchange goes through the real schedules and codecs.
+All ranks hold the same parameters, so there is one model. Each rank has its own batches, gradients
+and residuals. Exchanged data goes through the real schedules and codecs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_ringdist import _native
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a run's result depends on, but the code."""
+    """Everything that determines a run's result, except the code."""
 
     task: str
     optimiser: str  # "sgd" (momentum 0.9) or "adamw"
@@ -28,7 +28,7 @@ class Settings:
     variant: str
     seed: int
     steps: int
-    equal_steps: int  # evaluated there, besides: what the uncompressed run has
+    equal_steps: int  # extra evaluation at the number of steps of the uncompressed run
     batch: int = 32  # per rank
     ranks: int = 4
     drift: bool = False
@@ -41,9 +41,9 @@ def make_optimiser(name: str, parameters: list[nn.Parameter], lr: float) -> torc
 
 
 class Drift:
-    """How far the applied updates have come apart from the true means, in sum.
+    """Distance between the sums of the applied updates and of the true means.
 
-    Of the parameters that have the codec under study; the rules give others to the rest.
+    It covers the parameters with the codec under study. Rules give other codecs to the rest.
     """
 
     def __init__(self, parts: list[Part], codec: str, ranks: int) -> None:
@@ -60,7 +60,8 @@ class Drift:
         self.applied.add_(mean)
 
     def value(self, residuals: list[Tensor] | None) -> float:
-        """|applied + owed - true| / |true|; nothing is owed without error feedback."""
+        """Returns |applied + residual - true| / |true|. There is no residual without error
+        feedback."""
         off = self.applied - self.true
         for residual in residuals or ():
             off.add_(residual, alpha=1 / self.ranks)
@@ -92,7 +93,7 @@ class Training:
         return [torch.zeros(self.elements) for _ in range(self.settings.ranks)]
 
     def use_order(self, order: list[nn.Parameter]) -> None:
-        """The place of each parameter's gradient in the buffer, from now on."""
+        """Sets the order of gradients in the buffer for later steps."""
         for residual in self.residuals or ():
             if self.order:
                 residual.copy_(rearranged(residual, self.order, order))
@@ -105,7 +106,7 @@ class Training:
             at += parameter.numel()
 
     def step(self) -> float:
-        """One step of all ranks; their mean loss."""
+        """Runs one step of all ranks and returns their mean loss."""
         s = self.settings
         loss = 0.0
         batches = self.task.batches(s.seed, self.done, s.ranks, s.batch)
@@ -154,7 +155,7 @@ def run(settings: Settings) -> dict:
             curve["loss"].append(loss)
             if training.drift:
                 curve["drift"].append(training.drift.value(training.residuals))
-    # Each rank sends and receives all but its own share, twice.
+    # Each rank sends and receives everything except its own share, twice.
     plain = 2 * (settings.ranks - 1) * training.elements * 4 * training.done
     return {
         "curve": curve,

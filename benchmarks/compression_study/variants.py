@@ -1,4 +1,4 @@
-"""What a run compresses with: codec[/no-ef][/warmup=STEPS]."""
+"""Compression of a run, as text: codec[/no-ef][/warmup=STEPS]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from torch_ringdist import _native, _rules
 
-# Elements, rows, codec, error feedback or not: what LocalRanks takes.
+# Elements, rows, codec, and error feedback, as LocalRanks takes them.
 Part = tuple[int, int, str, bool]
 
 UNCOMPRESSED = "none"
@@ -18,12 +18,13 @@ UNCOMPRESSED = "none"
 @dataclass(frozen=True)
 class Variant:
     codec: str
-    feedback: bool = True  # where the codec has it by default
-    warmup: int = 0  # uncompressed steps at first
+    feedback: bool = True  # applies to codecs that have it by default
+    warmup: int = 0  # number of uncompressed steps at the beginning
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Raises ValueError for a flag that does not exist; the codec is checked when it runs."""
+        """Parses the text. Raises ValueError for an unknown flag. The codec is checked when it
+        runs."""
         codec, *flags = text.split("/")
         feedback, warmup = True, 0
         for flag in flags:
@@ -37,12 +38,12 @@ class Variant:
 
     @property
     def family(self) -> str:
-        """The codec's name, without parameters, rotation or the codec of sums."""
+        """Returns the codec's name without parameters, rotation and the codec of sums."""
         return re.split(r"[:+>]", self.codec, maxsplit=1)[0]
 
     @property
     def slow(self) -> bool:
-        """Judged after more steps than the uncompressed run, not at equal steps."""
+        """True if it is compared after more steps than the uncompressed run, not at equal steps."""
         return self.feedback and self.family in ("onebit", "topk", "randomk", "powersgd")
 
     def feeds_back(self, size: int) -> bool:
@@ -52,7 +53,7 @@ class Variant:
 def parts_of(
     model: nn.Module, order: list[nn.Parameter], variant: Variant, size: int
 ) -> list[Part]:
-    """The parts of a buffer that has the gradients in `order`, as the hook for DDP makes them."""
+    """Returns the parts of a buffer with the gradients in `order`, like those of the DDP hook."""
     native = _native.load()
     rules = {r.parameter: r for r in _rules.resolve(model, None, native.MIN_COMPRESSED)}
     _, own_bits, _ = native.codec_traits(variant.codec, size)
