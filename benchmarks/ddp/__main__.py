@@ -1,17 +1,18 @@
 """Train with DDP over several hosts on one machine, with and without compression, side by side.
 
     python -m benchmarks.ddp training                 time to accuracy, at 1 Gb/s and 100 Mb/s
-    python -m benchmarks.ddp critics                  where compression helps, and whether "auto"
-                                                      knows: 4 links and shared memory x 3 batches
-                                                      x 2 networks
+    python -m benchmarks.ddp critics                  where compression helps, and where "auto"
+                                                      chooses it: 4 links and shared memory x
+                                                      3 batches x 2 networks
     python -m benchmarks.ddp critics --rate 1gbit --task mlp5m --batch 32
     python -m benchmarks.ddp training --quick         a smoke test, two minutes
     python -m benchmarks.ddp steps                    steps on 2 hosts of 2 ranks at 1 Gb/s, by
                                                       gloo, ringdist and ringdist:int4: a minute
-    python -m benchmarks.ddp document                 tables and pictures of all that was measured
-                                                      into benchmarks/results
+    python -m benchmarks.ddp document                 write tables and pictures of all results
+                                                      into docs/compression-when.md
 
-A candidate is a backend, and how gradients are exchanged over it:
+A candidate is a backend with a way to exchange gradients:
+
     gloo, ringdist                  uncompressed
     ringdist:int4                   torch_ringdist.ddp.compress(model, "int4"); any codec,
                                     powersgd:RANK or auto
@@ -19,11 +20,13 @@ A candidate is a backend, and how gradients are exchanged over it:
     gloo+powersgd:RANK@START        PowerSGD from that step on ("gloo+powersgd" alone: both tuned),
     gloo+local:PERIOD@START         post-local SGD
 
-All candidates live in the same processes, one rank per host (steps: two), with equal initial
-parameters and equal batches, and take turns. What was measured at this commit with these settings
-is not measured again: a run that was stopped goes on. Needs root, and iproute2 (ip and tc); without
-them it says so and ends with status 0. The hosts share this machine's cores, so that arithmetic
-looks more costly than on real hosts: compression has to win here with less.
+All candidates live in the same processes, one rank per host (two for steps), and take turns. They
+have equal initial parameters and equal batches. Results with the same settings at this commit are
+reused, so a later start continues a stopped run.
+
+It needs root, and iproute2 (ip and tc). Without them it prints the reason and ends with status 0.
+The hosts share this machine's cores, so computation is slower than on real hosts. On real hosts,
+compression has a larger advantage.
 """
 
 from __future__ import annotations
@@ -163,7 +166,7 @@ def main() -> int:
     if reason := net.why_not():
         print(f"skipped: {reason}")
         return 0
-    # A smoke test's figures are not to be found among the others.
+    # Figures of a smoke test are kept apart from the others.
     folder = args.out / "quick" if args.quick else args.out
     cells = Cells(folder, commit(), args.fresh)
     net.unwind_on_signals()

@@ -1,12 +1,14 @@
-"""The ways to exchange gradients that are compared, as text.
+"""The compared ways to exchange gradients, as text:
 
-gloo, ringdist                  uncompressed, DDP as it is
-ringdist:int4                   compressed inside the collective, torch_ringdist.ddp.compress;
-                                also ringdist:powersgd:4 and ringdist:auto
-gloo+fp16                       PyTorch's hooks, over either backend: a cast,
-gloo+powersgd:RANK@START        PowerSGD, uncompressed before that step,
-gloo+local:PERIOD@START         post-local SGD: from that step on, no gradients are exchanged and
-                                parameters are averaged every so many steps
+    gloo, ringdist                  uncompressed, DDP as it is
+    ringdist:int4                   compressed inside the collective, torch_ringdist.ddp.compress;
+                                    also ringdist:powersgd:4 and ringdist:auto
+    gloo+fp16                       PyTorch's hooks, over either backend: a cast,
+    gloo+powersgd:RANK@START        PowerSGD, uncompressed before that step,
+    gloo+local:PERIOD@START         post-local SGD: from that step on, no gradients are exchanged
+                                    and parameters are averaged every so many steps
+
+START is a step, and PERIOD a number of steps.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("gloo", "ringdist")
-MIN_POWERSGD_START = 2  # PyTorch's own limit, for its error feedback
+MIN_POWERSGD_START = 2  # limit of PyTorch's error feedback
 
 _FORM = re.compile(
     r"(?P<backend>gloo|ringdist)"
@@ -33,18 +35,18 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to exchange gradients. Hashable; equal when their text is."""
+    """A way to exchange gradients. It is hashable, and equal to candidates with the same text."""
 
     text: str
     backend: str
-    codec: str = ""  # inside the collective
-    hook: str = ""  # of PyTorch: fp16, powersgd or local
-    amount: int = 0  # PowerSGD's rank, local SGD's period
-    start: int = 0  # the first step that differs from plain DDP
+    codec: str = ""  # codec inside the collective
+    hook: str = ""  # hook of PyTorch: fp16, powersgd or local
+    amount: int = 0  # rank of PowerSGD or period of local SGD
+    start: int = 0  # first step that differs from plain DDP
 
     @classmethod
     def parse(cls, text: str) -> Candidate:
-        """Raises ValueError."""
+        """Parses the text. Raises ValueError."""
         match = _FORM.fullmatch(text)
         if not match:
             raise ValueError(
@@ -81,30 +83,31 @@ class Candidate:
         return self.backend == "ringdist" and not self.hook
 
     def averages_at(self, step: int) -> bool:
-        """Whether all ranks have the same parameters after that step, counted from 0."""
+        """Returns True if all ranks have the same parameters after that step, counted from 0."""
         return self.hook != "local" or step < self.start or (step - self.start) % self.amount == 0
 
 
 class AbsentError(Exception):
-    """The installed version does not have this candidate; the text says why."""
+    """The installed version does not support this candidate; the text has the reason."""
 
 
 @dataclass
 class Attached:
-    """What a candidate added to a model."""
+    """Additions of a candidate to a model."""
 
     after_step: Callable[[], None] | None = None
-    handle: Any = None  # of torch_ringdist.ddp.compress
+    handle: Any = None  # result of torch_ringdist.ddp.compress
 
     def codec(self) -> str:
-        """What "auto" uses now: one codec, or several with commas between them."""
+        """The present choice of "auto": one codec, or several separated by commas."""
         return ",".join(dict.fromkeys(self.handle.stats()["chosen"]))
 
 
 def attach(
     candidate: Candidate, model: DistributedDataParallel, group: dist.ProcessGroup
 ) -> Attached:
-    """Makes `model`, of that group, exchange its gradients so. Raises AbsentError, on all ranks."""
+    """Makes `model` of `group` exchange its gradients like the candidate. Raises AbsentError on all
+    ranks."""
     if candidate.codec:
         return Attached(handle=_compress(model, candidate.codec))
     if candidate.hook == "fp16":
@@ -135,7 +138,7 @@ def _attach_local(
         process_group=group,
         subgroup=None,
         start_localSGD_iter=candidate.start,
-        post_local_gradient_allreduce=False,  # each host has one rank: nobody to reduce with
+        post_local_gradient_allreduce=False,  # no other rank on the host
     )
     model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
     averager = PeriodicModelAverager(candidate.amount, candidate.start, group)

@@ -1,4 +1,4 @@
-"""Runs settings over the hosts and keeps the results, so that what is there is not run again."""
+"""Runs settings over the hosts and keeps the results, so that later starts reuse them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.ddp.settings import Settings
 from benchmarks.net.hosts import Hosts
 from benchmarks.net.launch import torchrun
 
-# Whose changes make a result old.
+# Paths that results depend on. A change of them discards results.
 MEASURED = (
     *("csrc", "torch_ringdist", "cmake", "requirements.txt"),
     *("benchmarks/ddp", "benchmarks/net", "benchmarks/ranks.py"),
@@ -19,7 +19,7 @@ MEASURED = (
 
 
 class RunError(RuntimeError):
-    """The ranks failed; the text says where their logs are."""
+    """The ranks failed; the text has the place of their logs."""
 
 
 def commit() -> str:
@@ -27,10 +27,10 @@ def commit() -> str:
 
 
 class Cells(kept.Kept):
-    """The results in one folder, of one commit."""
+    """The results in one folder, for one commit."""
 
     def run(self, settings: Settings, hosts: Hosts) -> dict:
-        """Measures and keeps the result. Raises RunError."""
+        """Measures, keeps the result and returns it. Raises RunError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as temporary:
             barrier, answer = Path(temporary, "barrier"), Path(temporary, "answer.json")

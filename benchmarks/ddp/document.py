@@ -1,7 +1,7 @@
-"""Puts tables and pictures of what was measured into benchmarks/results/compression-when.md.
+"""Writes tables and pictures of results into docs/compression-when.md.
 
-Its prose is written by hand; what stands between `<!-- measured: NAME -->` and `<!-- end -->` is
-replaced. The figures behind the tables go beside the pictures, as JSON.
+The prose of the page is written by hand. The text between `<!-- measured: NAME -->` and `<!-- end
+-->` is replaced. Figures of the tables are written as JSON next to the pictures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = PAGE.with_suffix("")
 
 
 def write(results: Path, study: Study) -> int:
-    """From the folder of results. Each comparison is replaced if it was measured."""
+    """Updates the page from the folder of results. Only comparisons with results are replaced."""
     training, stepping = _newest(results, "training"), _newest(results, "stepping")
     alone = _newest(results, ONE_HOST)
     if not training and not stepping and not alone:
@@ -46,7 +46,8 @@ def write(results: Path, study: Study) -> int:
 
 
 def _newest(folder: Path, kind: str) -> list[dict]:
-    """The last result of each run, of the commit that was measured last: a table has one only."""
+    """Returns the last result of each run for the commit that was measured last. A table has
+    results of one commit only."""
     newest: dict[str, dict] = {}
     last = ""
     for path in sorted(folder.glob(f"{kind}-*.json"), key=lambda path: path.stat().st_mtime):
@@ -57,7 +58,7 @@ def _newest(folder: Path, kind: str) -> list[dict]:
 
 
 def _place(result: dict) -> tuple:
-    """The order of the tables: of tasks and of links as they are listed."""
+    """Returns the sort key of a result: tasks and links in the order of their lists."""
     settings = result["settings"]
     rate, task = settings["rate"], settings.get("task")
     return (
@@ -99,7 +100,7 @@ def _publish(
 
 
 def _replace(name: str, text: str) -> None:
-    """What stands in the page under that name."""
+    """Replaces the text with that name in the page."""
     pattern = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     page, count = pattern.subn(lambda m: f"{m[1]}{text}{m[2]}", PAGE.read_text())
     if count != 1:
@@ -108,7 +109,8 @@ def _replace(name: str, text: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: null, where a codec never reaches the target."""
+    """Replaces infinities by null, because JSON has none. They stand for codecs that never reach
+    the target."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

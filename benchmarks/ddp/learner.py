@@ -1,4 +1,4 @@
-"""One candidate's model, trained step by step, and the clock that all ranks share."""
+"""Trains the model of one candidate step by step, and times steps of all ranks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BUCKET_MIB = 25
 
 
 class Learner:
-    """Trains a task with one candidate. All ranks make and step theirs in the same order.
+    """Trains a task with one candidate. All ranks create and step theirs in the same order.
 
-    Raises AbsentError, on all ranks alike.
+    Raises AbsentError on all ranks.
     """
 
     def __init__(self, candidate: Candidate, task: Task, group: dist.ProcessGroup) -> None:
@@ -29,8 +29,8 @@ class Learner:
             task.model(),
             process_group=group,
             bucket_cap_mb=BUCKET_MIB,
-            gradient_as_bucket_view=True,  # nothing is copied that need not be
-            init_sync=False,  # equal seeds make equal parameters
+            gradient_as_bucket_view=True,  # avoids copies
+            init_sync=False,  # parameters are equal because seeds are
         )
         self.attached = attach(candidate, self.model, group)
         self.optimizer = task.optimizer(self.model)
@@ -47,7 +47,8 @@ class Learner:
 
 
 def make_learners(candidates: list[str], task: Task) -> tuple[list[Learner], dict[str, str]]:
-    """One each; and which of them the installed version does not have, and why."""
+    """Returns a learner per candidate, and reasons for candidates that the installed version does
+    not support."""
     groups: dict[str, dist.ProcessGroup] = {"gloo": dist.group.WORLD}
     learners, absent = [], {}
     for text in candidates:
@@ -62,9 +63,9 @@ def make_learners(candidates: list[str], task: Task) -> tuple[list[Learner], dic
 
 
 class Clock:
-    """Times what all ranks do together, from the first that starts to the last that is done.
+    """Times work of all ranks, from the first that starts to the last that ends.
 
-    The ranks share one machine, so one clock.
+    The ranks share a clock because they are on one machine.
     """
 
     def __init__(self, barrier: Path) -> None:
@@ -72,7 +73,7 @@ class Clock:
         self._spans: list[tuple[int, int]] = []
 
     def time(self, learner: Learner) -> None:
-        """One step. The ranks begin together."""
+        """Times one step, which the ranks begin together."""
         dist.barrier()
         self._spin.wait()
         start = time.monotonic_ns()
@@ -80,7 +81,7 @@ class Clock:
         self._spans.append((-start, time.monotonic_ns()))
 
     def seconds(self) -> list[float]:
-        """Of each step since the last call. All ranks call it."""
+        """Returns seconds of each step since the last call. All ranks call it."""
         spans = torch.tensor(self._spans, dtype=torch.int64).view(-1, 2)
         self._spans = []
         dist.all_reduce(spans, dist.ReduceOp.MAX)

@@ -1,4 +1,4 @@
-"""Where the ranks are: on hosts with links of a rate, or all on one."""
+"""Places ranks on hosts with links of a rate, or all on one host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from benchmarks.net.hosts import RATE, Hosts
 
 LINKS = ("100mbit", "1gbit", "10gbit", "none")
-ONE_HOST = "one-host"  # all ranks on one, over shared memory
+ONE_HOST = "one-host"  # all ranks on one host, over shared memory
 _UNITS = {"kbit": "kb/s", "mbit": "Mb/s", "gbit": "Gb/s"}
 
 
@@ -16,7 +16,7 @@ def is_link(text: str) -> bool:
 
 
 def link_text(rate: str) -> str:
-    """'100mbit' is '100 Mb/s', 'none' is 'unshaped'."""
+    """Returns a text for a rate: '100 Mb/s' for '100mbit', 'unshaped' for 'none'."""
     if rate == ONE_HOST:
         return "one host"
     match = re.fullmatch(r"([0-9.]+)([kmg]bit)", rate)
@@ -24,5 +24,5 @@ def link_text(rate: str) -> str:
 
 
 def make_hosts(rate: str, ranks: int, per_host: int = 1) -> Hosts:
-    """So many ranks on each, or all on one."""
+    """Returns hosts with `per_host` ranks each, or one host with all ranks."""
     return Hosts(1) if rate == ONE_HOST else Hosts(ranks // per_host, rate)

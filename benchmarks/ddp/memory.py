@@ -1,28 +1,28 @@
-"""Memory that no candidate has to wait for.
+"""Prepares memory, so that no candidate has to wait for it.
 
-The kernel clears a page when it is first touched, and the C library gives large blocks back and
-asks for them anew. Who pays is luck: of the place in the order, of what else lies at the heap's
-end. It was up to 0.4 s of a candidate's first two steps, and 40 ms of any later one. So all of the
-heap is touched before the clock starts, and kept.
+The kernel clears a page at its first use, and the C library returns large blocks and requests them
+again. The cost falls on candidates by chance, depending on their order and on the end of the heap.
+It was up to 0.4 s in a candidate's first two steps, and 40 ms in a later one. So the whole heap is
+touched before the clock starts, and kept.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-# malloc.h of glibc.
+# Constants of malloc.h in glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
 
 def prepare_heap(size: int) -> bool:
-    """From now on, malloc has `size` bytes of touched pages, for all threads, and returns none.
+    """Makes malloc serve all threads from `size` bytes of touched pages, and keep them.
 
-    Call it before other threads allocate. False where there is no glibc, or it refuses.
+    Call it before other threads allocate. Returns False without glibc, or if glibc refuses.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         return False
-    # One heap for all threads; everything comes from it; it never shrinks.
+    # All threads allocate from one heap, which never shrinks.
     settings = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1}
     for option, value in settings.items():
         if not libc.mallopt(option, value):

@@ -1,4 +1,4 @@
-"""Which runs a comparison consists of, and in which order."""
+"""Selects the runs of a comparison, and their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.ddp.settings import Settings, Stepping, Training
 from benchmarks.ddp.study import Study
 from benchmarks.net.hosts import Hosts
 
-TUNED = "gloo+powersgd"  # with the rank and the start that tuning finds
+TUNED = "gloo+powersgd"  # rank and start come from tuning
 TUNING_SEED = 1000
 TUNING = tuple(f"{TUNED}:{rank}@{start}" for rank in (1, 2, 4) for start in (2, 5, 10))
 
@@ -29,18 +29,18 @@ CRITICS = (
     *("ringdist:int8", "ringdist:int4", "ringdist:onebit", "ringdist:powersgd:4", "ringdist:auto"),
 )
 STEPS = ("gloo", "ringdist", "ringdist:int4")
-# Where seconds per step and an answer known beforehand make few steps enough.
+# Candidates that are timed in few steps, because a step takes seconds and their result is certain.
 RARELY = {"100mbit": ("gloo",)}
 
 
 class Runner:
-    """Runs settings one after the other, over hosts that are kept while the rate stays."""
+    """Executes runs one after the other. Hosts are kept while the rate does not change."""
 
     def __init__(self, cells: Cells, total: int) -> None:
         self._cells, self._total = cells, total
         self._stack = contextlib.ExitStack()
         self._hosts: Hosts | None = None
-        self._of: tuple[str, int, int] | None = None  # rate, ranks, ranks of a host
+        self._of: tuple[str, int, int] | None = None  # rate, ranks, ranks per host
         self._number, self._measured, self._start = 0, 0, time.monotonic()
 
     def __enter__(self) -> Runner:
@@ -78,7 +78,7 @@ class Runner:
 
 
 def training(cells: Cells, args: argparse.Namespace) -> None:
-    """Time to accuracy, at each rate with each seed; prints the tables."""
+    """Measures time to accuracy at each rate with each seed, and prints the tables."""
     runs = list(_training_runs(args))
     results, tuning = [], []
     rates = list(dict.fromkeys(run.rate for run in runs))
@@ -124,7 +124,7 @@ def _training_runs(args: argparse.Namespace) -> Iterator[Training]:
 
 
 def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
-    """The step times of every link, batch and task; prints the tables."""
+    """Measures step times of every link, batch and task, and prints the tables."""
     candidates = tuple(args.candidates or CRITICS)
     rates: Sequence[str] = args.rate or (("none",) if args.quick else (*LINKS, ONE_HOST))
     few = {"rounds": 4, "warm_up": 2, "auto_warm_up": 5} if args.quick else {}
@@ -151,7 +151,8 @@ def critics(cells: Cells, args: argparse.Namespace, study: Study) -> None:
 
 
 def steps(cells: Cells, args: argparse.Namespace) -> None:
-    """Steps over hosts of several ranks, in turn; prints each candidate's share of the first's."""
+    """Measures steps over hosts of several ranks in turns. Prints each candidate's time relative to
+    the first."""
     candidates = tuple(args.candidates or STEPS)
     few = {"rounds": 4, "warm_up": 2, "auto_warm_up": 5} if args.quick else {"rounds": args.rounds}
     runs = [
@@ -172,7 +173,8 @@ def steps(cells: Cells, args: argparse.Namespace) -> None:
 
 
 def _tables(results: list[dict]) -> Iterator[list[dict]]:
-    """The critics' links, and apart from them one host, which is not of their question."""
+    """Yields the results of the critics' links, then those of one host, which answer another
+    question."""
     for alone in (False, True):
         part = [each for each in results if (each["settings"]["rate"] == ONE_HOST) is alone]
         if part:

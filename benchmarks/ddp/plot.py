@@ -1,4 +1,4 @@
-"""Pictures of the results."""
+"""Draws the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from benchmarks.ddp.ratios import median
 
 
 def draw_training(results: Sequence[dict], path: Path) -> None:
-    """Accuracy over seconds: one panel per rate, one colour per candidate, one line per seed."""
+    """Draws accuracy over seconds, with a panel per rate, a colour per candidate and a line per
+    seed."""
     rates = list(dict.fromkeys(result["settings"]["rate"] for result in results))
     figure, panels = pyplot.subplots(
         1, len(rates), figsize=(7 * len(rates), 5), squeeze=False, sharey=True
@@ -45,11 +46,12 @@ def _draw_curves(axes: Axes, results: Sequence[dict], name: str, color: str) -> 
         at = [0.0, *accumulate(told["seconds"])]
         points = [(at[steps], accuracy) for steps, accuracy in told["accuracies"]]
         axes.plot(*zip(*points, strict=True), color=color, label=label, linewidth=1)
-        label = None  # one entry in the legend
+        label = None  # later lines get no entry in the legend
 
 
 def draw_stepping(results: Sequence[dict], path: Path) -> None:
-    """A step's median over the links: a row of panels per task, a panel per batch."""
+    """Draws the median step time over links, with a row of panels per task and a panel per
+    batch."""
     tasks = list(dict.fromkeys(result["settings"]["task"] for result in results))
     batches = sorted({result["settings"]["batch"] for result in results})
     figure, panels = pyplot.subplots(

@@ -1,4 +1,4 @@
-"""Comparisons of step times that were taken in turn."""
+"""Compares step times that were taken in turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 @dataclass(frozen=True)
 class Ratio:
-    """A geometric mean of ratios, with its 95 % interval."""
+    """Geometric mean of ratios, with its 95 % interval."""
 
     mean: float
     low: float
@@ -26,7 +26,8 @@ class Ratio:
 
 
 def paired_ratio(ours: Sequence[float | None], other: Sequence[float | None]) -> Ratio:
-    """Of the values of one round each; by Student's t over the logarithms. None is left out.
+    """Returns the ratio of values of the same rounds, by Student's t over logarithms. Pairs with
+    None are left out.
 
     Raises ValueError for fewer than two pairs.
     """
@@ -41,5 +42,5 @@ def paired_ratio(ours: Sequence[float | None], other: Sequence[float | None]) ->
 
 
 def median(values: Sequence[float | None]) -> float:
-    """Of those that are there."""
+    """Returns the median of the values that are not None."""
     return statistics.median(value for value in values if value is not None)

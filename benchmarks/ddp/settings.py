@@ -1,4 +1,4 @@
-"""What one run over the hosts is asked to do; its result is kept under these settings."""
+"""Settings of one run over the hosts. Its result is kept under them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from benchmarks.ddp.links import ONE_HOST
 
 @dataclass(frozen=True)
 class Training:
-    """To the target accuracy, or on to the last step: one rate, one seed, all candidates."""
+    """Trains all candidates at one rate with one seed, to the target accuracy or to the last
+    step."""
 
     rate: str
     seed: int
     candidates: tuple[str, ...]
-    steps: int  # at most
+    steps: int  # limit
     target: float
-    to_target: bool  # a candidate that has reached the target is done
+    to_target: bool  # ends a candidate that has reached the target
     batch: int = 32
     hosts: int = 4
     kind: str = "training"
@@ -29,18 +30,18 @@ class Training:
 
 @dataclass(frozen=True)
 class Stepping:
-    """Times of interleaved steps: one cell of the critics' table."""
+    """Times interleaved steps, for one cell of the critics' table."""
 
-    rate: str  # or ONE_HOST
+    rate: str  # rate of the links, or ONE_HOST
     task: str
     batch: int
     candidates: tuple[str, ...]
     rounds: int = 20
     warm_up: int = 5
-    auto_warm_up: int = 20  # steps of "auto" alone, before the others: it decides from them
-    rarely: tuple[str, ...] = ()  # candidates that are timed a quarter as often
+    auto_warm_up: int = 20  # first steps of "auto" alone, on which it bases its choice
+    rarely: tuple[str, ...] = ()  # candidates that are timed in a quarter of the rounds
     seed: int = 1
-    hosts: int = 4  # ranks, where there is one host or each has several
+    hosts: int = 4  # number of ranks, if there is one host or each has several
     per_host: int = 1
     kind: str = "stepping"
 

@@ -1,7 +1,8 @@
-"""The critics' table: from the results of Stepping runs to tables and verdicts, in Markdown.
+"""Makes the critics' tables and verdicts in Markdown from results of Stepping runs.
 
-A candidate's cost is the time of its step times the steps that it needs, where the study has them;
-alone the time of its step otherwise. The reference is the faster of the uncompressed ones.
+If the study has the steps that a candidate needs, its cost is the time of a step times those steps.
+Otherwise it is the time of a step alone. The reference is the faster of the uncompressed
+candidates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from benchmarks.ddp.study import Study
 
 AUTO = "ringdist:auto"
 PLAIN = "ringdist"
-TOLERANCE = 1.03  # auto / the best candidate
+TOLERANCE = 1.03  # limit for cost of auto / cost of the best candidate
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,15 @@ class Cell:
     rate: str
     task: str
     batch: int
-    seconds: dict[str, float]  # a step's median, by candidate
-    factors: dict[str, float | None]  # steps needed relative to uncompressed; None: not studied
-    reference: str  # the faster of the uncompressed ones
-    fastest: str  # by cost, auto aside
-    helps: Ratio | None  # cost of the best that compresses / the reference; None: none compresses
-    compressed: str | None  # which that is
-    auto: Ratio | None  # cost of auto / the fastest; None: there is no auto
+    seconds: dict[str, float]  # median of a step, by candidate
+    factors: dict[str, float | None]  # steps relative to uncompressed; None without a study
+    reference: str  # the faster uncompressed candidate
+    fastest: str  # candidate with the least cost, without auto
+    helps: Ratio | None  # best compressed cost / cost of the reference; None without one
+    compressed: str | None  # best compressed candidate
+    auto: Ratio | None  # cost of auto / cost of the fastest; None without auto
     auto_codec: str | None
-    auto_plain: Ratio | None  # a step of auto / of uncompressed ringdist
+    auto_plain: Ratio | None  # step of auto / step of uncompressed ringdist
 
     @property
     def compression_helps(self) -> bool:
@@ -81,14 +82,15 @@ def make_cell(result: dict, study: Study) -> Cell:
 
 
 def _more_steps(study: Study, settings: dict, codecs: str) -> float | None:
-    """Of several codecs, those of one model's buckets, the one that needs most decides."""
+    """Returns the largest factor of steps among the codecs, which belong to buckets of one
+    model."""
     found = [study.more_steps(settings["task"], settings["batch"], c) for c in codecs.split(",")]
     known = [factor for factor in found if factor is not None]
     return max(known) if len(known) == len(found) else None
 
 
 def _codec(text: str, auto_codec: str | None) -> str:
-    """As the study names it; several with commas between them."""
+    """Returns the name of the codec in the study, or several names separated by commas."""
     candidate = Candidate.parse(text)
     if text == AUTO:
         return auto_codec or "none"
@@ -145,7 +147,7 @@ def _table(cells: Sequence[Cell]) -> list[str]:
 
 
 def _time(cell: Cell, name: str) -> str:
-    """Milliseconds of a step, times the steps needed relative to uncompressed if that is not 1."""
+    """Returns milliseconds of a step. If the factor of steps is not 1, it follows."""
     if name not in cell.seconds:
         return "-"
     factor = cell.factors[name]

@@ -1,4 +1,4 @@
-"""Steps to the target by codec, and where training ends: the study's table, in Markdown."""
+"""Makes the study's table in Markdown: steps to the target by codec, and final results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step took with each candidate, beside the first of them."""
+"""Makes a table of step times relative to the first candidate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LINE = "{:24} {:>6} {:>10} {:>10}   {}"
 
 
 def table(result: dict) -> str:
-    """`result`: of Stepping. The ratios pair steps of the same round."""
+    """Returns the table for the result of a Stepping run. Ratios pair steps of the same round."""
     told = result["candidates"]
     first = next(iter(told), "")
     lines = [_LINE.format("candidate", "steps", "minimum", "median", f"of {first}'s (95 %)")]

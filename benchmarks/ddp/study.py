@@ -1,4 +1,4 @@
-"""How many steps a codec needs: what benchmarks.compression_study found, in one process.
+"""Reads the numbers of steps that codecs need from benchmarks.compression_study.
 
 `python -m benchmarks.compression_study --critics` writes the file that is read here.
 """
@@ -15,16 +15,16 @@ CRITICS = Path("build/compression-study/critics.json")
 
 @dataclass(frozen=True)
 class Found:
-    """One codec, task and batch size."""
+    """Result of one codec, task and batch size."""
 
-    steps: int | None  # to the target; None: not reached
-    more_steps: float  # relative to uncompressed; inf: not reached
-    metric: float | None  # accuracy or validation loss; None: diverged
+    steps: int | None  # steps to the target; None if it was not reached
+    more_steps: float  # steps relative to uncompressed; inf if not reached
+    metric: float | None  # accuracy or validation loss; None if it diverged
 
 
 @dataclass(frozen=True)
 class Study:
-    """By task, batch per rank, and codec; empty where there was no study."""
+    """Results by task, batch per rank, and codec. It is empty without a study."""
 
     found: dict[tuple[str, int, str], Found] = field(default_factory=dict)
     commit: str = ""
@@ -44,6 +44,7 @@ class Study:
         return cls(found, told["commit"])
 
     def more_steps(self, task: str, batch: int, codec: str) -> float | None:
-        """None if that was not studied. At least 1: a codec that needs fewer had luck."""
+        """Returns the factor of steps, or None without a study. It is at least 1, because a smaller
+        factor is chance."""
         found = self.found.get((task, batch, codec))
         return None if found is None else max(1.0, found.more_steps)

@@ -1,6 +1,7 @@
-"""What is trained: a model, its data, and how to tell how good it has become.
+"""Training tasks: a model, its data, and a measure of its quality.
 
-Batches and initial parameters depend on seed and step alone, so that every candidate sees the same.
+Batches and initial parameters depend on seed and step alone, so that they are equal for all
+candidates.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Task(abc.ABC):
-    """Everything of one training but the exchange of gradients. `batch` counts per rank."""
+    """A training without the exchange of gradients. `batch` counts per rank."""
 
-    # Of those tried (0.03, 0.05, 0.1), the one that trains the uncompressed network fastest.
+    # This rate trains the uncompressed network fastest, compared with 0.03 and 0.05.
     lr = 0.1
 
     def __init__(self, batch: int, rank: int, world: int, seed: int) -> None:
@@ -40,7 +41,8 @@ class Task(abc.ABC):
 
 
 class Mlp(Task):
-    """A network of 5.2 million parameters on scikit-learn's digits, split as in the example."""
+    """A network of 5.2 million parameters on scikit-learn's digits, with the split of the
+    example."""
 
     WIDTHS = (64, 2240, 2240, 10)
     TEST_IMAGES = 360
@@ -73,13 +75,13 @@ class Mlp(Task):
 
     @torch.no_grad()
     def right(self, model: nn.Module) -> int:
-        """Held-out images told correctly, of this rank's share of them."""
+        """Returns the number of correctly classified held-out images in this rank's share."""
         x, y = (part[self.rank :: self.world] for part in self.test)
         return int((model(x).argmax(1) == y).sum())
 
 
 class Text(Task):
-    """The study's transformer, on the standard library's source."""
+    """The transformer of the study, on the source code of the standard library."""
 
     def model(self) -> nn.Module:
         return text.Transformer()
@@ -95,7 +97,7 @@ class Text(Task):
         return torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
 
 
-# By the names that the accuracy study gives them.
+# Tasks by their names in the accuracy study.
 TASKS: dict[str, type[Task]] = {"mlp5m": Mlp, "text": Text}
 
 

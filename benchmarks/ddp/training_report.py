@@ -1,4 +1,4 @@
-"""Time to accuracy: from the results of Training runs to tables and verdicts, in Markdown."""
+"""Makes tables and verdicts on time to accuracy in Markdown, from results of Training runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from benchmarks.ddp.candidates import Candidate
 from benchmarks.ddp.links import link_text
 from benchmarks.ddp.ratios import median
 
-LAST = 11  # evaluations, an epoch's, whose mean is the final accuracy: one alone is noise
-MAX_LOSS = 0.005  # of final accuracy, against uncompressed
+LAST = 11  # evaluations in an epoch; their mean is the final accuracy, because one is noisy
+MAX_LOSS = 0.005  # accepted loss of final accuracy against uncompressed
 
-# Best of ours / the better of those, in time to the target; and of a step / plain gloo's.
+# Limits by rate: our best time to the target relative to the best of TIME_RIVALS, and our step time
+# relative to that of plain gloo.
 TIME_TARGETS = {"1gbit": 0.45, "100mbit": 0.70}
 STEP_TARGETS = {"1gbit": 0.30}
 TIME_RIVALS = {"1gbit": ("fp16", "powersgd"), "100mbit": ("powersgd",)}
@@ -21,10 +22,11 @@ TIME_RIVALS = {"1gbit": ("fp16", "powersgd"), "100mbit": ("powersgd",)}
 
 @dataclass(frozen=True)
 class Run:
-    """One candidate with one seed. None: not reached, or not trained to the end."""
+    """One candidate with one seed. Values are None if the target was not reached, or training did
+    not finish."""
 
     step_seconds: float  # median after the first epoch
-    steps: int | None  # to the target
+    steps: int | None  # steps to the target
     seconds: float | None
     final: float | None
 
@@ -51,13 +53,14 @@ class Row:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None if one is missing: a mean over those that reached the target would flatter."""
+    """Returns the mean, or None if a value is missing. A mean over successful runs only would be
+    too good."""
     there = [value for value in values if value is not None]
     return statistics.fmean(there) if len(there) == len(values) else None
 
 
 def evaluate(result: dict) -> dict[str, Run]:
-    """One result's candidates."""
+    """Returns the runs of one result, by candidate."""
     return {
         text: _evaluate(told, result["settings"]) for text, told in result["candidates"].items()
     }
@@ -80,7 +83,7 @@ def _evaluate(told: dict, settings: dict) -> Run:
 
 
 def make_rows(results: Sequence[dict]) -> list[Row]:
-    """By rate and candidate, in the order of the results."""
+    """Returns rows by rate and candidate, in the order of the results."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for result in results:
         for text, run in evaluate(result).items():
@@ -147,13 +150,14 @@ def _tuned(tuning: dict | None) -> list[str]:
 
 
 def tune(tuning: dict) -> str:
-    """The candidate that reaches the target first; the quickest step where none does."""
+    """Returns the candidate that reaches the target first; if none does, the one with the shortest
+    step."""
     runs = evaluate(tuning)
     return min(runs, key=lambda text: (runs[text].seconds or 1e9, runs[text].step_seconds))
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """What the comparison is to show, of one rate's rows."""
+    """Returns a line per criterion of the comparison, for the rows of one rate."""
     rate = rows[0].rate
     parsed = {row.candidate: Candidate.parse(row.candidate) for row in rows}
     ours = [row for row in rows if parsed[row.candidate].ours]
@@ -172,7 +176,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def _low_rank(candidate: str) -> bool:
-    """PowerSGD, which has no codec; "auto" may take it, too."""
+    """Returns True for PowerSGD, which has no codec, and for "auto", which may choose it."""
     return candidate.startswith(("ringdist:powersgd", "ringdist:auto"))
 
 
@@ -191,7 +195,7 @@ def _best(fastest: Row | None, rival: Row | None, gloo: Row | None) -> list[str]
 
 
 def _least(rows: Sequence[Row]) -> Row | None:
-    """Of those that reached the target with all seeds."""
+    """Returns the fastest row of those that reached the target with all seeds."""
     reached = [row for row in rows if row.seconds]
     return min(reached, key=lambda row: row.seconds or 0.0, default=None)
 

@@ -1,4 +1,4 @@
-"""One rank's part: `python -m benchmarks.ddp` starts it through torchrun, on every host."""
+"""One rank's part. `python -m benchmarks.ddp` starts it through torchrun on every host."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from benchmarks.ddp.settings import Settings, Stepping, Training, from_text
 from benchmarks.ddp.tasks import TASKS, Mlp
 
 LIMIT = timedelta(seconds=300)
-# Bytes of a candidate: parameters, gradients, buckets before and after DDP rebuilds them, momentum,
-# residual, and what is in flight, 21 MB each for the larger network; activations.
+# Bytes of a candidate. They have parameters, gradients, buckets before and after DDP rebuilds them,
+# momentum, residual, and data in flight. Each takes 21 MB for the larger network; activations are
+# added.
 EACH = {"mlp5m": 200 << 20, "text": 50 << 20}
 BAR = "{l_bar}{bar}| {n:.0f}/{total:.0f} steps [{elapsed}<{remaining}] {postfix}"
 
@@ -37,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def rotated(learners: list[Learner], turn: int) -> list[Learner]:
-    """So that none always follows the same other."""
+    """Returns the learners in the order for a turn, so that none always follows the same other."""
     cut = turn % len(learners)
     return learners[cut:] + learners[:cut]
 
@@ -47,7 +48,7 @@ class Course:
 
     def __init__(self, learner: Learner, settings: Training) -> None:
         self.learner, self.settings = learner, settings
-        self.seconds: list[float] = []  # of each step
+        self.seconds: list[float] = []  # seconds of each step
         self.accuracies: list[tuple[int, float]] = []  # (steps done, held-out accuracy)
         self.done = False
 
@@ -66,7 +67,7 @@ class Course:
 
     def _evaluate(self, task: Mlp) -> None:
         steps = self.learner.steps
-        # Each rank looks at a share of the images: only where all have the same parameters.
+        # Each rank evaluates a share of the images, so all must have the same parameters.
         if self.learner.candidate.averages_at(steps - 1):
             right = torch.tensor(task.right(self.learner.model.module))
             dist.all_reduce(right)
@@ -77,7 +78,7 @@ class Course:
 
 
 def train(settings: Training, learners: list[Learner], clock: Clock, progress: tqdm) -> dict:
-    """Epoch by epoch, in turn; evaluation is not timed."""
+    """Trains the learners epoch by epoch, in turns. Evaluation is not timed."""
     courses = {learner: Course(learner, settings) for learner in learners}
     for turn in itertools.count():
         due = [learner for learner in learners if not courses[learner].done]
@@ -97,7 +98,8 @@ def train(settings: Training, learners: list[Learner], clock: Clock, progress: t
 
 
 def time_steps(settings: Stepping, learners: list[Learner], clock: Clock, progress: tqdm) -> dict:
-    """One step of each, in turn; the first rounds are not kept. Absent from a round: None."""
+    """Times one step of each learner per round. The first rounds are dropped. A learner that skips
+    a round gets None."""
     for learner in learners:
         if learner.candidate.codec == "auto":
             for _ in range(settings.auto_warm_up):
@@ -146,7 +148,7 @@ def measure(settings: Settings, clock: Clock) -> dict:
         names = [each.candidate.text for each in learners]
         total = sum(takes_part(text, n, settings) for text in names for n in numbers)
     gc.disable()
-    silent = None if rank == 0 else True  # None: unless stderr is a terminal
+    silent = None if rank == 0 else True  # None disables the bar if stderr is not a terminal
     with tqdm(total=total, disable=silent, leave=False, bar_format=BAR) as progress:
         if isinstance(settings, Training):
             results = train(settings, learners, clock, progress)

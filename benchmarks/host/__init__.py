@@ -1,1 +1,2 @@
-"""Collectives inside a host: ours, gloo, OpenMPI, torch's fake backend, and what memory allows."""
+"""Times collectives inside a host: ringdist, gloo, OpenMPI, torch's fake backend, and limits of
+memory."""

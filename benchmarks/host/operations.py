@@ -1,4 +1,4 @@
-"""The operations that are timed: their tensors, one call for each peer, and whether it was right.
+"""The timed operations: their tensors, one call for each peer, and a check of the result.
 
 `elements` is the length of the longest tensor of a rank, a multiple of the number of ranks.
 """
@@ -13,19 +13,19 @@ import torch.distributed as dist
 
 
 def pattern(elements: int) -> torch.Tensor:
-    """Small integers: sums of them are exact in fp32, in any order."""
+    """Returns small integers. Their sums are exact in fp32 in any order."""
     return torch.arange(elements, dtype=torch.int32).remainder_(1013).float()
 
 
 @dataclass
 class Operation:
-    """One rank's tensors; a subclass per operation."""
+    """Tensors of one rank. Each operation is a subclass."""
 
     elements: int
     rank: int
     world: int
 
-    sized = True  # has tensors
+    sized = True  # True if it has tensors
 
     def __post_init__(self) -> None:
         self.input = torch.ones(self.elements)
@@ -33,7 +33,7 @@ class Operation:
 
     @property
     def part(self) -> slice:
-        """Of the longest tensor, what belongs to this rank."""
+        """Slice of the longest tensor that belongs to this rank."""
         count = self.elements // self.world
         return slice(self.rank * count, (self.rank + 1) * count)
 
@@ -44,11 +44,11 @@ class Operation:
         raise NotImplementedError
 
     def bound(self) -> None:
-        """What memory has to do at least: read the input, write the output."""
+        """Does the minimal memory work of the operation: reads the input and writes the output."""
         self.output.copy_(self.input)
 
     def expected(self) -> torch.Tensor:
-        """The output, if rank r's input is pattern() times r + 1."""
+        """Returns the correct output if the input of rank r is pattern() times r + 1."""
         raise NotImplementedError
 
     def prepare(self) -> None:
@@ -136,7 +136,7 @@ class AllToAll(Operation):
 
 
 class Reduce(AllReduce):
-    """To rank 0; what the others' tensors hold afterwards is nobody's business."""
+    """Reduces to rank 0. Results of other ranks are not checked."""
 
     def torch(self, group: dist.ProcessGroup) -> None:
         dist.reduce(self.input, 0, group=group)
@@ -152,7 +152,7 @@ class Reduce(AllReduce):
 
 
 class Gather(AllGather):
-    """To rank 0."""
+    """Gathers to rank 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,7 +173,7 @@ class Gather(AllGather):
 
 
 class Scatter(Operation):
-    """From rank 0."""
+    """Scatters from rank 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

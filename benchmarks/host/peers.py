@@ -1,4 +1,4 @@
-"""Who is timed: a name, and a call of an operation."""
+"""The timed peers: a name, and a call of an operation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from benchmarks.host.operations import Operation
 Call = Callable[[Operation], None]
 
 LIMIT = timedelta(seconds=120)
-SHARED = "ringdist-shared"  # ours, on tensors in shared memory
+SHARED = "ringdist-shared"  # ringdist with tensors in shared memory
 NAMES = ("ringdist", SHARED, "gloo", "openmpi", "fake", "bound")
-# Neither moves anything: its results are not looked at.
+# These move nothing, so their results are not checked.
 MOVE_NOTHING = ("fake", "bound")
 
 
@@ -37,7 +37,8 @@ def _fake() -> Call:
 
 
 def make(names: list[str]) -> dict[str, Call]:
-    """On all ranks alike: groups are made in this order."""
+    """Returns calls by name. All ranks make the same call, because groups are created in this
+    order."""
     calls: dict[str, Call] = {}
     for name in names:
         if name == "openmpi":

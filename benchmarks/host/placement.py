@@ -1,6 +1,7 @@
-"""How far apart two ranks' cores are, as a flag that goes back and forth between them tells.
+"""Measures the distance between the cores of two ranks by a flag that goes back and forth.
 
-A virtual machine says little about its cores, and moves them: so it is measured, again and again.
+A virtual machine gives little information about its cores, and moves them. So the distance is
+measured repeatedly.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from benchmarks.host.flags import Flags
 from benchmarks.ranks import SpinBarrier
 
 ROUNDS, BATCHES = 500, 8
-NEAR_NS = 130  # one way; siblings of a core, or one cache: about 60; other caches: about 260
+NEAR_NS = 130  # one way: about 60 within a core or cache, about 260 between caches
 SAME_NS = 3000  # they take turns on one core
 
 
 def classify(hop_ns: float | None) -> str:
-    """ "near", "far" or "same", from the time of one way; "alone" without one."""
+    """Returns "near", "far" or "same" for the time of one way; "alone" without a time."""
     if hop_ns is None:
         return "alone"
     if hop_ns >= SAME_NS:
@@ -25,12 +26,12 @@ def classify(hop_ns: float | None) -> str:
 
 
 def hop(round_trip_ns: float, step_ns: float) -> float:
-    """One way, without the interpreter's time for a store and a look."""
+    """Returns the time of one way, without the interpreter's time for a store and a load."""
     return max(0.0, round_trip_ns / 2 - step_ns)
 
 
 def _step(flags: Flags) -> float:
-    """The interpreter's time for one store and one look, in nanoseconds."""
+    """Returns the interpreter's time for one store and one load, in nanoseconds."""
     best = float("inf")
     for _ in range(BATCHES):
         start = time.perf_counter_ns()
@@ -40,9 +41,9 @@ def _step(flags: Flags) -> float:
 
 
 def measure(barrier: SpinBarrier, flags: Flags | None) -> float | None:
-    """One way between rank 0 and rank 1 in nanoseconds, of the best batch.
+    """Returns the time of one way between rank 0 and rank 1 in nanoseconds, for the best batch.
 
-    Every rank calls it; those without flags wait and get None.
+    Every rank calls it. Ranks without flags wait and get None.
     """
     best = float("inf")
     share_a_core = False

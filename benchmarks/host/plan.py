@@ -1,4 +1,4 @@
-"""What a run measures: it goes to the ranks as JSON."""
+"""Work of one run, which is sent to the ranks as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 @dataclass
 class Plan:
-    """Sizes in bytes of the longest tensor of a rank, fp32; seconds per operation and size."""
+    """Sizes are bytes of a rank's longest tensor in fp32, and times are seconds per operation and
+    size."""
 
     operations: list[str]
     sizes: list[int]

@@ -1,5 +1,7 @@
-"""One rank of a launch: `python -m benchmarks.host.rank PLAN.json`, RANK or mpirun's in the
-environment. Rank 0 writes what was measured."""
+"""One rank of a launch: `python -m benchmarks.host.rank PLAN.json`.
+
+The environment has RANK or mpirun's variables. Rank 0 writes the results.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ from benchmarks.host.plan import Plan
 from benchmarks.ranks import SpinBarrier
 from torch_ringdist import shared_memory
 
-BLOCKS = 4  # of repetitions; the placement is measured before and after each
+BLOCKS = 4  # blocks of repetitions, with a measurement of the placement before and after each
 MIN_REPETITIONS, MAX_REPETITIONS = 8, 2000
 WARM_UP = 5
 
 
 class Rank:
-    """Times every peer once in each repetition, in turns; a sample is the slowest rank's.
+    """Times every peer once in each repetition, in turns. A sample is the time of the slowest rank.
 
-    Who comes after whom is drawn anew each time, on all ranks alike: what the one before has left
-    in the caches is a good part of what a small operation costs.
+    The order of peers is random in each repetition, and equal on all ranks. It matters because
+    cache contents that a peer leaves behind affect the next small operation.
     """
 
     def __init__(self, plan: Plan, rank: int) -> None:
@@ -52,7 +54,7 @@ class Rank:
         ]
 
     def _measure(self, name: str, size: int) -> list[dict]:
-        """A dictionary per block."""
+        """Returns a dictionary per block."""
         elements = max(1, size // 4 // self._plan.world) * self._plan.world
         operations = self._operations(name, elements)
         self._check(operations)
@@ -78,7 +80,7 @@ class Rank:
         return blocks
 
     def _operations(self, name: str, elements: int) -> dict[str, Operation]:
-        """By peer, as one of them has tensors of its own."""
+        """Returns operations by peer, because one peer has tensors of its own."""
         made = OPERATIONS[name](elements, self._rank, self._plan.world)
         operations = dict.fromkeys(self._calls, made)
         if peers.SHARED in operations:
@@ -107,7 +109,7 @@ class Rank:
         return samples
 
     def _time(self, operation: Operation, peer: str) -> int:
-        operation.input.fill_(1)  # as a backward pass would write it
+        operation.input.fill_(1)  # written like a gradient in a backward pass
         call = self._calls[peer]
         self._barrier.wait()
         start = time.perf_counter_ns()
@@ -115,7 +117,8 @@ class Rank:
         return time.perf_counter_ns() - start
 
     def _choose_count(self, operations: dict[str, Operation]) -> int:
-        """As many repetitions as fit; the same on all ranks. It warms all peers up, too."""
+        """Returns the number of repetitions that fit, equal on all ranks. It also warms up all
+        peers."""
         start = time.perf_counter_ns()
         self._block(operations, WARM_UP)
         [spent] = self._slowest([time.perf_counter_ns() - start])

@@ -1,4 +1,4 @@
-"""Blocks of samples become rows: one per operation, size and placement."""
+"""Combines blocks of samples into rows: one per operation, size and placement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACEMENTS = (*TOGETHER, "moved", "alone")
 
 @dataclass
 class Times:
-    """Nanoseconds of one peer over all repetitions; each is the slowest rank's."""
+    """Nanoseconds of one peer over all repetitions. Each sample is that of the slowest rank."""
 
     minimum: float
     median: float
@@ -40,7 +40,7 @@ class Row:
     times: dict[str, Times]  # by peer
 
     def ratio(self, peer: str) -> str:
-        """ "a / b": of the minima and of the medians, the peer's time by ours."""
+        """Returns "a / b": the peer's time relative to ours, for minima and medians."""
         ours, theirs = self.times.get("ringdist"), self.times.get(peer)
         if ours is None or theirs is None:
             return "-"
@@ -48,7 +48,7 @@ class Row:
 
 
 def make_rows(blocks: Sequence[dict]) -> list[Row]:
-    """In the order in which operations and sizes first come; placements as in PLACEMENTS."""
+    """Returns rows in the order of first samples of operations and sizes, and of PLACEMENTS."""
     samples: dict[tuple[str, int], dict[str, dict[str, list[int]]]] = {}
     for block in blocks:
         cell = samples.setdefault((block["operation"], block["bytes"]), {})
@@ -69,7 +69,7 @@ def make_rows(blocks: Sequence[dict]) -> list[Row]:
 
 
 def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    """Markdown. Times are minimum / median / 99th percentile."""
+    """Returns Markdown. Times are minimum / median / 99th percentile."""
     others = [peer for peer in ("gloo", "openmpi") if peer in peers]
     titles = ["operation", "size", "cores", *peers, *(f"{peer} by ours" for peer in others)]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
@@ -87,7 +87,7 @@ def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
 
 
 def save_json(path: Path, about: dict, rows: Sequence[Row]) -> None:
-    """Times in nanoseconds."""
+    """Writes JSON, with times in nanoseconds."""
     path.write_text(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
 
 
@@ -101,8 +101,8 @@ def load_json(path: Path) -> tuple[dict, list[Row]]:
 
 
 def save_plot(path: Path, about: dict, rows: Sequence[Row]) -> None:
-    """Median against size, both logarithmic, a panel per operation; the band begins at the minimum.
-    Needs matplotlib."""
+    """Plots medians against size with logarithmic axes and a panel per operation. The band begins
+    at the minimum. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -112,7 +112,7 @@ def save_plot(path: Path, about: dict, rows: Sequence[Row]) -> None:
     height = max(1, (len(names) + 1) // 2)
     figure, panels = pyplot.subplots(height, 2, figsize=(12, 4 * height), squeeze=False)
     for panel, name in zip(panels.flat, names, strict=False):
-        most: dict[int, Row] = {}  # of each size, the placement that was seen most
+        most: dict[int, Row] = {}  # for each size, the row of the most frequent placement
         for row in rows:
             if row.operation == name and (
                 row.bytes not in most or row.repetitions > most[row.bytes].repetitions
