@@ -1,9 +1,9 @@
-r"""Operations between hosts, on one machine: network namespaces behind links of a given rate.
+r"""Time operations between hosts on one machine: network namespaces with links of a given rate.
 
     python -m benchmarks.net                               every operation, 2 and 4 hosts of one
                                                            rank, 2 of two; 100 Mb/s, 1 and 10 Gb/s;
-                                                           an hour; a run that was stopped goes on
-    python -m benchmarks.net --quick                       a look, a minute
+                                                           an hour; continues a stopped run
+    python -m benchmarks.net --quick                       a short test, a minute
     python -m benchmarks.net --layouts 4x1 1+2+3 --rate 1gbit --sizes 16M \
                              --operations all_reduce --variants gloo ringdist ringdist/ring
     python -m benchmarks.net allreduce --rate 1gbit --variants gloo ringdist ringdist:int4
@@ -13,19 +13,20 @@ r"""Operations between hosts, on one machine: network namespaces behind links of
                                                            torchrun of any script on those hosts
     python -m benchmarks.ddp steps                         steps of a training between hosts
 
-A layout is hosts x ranks of each, or the ranks of every host with + between them. A variant is
+A layout is hosts x ranks per host, or the ranks of every host joined by +. A variant is
 backend[/algorithm][:codec][+cast]:
+
     gloo, openmpi          other backends; OpenMPI through mpi4py, for operations only
     gloo+fp16              cast to fp16 before and back after, outside of it; allreduce only
-    ringdist               uncompressed, what speed-ups of allreduce are relative to
+    ringdist               uncompressed, the reference for speed-ups of allreduce
     ringdist/direct        with that algorithm (`python -m torch_ringdist info` lists them)
     ringdist:int4          compressed inside the collective, residuals on where the loss needs them;
     ringdist:onebit>int4   contributions with one codec, sums with another
 
-Needs root, and iproute2 (ip and tc); without them it says so and ends with status 0. Nothing of the
-machine's own network is touched. Everything is removed at the end, also after Ctrl-C. The hosts
-share this machine's cores: with a fast link they and not the link are the limit, which shows in
-what plain sockets carry. docs/bench-net.md explains the columns.
+It needs root, and iproute2 (ip and tc). Without them it prints the reason and ends with status 0.
+The network of the machine itself is not changed. Everything is removed at the end, also after
+Ctrl-C. The hosts share this machine's cores. With a fast link, the cores are the limit instead of
+the link, which is visible in the speed of plain sockets. docs/bench-net.md explains the columns.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def variant(text: str) -> str:
 
 
 def new_parser(mode: str) -> argparse.ArgumentParser:
-    """With what all have."""
+    """Returns a parser with the options of all modes."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.net",
         usage=f"%(prog)s [{ALLREDUCE}] [options] | [options] -- script.py arguments ...",
@@ -140,7 +141,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def complete(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Defaults that depend on the mode; what does not go together is refused."""
+    """Fills in defaults that depend on the mode, and rejects options that exclude each other."""
     if args.nproc_per_host < 1:
         parser.error("--nproc-per-host: expected more than 0")
     if args.mode == OPERATIONS_MODE:
@@ -180,8 +181,8 @@ def layouts_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
 
 
 def allreduce_words(args: argparse.Namespace, of_rate: str, json: Path) -> list[str]:
-    """What torchrun runs for the allreduce benchmark."""
-    # The bound, always, and each variant once.
+    """Returns the command of the allreduce benchmark for torchrun."""
+    # The bound is always included, and each variant runs once.
     variants = list(dict.fromkeys([TCP, *args.variants]))
     return [
         *("-m", "benchmarks.net.allreduce"),
@@ -199,7 +200,7 @@ def allreduce_words(args: argparse.Namespace, of_rate: str, json: Path) -> list[
 
 
 def run(args: argparse.Namespace, count: int, of_rate: str) -> int:
-    """A script, or the allreduce benchmark, on that many hosts."""
+    """Runs a script, or the allreduce benchmark, on that number of hosts."""
     name = f"{count}hosts-{of_rate}"
     json = args.out / f"allreduce-{name}.json"
     command = args.command or allreduce_words(args, of_rate, json)

@@ -1,9 +1,11 @@
 """One rank's part of `python -m benchmarks.net`, which starts it through torchrun.
 
-Each round runs every variant for a while, back to back, in an order that turns round, so that
-whatever else the machine does meets all alike. The first operation of each turn is not timed: it
-begins with a full token bucket and an idle connection. Ranks share one clock, for they are on one
-machine: an operation ends when its last rank is done, and takes the time since the one before.
+Each round runs every variant for a while, back to back. The order rotates, so that other load on
+the machine affects all variants equally. The first operation of each turn is not timed, because it
+begins with a full token bucket and an idle connection.
+
+Ranks share one clock, because they are on one machine. An operation ends when its last rank has
+finished, and its time is that since the end of the previous one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from benchmarks.net.variants import TCP, Variant
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 CASTS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 SEED = 1
-# A sum that is summed again grows by the world size; fp32 has room for about 2^128.
+# Bits by which values may grow. Each repeated sum multiplies them by the world size, and fp32 has a
+# range of about 2^128.
 GROWTH_BITS = {"fp32": 100, "bf16": 100, "fp16": 10}
 MAX_TURN = 1000
 
@@ -52,14 +55,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Runner:
-    """Performs one variant's allreduce on one tensor, in place, again and again."""
+    """Performs a variant's allreduce on one tensor, in place, repeatedly."""
 
     def __init__(self, variant: Variant, group: dist.ProcessGroup | None, like: torch.Tensor):
         self.variant = variant
         self.world = dist.get_world_size()
         self.group = group
         self.residual = torch.zeros_like(like, dtype=torch.float32) if variant.feeds_back else None
-        # As in training; backends that lack AVG get the sum.
+        # Averages, as in training. Backends without AVG sum.
         self.averages = variant.backend == "ringdist" or bool(variant.cast)
         self.op = dist.ReduceOp.AVG if variant.backend == "ringdist" else dist.ReduceOp.SUM
         self.run = self._choose()
@@ -84,7 +87,7 @@ class Runner:
 
 
 class TcpRunner:
-    """The bound, with the same interface."""
+    """Moves the bytes of the bound, with the interface of Runner."""
 
     def __init__(self, variant: Variant, ring: ranks.TcpRing):
         self.variant = variant
@@ -102,7 +105,7 @@ class Bench:
         store = dist.PrefixStore("bench_net", dist.distributed_c10d._get_default_store())
         self.tcp = ranks.TcpRing(store, self.rank, self.world, wire.own_address())
         self.groups = groups_of(args.variants)
-        # One rank of a host reads its interface.
+        # One rank per host reads its interface.
         self.counts_bytes = self.rank % args.per_host == 0
 
     def measure(self, size: int, progress: tqdm) -> list[Measured]:
@@ -113,11 +116,11 @@ class Bench:
         errors = {runner.variant: self.check(runner) for runner in runners}
         turns = {runner.variant: self.length_of_turn(runner) for runner in runners}
         samples: dict[Variant, list[int]] = {runner.variant: [] for runner in runners}
-        traffic = dict.fromkeys(samples, (0, 0, 0))  # sent, received, operations
+        traffic = dict.fromkeys(samples, (0, 0, 0))  # bytes sent, bytes received, operations
         enough = self.args.seconds * 1e9
         gc.disable()
         for number in itertools.count():
-            # The samples are the same on all ranks, so all choose alike.
+            # The samples are equal on all ranks, so all make the same choice.
             due = [
                 runner
                 for runner in runners
@@ -144,7 +147,8 @@ class Bench:
         return Runner(variant, self.groups[variant.backend, variant.algorithm], self.tensor)
 
     def turn(self, runner: Runner | TcpRunner, count: int) -> tuple[list[int], tuple[int, ...]]:
-        """Each operation's time, and (bytes sent, received by all hosts, operations)."""
+        """Returns the time of each operation, and (bytes sent by all hosts, bytes received,
+        operations)."""
         self.tensor.copy_(self.source)
         dist.barrier()
         before = wire.counted(self.args.interface)
@@ -152,7 +156,7 @@ class Bench:
         for _ in range(count + 1):
             runner.run(self.tensor)
             ends.append(time.monotonic_ns())
-        dist.barrier()  # all has been sent when all have received
+        dist.barrier()  # when all ranks have received, all bytes have been sent
         moved = wire.counted(self.args.interface) - before
         ends = self.over_ranks(ends, dist.ReduceOp.MAX)
         both = [moved.sent, moved.received] if self.counts_bytes else [0, 0]
@@ -160,14 +164,15 @@ class Bench:
         return [end - start for start, end in itertools.pairwise(ends)], (sent, received, count + 1)
 
     def length_of_turn(self, runner: Runner | TcpRunner) -> int:
-        """So many operations that the seconds are reached in the asked number of rounds."""
+        """Returns the number of operations per turn with which --rounds turns take --seconds."""
         taken, _ = self.turn(runner, 2)
         fitting = math.ceil(self.args.seconds * 1e9 / self.args.rounds / min(taken))
         growth = GROWTH_BITS[self.args.dtype] / math.log2(self.world)
         return max(1, min(fitting, MAX_TURN if runner.averages else int(growth)))
 
     def check(self, runner: Runner | TcpRunner) -> float:
-        """The squared error relative to the exact result; ends the benchmark if that is absurd."""
+        """Returns the squared error relative to the exact result. Ends the benchmark if it is
+        absurd."""
         if isinstance(runner, TcpRunner):
             return 0.0
         exact = self.source.double()
@@ -199,7 +204,7 @@ class Bench:
         sent, received, operations = traffic
         hosts = self.world // self.args.per_host
         payload = None
-        if self.args.per_host == 1:  # else it depends on who shares a host
+        if self.args.per_host == 1:  # otherwise it depends on the ranks that share a host
             itemsize = self.source.itemsize
             payload = variant.payload(size // itemsize, itemsize, self.world)
         each = operations * hosts
@@ -211,7 +216,7 @@ class Bench:
 
 
 def make_source(count: int, dtype: torch.dtype, rank: int, data: Path | None) -> torch.Tensor:
-    """Gaussian unless there is data; different on each rank."""
+    """Returns values that differ between ranks, from the data file or Gaussian."""
     if data is None:
         generator = torch.Generator().manual_seed(SEED + rank)
         return torch.randn(count, generator=generator).mul_(1e-3).to(dtype)
@@ -238,7 +243,7 @@ def main() -> None:
         print(results.header(about), flush=True)
     total = args.seconds * len(args.sizes) * len(args.variants)
     form = "{l_bar}{bar}| {n:.0f}/{total:.0f} s {postfix}"
-    silent = None if bench.rank == 0 else True  # None: unless stderr is a terminal
+    silent = None if bench.rank == 0 else True  # None disables the bar if stderr is not a terminal
     with tqdm(total=total, disable=silent, leave=False, bar_format=form) as progress:
         for size in args.sizes:
             of_size = results.compare(bench.measure(size, progress))

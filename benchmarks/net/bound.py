@@ -1,4 +1,4 @@
-"""The least bytes that must pass the line of the busiest host, out of it or into it."""
+"""Computes the minimum of bytes on the link of the busiest host, in either direction."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from benchmarks.net.layout import Layout
 from benchmarks.net.variants import Variant
 
 FP32 = 32  # bits
-# Of what a codec does to the bytes: the same on all that passes, or a contribution's and a sum's.
+# Operations with codecs. The codec of an allreduce may differ between contributions and sums.
 CODED = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def least_bytes(operation: str, size: int, layout: Layout) -> float:
-    """`size`: bytes of a rank's longest tensor. An operation's root is rank 0."""
+    """Returns the minimum of bytes. `size` is the size of a rank's longest tensor in bytes, and the
+    root is rank 0."""
     world = layout.world
     largest, smallest = max(layout.per_host), min(layout.per_host)
     elsewhere = {
-        # What a host sums by itself before it sends: twice all but its share.
+        # Hosts add up first, and then exchange everything except their shares, twice.
         "all_reduce": 2 * (layout.hosts - 1) / layout.hosts,
         "broadcast": 1.0,
         "reduce": 1.0,
         "all_gather": (world - smallest) / world,
-        # Out of the smallest host all that others own, into the largest its own.
+        # The smallest host sends the parts of all others, and the largest receives its own.
         "reduce_scatter": max(world - smallest, largest) / world,
         "all_to_all": max(count * (world - count) for count in layout.per_host) / world,
         "gather": (world - layout.per_host[0]) / world,
@@ -31,7 +32,8 @@ def least_bytes(operation: str, size: int, layout: Layout) -> float:
 
 
 def coded_bytes(operation: str, size: int, layout: Layout, variant: Variant) -> float | None:
-    """The same by a codec, whose contributions and sums may differ. None: depends on the values."""
+    """Returns the minimum of bytes with a codec, or None if it depends on values. Contributions and
+    sums may have different codecs."""
     plain = least_bytes(operation, size, layout)
     if not variant.codec:
         return plain

@@ -1,4 +1,4 @@
-"""The process groups of variants."""
+"""Creates the process groups of variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LIMIT = timedelta(seconds=120)
 
 
 def groups_of(variants: Sequence[Variant]) -> dict[tuple[str, str], dist.ProcessGroup]:
-    """By backend and algorithm. The default group is of gloo; all ranks call this alike."""
+    """Returns groups by backend and algorithm. The default group is of gloo. All ranks make the
+    same call."""
     groups = {("gloo", ""): dist.group.WORLD}
     for variant in variants:
         key = variant.backend, variant.algorithm

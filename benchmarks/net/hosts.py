@@ -1,10 +1,11 @@
 """Hosts as network namespaces, each on a link of a given rate to a common switch.
 
-A host has one interface, `eth0`, whose peer is a port of a bridge. The bridge lives in a namespace
-of its own, so nothing is added to the machine's own network and no packet leaves the namespaces.
-Two token buckets shape each link: one on the host's end, as a network card would send, and one on
-the switch's port, as a switch would send to that host. The second makes several senders that meet
-at one receiver share its link.
+A host has one interface, `eth0`, and its peer is a port of a bridge. The bridge has its own
+namespace, so nothing is added to the machine's own network and no packet leaves the namespaces.
+
+Two token buckets shape each link. One is at the host's end, like a network card that sends. The
+other is on the switch's port, like a switch that sends to the host. With the second one, several
+senders share the link of a common receiver.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import time
 from collections.abc import Iterator
 
 INTERFACE = "eth0"
-SUBNET = ipaddress.ip_network("10.77.0.0/24")  # nobody outside sees it
+SUBNET = ipaddress.ip_network("10.77.0.0/24")  # not visible outside of the namespaces
 PREFIX = "rdnet"
 RATE = re.compile(r"none|[1-9][0-9]*(\.[0-9]+)?[kmg]bit")
-# Small, so that little passes unshaped after a pause; 10 Gb/s still reaches 9.5 with it.
+# A small burst lets few bytes pass unshaped after a pause. 10 Gb/s still reaches 9.5 with it.
 SHAPER = "burst 128kb latency 20ms"
 MAX_HOSTS = 32
 CARRIER_LIMIT = 5.0  # seconds
@@ -33,11 +34,11 @@ KILL_LIMIT = 5.0  # seconds
 
 
 class CommandError(RuntimeError):
-    """ip or tc refused; the text has the command and its answer."""
+    """The command ip or tc failed; the text has the command and its output."""
 
 
 def call(*words: str) -> str:
-    """Output of a command of iproute2. Raises CommandError."""
+    """Returns the output of a command of iproute2. Raises CommandError."""
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
@@ -45,7 +46,7 @@ def call(*words: str) -> str:
 
 
 def why_not() -> str | None:
-    """What keeps this process from making hosts, or None."""
+    """Returns the reason for which this process cannot create hosts, or None."""
     missing = [name for name in ("ip", "tc") if not shutil.which(name)]
     if missing:
         return f"no {' and no '.join(missing)} in PATH: apt-get install iproute2"
@@ -61,26 +62,27 @@ def why_not() -> str | None:
 
 
 def unwind_on_signals() -> None:
-    """Makes the signals that end a process do so like Ctrl-C: through every `with` on the way."""
+    """Makes signals that end a process act like Ctrl-C, so that every `with` block is left in
+    order."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    # A shell starts what it runs in the background with SIGINT ignored, and Python leaves it so.
+    # A shell starts background commands with SIGINT ignored, and Python keeps that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Hosts:
-    """`count` hosts on links of `rate`, as "100mbit", "1gbit" or "none"; a context manager.
+    """`count` hosts on links of `rate`, such as "100mbit", "1gbit" or "none"; a context manager.
 
-    `congestion` is TCP's congestion control (see tcp_available_congestion_control in tcp(7)); it is
-    set, because the machine's own choice moves the results by more than 5 %.
+    `congestion` is TCP's congestion control (see tcp_available_congestion_control in tcp(7)). It is
+    always set, because the machine's own choice changes results by more than 5 %.
 
-    with Hosts(4, "1gbit") as hosts:
-        subprocess.run([*hosts.enter(0), "ip", "address"])
+        with Hosts(4, "1gbit") as hosts:
+            subprocess.run([*hosts.enter(0), "ip", "address"])
 
-    Leaving the context kills what still runs on the hosts and removes them, whatever happened.
-    Entering it also removes what runs that were killed have left. Not thread-safe.
+    Leaving the context kills all processes on the hosts and removes the hosts, also after an
+    exception. Entering it also removes hosts that killed runs have left. Not thread-safe.
 
-    Raises ValueError for a wrong argument, CommandError when the system refuses.
+    Raises ValueError for a wrong argument, CommandError for a failed command of the system.
     """
 
     def __init__(self, count: int, rate: str = "none", congestion: str = "cubic") -> None:
@@ -98,9 +100,9 @@ class Hosts:
         return str(SUBNET[host + 1])
 
     def enter(self, host: int) -> list[str]:
-        """The words before a command that make it run on a host.
+        """Returns the words that, before a command, make it run on a host.
 
-        `ip netns exec` also mounts that host's /sys, where programs look for interfaces.
+        `ip netns exec` also mounts the host's /sys, in which programs look for interfaces.
         """
         return ["ip", "netns", "exec", self._names[host]]
 
@@ -133,7 +135,7 @@ class Hosts:
             for namespace, interface in ((name, INTERFACE), (switch, port)):
                 queue = ("qdisc", "add", "dev", interface, "root", "tbf", "rate", self.rate)
                 call("tc", "-n", namespace, *queue, *SHAPER.split())
-        # Without IPv6 addresses, or their neighbour discovery would be counted as traffic.
+        # No IPv6 addresses, because their neighbour discovery would count as traffic.
         master = ("master", "bridge", "addrgenmode", "none", "up")
         call("ip", "-n", switch, "link", "set", port, *master)
         call("ip", "-n", name, "link", "set", "lo", "up")
@@ -144,7 +146,8 @@ class Hosts:
         call("ip", "-n", name, "route", "replace", *route, "src", self.address(host))
 
     def _wait_for_carrier(self) -> None:
-        """An interface is not usable at once; libraries that look then do not find it."""
+        """Waits until the interfaces are usable. Libraries that look for them earlier do not find
+        them."""
         end = time.monotonic() + CARRIER_LIMIT
         for name in self._names:
             while _state(name) != "UP":
@@ -164,7 +167,7 @@ def _state(namespace: str) -> str:
 
 
 def remove_leftovers() -> None:
-    """Removes the hosts of runs whose process is no more."""
+    """Removes the hosts of runs that have no process any more."""
     for line in call("ip", "netns", "list").splitlines():
         name = line.split()[0]
         match = re.match(rf"{PREFIX}-([0-9]+)-", name)
@@ -173,8 +176,9 @@ def remove_leftovers() -> None:
 
 
 def _remove(namespace: str) -> None:
-    """Kills what runs there first: a namespace lives as long as its last process."""
-    with contextlib.suppress(CommandError):  # it may not have been made
+    """Kills the processes in the namespace and deletes it. A namespace lives as long as its last
+    process."""
+    with contextlib.suppress(CommandError):  # it may not exist
         end = time.monotonic() + KILL_LIMIT
         while pids := call("ip", "netns", "pids", namespace).split():
             for pid in pids:
@@ -188,7 +192,7 @@ def _remove(namespace: str) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not stop the removal half-way; it is delivered afterwards."""
+    """Delays a second Ctrl-C until the removal has finished."""
     signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:

@@ -1,4 +1,4 @@
-"""What one launch of ranks measures: it goes to them as JSON, and the result is kept under it."""
+"""Work of one launch of ranks. It is sent to them as JSON, and the result is kept under it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.net.variants import Variant
 
 @dataclass(frozen=True)
 class Job:
-    """One size on one layout of hosts: all operations, by all variants."""
+    """All operations of one size by all variants, on one layout of hosts."""
 
     rate: str
     congestion: str
     layout: str
-    bytes: int  # of a rank's longest tensor
+    bytes: int  # size of a rank's longest tensor
     operations: tuple[str, ...]
     variants: tuple[str, ...]
-    seconds: float  # of calls, for each operation and variant
-    rounds: int  # that these are spread over
+    seconds: float  # time of calls for each operation and variant
+    rounds: int  # number of rounds that share this time
     kind: str = "operations"
 
     @property

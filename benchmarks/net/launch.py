@@ -1,4 +1,4 @@
-"""Runs torchrun on all hosts at once, as one job."""
+"""Runs torchrun on all hosts as one job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from benchmarks.lifetime import end_with_parent
 from benchmarks.net.hosts import INTERFACE, Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
-STORE_PORT = 29500  # each run has namespaces of its own, so nobody else can have it
-# For the others to notice a failed host and say so; and to end when told.
+STORE_PORT = 29500  # always free, because each run has its own namespaces
+# Time for other hosts to report a failed one, and time to end after SIGTERM.
 GRACE, STOP_LIMIT = 5.0, 3.0  # seconds
-LOG_END = 60  # lines; torchrun's own account of a failure takes half of them
+LOG_END = 60  # lines; torchrun's report of a failure takes half of them
 
 
 def torchrun(
@@ -30,9 +30,9 @@ def torchrun(
 ) -> int:
     """Runs a script (or "-m", module) with its arguments, `per_host` ranks on each host.
 
-    Host 0 has this process's stdout and stderr, of its first rank only; the others write to
-    logs/host<i>.log, whose ends are shown when they fail. Returns 0, or the first failure's exit
-    status. Ends all ranks before it returns or raises.
+    Host 0 shows the output of its first rank on this process's stdout and stderr. The others write
+    to logs/host<i>.log, and the ends of these logs are shown if they fail. Returns 0, or the exit
+    status of the first failure. All ranks have ended when it returns or raises.
     """
     logs.mkdir(parents=True, exist_ok=True)
     running: list[subprocess.Popen] = []
@@ -65,7 +65,7 @@ def start(words: list[str], log: Path | None, environment: Mapping[str, str]) ->
         **os.environ,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "PYTHONPATH": os.pathsep.join(paths),
-        "GLOO_SOCKET_IFNAME": INTERFACE,  # it would look the machine's name up
+        "GLOO_SOCKET_IFNAME": INTERFACE,  # without it, gloo resolves the machine's name
         "RINGDIST_SOCKET_IFNAME": INTERFACE,
         **environment,
     }
@@ -77,15 +77,16 @@ def start(words: list[str], log: Path | None, environment: Mapping[str, str]) ->
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Ctrl-C is for us, who then end them in order; and they are not to outlive us.
+            # Ctrl-C reaches only this process, which then ends them in order. They end with this
+            # process.
             start_new_session=True,
             preexec_fn=functools.partial(end_with_parent, os.getpid()),
         )
 
 
 def wait(running: list[subprocess.Popen], tick: Callable[[], None] = lambda: None) -> int:
-    """Until all are done, or GRACE after the first failure, whose status it returns. `tick` is
-    called again and again meanwhile."""
+    """Waits until all have ended, or GRACE after the first failure, and returns its status or 0.
+    Calls `tick` repeatedly."""
     first, end = 0, float("inf")
     while time.monotonic() < end:
         states = [process.poll() for process in running]
@@ -100,7 +101,8 @@ def wait(running: list[subprocess.Popen], tick: Callable[[], None] = lambda: Non
 
 
 def stop(running: list[subprocess.Popen]) -> None:
-    """torchrun ends its ranks when told to end; what it leaves is killed with its host."""
+    """Sends SIGTERM, on which torchrun ends its ranks. Kills it if it is late. Remaining ranks are
+    killed with their host."""
     for process in running:
         if process.poll() is None:
             process.terminate()

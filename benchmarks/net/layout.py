@@ -1,4 +1,4 @@
-"""How many ranks each host has."""
+"""Numbers of ranks per host."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ MAX_RANKS = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Ranks are numbered host by host. As text "4x1", four hosts of one, or "1+2+3"."""
+    """Ranks per host, numbered host by host. As text it is "4x1", four hosts with one rank, or
+    "1+2+3"."""
 
     per_host: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str, least_hosts: int = 2) -> Layout:
-        """Raises ValueError."""
+        """Parses the text. Raises ValueError."""
         if match := re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text):
             per_host = (int(match[2]),) * int(match[1])
         elif re.fullmatch(r"[0-9]{1,4}(\+[0-9]{1,4})*", text):
@@ -52,11 +53,11 @@ class Layout:
         return list(self.ranks_hosts())[rank]
 
     def is_first(self, rank: int) -> bool:
-        """Of its host."""
+        """Returns True if the rank is the first of its host."""
         hosts = list(self.ranks_hosts())
         return hosts.index(hosts[rank]) == rank
 
     def ranks_hosts(self) -> Iterator[int]:
-        """The host of rank 0, of rank 1 and so on."""
+        """Yields the host of each rank, in rank order."""
         for host, count in enumerate(self.per_host):
             yield from [host] * count

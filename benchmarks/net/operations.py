@@ -1,11 +1,12 @@
 """One rank's part of `python -m benchmarks.net`, which starts it on every host.
 
-Rounds take turns: plain sockets of one rank a host, each to the next host, both ways at once and
-one way, which say what a link carries; then each operation by each variant, of which the first call
-of a turn is not timed. Results are checked once, exactly. Calls come back to back, as in training:
-what an operation takes then, not how long one alone takes. Where there is a root all ranks begin
-each call together, or some would run ahead by several. Ranks share one clock and memory, for they
-are on one machine.
+A round begins with plain sockets, which show the capacity of a link. One rank per host sends to the
+next host, in both directions at once and in one. Then each operation runs with each variant, and
+the first call of a turn is not timed. Results are checked once, exactly.
+
+Calls follow each other without a pause, as in training, so a time is that of one call in a
+sequence. For operations with a root, all ranks begin each call together, because some would run
+ahead otherwise. Ranks share clock and memory, because they are on one machine.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from benchmarks.net.job import Job
 from benchmarks.net.peers import Peer, peers_of
 from benchmarks.net.progress import Progress
 
-PAUSE = 0.2  # seconds before plain sockets are timed: the links' buckets fill alike before all
-SOCKET_BYTES = 1 << 20  # at least, that they exchange: less passes from the buckets
+PAUSE = 0.2  # seconds before plain sockets, so that the token buckets of all links fill equally
+SOCKET_BYTES = 1 << 20  # least bytes to exchange, because fewer pass through the token buckets
 SOCKET_CALLS = 3
-MAX_CALLS = 300  # in a turn
+MAX_CALLS = 300  # limit of calls in a turn
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
 @dataclass
 class Timed:
-    """One variant of one operation; times in nanoseconds, of the slowest rank."""
+    """One variant of one operation. Times are nanoseconds of the slowest rank."""
 
     operation: str
     variant: str
     times: list[int] = field(default_factory=list)
-    cpu: float = 0.0  # nanoseconds of all ranks' threads, in all timed calls together
+    cpu: float = 0.0  # nanoseconds of all ranks' threads, summed over all timed calls
 
 
 class Bench:
-    """All ranks make one, and call it alike."""
+    """Measures on one rank. All ranks create one and make the same calls."""
 
     def __init__(self, job: Job, barrier: Path, progress: Progress) -> None:
         self.job, self.progress = job, progress
@@ -101,7 +102,8 @@ class Bench:
         return OPERATIONS[operation](elements, self.rank, self.world)
 
     def calls_of_turn(self, operation: str, peer: Peer) -> int:
-        """So many that the seconds are reached in all rounds; the result is looked at before."""
+        """Checks the result, then returns the number of calls per turn with which all rounds take
+        the wanted time."""
         tensors = self.tensors(operation)
         if not peer.is_right(operation, tensors):
             raise SystemExit(
@@ -127,11 +129,12 @@ class Bench:
         both = lambda: self.ring and self.ring.exchange(size)  # noqa: E731
         one_way = lambda: self.ring and self.ring.one_way(size)  # noqa: E731
         self.socket_times["both"] += self.timed(both, SOCKET_CALLS)[0]
-        # Sockets take in what nobody has received yet: who sends must not run ahead.
+        # Sockets buffer data that is not received yet, so a sender must not run ahead.
         self.socket_times["one_way"] += self.timed_apart(one_way, SOCKET_CALLS)[0]
 
     def timed(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
-        """The time of each of `count` calls but the first, of the slowest rank; all ranks' CPU."""
+        """Returns the time of each of `count` calls of the slowest rank, after a first one, and all
+        ranks' CPU time."""
         dist.barrier()
         ends, cpu = [], 0
         for number in range(count + 1):
@@ -143,7 +146,8 @@ class Bench:
         return self.latest(ends).diff().tolist(), self.together(cpu)
 
     def timed_apart(self, call: Callable[[], object], count: int) -> tuple[list[int], float]:
-        """The same, from when the first rank begins; waiting for one another is not counted."""
+        """Returns the same with times from the begin of the first rank, without the waiting between
+        calls."""
         dist.barrier()
         starts, ends, cpu = [], [], 0
         for number in range(count + 1):
@@ -171,7 +175,7 @@ class Bench:
 
 
 def take_ranks_of_mpirun() -> None:
-    """It has names of its own for what init_process_group reads."""
+    """Sets the variables of init_process_group from mpirun's, which have other names."""
     for name in ("RANK", "SIZE"):
         if f"OMPI_COMM_WORLD_{name}" in os.environ:
             ours = "WORLD_SIZE" if name == "SIZE" else name
@@ -187,7 +191,7 @@ def main() -> None:
     add("--json", type=Path, required=True, metavar="FILE", help="rank 0 writes its results there")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of names that torch renames
+    warnings.filterwarnings("ignore", category=FutureWarning)  # names that torch renames
     take_ranks_of_mpirun()
     dist.init_process_group("gloo", timeout=LIMIT)
     first = dist.get_rank() == 0

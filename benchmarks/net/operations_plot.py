@@ -1,4 +1,4 @@
-"""Draws what the operations took: `python -m benchmarks.net.operations_plot FILE.json ...`"""
+"""Draws times of operations: `python -m benchmarks.net.operations_plot FILE.json ...`"""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ COLUMNS = 3
 
 
 def draw(path: Path) -> list[Path]:
-    """Beside the JSON file: times, and shares of the wire where a size has them."""
+    """Writes pictures next to the JSON file: times, and shares of the link for sizes that have
+    them."""
     about = json.loads(path.read_text())
     rows = sorted(about["rows"], key=lambda row: row["bytes"])
     written = [_draw(path, "times", rows, _draw_times)]
@@ -48,7 +49,7 @@ def _draw(path: Path, what: str, rows: list[dict], panel_of) -> Path:
 
 
 def _draw_times(panel: Axes, rows: list[dict]) -> None:
-    """Median against size, both logarithmic; the band begins at the minimum."""
+    """Draws medians against size with logarithmic axes. The band begins at the minimum."""
     for variant, of_variant in _by_variant(rows).items():
         sizes = [row["bytes"] for row in of_variant]
         medians = [row["median"] / 1e6 for row in of_variant]
@@ -65,7 +66,7 @@ def _draw_times(panel: Axes, rows: list[dict]) -> None:
 
 
 def _draw_shares(panel: Axes, rows: list[dict]) -> None:
-    """A group of bars for each size; 1 is what plain sockets carry."""
+    """Draws a group of bars for each size. The value 1 is the speed of plain sockets."""
     sizes = list(dict.fromkeys(row["bytes"] for row in rows))
     variants = _by_variant(rows)
     width = 0.8 / len(variants)

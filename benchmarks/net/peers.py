@@ -1,4 +1,4 @@
-"""Who is timed: each variant as a call of an operation."""
+"""The timed peers: each variant as a call of an operation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.net.bound import CODED
 from benchmarks.net.groups import groups_of
 from benchmarks.net.variants import OPENMPI, Variant
 
-ACCEPTED_LOSS = 1.0  # |result - exact|^2 / |exact|^2 of a codec's first call, as in the allreduce's
+ACCEPTED_LOSS = 1.0  # limit of |result - exact|^2 / |exact|^2 for a codec's first call
 SEED = 1
 
 
 class Peer:
-    """One rank's side of a variant. `prepare` before `call`, which may come many times."""
+    """One rank's side of a variant. Call `prepare` before `call`, which may be repeated."""
 
     def __init__(self, variant: Variant, group: dist.ProcessGroup | None) -> None:
         self.variant, self.group = variant, group
@@ -27,7 +27,7 @@ class Peer:
         return True
 
     def prepare(self, name: str, tensors: Operation) -> None:
-        # What is summed again and again overflows: zeros take as long.
+        # Other values overflow in repeated sums. Zeros take the same time.
         tensors.input.zero_()
 
     def call(self, name: str, tensors: Operation) -> Callable[[], object]:
@@ -51,11 +51,11 @@ class OpenMpi(Peer):
 
 
 class Coded(Peer):
-    """By a codec: averages of normally distributed numbers, so that values neither grow nor
-    vanish from call to call."""
+    """Operations with a codec. They average normally distributed numbers, so that repeated calls
+    neither overflow nor vanish."""
 
     def serves(self, operation: str) -> bool:
-        # An allgather encodes once: it takes one codec, and not a pair.
+        # An allgather encodes once, so it takes one codec, not a pair.
         return operation in CODED and not (operation == "all_gather" and ">" in self.variant.codec)
 
     def prepare(self, name: str, tensors: Operation) -> None:
@@ -97,7 +97,7 @@ class Coded(Peer):
 
 
 def peers_of(variants: Sequence[Variant]) -> list[Peer]:
-    """On all ranks alike: groups are made in this order."""
+    """Returns peers. All ranks make the same call, because groups are created in this order."""
     with_groups = [variant for variant in variants if variant.backend != OPENMPI]
     groups: dict[Any, dist.ProcessGroup] = groups_of(with_groups)
     found: list[Peer] = []

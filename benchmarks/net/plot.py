@@ -1,4 +1,4 @@
-"""Draws what the allreduce benchmark wrote: `python -m benchmarks.net.plot FILE.json ...`"""
+"""Draws results of the allreduce benchmark: `python -m benchmarks.net.plot FILE.json ...`"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.report import size_text
 
 
 def draw(path: Path) -> list[Path]:
-    """One picture per size, beside the JSON file; returns their paths."""
+    """Writes one picture per size next to the JSON file. Returns their paths."""
     about = json.loads(path.read_text())
     sizes = dict.fromkeys(row["bytes"] for row in about["rows"])
     written = []
@@ -40,7 +40,7 @@ def draw(path: Path) -> list[Path]:
 
 
 def _draw_times(axes: Axes, rows: list[dict]) -> None:
-    """Medians as bars, quartiles as whiskers."""
+    """Draws medians as bars, and quartiles as whiskers."""
     names = [row["variant"] for row in rows]
     times = [row["times"] for row in rows]
     medians = [t["median"] / 1e6 for t in times]

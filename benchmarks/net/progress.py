@@ -1,4 +1,5 @@
-"""How far the ranks are, from rank 0 to the process that started them: their stderr is a log."""
+"""Reports progress of the ranks from rank 0 to the process that started them, because their stderr
+is a log."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Rank 0's end, a small file; without a path it does nothing."""
+    """Rank 0's end, a small file. Without a path it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -20,7 +21,7 @@ class Progress:
         self._total = total
 
     def step(self, note: str) -> None:
-        """The next of them begins."""
+        """Records that the next step begins."""
         self._done += 1
         self.note(note)
 
@@ -33,12 +34,12 @@ class Progress:
 
 
 class Bar:
-    """The other end: a bar on a terminal's stderr. show() as often as you like."""
+    """The other end, a bar on a terminal's stderr. show() may be called at any rate."""
 
     def __init__(self, path: Path, title: str) -> None:
         self._path = path
         form = "{desc}: {bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}] {postfix}"
-        # disable=None: unless stderr is a terminal.
+        # With disable=None there is no bar if stderr is not a terminal.
         self._bar = tqdm(desc=title, total=1, disable=None, leave=False, bar_format=form)
 
     def __enter__(self) -> Bar:

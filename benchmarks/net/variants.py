@@ -1,13 +1,15 @@
-"""The ways to reduce that are compared, as text, and the bytes that each should send.
+"""The compared ways to reduce, as text, and the bytes that each should send:
 
-gloo                  another backend, as PyTorch has it
-gloo+fp16             cast before and after, outside the collective, as PyTorch's hook does
-ringdist              uncompressed
-ringdist/direct       with that algorithm
-ringdist:int4         compressed inside the collective; ringdist:onebit>int4 with two codecs
-ringdist/ring:int8    both
-openmpi               through mpi4py, where operations are timed
-tcp                   plain sockets that move an uncompressed allreduce's bytes: the bound
+    gloo                  another backend, as in PyTorch
+    gloo+fp16             cast before and after, outside the collective, like PyTorch's hook
+    ringdist              uncompressed
+    ringdist/direct       with that algorithm
+    ringdist:int4         compressed inside the collective; ringdist:onebit>int4 with two codecs
+    ringdist/ring:int8    both
+    openmpi               through mpi4py, for timed operations
+    tcp                   plain sockets that move the bytes of an uncompressed allreduce
+
+The last one is the bound.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 TCP = "tcp"
 OPENMPI = "openmpi"
 CASTS = ("fp16", "bf16")
-RATE_CODECS = {  # bits per element, its part of the block's scale included
+RATE_CODECS = {  # bits per element, with its part of the block's scale
     "fp16": 16.0,
     "bf16": 16.0,
     "fp8": 8 + 16 / 128,
@@ -28,14 +30,14 @@ RATE_CODECS = {  # bits per element, its part of the block's scale included
     "onebit": 1 + 16 / 256,
 }
 SPARSE_BLOCK = 1024
-SPARSE_CODECS = {"topk": 32.0, "randomk": 16.0}  # bits per element that is sent
-# Those that lose too much to do without it.
+SPARSE_CODECS = {"topk": 32.0, "randomk": 16.0}  # bits per sent element
+# Codecs that lose too much to work without error feedback.
 FED_BACK = ("int4", "int2", "onebit", "topk")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to reduce. Hashable; equal when their text is."""
+    """A way to reduce. It is hashable, and equal to variants with the same text."""
 
     text: str
     backend: str
@@ -45,7 +47,7 @@ class Variant:
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Raises ValueError."""
+        """Parses the text. Raises ValueError."""
         head, cast = text, ""
         if text.endswith(tuple(f"+{name}" for name in CASTS)):
             head, cast = text.rsplit("+", 1)
@@ -66,15 +68,16 @@ class Variant:
         return any(name.startswith(FED_BACK) for name in self.codec.split(">"))
 
     def payload(self, count: int, itemsize: int, world: int) -> float | None:
-        """Bytes that a rank should send for an allreduce of `count` elements, without headers.
+        """Returns the bytes that a rank should send for an allreduce of `count` elements, without
+        headers.
 
-        None where they depend on the values, or the codec is not known here.
+        Returns None if they depend on values, or for codecs without an entry here.
         """
         both = self.bits(8 * itemsize, world)
         return None if both is None else (world - 1) / world * count * sum(both) / 8
 
     def bits(self, full: float, world: int) -> tuple[float, float] | None:
-        """Per element of a contribution, and of the result."""
+        """Returns bits per element of a contribution and of the result, or None."""
         if self.cast:
             return 16.0, 16.0
         if not self.codec or self.codec == "none":

@@ -1,4 +1,4 @@
-"""What the network did: the bytes that an interface counted, and where this rank can be reached."""
+"""Reads the byte counters of an interface, and finds the address of this rank."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Bytes:
-    """As the interface counts them: with Ethernet, IP and TCP headers, one per segment handed to
-    it, which offloading may cut into several packets later."""
+    """Bytes as counted by an interface, with Ethernet, IP and TCP headers.
+
+    Headers count once per segment that is passed to the interface. Offloading may later cut a
+    segment into several packets.
+    """
 
     sent: int
     received: int
@@ -21,14 +24,16 @@ class Bytes:
 
 
 def counted(interface: str) -> Bytes:
-    """Since the interface was made. Raises OSError if this host has none of that name."""
+    """Returns the bytes since the interface was created. Raises OSError if this host has no
+    interface of that name."""
     folder = Path("/sys/class/net", interface, "statistics")
     sent, received = ((folder / f"{way}_bytes").read_text() for way in ("tx", "rx"))
     return Bytes(int(sent), int(received))
 
 
 def own_address() -> str:
-    """The address that this host uses towards the store's; nothing is sent to find out."""
+    """Returns the address that this host uses to reach the store's host. Nothing is sent for
+    that."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
         return probe.getsockname()[0]
