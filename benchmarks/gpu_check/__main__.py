@@ -1,24 +1,24 @@
-"""Checks on this machine all that needs an NVIDIA GPU, and writes a report.
+"""Checks on this machine everything that needs an NVIDIA GPU, and writes a report.
 
     python -m benchmarks.gpu_check                    build, check, measure; gpu-check.md
     python -m benchmarks.gpu_check --kernels          the kernels alone
-    python -m benchmarks.gpu_check --build-only       where there is no GPU: whether it compiles
+    python -m benchmarks.gpu_check --build-only       compile only, on machines without a GPU
 
-The kernels, on the first GPU: for every codec that has some, each also behind a rotation, whether
-bytes, residuals and decoded values are the CPU's, for tails, for blocks of zeros, tiny, huge and
-non-finite values; the speed of encoding, with and without a residual, and of decoding 64 Mi
-elements, as GB/s of what is read and written and as a share of a copy's within the device's memory,
-measured beside it; the time of a bucket of 160 parameters of 4 to 256 Ki elements, by a launch for
-each and by launches for many; and what compute-sanitizer says of them. This needs nvcc, g++ and
-CMake.
+The first part runs the kernels on the first GPU. For every codec with kernels, also behind a
+rotation, it compares bytes, residuals and decoded values with those of the CPU. The cases have
+tails, and blocks of zeros, tiny, huge and non-finite values. It measures the speed of encoding,
+with and without a residual, and of decoding 64 Mi elements. Speeds are GB/s of bytes read and
+written, and shares of the speed of a copy within the device's memory. It also times a bucket of 160
+parameters of 4 to 256 Ki elements, with a launch per parameter and with launches for many. Finally
+it runs compute-sanitizer. This part needs nvcc, g++ and CMake.
 
-Then ranks that share the GPUs there are, where PyTorch for CUDA is and this package with its
-library (`make cuda`): tests/python/test_gpu_*.py, random sequences of operations against exact
-arithmetic, and the speed of an allreduce beside gloo's. Tests and sequences by NCCL, too, where it
-takes several ranks to a GPU: from 2.30.3 on; `pip install nvidia-nccl-cu13` and LD_PRELOAD its
-libnccl.so.2 if PyTorch brings an older one.
+The second part runs ranks that share the existing GPUs. It needs PyTorch for CUDA, and this package
+with its CUDA library (`make cuda`). It runs tests/python/test_gpu_*.py, compares random sequences
+of operations with exact arithmetic, and times an allreduce and gloo's. Tests and sequences also run
+with NCCL if it supports several ranks per GPU, which it does from 2.30.3 on. If PyTorch has an
+older one, `pip install nvidia-nccl-cu13` and LD_PRELOAD its libnccl.so.2.
 
-Ends with 0 if all is as it should be, with 1 if not, with 2 where there is no device.
+The status is 0 if all checks succeed, 1 if one fails, and 2 without a device.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ NEEDED = {"cmake": "CMake 3.22 or newer", "g++": "g++ 12 or newer"}
 NO_DEVICE = 2
 SHARE = "of a copy"
 SANITIZED = ("fp16", "int8", "int4", "int4+h", "onebit", "topk:40", "randomk:10", "lossless")
-SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # NCCL takes several ranks to a GPU
-LAST_LINES = 30  # of what a part printed, for the report
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # makes NCCL accept several ranks per GPU
+LAST_LINES = 30  # lines of the output of a part in the report
 COLUMNS = ("codec", "cases", "differ", "encode", SHARE, "with residual", SHARE, "decode", SHARE)
 
 
 def build(folder: Path) -> Path:
-    """The program, built in `folder`; exits with what is missing."""
+    """Builds the program in `folder` and returns its path. Exits with the tool that is missing."""
     missing = [text for tool, text in NEEDED.items() if shutil.which(tool) is None]
     if missing:
         raise SystemExit(f"gpu_check needs {' and '.join(missing)}")
@@ -62,7 +62,7 @@ def build(folder: Path) -> Path:
 
 
 def table(head: dict, rows: list[dict]) -> str:
-    """The report, as Markdown."""
+    """Returns the report as Markdown."""
     lines = [
         f"# {head['device']}, compute capability {head['capability']}",
         "",
@@ -82,7 +82,8 @@ def table(head: dict, rows: list[dict]) -> str:
 
 
 def bucket_table(rows: list[dict]) -> str:
-    """The report on buckets, as Markdown: microseconds; `each`: by a launch for each parameter."""
+    """Returns the report on buckets as Markdown, in microseconds. The columns "each" are for a
+    launch per parameter."""
     if not rows:
         return ""
     columns = ("codec", "same", "encode", "each", "decode", "each")
@@ -100,7 +101,8 @@ def bucket_table(rows: list[dict]) -> str:
 
 
 def sanitized(program: Path) -> Iterator[tuple[str, bool, str]]:
-    """What each tool of compute-sanitizer finds in the kernels, without those that take minutes."""
+    """Yields the result of each tool of compute-sanitizer on the kernels, without those that take
+    minutes."""
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         yield "compute-sanitizer", True, "not run: it is not there"
@@ -111,7 +113,8 @@ def sanitized(program: Path) -> Iterator[tuple[str, bool, str]]:
 
 
 def holds(statement: str, variables: Mapping[str, str]) -> bool:
-    """Of a process of its own, that statement of `info`, what info_with_devices() returns."""
+    """Returns True if the statement about `info`, the result of info_with_devices(), holds in a new
+    process."""
     look = (
         "import torch; from torch_ringdist import _inspect; "
         f"info = _inspect.info_with_devices(); assert torch.cuda.is_available() and {statement}"
@@ -126,7 +129,7 @@ def holds(statement: str, variables: Mapping[str, str]) -> bool:
 
 
 def of_ranks() -> Iterator[tuple[str, bool, str]]:
-    """Those parts that need PyTorch and this package."""
+    """Yields the parts that need PyTorch and this package."""
     if not holds("info['cuda']['state'] == 'ok'", {}):
         yield (
             "ranks",
@@ -152,7 +155,7 @@ def of_ranks() -> Iterator[tuple[str, bool, str]]:
 def run(
     name: str, command: list[str], variables: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, bool, str]:
-    """The part's name, whether it went well, and the end of what it printed."""
+    """Runs a part. Returns its name, its success, and the end of its output."""
     print(f"{name}: {' '.join(command)}", flush=True)
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)

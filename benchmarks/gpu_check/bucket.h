@@ -1,5 +1,5 @@
-// A bucket of many parameters, coded by a launch for each of them and by launches for many at once:
-// whether the bytes, residuals and values are the same, and how long it takes.
+// A bucket of many parameters, encoded by a launch for each of them and by launches for many.
+// Compares bytes, residuals and values of both ways, and times them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Bucket {
 
   struct Seconds {
     bool same;
-    double encode_each, encode, decode_each, decode;  // encode: with a residual
+    double encode_each, encode, decode_each, decode;  // encoding includes a residual
   };
   Seconds run(std::mt19937& random, int rounds) const {
     std::normal_distribution<float> normal;

@@ -1,4 +1,4 @@
-// Memory and time of a GPU. What fails ends the program, with CUDA's words.
+// Memory and time of a GPU. A failed call ends the program with CUDA's message.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ inline void check(int error, const char* what) {
   std::exit(1);
 }
 
-// So many T in the memory of the device, zeros at first.
+// An array of T in the memory of the device, initially zeros.
 template <typename T>
 class DeviceMemory {
  public:
@@ -43,7 +43,7 @@ class DeviceMemory {
   size_t count_;
 };
 
-// The least time of `rounds` calls of run(stream), in seconds.
+// Returns the least time of `rounds` calls of run(stream), in seconds.
 template <typename Run>
 double least_seconds(int rounds, const Run& run) {
   cudaEvent_t begin, end;

@@ -1,6 +1,6 @@
-// The kernels of csrc/cuda on a device: whether they give the bytes of the CPU's codecs, and how
-// fast. Prints lines of JSON; benchmarks/gpu_check/__main__.py builds this, starts it and writes
-// the report. Arguments: the codecs, all if none is named; --no-speed: does not measure.
+// Compares the kernels of csrc/cuda with the codecs of the CPU on a device, and measures their
+// speed. It prints lines of JSON. benchmarks/gpu_check/__main__.py builds and starts it, and writes
+// the report. Arguments are codecs, all by default. With --no-speed it does not measure.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 using namespace ringdist;
 using Coded = std::vector<uint8_t>;
 
-constexpr int64_t kLarge = int64_t{64} << 20;  // elements: beyond every cache
+constexpr int64_t kLarge = int64_t{64} << 20;  // elements, more than every cache holds
 constexpr int kRounds = 20;
 
 class Check {
@@ -34,7 +34,7 @@ class Check {
   const Codec& codec() const { return *codec_; }
   gpu::KernelCodec coding() const { return coding_; }
 
-  // How many of the cases differ from the CPU's; `first` becomes what the first of them is.
+  // Returns the number of cases that differ from the CPU's, and describes the first one in `first`.
   int differences(std::mt19937& random, int& cases, std::string& first) const {
     int out = 0;
     const auto block = std::max<size_t>(static_cast<size_t>(codec_->block()), 256);
@@ -52,7 +52,7 @@ class Check {
     return out;
   }
 
-  // GB/s of what a call reads and writes.
+  // Speeds in GB/s of bytes that a call reads and writes.
   struct Speed {
     double encode, decode;
   };
@@ -89,7 +89,7 @@ class Check {
  private:
   static constexpr gpu::Seed kSeed{.shared = 17, .own = 42};
 
-  // Of all kinds, or as gradients are.
+  // Returns values of all kinds, or values like gradients.
   static Floats values(size_t count, std::mt19937& random) {
     if (random() % 2 == 0) return block_values(count, kQuantizeBlock, random);
     std::normal_distribution<float> normal;
@@ -98,7 +98,7 @@ class Check {
     return out;
   }
 
-  // "" or what differs.
+  // Returns the difference as text, or "".
   std::string compare(size_t count, bool feedback, std::mt19937& random) const {
     const Floats in = values(count, random), old_residual = values(count, random);
     const CodecSeed seed{random(), random()};
@@ -151,7 +151,7 @@ class Check {
   gpu::KernelCodec coding_;
 };
 
-// GB/s of a copy from memory of the device to memory of the device, read and written.
+// Returns GB/s, read and written, of a copy within the memory of the device.
 double copy_speed() {
   const DeviceMemory<float> from(static_cast<size_t>(kLarge)), to(static_cast<size_t>(kLarge));
   const double took = least_seconds(kRounds, [&](void*) {
@@ -161,7 +161,7 @@ double copy_speed() {
   return 2 * static_cast<double>(to.bytes()) / took / 1e9;
 }
 
-// True if many calls at once give what each by itself does.
+// Returns true if one launch for many parameters gives the same results as separate launches.
 bool run_bucket(const Check& one, std::mt19937& random, bool measures) {
   const Bucket bucket(one.codec(), one.coding(), random);
   const Bucket::Seconds took = bucket.run(random, measures ? kRounds : 0);
@@ -175,7 +175,7 @@ bool run_bucket(const Check& one, std::mt19937& random, bool measures) {
   return took.same;
 }
 
-// Prints what a check finds; false if something differs.
+// Prints the result of a check. Returns false if something differs.
 bool report(const std::string& name, const Check& one, bool measures, std::mt19937& random) {
   int cases = 0;
   std::string first;
@@ -213,17 +213,17 @@ int run(std::vector<std::string_view> names) {
     for (const std::string_view example : row.examples)
       for (const char* rotation : {"", "+h"}) {
         auto codec = parse_codec(std::string(example) + rotation);
-        if (!codec.ok()) continue;  // exact ones take no rotation
+        if (!codec.ok()) continue;  // exact codecs support no rotation
         if (!wanted(codec.value()->name())) continue;
         for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-          if (dtype != DType::kFloat32 && !codec.value()->exact()) continue;  // it is ignored
+          if (dtype != DType::kFloat32 && !codec.value()->exact()) continue;  // lossy codecs ignore it
           const auto coding = gpu::kernel_codec_of(*codec.value(), dtype);
           if (!coding) continue;
           std::string name(codec.value()->name());
           if (dtype != DType::kFloat32) name += " of " + std::string(dtype_name(dtype));
           const Check one(codec.value(), *coding);
           all_same &= report(name, one, measures, random);
-          // Calls of lossless share no launch.
+          // Calls of the codec lossless cannot share a launch.
           if (std::string_view(rotation).empty() && coding->code != gpu::Code::kLossless)
             all_same &= run_bucket(one, random, measures);
         }

@@ -1,13 +1,15 @@
-"""Times an allreduce of CUDA tensors of ranks that share the GPUs of this machine.
+"""Times an allreduce of CUDA tensors by ranks that share the GPUs of this machine.
 
     python -m benchmarks.gpu_check.speed                      2 ranks, 64 MiB
     python -m benchmarks.gpu_check.speed --ranks 4 --mib 16
 
-In turns of one round each: gloo, ours by way of the host, ours with a codec, and what bounds them:
-`copies`, those of as many bytes from the device into pinned memory and back, and `cpu`, our
-allreduce of as many bytes in the host's memory. A sample is the slowest rank's, from a call until
-the device has the result. Also by NCCL where each rank can have a GPU of its own, or, from NCCL
-2.30.3 on, with NCCL_MULTI_RANK_GPU_ENABLE=1. It needs this package, and a PyTorch for CUDA.
+The contenders take turns of one round. They are gloo, ringdist by way of the host, and ringdist
+with a codec. Two more are bounds: `copies` moves the bytes from the device into pinned memory and
+back, and `cpu` is ringdist's allreduce of these bytes in host memory. A sample is the time of the
+slowest rank, from the call until the device has the result.
+
+NCCL takes part if each rank can have its own GPU. From NCCL 2.30.3 on, it also does with
+NCCL_MULTI_RANK_GPU_ENABLE=1. The benchmark needs this package, and a PyTorch for CUDA.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def contenders(rank: int, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name, as calls that return before the device has done."""
+    """Returns the contenders by name, as calls that return before the device has finished."""
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     count = args.mib * report.MIB // 4
@@ -66,7 +68,7 @@ def contenders(rank: int, args: argparse.Namespace) -> dict[str, Callable[[], An
     out: dict[str, Callable[[], Any]] = {
         "copies": copies,
         "cpu": lambda: dist.all_reduce(here, dist.ReduceOp.AVG, group=host),
-        "gloo": lambda: dist.all_reduce(there, group=gloo),  # which has no AVG
+        "gloo": lambda: dist.all_reduce(there, group=gloo),  # gloo has no AVG
         "ringdist": lambda: dist.all_reduce(there, dist.ReduceOp.AVG, group=host),
     }
     for codec in args.codecs:
@@ -107,7 +109,7 @@ def run_rank(
 
 
 def table(samples: dict[str, list[int]]) -> str:
-    """Least and median, and how many times as fast as gloo."""
+    """Returns minimum and median, and speed relative to gloo."""
     lines = ["| | least | median | x gloo, least | x gloo, median |", "|---|---|---|---|---|"]
     base = samples["gloo"]
     for name, times in samples.items():

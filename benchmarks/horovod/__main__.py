@@ -1,11 +1,11 @@
-"""Operations by name, beside those by the order of calls, and beside gloo.
+"""Time operations by name, compared with operations by the order of calls and with gloo.
 
     make bench-horovod
     python -m benchmarks.horovod --parts single many --repetitions 50
 
-Two ranks, or --world-size. In each repetition every contender does the same work once, in turns; a
-sample is the slowest rank's. Of each the minimum and the median, and both as shares of the one that
-it is held against.
+There are two ranks, or --world-size. In each repetition every contender does the same work once, in
+turns. A sample is the time of the slowest rank. The report has minimum and median of each, and both
+relative to its reference.
 
     single     a blocking sum
     many       300 small sums at once
@@ -35,7 +35,7 @@ from benchmarks.horovod.rank import PARTS
 from torch_ringdist import _info_text
 
 CHOICES = (*PARTS, "alone", "messages")
-# What is held against what.
+# Maps each contender to its reference.
 AGAINST = {
     "by name": "dist.all_reduce",
     "gloo": "by name",
@@ -64,7 +64,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(args: argparse.Namespace, parts: Sequence[str]) -> dict[str, Any]:
-    """Samples of each part, and the share of a core of an idle rank."""
+    """Returns samples of each part, and the share of a core that an idle rank uses."""
     with tempfile.TemporaryDirectory(prefix="ringdist_bench_") as folder:
         out = Path(folder, "figures.json")
         command = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]

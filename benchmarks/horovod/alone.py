@@ -1,8 +1,8 @@
-"""Training in a process alone: what init() costs it, where nothing is to be reduced.
+"""Measures the cost of init() for training in a process alone, which reduces nothing.
 
-Two processes take turns, and the other one is stopped meanwhile, so that what init() leaves running
-slows its own process only. They have as many threads as torch takes: where a thread of another kind
-wakes often, all of them wait for the one whose core it takes.
+Two processes take turns, and the other one is stopped meanwhile. So threads that init() has started
+slow down their own process only. The processes have the default number of torch's threads. If
+another thread wakes often, all of them wait for the one on its core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.horovod.step import network, sgd, step_of
 from benchmarks.lifetime import end_with_parent
 
 WITHOUT, AFTER = "without init()", "after init()"
-_PAIRS = 3  # of processes, at most: each lies elsewhere in memory
+_PAIRS = 3  # limit of process pairs, which differ in their memory layout
 
 
 def alone(repetitions: int) -> list[dict[str, float]]:
@@ -38,7 +38,8 @@ def alone(repetitions: int) -> list[dict[str, float]]:
 
 
 class _Process:
-    """One that trains when it is asked to, and is stopped else. For `with`: ends it."""
+    """A process that trains on request and is stopped otherwise. As a context manager it ends the
+    process."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "benchmarks.horovod.alone", *arguments]
@@ -47,7 +48,7 @@ class _Process:
         self._process = subprocess.Popen(command, text=True, bufsize=1, preexec_fn=ends, **pipes)
 
     def step(self) -> float:
-        """Seconds, of the second of two steps: the first finds its data far away."""
+        """Returns seconds of the second of two steps, because the first has cold caches."""
         self._process.send_signal(signal.SIGCONT)
         print(file=self._process.stdin)
         return self._answer()
@@ -60,7 +61,7 @@ class _Process:
         return float(line)
 
     def __enter__(self) -> _Process:
-        self._answer()  # it has begun
+        self._answer()  # waits for its start
         return self
 
     def __exit__(self, *_: object) -> None:

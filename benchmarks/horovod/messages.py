@@ -1,4 +1,4 @@
-"""What a test of the negotiation counts: the messages of ranks that talk within one process."""
+"""Runs a test of the negotiation that counts messages, with all ranks in one process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""One rank of `python -m benchmarks.horovod`: times each piece of work, in turns, and rank 0 writes
-what the slowest rank took."""
+"""One rank of `python -m benchmarks.horovod`, which times each piece of work in turns.
+
+Rank 0 writes the times of the slowest rank.
+"""
 
 from __future__ import annotations
 
@@ -101,24 +103,24 @@ def timeline(_: dist.ProcessGroup) -> dict[str, Work]:
 def _recorded() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="ringdist_bench_") as folder:
         hvd.start_timeline(str(Path(folder, "timeline.json")))
-        hvd.barrier()  # all ranks record
+        hvd.barrier()  # after this, all ranks record
         yield
         hvd.stop_timeline()
 
 
-# How to make the works, and how many calls are timed as one.
+# Functions that create the works, and numbers of calls that are timed as one.
 PARTS = {
     "single": (single, 200),
     "many": (many, 1),
     "training": (training, 1),
     "timeline": (timeline, 5),
 }
-# Works to be called within something, which is not timed.
+# Context managers around works, which are not timed.
 WITHIN = {"timeline on": _recorded}
 
 
 def samples(works: dict[str, Work], calls: int, repetitions: int) -> Iterator[dict[str, float]]:
-    """Seconds of a call, of each work in turn: the slowest rank's."""
+    """Yields seconds per call for each work in turn, of the slowest rank."""
     for work in works.values():
         work()
     for _ in range(repetitions):
@@ -137,7 +139,7 @@ def samples(works: dict[str, Work], calls: int, repetitions: int) -> Iterator[di
 
 
 def idle_share(seconds: float) -> float:
-    """Of a core, that this process needs when nothing is called."""
+    """Returns the share of a core that this process uses without calls."""
     before = time.process_time()
     time.sleep(seconds)
     return (time.process_time() - before) / seconds

@@ -1,4 +1,4 @@
-"""The step that all parts train: 160 tensors, 10 M parameters."""
+"""The training step of all parts: 160 tensors with 10 M parameters."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Autotune between hosts, beside all that it may choose from.
+"""Compare autotune between hosts with all of its possible choices.
 
     python -m benchmarks.horovod.tuning --hosts 4 --rate 1gbit
 
-Ranks on hosts of their own (network namespaces, so root is needed) train by DistributedOptimizer.
-Each setting is tried for some steps; then autotune begins with 64 KiB, and searches; then what it
-has found and the best of all take turns. A sample is a step of rank 0.
+Ranks on separate hosts (network namespaces, so root is needed) train by DistributedOptimizer. Each
+setting is tried for some steps. Then autotune begins with 64 KiB, and searches. Finally its result
+and the best of all settings take turns. A sample is a step of rank 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def rank(args: argparse.Namespace) -> None:
-    """What one rank does; rank 0 writes the figures."""
+    """Runs one rank; rank 0 writes the figures."""
     hvd.init()
     net = network()
     optimizer = hvd.DistributedOptimizer(sgd(net), named_parameters=net.named_parameters())
@@ -67,7 +67,7 @@ def rank(args: argparse.Namespace) -> None:
     def tried(setting: Setting, steps: int) -> list[float]:
         if hvd.rank() == 0:
             group.named.tune(*setting)
-        timed()  # what was decided before is under way
+        timed()  # the previous setting still applies to this step
         return [timed() for _ in range(steps)]
 
     settings = list(itertools.product(FUSION_BYTES, IN_FLIGHT))
@@ -89,7 +89,8 @@ def rank(args: argparse.Namespace) -> None:
 
 
 def _search(autotune: Autotune, timed: Callable[[], float]) -> tuple[Setting, int]:
-    """What rank 0's search has found, and after how many steps; all take part for as long."""
+    """Returns the result of rank 0's search, and its number of steps. All ranks take part for the
+    same number."""
     steps = 0
     for number in tqdm(range(_MOST_STEPS), desc="autotune", leave=False, disable=hvd.rank() != 0):
         timed()

@@ -1,6 +1,7 @@
-"""How long the others need to go on when a rank is killed, and whether they do it rightly."""
+"""Measures the recovery of survivors after a rank is killed, and checks their results."""
 
 import os
 
-# Before torch is imported: its math libraries start a thread per core, and who forks may have none.
+# Set before torch is imported, because its math libraries start a thread per core. A process that
+# forks must have no threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

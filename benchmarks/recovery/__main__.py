@@ -1,28 +1,33 @@
-"""Kill ranks in the middle of a loop of all_reduces: how soon, and how well, do the others go on?
+"""Kill ranks in a loop of all_reduces, time the recovery of the others, and check their results.
 
     python -m benchmarks.recovery                          200 runs, another seed each time
     python -m benchmarks.recovery --runs 20 --seed 7 --json out.jsonl
     python -m benchmarks.recovery --seed 7 --first 41 --runs 1     run 41 of seed 7 again
     python -m benchmarks.recovery --peer torchft --runs 20
 
-In each run 4 ranks of this host sum tensors of 8 bytes to 4 MiB, one after the other, and one of
-them is killed (SIGKILL) at a random moment; in every second run another one 0 to 200 ms later. Rank
-0 holds the TCPStore. One run of ten kills rank 0, alone or as one of two. Each rank has forked a
-child, as a DataLoader with workers does, which holds all descriptors that it has inherited until
+In each run 4 ranks of this host sum tensors of 8 bytes to 4 MiB, one after the other. One of them
+is killed (SIGKILL) at a random moment. In every second run another one is killed 0 to 200 ms later.
+Rank 0 hosts the TCPStore. In one run of ten, rank 0 is killed, alone or as one of two. Each rank
+has forked a child, like a DataLoader with workers. The child holds all inherited descriptors until
 the run is over. The survivors call torch_ringdist.shrink() when they get an error.
 
-The clock runs from the last kill until the first all_reduce of the last group is done on all
-survivors. It is checked that they name the same dead, by process id, and the same members; that
-this sum is exact, and another one, which rounds, has the same bits on all; that all know the first
-all_reduce that not all had finished; that a new group can be made, over the store; and that all
-leave in good order. Whom and when a run kills follows from the seed and the run's number; what the
-ranks are doing then does not. A run that fails is printed with the seed and the logs of all ranks;
+The clock runs from the last kill until all survivors have finished the first all_reduce of the last
+group. These conditions are checked:
+
+    - all survivors name the same dead processes, by process id, and the same members
+    - this sum is exact, and another sum, which rounds, has the same bits on all
+    - all report the same first all_reduce that some rank had not finished
+    - a new group can be created over the store
+    - all survivors leave in good order
+
+The seed and the number of a run determine the victims and the times of kills, but not the work of
+the ranks at those times. A run that fails is printed with the seed and the logs of all ranks, and
 then the status is 1.
 
-The peer torchft (0.2, with gloo) makes the same sums: each rank is a replica group of its own, with
-its own store, and a Manager; a step is start_quorum, an allreduce and should_commit. Its
-lighthouse, which nobody kills, has the settings of torchft's README, and the Manager and gloo those
-of its train_ddp.py; the clock stops at the first step that all survivors commit.
+The peer torchft (0.2, with gloo) makes the same sums. Each rank is a replica group with its own
+store and Manager. A step is start_quorum, an allreduce and should_commit. The lighthouse, which is
+not killed, has the settings of torchft's README. The Manager and gloo have those of its
+train_ddp.py. The clock stops at the first step that all survivors commit.
 """
 
 from __future__ import annotations
@@ -69,7 +74,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def table(outcomes: Sequence[Outcome]) -> list[str]:
-    """Of the runs that have recovered, rightly or not."""
+    """Returns lines on the runs that recovered, with right or wrong results."""
     rows: list[tuple[str, ...]] = [("killed", "runs", "failed", "minimum", "median", "worst")]
     for kind in ("all", *KINDS):
         some = [one for one in outcomes if kind in ("all", one.plan.kind)]
@@ -98,7 +103,7 @@ def describe(outcome: Outcome, args: argparse.Namespace) -> str:
 def main() -> int:
     args = parse_arguments()
     peer = peers.find(args.peer)
-    tqdm.monitor_interval = 0  # its thread: who forks has none
+    tqdm.monitor_interval = 0  # a process that forks must not have its thread
     adopt_orphans()
     print(", ".join(f"{name}: {value}" for name, value in common.machine().items()))
     print(f"{args.peer}, seed {args.seed}, {args.runs} runs from {args.first}", flush=True)

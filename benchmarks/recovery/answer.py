@@ -1,4 +1,4 @@
-"""What a rank that survived says of its run, and what makes sums that give away who took part."""
+"""Reports of surviving ranks, and sums that reveal which ranks took part."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from benchmarks.recovery.plan import LARGEST, SIZE
 
-_DISTINCT = 1000  # values; 16 times that is a whole number in fp32
+_DISTINCT = 1000  # number of values; 16 times the largest is exact in fp32
 
 
 @dataclass(frozen=True)
 class Lost:
-    rank: int  # of the first group, as all ranks here
+    rank: int  # rank in the first group, like all ranks here
     cause: str
     pid: int
 
@@ -24,29 +24,30 @@ class Lost:
 class Shrink:
     """One call of shrink()."""
 
-    begun_from: int  # generation of the group that was given up
+    begun_from: int  # generation of the abandoned group
     generation: int
     lost: tuple[Lost, ...]
     stayed: tuple[int, ...]
     first_unfinished: int
-    done: int = field(compare=False)  # all_reduces of that group that this rank had finished
+    done: int = field(compare=False)  # all_reduces that this rank had finished in that group
     error: str = field(compare=False)
-    error_at: float = field(compare=False)  # time.monotonic(), which all processes share
+    error_at: float = field(compare=False)  # time.monotonic(), which is common to all processes
     shrunk_at: float = field(compare=False)
 
 
 @dataclass(frozen=True)
 class Answer:
     rank: int
-    members: tuple[int, ...]  # of the last group, by new rank
+    members: tuple[int, ...]  # members of the last group, by new rank
     new_rank: int
-    recovered_at: float  # when the first all_reduce of the last group was done
-    bits: str = ""  # a hash of results that must be those of all
+    recovered_at: float  # end of the first all_reduce of the last group
+    bits: str = ""  # hash of results that must be equal on all ranks
     shrinks: tuple[Shrink, ...] = ()
 
 
 class Sums:
-    """Each rank gives a power of two times a pattern: a sum tells who took part, and is exact."""
+    """Makes exact sums that reveal the participants. Each rank contributes a power of two times a
+    pattern."""
 
     def __init__(self, rank: int) -> None:
         self._pattern = torch.arange(LARGEST, dtype=torch.float32) % _DISTINCT + 1
@@ -56,12 +57,12 @@ class Sums:
         return self._mine[:count].clone()
 
     def members(self, total: torch.Tensor) -> tuple[int, ...]:
-        """Who took part, if it is right."""
+        """Returns the participants of a sum, provided that it is right."""
         whole = int(total[0] / self._pattern[0])
         return tuple(rank for rank in range(SIZE) if whole >> rank & 1)
 
     def wrong(self, total: torch.Tensor, members: Sequence[int]) -> str:
-        """What is wrong with the sum over these ranks; empty if nothing is."""
+        """Returns the error in the sum over these ranks; "" if it is right."""
         wanted = self._pattern[: total.numel()] * sum(1 << rank for rank in members)
         if torch.equal(total, wanted):
             return ""

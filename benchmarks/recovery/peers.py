@@ -1,4 +1,4 @@
-"""What can be measured, by name."""
+"""The measured implementations by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAMES = ("ringdist", "torchft")
 
 
 def find(name: str) -> Peer:
-    """Imports what it needs, or ends with what to install."""
+    """Returns the peer. Imports its packages, or exits with the packages to install."""
     if name == "ringdist":
         from benchmarks.recovery import ringdist_rank
 
         return Peer(ringdist_rank.live, verify.of_shrinks)
-    os.environ.setdefault("RUST_LOG", "warn")  # else a page per step; read when it is imported
+    os.environ.setdefault("RUST_LOG", "warn")  # read at import; avoids a page per step
     try:
         from benchmarks.recovery import torchft_rank
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Whom each run kills, and when: everything that is drawn, from the seed."""
+"""Draws the victims of each run and the times of kills from the seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SIZE = 4  # ranks
-FIRST_KILL = 0.5  # seconds after all are in their loop, at most
-SECOND_KILL = 0.2  # seconds after the first, at most
-STORE_TURN = 10  # of so many runs one kills rank 0, which holds the store
+FIRST_KILL = 0.5  # at most these seconds after all ranks are in their loop
+SECOND_KILL = 0.2  # at most these seconds after the first
+STORE_TURN = 10  # one in so many runs kills rank 0, which hosts the store
 LARGEST = 1 << 20  # elements of 4 bytes
 
 KINDS = ("one victim", "two victims", "with the store", "with the store, two")
@@ -18,12 +18,12 @@ KINDS = ("one victim", "two victims", "with the store", "with the store, two")
 @dataclass(frozen=True)
 class Kill:
     victim: int
-    pause: float  # seconds after the kill before; of the first, after all ranks are in their loop
+    pause: float  # seconds after the previous kill, or after all ranks are in their loop
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Of one run."""
+    """Kills of one run."""
 
     number: int
     seed: int
@@ -31,7 +31,7 @@ class Plan:
 
     @classmethod
     def draw(cls, number: int, seed: int) -> Plan:
-        """Every second run has two victims, also of those that kill rank 0."""
+        """Draws a plan. Every second run has two victims, also among those that kill rank 0."""
         drawn = random.Random(f"{seed}, run {number}")
         two = (number + number // STORE_TURN) % 2 == 1
         victims = drawn.sample(range(1, SIZE), 1 + two)
@@ -53,13 +53,13 @@ class Plan:
         return KINDS[2 * (0 in self.victims) + len(self.kills) - 1]
 
     def counts(self, generation: int) -> Iterator[int]:
-        """Elements of one all_reduce after the other, the same on all ranks: 8 bytes to 4 MiB."""
+        """Yields the elements of successive all_reduces, equal on all ranks: 8 bytes to 4 MiB."""
         drawn = random.Random(f"{self.seed}, run {self.number}, generation {generation}")
         while True:
             yield round(2 ** drawn.uniform(1, LARGEST.bit_length() - 1))
 
     def count_of(self, step: int) -> int:
-        """For those who number their all_reduces on, whatever happens."""
+        """Returns the elements of a step, for peers that number all_reduces across failures."""
         return next(self.counts(step))
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""The processes of one run: forked, told apart, listened to, killed, and none left behind.
+"""Forks the processes of one run, receives their reports, and leaves none behind.
 
-They are forked from this process, which has imported torch and has no threads. It adopts what its
-ranks leave behind, so that it can wait for everything that a run has started.
+They are forked from this process, which has imported torch and has no threads. It adopts orphans of
+its ranks, so that it can wait for all processes of a run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from benchmarks.lifetime import end_with_parent
 Tell = Callable[[Any], None]
 Body = Callable[[Tell], None]
 
-DUMP_TIME = 1.0  # for the answers to the two signals to reach the log
-END_TIME = 10.0  # until all that was killed has ended
-READY = "ready"  # what a rank tells that is in its loop
+DUMP_TIME = 1.0  # time for the two signals to fill the log
+END_TIME = 10.0  # time limit for killed processes to end
+READY = "ready"  # report of a rank that is in its loop
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2); Linux
 
 
 class Failed(Exception):
-    """A process that did not do its part."""
+    """A process did not do its part."""
 
 
 def log(text: str) -> None:
-    """In one of the processes."""
+    """Writes a line to the log of this process; for use in forked processes."""
     print(f"{time.monotonic():.6f} {text}", flush=True)
 
 
@@ -58,7 +58,8 @@ class Process:
 
 
 class Processes:
-    """A context: at its end all have ended, those that they have forked among them."""
+    """Context manager. When it is left, all processes have ended, including those that they
+    forked."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
@@ -66,7 +67,8 @@ class Processes:
         self._seconds = seconds
         self._all: list[Process] = []
         self._codes: dict[int, int] = {}
-        # Nobody writes: who reads it waits until this process closes its end, or is gone.
+        # Nothing is written to this pipe. A reader waits until this process closes its end, or
+        # ends.
         self._life, self._end = os.pipe()
 
     def __enter__(self) -> Processes:
@@ -76,7 +78,8 @@ class Processes:
         self.close()
 
     def fork(self, name: str, body: Body) -> Process:
-        """Runs body(tell) in a process of its own; listen() has what it tells."""
+        """Runs body(tell) in a new process. listen() returns the values that it passes to
+        `tell`."""
         log = self._folder / name
         parent = os.getpid()
         ours, theirs = Pipe(duplex=False)
@@ -88,7 +91,7 @@ class Processes:
                 _prepare(parent, log)
                 body(theirs.send)
                 status = 0
-            except BaseException:  # it must not go on as its parent
+            except BaseException:  # the child must not return into code of the parent
                 traceback.print_exc()
                 status = 1
             sys.stderr.flush()
@@ -98,14 +101,14 @@ class Processes:
         return self._all[-1]
 
     def fork_sleeper(self) -> None:
-        """In one of them: a child that does nothing and holds all it has inherited, also when its
-        parent is dead, until the run ends."""
+        """Forks a child of this rank. It does nothing and holds all inherited descriptors until the
+        run ends, even after the death of the rank."""
         if os.fork() == 0:
             os.read(self._life, 1)
             os._exit(0)
 
     def listen(self, processes: Collection[Process]) -> dict[str, Any]:
-        """The next thing that each of them tells, by name."""
+        """Returns the next report of each process, by name."""
         missing, told = {process.name: process for process in processes}, {}
         while missing:
             sources: dict[Any, Process] = {}
@@ -118,7 +121,7 @@ class Processes:
                 who = ", ".join(missing)
                 raise Failed(f"no answer from {who} when the run's {self._seconds:g} s were over")
             for process in {sources[one].name: sources[one] for one in ready}.values():
-                # What it said before it ended comes first.
+                # A report from before the end is read first.
                 if not process.told.poll():
                     raise Failed(f"{process.name} {self.end_of(process)}, and has told nothing")
                 told[process.name] = process.told.recv()
@@ -126,7 +129,7 @@ class Processes:
         return told
 
     def end_of(self, process: Process) -> str:
-        """Waits for it; how it ended, in words."""
+        """Waits for the end of a process and returns a description of it."""
         if not wait([process.ended], END_TIME):
             self._ask([process])
             return f"goes on {END_TIME:g} s after its end was due"
@@ -134,7 +137,7 @@ class Processes:
         return f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
     def close(self) -> None:
-        """Kills what is left. Raises Failed where something cannot be waited for."""
+        """Kills the remaining processes. Raises Failed if one of them does not end."""
         os.close(self._end)
         os.close(self._life)
         for process in self._all:
@@ -147,7 +150,7 @@ class Processes:
                     time.sleep(0.001)
             raise Failed(f"processes of this run live {END_TIME:g} s after all were killed")
         except ChildProcessError:
-            pass  # no child is left, and so no grandchild
+            pass  # no child is left, including adopted ones
         finally:
             for process in self._all:
                 os.close(process.ended)
@@ -163,7 +166,8 @@ class Processes:
 
     @staticmethod
     def _ask(processes: Collection[Process]) -> None:
-        """What they are doing goes into their logs: the stacks of Python, ringdist's dump."""
+        """Makes processes write their state to their logs: the stacks of Python and the dump of
+        ringdist."""
         for number in (signal.SIGUSR2, signal.SIGUSR1):
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
@@ -173,7 +177,7 @@ class Processes:
 
 def _prepare(parent: int, log: Path) -> None:
     end_with_parent(parent)
-    os.setsid()  # who kills its process group gets what it has forked
+    os.setsid()  # a signal to its process group reaches its children
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(written, 1)
     os.dup2(written, 2)

@@ -1,4 +1,4 @@
-"""One rank over ringdist: the loop of docs/how-to/shrink-and-join.md, of all_reduces."""
+"""One rank over ringdist: the loop of docs/membership.md with all_reduces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.recovery.plan import SIZE, Plan
 from benchmarks.recovery.processes import READY, Tell, log
 
 TIMEOUT = timedelta(seconds=30)
-WARM_UP = 3  # all_reduces: connections are there, which a forked child then inherits
+WARM_UP = 3  # all_reduces that open connections, which a forked child then inherits
 
 
 class Rank:
@@ -41,7 +41,7 @@ class Rank:
         return total
 
     def go_on(self) -> None:
-        """Until the plan's victims are lost."""
+        """Runs all_reduces until the plan's victims are lost."""
         while len(self._members) > len(self._plan.survivors):
             try:
                 self.all_reduce()
@@ -71,7 +71,8 @@ class Rank:
         self._begin(report.generation)
 
     def answer(self) -> Answer:
-        """After the first all_reduce of the last group, whose end counts, and some more."""
+        """Runs the first all_reduce of the last group, which stops the clock, and some more.
+        Returns the report."""
         exact = self.all_reduce()
         recovered_at = time.monotonic()
         log(f"the first all_reduce of generation {self._generation} is done")
@@ -88,7 +89,7 @@ class Rank:
         )
 
     def _make_a_group(self) -> None:
-        """For which the store is needed."""
+        """Creates a group, which needs the store, and uses it."""
         group = dist.new_group(backend="ringdist", timeout=TIMEOUT)
         total = self._sums.mine(1000)
         dist.all_reduce(total, group=group)
@@ -101,7 +102,7 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _pid(where: str) -> int:
-    """Of "pid 4711 on host b"."""
+    """Returns the process id in a text such as "pid 4711 on host b", or -1."""
     found = re.match(r"pid (\d+)", where)
     return int(found[1]) if found else -1
 
@@ -109,7 +110,7 @@ def _pid(where: str) -> int:
 def live(
     plan: Plan, rank: int, address: str, fork_children: Callable[[], None], tell: Tell
 ) -> None:
-    """A rank's life. Rank 0 has no address: it holds the store, and tells its port."""
+    """Runs a rank. Rank 0 has no address, because it hosts the store and reports its port."""
     os.environ.setdefault("RINGDIST_LOG_LEVEL", "info")
     torch.set_num_threads(1)
     port = int(address) if address else 0

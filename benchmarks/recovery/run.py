@@ -1,4 +1,4 @@
-"""One run: ranks in a loop, kills, and what became of the others."""
+"""Runs one plan: starts ranks, kills victims, and evaluates the survivors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Life = Callable[[Plan, int, str, Callable[[], None], Tell], None]
 
 @dataclass(frozen=True)
 class Peer:
-    """What is measured."""
+    """A measured implementation."""
 
-    live: Life  # one rank
+    live: Life  # body of a rank
     verify: Verify
-    serve: Body | None = None  # a process that nobody kills; it tells ranks where it is
-    leaves: bool = True  # survivors do, when they have answered; else they are killed
+    serve: Body | None = None  # body of a server that is not killed and reports its address
+    leaves: bool = True  # survivors end by themselves after their report; else they are killed
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Outcome:
     killed_at: tuple[float, ...]
     answers: tuple[Answer, ...]
     problems: tuple[str, ...]
-    logs: str  # of a run with problems
+    logs: str  # logs of a run with problems
 
     @property
     def seconds(self) -> float:
-        """From the last kill until all survivors have the next sum."""
+        """Seconds from the last kill until all survivors have the next sum."""
         return max(answer.recovered_at for answer in self.answers) - self.killed_at[-1]
 
     def as_json(self) -> str:
@@ -65,9 +65,9 @@ class Run:
         self.answers: tuple[Answer, ...] = ()
 
     def go(self) -> list[str]:
-        """What is wrong."""
+        """Runs the plan and returns the problems."""
         ranks = self._launch()
-        self._processes.listen(ranks)  # they are ready
+        self._processes.listen(ranks)  # waits until they are ready
         for kill in self._plan.kills:
             time.sleep(kill.pause)
             self.killed_at.append(time.monotonic())
@@ -92,7 +92,7 @@ class Run:
         return ranks
 
     def _fork_children(self) -> None:
-        """In a rank."""
+        """Forks the sleeping children of a rank; runs in the rank."""
         for _ in range(self._children):
             self._processes.fork_sleeper()
 

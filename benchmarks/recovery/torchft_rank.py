@@ -1,4 +1,4 @@
-"""One rank over torchft with gloo: a replica group of one process, which makes the same sums."""
+"""One rank over torchft with gloo: a replica group of one process that makes the same sums."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.recovery.plan import SIZE, Plan
 from benchmarks.recovery.processes import READY, Tell, log
 
 HOST = "127.0.0.1"
-# As in torchft's train_ddp.py, and README.
+# Values of torchft's train_ddp.py and README.
 GLOO_TIMEOUT = timedelta(seconds=5)
 MANAGER_TIMEOUT = timedelta(seconds=30)
 LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000}
 
 
 def serve(tell: Tell) -> None:
-    """The lighthouse."""
+    """Runs the lighthouse and reports its address."""
     server = LighthouseServer(bind=f"{HOST}:0", **LIGHTHOUSE)
     tell(f"http://{HOST}:{server.address().rsplit(':', 1)[1]}")
     while True:
@@ -41,7 +41,7 @@ class Rank:
             load_state_dict=lambda _: None,
             state_dict=dict,
             min_replica_size=1,
-            use_async_quorum=False,  # the step, and so the size, is known before the sum
+            use_async_quorum=False,  # the step number, which fixes the size, must precede the sum
             timeout=MANAGER_TIMEOUT,
             rank=0,
             world_size=1,
@@ -53,7 +53,7 @@ class Rank:
         )
 
     def step(self) -> tuple[int, ...]:
-        """Who took part in the sum, where this rank has committed it."""
+        """Runs a step. Returns the participants of the sum if this rank committed it, else ()."""
         self._manager.start_quorum()
         step = self._manager.current_step()
         total = self._sums.mine(self._plan.count_of(step))
@@ -68,7 +68,7 @@ class Rank:
         return members
 
     def until(self, members: tuple[int, ...]) -> None:
-        """This one has committed a sum over these ranks."""
+        """Runs steps until this rank has committed a sum over these ranks."""
         while self.step() != members:
             pass
 
@@ -83,7 +83,8 @@ class Rank:
 def live(
     plan: Plan, rank: int, address: str, fork_children: Callable[[], None], tell: Tell
 ) -> None:
-    """A rank's life, until it is killed: the others may be a step behind."""
+    """Runs a rank until it is killed. It continues after its report, because others may be a step
+    behind."""
     torch.set_num_threads(1)
     one = Rank(plan, rank, address)
     one.until(tuple(range(SIZE)))

@@ -1,4 +1,4 @@
-"""Whether the survivors of a run agree on who they are, and on what they compute."""
+"""Checks that survivors of a run agree on members and results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ Verify = Callable[[Plan, Sequence[Answer], Mapping[int, int]], list[str]]
 
 
 def of_shrinks(plan: Plan, answers: Sequence[Answer], pids: Mapping[int, int]) -> list[str]:
-    """In words; `pids` are those of all ranks. Where a second victim dies, some may have seen one
-    shrink that lost both, and others two: what counts is all that was lost, and the last group."""
+    """Returns problems of the survivors. `pids` has the process ids of all ranks.
+
+    With a second victim, some survivors may see one shrink that lost both, and others two shrinks.
+    So the check compares the sum of all losses, and the last group.
+    """
     found = [*_of_the_last_group(plan, answers)]
     for answer in answers:
         found += [f"rank {answer.rank}: {text}" for text in _of_the_losses(plan, answer, pids)]
@@ -21,7 +24,7 @@ def of_shrinks(plan: Plan, answers: Sequence[Answer], pids: Mapping[int, int]) -
 
 
 def of_the_last_group(plan: Plan, answers: Sequence[Answer], _pids: Mapping[int, int]) -> list[str]:
-    """Of who tells no more than that."""
+    """Returns problems of survivors that report only the last group."""
     return _of_the_last_group(plan, answers)
 
 
@@ -71,7 +74,7 @@ def _of_the_losses(plan: Plan, answer: Answer, pids: Mapping[int, int]) -> list[
 
 
 def _of_equal_shrinks(answers: Sequence[Answer]) -> list[str]:
-    """From one generation to one other all have the same report."""
+    """Checks that all reports on the same pair of generations are equal."""
     by_step: dict[tuple[int, int], dict[int, Shrink]] = defaultdict(dict)
     for answer in answers:
         for shrink in answer.shrinks:
@@ -84,8 +87,8 @@ def _of_equal_shrinks(answers: Sequence[Answer]) -> list[str]:
 
 
 def _of_the_first_unfinished(plan: Plan, answers: Sequence[Answer]) -> list[str]:
-    """Of the first group. A second victim that had stayed may have finished less than those who
-    are left."""
+    """Checks the first unfinished all_reduce of the first group. A second victim may have finished
+    less than the survivors."""
     firsts = [(answer.rank, answer.shrinks[0]) for answer in answers if answer.shrinks]
     if not firsts:
         return []

@@ -1,1 +1,1 @@
-"""How long training stands still when a rank is killed, and when one comes."""
+"""Measures pauses of training when a rank is killed and when one joins."""

@@ -1,25 +1,26 @@
-"""Kill one of four ranks that train: how long until all that go on have committed the next step?
+"""Kill one of four training ranks, and time the others until they have committed the next step.
 
     python -m benchmarks.training                 20 kills of each contender, in turn
     python -m benchmarks.training --kills 3 --contenders ringdist --json out.jsonl
 
-The clock runs from the kill -9 until all that go on have committed a step without the one that was
-killed, less the time of a step. Where another one joins in its place: how long the others stand
-still then is from their last step without it to the first one with it, less a step.
+The clock runs from the kill -9 until all continuing ranks have committed a step without the victim.
+The time of a step is subtracted. If another rank joins in its place, the others pause again. This
+pause is the time from their last step without it to the first one with it, less a step.
 
 ringdist: examples/elastic_digits.py under `python -m torch_ringdist run`, which starts another
 process.
 
-torchrun: the same network and steps, plain DDP over ringdist, which writes a checkpoint after each
-step, under `torchrun --max-restarts`, which starts all ranks again; so the clock runs until all
-four have committed a step.
+torchrun: the same network and steps with plain DDP over ringdist. It writes a checkpoint after each
+step, and `torchrun --max-restarts` starts all ranks again. So the clock runs until all four have
+committed a step.
 
-torchft (0.2, over gloo; left out if it is not installed): the same network and steps, four replica
-groups of one rank. Another one is started by hand, at once, and comes while the others recover. The
-lighthouse, Managers and gloo have the settings of torchft's README and of its train_ddp.py.
+torchft (0.2, over gloo, if it is installed): the same network and steps in four
+replica groups of one rank. The benchmark starts another one at once, which joins while the others
+recover. The lighthouse, Managers and gloo have the settings of torchft's README and of its
+train_ddp.py.
 
-Each kill is one of a job of its own, of a rank and at a moment that are drawn; the contenders take
-turns. Processes start slowly where cores are few: that is most of torchrun's time.
+Each kill is in a job of its own. The rank and the time are random, and the contenders take turns.
+Processes start slowly with few cores, which is most of torchrun's time.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ CONTENDERS = ("ringdist", "torchrun", "torchft")
 
 
 def contenders(wanted: list[str]) -> list[str]:
-    """Those that can be measured here."""
-    os.environ.setdefault("RUST_LOG", "warn")  # else torchft prints a page per step
+    """Returns the contenders that can be measured here."""
+    os.environ.setdefault("RUST_LOG", "warn")  # otherwise torchft prints a page per step
     try:
         importlib.import_module("torchft")
     except ImportError as error:

@@ -1,12 +1,13 @@
-"""What a State costs where nothing happens: instructions of a step, and time of a commit.
+"""Measure the cost of a State without failures: instructions of a step, and time of a commit.
 
     python -m benchmarks.training.cost                     a network of 1 M parameters; minutes
     python -m benchmarks.training.cost --parameters 30k --steps 30
 
-A step is forward, backward with DDP over ringdist, and SGD with momentum, of one rank alone, so
-that others do not count. Instructions are those of all its threads, counted by callgrind in
-processes of their own (apt-get install valgrind). The time of a commit is beside that of a copy of
-as many bytes as the State keeps with copy=True: parameters and the optimizer's state.
+A step is forward, backward with DDP over ringdist, and SGD with momentum. It runs on one rank
+alone, so that other ranks do not count. Instructions are those of all its threads, counted by
+callgrind in separate processes (apt-get install valgrind). The time of a commit is compared with
+that of a copy. The copy has the bytes that a State keeps with copy=True: parameters and the
+optimizer's state.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def train(how: str, args: argparse.Namespace, counts: Callable[[bool], None]) -> list[float]:
-    """Seconds of each commit. `counts` is told when the steps that count begin, and have ended."""
+    """Returns seconds of each commit. `counts` is called with True when the counted steps begin,
+    and with False when they end."""
     torch.manual_seed(0)
     net = network(args.parameters)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
@@ -88,7 +90,7 @@ def train(how: str, args: argparse.Namespace, counts: Callable[[bool], None]) ->
 
 
 def count(args: argparse.Namespace) -> None:
-    """In a process under callgrind."""
+    """Counts instructions, in a process under callgrind."""
 
     def instrument(on: bool) -> None:
         command = ["callgrind_control", "-i", "on" if on else "off", str(os.getpid())]
@@ -99,7 +101,7 @@ def count(args: argparse.Namespace) -> None:
 
 
 def instructions(how: str, args: argparse.Namespace, folder: Path) -> float:
-    """Of a step."""
+    """Returns the instructions of a step."""
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
     command += [f"--callgrind-out-file={folder / 'callgrind.out'}"]
     command += [sys.executable, "-m", "benchmarks.training.cost", f"--count={how}"]
@@ -115,7 +117,7 @@ def instructions(how: str, args: argparse.Namespace, folder: Path) -> float:
 
 
 def copy_time(count: int, repeats: int) -> float:
-    """Of parameters and momentum; the least of some."""
+    """Returns the time to copy parameters and momentum, the least of several."""
     source, target = torch.ones(2 * count), torch.zeros(2 * count)
     times = []
     for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""A kill in a training of four ranks, and what is read of it in the logs of its steps."""
+"""Evaluates a kill in a training of four ranks from the logs of its steps."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from pathlib import Path
 from tests.chaos.records import Record, committed
 
 RANKS = 4
-PAUSE = 0.02  # seconds that a step takes longer, so that steps are as long as those of real models
-WARM = 20 * RANKS  # records before the kill
+PAUSE = 0.02  # seconds added to a step, so that steps are as long as those of real models
+WARM = 20 * RANKS  # number of records before the kill
 _LIMIT = 120.0
 
 
 @dataclass(frozen=True)
 class Kill:
-    """What came of one; seconds."""
+    """Result of a kill, in seconds."""
 
-    recovery: float  # to the next step of all who go on, less a step
-    join: float | None  # how long the others stood still as another one came
+    recovery: float  # time to the next step of all survivors, less a step
+    join: float | None  # pause of the others when another rank joined
 
 
 def whole(folder: Path) -> list[Record]:
-    """By the group of all."""
+    """Returns the records of steps with all ranks."""
     return [one for one in committed(folder) if one.size == RANKS]
 
 
 def step_time(records: list[Record]) -> float:
-    """Of the steps of one rank: the median from one to the next."""
+    """Returns the median time between steps of one rank."""
     mine = [one.time for one in records if one.rank == records[0].rank]
     return statistics.median(b - a for a, b in itertools.pairwise(mine))
 
 
 def another_has_come(after: list[Record]) -> bool:
-    """And has trained for a while."""
+    """Returns True if another rank has joined and trained for a while."""
     return len(_again(after)) > WARM
 
 
 def measure(killed: float, victim: int, before: list[Record], after: list[Record]) -> Kill:
-    """Of a training that goes on without the one that was killed, and then with another one.
+    """Evaluates a training that continues without the victim, and then with another rank.
 
     Args:
-        killed: when; by time.time().
-        victim: its process id.
-        before, after: what was committed until then, and from then on.
+        killed: time of the kill, by time.time().
+        victim: process id of the victim.
+        before, after: records of commits before the kill, and after it.
     """
     step = step_time(before)
     survivors = {one.pid for one in before} - {victim}
@@ -67,9 +67,9 @@ def _again(after: list[Record]) -> list[Record]:
 
 
 def _first_of_all(records: list[Record]) -> Record:
-    """When the last of the survivors had committed the first step."""
+    """Returns the record with which the last survivor committed the first common step."""
     step = min(one.step for one in records)
-    for number in range(step, step + 3):  # of the first, some may have got the result from others
+    for number in range(step, step + 3):  # a rank may have got the result from others
         mine = [one for one in records if one.step == number]
         if len(mine) == RANKS - 1:
             return mine[-1]

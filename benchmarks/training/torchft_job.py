@@ -1,4 +1,4 @@
-"""torchft over gloo: four replica groups of one rank, one of which is started again by hand."""
+"""Runs torchft over gloo: four replica groups of one rank, with a manual restart of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCRIPT = Path(__file__).with_name("torchft_rank.py")
 
 
 class Replicas:
-    """A context: processes by number, and the lighthouse that they meet at."""
+    """Context manager of processes by number, and of the lighthouse that they use."""
 
     def __init__(self, folder: Path) -> None:
         from torchft.coordination import LighthouseServer
@@ -49,7 +49,7 @@ class Replicas:
         self._lighthouse.shutdown()
 
     def replace(self, number: int) -> None:
-        """Kills it; another one is started in its place."""
+        """Kills a process and starts another one in its place."""
         self.running[number].kill()
         self.running[number].wait()
         self.running[number] = self._start(number)
@@ -87,5 +87,5 @@ def kill(folder: Path, drawn: random.Random) -> Kill:
             return [one for one in committed(job.steps) if one.time > killed]
 
         wait_until(lambda: another_has_come(after()), job.output)
-        # The one that is started comes while the others recover: they wait once.
+        # The new process joins while the others recover, so they pause only once.
         return replace(measure(killed, victim, before, after()), join=None)

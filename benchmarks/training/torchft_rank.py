@@ -1,8 +1,9 @@
-"""The peer: torchft over gloo, with a Manager for each rank, which takes part in each step's sum.
+"""One rank of the peer torchft over gloo. Each rank has a Manager and takes part in each step's
+sum.
 
-The same network and images as examples/elastic_digits.py, whose log it writes. Each rank takes its
-part of four, whoever is there, as torchft's sampler does. Gradients travel as one tensor: its DDP
-(0.2) ends a rank by an assertion when a sum fails at once.
+Network and images are those of examples/elastic_digits.py, and so is the log. Each rank takes one
+part of four whatever ranks exist, like torchft's sampler. Gradients travel as one tensor, because
+its DDP (0.2) ends a rank by an assertion when a sum fails at once.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def main() -> None:
         if manager.current_step() != step:
             log.write(
                 what="committed",
-                step=manager.current_step(),  # a newcomer has got the others' meanwhile
+                step=manager.current_step(),  # a newcomer has received the others' step by now
                 epoch=0,
                 generation=0,
                 rank=args.number,

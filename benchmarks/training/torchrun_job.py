@@ -1,4 +1,4 @@
-"""Plain DDP under ``torchrun --max-restarts``, which starts all ranks again."""
+"""Runs plain DDP under ``torchrun --max-restarts``, which starts all ranks again."""
 
 from __future__ import annotations
 

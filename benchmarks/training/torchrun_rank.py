@@ -1,6 +1,7 @@
-"""The peer: plain DDP, a checkpoint after each step, restarted by torchrun.
+"""One rank of the peer torchrun: plain DDP with a checkpoint after each step, restarted by
+torchrun.
 
-The same network, images and steps as examples/elastic_digits.py, whose log it writes.
+Network, images and steps are those of examples/elastic_digits.py, and so is the log.
 """
 
 from __future__ import annotations
