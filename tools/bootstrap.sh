@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes this checkout ready to build: a compiler, .venv, and the packages of requirements.txt.
+# Prepares this checkout for builds: a compiler, .venv, and the packages of requirements.txt.
 #
-#   tools/bootstrap.sh          what building and running needs
+#   tools/bootstrap.sh          everything that building and running needs
 #   tools/bootstrap.sh tests    the same and GoogleTest
 #
-# Does only what is missing, so that it may run before every make target. System packages come from
-# apt where this user may install them; otherwise the command to type is printed.
-# PYTHON names the interpreter to make .venv from, CXX the compiler.
+# It installs only what is missing, so it can run before every make target. System packages come from
+# apt if this user may install them. Otherwise it prints the command for that.
+# PYTHON names the interpreter for .venv, and CXX the compiler.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 with_tests=${1:-}
@@ -17,7 +17,7 @@ fail() {
   exit 1
 }
 
-# ---- what the system has ------------------------------------------------------------------------
+# ---- looking for tools --------------------------------------------------------------------------
 
 compiles() { ${CXX:-c++} -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1; }
 has_header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | compiles; }
@@ -40,7 +40,7 @@ find_python() {
   done
 }
 
-# The Debian package python3.x-SUFFIX that belongs to an interpreter, if Debian made that one.
+# Prints the Debian package python3.x-SUFFIX of an interpreter, if that is one of Debian.
 debian_package() {
   "$1" -c 'import sys
 if sys.base_prefix != "/usr":
@@ -48,7 +48,7 @@ if sys.base_prefix != "/usr":
 print("python%d.%d-%s" % (*sys.version_info[:2], sys.argv[1]))' "$2"
 }
 
-# Sets `python`, and `missing` and `packages`: what is not there, in words and as Debian calls it.
+# Sets `python`, `missing` (descriptions of missing tools) and `packages` (their Debian packages).
 look_around() {
   local package
   missing=() packages=()
@@ -80,7 +80,7 @@ words() {
   printf '%s' "${all%, }"
 }
 
-# ---- what is done about it ----------------------------------------------------------------------
+# ---- installing what is missing -----------------------------------------------------------------
 
 install_packages() {
   local as_root=()
@@ -120,7 +120,8 @@ install_requirements() {
   say "installing the packages of requirements.txt into .venv"
   .venv/bin/python -m pip install --disable-pip-version-check --no-compile -r requirements.txt ||
     fail "pip could not install requirements.txt into .venv; see above."
-  # pip would do so on one core. Some packages bring files that no Python compiles: not our concern.
+  # pip would compile them on one core. Errors are ignored, because some packages bring files that no
+  # Python compiles.
   .venv/bin/python -m compileall -qq -j "$(tools/jobs.sh)" -x '/tests?/' .venv/lib || true
   printf '%s\n' "$wanted" >.venv/requirements.sha256
 }

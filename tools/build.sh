@@ -6,9 +6,10 @@
 #   tools/build.sh membership_sim    the program of make membership-sim
 #   tools/build.sh cuda         the package, and its library for NVIDIA GPUs; needs nvcc
 #
-# The editable install of setup.py uses the same folder, so neither repeats the other's work.
-# RINGDIST_UCX, RINGDIST_CUDA, RINGDIST_WERROR and MAX_JOBS mean what they mean in setup.py; here
-# warnings are errors. A folder in which CUDA was built goes on with it until RINGDIST_CUDA=OFF.
+# The editable install of setup.py uses the same folder, so neither repeats work of the other.
+# RINGDIST_UCX, RINGDIST_CUDA, RINGDIST_WERROR and MAX_JOBS have the meaning that they have in setup.py,
+# but warnings are errors by default. Once CUDA was built in a folder, later builds there include it
+# until RINGDIST_CUDA=OFF.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,11 +22,12 @@ export RINGDIST_WERROR=${RINGDIST_WERROR:-ON}
 options=("-DPython_EXECUTABLE=$PWD/.venv/bin/python" -DRINGDIST_DEVELOP=ON
   "-DRINGDIST_WERROR=$RINGDIST_WERROR" "-DRINGDIST_UCX=${RINGDIST_UCX:-wheel}")
 
-# Once, when the options change, and when GoogleTest has come since; else ninja sees to it.
+# CMake runs once, after changes of options, and after GoogleTest was installed. Ninja reruns it for
+# other changes.
 if [ ! -f $build/build.ninja ] || [ "$(cat $build/options 2>/dev/null)" != "${options[*]}" ] ||
   { [[ $target == cpp_tests || $target == membership_sim ]] &&
     grep -q '^GTest_DIR:.*NOTFOUND' $build/CMakeCache.txt; }; then
-  # A build folder that was moved, or made by another generator, cannot be used again.
+  # A build folder cannot be reused after a move, or with another generator.
   if [ -f $build/CMakeCache.txt ] &&
     ! { grep -qFx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $build/CMakeCache.txt &&
       grep -qFx 'CMAKE_GENERATOR:INTERNAL=Ninja' $build/CMakeCache.txt; }; then
@@ -41,7 +43,7 @@ if [ "$target" = cuda ]; then
 fi
 if [ -n "$cuda" ] && ! grep -qx "RINGDIST_CUDA:BOOL=$cuda" $build/CMakeCache.txt; then
   RINGDIST_CUDA=$cuda cmake $build
-  rm -f torch_ringdist/libringdist_cuda.so $build/out/libringdist_cuda.so  # no more, or of before
+  rm -f torch_ringdist/libringdist_cuda.so $build/out/libringdist_cuda.so  # from an earlier build
 fi
 cmake --build $build --target "$target" --parallel "$(tools/jobs.sh)"
 

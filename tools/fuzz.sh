@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Feeds codecs with bytes that libFuzzer makes up, for FUZZ_SECONDS (default: 600), under
-# AddressSanitizer and UndefinedBehaviorSanitizer. Needs clang, which it takes from apt where it may.
+# Runs codecs on inputs that libFuzzer generates, for FUZZ_SECONDS (default: 600), under
+# AddressSanitizer and UndefinedBehaviorSanitizer. It needs clang, and installs it from apt if it may.
 #
-# What reaches new code is added to tests/fuzz/corpus, which `make test` replays; an input that fails
-# is written to build/fuzz and named. More arguments go to libFuzzer (-jobs=2, a file to repeat).
+# Inputs that reach new code are added to tests/fuzz/corpus, which `make test` replays. An input that
+# fails is written to build/fuzz, and its name is printed. Further arguments go to libFuzzer (-jobs=2, or
+# a file to repeat).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +12,7 @@ build=build/fuzz
 corpus=tests/fuzz/corpus
 mkdir -p "$build/found"
 
-# A clang that links libFuzzer and knows this system's <source_location> (16 and newer, mostly).
+# Finds a clang that links libFuzzer and supports this system's <source_location>, mostly 16 and newer.
 works() {
   printf '#include <source_location>\nauto x = std::source_location::current();\nint main() {}\n' |
     "$1" -std=c++20 -fsanitize=fuzzer-no-link,address -x c++ - -o /dev/null 2>/dev/null
@@ -41,7 +42,7 @@ if ! clang=$(find_clang); then
   fi
 fi
 
-# As the project's own build, but for the sanitizers: kernels are compiled with the two last ones.
+# Flags of the project's build, with sanitizers. The last two are the flags of kernels.
 flags=(-std=c++20 -O1 -g -ffp-contract=off -iquote csrc -iquote tests/cpp
   -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-math-errno
   -fno-trapping-math)
@@ -60,5 +61,5 @@ for compiler in "${compilers[@]}"; do wait "$compiler"; done
 
 "$build/codec_fuzz" -max_total_time="${FUZZ_SECONDS:-600}" -max_len=4096 -timeout=10 \
   -artifact_prefix="$build/" -print_final_stats=1 "$@" "$build/found" "$corpus"
-# Only what covers more than the corpus did.
+# Keeps only inputs that reach more code than the corpus did.
 "$build/codec_fuzz" -set_cover_merge=1 -max_len=4096 "$corpus" "$build/found" 2>&1 | tail -n 1

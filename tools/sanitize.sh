@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the C++ tests under a sanitizer and runs them: tools/sanitize.sh address|thread [build]
 #
-# "build" stops before they run.
-# "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests;
-# "thread" is ThreadSanitizer, for the tests of code that threads share. More arguments go to ctest
-# (-R engine/ for one program); GTEST_FILTER in the environment chooses among cases. With
-# RINGDIST_LINES=OFF, when a folder is made, reports name functions only. With SANITIZE_CHANGED, a
-# list of folders of csrc/, only the tests of these and of a fixed core are built and run: what is
-# left out takes long, and has no threads or copies little.
+# "build" only builds them.
+# "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests.
+# "thread" is ThreadSanitizer, for the tests of code with several threads. Further arguments go to ctest
+# (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
+# at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
+# csrc/. With it, only their tests and those of a fixed core are built and run. The other tests take
+# long, and have no threads or few copies.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,10 +29,10 @@ fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
   sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | sort -u)
 core=(base codec conformance control engine kernel membership negotiation os rendezvous transport)
-# Algorithms, codecs, kernels, the agreement on members and the orders of a link that are explored
-# have no threads that could race with each other. So one codec of a kind is enough for the ops that
-# use them. Threads that come and go over UCX make the loader free thread-local memory of UCX's
-# libraries, which ThreadSanitizer takes for a race.
+# Algorithms, codecs, kernels, the membership state machine and the exploration of message orders have
+# no threads that could race. So one codec of each kind is enough for the ops that use them. Threads that
+# start and end over UCX make the loader free thread-local memory of UCX's libraries, which
+# ThreadSanitizer reports as a race.
 if [ "$sanitizer" = thread ]; then
   folders=(control membership engine compress conformance negotiation os rendezvous transport)
   core=(control engine negotiation transport)
@@ -51,11 +51,11 @@ chosen=(-R "^($(IFS='|' && echo "${folders[*]}"))/")
 cmake --build "$build" --target "${targets[@]}" --parallel "$(tools/jobs.sh)"
 if [ -n "$only_build" ]; then exit 0; fi
 
-# With much address randomization an older ThreadSanitizer finds its shadow memory taken.
+# With strong address randomization, the shadow memory of an older ThreadSanitizer may be occupied.
 run=()
 if [ "$sanitizer" = thread ] && setarch --addr-no-randomize true 2>/dev/null; then
   run=(setarch --addr-no-randomize)
 fi
-# One more than there are cores: a part of the tests' time is waiting.
+# One more than cores, because tests partly wait.
 "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
   --parallel "$(($(tools/jobs.sh) + 1))" --progress "${chosen[@]}" "$@"

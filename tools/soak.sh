@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the long random checks one after the other (a night on two cores): tools/soak.sh [NAME ...]
 #
-# With names, runs these alone. Goes on after a failure. Prints a table at the end, and exits with 1 if
-# any has failed. Output is in build/soak/NAME.log; the seeds of a failure are there.
+# With names, it runs these alone. It continues after a failure, prints a table at the end, and exits
+# with 1 if a check has failed. Output with the seeds of failures is in build/soak/NAME.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds against the system's UCX, not the wheel's, and runs the transport suite over it. Arguments
-# go to GoogleTest. Needs its development files: apt-get install libucx-dev.
+# Builds with the system's UCX instead of the wheel's, and runs the transport suite over it. Arguments
+# go to GoogleTest. It needs UCX's development files: apt-get install libucx-dev.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/system-ucx

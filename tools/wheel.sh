@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds a wheel that others install without a compiler, into dist/, and tries it on two ranks.
+# Builds a wheel for distribution, which needs no compiler, into dist/. Tries it on two ranks.
 #
-#   tools/wheel.sh                     with the library for NVIDIA GPUs where nvcc is
+#   tools/wheel.sh                     with the library for NVIDIA GPUs if nvcc exists
 #   RINGDIST_CUDA=OFF tools/wheel.sh   without it
 #
-# It is for the Python and the minor version of torch in .venv: its version says which
-# (0.1.0+torch2.13). pip does not choose by the torch that is installed: name the file.
-# auditwheel finds which glibc it needs, this machine's or an older one: build where the oldest that
-# is to be served is.
-# MAX_JOBS means what it means in setup.py. build/wheel is used again by the next.
+# The wheel is for the Python and the minor version of torch in .venv, which is part of its version
+# (0.1.0+torch2.13). pip does not select wheels by the installed torch, so users must name the file.
+# auditwheel determines the glibc that it needs, at most that of this machine. So build it on the
+# oldest system that it should support.
+# MAX_JOBS has the meaning that it has in setup.py. The next call reuses build/wheel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,18 +23,20 @@ fi
 export RINGDIST_CUDA
 echo "wheel: the library for NVIDIA GPUs in it: $RINGDIST_CUDA"
 
-# setuptools packs whatever it has left there, modules that were since removed, too.
+# Old folders are removed, because setuptools packs their contents, including modules that no longer
+# exist.
 rm -rf build/lib.* build/bdist.* "$folder/made" "$site"
 RINGDIST_RELEASE=ON RINGDIST_BUILD_DIR=$folder/cmake RINGDIST_WERROR=${RINGDIST_WERROR:-ON} \
   python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
   --wheel-dir "$folder/made" .
 
-# Torch and UCX are other wheels', which pip installs beside it.
+# Torch and UCX come from other wheels, which pip installs beside this one.
 auditwheel repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' \
   --exclude 'libuc*' "$folder"/made/*.whl
 wheel=$(find dist -name '*.whl' -newer "$folder/made" -print -quit)
 
-# As pip would put it, beside torch and UCX, and away from the sources, which would be found first.
+# Installed like by pip, beside torch and UCX, and outside of the checkout, because its sources would be
+# found first.
 python -m pip install --quiet --disable-pip-version-check --no-deps --target "$site" "$wheel"
 for other in torch libucx; do
   ln -s "$(python -c "import importlib.util as u; print(u.find_spec('$other').submodule_search_locations[0])")" \
