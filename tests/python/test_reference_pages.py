@@ -39,16 +39,21 @@ def blocks(language: str) -> list[object]:
 
 def commands(block: str) -> Iterator[list[str]]:
     """Yields the words of each command of a shell block."""
+    text = ""
     for line in block.replace("\\\n", " ").splitlines():
-        words = shlex.shlex(line, posix=True, punctuation_chars=True)
-        words.whitespace_split, words.commenters = True, "#"
-        found: list[str] = []
-        for word in [*words, ";"]:
-            if word in OPERATORS:
-                yield found
-                found = []
-            else:
-                found.append(word)
+        text += line
+        shell = shlex.shlex(text, posix=True, punctuation_chars=True)
+        shell.whitespace_split, shell.commenters = True, "#"
+        try:
+            words = [*shell, ";"]
+        except ValueError:  # a quotation goes on in the next line
+            text += "\n"
+            continue
+        text = ""
+        while words:
+            end = next(place for place, word in enumerate(words) if word in OPERATORS)
+            yield words[:end]
+            del words[: end + 1]
 
 
 def unknown_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
@@ -58,7 +63,7 @@ def unknown_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> It
     for word in rest:
         name, equals, _ = word.partition("=")
         if word == "--" or (starts_script and not word.startswith("-")):
-            return  # what follows belongs to the script
+            return  # the rest belongs to the script
         if name.startswith("-") and name not in known:
             yield f"{parser.prog}: no option {name}"
         elif name.startswith("-") and known[name].nargs != 0 and not equals:
@@ -126,5 +131,8 @@ def test_a_wrong_name_is_found(line: str, problem: str):
 
 
 def test_arguments_of_a_script_are_its_own():
-    line = "python -m torch_ringdist run --nproc-per-node 4 train.py --epochs 3  # four ranks"
-    assert [one for words in commands(line) for one in unknown_names(words)] == []
+    block = (
+        "python -m torch_ringdist run --nproc-per-node 4 \\\n  train.py --epochs 3  # four ranks\n"
+    )
+    block += "bash -c 'make no-such-target\n  --rank 2'\n"
+    assert [one for words in commands(block) for one in unknown_names(words)] == []
