@@ -9,7 +9,7 @@
     python -m benchmarks.ddp steps                    steps on 2 hosts of 2 ranks at 1 Gb/s, by
                                                       gloo, ringdist and ringdist:int4: a minute
     python -m benchmarks.ddp document                 write tables and pictures of all results
-                                                      into docs/compression-when.md
+                                                      into benchmarks/results/compression-when.md
 
 A candidate is a backend with a way to exchange gradients:
 

@@ -1,4 +1,4 @@
-"""Writes tables and pictures of results into docs/compression-when.md.
+"""Writes tables and pictures of results into benchmarks/results/compression-when.md.
 
 The prose of the page is written by hand. The text between `<!-- measured: NAME -->` and `<!-- end
 -->` is replaced. Figures of the tables are written as JSON next to the pictures.

@@ -1,4 +1,4 @@
-"""One rank over ringdist: the loop of docs/membership.md with all_reduces."""
+"""One rank over ringdist: the loop of docs/how-to/shrink-and-join.md with all_reduces."""
 
 from __future__ import annotations
 

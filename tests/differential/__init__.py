@@ -1,1 +1,4 @@
-"""Random sequences of operations, compared with exact arithmetic. See docs/testing.md."""
+"""Random sequences of operations, compared with exact arithmetic.
+
+docs/how-to/test-a-change.md shows how to run them.
+"""

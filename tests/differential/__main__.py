@@ -7,7 +7,7 @@
 Each sequence mixes operations, dtypes, shapes, layouts, groups of the 3 ranks, blocking and
 asynchronous calls, sends and receives, and regions. A sequence that fails runs again alone in fresh
 processes. If it fails again, it is minimized, printed and saved. Ends with status 1 if any failed.
-docs/testing.md has more details.
+docs/how-to/test-a-change.md has more details.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     import torch_ringdist.horovod as hvd
     hvd.init()
 
-docs/horovod.md lists the differences from Horovod and what is missing. ringdistrun starts ranks.
+docs/reference/horovod.md lists the differences from Horovod and what is missing. ringdistrun starts
+ranks.
 
 Operations may be called in any order and from any thread. Each waits until all ranks have called
 the operation of that name. A name is in use until synchronize(), or until poll() returns True.

@@ -1,4 +1,4 @@
-"""Codecs (docs/compression.md) for the gradients of a DistributedOptimizer."""
+"""Codecs (docs/reference/codecs.md) for the gradients of a DistributedOptimizer."""
 
 from __future__ import annotations
 

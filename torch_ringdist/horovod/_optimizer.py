@@ -260,7 +260,8 @@ def DistributedOptimizer(
         named_parameters: model.named_parameters(), the same on all ranks. Otherwise parameters are
             named by their position.
         compression: Compression.none, Compression.fp16, or a similar class. Or a codec of
-            docs/compression.md, such as "int4", "auto", "powersgd:4", or Compression.codec(...).
+            docs/reference/codecs.md, such as "int4", "auto", "powersgd:4", or
+            Compression.codec(...).
             With a codec, gradients are sent in buckets like those of DistributedDataParallel. The
             attribute .compression of the result then reports the savings and has the state for
             checkpoints.

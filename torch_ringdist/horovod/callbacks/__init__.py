@@ -15,8 +15,8 @@
         callbacks.on_epoch_end(epoch, {"loss": loss, "val_loss": val_loss})
 
 Each callback also works without the list, through on_train_begin(), on_epoch_begin() and so on.
-lightning() combines them into one callback of Lightning. docs/horovod.md lists the differences from
-Horovod.
+lightning() combines them into one callback of Lightning. docs/reference/horovod.md lists the
+differences from Horovod.
 """
 
 from torch_ringdist.horovod.callbacks._broadcast import (

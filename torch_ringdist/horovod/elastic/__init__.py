@@ -13,9 +13,9 @@
     state.register_reset_callbacks([on_state_reset])
     train(state)
 
-Launch it with ``ringdistrun -np 3 --min-np 2``. docs/horovod.md lists the differences from Horovod,
-and docs/elastic.md explains how it works. A script that is launched in another way trains with a
-fixed number of ranks.
+Launch it with ``ringdistrun -np 3 --min-np 2``. docs/reference/horovod.md
+lists the differences from Horovod, and docs/explanation/elastic.md explains how it works. A script
+that is launched in another way trains with a fixed number of ranks.
 """
 
 from torch_ringdist.horovod.elastic._retry_loop import run as run
