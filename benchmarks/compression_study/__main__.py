@@ -30,6 +30,7 @@ from benchmarks.compression_study.training import Settings
 from benchmarks.compression_study.variants import Variant
 
 OPTIMISERS = ("sgd", "adamw")
+RESULTS = ROOT / "benchmarks" / "results"
 # The codecs of benchmarks.ddp critics.
 CRITICS_VARIANTS = ("none", "fp16", "int8", "int4", "onebit", "powersgd:4")
 CRITICS_CELLS = (("mlp5m", "sgd"), ("text", "adamw"))
