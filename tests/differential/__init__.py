@@ -1,4 +1,4 @@
 """Random sequences of operations, compared with exact arithmetic.
 
-docs/how-to/test-a-change.md shows how to run them.
+See docs/how-to/test-a-change.md.
 """
