@@ -23,10 +23,10 @@ backend[/algorithm][:codec][+cast]:
     ringdist:int4          compressed inside the collective, residuals on where the loss needs them;
     ringdist:onebit>int4   contributions with one codec, sums with another
 
-Needs root, and iproute2 (ip and tc); without them it says so and ends with status 0. Nothing of the
-machine's own network is touched. Everything is removed at the end, also after Ctrl-C. The hosts
-share this machine's cores: with a fast link they and not the link are the limit, which shows in
-what plain sockets carry. docs/how-to/measure.md explains the columns.
+It needs root, and iproute2 (ip and tc). Without them it prints the reason and ends with status 0.
+The network of the machine itself is not changed. Everything is removed at the end, also after
+Ctrl-C. The hosts share this machine's cores. With a fast link, the cores are the limit instead of
+the link, which is visible in the speed of plain sockets. docs/how-to/measure.md explains the columns.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Returns the name of the exception that this thread handles (in an `except` or `finally`, or at
-// the exit of a script that one has ended); "" if there is none.
+// Returns the name of the exception that this thread handles, or that ends the script. Returns ""
+// if there is none.
 std::string name_of_exception() {
   const py::gil_scoped_acquire gil;
   return py::cast<std::string>(
