@@ -10,12 +10,8 @@ It has these rules:
   banned    a word of the last column of the glossary; those in parentheses are banned in names only
   name      a C++ type, a file or a folder of the product is named with a banned word
 
-The baseline (tools/words_baseline.json) has the number of hits that each file may have. --update
-writes it again. It refuses if all files together would have more hits of a rule than before. So the
-baseline can only shrink, and files may move.
-
-Usage: `check_words.py [ROOT]`. It prints `FILE:LINE: RULE: TEXT` per hit that the baseline does not
-allow, and then exits with 1.
+Usage: `check_words.py [ROOT]`. It prints `FILE:LINE: RULE: TEXT` per hit, and then exits with 1. It
+reads the files that git lists, so add new files first.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import json
 import re
 import subprocess
 import sys
@@ -34,7 +29,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-BASELINE = Path("tools/words_baseline.json")
 GLOSSARY = Path("docs/reference/glossary.md")
 PRODUCT = ("csrc/", "torch_ringdist/")
 FOLDERS = (*PRODUCT, "tests/", "benchmarks/", "examples/", "tools/", "docs/", "cmake/")
@@ -317,50 +311,24 @@ def print_table(counts: dict[str, Counter[str]]) -> None:
         )
 
 
-def update(path: Path, before: dict[str, dict[str, int]], hits: dict[str, list[Hit]]) -> int:
-    now = {name: dict(sorted(Counter(hit.rule for hit in hits[name]).items())) for name in hits}
-    had, has = Counter[str](), Counter[str]()
-    for total, files in ((had, before), (has, now)):
-        for rules in files.values():
-            total.update(rules)
-    grown = [rule for rule in has if before and has[rule] > had[rule]]
-    for rule in sorted(grown):
-        print(f"{path}: {rule}: {has[rule]} hits, {had[rule]} before; the baseline may only shrink")
-    if not grown:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")
-        print(f"{path}: {', '.join(f'{n} {rule}' for rule, n in sorted(has.items())) or 'nothing'}")
-    return 1 if grown else 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("root", nargs="?", type=Path, default=ROOT)
-    add("--update", action="store_true", help="write the baseline")
     add("--table", action="store_true", help="print how often each rule is broken")
-    add("--list", metavar="RULE", help="print all hits of a rule, those of the baseline, too")
+    add("--list", metavar="RULE", help="print the hits of this rule only")
     add("--only", metavar="PATH", default="", help="read only files that begin so")
     args = parser.parse_args()
-    root = args.root.resolve()
-    checked = check(root, "" if args.update else args.only)
-    path = root / BASELINE
-    baseline = json.loads(path.read_text()) if path.is_file() else {}
+    checked = check(args.root.resolve(), args.only)
     if args.table:
         print_table(checked.counts)
-    if args.update:
-        return update(path, baseline, checked.hits)
-    status = 0
     for name, hits in checked.hits.items():
-        for rule, found in Counter(hit.rule for hit in hits).items():
-            too_many = found > baseline.get(name, {}).get(rule, 0)
-            status = 1 if too_many else status
-            for hit in hits if too_many or rule == args.list else ():
-                if hit.rule == rule:
-                    print(f"{name}:{hit.line}: {rule}: {hit.text}")
-    return status
+        for hit in hits:
+            if args.list in (None, hit.rule):
+                print(f"{name}:{hit.line}: {hit.rule}: {hit.text}")
+    return 1 if checked.hits else 0
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ backend[/algorithm][:codec][+cast]:
 It needs root, and iproute2 (ip and tc). Without them it prints the reason and ends with status 0.
 The network of the machine itself is not changed. Everything is removed at the end, also after
 Ctrl-C. The hosts share this machine's cores. With a fast link, the cores are the limit instead of
-the link, which is visible in the speed of plain sockets. docs/how-to/measure.md explains the columns.
+the link, which is visible in the speed of plain sockets. docs/how-to/measure.md explains the
+columns.
 """
 
 from __future__ import annotations
