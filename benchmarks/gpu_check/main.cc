@@ -216,7 +216,8 @@ int run(std::vector<std::string_view> names) {
         if (!codec.ok()) continue;  // exact codecs support no rotation
         if (!wanted(codec.value()->name())) continue;
         for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-          if (dtype != DType::kFloat32 && !codec.value()->exact()) continue;  // lossy codecs ignore it
+          if (dtype != DType::kFloat32 && !codec.value()->exact())
+            continue;  // lossy codecs ignore it
           const auto coding = gpu::kernel_codec_of(*codec.value(), dtype);
           if (!coding) continue;
           std::string name(codec.value()->name());

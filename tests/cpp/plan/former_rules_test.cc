@@ -27,8 +27,8 @@ std::string_view former(Collective kind, int size, int64_t bytes) {
 }
 
 // Costs may choose differently near the thresholds of the rules, and where measurements showed no
-// loss (docs/explanation/algorithms.md). These are recursive doubling for one_shot, direct for tree,
-// and differences from ring below the noise.
+// loss (docs/explanation/algorithms.md). These are recursive doubling for one_shot, direct for
+// tree, and differences from ring below the noise.
 TEST(Plan, CostsChooseAsMeasuredRulesDid) {
   int same = 0;
   int all = 0;
