@@ -3,7 +3,6 @@
 #include "base/config.h"
 #include "transport/local/local_transport.h"
 #include "transport/shm/shm_transport.h"
-#include "transport/sim/sim.h"
 #include "transport/ucx_plugin.h"
 
 namespace ringdist {
@@ -16,8 +15,6 @@ constexpr TransportRow kTransports[] = {
      ucx_viable, ucx_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
      local_viable, local_create},
-    {"sim", "threads of one process over a computed network with a virtual clock, for tests", false,
-     false, false, sim_viable, sim_create},
 };
 
 }  // namespace

@@ -138,9 +138,8 @@ class Transport {
 };
 
 class LocalNetwork;
-class SimNetwork;
 
-// The settings of one transport instance. The networks connect Contexts of one process and are null
+// The settings of one transport instance. The network connects Contexts of one process and is null
 // outside of tests.
 struct TransportConfig {
   ContextId context_id = 0;
@@ -148,7 +147,6 @@ struct TransportConfig {
   size_t max_payload = 252 * 1024;
   bool system_ucx = false;
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
-  std::shared_ptr<SimNetwork> sim_network;      // transport `sim` only
 };
 
 }  // namespace ringdist

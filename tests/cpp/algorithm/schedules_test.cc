@@ -50,10 +50,7 @@ std::set<int64_t> counts(Collective kind, int size) {
 }
 
 std::set<int> roots(Collective kind, int size) {
-  if (!std::set{Collective::kBroadcast, Collective::kReduce, Collective::kGather,
-                Collective::kScatter}
-           .contains(kind))
-    return {0};
+  if (!traits_of(kind).has_root) return {0};
   return {0, 1 % size, size / 2, size - 1};
 }
 

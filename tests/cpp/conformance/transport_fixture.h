@@ -17,9 +17,9 @@
 #include "os/random.h"
 #include "support/laid_bytes.h"
 #include "support/send_ends.h"
+#include "support/sim/sim_transport.h"
 #include "transport/local/local_transport.h"
 #include "transport/registry.h"
-#include "transport/sim/sim_network.h"
 
 namespace ringdist {
 
@@ -84,10 +84,32 @@ struct End {
 inline TransportConfig networks() {
   TransportConfig out;
   out.local_network = make_local_network({7, std::chrono::microseconds(100)});
-  out.sim_network = std::make_shared<SimNetwork>(
-      SimOptions{.jitter = std::chrono::microseconds(100), .moves_by_progress = true});
   return out;
 }
+
+// The network that the ends of kSimRow share.
+inline std::shared_ptr<SimNetwork>& sim_network() {
+  static std::shared_ptr<SimNetwork> network;
+  return network;
+}
+
+// The simulated network serves tests only, so the registry has no row for it.
+inline constexpr TransportRow kSimRow{
+    "sim",
+    "a computed network with a virtual clock",
+    false,
+    false,
+    false,
+    [](const TransportConfig&) { return Error(); },
+    [](const TransportConfig& config,
+       TransportDelegate& receiver) -> Result<std::unique_ptr<Transport>> {
+      if (!sim_network())
+        sim_network() = std::make_shared<SimNetwork>(
+            SimOptions{.jitter = std::chrono::microseconds(100), .moves_by_progress = true});
+      auto made = SimTransport::create(config, sim_network(), receiver, /*event_fd=*/true);
+      if (!made.ok()) return made.error();
+      return std::unique_ptr<Transport>(std::move(made.value()));
+    }};
 
 // A transport, and a flag that places payloads in memory shared between processes.
 using Param = std::tuple<const TransportRow*, bool>;
@@ -106,6 +128,7 @@ class TransportConformance : public testing::TestWithParam<Param> {
     return memory_.emplace_back(bytes, std::get<1>(GetParam())).bytes();
   }
 
+  ~TransportConformance() override { sim_network().reset(); }
   void SetUp() override {
     ASSERT_TRUE(a_.transport && b_.transport);
     ASSERT_FALSE(a_.transport->add_peer(b_.config.context_id, b_.transport->address()));

@@ -262,6 +262,7 @@ TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
 std::vector<const TransportRow*> rows() {
   std::vector<const TransportRow*> out;
   for (const TransportRow& row : transports()) out.push_back(&row);
+  out.push_back(&kSimRow);
   return out;
 }
 

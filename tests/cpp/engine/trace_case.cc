@@ -18,20 +18,10 @@ constexpr int64_t kManyOfPart = 9001;
 constexpr int64_t kManyCoded = 60013;
 constexpr int64_t kManyOfCodedPart = 20011;
 
-bool has_root(Collective kind) {
-  return kind == Collective::kBroadcast || kind == Collective::kReduce ||
-         kind == Collective::kGather || kind == Collective::kScatter;
-}
-
 // Returns true if its parts may have different sizes.
 bool has_parts(Collective kind) {
   return kind == Collective::kAllgather || kind == Collective::kReduceScatter ||
          kind == Collective::kAlltoall;
-}
-
-bool works_in_place(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kBroadcast ||
-         kind == Collective::kReduce;
 }
 
 bool takes_codecs(Collective kind) {
@@ -86,7 +76,7 @@ std::string TraceCase::name() const {
   out += ": " + std::string(dtype_name(dtype));
   if (op != ReduceOp::kNone) out += " " + std::string(reduce_op_name(op));
   out += what.parts.empty() ? " x " + std::to_string(what.count) : " of uneven parts";
-  if (has_root(what.kind)) out += ", root " + std::to_string(what.root);
+  if (traits_of(what.kind).has_root) out += ", root " + std::to_string(what.root);
   if (!codec.empty()) out += ", codec " + codec;
   if (residual) out += " with residual";
   return out;
@@ -94,8 +84,7 @@ std::string TraceCase::name() const {
 
 std::vector<Collective> traced_collectives() {
   std::vector<Collective> out;
-  for (int i = 0; i <= static_cast<int>(Collective::kPointToPoint); ++i)
-    out.push_back(static_cast<Collective>(i));
+  for (size_t i = 0; i < kCollectives; ++i) out.push_back(static_cast<Collective>(i));
   return out;
 }
 
@@ -128,11 +117,11 @@ std::vector<TraceCase> trace_cases(Collective kind, const std::string& algorithm
     one.residual = residual;
     one.many = count >= kManyOfPart;
     out.push_back(one);
-    if (!has_root(kind) || size == 1) return;
+    if (!traits_of(kind).has_root || size == 1) return;
     out.back().what.root = size - 1;
     out.push_back(one);
   };
-  const int64_t many = works_in_place(kind) ? kManyElements : kManyOfPart;
+  const int64_t many = traits_of(kind).in_place ? kManyElements : kManyOfPart;
   add(DType::kFloat32, ReduceOp::kSum, many);
   add(DType::kBFloat16, ReduceOp::kAvg, 1003);
   add(DType::kInt32, ReduceOp::kSum, 3);
@@ -144,7 +133,7 @@ std::vector<TraceCase> trace_cases(Collective kind, const std::string& algorithm
     out.back().what.parts = uneven(kind, size);
   }
   if (!takes_codecs(kind)) return out;
-  const int64_t coded = works_in_place(kind) ? kManyCoded : kManyOfCodedPart;
+  const int64_t coded = traits_of(kind).in_place ? kManyCoded : kManyOfCodedPart;
   add(DType::kFloat32, ReduceOp::kSum, coded, "int4", true);
   add(DType::kBFloat16, ReduceOp::kAvg, 3001, "int4>int8", true);
   add(DType::kFloat32, ReduceOp::kAvg, 1003, "int4");
@@ -157,7 +146,7 @@ TraceRank::TraceRank(const TraceCase& one, int rank, int32_t tag)
   if (one.what.kind == Collective::kPointToPoint) counts = {one.what.count, one.what.count};
   input_ = values(one.dtype, rank, counts.input);
   output_ = values(one.dtype, rank, counts.output);
-  if (!works_in_place(one.what.kind)) std::ranges::fill(output_, std::byte{0});
+  if (!traits_of(one.what.kind).in_place) std::ranges::fill(output_, std::byte{0});
 }
 
 std::vector<OpRequest> TraceRank::requests() {

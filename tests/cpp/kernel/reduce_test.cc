@@ -20,10 +20,6 @@ namespace {
 using Memory = std::vector<std::byte>;
 using Operands = std::vector<const std::byte*>;
 
-constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kAvg,  ReduceOp::kMin,
-                             ReduceOp::kMax,     ReduceOp::kBand, ReduceOp::kBor,
-                             ReduceOp::kProduct, ReduceOp::kBxor, ReduceOp::kPremulSum};
-
 std::vector<DType> types_with(ReduceOp op) {
   std::vector<DType> out;
   for (int i = 0; i <= static_cast<int>(DType::kFloat8E5M2); ++i)
@@ -126,7 +122,7 @@ class Reduce : public testing::TestWithParam<DType> {
 };
 
 TEST_P(Reduce, MatchesExactArithmetic) {
-  for (ReduceOp op : kOps) {
+  for (ReduceOp op : all_reduce_ops()) {
     if (!is_reducible(GetParam(), op)) continue;
     for (size_t sources : {1, 2, 3, 5})
       for (size_t count : {0, 1, 7, 1023, 1024, 1025, 2500})

@@ -17,10 +17,7 @@ Buffer over(std::vector<float>& data) {
   return out;
 }
 
-bool is_in_place(Collective kind) {
-  return kind == Collective::kAllreduce || kind == Collective::kBroadcast ||
-         kind == Collective::kReduce;
-}
+bool is_in_place(Collective kind) { return traits_of(kind).in_place; }
 
 bool has_many_parts_of_input(Collective kind) {
   return kind == Collective::kReduceScatter || kind == Collective::kAlltoall ||
@@ -51,8 +48,7 @@ OpRequest SimOp::request(int rank) {
   OpRequest out;
   out.kind = kind_;
   out.reduce_op = reduces(kind_) ? ReduceOp::kSum : ReduceOp::kNone;
-  const bool rooted = kind_ == Collective::kBroadcast || kind_ == Collective::kReduce ||
-                      kind_ == Collective::kGather || kind_ == Collective::kScatter;
+  const bool rooted = traits_of(kind_).has_root;
   out.root = rooted ? size_ - 1 : 0;
   out.count = count_;
   if (kind_ == Collective::kBarrier) return out;

@@ -23,8 +23,7 @@ struct SimRanks::Rank final : DispatcherDelegate {
     TransportConfig config;
     config.context_id = context(rank);
     config.max_payload = static_cast<size_t>(options.segment_bytes);
-    config.sim_network = of.network_;
-    auto made = SimTransport::create(config, dispatcher, /*event_fd=*/false);
+    auto made = SimTransport::create(config, of.network_, dispatcher, /*event_fd=*/false);
     EXPECT_TRUE(made.ok());
     transport = std::move(made.value());
     dispatcher.set_now(of.network_->now());

@@ -14,7 +14,7 @@
 
 #include "engine/progress/dispatcher.h"
 #include "plan/planner.h"
-#include "transport/sim/sim_transport.h"
+#include "support/sim/sim_transport.h"
 
 namespace ringdist {
 

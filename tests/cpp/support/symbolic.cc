@@ -107,8 +107,7 @@ std::vector<Checker::Value>& Checker::memory(int rank, BufferId buffer) {
 void Checker::reset(const std::vector<std::vector<int>>& after) {
   for (Channel& channel : channels_) channel.sent = channel.received = 0;
   memory_.assign(static_cast<size_t>(what_.size) * 3, {});
-  const bool in_place = what_.kind == Collective::kAllreduce ||
-                        what_.kind == Collective::kBroadcast || what_.kind == Collective::kReduce;
+  const bool in_place = traits_of(what_.kind).in_place;
   for (int rank = 0; rank < what_.size; ++rank) {
     const Counts counts = counts_of(what_, rank);
     const auto fill = [&](BufferId buffer, int64_t count) {

@@ -16,7 +16,6 @@ namespace ringdist {
 namespace {
 
 constexpr int kDTypes = static_cast<int>(DType::kFloat8E5M2) + 1;
-constexpr int kOps = static_cast<int>(ReduceOp::kPremulSum) + 1;
 constexpr int64_t kNumbers = 1031;
 
 using Memory = std::vector<std::byte>;
@@ -46,9 +45,8 @@ TEST(CudaReduction, HasTheBitsOfTheCpu) {
   const uint32_t seed = std::random_device()();
   std::mt19937 random(seed);
   for (int d = 0; d < kDTypes; ++d)
-    for (int o = 0; o < kOps; ++o) {
+    for (const ReduceOp op : all_reduce_ops()) {
       const auto dtype = static_cast<DType>(d);
-      const auto op = static_cast<ReduceOp>(o);
       if (!is_reducible(dtype, op)) continue;
       for (const int sources : {1, 2, 3, 8}) {
         SCOPED_TRACE("seed " + std::to_string(seed));

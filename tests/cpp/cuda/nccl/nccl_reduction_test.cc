@@ -32,9 +32,8 @@ TEST(NcclReductionTest, TakesFp8WhereNcclHasIt) {
 // Each reduction that NCCL gets must also exist on the CPU.
 TEST(NcclReductionTest, HasNothingThatTheCpuHasNot) {
   for (int d = 0; d <= static_cast<int>(DType::kFloat8E5M2); ++d)
-    for (int o = 0; o <= static_cast<int>(ReduceOp::kPremulSum); ++o) {
+    for (const ReduceOp op : all_reduce_ops()) {
       const auto dtype = static_cast<DType>(d);
-      const auto op = static_cast<ReduceOp>(o);
       if (nccl_reduction(dtype, op, true)) {
         EXPECT_TRUE(is_reducible(dtype, op)) << dtype_name(dtype) << " " << reduce_op_name(op);
       }

@@ -1,10 +1,12 @@
-// The transport of one Context over a SimNetwork. Payloads are copied when they are sent, so the
+// Transport of tests that connects Contexts of one process over a computed network
+// (simulate/network_model.h). The network has a virtual clock, costs per kind of link, and faults.
+// Payloads are copied when they are sent, so the
 // caller's memory is not read later. Threads: see Transport.
 #pragma once
 
 #include <memory>
 
-#include "transport/sim/sim_network.h"
+#include "support/sim/sim_network.h"
 #include "transport/staging_pool.h"
 
 namespace ringdist {
@@ -12,10 +14,11 @@ namespace ringdist {
 // Forwards calls to the SimNetwork and its events to the delegate.
 class SimTransport final : public Transport {
  public:
-  // Joins the network of `config`. If `event_fd` is true, creates a descriptor to sleep on.
+  // Joins `network`. If `event_fd` is true, creates a descriptor to sleep on.
   // Otherwise event_fd() is -1. Returns kSystem if no descriptor is left, or an error of
   // SimNetwork::open(). `receiver` must outlive the transport.
   static Result<std::unique_ptr<SimTransport>> create(const TransportConfig& config,
+                                                      std::shared_ptr<SimNetwork> network,
                                                       TransportDelegate& receiver, bool event_fd);
   ~SimTransport() override { close(); }
   SimTransport(const SimTransport&) = delete;
@@ -39,7 +42,8 @@ class SimTransport final : public Transport {
   void close() override;
 
  private:
-  SimTransport(const TransportConfig& config, TransportDelegate& receiver, int event_fd);
+  SimTransport(const TransportConfig& config, std::shared_ptr<SimNetwork> network,
+               TransportDelegate& receiver, int event_fd);
 
   const ContextId id_;
   const size_t max_payload_;

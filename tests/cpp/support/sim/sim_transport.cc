@@ -1,9 +1,8 @@
-#include "transport/sim/sim_transport.h"
+#include "support/sim/sim_transport.h"
 
 #include <utility>
 
 #include "base/check.h"
-#include "transport/sim/sim.h"
 
 namespace ringdist {
 namespace {
@@ -13,15 +12,17 @@ constexpr int kNoEvent = -1;
 
 }  // namespace
 
-SimTransport::SimTransport(const TransportConfig& config, TransportDelegate& receiver, int event_fd)
+SimTransport::SimTransport(const TransportConfig& config, std::shared_ptr<SimNetwork> network,
+                           TransportDelegate& receiver, int event_fd)
     : id_(config.context_id),
       max_payload_(config.max_payload),
-      network_(config.sim_network),
+      network_(std::move(network)),
       receiver_(receiver),
       event_fd_(event_fd),
       staging_(max_payload_, kStagingBuffers) {}
 
 Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig& config,
+                                                           std::shared_ptr<SimNetwork> network,
                                                            TransportDelegate& receiver,
                                                            bool event_fd) {
   std::optional<EventFd> event;
@@ -31,8 +32,9 @@ Result<std::unique_ptr<SimTransport>> SimTransport::create(const TransportConfig
     event.emplace(std::move(made.value()));
   }
   const int descriptor = event ? event->get() : kNoEvent;
-  if (Error error = config.sim_network->open(config.context_id, std::move(event))) return error;
-  return std::unique_ptr<SimTransport>(new SimTransport(config, receiver, descriptor));
+  if (Error error = network->open(config.context_id, std::move(event))) return error;
+  return std::unique_ptr<SimTransport>(
+      new SimTransport(config, std::move(network), receiver, descriptor));
 }
 
 void SimTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) {
@@ -70,19 +72,6 @@ bool SimTransport::progress() {
 
 void SimTransport::close() {
   for (const SimEvent& news : network_->close(id_)) receiver_.on_sent(news.send_id, news.error);
-}
-
-Error sim_viable(const TransportConfig& config) {
-  if (config.sim_network) return {};
-  return {ErrorKind::kNotSupported, "a simulation of threads of one process: for tests"};
-}
-
-Result<std::unique_ptr<Transport>> sim_create(const TransportConfig& config,
-                                              TransportDelegate& receiver) {
-  if (Error error = sim_viable(config)) return error;
-  auto made = SimTransport::create(config, receiver, /*event_fd=*/true);
-  if (!made.ok()) return made.error();
-  return std::unique_ptr<Transport>(std::move(made.value()));
 }
 
 }  // namespace ringdist

@@ -21,7 +21,7 @@
 
 #include "base/thread_annotations.h"
 #include "simulate/network_model.h"
-#include "transport/sim/sim_endpoint.h"
+#include "support/sim/sim_endpoint.h"
 
 namespace ringdist {
 

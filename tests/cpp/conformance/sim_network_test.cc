@@ -1,5 +1,5 @@
 // Transports over a simulated network that the test moves: times, order, faults, repeatability.
-#include "transport/sim/sim_network.h"
+#include "support/sim/sim_network.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/sim/sim_transport.h"
+#include "support/sim/sim_transport.h"
 
 namespace ringdist {
 namespace {
@@ -24,8 +24,7 @@ struct SimRank final : TransportDelegate {
     network->place(id, host);
     TransportConfig config;
     config.context_id = id;
-    config.sim_network = network;
-    auto made = SimTransport::create(config, *this, /*event_fd=*/false);
+    auto made = SimTransport::create(config, network, *this, /*event_fd=*/false);
     EXPECT_TRUE(made.ok());
     transport = std::move(made.value());
   }
@@ -249,8 +248,7 @@ TEST(SimNetwork, AContextHasOneEnd) {
   SimRoom room({0});
   TransportConfig config;
   config.context_id = 1;
-  config.sim_network = room.network;
-  EXPECT_FALSE(SimTransport::create(config, room[1], false).ok());
+  EXPECT_FALSE(SimTransport::create(config, room.network, room[1], false).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "transport/sim/sim_network.h"
+#include "support/sim/sim_network.h"
 
 #include <algorithm>
 
