@@ -51,7 +51,8 @@ def _with_descriptors(left: int) -> Raised | None:
     return caught(_first_op)
 
 
-# The values go from no descriptor for the group to enough. UCX needs as many again, and aborts
+# The values go from no descriptor for the group to enough, with three that a client of the store may
+# hold for a moment. UCX needs as many again, and aborts
 # without.
 @pytest.mark.parametrize(
     ("transport", "left", "enough"),
@@ -59,7 +60,7 @@ def _with_descriptors(left: int) -> Raised | None:
         ("", 2, False),
         ("", 6, False),
         ("", 12, False),
-        ("", 24, True),
+        ("", 27, True),
         ("ucx", 18, False),
         ("ucx", 24, False),
         ("ucx", 40, True),
