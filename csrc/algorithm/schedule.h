@@ -121,7 +121,8 @@ std::string_view collective_name(Collective kind);
 inline bool reduces(Collective kind) { return is_collective(kind) && traits_of(kind).reduces; }
 
 // All inputs of a schedule. They are equal on every rank of a group, except for `rank` and the
-// parts of an alltoall.
+// parts of an alltoall. Collectives that are in place work on kOutput. The others read kInput,
+// never write it, and write kOutput.
 struct Shape {
   int rank = 0;
   int size = 1;
@@ -139,8 +140,6 @@ struct Shape {
   std::vector<int64_t> shards = {};
   // The hosts of all ranks. If empty, all share one host.
   Topology topology = {};
-  // Buffers: allreduce, broadcast and reduce work in place on kOutput. The others read kInput,
-  // never write it, and write kOutput.
 };
 
 // Returns the bounds of `shards` shards of `count` elements, cut as evenly as possible. The first

@@ -38,9 +38,9 @@ struct Unit {
 constexpr std::array<Unit, 3> kUnits = {
     {{"GiB", int64_t{1} << 30}, {"MiB", int64_t{1} << 20}, {"KiB", int64_t{1} << 10}}};
 
+// Parses "4096" or "252KiB". Returns nothing for other texts, negative counts and overflow.
 std::optional<int64_t> parse_bytes(std::string_view text) {
   int64_t unit = 1;
-  // Parses "4096" or "252KiB". Returns nothing for other texts, negative counts and overflow.
   for (const Unit& u : kUnits) {
     if (!text.ends_with(u.suffix)) continue;
     unit = u.bytes;
@@ -61,11 +61,11 @@ std::string format_bytes(int64_t bytes) {
   return std::to_string(bytes);
 }
 
+// Parses a finite number. It does not depend on the locale.
 std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    // Parses a finite number. It does not depend on the locale.
     return std::nullopt;
   return value;
 }
@@ -231,12 +231,12 @@ Error rejected(std::string_view name, std::string_view given, std::string_view a
                    "\" is not valid; accepted: " + std::string(accepted));
 }
 
+// Reads all variables with the prefix from `environ`.
 std::map<std::string, std::string> read_environment() {
   std::map<std::string, std::string> out;
   for (char** entry = environ; entry && *entry; ++entry) {
     std::string_view text(*entry);
     auto equals = text.find('=');
-    // Reads all variables with the prefix from `environ`.
     if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     out.emplace(text.substr(0, equals), text.substr(equals + 1));
   }

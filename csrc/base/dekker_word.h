@@ -11,9 +11,9 @@
 #include <atomic>
 
 namespace ringdist {
+
 // Memory orders of store() and load(). The test replaces them by weaker ones and expects lost
 // wake-ups.
-
 struct SeqCstOrders {
   static constexpr std::memory_order kStore = std::memory_order_seq_cst;
   static constexpr std::memory_order kLoad = std::memory_order_seq_cst;

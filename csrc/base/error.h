@@ -14,8 +14,8 @@
 #include <vector>
 
 namespace ringdist {
-// Category of an error. torch/ chooses the type of the exception by it.
 
+// Category of an error. torch/ chooses the type of the exception by it.
 enum class ErrorKind : uint8_t {
   kInvalidArgument,  // a caller's mistake, found before anything was sent
   kNotSupported,     // a combination that has no meaning or no code

@@ -11,9 +11,9 @@
 #include "base/buffers.h"
 
 namespace ringdist {
+
 // View of a message's bytes, with the bit that revokes it, if there is one. It is valid during the
 // delivering call.
-
 class Payload {
  public:
   Payload() = default;

@@ -10,30 +10,29 @@
 #include <mutex>
 #include <vector>
 
-// Free blocks by size class (powers of two). It keeps at most 256 MiB of them.
 #include "base/buffers.h"
 #include "base/thread_annotations.h"
 
 namespace ringdist {
-// Returns a block of at least `bytes`, with undefined contents. Throws std::bad_alloc.
 
+// Free blocks by size class (powers of two). It keeps at most 256 MiB of them.
 class ScratchPool {
  public:
   using Block = std::unique_ptr<std::byte[]>;
 
+  // Returns a block of at least `bytes`, with undefined contents. Throws std::bad_alloc.
   Block take(size_t bytes) {
     std::lock_guard lock(mutex_);
     std::vector<Block>& free = free_[size_class(bytes)];
     if (free.empty()) return std::make_unique_for_overwrite<std::byte[]>(size_of(bytes));
     Block block = std::move(free.back());
-    // Takes back a block of take(bytes); `bytes` is the number that was given to take(). If the
-    // pool is full, it frees the smallest blocks first; a block of more than 256 MiB is freed at
-    // once.
     free.pop_back();
     kept_ -= size_of(bytes);
     return block;
   }
 
+  // Takes back a block of take(bytes); `bytes` is the number that was given to take(). If the
+  // pool is full, frees the smallest blocks first. A block of more than 256 MiB is freed at once.
   void give_back(Block block, size_t bytes) {
     std::lock_guard lock(mutex_);
     if (!block || size_of(bytes) > kMaxKept) return;
@@ -79,9 +78,9 @@ class PooledBuffer {
  private:
   std::shared_ptr<std::byte> memory_;
   size_t size_ = 0;
-  // Returns a copy of `bytes` in memory of the pool; without bytes it has no memory.
 };
 
+// Returns a copy of `bytes` in memory of the pool; without bytes it has no memory.
 inline PooledBuffer pooled_copy(const std::shared_ptr<ScratchPool>& pool, ConstBytes bytes) {
   if (bytes.empty()) return {};
   PooledBuffer out(pool, bytes.size());

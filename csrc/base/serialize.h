@@ -29,28 +29,28 @@ class Writer {
     std::memcpy(out_.data() + at, &value, sizeof(T));
     return *this;
   }
+  // Appends the size as a uint32_t, then the bytes. They must be fewer than 4 GiB.
   Writer& put_bytes(ConstBytes bytes) {
     put(static_cast<uint32_t>(bytes.size()));
     out_.insert(out_.end(), bytes.begin(), bytes.end());
-    // Appends the size as a uint32_t, then the bytes. They must be fewer than 4 GiB.
     return *this;
   }
   Writer& put_string(std::string_view text) {
     return put_bytes({reinterpret_cast<const std::byte*>(text.data()), text.size()});
   }
+  // Returns the bytes; the writer is empty afterwards.
   std::vector<std::byte> take() { return std::move(out_); }
 
  private:
-  // Returns the bytes; the writer is empty afterwards.
   std::vector<std::byte> out_;
 };
 
+// Reads values in the order in which a Writer put them. A read past the end returns a default value
+// and clears ok(). So any input is safe, and one check of ok() at the end is enough. A Reader does
+// not own the bytes.
 class Reader {
  public:
   explicit Reader(ConstBytes in) : in_(in) {}
-  // Reads values in the order in which a Writer put them. A read past the end returns a default
-  // value and clears ok(); so any input is safe, and one check of ok() at the end is enough. It
-  // does not own the bytes.
 
   template <typename T>
     requires std::is_trivially_copyable_v<T> && (!std::is_same_v<T, bool>)
@@ -70,8 +70,8 @@ class Reader {
   std::string get_string() {
     ConstBytes bytes = next(get<uint32_t>());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    // Returns true if no read went past the end.
   }
+  // Returns true if no read went past the end.
   bool ok() const { return ok_; }
   // Returns true if ok() and no bytes are left.
   bool ended() const { return ok_ && in_.empty(); }

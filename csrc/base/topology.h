@@ -5,8 +5,8 @@
 #include <vector>
 
 namespace ringdist {
-// Ranks of a group by host.
 
+// Ranks of a group by host.
 struct Topology {
   // host_of[rank] is an index into `hosts`. Hosts are in the order of their lowest rank; ranks
   // ascend within a host.

@@ -46,15 +46,15 @@ class TraceFile final : public TraceRecorder {
 
  private:
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  // Starts the thread that writes. Throws std::system_error if there is none.
 
-  // Returns the number of a track. For a new track it first adds the event with its name.
+  // Starts the thread that writes. Throws std::system_error if there is none.
   TraceFile(File file, int rank);
-  // Returns true in a child process of the creator, which has no writer thread.
+  // Returns the number of a track. For a new track it first adds the event with its name.
   int track(const std::string& name) RINGDIST_REQUIRES(mutex_);
+  // Returns true in a child process of the creator, which has no writer thread.
   bool forked() const;
-  // Loop of the writer thread: writes what was added, until `ends_`.
   void put(const std::string& event);
+  // Loop of the writer thread: writes what was added, until `ends_`.
   void run();
 
   const std::string rank_;

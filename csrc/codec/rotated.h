@@ -61,7 +61,6 @@ class RotatedCodec : public Codec {
 // Returns `onebit+h`, the default of `onebit`. It gives the same bytes as RotatedCodec, but its
 // loops do rotation and signs together. `onebit` is the result of parse_codec("onebit"). Requires
 // rotated_sign_loops().
-
 CodecPtr rotate_onebit(CodecPtr onebit);
 
 }  // namespace ringdist

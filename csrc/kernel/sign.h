@@ -38,7 +38,6 @@ const SignLoops* sign_avx2();
 
 // Prefetches elements [begin, begin + count), as far as they exist. Loops that pass twice over each
 // block outrun the processor's own prefetching: encoding with a residual gains a third from this.
-
 inline void prefetch(std::span<const float> values, size_t begin, size_t count) {
   constexpr size_t kLine = 64 / sizeof(float);
   const size_t end = std::min(begin + count, values.size());

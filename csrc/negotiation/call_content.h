@@ -55,10 +55,8 @@ struct CallContent {
 // 6: float32[2], float32[3]", or an empty string if none does.
 std::string first_tensor_difference(const std::string& one, const std::string& other);
 
-// Contribution of a joined rank to a call of the others. It has no values of its own, so it
-// contributes memory that does not change the result.
-
-// Memory on a device with `count` equal elements.
+// Memory on a device with `count` equal elements. A joined rank contributes it to calls of the
+// others, because it has no values of its own.
 struct FilledMemory {
   std::byte* data;
   std::shared_ptr<void> keep;

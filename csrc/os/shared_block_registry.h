@@ -22,9 +22,8 @@ namespace ringdist {
 
 // Memory block that other processes of the host may map for reading: a file without a name, sealed.
 // Unlike a Mapping it also exists in a forked child, and the parent sees what the child writes, as
-// with torch's share_memory_().
-
-// The owner of the memory makes and frees it; other holders need its file only. Any thread.
+// with torch's share_memory_(). The owner of the memory makes and frees it; other holders need its
+// file only. Any thread.
 class SharedBlock {
  public:
   // Maps a file that create_memory() made and that has memory allocated. Error: kSystem.

@@ -41,9 +41,9 @@ class FallbackStore final : public Store {
   Result<bool> check(const std::vector<std::string>& keys) override;
 
  private:
-  template <typename T>
   // Runs a query on the shared connection by run_on_pool_, and on the own connection if the answer
   // is late.
+  template <typename T>
   Result<T> ask(const std::function<Result<T>(Store&)>& question);
   // Returns a store with a connection that is not blocked.
   Result<std::shared_ptr<Store>> free_one();

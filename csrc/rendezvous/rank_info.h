@@ -46,10 +46,9 @@ struct RankInfo {
 };
 
 // Checks if processes can form a group. `entries` are in the order of ranks, and `rank` is the
-// caller's.
-
-// Error: kMismatch, naming the difference. It may be the wire version, the size, the options, or
-// the costs if a rank other than rank 0 has a file of costs with other constants. Pure function.
+// caller's. Error: kMismatch, naming the difference. It may be the wire version, the size, the
+// options, or the costs if a rank other than rank 0 has a file of costs with other constants. Pure
+// function.
 Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank);
 
 }  // namespace ringdist

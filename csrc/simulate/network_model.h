@@ -44,20 +44,20 @@ class EventQueue {
 
   void add(TimePoint at, What what) { events_.push({at, sequence_++, what}); }
   bool empty() const { return events_.empty(); }
+  // Returns the time of the first event, or nothing.
   std::optional<TimePoint> next() const {
     return empty() ? std::nullopt : std::optional(events_.top().at);
   }
+  // Removes and returns the first event; there must be one.
   Event pop() {
     const Event out = events_.top();
     events_.pop();
     return out;
   }
 
-  // Returns the time of the first event, or nothing.
  private:
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
-      // Removes and returns the first event; there must be one.
       return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
     }
   };
@@ -97,8 +97,8 @@ class FairQueue {
     Duration time;
   };
 
+  // Queues a job of a flow.
   void add(uint64_t flow, Job job) {
-    // Queues a job of a flow.
     auto& queue = waiting_[flow];
     queue.push_back(job);
     if (queue.size() == 1) turns_.push_back(flow);

@@ -33,10 +33,8 @@ void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 // Returns the host that a TCPStore connects to; "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);
 
-// Stores that processes of a group serve after the first store was lost. They are c10d TCPStores.
-
-// Returns the store server of this process. A store that it has offered lives as long as the
-// process.
+// Returns the store server of this process. It serves c10d TCPStores after a group has lost its
+// first store. A store that it has offered lives as long as the process.
 std::shared_ptr<StoreServer> process_store_server();
 
 }  // namespace ringdist

@@ -51,9 +51,8 @@ def _with_descriptors(left: int) -> Raised | None:
     return caught(_first_op)
 
 
-# The values go from no descriptor for the group to enough, with three that a client of the store may
-# hold for a moment. UCX needs as many again, and aborts
-# without.
+# The values go from no descriptor for the group to enough, with three that a client of the store
+# may hold for a moment. UCX needs as many again, and aborts without.
 @pytest.mark.parametrize(
     ("transport", "left", "enough"),
     [

@@ -23,7 +23,7 @@ class HostsUpdatedInterrupt(RuntimeError):
         self.skip_sync = skip_sync
 
 
-class as_internal:  # noqa: N801: a context manager
+class as_internal:
     """Converts errors of the engine to HorovodInternalError. Errors of the call itself (ValueError,
     TypeError) pass unchanged."""
 

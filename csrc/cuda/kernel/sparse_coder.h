@@ -232,8 +232,8 @@ struct TopkCoder : SparseBlock {
     return out;
   }
 
-  template <Warp W>
   // Returns the number of elements with a magnitude of at least `bound`.
+  template <Warp W>
   RINGDIST_DEVICE static uint32_t at_least(W& warp, const Values<W, kParts>& x, int count,
                                            uint32_t bound) {
     typename W::template Lanes<uint32_t> own;

@@ -26,8 +26,8 @@ Error too_long(const Codec& codec, int64_t count, DType dtype) {
                    " elements on a device; it takes less than 4 GiB in one piece");
 }
 
-template <size_t kSize>
 // Copies text to a fixed array, cut to fit and zero-terminated.
+template <size_t kSize>
 void put(const std::string& text, std::array<char, kSize>& out) {
   out.fill(0);
   std::copy_n(text.begin(), std::min(text.size(), kSize - 1), out.begin());

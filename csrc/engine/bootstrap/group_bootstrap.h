@@ -149,14 +149,12 @@ class GroupBootstrap {
   const std::shared_future<Result<ResolvedGroup>> outcome_ = promise_.get_future().share();
 };
 
-// Functions that format a formed group for the log. Any thread.
-
-// Formats ranks, which are in ascending order: "rank 3", "ranks 0-7 9".
+// Formats ranks, which are in ascending order: "rank 3", "ranks 0-7 9". Any thread.
 std::string format_ranks(const std::vector<int>& ranks);
 
-// Describes a formed group for the log, with the settings that are not defaults. For example "group
-// 'g' is formed: rank 0 of 4, ranks 0-3 on host a, interface eth0, over shm to ranks 1-3, UCX
-// 1.22.0 (wheel), RINGDIST_MEMORY=1GiB".
+// Describes a formed group for the log, any thread, with the settings that are not defaults. For
+// example "group 'g' is formed: rank 0 of 4, ranks 0-3 on host a, interface eth0, over shm to ranks
+// 1-3, UCX 1.22.0 (wheel), RINGDIST_MEMORY=1GiB".
 std::string describe_formed(const std::string& name, const Config& config,
                             const std::vector<RankInfo>& entries,
                             const GroupDescriptor& membership);

@@ -62,10 +62,8 @@ class RankInfoBootstrap : public GroupBootstrap {
   std::optional<Context::Network> network_;  // set by choose_network() or correct_network()
 };
 
-// The check below is a pure function of the published infos, so all ranks of a group get the same
-// result.
-
-// Returns true if some pair of ranks has no common transport that connects their hosts, and a
+// Pure function of the published infos, so all ranks of a group get the same result. Returns true
+// if some pair of ranks has no common transport that connects their hosts, and a
 // transport that opens late may help. `wanted` restricts transports to that name; "" allows any.
 bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted);

@@ -106,8 +106,8 @@ class GroupReport {
   void warn_of_waits(Duration after) const;
 
  private:
-  template <typename Each>
   // Calls `each` with the ops that are worth reporting, and their executions.
+  template <typename Each>
   void for_each_watched(const Each& each) const;
 
   const std::string name_;

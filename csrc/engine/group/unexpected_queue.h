@@ -25,9 +25,9 @@ struct UnexpectedMessage {
   Payload payload() const { return revoked ? Payload::revoked() : Payload(data.bytes()); }
 };
 
-template <typename Place>
 // Queue of messages by `Place`, which identifies what they belong to. The caller bounds the number
 // of messages.
+template <typename Place>
 class UnexpectedQueue {
  public:
   explicit UnexpectedQueue(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}

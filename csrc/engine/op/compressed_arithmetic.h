@@ -64,8 +64,8 @@ class CompressedArithmetic final : public Arithmetic {
     // Returns the residual to add to the contribution. For a silent part it returns an empty span
     // and carries the residual over unchanged.
     ResidualSpan take_residual() const;
-    template <typename T>
     // Returns the elements of `segment` that belong to this piece.
+    template <typename T>
     std::span<T> of(std::span<T> segment) const {
       return segment.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
     }

@@ -209,12 +209,9 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   TimePoint next_tick_ = state_.now;
 };
 
-// Code that runs on a lane may throw, for example for lack of memory. This must not end the
-// process.
-
-// Calls `body` and returns its result. An exception, such as std::bad_alloc, fails all groups,
-// because it is unclear which one it belongs to; then returns true. `dispatcher` is a Dispatcher,
-// which also uses this function itself.
+// Calls `body` and returns its result. An exception, such as std::bad_alloc, must not end the
+// process. It fails all groups, because it is unclear which one it belongs to, and the result is
+// true. `dispatcher` is a Dispatcher, which also uses this function itself.
 template <typename Groups, typename Body>
 bool fail_all_if_thrown(Groups& dispatcher, Body&& body) {
   try {

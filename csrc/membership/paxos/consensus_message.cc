@@ -37,8 +37,8 @@ PromiseInfo get_promise_info(Reader& in) {
   return out;
 }
 
-template <typename T>
 // Writes one byte that is 1 if there is a value, then the value.
+template <typename T>
 void put_optional(Writer& out, const std::optional<T>& value) {
   out.put(uint8_t{value.has_value()});
   if (value) put(out, *value);

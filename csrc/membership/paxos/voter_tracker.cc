@@ -30,8 +30,8 @@ void VoterTracker::note_promise(int rank, const Ballot& ballot, TimePoint now) {
   if (ballot != member.promised) {
     member.promised = ballot;
     member.promised_at = now;
-    // It repeats a request that was answered long ago, so it does not receive the answers.
   } else if (now - member.promised_at >= timeouts_.grace) {
+    // It repeats a request that was answered long ago, so it does not receive the answers.
     member.unresponsive = true;
   }
 }

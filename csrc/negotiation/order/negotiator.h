@@ -39,7 +39,6 @@ struct SpanningTree {
 };
 
 // Describes how two descriptions with equal words differ.
-
 using DescribeDifference =
     std::function<std::string(const CallDescription&, const CallDescription&)>;
 

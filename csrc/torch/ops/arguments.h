@@ -55,10 +55,9 @@ class PremulFactor {
   std::optional<at::Scalar> scalar_;
 };
 
-// Operations on lists of tensors with several dtypes run as one op per dtype. No tensor is copied
-// to join it with others.
-
-// Returns the indices of the tensors of each dtype. Dtypes are in the order of their first tensors.
+// Operations on lists of tensors with several dtypes run as one op per dtype, and no tensor is
+// copied to join it with others. Returns the indices of the tensors of each dtype. Dtypes are in
+// the order of their first tensors.
 std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors);
 
 // Returns the tensors with these indices.

@@ -58,11 +58,11 @@ class UcxTransport final : public Transport {
     // The cause, if the connection is broken. Written under the mutex, because reaches() reads it.
     Error broken;
     bool over = false;       // broken, reported, and its endpoint is closed
-    bool gone = false;       // broken, reported and closed
-    uint64_t asked = 0;      // the process has ended: no other endpoint follows
-    uint64_t confirmed = 0;  // number of the last flush request sent to it
-    TimePoint silent_since;  // number of the last one that it confirmed
-  };  // while a confirmation is missing
+    bool gone = false;       // the process has ended: no other endpoint follows
+    uint64_t asked = 0;      // number of the last flush request sent to it
+    uint64_t confirmed = 0;  // number of the last one that it confirmed
+    TimePoint silent_since;  // while a confirmation is missing
+  };
   // The header of a flush request and of its confirmation, which repeats it.
   struct Receipt {
     ContextId peer;  // the peer that is to confirm
