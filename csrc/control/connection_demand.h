@@ -15,8 +15,12 @@ namespace ringdist {
 class ConnectionDemand {
  public:
   ConnectionDemand(uint64_t id, ControlPeerTable& processes, const ControlGroupTable& groups,
-                   const ConnectionView& reach, ConnectionSender& voice)
-      : id_(id), processes_(processes), groups_(groups), connections_view_(reach), sender_(voice) {}
+                   const ConnectionView& connections, ConnectionSender& sender)
+      : id_(id),
+        processes_(processes),
+        groups_(groups),
+        connections_view_(connections),
+        sender_(sender) {}
 
   // Returns true if the end of the process must be noticed, because a group or a host proof needs
   // it.
@@ -47,8 +51,8 @@ class ConnectionDemand {
 class ControlDialer {
  public:
   ControlDialer(ControlPeerTable& processes, const ControlGroupTable& groups,
-                const ControlHistory& ledger, ConnectionView& reach)
-      : processes_(processes), groups_(groups), history_(ledger), connections_view_(reach) {}
+                const ControlHistory& history, ConnectionView& connections)
+      : processes_(processes), groups_(groups), history_(history), connections_view_(connections) {}
 
   // Records that a link is needed, and dials if PeerLink::may_dial(first) allows it.
   void want(uint64_t id, LinkKind kind, bool first, TimePoint now);

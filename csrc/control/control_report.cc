@@ -25,14 +25,16 @@ std::string format_age(TimePoint now, std::optional<TimePoint> then) {
 
 // Returns the line of one peer.
 std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string& name,
-                        const ConnectionView& reach, Duration suspect_after, TimePoint now) {
+                        const ConnectionView& connections, Duration suspect_after, TimePoint now) {
   std::string out = "  " + format_id(id) + " " + name + ":";
   for (const LinkKind kind : kLinkKinds) {
     const PeerLink& link = peer.link(kind);
-    if (!reach.is_connecting_or_open(id, kind) && !link.joined() && link.failure().empty())
+    if (!connections.is_connecting_or_open(id, kind) && !link.joined() && link.failure().empty())
       continue;
     out += kind == LinkKind::kLocal ? " local " : " tcp ";
-    out += reach.open(id, kind) ? "open" : reach.reached(id, kind) ? "held" : "not connected";
+    out += connections.open(id, kind)      ? "open"
+           : connections.reached(id, kind) ? "held"
+                                           : "not connected";
     out += ", heard " + format_age(now, link.last_heard());
     if (peer.exiting())
       out += " exits";
@@ -56,7 +58,7 @@ std::string name_of(uint64_t id, const ControlGroupTable& groups,
 }
 
 std::string report_links(const ControlGroupTable& groups, const ControlPeerTable& processes,
-                         const ConnectionView& reach, Duration suspect_after, TimePoint now) {
+                         const ConnectionView& connections, Duration suspect_after, TimePoint now) {
   std::string out;
   for (const auto& [nonce, group] : groups.all())
     out += " group " + format_id(nonce) + ": " + std::to_string(group.roster.processes().size()) +
@@ -64,7 +66,7 @@ std::string report_links(const ControlGroupTable& groups, const ControlPeerTable
            std::to_string(group.roster.my_host()) + (group.connected ? "" : ", connecting") +
            (group.representative ? ", a representative" : "") + "\n";
   for (const auto& [id, peer] : processes.all())
-    out += report_peer(id, peer, name_of(id, groups, processes), reach, suspect_after, now);
+    out += report_peer(id, peer, name_of(id, groups, processes), connections, suspect_after, now);
   return out;
 }
 

@@ -20,7 +20,7 @@ std::string name_of(uint64_t id, const ControlGroupTable& groups,
 
 // Returns one line per group and per process. Silences longer than `suspect_after` are marked.
 std::string report_links(const ControlGroupTable& groups, const ControlPeerTable& processes,
-                         const ConnectionView& reach, Duration suspect_after, TimePoint now);
+                         const ConnectionView& connections, Duration suspect_after, TimePoint now);
 
 // Writes reports to stderr from a thread of its own, because the reader of stderr may be stuck,
 // too. While one text is being written, further ones are dropped.

@@ -25,13 +25,13 @@ namespace ringdist {
 class RequestEvaluator {
  public:
   // `id` is this process. The references must outlive the object.
-  RequestEvaluator(uint64_t id, ControlPeerTable& processes, const ControlHistory& ledger,
-                   const FormationBarrier& arrivals, const ConnectionView& reach)
+  RequestEvaluator(uint64_t id, ControlPeerTable& processes, const ControlHistory& history,
+                   const FormationBarrier& formation_barrier, const ConnectionView& connections)
       : id_(id),
         processes_(processes),
-        history_(ledger),
-        formation_barrier_(arrivals),
-        connections_view_(reach) {}
+        history_(history),
+        formation_barrier_(formation_barrier),
+        connections_view_(connections) {}
 
   // Host proof: success once the process has answered on its abstract socket. `who` is its name in
   // errors. If `expired`, the answer is kTimeout instead of nothing, here and below.

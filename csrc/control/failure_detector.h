@@ -29,16 +29,16 @@ class FailureDetector {
 
   // The references must outlive the object.
   FailureDetector(Duration peer_timeout, ControlPeerTable& processes, ControlGroupTable& groups,
-                  const ControlHistory& ledger, const FormationBarrier& arrivals,
-                  const ConnectionView& reach, const ConnectionDemand& needs, ControlDialer& dialer,
-                  Delegate& delegate)
+                  const ControlHistory& history, const FormationBarrier& formation_barrier,
+                  const ConnectionView& connections, const ConnectionDemand& demand,
+                  ControlDialer& dialer, Delegate& delegate)
       : peer_timeout_(peer_timeout),
         processes_(processes),
         groups_(groups),
-        history_(ledger),
-        formation_barrier_(arrivals),
-        connections_view_(reach),
-        demand_(needs),
+        history_(history),
+        formation_barrier_(formation_barrier),
+        connections_view_(connections),
+        demand_(demand),
         dialer_(dialer),
         delegate_(delegate) {}
 

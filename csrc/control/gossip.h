@@ -21,13 +21,13 @@ namespace ringdist {
 // Spreads floods, departures and formation news over the open connections.
 class ControlGossip {
  public:
-  ControlGossip(uint64_t id, ConnectionSender& voice, ControlHistory& ledger,
-                FormationBarrier& arrivals, ControlGroupTable& groups, ControlDelegate& events,
-                ExceptionGuard& guard)
+  ControlGossip(uint64_t id, ConnectionSender& sender, ControlHistory& history,
+                FormationBarrier& formation_barrier, ControlGroupTable& groups,
+                ControlDelegate& events, ExceptionGuard& guard)
       : id_(id),
-        sender_(voice),
-        history_(ledger),
-        formation_barrier_(arrivals),
+        sender_(sender),
+        history_(history),
+        formation_barrier_(formation_barrier),
         groups_(groups),
         events_(events),
         guard_(guard) {}
@@ -98,15 +98,15 @@ class ControlGossip {
 // ControlDelegate; then its connections close. Control thread only.
 class DepartureHandler final : public FailureDetector::Delegate {
  public:
-  DepartureHandler(uint64_t id, ControlHistory& ledger, const ControlGroupTable& groups,
-                   const ControlPeerTable& processes, ConnectionDemand& needs,
+  DepartureHandler(uint64_t id, ControlHistory& history, const ControlGroupTable& groups,
+                   const ControlPeerTable& processes, ConnectionDemand& demand,
                    ControlGossip& gossip, TickTimer& pace, ControlDelegate& events,
                    ExceptionGuard& guard)
       : id_(id),
-        history_(ledger),
+        history_(history),
         groups_(groups),
         processes_(processes),
-        demand_(needs),
+        demand_(demand),
         gossip_(gossip),
         timer_(pace),
         events_(events),

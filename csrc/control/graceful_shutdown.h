@@ -24,8 +24,8 @@ class GracefulShutdown {
  public:
   enum class State : uint8_t { kHere, kSending, kWaiting, kGone };
 
-  GracefulShutdown(uint64_t id, const ControlPeerTable& processes, ConnectionSender& voice)
-      : id_(id), processes_(processes), sender_(voice) {}
+  GracefulShutdown(uint64_t id, const ControlPeerTable& processes, ConnectionSender& sender)
+      : id_(id), processes_(processes), sender_(sender) {}
 
   State state() const { return state_; }
   bool here() const { return state_ == State::kHere; }

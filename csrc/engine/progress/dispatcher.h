@@ -191,7 +191,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   void release_ended();
 
   void check_locked() const {
-    check(lock_.held_by_this_thread(), "work on a lane without its token");
+    check(lock_.held_by_this_thread(), "work without the progress lock");
   }
 
   ProgressLock& lock_;

@@ -13,7 +13,7 @@ bool ProgressLock::take() {
 }
 
 bool ProgressLock::release(const Waiter* self) {
-  check(held_by_this_thread(), "the token given back by who does not hold it");
+  check(held_by_this_thread(), "the progress lock is released by a thread that does not hold it");
   owner_.store(pthread_t{}, std::memory_order_relaxed);
   // A waiter enlists first and tries to take the lock after that. This thread frees the lock first
   // and looks for waiters after that, so at least one of the two sees the other.

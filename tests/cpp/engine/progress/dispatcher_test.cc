@@ -15,10 +15,10 @@ using DispatcherDeathTest = DispatcherTest;
 
 TEST_F(DispatcherDeathTest, WorksForTheTokensHolderOnly) {
   lock.release(nullptr);
-  EXPECT_DEATH(dispatcher.run_work(), "without its token");
-  EXPECT_DEATH(dispatcher.on_message({}, {}), "without its token");
-  EXPECT_DEATH((void)dispatcher.idle(), "without its token");
-  EXPECT_DEATH((void)dispatcher.dump(), "without its token");
+  EXPECT_DEATH(dispatcher.run_work(), "without the progress lock");
+  EXPECT_DEATH(dispatcher.on_message({}, {}), "without the progress lock");
+  EXPECT_DEATH((void)dispatcher.idle(), "without the progress lock");
+  EXPECT_DEATH((void)dispatcher.dump(), "without the progress lock");
   EXPECT_TRUE(lock.take());
 }
 
