@@ -16,13 +16,13 @@ _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 class _Options:
     """Settings of one "ringdist" process group.
 
-        options = torch_ringdist.Options(algorithm="ring", segment_bytes=1 << 18)
-        options.peer_timeout = 30.0
+        options = torch_ringdist.Options(algorithm="ring", segment_bytes=128 * 1024)
+        options.warn_after = 60.0
         dist.init_process_group("ringdist", pg_options=options)
 
     All fields are None at first. A field that is None takes the value of the RINGDIST_* variable of
-    the same name, or else the default. ``print(Options())`` also lists the fields. All ranks of a
-    group must get the same options.
+    the same name, or else the default. ``print(Options())`` also lists the fields. Options that
+    change what is sent, such as `codec`, must be the same on all ranks of a group.
 
     Options compare by value, can be copied and pickled, and may be changed until they are given to
     a group, which keeps a copy. The first use of the class loads the native module, which has the
