@@ -172,14 +172,15 @@ Schedule broadcast(const Shape& shape) {
 }
 
 constexpr std::array kImpls{
-    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.for_few = true}},
-    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, {.for_small_groups = true}},
+    CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, {.for_small_groups = true}},
     CollectiveImpl{Collective::kReduce, reduce, whole},
-    CollectiveImpl{Collective::kAllgather, allgather, whole, {.best = true, .for_few = true}},
+    CollectiveImpl{
+        Collective::kAllgather, allgather, whole, {.best = true, .for_small_groups = true}},
     CollectiveImpl{Collective::kGather, gather, whole, {.best = true}},
     CollectiveImpl{Collective::kScatter, scatter, whole, {.best = true}},
     CollectiveImpl{Collective::kAlltoall, alltoall, whole, {.best = true}},
-    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_few = true}}};
+    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_small_groups = true}}};
 
 // The messages between the busiest rank and all others.
 class AllPeers {

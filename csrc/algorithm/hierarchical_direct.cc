@@ -279,15 +279,15 @@ Schedule scatter(const Shape& shape) {
   return out;
 }
 
-constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_few = true};
+constexpr Preference kForCodecs{.best_for_codecs_between_hosts = true, .for_small_groups = true};
 // One message per host over one connection is best, because several on one line hinder each other.
 constexpr Preference kForHosts{.best_between_shared_hosts = true};
 constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllreduce, allreduce, longest_shard, kForCodecs},
     CollectiveImpl{Collective::kReduceScatter, reduce_scatter, whole, kForCodecs},
-    CollectiveImpl{Collective::kReduce, reduce, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kReduce, reduce, whole, {.for_small_groups = true}},
     CollectiveImpl{Collective::kAllgather, allgather, whole, kForCodecs},
-    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_few = true}},
+    CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_small_groups = true}},
     CollectiveImpl{Collective::kGather, gather, all_parts, kForHosts},
     CollectiveImpl{Collective::kScatter, scatter, all_parts, kForHosts}};
 

@@ -39,7 +39,7 @@ Duration cost(const CostQuery& question) {
 }
 
 constexpr std::array kImpls{
-    CollectiveImpl{Collective::kAllreduce, allreduce, whole, {.for_few = true}}};
+    CollectiveImpl{Collective::kAllreduce, allreduce, whole, {.for_small_groups = true}}};
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Algorithm one_shot_algorithm() {
           .rank_ordered = true,
           .serves_codecs = false,
           .impls = kImpls,
-          .only_for_few = true,
+          .only_for_small_groups = true,
           .cost = cost};
 }
 

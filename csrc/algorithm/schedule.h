@@ -165,7 +165,7 @@ struct Preference {
   bool best_for_codecs_between_hosts = false;
   // Each rank exchanges messages with all others, so it needs a connection to each. In large groups
   // it is used only if nothing else serves, or if a codec requires it.
-  bool for_few = false;
+  bool for_small_groups = false;
 };
 
 // An algorithm's implementation of one collective.
@@ -195,7 +195,7 @@ struct Algorithm {
   bool hierarchical = false;
   // Is never chosen automatically in large groups, because the whole tensors of all ranks arrive at
   // each rank at once.
-  bool only_for_few = false;
+  bool only_for_small_groups = false;
   // Predicts the duration of an op; see algorithm/cost.h.
   Duration (*cost)(const CostQuery& question);
 

@@ -211,17 +211,17 @@ Result<std::shared_ptr<Communicator>> Communicator::duplicate(
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::without(const std::vector<int>& excluded) {
-  std::vector<int> survivor_count;
+  std::vector<int> survivors;
   for (int one = 0; one < size(); ++one)
-    if (!std::ranges::count(excluded, one)) survivor_count.push_back(one);
-  CommunicatorOptions options = options_.of(survivor_count, rank());
+    if (!std::ranges::count(excluded, one)) survivors.push_back(one);
+  CommunicatorOptions options = options_.of(survivors, rank());
   options.name += " without " + format_ranks(excluded);
   options.timeout = timeout();
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = duplicates_made_[options.name];
   auto made = create(context_, options,
                      std::make_shared<DerivedBootstrap>(context_, options, formation_, options.name,
-                                                        number, survivor_count));
+                                                        number, survivors));
   if (made.ok()) ++number;
   return made;
 }

@@ -95,7 +95,7 @@ double part_bytes(const PlanRequest& request) {
 }
 
 // Returns true if the group is too large for an algorithm with a connection between each two ranks.
-bool wants_few(const Algorithm& algorithm, const PlanRequest& request) {
+bool wants_small_groups(const Algorithm& algorithm, const PlanRequest& request) {
   if (!algorithm.hierarchical || !spans_hosts(request)) return request.size > kFewRanks;
   const auto& hosts = request.topology.hosts;
   const auto least = std::ranges::min_element(hosts, {}, &std::vector<int>::size)->size();
@@ -117,8 +117,10 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
       if (!algorithm.supports(request.kind) || !refusal(algorithm, request).empty()) continue;
       if (ordered && !algorithm.rank_ordered) continue;
       if (!spans_hosts(request) && algorithm.hierarchical) continue;
-      const bool for_few = spares && algorithm.impl(request.kind).preference.for_few;
-      if ((for_few || algorithm.only_for_few) && wants_few(algorithm, request))
+      const bool for_small_groups =
+          spares && algorithm.impl(request.kind).preference.for_small_groups;
+      if ((for_small_groups || algorithm.only_for_small_groups) &&
+          wants_small_groups(algorithm, request))
         out.left_out = true;
       else
         out.all.push_back(&algorithm);
@@ -131,7 +133,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
     if (spans_hosts(request) && preference.best_between_hosts) return 0;
     if (shares_hosts(request) && preference.best_between_shared_hosts) return 0;
     if (preference.best) return 1;
-    return preference.for_few ? 3 : 2;  // fewer connections are better
+    return preference.for_small_groups ? 3 : 2;  // fewer connections are better
   };
   std::ranges::stable_sort(out.all, {}, rank);
   return out;

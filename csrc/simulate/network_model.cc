@@ -58,7 +58,7 @@ void NetworkModel::happen(const Event& what) {
       return left(what.id);
     case Stage::kReached:
       return reached(what.id);
-    case Stage::kThere:
+    case Stage::kReceived:
       return there(what.id);
     case Stage::kArrived:
       return arrived(what.id);
@@ -150,13 +150,13 @@ void NetworkModel::reached(int id) {
   }
   one.reached = true;
   if (one.transfer.inside) {
-    queue_.add(now_, {Stage::kThere, id});
+    queue_.add(now_, {Stage::kReceived, id});
   } else {
     const Core& core = cores_[one.transfer.to];
     const Duration time = line_time(costs_.between, one.transfer.bytes);
     const auto passage = hosts_[core.host].in.pass(
         now_, std::max(one.last, now_), Duration(static_cast<int64_t>(time.count() * core.share)));
-    queue_.add(passage.last, {Stage::kThere, id});
+    queue_.add(passage.last, {Stage::kReceived, id});
   }
   if (std::exchange(one.leave_held, false)) events_.on_left(id);
 }

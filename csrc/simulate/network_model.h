@@ -197,7 +197,7 @@ class NetworkModel {
 
   // The stages of a message, in order, and the event of an at().
  private:
-  enum class Stage : uint8_t { kWritten, kLeft, kReached, kThere, kArrived, kTime };
+  enum class Stage : uint8_t { kWritten, kLeft, kReached, kReceived, kArrived, kTime };
   struct Event {
     Stage stage;
     int id;

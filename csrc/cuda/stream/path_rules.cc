@@ -168,7 +168,7 @@ const Algorithm& stream_algorithm(Collective kind, const Algorithm* planned) {
   if (planned != nullptr && !planned->hierarchical) return *planned;
   const auto fits = [&](const Algorithm& one) {
     return one.supports(kind) && one.rank_ordered && one.serves_codecs && !one.hierarchical &&
-           !one.only_for_few;
+           !one.only_for_small_groups;
   };
   const auto found = std::ranges::find_if(algorithms(), fits);
   ringdist::check(found != algorithms().end(), "no algorithm without hosts for a collective");

@@ -95,7 +95,7 @@ void GroupBootstrap::run(const Named& named, const Ended& ended) {
     throw;
   }
   promise_.set_value(outcome);
-  if (outcome.ok()) remove_words();
+  if (outcome.ok()) remove_keys();
 }
 
 void GroupBootstrap::group_failed(const std::weak_ptr<GroupBootstrap>& formation, TaskPool& pool) {

@@ -118,7 +118,7 @@ class GroupBootstrap {
   virtual void publish_withdrawal(ErrorKind, const std::string&, bool /*process_ends*/) {}
   // Removes keys that this rank has left for the others. Called after all members have found each
   // other. Blocks.
-  virtual void remove_words() {}
+  virtual void remove_keys() {}
   // Logs the group that has formed.
   virtual void log_formed(const ResolvedGroup&) const {}
   // These two call the control plane. Tests replace them.

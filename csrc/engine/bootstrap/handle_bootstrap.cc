@@ -89,13 +89,13 @@ Result<ResolvedGroup> HandleBootstrap::resolve() {
     hosts[host->second].push_back(one);
   }
   auto topology = Topology::from_hosts(std::move(hosts), size());
-  if (Error error = prove_neighbours(topology)) return error;
+  if (Error error = verify_same_host(topology)) return error;
   if (Error error = check_separated(topology)) return error;
   if (Error error = check_addresses()) return error;
   return found(nonce_, std::move(topology));
 }
 
-Error HandleBootstrap::prove_neighbours(const Topology& topology) {
+Error HandleBootstrap::verify_same_host(const Topology& topology) {
   for (int one = 0; one < size(); ++one) {
     const RankInfo& entry = entries()[one];
     if (!topology.same_host(rank(), one) || entry.context_id == context().id()) continue;

@@ -38,7 +38,7 @@ class HandleBootstrap final : public RankInfoBootstrap {
   uint64_t known_nonce() const override { return nonce_; }
   Result<ResolvedGroup> resolve() override;
   // Verifies that the ranks that share this host according to their handles really do.
-  Error prove_neighbours(const Topology& topology);
+  Error verify_same_host(const Topology& topology);
 
   const uint64_t nonce_;
 };

@@ -38,7 +38,7 @@ class StoreBootstrap final : public RankInfoBootstrap {
   // Converts it to kPeerLost, so that a further generation can go on without them.
   Error on_member_error(const Error& error) const override;
   void publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) override;
-  void remove_words() override { rendezvous_.remove_keys(decided_.nonce != 0); }
+  void remove_keys() override { rendezvous_.remove_keys(decided_.nonce != 0); }
   // In a later generation, returns an error if a member is lost or a newcomer has not come in time.
   Error find_missing(TimePoint begun);
 

@@ -9,11 +9,11 @@
 namespace ringdist {
 
 std::string GenerationHistory::Change::describe(const std::string& group) const {
-  std::vector<int> survivor_count;
+  std::vector<int> survivors;
   for (uint32_t rank = 0; rank < decision.survivor_count; ++rank)
-    survivor_count.push_back(rank_of(decision.members[rank], before));
+    survivors.push_back(rank_of(decision.members[rank], before));
   std::string out = "generation " + std::to_string(decision.generation) + " of group '" + group +
-                    "': " + format_ranks(survivor_count) + " of " + std::to_string(before.size()) +
+                    "': " + format_ranks(survivors) + " of " + std::to_string(before.size()) +
                     " go on";
   for (const LostMember& lost : decision.lost)
     out += "; " + describe_rank(lost.rank, where.at(lost.rank)) +

@@ -361,10 +361,10 @@ GroupMembership::Generation GroupMembership::made_by(const Decision& decision) c
     for (const ProcessId process : decision.members)
       out.found.membership.members.push_back({process, nullptr, book_->where(process)});
   } else {
-    std::vector<int> survivor_count;
+    std::vector<int> survivors;
     for (const ProcessId process : decision.members)
-      survivor_count.push_back(rank_of(process, before.contexts()));
-    out.found = before.of(survivor_count, before.membership.rank);
+      survivors.push_back(rank_of(process, before.contexts()));
+    out.found = before.of(survivors, before.membership.rank);
   }
   out.found.membership.nonce = decision.id().nonce;
   return out;

@@ -120,7 +120,7 @@ class BlockExports {
   // its channel.
   void clear() { all_.clear(); }
   // Returns true once after an export message was sent. The next message in the ring then carries
-  // kLoad, so that the peer reads the export connection.
+  // kExportAnnounced, so that the peer reads the export connection.
   bool take_hint() { return std::exchange(hint_, false); }
   // Returns true for a short time after an export, while its answer may come at any moment.
   bool awaits_answer(TimePoint now) const;

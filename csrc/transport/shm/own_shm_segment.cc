@@ -65,7 +65,7 @@ OwnShmSegment::OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping)
       mapping_(std::move(mapping)),
       segment_(reinterpret_cast<ShmSegment*>(mapping_.data())),  // new memory is zero, as required
       chunks_(file_, {mapping_.data(), mapping_.size()}) {
-  for (uint32_t i = kMaxLinks; i > 0; --i) {
+  for (uint32_t i = kMaxChannels; i > 0; --i) {
     free_rings_.push_back(i - 1);
     free_counters_.push_back(i - 1);
   }
@@ -73,7 +73,7 @@ OwnShmSegment::OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping)
 
 Result<uint32_t> OwnShmSegment::take_ring() {
   if (free_rings_.empty())
-    return Error(ErrorKind::kSystem, "more than " + std::to_string(kMaxLinks) +
+    return Error(ErrorKind::kSystem, "more than " + std::to_string(kMaxChannels) +
                                          " processes of this host are too many for shared "
                                          "memory; set RINGDIST_TRANSPORT=ucx");
   const uint32_t index = free_rings_.back();

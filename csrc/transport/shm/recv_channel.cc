@@ -99,8 +99,8 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
   // The slot is another process's memory, so each field is read once and checked.
   const Slot& slot = ring_->slots[slots_.slot()];
   const uint32_t header = slot.header.load(std::memory_order_relaxed);
-  if ((header & kLoad) != 0) on_event();
-  const size_t header_size = header & kHeaderSize;
+  if ((header & kExportAnnounced) != 0) on_event();
+  const size_t header_size = header & kHeaderSizeMask;
   const size_t size = *static_cast<const volatile uint32_t*>(&slot.payload_size);
   const auto bytes = header_size <= kMaxHeaderBytes ? payload(slot, header, size) : std::nullopt;
   if (slots_.is_absurd(published()) || !bytes) {
@@ -108,7 +108,7 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
     last_ = slots_.consumed();
     return;
   }
-  receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kWithdrawn});
+  receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kRevoked});
   const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->ring();
   imports_.read_until(slots_.consumed());
@@ -117,7 +117,7 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
 std::optional<ConstBytes> RecvChannel::payload(const Slot& slot, uint32_t header, size_t bytes) {
   const uint64_t at = *static_cast<const volatile uint64_t*>(&slot.payload_at);
   if ((header & kExported) != 0) return imports_.find(at, bytes);
-  const size_t header_size = header & kHeaderSize;
+  const size_t header_size = header & kHeaderSizeMask;
   if (at == 0) {
     if (!is_short(header_size, bytes)) return std::nullopt;
     return ConstBytes{slot.bytes.data() + short_payload_at(header_size), bytes};

@@ -30,16 +30,16 @@ namespace ringdist::shm {
 
 inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr size_t kCacheLine = 64;
-inline constexpr size_t kMaxLinks = 256;  // per direction: peers that share a host
-inline constexpr size_t kSlots = 128;     // messages in flight per channel
-inline constexpr size_t kSlotRoom = 240;  // bytes for header and short payload
+inline constexpr size_t kMaxChannels = 256;  // per direction: peers that share a host
+inline constexpr size_t kSlots = 128;        // messages in flight per channel
+inline constexpr size_t kSlotRoom = 240;     // bytes for header and short payload
 inline constexpr size_t kSmallChunk = 4096;
 inline constexpr size_t kSmallChunks = 1024;
 inline constexpr size_t kLargeChunk = size_t{256} << 10;
-inline constexpr size_t kLargeChunks = 64;            // in use at once, without those reserved
-inline constexpr size_t kReservedChunks = kMaxLinks;  // for channels that hold none
-inline constexpr size_t kPayloadAlignment = 16;       // alignment of short payloads
-inline constexpr size_t kMaxExports = 256;            // blocks that the reader of one channel maps
+inline constexpr size_t kLargeChunks = 64;               // in use at once, without those reserved
+inline constexpr size_t kReservedChunks = kMaxChannels;  // for channels that hold none
+inline constexpr size_t kPayloadAlignment = 16;          // alignment of short payloads
+inline constexpr size_t kMaxExports = 256;  // blocks that the reader of one channel maps
 inline constexpr uint32_t kExportNumbers = 1 << 16;
 // Payloads up to this size are copied even from shared tensors. The copy is cheaper than to keep
 // the send open until the receiver has read.
@@ -54,14 +54,15 @@ struct alignas(kCacheLine) Counter {
 };
 
 // Fields of Slot::header: the mask of the header's size, and flags.
-inline constexpr uint32_t kHeaderSize = 0xffff;
-inline constexpr uint32_t kExported = 1 << 16;   // the payload lies in an export
-inline constexpr uint32_t kWithdrawn = 1 << 17;  // the payload was revoked and may have changed
-inline constexpr uint32_t kLoad = 1 << 18;       // an export message was sent before this message
+inline constexpr uint32_t kHeaderSizeMask = 0xffff;
+inline constexpr uint32_t kExported = 1 << 16;  // the payload lies in an export
+inline constexpr uint32_t kRevoked = 1 << 17;   // the payload was revoked and may have changed
+inline constexpr uint32_t kExportAnnounced =
+    1 << 18;  // an export message was sent before this message
 
 // One message.
 struct Slot {
-  std::atomic<uint32_t> header;  // kHeaderSize and the flags
+  std::atomic<uint32_t> header;  // kHeaderSizeMask and the flags
   uint32_t payload_size;
   uint64_t
       payload_at;  // offset in the segment or export address; 0 if behind the header in `bytes`
@@ -86,13 +87,13 @@ enum class SleepState : uint32_t {
 struct ControlBlock {
   alignas(kCacheLine) DekkerWord<SleepState, SleepOrders> sleep;
   // Per incoming channel: the messages consumed by this Context.
-  std::array<Counter<ConsumedOrders>, kMaxLinks> consumed;
+  std::array<Counter<ConsumedOrders>, kMaxChannels> consumed;
 };
 
 // The fixed part of a segment; the chunks follow.
 struct ShmSegment {
   ControlBlock front;
-  std::array<Ring, kMaxLinks> rings;
+  std::array<Ring, kMaxChannels> rings;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
                   std::atomic<SleepState>::is_always_lock_free,
@@ -109,7 +110,7 @@ inline constexpr size_t kSegmentBytes = kLargeAt + (kLargeChunks + kReservedChun
 constexpr size_t end_of_ring(uint32_t index) {
   return sizeof(ControlBlock) + (index + 1) * sizeof(Ring);
 }
-static_assert(end_of_ring(kMaxLinks - 1) == sizeof(ShmSegment));
+static_assert(end_of_ring(kMaxChannels - 1) == sizeof(ShmSegment));
 
 // Packs and unpacks Slot::payload_at for a payload in an export: the export's number in the upper
 // 16 bits, the offset in bytes below.

@@ -241,7 +241,7 @@ void SendChannel::revoke_payload(SendId send_id) {
     if (parcel.send_id == send_id && parcel.chunk == kNone && !parcel.copy) parcel.withdrawn = true;
   for (uint64_t i = slots_.reclaimed(); i < slots_.published(); ++i)
     if (held_[i % kSlots].send_id == send_id)
-      own_.ring(*ring_).slots[i % kSlots].header.fetch_or(kWithdrawn, std::memory_order_seq_cst);
+      own_.ring(*ring_).slots[i % kSlots].header.fetch_or(kRevoked, std::memory_order_seq_cst);
 }
 
 // Revokes the exported payloads and ends their sends with error_. The peer may read on, but this
@@ -294,7 +294,7 @@ bool SendChannel::publish(PendingSend& parcel) {
   Slot& slot = ring.slots[slots_.slot()];
   const bool here = parcel.chunk == kNone && !parcel.exported;
   slot.header.store(static_cast<uint32_t>(parcel.header_size) | (parcel.exported ? kExported : 0) |
-                        (exports_.take_hint() ? kLoad : 0),
+                        (exports_.take_hint() ? kExportAnnounced : 0),
                     std::memory_order_relaxed);
   slot.payload_size = static_cast<uint32_t>(parcel.payload.size());
   slot.payload_at = here              ? 0

@@ -67,7 +67,7 @@ Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId m
   if (hello.layout_version != kLayoutVersion)
     return no_hello("its version is " + std::to_string(hello.layout_version));
   if (hello.to != me) return no_hello("it is meant for another process");
-  if (hello.index >= kMaxLinks) return no_hello("its index is too large");
+  if (hello.index >= kMaxChannels) return no_hello("its index is too large");
   if (for_exports) return std::optional<ReceivedHello>(ReceivedHello{hello, for_exports});
   auto segment = map_memory(got.fds[0], reads ? end_of_ring(hello.index) : sizeof(ControlBlock),
                             /*writable=*/false);

@@ -175,8 +175,8 @@ bool ShmTransport::progress() {
   const bool was_asleep = std::exchange(asleep_, false);
   if (was_asleep) own_->front().sleep.store_relaxed(SleepState::kAwake);
   // Sockets come first, because a channel that opens has something to send.
-  const bool load = was_asleep || in_need_of_a_look(now);
-  if (load) look_at_sockets(now);
+  const bool load = was_asleep || must_poll_sockets(now);
+  if (load) poll_sockets(now);
   bool any = false;
   for (size_t i = 0; i < used_.size(); ++i) {  // callbacks may add more
     if (load) used_[i]->link.check_end();
@@ -208,13 +208,13 @@ bool ShmTransport::report_broken() {
   return any;
 }
 
-bool ShmTransport::in_need_of_a_look(TimePoint now) const {
+bool ShmTransport::must_poll_sockets(TimePoint now) const {
   return now - last_look_ > kLookTime ||
          std::any_of(used_.begin(), used_.end(),
                      [now](const Peer* peer) { return peer->link.expects_message(now); });
 }
 
-void ShmTransport::look_at_sockets(TimePoint now) {
+void ShmTransport::poll_sockets(TimePoint now) {
   last_look_ = now;
   for (const auto& event : epoll_.wait(Duration(0))) {
     if (event.key == kDoorbellKey) own_->doorbell().drain();

@@ -82,11 +82,11 @@ class ShmTransport final : public Transport {
   void update(Peer& peer);
   void refuse(SendId send_id);
   // Polls the epoll set without blocking and handles its events.
-  void look_at_sockets(TimePoint now);
+  void poll_sockets(TimePoint now);
   void on_peer_closed(ContextId peer);
   // Reports broken channels once the messages of their peers have been delivered.
   bool report_broken();
-  bool in_need_of_a_look(TimePoint now) const;
+  bool must_poll_sockets(TimePoint now) const;
 
   const ContextId me_;
   const size_t max_payload_;

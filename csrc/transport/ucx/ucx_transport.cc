@@ -11,7 +11,7 @@ namespace {
 
 // Ids of the active messages: a message, a flush request, and its confirmation.
 constexpr unsigned kMessageId = 1;
-constexpr unsigned kQuestionId = 2;
+constexpr unsigned kFlushRequestId = 2;
 constexpr unsigned kReceiptId = 3;
 constexpr size_t kStagingBuffers = 64;
 // The time that close() waits for UCX to close endpoints.
@@ -38,7 +38,7 @@ Result<std::unique_ptr<Transport>> UcxTransport::create(const TransportConfig& c
   if (!worker.ok()) return worker.error();
   out->worker_ = std::move(worker.value());
   if (Error error = out->install_handler(kMessageId, &on_message)) return error;
-  if (Error error = out->install_handler(kQuestionId, &on_question)) return error;
+  if (Error error = out->install_handler(kFlushRequestId, &on_flush_request)) return error;
   if (Error error = out->install_handler(kReceiptId, &on_receipt)) return error;
   return std::unique_ptr<Transport>(std::move(out));
 }
@@ -279,7 +279,7 @@ void UcxTransport::begin_flush() {
   }
   for (Peer* peer : connected) {
     if (peer->confirmed == peer->asked) peer->silent_since = Clock::now();
-    send_receipt(peer->endpoint, kQuestionId, {peer->id, ++peer->asked});
+    send_flush(peer->endpoint, kFlushRequestId, {peer->id, ++peer->asked});
   }
 }
 
@@ -294,31 +294,31 @@ bool UcxTransport::flushed() const {
 
 // Sends a flush request or its confirmation behind everything that was sent on the connection
 // before. If it cannot be sent, the connection breaks.
-void UcxTransport::send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt) {
-  const unsigned flags = id == kQuestionId ? UCP_AM_SEND_FLAG_REPLY : 0;
-  post(endpoint, id, flags, std::as_bytes(std::span(&receipt, 1)), {}, kNoSendId, nullptr);
+void UcxTransport::send_flush(ucp_ep_h endpoint, unsigned id, const FlushRequest& flush) {
+  const unsigned flags = id == kFlushRequestId ? UCP_AM_SEND_FLAG_REPLY : 0;
+  post(endpoint, id, flags, std::as_bytes(std::span(&flush, 1)), {}, kNoSendId, nullptr);
 }
 
-ucs_status_t UcxTransport::on_question(void* arg, const void* header, size_t header_length, void*,
-                                       size_t, const ucp_am_recv_param_t* param) {
+ucs_status_t UcxTransport::on_flush_request(void* arg, const void* header, size_t header_length,
+                                            void*, size_t, const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
-  Receipt receipt;
-  if (header_length != sizeof receipt || !(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
+  FlushRequest flush;
+  if (header_length != sizeof flush || !(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
     return UCS_OK;  // not from this transport
-  std::memcpy(&receipt, header, sizeof receipt);
-  self->send_receipt(param->reply_ep, kReceiptId, receipt);
+  std::memcpy(&flush, header, sizeof flush);
+  self->send_flush(param->reply_ep, kReceiptId, flush);
   return UCS_OK;
 }
 
 ucs_status_t UcxTransport::on_receipt(void* arg, const void* header, size_t header_length, void*,
                                       size_t, const ucp_am_recv_param_t*) {
   auto* self = static_cast<UcxTransport*>(arg);
-  Receipt receipt;
-  if (header_length != sizeof receipt) return UCS_OK;
-  std::memcpy(&receipt, header, sizeof receipt);
+  FlushRequest flush;
+  if (header_length != sizeof flush) return UCS_OK;
+  std::memcpy(&flush, header, sizeof flush);
   std::lock_guard lock(self->peers_mutex_);
-  if (auto it = self->peers_.find(receipt.peer); it != self->peers_.end()) {
-    it->second->confirmed = std::max(it->second->confirmed, receipt.number);
+  if (auto it = self->peers_.find(flush.peer); it != self->peers_.end()) {
+    it->second->confirmed = std::max(it->second->confirmed, flush.number);
     it->second->silent_since = Clock::now();
   }
   return UCS_OK;

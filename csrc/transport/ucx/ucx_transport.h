@@ -64,7 +64,7 @@ class UcxTransport final : public Transport {
     TimePoint silent_since;  // while a confirmation is missing
   };
   // The header of a flush request and of its confirmation, which repeats it.
-  struct Receipt {
+  struct FlushRequest {
     ContextId peer;  // the peer that is to confirm
     uint64_t number;
   };
@@ -97,14 +97,14 @@ class UcxTransport final : public Transport {
   void end(SendId send_id, const std::byte* staged, const Error& error);
   // Closes broken endpoints and reports their peers. Returns true if there was one.
   bool handle_broken();
-  void send_receipt(ucp_ep_h endpoint, unsigned id, const Receipt& receipt);
+  void send_flush(ucp_ep_h endpoint, unsigned id, const FlushRequest& flush);
 
   static void on_sent(void* ucx_request, ucs_status_t status, void* user_data);
   static void on_endpoint_error(void* arg, ucp_ep_h endpoint, ucs_status_t status);
   static ucs_status_t on_message(void* arg, const void* header, size_t header_length, void* data,
                                  size_t length, const ucp_am_recv_param_t* param);
-  static ucs_status_t on_question(void* arg, const void* header, size_t header_length, void* data,
-                                  size_t length, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_flush_request(void* arg, const void* header, size_t header_length,
+                                       void* data, size_t length, const ucp_am_recv_param_t* param);
   static ucs_status_t on_receipt(void* arg, const void* header, size_t header_length, void* data,
                                  size_t length, const ucp_am_recv_param_t* param);
 

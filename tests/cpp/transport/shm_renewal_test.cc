@@ -53,7 +53,7 @@ TEST(ShmRenewal, LinksFollowEachOtherInOrder) {
   End b;
   a.knows(b);
   std::deque<std::vector<std::byte>> sent;
-  for (int i = 0; i < static_cast<int>(shm::kMaxLinks) + 50; ++i) {
+  for (int i = 0; i < static_cast<int>(shm::kMaxChannels) + 50; ++i) {
     for (const size_t size : {size_t{8}, size_t{100'000}}) {
       sent.push_back(numbered(size, i));
       a.send(b, sent.back());

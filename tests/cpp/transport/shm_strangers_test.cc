@@ -104,7 +104,7 @@ TEST(ShmStrangers, AreRefused) {
   babbler.say("GET / HTTP/1.1\r\n");
   EXPECT_TRUE(babbler.is_refused());
   Outsider lost(a);
-  ASSERT_FALSE(lost.greet(shm::kMaxLinks));
+  ASSERT_FALSE(lost.greet(shm::kMaxChannels));
   EXPECT_TRUE(lost.is_refused());
   EXPECT_TRUE(a.lost.empty());
 }
