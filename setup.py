@@ -4,6 +4,7 @@ The build reads these variables:
 
     RINGDIST_UCX=wheel|system   UCX to build against (CMakeLists.txt)
     RINGDIST_CUDA=ON            also build the library for NVIDIA GPUs, with nvcc
+    RINGDIST_CUDA_ARCHITECTURES="90"    GPUs to build it for; "80 90 100" by default
     RINGDIST_WERROR=ON          treat warnings as errors
     RINGDIST_BUILD_DIR          folder to build in
     RINGDIST_RELEASE=ON         build a stripped wheel for distribution, for one minor version of
