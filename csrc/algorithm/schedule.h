@@ -161,7 +161,8 @@ struct Preference {
   bool best_between_hosts = false;
   // The same if the group spans hosts and several ranks share one of them.
   bool best_between_shared_hosts = false;
-  // The same for ops with lossy codecs, if several ranks share a host.
+  // Chosen for ops with lossy codecs if the group spans hosts and several ranks share one of them,
+  // whatever the costs.
   bool best_for_codecs_between_hosts = false;
   // Each rank exchanges messages with all others, so it needs a connection to each. In large groups
   // it is used only if nothing else serves, or if a codec requires it.

@@ -5,15 +5,15 @@
 // other. Memory written before a store() is visible after a load() that returns its value.
 //
 // tests/cpp/base/dekker_word_test.cc tries all interleavings and reorderings that the memory model
-// permits. The template parameters Orders and Atomic exist for that test.
+// permits. The template parameters Orders and Atomic exist for tests: that one, and those of the
+// shm transport, which names its orders in transport/shm/memory_orders.h.
 #pragma once
 
 #include <atomic>
 
 namespace ringdist {
 
-// Memory orders of store() and load(). The test replaces them by weaker ones and expects lost
-// wake-ups.
+// Memory orders of store() and load(). Tests replace them by weaker ones and expect lost wake-ups.
 struct SeqCstOrders {
   static constexpr std::memory_order kStore = std::memory_order_seq_cst;
   static constexpr std::memory_order kLoad = std::memory_order_seq_cst;

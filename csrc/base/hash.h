@@ -1,13 +1,13 @@
-// 64-bit FNV-1a hash of what is added to it. The result is the same on all machines, so ranks can
-// compare it. It is not for secrets.
+// 64-bit FNV-1a hash. The result is the same on all machines, so ranks can compare it. It is not
+// for secrets.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 namespace ringdist {
-// Incremental hash. Each add() returns *this, so that calls can be chained.
 
+// Incremental hash. Each add() returns *this, so that calls can be chained. One thread per object.
 class Hash {
  public:
   Hash& add(uint8_t byte) {

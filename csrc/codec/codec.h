@@ -69,7 +69,8 @@ class Codec {
   // used. `residual` has one fp32 per element, or is empty. With a residual, it encodes in +
   // residual and writes the loss of every element as the new residual.
   //
-  // A block with a value that is not finite decodes to NaN, and its residual stays unchanged.
+  // If a value of a block, with its residual, is not finite, the block decodes to NaN and its
+  // residual stays unchanged. Codecs without a scale (none, fp16, bf16, lossless) keep inf.
   // `dtype` is the op's: exact codecs send values as it stores them, and others ignore it.
   virtual size_t encode(std::span<const float> in, DType dtype, ResidualSpan residual,
                         CodecSeed seed, Bytes out) const = 0;
@@ -92,7 +93,8 @@ struct CodecRow {
   // Makes a codec. `parameter` is the text after ':', or "". Error: kInvalidArgument, with the
   // accepted values in its message.
   Result<CodecPtr> (*make)(std::string_view parameter);
-  // Spec that replaces the bare name in a pair, if that differs from the name.
+  // Spec that parse_codec_pair() parses instead if its whole argument is the bare name. Empty if it
+  // keeps the name.
   std::string_view alone = {};
   // Returns the default codec of results if contributions have the codec `contribution`, in a group
   // of `size`. If it is null, results have the same codec.

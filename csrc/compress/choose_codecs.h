@@ -42,14 +42,15 @@ struct CodecChoice {
   double exposed_plain = 0;    // the same with the first candidate everywhere
 };
 
-// Chooses one codec for all buckets, then replaces it by a gentler one where that costs no time.
+// Chooses one codec for all buckets. Then replaces it in single buckets by a gentler one if that
+// exposes no more communication, or at most 3 % of a step in all.
 //
-// Candidates are ordered from gentle to harsh, and the first is "none". Only the last one may be
-// coarse. The model assumes that buckets travel one after another.
+// Candidates are ordered from gentle to harsh, and the first is "none". There is at least one, and
+// only the last one may be coarse. The model assumes that buckets travel one after another.
 //
 // Gradients stay uncompressed if no codec makes the step a tenth shorter, because smaller gains do
 // not justify rounding and may be measurement errors. A coarse candidate must make the step 2.5
-// times as short as the best other.
+// times as short as the codec that would be chosen without it.
 CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates);
 
 // Returns the seconds of communication that remain after the computation ends, if bucket i uses

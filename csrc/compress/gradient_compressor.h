@@ -3,8 +3,9 @@
 // ops that it plans; for DistributedDataParallel the owner is DdpCompressor (torch/ddp).
 //
 // Any thread may call it, but buckets come one after another, in the same order on all ranks. The
-// lock is not held during `at_step`, which may take locks of its own. Exceptions of the owner's
-// functions pass through to the owner. All other failures are returned as Error.
+// lock is not held during `at_step`, which may take locks of its own. It may be held during the
+// owner's other functions and StartBucket, so these must not call the compressor. Exceptions of the
+// owner's functions pass through to the owner. All other failures are returned as Error.
 #pragma once
 
 #include <functional>

@@ -36,8 +36,9 @@ void orthonormalise(const MatrixShape& shape, std::span<float> left);
 // column stays.
 void keep_directions(const MatrixShape& shape, std::span<const float> from, std::span<float> right);
 
-// Fills `out` with values uniform in [-1, 1) that depend on the seed and the index only. They are
-// exact, so that all machines draw the same.
+// Fills `out` with values uniform in [-1, 1] that depend on the seed and the index only. They are
+// integers of 32 bits, rounded to fp32 and scaled by a power of two, so that all machines draw the
+// same. Rounding can give 1.
 void draw_noise(uint64_t seed, std::span<float> out);
 
 // Computes values = left * transpose(mean_right). The new residual is the old residual + the old
@@ -48,8 +49,8 @@ void reconstruct(const MatrixShape& shape, std::span<const float> left,
 
 bool all_finite(std::span<const float> values);
 
-// The first three functions for one instruction set: same contract, same bits. Residuals may be
-// null. The functions above choose among them, and tests compare them.
+// multiply_right(), multiply_left() and reconstruct() for one instruction set: same contract, same
+// bits. Residuals may be null. The functions above choose among them, and tests compare them.
 struct LowRankLoops {
   void (*multiply_right)(const MatrixShape& shape, const float* values, const float* residual,
                          const float* right, float* left);
@@ -63,6 +64,6 @@ struct LowRankLoops {
 const LowRankLoops* low_rank_baseline();
 // These return null if this processor lacks the instructions.
 const LowRankLoops* low_rank_avx2();
-const LowRankLoops* low_rank_avx512();  // F
+const LowRankLoops* low_rank_avx512();  // needs AVX-512F
 
 }  // namespace ringdist

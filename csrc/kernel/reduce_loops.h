@@ -1,5 +1,6 @@
 // The reduction loop as templates that are always inlined into their callers. So the vectorised
-// code uses the caller's instruction set, and no copy of it can reach another object file.
+// code uses the caller's instruction set, and no copy of it can reach another object file. The
+// preconditions, aliasing included, are those of reduce() (kernel/reduce.h).
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,8 @@ struct CallContent {
 };
 
 // Compares the contents of two descriptions. Returns the first tensor that differs, such as "tensor
-// 6: float32[2], float32[3]", or an empty string if none does.
+// 6: float32[2], float32[3]". Returns an empty string if none does, or if a content cannot be
+// decoded. Tensors that only one of the two has do not count.
 std::string first_tensor_difference(const std::string& one, const std::string& other);
 
 // Memory on a device with `count` equal elements. A joined rank contributes it to calls of the

@@ -34,7 +34,8 @@ struct NamedCall {
   Milliseconds timeout{0};  // from the call until all ranks have made it; 0 for the group's timeout
 };
 
-// A batch of calls: several calls that run as one op, or one call that runs as several ops.
+// A batch of calls: several calls that run as one op, or one call that runs as several ops. All
+// functions require the progress lock of the negotiation's lane.
 class FusedCalls {
  public:
   // Adds what a caller waits for, and memory that must live until the batch has ended. Both come
@@ -52,7 +53,8 @@ class FusedCalls {
   // Returns the ops to run, which keep the memory alive. May be called once.
   std::vector<OpRequest> take_requests();
   // Ops that have been started. A waiter releases them, because releasing them on a lane would need
-  // a thread of the pool.
+  // a thread of the pool. running() is null before take_requests() and after take_ends(). Keep a
+  // copy while starting ops, because the batch may end meanwhile.
   using Running = std::shared_ptr<std::vector<std::shared_ptr<Op>>>;
   const Running& running() const { return running_; }
   // Records that one op has ended or could not be started. Returns true if it was the last one.

@@ -13,7 +13,8 @@
 namespace ringdist {
 
 // A contiguous range of elements within one part of the map. `index` is its position in the map,
-// and `at` its position in the range that was passed to pieces_of().
+// and `at` its position in the range that was passed to pieces_of(). `part` points into the map, so
+// it is valid while the map lives unchanged.
 struct CodecMapPiece {
   const CodecMapPart* part;
   int64_t index;
@@ -39,7 +40,8 @@ std::vector<CodecMapPiece> pieces_of(const CodecMap& map, int64_t begin, int64_t
 int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, int step);
 
 // Returns the codec of an edge. Contributions to sums inside the host (EdgeKind::kIntraHost) stay
-// uncompressed, so that only messages between hosts lose precision.
+// uncompressed, so that only messages between hosts lose precision. The reference is valid as long
+// as `codecs` holds its codecs.
 const Codec& codec_of(EdgeKind edge_kind, const CodecPair& codecs);
 
 // Returns true if a reduce adds this rank's own values of a part unchanged. Otherwise it adds them

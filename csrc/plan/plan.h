@@ -60,6 +60,8 @@ struct Plan {
 std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request);
 
 // Returns the predicted duration that the choice compares (algorithm/cost.h). Codecs are ignored.
+// For an alltoall the choice compares durations without bytes instead, because its ranks may have
+// different sizes.
 Duration cost_of(const Algorithm& algorithm, const PlanRequest& request);
 
 // Plans an op. Errors (kInvalidArgument) are an unknown algorithm, one that layout_deterministic

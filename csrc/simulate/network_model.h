@@ -178,8 +178,8 @@ class NetworkModel {
 
   // Sends a message at the current time and returns its id. The delegate gets on_left() and
   // on_arrived() with the id, which is reused after that.
-  // Calls on_time() with `id` at that time, or in the next move_to() if it has passed.
   int send(const Transfer& transfer);
+  // Calls on_time() with `id` at that time, or in the next move_to() if it has passed.
   void at(TimePoint time, int id);
 
   TimePoint now() const { return now_; }
@@ -195,8 +195,8 @@ class NetworkModel {
   void cut(int from_host, int to_host);
   void heal(int from_host, int to_host);
 
-  // The stages of a message, in order, and the event of an at().
  private:
+  // The stages of a message, in order, and the event of an at().
   enum class Stage : uint8_t { kWritten, kLeft, kReached, kReceived, kArrived, kTime };
   struct Event {
     Stage stage;
@@ -224,12 +224,12 @@ class NetworkModel {
     bool reached = false;     // its first byte has reached that host
     bool leave_held = false;  // has left its host, but on_left() waits because the link is cut
   };
+  // The latest arrival times of a flow, to keep its order.
   struct Latest {
     TimePoint first;
     TimePoint last;
   };
-  // The latest arrival times of a flow, to keep its order.
-  using HostPair = std::pair<int, int>;
+  using HostPair = std::pair<int, int>;  // from, to
 
   const LinkCosts& costs_of(const Transfer& transfer) const {
     return transfer.inside ? costs_.inside : costs_.between;

@@ -34,8 +34,8 @@ inline constexpr size_t kMaxHeaderBytes = 160;
 // The kinds of memory that payloads may lie in.
 enum class MemoryKind : uint8_t { kHost, kCuda };
 
-// Receives the events of a transport. Its methods are called during progress(), send() and
-// commit(), with the progress lock held.
+// Receives the events of a transport. Its methods are called during progress(), send(), commit(),
+// drop_peer() and close(), with the progress lock held.
 class TransportDelegate {
  public:
   virtual ~TransportDelegate() = default;

@@ -37,9 +37,6 @@
 
 namespace ringdist::gpu {
 
-// Rotation of one block by a warp: seeded signs and the fast Walsh-Hadamard transform.
-// Bit-identical to codec/rotated.cc and kernel/hadamard.cc, and specified in codec/rotated.spec.md.
-
 // Number of elements that share a seed for their signs.
 inline constexpr int64_t kRotationChunk = 1024;
 
@@ -62,7 +59,8 @@ struct RotationBlock {
   RINGDIST_DEVICE int log() const { return lowest_bit(static_cast<uint32_t>(count)); }
 };
 
-// The rotation of one block.
+// Rotation of one block by a warp: seeded signs and the fast Walsh-Hadamard transform.
+// Bit-identical to codec/rotated.cc and kernel/hadamard.cc, and specified in codec/rotated.spec.md.
 class Rotation {
  public:
   // `begin` is the first element of the block in the call.

@@ -7,6 +7,9 @@
 
 namespace ringdist::gpu {
 
+// Both queue the kernels of all calls on `stream` and return without waiting for them. They return
+// the first error of a launch, after they have tried all. The memory that the calls name must live
+// until the kernels have run; the span itself may end with the call.
 template <bool kRotated, typename Coder, typename Call>
 LaunchError launch(Coder coder, CallSpan<Call> calls, void* stream) {
   return with_bodies<kRotated>(coder, calls,

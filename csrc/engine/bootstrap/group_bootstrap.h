@@ -2,9 +2,9 @@
 // subclass finds rank infos, topology and nonce; this class runs the phases and reports failures.
 //
 // run() is called once, on the task pool, because it waits for other ranks. Any thread may call the
-// rest meanwhile. The last phase is the formation barrier, over the control plane. It ends on no
-// rank before every member has found all others. A rank that ends after the barrier removes nothing
-// that another rank still needs.
+// rest meanwhile, except when_known(), which must come before run(). The last phase is the
+// formation barrier, over the control plane. It ends on no rank before every member has found all
+// others. A rank that ends after the barrier removes nothing that another rank still needs.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,9 @@ namespace ringdist {
 // A group as one rank has resolved it: members, topology, processes and costs. A value.
 struct ResolvedGroup {
   GroupDescriptor membership;
-  std::vector<ControlMember> processes;  // by rank
-  GroupCosts costs;                      // cost constants of rank 0
+  std::vector<ControlMember> processes;  // by rank; empty for a group of one rank
+  // Cost constants of rank 0. In a subgroup they are those of the parent's rank 0.
+  GroupCosts costs;
 
   // Returns the context ids of the members, by rank.
   std::vector<ContextId> contexts() const;
@@ -43,14 +44,15 @@ struct ResolvedGroup {
 // Base class of bootstraps.
 class GroupBootstrap {
  public:
-  // Called with the group's nonce, once.
+  // Called with the group's nonce, at most once. A group of one rank never calls it.
   using Named = std::function<void(uint64_t nonce)>;
-  // Called with the outcome of the bootstrap, once.
+  // Called with the outcome of the bootstrap, exactly once.
   using Ended = std::function<void(const Result<ResolvedGroup>&)>;
   // Called with the members, before the outcome.
   using Known = std::function<void(const ResolvedGroup&)>;
 
-  // run() fails at `deadline`.
+  // If the members have not found each other at `deadline`, run() fails then or a little later. A
+  // DerivedBootstrap first waits for its parent's outcome, even beyond the deadline.
   GroupBootstrap(std::shared_ptr<Context> context, std::string name, int rank, int size,
                  TimePoint deadline);
   virtual ~GroupBootstrap() = default;
@@ -63,7 +65,7 @@ class GroupBootstrap {
   // do.
   virtual Error publish() { return {}; }
 
-  // Runs the bootstrap; blocks. Calls `named` when the group's nonce has been found. From then on
+  // Runs the bootstrap; blocks. Calls `named` if the group's nonce has been found. From then on
   // the control plane has to be notified when this rank ends, and other ranks may report failures.
   // Then calls `ended` exactly once, on every outcome.
   void run(const Named& named, const Ended& ended);

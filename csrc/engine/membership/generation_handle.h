@@ -1,6 +1,6 @@
-// GenerationHandle: the generation that a Communicator is, within its GroupMembership. It has no
-// membership until the members have been found, or if the group can have no later generation. Any
-// thread.
+// GenerationHandle: the generation that a Communicator is, within its GroupMembership. A first
+// generation has no membership until its members have been found, and never one if it can have no
+// later generation. A later generation has its membership from construction. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,12 @@ class GenerationHandle {
       : membership_(std::move(place.membership)), number_(place.number) {}
 
   // Creates and registers the GroupMembership of a first generation, after its members have been
-  // found. From then on this process takes part in the group's consensus. Does nothing if it has
-  // one.
+  // found. From then on this process takes part in the group's consensus. Does nothing if there is
+  // a membership, if the group can have no later generation, or after leave().
   void begin(Context& context, const CommunicatorOptions& options, const ResolvedGroup& found,
              std::weak_ptr<GenerationDelegate> group);
-  // Reports that this rank has found all members. Does nothing without begin().
+  // Reports that this rank has found all members. Does nothing without a membership, or after
+  // leave().
   void formed(const ResolvedGroup& found);
   // Reports that the group is destroyed here.
   void leave();
@@ -47,7 +48,8 @@ class GenerationHandle {
   Result<ShrinkResult> next(TimePoint deadline, const GroupMembership::MakeGroup& make);
 
  private:
-  // Returns the membership, or why there is none.
+  // Returns the membership. Errors: kAborted after leave(), kNotSupported if the group can have no
+  // later generation, and kInvalidArgument until the members have been found.
   Result<std::shared_ptr<GroupMembership>> get() const RINGDIST_REQUIRES(mutex_);
 
   mutable std::mutex mutex_;

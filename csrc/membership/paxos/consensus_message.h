@@ -54,7 +54,9 @@ std::string_view message_name(ConsensusMessageKind kind);
 struct ConsensusMessage {
   ConsensusMessageKind kind = ConsensusMessageKind::kPrepare;
   GenerationId generation;  // its members decide the next generation; they exchange this message
-  Ballot ballot;            // ballot that the message belongs to, or as of which the decision holds
+  // Ballot that the message belongs to, or as of which the decision holds. In kRefuse it is the
+  // later ballot that the sender has promised.
+  Ballot ballot;
   std::vector<int32_t> dead;         // ranks with a death that a kernel reported to a member
   std::optional<Accepted> accepted;  // kPromise
   std::optional<PromiseInfo> info;   // kPromise

@@ -1,4 +1,5 @@
-// Conversion of an Error to the exception that Python users see. This happens only here.
+// Conversion of an Error to the C++ exception that Python users see. Its translation to the types
+// of torch_ringdist is in bindings/module.cc. Any thread.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,14 +13,14 @@
 
 namespace ringdist {
 
-// Both convert an Error. kInvalidArgument becomes ValueError, kNotSupported TypeError, kPeerLost
-// DistNetworkError, and all others DistBackendError. The last two are RuntimeErrors of
+// Both convert an Error. kInvalidArgument becomes ArgumentError, kNotSupported NotSupportedError,
+// kPeerLost DistNetworkError, and all others DistBackendError. The last two are RuntimeErrors of
 // torch.distributed.
 [[noreturn]] void throw_error(const Error& error);
 std::exception_ptr to_exception(const Error& error);
 
 // Returns a user's timeout for `op`, limited to kLongest. Error: kInvalidArgument if it is
-// negative.
+// negative. A timeout below -kLongest is a timedelta that has overflowed, and gives kLongest too.
 Result<Milliseconds> checked_timeout(std::string_view op, Milliseconds timeout);
 
 // Throws the exception for an error. Does nothing for a success.

@@ -1,6 +1,6 @@
 // Checks that several operations share, before anything is sent. An Error names the argument, the
-// given and the accepted values. Its kind is kInvalidArgument, or kNotSupported for a wrong dtype.
-// Any thread.
+// given and the accepted values. Its kind is kInvalidArgument, or kNotSupported for a wrong dtype
+// or device. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,8 +42,9 @@ Result<ReduceOp> to_reduce_op(std::string_view op, const c10d::ReduceOp& given);
 // The factor of PREMUL_SUM, checked against the tensors of a call. Empty for other reductions.
 class PremulFactor {
  public:
-  // Checks a factor. Integer tensors accept whole factors only; a factor tensor must have the dtype
-  // of `tensor`.
+  // Checks a factor. Integer tensors accept whole factors only. A factor tensor must be on the CPU
+  // and have the dtype of `tensor`. Otherwise fails with kNotSupported. Fails with kInvalidArgument
+  // if there is no factor.
   static Result<PremulFactor> of(std::string_view op, const c10d::ReduceOp& given,
                                  const at::Tensor& tensor);
 

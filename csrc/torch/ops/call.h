@@ -32,7 +32,7 @@ inline std::vector<int64_t> sizes_of(const Tensors& tensors) {
 }
 
 // Returns the count for parts that all ranks have alike: the size of the largest part. If all parts
-// are equal, empties `parts`, since the count describes them.
+// are equal, empties `parts`, since the count describes them. `parts` must not be empty.
 inline int64_t normalize_parts(std::vector<int64_t>& parts) {
   const auto [least, most] = std::ranges::minmax(parts);
   if (least == most) parts.clear();

@@ -64,8 +64,8 @@ inline constexpr uint32_t kExportAnnounced =
 struct Slot {
   std::atomic<uint32_t> header;  // kHeaderSizeMask and the flags
   uint32_t payload_size;
-  uint64_t
-      payload_at;  // offset in the segment or export address; 0 if behind the header in `bytes`
+  // Offset in the segment, or export address. 0 if the payload is behind the header in `bytes`.
+  uint64_t payload_at;
   std::array<std::byte, kSlotRoom> bytes;
 };
 static_assert(sizeof(Slot) == 256);

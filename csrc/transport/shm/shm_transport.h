@@ -1,6 +1,7 @@
 // Transport `shm` connects the processes of one host through shared memory (segment_layout.h). A
 // payload is copied once, into the sender's segment, and the receiver reduces straight out of it.
-// That makes two passes over the bytes, and no system calls while both sides are awake.
+// That makes two passes over the bytes, and no system call per message while both sides are awake.
+// Sockets are polled only once per kLookTime, after a sleep, or while a peer is to answer.
 //
 // A payload in a shared tensor (os/shared_block_registry.h) is not copied. The receiver reads it
 // there, and the send ends when it has. A channel is opened at the first send (shm_hello.h).

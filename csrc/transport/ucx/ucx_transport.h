@@ -22,7 +22,8 @@
 
 namespace ringdist {
 
-// The transport of one lane. UCX's callbacks run inside progress(), send() and commit().
+// The transport of one lane. UCX's callbacks run inside calls that require the lane's progress
+// lock, above all progress(), and close(), which waits for UCX.
 class UcxTransport final : public Transport {
  public:
   // Opens a worker and installs the message handlers. `receiver` must outlive the transport.
