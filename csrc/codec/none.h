@@ -1,4 +1,4 @@
-// Codec that leaves values as they are. Other codecs use it as a fallback.
+// Codec that leaves values as they are. It serves parts and edges of an op that compresses others.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,7 @@ namespace ringdist {
 
 inline constexpr std::string_view kNoCodec = "none";
 
-const Codec& no_codec();  // any thread
+// Returns the codec, which lives as long as the process. Any thread.
+const Codec& no_codec();
 
 }  // namespace ringdist

@@ -43,13 +43,16 @@ struct Residual {
 class ResidualStore {
  public:
   // Returns the residual of `name`; a new one is zeros in `memory`. The pointer stays valid until
-  // clear() or the end of the store. Error: kInvalidArgument, if the residual has another count.
+  // the end of the store. Error: kInvalidArgument, if the residual has another count.
   Result<Residual*> get(const std::string& name, int64_t count, GradientMemory& memory);
 
   const std::map<std::string, Residual>& all() const { return residuals_; }
-  // Scales all residuals to a new loss scale, because they were computed under the old one.
+  // Multiplies all residuals by `factor`, the new loss scale divided by the old one under which
+  // they were computed.
   void scale(float factor);
+  // Sets all residuals to zeros. They keep their names and counts.
   void clear();
+  // Returns the sum of the squared values of all residuals.
   double squared_norm() const;
 
  private:

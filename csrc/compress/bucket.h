@@ -16,14 +16,13 @@
 
 namespace ringdist {
 
-// Order of the elements of a parameter, which matters for residuals.
+// Order of a parameter's elements in memory, which matters for residuals. Immutable, so any thread
+// may use it.
 //
 // DDP stores a gradient in its bucket in the order of the parameter's memory, if that has no gaps
 // and no overlaps (as with channels_last or a transposed weight). Otherwise it stores the gradient
 // row-major. A residual has the same order as the gradient. Checkpoints hold row-major values,
 // because the model that loads them may have another memory layout.
-
-// Memory order of one parameter. Immutable, so any thread may use it.
 class MemoryOrder {
  public:
   // Creates a row-major order.

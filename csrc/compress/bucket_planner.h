@@ -19,8 +19,8 @@ class BucketPlanner {
                 StepTransaction& changes, StepStatistics& record);
 
   // Plans a bucket of the step that StepStatistics::begin started. May change the bucket's values,
-  // by clipping or by adding a residual. Gradients of dtypes that codecs do not support travel
-  // uncompressed. Errors are those of ParameterTable.
+  // by clipping or by adding a residual, also before an error. Gradients of dtypes that codecs do
+  // not support travel uncompressed. Errors are those of ParameterTable.
   Result<PlannedBucket> plan(const Bucket& bucket);
   // Returns the parameter of bucket.parts[part], which is added to the table if it is new.
   Result<Parameter*> find(const Bucket& bucket, size_t part);

@@ -39,7 +39,8 @@ struct BucketPlan {
   std::vector<ParameterSlice> pieces;  // slices that the codec map covers, in order
   std::vector<LowRank> low_rank;
 
-  // Adds a slice to the codec map. Merges neighbours that are both uncompressed.
+  // Adds a slice to the codec map. Slices come in the order of their offsets. The map counts only
+  // the elements of `pieces`. Merges neighbours that are both uncompressed.
   void add_part(const ParameterSlice& slice, const CodecPair& codecs);
 };
 

@@ -52,7 +52,9 @@ class LowRankReducer {
   ~LowRankReducer();
 
   // Queues an average of the matrices over the group. All ranks pass the same shapes. `done` runs
-  // on the reducer's thread with the first error, if any. The memory must stay valid until then.
+  // on the reducer's thread with the first error, if any. It must not throw and should return
+  // quickly, because later averages wait for it. The memory must stay valid until then. Must not be
+  // called in a forked child, where `done` would never run.
   void reduce(std::vector<LowRankMatrix> matrices, std::function<void(Error)> done);
 
  private:

@@ -47,7 +47,8 @@ class StepTransaction {
   void add_bucket(PendingBucketPtr bucket) { buckets_.push_back(std::move(bucket)); }
   // Marks the step as failed if one is under way, because a bucket could not be started.
   void fail();
-  // Returns the flag that all buckets of the step have come. Any thread may set it.
+  // Returns the flag that all buckets of the step have come. Any thread may set it. Each step has a
+  // flag of its own, so keep a copy of the pointer.
   const std::shared_ptr<std::atomic<bool>>& all_in() const { return all_in_; }
 
   // Ends the step when no more buckets will come: marks it as failed if some are missing. Returns
@@ -59,8 +60,8 @@ class StepTransaction {
   // Applies or discards the changes if the step is over. Returns kOpen if there is no step, or if a
   // bucket is expected or in flight.
   Outcome try_commit();
-  // If all buckets of the step have come, waits for them and applies all changes, even if some have
-  // failed. Otherwise returns false and does nothing.
+  // If a step is open and all its buckets have come, waits for them and applies all changes, even
+  // if some buckets have failed. Otherwise, also in kFailed, returns false and does nothing.
   bool commit_all();
   // Discards the step and all its changes.
   void drop();
@@ -114,7 +115,7 @@ class StepStatistics {
   // Adds the bytes of one parameter, without and with its method.
   void add_bytes(double uncompressed, double sent);
   // Adds a parameter to the measurement of the relative error. `contribution` is the squared norm
-  // of its gradient plus residual.
+  // of its gradient plus residual. The parameter must outlive the step.
   void measure(const Parameter& parameter, double contribution);
 
   // End the step. After a success the residuals hold what the step lost, so the error can be

@@ -110,7 +110,8 @@ struct ControlGroup {
 // All groups of this process by nonce, and the latest ones that were forgotten.
 class ControlGroupTable {
  public:
-  // Adds rank `rank` of process `id`, which is this one, to the group.
+  // Adds rank `rank` of process `id`, which is this one, to the group. `members` are read only if
+  // the table does not have the group. The result is valid until the group is forgotten.
   ControlGroup& join(uint64_t nonce, uint64_t id, int rank,
                      const std::vector<ControlMember>& members);
   // Removes a rank. Returns true if that was the last rank of this process.
@@ -128,14 +129,15 @@ class ControlGroupTable {
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
   const std::map<uint64_t, ControlGroup>& all() const { return groups_; }
 
-  // Returns the process as some group lists it, or null if none does.
+  // Returns the process as some group lists it, or null if none does. Valid until that group is
+  // forgotten.
   const ControlMember* member(uint64_t id) const;
   // Returns true if a group that was not left contains the process.
   bool is_monitored(uint64_t id) const;
   // Returns true if any group contains the process.
   bool has(uint64_t id) const { return member(id) != nullptr; }
-  // Address to dial for a process, and the group to name in the hello; empty and 0 if there is
-  // none.
+  // Address to dial for a process, and the group to name in the hello. Empty and 0 if no group has
+  // the process. A hello on a local link names no group, so `nonce` is 0 for it.
   struct Address {
     std::string address;
     uint64_t nonce = 0;

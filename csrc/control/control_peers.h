@@ -62,7 +62,8 @@ class PeerLink {
   Duration silence(TimePoint now) const;
   // Returns true if the kernel has refused a dial (ECONNREFUSED), so that nobody listened.
   bool refused() const { return refusals_ > 0; }
-  // Returns true if that has happened so often in a row that nobody ever will listen there again.
+  // Returns true if that has happened so often since the last connection that nobody ever will
+  // listen there again.
   bool deserted() const { return refusals_ >= 3; }
   // Returns why the process itself has refused the connection; empty if it has not.
   const std::string& rejection() const { return rejection_; }
@@ -72,9 +73,9 @@ class PeerLink {
  private:
   State state_ = State::kIdle;
   std::optional<TimePoint> heard_;
-  TimePoint missing_since_{};  // unless it is idle
+  TimePoint missing_since_{};  // while it is kMissing
   TimePoint retry_at_{};       // earliest next dial
-  int refusals_ = 0;           // in a row
+  int refusals_ = 0;           // since the last connection or forget_refusals()
   std::string rejection_;
   std::string failure_;
 };
@@ -107,7 +108,8 @@ class ControlPeerTable {
   // Ends of processes that can be watched are events of `epoll`, which outlives the table.
   explicit ControlPeerTable(const Epoll& epoll) : epoll_(epoll) {}
 
-  // Returns the peer, which is created if there is none.
+  // Returns the peer, which is created if there is none. References and pointers to peers are valid
+  // until forget().
   ControlPeer& operator[](uint64_t id) { return peers_[id]; }
   // Returns the peer, or null if there is none.
   ControlPeer* find(uint64_t id);

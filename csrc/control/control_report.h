@@ -28,7 +28,7 @@ class StderrReport {
  public:
   // Returns true while a text is being written.
   bool busy() const { return *busy_; }
-  // Writes `text` in the background. Throws nothing if no thread can be started.
+  // Writes `text` in the background. Drops it without an exception if no thread can be started.
   void write(std::string text);
 
  private:

@@ -62,7 +62,8 @@ struct ControlRequest {
 
   Kind kind = Kind::kGroup;
   uint64_t id = 0;
-  const CancellableDeadline* deadline = nullptr;  // owned by the caller, which blocks
+  // Owned by the caller, which blocks until the answer has come.
+  const CancellableDeadline* deadline = nullptr;
   std::shared_ptr<std::promise<Error>> answer;
 };
 
@@ -79,6 +80,7 @@ class ControlRequests {
   // Returns the answer to requests that come after stop().
   static Error stopped() noexcept;
 
+  // The references must outlive the object.
   ControlRequests(ControlGroupTable& groups, ControlPeerTable& processes, RequestEvaluator& answers,
                   Delegate& delegate)
       : groups_(groups), processes_(processes), evaluator_(answers), delegate_(delegate) {}

@@ -21,6 +21,7 @@ namespace ringdist {
 // Spreads floods, departures and formation news over the open connections.
 class ControlGossip {
  public:
+  // The references must outlive the object.
   ControlGossip(uint64_t id, ConnectionSender& sender, ControlHistory& history,
                 FormationBarrier& formation_barrier, ControlGroupTable& groups,
                 ControlDelegate& events, ExceptionGuard& guard)
@@ -47,6 +48,7 @@ class ControlGossip {
   // Records that processes have found all others of a group, and passes it on. Inside a host every
   // process notifies every other. Representatives pass on what comes from other hosts, and what
   // goes there. Frames of one link stay in order, so a process' formation arrives before its end.
+  // After an exception a part of them may be recorded, and catch_up() sends it later.
   void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                     const ControlConnection* from);
   void on_formed(ControlConnection& from, const Frame& frame);
@@ -98,6 +100,7 @@ class ControlGossip {
 // ControlDelegate; then its connections close. Control thread only.
 class DepartureHandler final : public FailureDetector::Delegate {
  public:
+  // The references must outlive the object.
   DepartureHandler(uint64_t id, ControlHistory& history, const ControlGroupTable& groups,
                    const ControlPeerTable& processes, ConnectionDemand& demand,
                    ControlGossip& gossip, TickTimer& pace, ControlDelegate& events,

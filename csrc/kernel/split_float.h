@@ -41,13 +41,12 @@ using SplitBFloat16 = SplitFloat<uint16_t, 1>;
 // The exponent of fp16 is too short for a byte of its own.
 using SplitFloat16 = SplitFloat<uint16_t, 0>;
 
-// Split arrays of floats and join them. Any thread. Same bytes on every machine.
-
-// Splits the elements of `dtype` into `bytes`, one each, and `rest`, which gets dtype_size(dtype) -
-// 1 bytes each, low byte first.
+// Splits bytes.size() elements of `dtype`, which is fp32, bf16 or fp16, into `bytes`, one each, and
+// `rest`, which gets dtype_size(dtype) - 1 bytes each, low byte first. Spans must not overlap. The
+// bytes are the same on every machine. Any thread.
 void split_exponents(DType dtype, ConstBytes in, std::span<uint8_t> bytes, Bytes rest);
 
-// Does the inverse of split_exponents().
+// Does the inverse of split_exponents(), under the same conditions.
 void join_exponents(DType dtype, std::span<const uint8_t> bytes, ConstBytes rest, Bytes out);
 
 }  // namespace ringdist

@@ -1,6 +1,6 @@
 // Membership service of a process: runs the consensus of all its groups on a thread of its own. The
-// thread starts with the first agreement and sleeps between agreements; a process that needs none
-// pays nothing.
+// thread starts with the first begin() or adopt() and sleeps between agreements; a process that
+// needs none pays nothing.
 //
 // All functions may be called from any thread, with the exceptions noted below. Owned by the
 // Context, which must leak it in a forked child. There every call does nothing or returns an Error.
@@ -70,7 +70,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   // "" if the group has no consensus under way or the thread does not answer within 1 s.
   std::string describe(uint64_t group_id);
 
-  // Ends the thread; from then on this process takes part in no agreement. Idempotent.
+  // Ends the thread; from then on this process takes part in no agreement. May be called again, but
+  // by one thread at a time, and not by the membership thread.
   void stop();
 
  private:

@@ -19,7 +19,7 @@ uint64_t process_generation();
 // Member of an object that needs to detect that it was made by the parent of this process.
 class ForkMark {
  public:
-  // Returns true if the process was forked after the mark was made.
+  // Returns true in a child that was forked after the mark was made.
   bool forked() const { return made_ != process_generation(); }
 
  private:
@@ -29,7 +29,8 @@ class ForkMark {
 namespace fork_guard {
 
 // Holds fork() back while it exists, so that no child gets a descriptor that is open but not yet
-// registered.
+// registered. It holds a lock that is not recursive. So its thread must not fork, make another Hold
+// or close an Fd meanwhile.
 class Hold {
  public:
   // Reserves space for `room` more descriptors, or throws std::bad_alloc. The space must exist

@@ -22,7 +22,7 @@ struct NetworkInterface {
 };
 
 // Returns one entry per address, IPv4 first. Link-local IPv6 addresses are left out, because they
-// need a scope.
+// need a scope. Error: kSystem.
 Result<std::vector<NetworkInterface>> list_interfaces();
 
 // Formats interfaces for messages: "eth0 10.0.0.3/24, lo 127.0.0.1/8 (loopback)".

@@ -59,9 +59,10 @@ Result<std::string> local_address(const Fd& fd);
 void hang_up(const Fd& fd);
 
 // Returns the bytes sent that the other side has not read (AF_UNIX) or its kernel has not confirmed
-// (TCP).
+// (TCP). For AF_UNIX the kernel counts its own overhead, too. Returns 0 on an error.
 size_t unread(const Fd& fd);
-// For TCP: breaks the connection if sent data has not been confirmed for `milliseconds`.
+// For TCP: breaks the connection if sent data has not been confirmed for `milliseconds`. Values
+// below 1 count as 1. Errors are ignored.
 void break_after(const Fd& fd, int64_t milliseconds);
 
 // Accepts the next waiting connection. Returns an empty Fd if there is none or on errors; errno has

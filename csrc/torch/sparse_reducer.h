@@ -26,10 +26,12 @@ class SparseReducer {
 
   // Replaces the indices and values of the tensor by its coalesced sum or average over the group.
   // All ranks have to give the same shape, dtype and number of sparse dimensions. Otherwise all of
-  // them get an Error (kMismatch) and may go on. Throws if the op cannot be started.
+  // them get an Error (kMismatch) and may go on. Does not block. Throws if the tensor has more than
+  // 64 dimensions or if the op cannot be started.
   c10::intrusive_ptr<c10d::Work> reduce(const SparseCall& call);
 
-  // Waits until no call is in flight; returns false at the deadline. Each call ends by its timeout.
+  // Waits until no call is in flight; returns false at the deadline. Each round of a call ends by
+  // the call's timeout. Returns true at once in a forked child.
   bool wait_until_idle(TimePoint deadline);
 
  private:
@@ -38,8 +40,9 @@ class SparseReducer {
   struct State {
     explicit State(std::shared_ptr<Communicator> group) : group(std::move(group)) {}
     const std::shared_ptr<Communicator> group;
-    std::shared_ptr<Communicator> second;  // duplicate for the second rounds, made at the first job
-    std::mutex mutex;                      // locked before the group's mutex
+    // Duplicate for the second rounds, made at the first job. Only work() uses it.
+    std::shared_ptr<Communicator> second;
+    std::mutex mutex;  // locked before the group's mutex
     std::condition_variable idle;
     std::deque<std::shared_ptr<Job>> jobs RINGDIST_GUARDED_BY(mutex);
     bool working RINGDIST_GUARDED_BY(mutex) = false;

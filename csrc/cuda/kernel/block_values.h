@@ -53,10 +53,10 @@ RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) 
   return warp.maximum(largest);
 }
 
-// Load and store 16 bits at any address. Odd addresses are rare, so that others have a fast path.
 RINGDIST_DEVICE bool is_odd(const uint8_t* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(uint16_t) != 0;
 }
+// Store and load 16 bits at any address. Odd addresses are rare, so others have a fast path.
 RINGDIST_DEVICE void store16(uint16_t value, uint8_t* out) {
   if (is_odd(out)) {
     out[0] = static_cast<uint8_t>(value);

@@ -11,6 +11,7 @@
 
 namespace ringdist::gpu {
 
+// Limit of thread blocks in a launch. If there are more batches, each block works on several.
 inline constexpr int64_t kMostGroups = 1 << 16;
 
 inline unsigned groups_for(int64_t batches) {
@@ -31,7 +32,9 @@ __global__ void __launch_bounds__(kThreads) each_of_many(const __grid_constant__
   for (int64_t i = blockIdx.x; i < body.batches(); i += gridDim.x) body(thread, i);
 }
 
-// Calls body(i) for every i below body.count.
+// Queues a kernel on `stream` that calls body(i) for every i below body.count. Returns the error of
+// the launch. The memory that the body names must live until the kernel has run. The launch()
+// functions below do the same for calls on elements.
 template <typename Body>
 LaunchError for_each_element(const Body& body, void* stream) {
   if (body.count == 0) return cudaSuccess;

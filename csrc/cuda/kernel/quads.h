@@ -37,6 +37,7 @@ RINGDIST_DEVICE void each_quad(W& warp, const Body& body) {
     });
 }
 
+// Reads the elements of all quads. `in` is aligned as a Quad is.
 template <Warp W, int kLanes>
 RINGDIST_DEVICE void read_quads(W& warp, const float* in, Quads<W, kLanes>& x) {
   each_quad<kLanes>(warp, [&](int q, int lane, int i) {
@@ -72,12 +73,13 @@ RINGDIST_DEVICE void store_quad(const Quad& x, float* out) {
 #endif
 }
 
+// Does the inverse of read_quads(), with the same alignment.
 template <Warp W, int kLanes>
 RINGDIST_DEVICE void write_quads(W& warp, const Quads<W, kLanes>& x, float* out) {
   each_quad<kLanes>(warp, [&](int q, int lane, int i) { store_quad(x.quad[q][lane], out + i); });
 }
 
-// Writes the bytes that lanes have put into shared memory.
+// Writes the bytes that lanes have put into shared memory. `out` is aligned as an Octet is.
 template <int kBytes, Warp W>
 RINGDIST_DEVICE void write_staged(W& warp, uint8_t* out) {
   static_assert(kBytes % sizeof(Octet) == 0);

@@ -1,5 +1,6 @@
-// Codecs fp16 and bf16 between the registers of a warp and bytes. Byte-identical to
-// kernel/round16_loops.h. A Coder (cuda/kernel/codec_bodies.h).
+// Codecs fp16 and bf16 between the registers of a warp and bytes, as a Coder
+// (cuda/kernel/codec_bodies.h, cuda/kernel/wide_blocks.h). Byte-identical to
+// kernel/round16_loops.h.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace ringdist::gpu {
 
-// Elements are encoded independently. kCount is the number per warp, which are rotated together.
+// Encodes each element on its own. kCount is the number of elements per warp. A rotation, if there
+// is one, rotates these together.
 template <typename Type>
 struct Round16Coder {
   static constexpr int kParts = 8;

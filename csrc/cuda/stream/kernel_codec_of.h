@@ -17,14 +17,15 @@ namespace ringdist::gpu {
 std::optional<KernelCodec> kernel_codec_of(const Codec& codec, DType dtype = DType::kFloat32);
 
 // Collects independent calls for the pieces of an op, to enqueue them with few launches. Calls with
-// equal KernelCodec share a launch, and so do calls on elements.
+// equal KernelCodec share a launch, and so do calls on elements. Not thread-safe. The memory that
+// the calls name must live until they have run on the stream.
 class LaunchBatch {
  public:
   void encode(KernelCodec coding, const EncodeCall& call) { add(encodes_, coding, call); }
   void decode(KernelCodec coding, const DecodeCall& call) { add(decodes_, coding, call); }
   void run(Elements call) { elements_.push_back(call); }
 
-  // Enqueues all calls, in any order.
+  // Enqueues all calls, in any order. Returns the first error; calls after it are not enqueued.
   Error enqueue(CudaApi& cuda, Stream stream) const;
 
  private:

@@ -20,13 +20,15 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // Limit of unused memory. Blocks beyond it are freed.
   static constexpr size_t kMostKept = size_t{256} << 20;
 
+  // `cuda` must outlive the pool and its blocks.
   explicit PinnedPool(CudaApi& cuda) : cuda_(cuda) {}
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
   // Returns a block of at least `bytes` bytes. The size is rounded up to a power of two, at least
-  // 4096. The block returns to the pool with its last owner.
+  // 4096. The block returns to the pool with its last owner. Errors: those of
+  // CudaApi::allocate_pinned().
   Result<std::shared_ptr<std::byte>> take(size_t bytes);
 
  private:

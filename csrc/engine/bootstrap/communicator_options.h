@@ -39,7 +39,7 @@ struct CommunicatorOptions {
   MakeDeviceRunner make_runner;           // null: ops on devices are refused
   std::shared_ptr<GroupService> service;  // null, or a service of this group alone
 
-  // Writes the options that all members must have alike into `entry`.
+  // Writes the options that all members must have alike, and the cost constants, into `entry`.
   void state_in(RankInfo& entry) const;
   // Returns options for another group of the same ranks.
   CommunicatorOptions named(std::string name, Milliseconds timeout,

@@ -16,7 +16,8 @@ namespace ringdist {
 
 // Runs `call` on the pool and returns its result. If it has not returned at `until`, fails with
 // kTimeout and the text `late`. The call then goes on and its result is dropped, so everything it
-// refers to must live as long. Fails with kAborted if the pool has stopped.
+// refers to must live as long. Fails with what TaskPool::try_to_run() returns if no thread can be
+// started. `call` must not throw. Do not call it with a lock that `call` needs.
 template <typename T>
 Result<T> call_until(TaskPool& pool, TimePoint until, std::function<Result<T>()> call,
                      const std::string& late) {

@@ -46,12 +46,13 @@ class DeviceOps {
       : delegate_(delegate), group_(std::move(group)), make_(std::move(make)) {}
 
   // Makes everything that these requests need on their devices, in order. Afterwards submit() does
-  // not wait for other ranks. Errors: those of submit(). An error that is neither the caller's
-  // fault nor due to the group's end fails the group, because other ranks wait for this one.
+  // not wait for other ranks. Errors: those of submit(). An error of the runner that is neither the
+  // caller's fault nor due to the group's end fails the group, because other ranks wait for this
+  // one. If the runner itself cannot be made, the group goes on.
   Error prepare(const std::vector<const OpRequest*>& requests);
   // Submits an op on a device. Like Communicator::submit(), but it may wait for other ranks. If the
-  // op could not be prepared or started, the group fails. An op that was not started has used its
-  // number.
+  // op could not be prepared, the group fails as in prepare(). If it could not be started, the
+  // group fails, and the op has used its number.
   Result<std::shared_ptr<Op>> submit(OpRequest request);
 
   // Returns a function that makes the device runner of a subgroup with these ranks; null if devices

@@ -36,7 +36,8 @@ class GroupServiceDelegate {
   virtual void fail(const Error& cause) = 0;
 };
 
-// Implemented by the service. An exception or Error from its functions fails the group.
+// Implemented by the service. An exception or Error from its functions fails the group. Functions
+// must not block.
 class GroupService {
  public:
   virtual ~GroupService() = default;

@@ -2,7 +2,7 @@
 // sends grants and reports when all steps are done. SegmentSender does the sending.
 //
 // The group owns the execution. Threads: the caller holds the lane's progress lock. After stop(),
-// nothing but the destructor may be called.
+// only stop(), the const functions and the destructor may be called.
 #pragma once
 
 #include <cstdint>

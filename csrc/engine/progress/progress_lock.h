@@ -1,5 +1,5 @@
 // Progress lock of a lane: the thread that holds it makes progress. On release it is offered to a
-// waiting caller; otherwise any thread may take it.
+// waiting caller. An offer reserves nothing, so any thread may take the lock first.
 //
 // Threads: any. Lock order: mutex_ is a leaf.
 #pragma once
@@ -26,6 +26,7 @@ class ProgressLock {
   // while it does not hold the lock.
   class Waiter {
    public:
+    // `op` must outlive it.
     explicit Waiter(const Op& op) : op_(op) {}
 
    private:

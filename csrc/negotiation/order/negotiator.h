@@ -98,7 +98,9 @@ struct NegotiatorOptions {
   int batches_in_flight = 2;  // limit; further calls wait for the next batch, which grows meanwhile
 };
 
-// One rank's part in the agreement. Functions only change the state; flush() sends messages.
+// One rank's part in the agreement. call(), join(), ran() and tune() only change the state.
+// receive() passes a decision on to the children and applies it. flush() sends all other messages,
+// and makes the decisions on the root.
 class Negotiator {
  public:
   // `delegate` must outlive it.
@@ -114,19 +116,20 @@ class Negotiator {
             std::optional<std::vector<int64_t>> extra);
   // Joins: until all ranks have joined, this rank counts as ready for every call.
   void join();
-  // Handles a message of its parent or of a child. Error kProtocol: the message is invalid.
+  // Handles a message of its parent or of a child. Error kProtocol: the message is invalid. A part
+  // of it may have been applied by then, so the group must end.
   Error receive(int rank, ConstBytes message);
   // Reports that a batch has run. Only the root needs this, and only for batches on its own rank.
   void ran();
   // Changes options for later decisions. Has an effect on the root only.
   void tune(int64_t fusion_bytes, int batches_in_flight);
 
-  // Sends what is due, after any number of other calls.
+  // Sends what is due, after any number of other calls. On the root, may also run batches.
   void flush();
 
-  // Returns the number of names that are open here or below.
+  // Returns the number of names that some, but not all, of this rank and those below have called.
   size_t open() const { return tallies_.size(); }
-  // Returns the number of names in the response cache.
+  // Returns the number of entries in the response cache, including retired ones.
   size_t remembered() const { return table_.size(); }
 
  private:

@@ -51,7 +51,7 @@ class ResponseCache {
   ExtrasByRank last_extras(const std::string& name, const CallDescription& description) const;
 
   // Applies a call of the decision with this number, and returns its entry. Returns null if the
-  // call has an id without an entry.
+  // call is not new and its id has no entry, or only a retired one.
   CachedCallPtr decide(uint64_t position, const DecidedCall& call);
 
   // Deletes entries that were retired by decisions up to `seen`. All ranks that send to this one

@@ -21,8 +21,8 @@ class PeerDoorbell {
   void ring() const {
     if (ringer_) ringer_->ring();
   }
-  // Returns true if the peer's process has ended or its transport has closed. Nothing more comes
-  // from it, and it reads nothing.
+  // Returns true if the peer's process has ended, or if its transport or this one has closed.
+  // Nothing more comes from it, and it reads nothing.
   bool closed() const { return !ringer_; }
 
  private:

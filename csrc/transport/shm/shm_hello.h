@@ -27,7 +27,7 @@ struct ShmHello {
 // A hello that was received and checked, with the mapped memory that it brings.
 struct ReceivedHello {
   ShmHello hello;
-  bool for_exports = false;  // `index` is the ring of an existing channel; nothing else is set
+  bool for_exports = false;  // hello.index is the ring of an existing channel; no memory comes
   Mapping segment = {};
   Mapping chunks = {};  // set if the receiver reads a ring; may grow
   Fd write_end = {};    // write end of the other's doorbell
@@ -47,7 +47,7 @@ Error send_export_hello(const Fd& socket, ContextId from, ContextId to, uint32_t
 void refuse_hello(const Fd& socket, ContextId from);
 // Receives a hello and maps the other's ControlBlock. With `reads`, also maps the rings up to the
 // one that the hello names and the beginning of the chunks. Returns nothing if no hello has come
-// yet.
+// yet. An export hello maps nothing.
 //
 // Returns kPeerLost if the connection has ended. Returns kProtocol if it is not a hello of this
 // version to `me`. Returns kSystem if this process or the other has no descriptor or address space
