@@ -129,6 +129,7 @@ class ConnectionSender {
   // Closes at once, or after buffered output has been sent. The delegate gets no on_closed().
   virtual void close(ControlConnection& connection) = 0;
   virtual void close_after_output(ControlConnection& connection) = 0;
+  // Accepts no further connections.
   virtual void stop_listening() = 0;
 };
 

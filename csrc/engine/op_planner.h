@@ -29,9 +29,9 @@ class OpPlanner {
   // Planner::prepare(). One thread at a time.
   Error plan(const std::shared_ptr<Op>& op);
 
-  // Sets the topology and costs of the formed group, and plans the earlier ops again. Called once,
-  // by the progress engine, before any op begins. If it throws, those ops have no valid plan and
-  // the group must not begin.
+  // Sets the topology and costs of the formed group, and plans the earlier ops again if their plans
+  // may change. Called once, by the progress engine, before any op begins. If it throws, those ops
+  // have no valid plan and the group must not begin.
   void on_formed(const Topology& topology, const NetworkCosts& costs);
   // Releases the ops that were kept for on_formed(), and keeps no further ones. Called when the
   // group has formed or never will. Any thread.

@@ -20,6 +20,6 @@ const QuantizeLoops* quantize_baseline();
 
 // These return null if this processor lacks the instructions.
 const QuantizeLoops* quantize_avx2();
-const QuantizeLoops* quantize_avx512();  // F, BW, DQ, VL
+const QuantizeLoops* quantize_avx512();  // needs AVX-512 F, BW, DQ, VL
 
 }  // namespace ringdist

@@ -13,9 +13,10 @@ namespace ringdist {
 std::string host_name();
 
 // Returns an identifier of this host, for comparison: the kernel's boot id and the network
-// namespace. Processes with equal keys claim to share a host. Cloned machines can have the same
-// key, so code that relies on it requests a proof (ControlThread::prove_same_host()). Error:
-// kSystem, if no descriptor is left to read it with.
+// namespace. A part that the system does not report is the same in all processes. Processes with
+// equal keys claim to share a host. Cloned machines can have the same key, so code that relies on
+// it requests a proof (Context::prove_same_host()). Error: kSystem, if no descriptor is left to
+// read it with.
 Result<std::string> host_key();
 
 // Returns the bytes of memory that the machine can still provide without swapping, including caches

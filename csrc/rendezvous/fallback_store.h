@@ -14,7 +14,9 @@
 
 namespace ringdist {
 
-// Uses the shared connection until an answer is late, and its own connection from then on.
+// Uses the shared connection until an answer is late, and its own connection from then on. If no
+// other connection can be opened, waits for the shared one. Besides errors of the stores, fails
+// with kAborted if RunElsewhere drops its task.
 class FallbackStore final : public Store {
  public:
   using Open = std::function<Result<std::shared_ptr<Store>>()>;

@@ -28,7 +28,8 @@ class Store {
   // Adds to an integer key, which starts at 0, and returns the sum.
   virtual Result<int64_t> add(const std::string& key, int64_t amount) = 0;
   // Sets the key to `desired` if its value was `expected`; "" stands for a missing key. Returns the
-  // value afterwards.
+  // value afterwards. If the key is missing and `expected` is not "", returns `expected`, as c10d's
+  // stores do. So only a result equal to `desired` shows that the key has that value.
   virtual Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                           const std::string& desired) = 0;
   // Removes a key. A store that cannot remove keys keeps it.

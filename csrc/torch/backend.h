@@ -32,7 +32,7 @@ class ProcessGroupRing final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "ringdist"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
-  // Sets the default timeout of later operations. Raises ValueError if it is negative.
+  // Sets the default timeout of later operations. Raises ArgumentError if it is negative.
   void setTimeout(std::chrono::milliseconds timeout) override {
     active_.set_timeout(value_of(checked_timeout("set_timeout", timeout)));
   }
@@ -100,8 +100,8 @@ class ProcessGroupRing final : public c10d::Backend {
   void unregisterCompletionHook(int64_t hook_id) override { active_.remove_success_hook(hook_id); }
 #endif
 
-  // The operations. Each raises ValueError or TypeError for invalid arguments, before anything is
-  // sent.
+  // The operations. Each raises ArgumentError or NotSupportedError for invalid arguments, before
+  // anything is sent.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts = {}) override;
   // Sparse (COO) tensors go to allreduce_sparse().
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts = {}) override;
@@ -144,7 +144,7 @@ class ProcessGroupRing final : public c10d::Backend {
   // Devices are ignored: the barrier orders the host threads of all ranks.
   WorkPtr barrier(const c10d::BarrierOptions& opts = {}) override;
   // A barrier that raises an error with the lowest missing rank, or with all of them, and then
-  // fails the group.
+  // fails the group. Blocks until it has ended.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks = false) override;
 
   // Like the operations of similar name, with codecs of their own in place of the group's. They

@@ -14,6 +14,7 @@ namespace ringdist {
 // have been delivered; only headers are copied.
 class SelfTransport final : public Transport {
  public:
+  // `receiver` must outlive the transport.
   SelfTransport(ContextId self, size_t max_payload, TransportDelegate& receiver)
       : self_(self), receiver_(receiver), staging_(max_payload, 16), max_payload_(max_payload) {}
 

@@ -1,5 +1,5 @@
 // Notices: messages about a group that ranks flood to every process of the job, over the control
-// plane.
+// plane. Plain values and pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct Notice {
 
   // Serializes the notice. The bytes start with the nonce, as the control plane requires.
   std::vector<std::byte> encode() const;
-  // Returns nothing if the bytes are not a valid notice.
+  // Returns nothing if the bytes are not a valid notice. Bytes after the last field are ignored,
+  // and `rank` and `ranks` are not checked against a group.
   static std::optional<Notice> decode(ConstBytes bytes);
 };
 

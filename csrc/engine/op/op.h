@@ -93,7 +93,7 @@ class Op {
   std::shared_ptr<Op> next;  // used by the lane after finish(): links ops with callbacks to run
 
  private:
-  // KWatched: unfinished, and callbacks are registered.
+  // In kWatched the op is unfinished, and callbacks are registered.
   enum class State : uint8_t { kOpen, kWatched, kFinished };
 
   std::atomic<State> state_{State::kOpen};

@@ -69,15 +69,16 @@ class DdpCompressor {
     kAll,    // all buckets, at any time
   };
 
-  // Raises ValueError for an invalid option.
+  // Raises ArgumentError for an invalid option.
   DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
                 AtStep at_step, Buckets buckets = Buckets::kOfDdp);
 
-  // Adds a parameter before the first step. Raises ValueError for an invalid rule.
+  // Adds a parameter before the first step. Raises ArgumentError for an invalid rule.
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
-  // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise TypeError.
+  // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise
+  // NotSupportedError.
   // Residuals and failures are handled as by GradientCompressor::run().
   FuturePtr run(c10d::GradBucket& bucket);
 
@@ -88,7 +89,7 @@ class DdpCompressor {
   // Returns the state of this rank. With `committed`, uses
   // GradientCompressor::state_if_committed().
   State state(bool committed = false);
-  // Replaces all residuals. If one has a wrong size, raises ValueError and changes nothing.
+  // Replaces all residuals. If one has a wrong size, raises ArgumentError and changes nothing.
   void load(const State& state);
 
  private:

@@ -66,7 +66,7 @@ class NamedGroup {
   // are on devices.
   int join(std::optional<c10::DeviceIndex> device = std::nullopt);
 
-  // Calls Negotiation::tune(). Raises ValueError for fusion_bytes below 0 and batches_in_flight
+  // Calls Negotiation::tune(). Raises ArgumentError for fusion_bytes below 0 and batches_in_flight
   // below 1.
   void tune(int64_t fusion_bytes, int batches_in_flight);
   // These call Negotiation. stop_timeline() waits up to `limit`; returns false if the file is not

@@ -34,12 +34,14 @@ class NamedWork {
   NamedWork(const NamedWork&) = delete;
   NamedWork& operator=(const NamedWork&) = delete;
 
-  // Sets the op that ends with the operation: the result of Negotiation::call().
+  // Sets the op that ends with the operation: the result of Negotiation::call(). Comes before all
+  // functions below.
   void begin(std::shared_ptr<Op> end) { end_ = std::move(end); }
 
   // Frees the name as soon as the operation has ended, also if no result is queried.
   void release_name() { negotiation_->release(name_, *end_); }
   // Returns true if the operation has ended, also on its device. Then the name may be used again.
+  // An error of the operation is thrown by wait() only.
   bool poll();
   // Waits for the end and returns the results. On a device, later work of this thread's current
   // stream finds them in place. Throws the error of the operation. Throws on Ctrl-C; then the
@@ -59,8 +61,8 @@ class NamedWork {
   std::shared_ptr<Op> end_;
   std::once_flag finished_once_;
   bool finished_ = false;
-  std::optional<c10::Event>
-      in_place_;              // recorded on the device stream that put the results in place
+  // Recorded on the device stream that put the results in place.
+  std::optional<c10::Event> in_place_;
   std::exception_ptr error_;  // valid after finish()
 };
 

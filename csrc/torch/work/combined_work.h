@@ -16,8 +16,8 @@ class CombinedWork final : public BaseWork {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  // `make` starts the operations; an exception of it becomes the outcome. It runs once, in start()
-  // or at the first query for the outcome.
+  // `make` starts the operations; an exception of it becomes the outcome. It runs once, in start(),
+  // in abort() or at the first query for the outcome.
   CombinedWork(CompletionPtr completion, int rank, c10d::OpType type, std::function<Parts()> make);
 
   // Starts the operations. Throws the exception that prevented this.
@@ -31,8 +31,9 @@ class CombinedWork final : public BaseWork {
   int sourceRank() const override;
   // Returns the results of all parts, in order. Starts the operations.
   std::vector<at::Tensor> result() override;
+  // Aborts all parts. Starts the operations first if they have not been started.
   void abort() override;
-  // Returns the number of the last part.
+  // Returns the number of the last part, or 0 until the operations have been started.
   uint64_t getSequencenumber() const override;
 
  private:
@@ -45,7 +46,7 @@ class CombinedWork final : public BaseWork {
   std::exception_ptr failure() const;
 
   std::atomic<bool> asked_{false};  // isCompleted() has been called
-  mutable std::mutex parts_mutex_;  // a leaf, except that make_ is called while it is held
+  mutable std::mutex parts_mutex_;  // held while make_ runs, and while parts are queried
   std::function<Parts()> make_;     // null after it has run
   Parts parts_;
   std::exception_ptr failure_;  // exception of make_
