@@ -78,8 +78,7 @@ class DdpCompressor {
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
   // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise
-  // NotSupportedError.
-  // Residuals and failures are handled as by GradientCompressor::run().
+  // NotSupportedError. Residuals and failures are handled as by GradientCompressor::run().
   FuturePtr run(c10d::GradBucket& bucket);
 
   // Returns what has been compressed and how.
