@@ -16,8 +16,8 @@ help:
 	@echo
 	@echo '  make demo         train a small network on handwritten digits, 2 ranks (RANKS=4: four)'
 	@echo '  make examples     FSDP2, tensor parallel and pipeline parallel training, each checked; 2 ranks'
-	@echo '  make check        before each commit: lint, the unit tests, one test of each kind; 3 minutes'
-	@echo '  make test         all tests: test-cpp, then test-python; 15 minutes on two cores'
+	@echo '  make check        before each commit: lint, the unit tests, one test of each kind; 2 minutes'
+	@echo '  make test         all tests: test-cpp, then test-python; 17 minutes on two cores'
 	@echo '  make soak         the long random checks, one after the other; a night (ARGS="kills chaos": these)'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
