@@ -25,12 +25,12 @@ from pathlib import Path
 from unittest import mock
 
 import reference_api
+from reference_api import WIDTH
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
-WIDTH = 100
 
 
 def settings(old: str) -> str:

@@ -55,11 +55,14 @@ bool is_reduce_op(ReduceOp op) { return static_cast<size_t>(op) < kReduceOps.siz
 
 const ReduceOpTraits& traits_of(ReduceOp op) { return kReduceOps.at(static_cast<size_t>(op)); }
 
-std::vector<ReduceOp> all_reduce_ops() {
-  std::vector<ReduceOp> out;
-  for (size_t i = 0; i < kReduceOps.size(); ++i)
-    if (kReduceOps[i].classes != 0) out.push_back(static_cast<ReduceOp>(i));
-  return out;
+std::span<const ReduceOp> all_reduce_ops() {
+  static constexpr auto kAll = [] {
+    std::array<ReduceOp, kReduceOps.size() - 1> out{};
+    for (size_t i = 0, n = 0; i < kReduceOps.size(); ++i)
+      if (const auto op = static_cast<ReduceOp>(i); op != ReduceOp::kNone) out[n++] = op;
+    return out;
+  }();
+  return kAll;
 }
 
 bool is_reducible(DType dtype, ReduceOp op) {

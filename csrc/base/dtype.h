@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace ringdist {
 
@@ -64,7 +64,7 @@ bool is_reduce_op(ReduceOp op);
 // Returns the row of a reduction. is_reduce_op(op) must hold.
 const ReduceOpTraits& traits_of(ReduceOp op);
 // Returns all reductions, without kNone.
-std::vector<ReduceOp> all_reduce_ops();
+std::span<const ReduceOp> all_reduce_ops();
 
 size_t dtype_size(DType dtype);  // bytes per element
 

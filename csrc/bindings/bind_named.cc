@@ -19,12 +19,12 @@ using Reducing = NamedGroup::ReduceOptions;
 
 // Converts the arguments of an allreduce. Raises an error if `op` is unknown.
 Reducing reducing(const std::string& op, double prescale, double postscale) {
+  for (const ReduceOp one : all_reduce_ops())
+    if (!op.empty() && traits_of(one).horovod_name == op) return {one, prescale, postscale};
   std::string names;
-  for (const ReduceOp one : all_reduce_ops()) {
-    const std::string_view name = traits_of(one).horovod_name;
-    if (!name.empty() && name == op) return {one, prescale, postscale};
-    if (!name.empty()) names += (names.empty() ? "" : ", ") + std::string(name);
-  }
+  for (const ReduceOp one : all_reduce_ops())
+    if (const std::string_view name = traits_of(one).horovod_name; !name.empty())
+      names += (names.empty() ? "" : ", ") + std::string(name);
   throw_error(Error(ErrorKind::kInvalidArgument,
                     "ringdist: op must be one of " + names + ", got '" + op + "'"));
 }

@@ -2,8 +2,10 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "bindings/bind.h"
@@ -23,7 +25,7 @@ using Hosts = std::vector<std::vector<int>>;
 
 // Joins the names of all values of an enum.
 template <typename Kind>
-std::string list_names(const std::vector<Kind>& all, std::string_view (*name)(Kind)) {
+std::string list_names(std::span<const Kind> all, std::string_view (*name)(Kind)) {
   std::string out;
   for (const Kind one : all) out += (out.empty() ? "" : ", ") + std::string(name(one));
   return out;
@@ -31,8 +33,8 @@ std::string list_names(const std::vector<Kind>& all, std::string_view (*name)(Ki
 
 // Returns the value with a name. Raises an error that lists all names if there is none.
 template <typename Kind>
-Kind find_named(const std::string& argument, const std::string& given, const std::vector<Kind>& all,
-                std::string_view (*name)(Kind)) {
+Kind find_named(const std::string& argument, const std::string& given,
+                std::type_identity_t<std::span<const Kind>> all, std::string_view (*name)(Kind)) {
   const auto found = std::ranges::find_if(all, [&](Kind one) { return name(one) == given; });
   if (found == all.end())
     throw_error(Error(ErrorKind::kInvalidArgument,

@@ -149,11 +149,7 @@ Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
 }
 
 bool Communicator::run_on_slot(std::function<void(GroupSlot&)> body) {
-  ProgressEngine& progress = context_->progress();
-  const auto task = [&dispatcher = progress.dispatcher(), slot = slot_, body = std::move(body)] {
-    dispatcher.with(slot, [&] { body(*slot); });
-  };
-  return progress.call(task, Clock::now() + kTaskTime);
+  return context_->progress().call_on(slot_, std::move(body), Clock::now() + kTaskTime);
 }
 
 uint64_t Communicator::stop_and_report(const Error& cause) {

@@ -81,13 +81,14 @@ ElementBytes of_number(ReduceOp op) {
   return of<T>(op, {Limits::max(), Limits::lowest(), 1});
 }
 
-// Returns the neutral element of MIN, MAX or PRODUCT. Types that C++ lacks are given by their bits.
+// Returns the neutral element of a reduction in Horovod's API, with which a joined rank's memory is
+// filled. Types that C++ lacks are given by their bits.
 ElementBytes neutral(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kFloat64:
       return of_number<double>(op);
     case DType::kFloat32:
-    case DType::kComplex64:  // 1 + 0i, because complex dtypes have only PRODUCT
+    case DType::kComplex64:  // 1 + 0i for PRODUCT, as complex dtypes have no order
       return of_number<float>(op);
     case DType::kComplex128:
       return of_number<double>(op);
@@ -124,11 +125,6 @@ ElementBytes neutral(DType dtype, ReduceOp op) {
   return {};
 }
 
-// Returns the element with which a joined rank's memory is filled.
-ElementBytes fill_of(DType dtype, ReduceOp op) {
-  return op == ReduceOp::kSum || op == ReduceOp::kAvg ? ElementBytes{} : neutral(dtype, op);
-}
-
 std::shared_ptr<std::vector<std::byte>> filled(int64_t count, size_t width,
                                                const ElementBytes& value) {
   auto out = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(count) * width);
@@ -146,7 +142,7 @@ Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
   out.reduce_op = call.reduce_op;
   out.count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const size_t width = dtype_size(dtype);
-  const ElementBytes fill = fill_of(dtype, call.reduce_op);
+  const ElementBytes fill = neutral(dtype, call.reduce_op);
   std::byte* at = nullptr;
   if (call.where == CallContent().where) {
     auto memory = filled(out.count, width, fill);

@@ -95,7 +95,7 @@ double part_bytes(const PlanRequest& request) {
 }
 
 // Returns true if the group is too large for an algorithm with a connection between each two ranks.
-bool wants_small_groups(const Algorithm& algorithm, const PlanRequest& request) {
+bool is_too_large_for(const Algorithm& algorithm, const PlanRequest& request) {
   if (!algorithm.hierarchical || !spans_hosts(request)) return request.size > kFewRanks;
   const auto& hosts = request.topology.hosts;
   const auto least = std::ranges::min_element(hosts, {}, &std::vector<int>::size)->size();
@@ -120,7 +120,7 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
       const bool for_small_groups =
           spares && algorithm.impl(request.kind).preference.for_small_groups;
       if ((for_small_groups || algorithm.only_for_small_groups) &&
-          wants_small_groups(algorithm, request))
+          is_too_large_for(algorithm, request))
         out.left_out = true;
       else
         out.all.push_back(&algorithm);

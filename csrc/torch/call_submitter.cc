@@ -288,9 +288,10 @@ WorkPtr CallScope::submit_all(c10d::OpType type, std::vector<Call> calls) {
   CompletionPtr completion = submitter_.make_completion(calls.size());
   CombinedWork::Parts parts;
   for (Call& call : calls) parts.push_back(submitter_.start(call, completion));
+  WorkPtr work =
+      join_works(std::move(completion), submitter_.communicator_->rank(), type, std::move(parts));
   submitted_ = true;
-  return join_works(std::move(completion), submitter_.communicator_->rank(), type,
-                    std::move(parts));
+  return work;
 }
 
 WorkPtr CallScope::add(WorkPtr started) {

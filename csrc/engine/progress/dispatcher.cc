@@ -80,6 +80,7 @@ const std::vector<GroupSlot*>& Dispatcher::busy() const {
 }
 
 void Dispatcher::set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce) {
+  check_locked();
   if (!slots_.contains(slot)) return;
   with(slot, [&] {
     slot->set_nonce(nonce);
@@ -89,6 +90,7 @@ void Dispatcher::set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonc
 
 void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescriptor& membership,
                       const std::function<void()>& first) {
+  check_locked();
   if (!slots_.contains(slot) || !slot->is_forming()) return;
   with(slot, [&] {
     const UnknownGroupMessages::GroupKey key{membership.nonce, membership.rank};

@@ -77,14 +77,17 @@ class ProgressEngine {
   bool post(std::function<void()> task, bool wake = true);
   // Like post(), for a task that calls `body` with the slot; see Dispatcher::with().
   template <typename Body>
-  bool post_to(std::shared_ptr<GroupSlot> slot, Body body, bool wake = true) {
-    return post([this, slot = std::move(slot),
-                 body = std::move(body)] { dispatcher_->with(slot, [&] { body(*slot); }); },
-                wake);
+  bool post_to(std::shared_ptr<GroupSlot> slot, Body body) {
+    return post(task_on(std::move(slot), std::move(body)));
   }
   // Like post(), but waits until the task has run. Returns false if it did not run by the deadline,
   // or never will because the lane has stopped. Must not be called from a task.
   bool call(std::function<void()> task, TimePoint deadline);
+  // Like call(), for a task that calls `body` with the slot.
+  template <typename Body>
+  bool call_on(std::shared_ptr<GroupSlot> slot, Body body, TimePoint deadline) {
+    return call(task_on(std::move(slot), std::move(body)), deadline);
+  }
   // Calls `condition` on the lane, with growing pauses, until it returns true. Returns false if it
   // did not by the deadline, or if the lane does not respond. Must not be called from a task.
   bool call_until(std::function<bool()> condition, TimePoint deadline);
@@ -122,6 +125,13 @@ class ProgressEngine {
   void stop();
 
  private:
+  // Returns a task that calls `body` with the slot, by Dispatcher::with().
+  template <typename Body>
+  auto task_on(std::shared_ptr<GroupSlot> slot, Body body) {
+    return [this, slot = std::move(slot), body = std::move(body)] {
+      dispatcher_->with(slot, [&] { body(*slot); });
+    };
+  }
   ProgressEngine(EventFd event, Epoll thread_epoll, Epoll caller_epoll);
   // Main function of the lane's thread.
   void run();

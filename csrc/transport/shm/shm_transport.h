@@ -1,6 +1,6 @@
 // Transport `shm` connects the processes of one host through shared memory (segment_layout.h). A
 // payload is copied once, into the sender's segment, and the receiver reduces straight out of it.
-// That makes two passes over the bytes, and no system call per message while both sides are awake.
+// So a message takes two passes over the bytes, and no system call while both sides are awake.
 // Sockets are polled only once per kLookTime, after a sleep, or while a peer is to answer.
 //
 // A payload in a shared tensor (os/shared_block_registry.h) is not copied. The receiver reads it

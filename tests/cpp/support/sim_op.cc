@@ -17,8 +17,6 @@ Buffer over(std::vector<float>& data) {
   return out;
 }
 
-bool is_in_place(Collective kind) { return traits_of(kind).in_place; }
-
 bool has_many_parts_of_input(Collective kind) {
   return kind == Collective::kReduceScatter || kind == Collective::kAlltoall ||
          kind == Collective::kScatter;
@@ -35,9 +33,9 @@ SimOp::SimOp(Collective kind, int size, int64_t count) : kind_(kind), size_(size
   for (int rank = 0; rank < size; ++rank) {
     Data& data = data_.emplace_back();
     const auto length = [&](bool many) { return static_cast<size_t>(many ? parts() : count_); };
-    if (!is_in_place(kind)) data.input.resize(length(has_many_parts_of_input(kind)));
+    if (!traits_of(kind).in_place) data.input.resize(length(has_many_parts_of_input(kind)));
     data.output.resize(length(has_many_parts_of_output(kind)), -1);
-    auto& brings = is_in_place(kind) ? data.output : data.input;
+    auto& brings = traits_of(kind).in_place ? data.output : data.input;
     for (size_t e = 0; e < brings.size(); ++e)
       brings[e] = simulated_value(rank, static_cast<int64_t>(e));
   }
