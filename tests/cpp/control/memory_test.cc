@@ -41,7 +41,7 @@ pid_t start_child(const SteppedPlane& plane) {
   for (;;) {  // reconnects when the connection is closed
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) _exit(1);
-    if (write(fd, words.data(), words.size()) < 0) _exit(1);
+    send(fd, words.data(), words.size(), MSG_NOSIGNAL);  // fails if it is closed already
     std::array<char, 1024> rest;
     while (read(fd, rest.data(), rest.size()) > 0) {
     }
