@@ -30,13 +30,6 @@ bool unknown(const ControlConnection& c) { return !c.dialed && !c.open() && !c.c
 }  // namespace
 
 void ConnectionManager::handle(uint64_t key, uint32_t events) {
-  const auto found = connections_.find(key);  // no connection is freed before reap()
-  if (!guard_("a connection is given up", [&] { take_event(key, events); }) &&
-      found != connections_.end())
-    give_up(*found->second);
-}
-
-void ConnectionManager::take_event(uint64_t key, uint32_t events) {
   if (listeners_.handle(key, accept_)) return;
   auto found = connections_.find(key);
   if (found == connections_.end()) return;
@@ -49,15 +42,14 @@ void ConnectionManager::take_event(uint64_t key, uint32_t events) {
 
 void ConnectionManager::tick(Duration local_heartbeat) {
   listeners_.tick();
-  for (auto& [key, connection] : connections_)
-    guard_("a heartbeat was not sent", [&c = *connection, local_heartbeat, this] {
-      const Duration interval = c.kind == LinkKind::kLocal ? local_heartbeat : kControlHeartbeat;
-      static const auto heartbeat = make_frame(FrameType::kHeartbeat);
-      expire(c);
-      if (c.stalled && !c.broken) receive(c);
-      // Not every iteration of the loop may send one, and a late iteration must not skip one.
-      if (c.reached() && now_ - c.last_sent >= interval * 3 / 4) send(c, heartbeat);
-    });
+  static const auto heartbeat = make_frame(FrameType::kHeartbeat);
+  for (auto& [key, connection] : connections_) {
+    ControlConnection& c = *connection;
+    expire(c);
+    const Duration interval = c.kind == LinkKind::kLocal ? local_heartbeat : kControlHeartbeat;
+    // Not every iteration of the loop may send one, and a late iteration must not skip one.
+    if (c.reached() && now_ - c.last_sent >= interval * 3 / 4) send(c, heartbeat);
+  }
 }
 
 void ConnectionManager::expire(ControlConnection& c) {
@@ -76,11 +68,8 @@ void ConnectionManager::expire(ControlConnection& c) {
 void ConnectionManager::reap() {
   for (auto& [key, c] : connections_) {
     if (!c->broken || c->closed()) continue;
-    if (!c->cut_short) receive(*c);  // its last frames may be waiting
-    if (c->stalled && !c->cut_short) continue;
-    guard_("a connection's end was not taken in", [&one = *c, this] {
-      fail(one, EPIPE, "connection broken, or the other side does not read");
-    });
+    receive(*c);  // its last frames may be waiting
+    fail(*c, EPIPE, "connection broken, or the other side does not read");
   }
   std::erase_if(connections_, [this](const auto& entry) {
     if (entry.second->closed()) by_peer_.forget(*entry.second);
@@ -167,11 +156,6 @@ void ConnectionManager::make_room(LinkKind kind) {
 }
 
 void ConnectionManager::receive(ControlConnection& c) {
-  c.stalled = !guard_("words are taken in later", [&] { read(c); });
-}
-
-void ConnectionManager::read(ControlConnection& c) {
-  take_frames(c);  // frames that could not be handled before
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return;
@@ -186,16 +170,7 @@ void ConnectionManager::take_frames(ControlConnection& c) {
     const auto frame = c.stream.next();
     if (!frame.ok()) fail(c, EPROTO, frame.error().message());
     if (!frame.ok() || !frame.value()) return;
-    const bool opened = c.open();
-    try {
-      dispatch(c, *frame.value());
-    } catch (...) {
-      if (opened)
-        c.stream.put_back(*frame.value());
-      else
-        give_up(c);
-      throw;
-    }
+    dispatch(c, *frame.value());
   }
 }
 
@@ -292,12 +267,9 @@ void ConnectionManager::readmit() {
   // The keys order connections by age.
   for (auto& [key, c] : connections_) {
     if (c->dialed || c->state != State::kHeld) continue;
-    if (!guard_("a connection is given up", [&one = *c, this] { answer(one); })) give_up(*c);
+    answer(*c);
   }
 }
-
-// Its greeting was interrupted at an unclear point. The side that dialed will dial again.
-void ConnectionManager::give_up(ControlConnection& c) { c.broken = c.cut_short = true; }
 
 ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
@@ -354,16 +326,11 @@ void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::s
   if (report) delegate_.on_closed(c, was_reached, errno_value, reason);
 }
 
-bool ConnectionManager::stalled() const {
-  return std::ranges::any_of(connections_, [](const auto& entry) { return entry.second->stalled; });
-}
-
 bool ConnectionManager::drain_connections() {
   bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
     if (!unknown(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
     receive(*c);
-    all &= !c->stalled;
   }
   return all;
 }

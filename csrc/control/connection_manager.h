@@ -80,11 +80,10 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
                            const std::string& reason) = 0;
   };
 
-  // A TCP connection breaks when sent data is not confirmed for `tcp_patience`, and can then be
+  // A TCP connection breaks when sent data is not confirmed for `tcp_timeout`, and can then be
   // dialed anew. TCP itself retries ever more rarely, long after the network is back.
-  ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, ExceptionGuard& guard,
-                    Duration tcp_timeout)
-      : my_id_(my_id), epoll_(epoll), delegate_(owner), guard_(guard), tcp_timeout_(tcp_timeout) {}
+  ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, Duration tcp_timeout)
+      : my_id_(my_id), epoll_(epoll), delegate_(owner), tcp_timeout_(tcp_timeout) {}
 
   // Opens the listening sockets; see ControlListeners.
   Error listen(const std::string& unix_name, const std::string& local_ip) {
@@ -136,30 +135,23 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void close_after_output(ControlConnection& connection) override;
   void stop_listening() override { listeners_.stop(); }
 
-  // Handles the input that has arrived. A frame that caused an exception comes again in the next
-  // tick, or ends a connection that is not open yet.
+  // Reads a limited amount of the input that has arrived, and handles the frames in it.
   void receive(ControlConnection& connection);
-  // Returns true if a frame waits for the next tick.
-  bool stalled() const;
   // Accepts all connections that processes of this host have dialed so far, and handles the
-  // greetings on them. Returns false if descriptors or memory did not suffice for all.
+  // greetings on them. Returns false if descriptors did not suffice for all.
   bool drain_connections();
 
  private:
   // Creates a connection in state kGreeting.
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
-  // Does the work of handle(), without its guard.
-  void take_event(uint64_t key, uint32_t events);
   // Handles a connection that another process has dialed.
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
   // Closes the oldest strangers, which are connections not admitted so far, when there are many.
   void make_room(LinkKind kind);
-  // Applies `tcp_patience` to a TCP connection.
+  // Applies `tcp_timeout` to a TCP connection.
   void limit_tcp_timeout(const ControlConnection& connection);
   // Handles the end of a dial, and sends the hello.
   void connected(ControlConnection& connection);
-  // Reads a limited amount and handles the frames in it.
-  void read(ControlConnection& connection);
   void take_frames(ControlConnection& connection);
   // Passes a frame to the greeting or to the delegate.
   void dispatch(ControlConnection& connection, const Frame& frame);
@@ -173,8 +165,6 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   bool wins(ControlConnection& incoming);
   void open(ControlConnection& connection);
   void hold(ControlConnection& connection);
-  // Marks a connection as broken without reading more of it.
-  void give_up(ControlConnection& connection);
   // Closes a connection and reports that to the delegate.
   void fail(ControlConnection& connection, int errno_value, const std::string& reason);
   // Ends a connection that has stayed too long in its state.
@@ -185,7 +175,6 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   const uint64_t my_id_;
   const Epoll& epoll_;
   Delegate& delegate_;
-  ExceptionGuard& guard_;
   const Duration tcp_timeout_;
   TimePoint now_{};
   ControlListeners listeners_{epoll_};

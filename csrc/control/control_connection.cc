@@ -41,7 +41,6 @@ void FramedSocket::end_output() { shutdown(fd_.get(), SHUT_WR); }
 FramedSocket::Input FramedSocket::receive() {
   std::array<std::byte, kReadAtOnce> buffer;
   const size_t size = std::min(buffer.size(), reader_.limit());
-  reader_.make_room(size);
   for (;;) {
     ssize_t n = recv(fd_.get(), buffer.data(), size, 0);
     if (n < 0 && errno == EINTR) continue;

@@ -31,13 +31,11 @@ class FramedSocket {
   // Shuts the sending direction down.
   void end_output();
 
-  // Reads once from the socket. kEmpty means that nothing is there at present. If an exception is
-  // thrown, nothing was read.
+  // Reads once from the socket. kEmpty means that nothing is there at present.
   enum class Input { kData, kEmpty, kEnd };
   Input receive();
-  // These three are the functions of FrameReader.
+  // These two are the functions of FrameReader.
   Result<std::optional<Frame>> next() { return reader_.next(); }
-  void put_back(const Frame& frame) { reader_.put_back(frame); }
   void limit_frames(size_t body_bytes) { reader_.set_limit(body_bytes); }
 
   const Fd& fd() const { return fd_; }
@@ -90,8 +88,6 @@ struct ControlConnection {
   bool peer_needs = true;     // by the peer, as its last kNeed frame states
   bool wants_output = false;  // epoll also reports when it can send
   bool broken = false;        // cannot send; may still have input
-  bool cut_short = false;     // nothing more is read, since its greeting was interrupted halfway
-  bool stalled = false;       // a frame could not be handled, and comes first in the next tick
   bool exit_seen = false;     // the peer has confirmed that this process is about to end
 };
 

@@ -27,18 +27,11 @@ std::vector<std::byte> make_frame(FrameType type, std::string_view text) {
   return make_frame(type, ConstBytes{reinterpret_cast<const std::byte*>(text.data()), text.size()});
 }
 
-void FrameReader::make_room(size_t bytes) {
+void FrameReader::append(ConstBytes bytes) {
   bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(used_));
   used_ = 0;
-  bytes_.reserve(bytes_.size() + bytes);
-}
-
-void FrameReader::append(ConstBytes bytes) {
-  make_room(bytes.size());
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
 }
-
-void FrameReader::put_back(const Frame& frame) { used_ -= kHeader + frame.body.size(); }
 
 Result<std::optional<Frame>> FrameReader::next() {
   ConstBytes rest = ConstBytes(bytes_).subspan(used_);

@@ -57,14 +57,10 @@ class FrameReader {
   void set_limit(size_t body_bytes) { limit_ = body_bytes; }
   // Adds bytes of the stream.
   void append(ConstBytes bytes);
-  // Reserves memory, so that the next append() of so many bytes needs none.
-  void make_room(size_t bytes);
   size_t limit() const { return limit_; }
   // Returns the next whole frame, or nothing if it is incomplete. After an Error (kProtocol) the
   // stream cannot be used any more.
   Result<std::optional<Frame>> next();
-  // Undoes the last next(): the frame that it returned comes again.
-  void put_back(const Frame& frame);
 
  private:
   std::vector<std::byte> bytes_;

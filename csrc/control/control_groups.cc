@@ -84,14 +84,9 @@ bool LinkTopology::dials_first(uint64_t peer) const {
 
 ControlGroup& ControlGroupTable::join(uint64_t nonce, uint64_t id, int rank,
                                       const std::vector<ControlMember>& members) {
-  auto found = groups_.find(nonce);
-  if (found == groups_.end()) {
-    ControlGroup made(LinkTopology(id, rank, members));
-    made.ranks.insert(rank);  // first: a group without a rank counts as left
-    found = groups_.emplace(nonce, std::move(made)).first;
-  }
-  found->second.ranks.insert(rank);
-  return found->second;
+  ControlGroup& group = groups_.try_emplace(nonce, LinkTopology(id, rank, members)).first->second;
+  group.ranks.insert(rank);
+  return group;
 }
 
 bool ControlGroupTable::leave(uint64_t nonce, int rank, TimePoint now) {
@@ -172,7 +167,6 @@ std::vector<uint64_t> FormationBarrier::learn(uint64_t nonce,
   return news;
 }
 
-// Even after an exception both containers have the group, or neither does.
 std::set<uint64_t>& FormationBarrier::enter(uint64_t nonce,
                                             const std::function<bool(uint64_t nonce)>& ours) {
   if (const auto found = known_.find(nonce); found != known_.end()) return found->second;
@@ -181,12 +175,7 @@ std::set<uint64_t>& FormationBarrier::enter(uint64_t nonce,
     if (old != order_.end()) forget(uint64_t{*old});
   }
   order_.push_back(nonce);
-  try {
-    return known_[nonce];
-  } catch (...) {
-    order_.pop_back();
-    throw;
-  }
+  return known_[nonce];
 }
 
 void FormationBarrier::forget(uint64_t nonce) {

@@ -25,15 +25,8 @@ std::string format_id(uint64_t id) {
 
 bool ControlHistory::record(uint64_t context_id, bool is_lost, const std::string& cause) {
   if (departed(context_id)) return false;
-  const auto age = by_age_.emplace(next_order_, context_id).first;
-  try {
-    departures_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
-  } catch (...) {
-    by_age_.erase(age);
-    throw;
-  }
-  ++next_order_;
-  ++unreported_;
+  by_age_.emplace(next_order_++, context_id);
+  departures_.emplace(context_id, KnownDeparture{is_lost, cause.substr(0, kMaxCause)});
   return true;
 }
 
@@ -43,21 +36,9 @@ bool ControlHistory::record_lost(uint64_t context_id, const std::string& cause) 
 
 bool ControlHistory::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
-std::optional<uint64_t> ControlHistory::unreported() const {
-  if (unreported_ == 0) return std::nullopt;
-  for (const auto& [order, id] : by_age_)
-    if (!departures_.at(id).told) return id;
-  return std::nullopt;
-}
-
-void ControlHistory::told(uint64_t context_id) {
-  const auto found = departures_.find(context_id);
-  if (found != departures_.end() && !std::exchange(found->second.told, true)) --unreported_;
-}
-
 void ControlHistory::forget_old(const std::function<bool(uint64_t)>& needed) {
   for (auto it = by_age_.begin(); it != by_age_.end() && departures_.size() > kMaxFates;) {
-    if (needed(it->second) || !departures_.at(it->second).told) {
+    if (needed(it->second)) {
       ++it;
       continue;
     }
@@ -76,14 +57,8 @@ std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
 bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
   Seen& seen = seen_[flood.origin];
   if (flood.sequence < seen.floor) return false;
-  const auto [place, fresh] = seen.above.insert(flood.sequence);
-  if (!fresh) return false;
-  try {
-    keep(flood.frame(), now);
-  } catch (...) {
-    seen.above.erase(place);
-    throw;
-  }
+  if (!seen.above.insert(flood.sequence).second) return false;
+  keep(flood.frame(), now);
   // Raises the floor over consecutive numbers, and over gaps if too many numbers are tracked.
   while (seen.above.size() > kSequenceWindow ||
          (!seen.above.empty() && *seen.above.begin() == seen.floor)) {

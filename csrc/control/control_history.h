@@ -19,7 +19,7 @@
 
 namespace ringdist {
 
-// Departures and floods. If a record function throws, it has recorded nothing.
+// Departures and floods.
 class ControlHistory {
  public:
   // Record a departure. They return true if none was recorded of that process before; otherwise the
@@ -27,13 +27,7 @@ class ControlHistory {
   bool record_lost(uint64_t context_id, const std::string& cause);
   bool record_left(uint64_t context_id);
 
-  // Returns the oldest departure that the delegate has not been notified of.
-  std::optional<uint64_t> unreported() const;
-  // Records that the delegate has been notified.
-  void told(uint64_t context_id);
-
-  // Forgets the oldest departures beyond 1024. It keeps those that were not reported to the
-  // delegate, and those for which `needed` returns true.
+  // Forgets the oldest departures beyond 1024, except those for which `needed` returns true.
   void forget_old(const std::function<bool(uint64_t)>& needed);
 
   // Returns true if the process was lost or has left.
@@ -57,7 +51,6 @@ class ControlHistory {
   struct KnownDeparture {
     bool is_lost = false;
     std::string cause;
-    bool told = false;  // the delegate has been notified
   };
   // Sequence numbers seen of one process. All below `floor` count as seen.
   struct Seen {
@@ -75,7 +68,6 @@ class ControlHistory {
   std::map<uint64_t, KnownDeparture> departures_;  // by context id
   std::map<uint64_t, uint64_t> by_age_;            // order -> process
   uint64_t next_order_ = 0;
-  size_t unreported_ = 0;  // departures that the delegate has not been notified of
   std::map<uint64_t, Seen> seen_;
   std::deque<Kept> kept_;  // oldest first
   size_t kept_bytes_ = 0;

@@ -28,15 +28,14 @@ Duration timeout_of(const Config& config) {
 }  // namespace
 
 ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& events,
-                           const Epoll& epoll, ExceptionGuard& guard)
+                           const Epoll& epoll)
     : id_(id),
       events_(events),
-      guard_(guard),
-      sockets_(id, epoll, *this, guard, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout)),
+      sockets_(id, epoll, *this, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout)),
       processes_(epoll),
-      gossip_(id, sockets_, history_, formation_barrier_, groups_, events, guard),
+      gossip_(id, sockets_, history_, formation_barrier_, groups_, events),
       demand_(id, processes_, groups_, sockets_, sockets_),
-      departures_(id, history_, groups_, processes_, demand_, gossip_, timer_, events, guard),
+      departures_(id, history_, groups_, processes_, demand_, gossip_, timer_, events),
       dialer_(processes_, groups_, history_, sockets_),
       failure_detector_(timeout_of(config), processes_, groups_, history_, formation_barrier_,
                         sockets_, demand_, dialer_, departures_),
@@ -49,14 +48,13 @@ Error ControlPlane::listen(const std::string& local_ip) {
 }
 
 void ControlPlane::begin_turn(TimePoint now) {
-  guard_.begin_turn();
   sockets_.begin_turn(now);
   failure_detector_.discount_own_pause(timer_.begin_turn(now), now);
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
   if (const auto ended = processes_.ended(event.key))
-    guard_("an end is looked at again", [&] { on_exit(*ended); });
+    on_exit(*ended);
   else
     sockets_.handle(event.key, event.events);
 }
@@ -69,15 +67,14 @@ void ControlPlane::end_turn() {
 
 void ControlPlane::tick() {
   timer_.set(kControlHeartbeat);  // before the work, which may call hurry()
-  guard_("connections are looked at later", [this] { sockets_.tick(local_heartbeat()); });
+  sockets_.tick(local_heartbeat());
   if (shutdown_.here()) upkeep();
-  if (shutdown_.is_sending())
-    guard_("goodbye is said later", [this] {
-      tell_of_ends();
-      shutdown_.advance(now());
-    });
+  if (shutdown_.is_sending()) {
+    tell_of_ends();
+    shutdown_.advance(now());
+    timer_.at_most(kLeavingTick);
+  }
   if (unsettled()) timer_.at_most(kUnsettledTick);
-  if (shutdown_.is_sending()) timer_.at_most(kLeavingTick);
 }
 
 // With many links each gets fewer heartbeats. The kernel reports the end of a local process, so
@@ -125,22 +122,23 @@ void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>>
   if (!shutdown_.here()) return answer->set_value({});
   shutdown_.begin(process_ends, std::move(answer), now());
   requests_.stop();
-  guard_("who leaves has no link to another host", [this] {
-    for (auto& [nonce, group] : groups_.all()) dialer_.keep_linked(group, now(), /*ends=*/true);
-  });
+  for (auto& [nonce, group] : groups_.all()) dialer_.keep_linked(group, now(), /*ends=*/true);
   timer_.hurry();
 }
 
 void ControlPlane::end() {
-  if (shutdown_.is_sending()) guard_("goodbye is not said", [this] { shutdown_.advance(now()); });
+  if (shutdown_.is_sending()) shutdown_.advance(now());
+  abort();
+}
+
+void ControlPlane::abort() {
   shutdown_.end();
   requests_.stop();
   sockets_.reap();
 }
 
 std::string ControlPlane::report() {
-  std::string out;
-  guard_("its owner did not report", [&] { out = events_.dump(); });
+  std::string out = events_.dump();
   if (!out.empty() && out.back() != '\n') out += '\n';
   out += "control plane of context " + format_id(id_) + ", pid " + std::to_string(getpid()) + ", " +
          unix_name() + ", " + tcp_address() + "\n";
@@ -149,16 +147,11 @@ std::string ControlPlane::report() {
          history_.describe();
 }
 
-// Each part has its own guard, so that an exception in one does not prevent the others.
 void ControlPlane::upkeep() {
-  departures_.report_departures();
-  guard_("news are told later", [this] { gossip_.catch_up(now()); });
-  guard_("processes are proven later", [this] {
-    for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now());
-  });
-  guard_("groups are looked at later", [this] { keep_groups(); });
-  guard_("processes are judged later", [this] { failure_detector_.check_processes(now()); });
-  guard_("needs are told later", [this] { demand_.update_connections(); });
+  for (const uint64_t id : requests_.proofs()) dialer_.want(id, LinkKind::kLocal, true, now());
+  keep_groups();
+  failure_detector_.check_processes(now());
+  demand_.update_connections();
 }
 
 void ControlPlane::keep_groups() {
@@ -183,8 +176,7 @@ void ControlPlane::forget_left() {
 }
 
 bool ControlPlane::unsettled() const {
-  if (!requests_.empty() || gossip_.behind() || history_.unreported() || sockets_.stalled())
-    return true;
+  if (!requests_.empty()) return true;
   // A joined link that is broken may mean a death, so it is checked soon.
   return std::ranges::any_of(processes_.all(), [this](const auto& entry) {
     const auto& [id, peer] = entry;
@@ -197,10 +189,7 @@ bool ControlPlane::unsettled() const {
 // Input that the process sent before its end comes first, since it may contain the announcement
 // that it leaves.
 void ControlPlane::on_exit(uint64_t id) {
-  if (auto* link = sockets_.find(id, LinkKind::kLocal)) {
-    sockets_.receive(*link);
-    if (link->stalled) return timer_.hurry();  // this event comes again
-  }
+  if (auto* link = sockets_.find(id, LinkKind::kLocal)) sockets_.receive(*link);
   if (history_.departed(id)) return processes_.forget(id);
   if (shutdown_.is_sending()) tell_of_ends();
   if (!shutdown_.here())

@@ -30,9 +30,8 @@ namespace ringdist {
 class ControlPlane final : private ConnectionManager::Delegate, private ControlRequests::Delegate {
  public:
   // Connections and ends of processes are events of `epoll`, which outlives the object, as `events`
-  // and `guard` do.
-  ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll,
-               ExceptionGuard& guard);
+  // does.
+  ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll);
 
   // Opens the listening sockets of this process.
   Error listen(const std::string& local_ip);
@@ -43,7 +42,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   const std::string& tcp_address() const { return sockets_.tcp_address(); }
 
   // An iteration of the event loop calls begin_turn(), then events and commands, then end_turn().
-  // Of these functions only commands throw, but prove() and connect() answer with an Error instead.
+  // If any of them throws, such as std::bad_alloc, the object can only be ended by abort().
   Duration next_sleep() const { return timer_.sleep(); }
   void begin_turn(TimePoint now);
   void on_event(const Epoll::Event& event);
@@ -63,6 +62,9 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
   // Ends everything when the thread ends, and answers all pending requests.
   void end();
+  // Does the same without another step of a graceful shutdown. Other processes see that all
+  // connections close, and take that for the end of this process.
+  void abort();
   // Returns lines for a human on what this process and its control plane do.
   std::string report();
 
@@ -108,7 +110,6 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
 
   const uint64_t id_;
   ControlDelegate& events_;
-  ExceptionGuard& guard_;
   TickTimer timer_{Clock::now()};
   bool hears_out_ = false;  // in drain_before_report(), which must not recurse
   ConnectionManager sockets_;

@@ -91,25 +91,20 @@ std::optional<Error> RequestEvaluator::formed(uint64_t nonce, const ControlGroup
 
 using Kind = ControlRequest::Kind;
 
-Error ControlRequests::stopped() noexcept {
-  try {
-    return Error(ErrorKind::kAborted, "the control plane has been stopped");
-  } catch (...) {
-    return current_exception_error();
-  }
+bool ControlRequests::accept(const ControlRequest& request) {
+  if (stopped_)
+    request.answer->set_value(stopped());
+  else
+    waiting_.push_back(request);
+  return !stopped_;
 }
 
 void ControlRequests::prove(const ControlRequest& request, const std::string& unix_name) {
-  ControlPeer* peer = nullptr;
-  // Only this part may throw, so it comes before the request is queued.
-  const auto begin = [&] {
-    peer = &processes_[request.id];
-    peer->unix_name = unix_name;
-  };
-  accept(request, begin, [&] {
-    peer->proven = true;
-    peer->link(LinkKind::kLocal).forget_refusals();
-  });
+  if (!accept(request)) return;
+  ControlPeer& peer = processes_[request.id];
+  peer.unix_name = unix_name;
+  peer.proven = true;
+  peer.link(LinkKind::kLocal).forget_refusals();
 }
 
 std::vector<uint64_t> ControlRequests::proofs() const {
@@ -148,13 +143,9 @@ void ControlRequests::stop() {
 }
 
 std::optional<Error> ControlRequests::answer_to(const ControlRequest& request, TimePoint now) {
-  try {
-    if (request.kind == Kind::kGroup) return group_answer(request, now);
-    const std::string who = name_of(request.id, groups_, processes_);
-    return evaluator_.proof(request.id, who, request.deadline->expired(now));
-  } catch (...) {
-    return current_exception_error();
-  }
+  if (request.kind == Kind::kGroup) return group_answer(request, now);
+  const std::string who = name_of(request.id, groups_, processes_);
+  return evaluator_.proof(request.id, who, request.deadline->expired(now));
 }
 
 std::optional<Error> ControlRequests::group_answer(const ControlRequest& request, TimePoint now) {

@@ -1,6 +1,6 @@
 // Pending requests to the control plane: callers of other threads that wait for a host proof or for
-// a group. Each request gets exactly one answer, in every case: a result of RequestEvaluator, an
-// exception, or the end of the control plane. Control thread only.
+// a group. Each request gets exactly one answer, in every case: a result of RequestEvaluator or the
+// end of the control plane. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +78,9 @@ class ControlRequests {
   };
 
   // Returns the answer to requests that come after stop().
-  static Error stopped() noexcept;
+  static Error stopped() {
+    return Error(ErrorKind::kAborted, "the control plane has been stopped");
+  }
 
   // The references must outlive the object.
   ControlRequests(ControlGroupTable& groups, ControlPeerTable& processes, RequestEvaluator& answers,
@@ -87,10 +89,10 @@ class ControlRequests {
 
   // Accepts a host proof. The peer's abstract socket is `unix_name`.
   void prove(const ControlRequest& request, const std::string& unix_name);
-  // Accepts a group request. `begin` joins the group; an exception of it becomes the answer.
+  // Accepts a group request, and then calls `begin` to join the group.
   template <typename Begin>
   void connect(const ControlRequest& request, Begin&& begin) {
-    accept(request, begin, [] {});
+    if (accept(request)) begin();
   }
 
   bool empty() const { return waiting_.empty(); }
@@ -104,19 +106,9 @@ class ControlRequests {
   void stop();
 
  private:
-  // Queues a request after `begin`, then calls `then`, which must not throw.
-  template <typename Begin, typename Then>
-  void accept(const ControlRequest& request, Begin&& begin, Then&& then) {
-    if (stopped_) return request.answer->set_value(stopped());
-    try {
-      begin();
-      waiting_.push_back(request);
-    } catch (...) {
-      return request.answer->set_value(current_exception_error());
-    }
-    then();
-  }
-  // Returns the answer, or nothing so far. Exceptions become answers.
+  // Queues a request. After stop() it answers the request instead, and returns false.
+  bool accept(const ControlRequest& request);
+  // Returns the answer, or nothing so far.
   std::optional<Error> answer_to(const ControlRequest& request, TimePoint now);
   std::optional<Error> group_answer(const ControlRequest& request, TimePoint now);
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "os/event_loop.h"
 
 namespace ringdist {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr uint64_t kWakeKey = 1;
 constexpr uint64_t kSignalKey = 2;
-constexpr auto kFailedTurn = Milliseconds(5);  // pause after an iteration with an exception
+constexpr auto kRetry = Milliseconds(5);  // pause between attempts to notify the delegate
 constexpr auto kHandOverTime = std::chrono::seconds(1);  // limit of disconnect()
 
 // Returns the error of every call in a forked child.
@@ -27,7 +28,8 @@ ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate&
     : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalled_(std::move(signalled)),
-      plane_(id, config, events, epoll_, guard_) {}
+      events_(events),
+      plane_(id, config, events, epoll_) {}
 
 Result<std::unique_ptr<ControlThread>> ControlThread::create(uint64_t context_id,
                                                              const Config& config,
@@ -66,19 +68,20 @@ Result<std::string> ControlThread::listen(const std::string& ip) {
 }
 
 void ControlThread::run() {
-  while (!stopping_.load(std::memory_order_acquire))
-    guard_("a turn was cut short", [this] { turn(); });
-  finish();
+  try {
+    while (!stopping_.load(std::memory_order_acquire)) turn();
+    finish();
+  } catch (...) {
+    fail(current_exception_error());
+  }
 }
 
 void ControlThread::turn() {
   const auto events = epoll_.wait(plane_.next_sleep());
   plane_.begin_turn(Clock::now());
   for (const Epoll::Event& event : events) handle(event);
-  for (const auto& command : take_commands(/*last=*/false)) guard_("a command failed", command);
+  for (const auto& command : take_commands(/*last=*/false)) command();
   plane_.end_turn();
-  // Work that failed is tried again, but not in a busy loop.
-  if (guard_.failed()) std::this_thread::sleep_for(kFailedTurn);
 }
 
 void ControlThread::handle(const Epoll::Event& event) {
@@ -87,18 +90,31 @@ void ControlThread::handle(const Epoll::Event& event) {
   } else if (event.key == kSignalKey) {
     // A signal that comes while a report is being written is covered by that report.
     if (signalled_.drain() && !report_.busy())
-      guard_("no report", [this] {
-        report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
-                      plane_.report());
-      });
+      report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
+                    plane_.report());
   } else {
     plane_.on_event(event);
   }
 }
 
 void ControlThread::finish() {
-  for (const auto& command : take_commands(/*last=*/true)) guard_("a command failed", command);
+  for (const auto& command : take_commands(/*last=*/true)) command();
   plane_.end();
+}
+
+// The promises of commands that are dropped here break, so their callers do not wait.
+void ControlThread::fail(const Error& cause) noexcept {
+  do {
+    try {
+      (void)take_commands(/*last=*/true);
+      plane_.abort();
+      const Error error = cause.prefixed("the control plane of this process has failed: ");
+      log(LogLevel::kError, error.message());
+      return events_.on_control_failed(error);
+    } catch (...) {  // memory may still be lacking, and the delegate must be notified
+      std::this_thread::sleep_for(kRetry);
+    }
+  } while (!stopping_.load(std::memory_order_acquire));
 }
 
 bool ControlThread::post(std::function<void()> command) {
@@ -123,7 +139,13 @@ Error ControlThread::ask(ControlRequest request, std::function<void(const Contro
   request.answer = std::make_shared<std::promise<Error>>();
   auto answer = request.answer->get_future();
   const bool posted = post([request, begin = std::move(begin)] { begin(request); });
-  return posted ? answer.get() : ControlRequests::stopped();
+  request.answer.reset();  // the command has the only reference, so its end breaks the promise
+  if (!posted) return ControlRequests::stopped();
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return ControlRequests::stopped();
+  }
 }
 
 Error ControlThread::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
@@ -162,11 +184,7 @@ void ControlThread::give_up(uint64_t id, std::string cause) {
 }
 
 void ControlThread::drain_connections(std::function<void(bool)> then) {
-  post([this, then = std::move(then)] {
-    bool all = false;
-    guard_("not all that was dialed is taken in", [&] { all = plane_.drain_connections(); });
-    then(all);
-  });
+  post([this, then = std::move(then)] { then(plane_.drain_connections()); });
 }
 
 void ControlThread::leave(bool process_ends) {

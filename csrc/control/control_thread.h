@@ -3,8 +3,8 @@
 //
 // ControlThread runs an event loop for a ControlPlane, which no other thread touches: socket
 // events, commands of other threads, and ticks. So only the command queue needs a lock. An
-// exception in an iteration ends the connection or the call that caused it (ExceptionGuard in
-// os/event_loop.h), and the thread continues.
+// exception on the thread, such as std::bad_alloc, ends the control plane and all groups of the
+// process. Its state may be incomplete then, and a failure detector must not miss anything.
 #pragma once
 
 #include <atomic>
@@ -68,14 +68,16 @@ class ControlThread {
 
   // Opens the listening sockets and starts the thread.
   Error open(const std::string& local_ip);
-  // Body of the thread: iterations until stop(), then finish().
+  // Body of the thread: iterations until stop(), then finish(), or fail() after an exception.
   void run();
   // Runs one iteration: waits, then handles events, commands and, if it is due, the tick.
   void turn();
   // Handles an event of the loop's own descriptors, or passes it to the ControlPlane.
   void handle(const Epoll::Event& event);
-  // Answers every pending request when the thread ends.
+  // Runs the commands that are queued, and answers every pending request.
   void finish();
+  // Ends the control plane after an exception, and notifies the delegate.
+  void fail(const Error& cause) noexcept;
   // Queues a command for the control thread. Returns false after the thread has ended. Any thread.
   bool post(std::function<void()> command);
   // Returns all queued commands. With `last` no further one is accepted.
@@ -84,10 +86,10 @@ class ControlThread {
   // kInvalidArgument on the control thread itself, which would wait for itself.
   Error ask(ControlRequest request, std::function<void(const ControlRequest&)> begin);
 
-  ExceptionGuard guard_;
   Epoll epoll_;
   const EventFd wake_;       // signals that commands are queued
   const EventFd signalled_;  // signals SIGUSR1, which requests a report
+  ControlDelegate& events_;
   ControlPlane plane_;
   StderrReport report_;
 

@@ -26,16 +26,14 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
                "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
   const FloodRecord record{id_, sequence_++, payload};
   history_.record_flood(record, now);
-  run_or_retry([&] { sender_.send_to_all(record.frame()); });
+  sender_.send_to_all(record.frame());
 }
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == id_ || !history_.record_flood(*record, now)) return;
-  run_or_retry([&] {
-    pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
-  });
-  guard_("a notice was not taken in", [&] { events_.on_flood(record->payload); });
+  pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
+  events_.on_flood(record->payload);
 }
 
 void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard) {
@@ -89,29 +87,20 @@ bool ControlGossip::host_has_met(uint64_t id) {
 
 void ControlGossip::pass_on_lost(uint64_t id, const std::string& cause,
                                  const ControlConnection* from) {
-  run_or_retry([&] { pass_on(PeerDeparture{id, cause}.frame(FrameType::kLost), from, nobody); });
+  pass_on(PeerDeparture{id, cause}.frame(FrameType::kLost), from, nobody);
 }
 
 void ControlGossip::pass_on_left(uint64_t id, const ControlConnection* from) {
-  run_or_retry([&] {
-    pass_on(PeerDeparture{id, ""}.frame(FrameType::kLeft), from,
-            host_has_met(id) ? everybody : nobody);
-  });
+  pass_on(PeerDeparture{id, ""}.frame(FrameType::kLeft), from,
+          host_has_met(id) ? everybody : nobody);
 }
 
 void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                                  const ControlConnection* from) {
   const auto ours = [this](uint64_t one) { return groups_.find(one) != nullptr; };
-  std::vector<uint64_t> news;
-  try {
-    news = formation_barrier_.learn(nonce, processes, ours);
-  } catch (...) {
-    behind_ = true;  // a part of them may be recorded now
-    throw;
-  }
+  const std::vector<uint64_t> news = formation_barrier_.learn(nonce, processes, ours);
   const ControlGroup* group = groups_.find(nonce);
-  if (group != nullptr && !news.empty())
-    run_or_retry([&] { tell_formed(nonce, group->roster, news, from); });
+  if (group != nullptr && !news.empty()) tell_formed(nonce, group->roster, news, from);
 }
 
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
@@ -122,8 +111,7 @@ void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
 void ControlGossip::tell_members(uint64_t nonce) {
   const auto known = formation_barrier_.of(nonce);
   const ControlGroup* group = groups_.find(nonce);
-  if (group != nullptr && !known.empty())
-    run_or_retry([&] { tell_formed(nonce, group->roster, known, nullptr); });
+  if (group != nullptr && !known.empty()) tell_formed(nonce, group->roster, known, nullptr);
 }
 
 void ControlGossip::tell_formed(uint64_t nonce, const LinkTopology& roster,
@@ -145,48 +133,28 @@ void ControlGossip::bring_up_to_date(ControlConnection& connection, TimePoint no
   for (const auto& frame : history_.frames(now)) sender_.send(connection, frame);
 }
 
-void ControlGossip::catch_up(TimePoint now) {
-  if (!behind_) return;
-  sender_.for_each([&](ControlConnection& c) {
-    if (c.open()) bring_up_to_date(c, now);
-  });
-  behind_ = false;
-}
-
 void DepartureHandler::learn_lost(uint64_t id, const std::string& cause,
                                   const ControlConnection* from) {
   if (!history_.record_lost(id, cause)) return;
   // The lost process is notified as well: if it was only stopped, it learns that it was excluded.
   gossip_.pass_on_lost(id, cause, from);
-  process_departure(id);
+  log(LogLevel::kDebug, name_of(id, groups_, processes_) + " is lost: " + cause);
+  events_.on_process_lost(id, Error(ErrorKind::kPeerLost, cause));
+  drop_links(id);
 }
 
 void DepartureHandler::learn_left(uint64_t id, const ControlConnection* from) {
   if (id == id_ || !history_.record_left(id)) return;
   gossip_.pass_on_left(id, from);
-  process_departure(id);
+  log(LogLevel::kDebug, name_of(id, groups_, processes_) + " has left");
+  events_.on_process_left(id);
+  drop_links(id);
 }
 
-void DepartureHandler::process_departure(uint64_t id) {
+void DepartureHandler::drop_links(uint64_t id) {
   timer_.hurry();
-  report_departures();
   if (id != id_) demand_.drop(id);
   history_.forget_old([this](uint64_t one) { return one == id_ || demand_.needed(one); });
-}
-
-void DepartureHandler::report_departures() {
-  guard_("a death or a departure was not taken in", [this] {
-    while (const auto id = history_.unreported()) {
-      const auto cause = history_.lost(*id);
-      log(LogLevel::kDebug,
-          name_of(*id, groups_, processes_) + (cause ? " is lost: " + *cause : " has left"));
-      if (cause)
-        events_.on_process_lost(*id, Error(ErrorKind::kPeerLost, *cause));
-      else
-        events_.on_process_left(*id);
-      history_.told(*id);
-    }
-  });
 }
 
 }  // namespace ringdist

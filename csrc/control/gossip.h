@@ -24,14 +24,13 @@ class ControlGossip {
   // The references must outlive the object.
   ControlGossip(uint64_t id, ConnectionSender& sender, ControlHistory& history,
                 FormationBarrier& formation_barrier, ControlGroupTable& groups,
-                ControlDelegate& events, ExceptionGuard& guard)
+                ControlDelegate& events)
       : id_(id),
         sender_(sender),
         history_(history),
         formation_barrier_(formation_barrier),
         groups_(groups),
-        events_(events),
-        guard_(guard) {}
+        events_(events) {}
 
   // Sends a notice of this process to all processes. One that is too long is logged and dropped.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
@@ -40,15 +39,14 @@ class ControlGossip {
   // all, n notices would cause n^3 messages.
   void on_flood(ControlConnection& from, const Frame& frame, TimePoint now);
 
-  // Pass on that a process was lost or left, which the history has recorded. They throw nothing. A
-  // process that left has notified its own host itself.
+  // Pass on that a process was lost or left, which the history has recorded. A process that left
+  // has notified its own host itself.
   void pass_on_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
   void pass_on_left(uint64_t id, const ControlConnection* from);
 
   // Records that processes have found all others of a group, and passes it on. Inside a host every
   // process notifies every other. Representatives pass on what comes from other hosts, and what
   // goes there. Frames of one link stay in order, so a process' formation arrives before its end.
-  // After an exception a part of them may be recorded, and catch_up() sends it later.
   void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                     const ControlConnection* from);
   void on_formed(ControlConnection& from, const Frame& frame);
@@ -57,10 +55,6 @@ class ControlGossip {
 
   // Sends a new connection all that is still relevant.
   void bring_up_to_date(ControlConnection& connection, TimePoint now);
-  // Sends that to all connections, if some news could not be passed on when it came.
-  void catch_up(TimePoint now);
-  // Returns true if catch_up() has something to do.
-  bool behind() const { return behind_; }
 
  private:
   // Returns true if a process of this host receives the news without this process.
@@ -76,11 +70,6 @@ class ControlGossip {
   // Returns true if all processes of this host have a connection to the process, as far as groups
   // of this process show.
   bool host_has_met(uint64_t id);
-  // Sends news. If that throws, catch_up() sends them later.
-  template <typename Words>
-  void run_or_retry(Words&& words) {
-    if (!guard_("news were not passed on", words)) behind_ = true;
-  }
   // Sends formation news to those members of the group that are connected and need them.
   void tell_formed(uint64_t nonce, const LinkTopology& roster,
                    const std::vector<uint64_t>& processes, const ControlConnection* from);
@@ -91,9 +80,7 @@ class ControlGossip {
   FormationBarrier& formation_barrier_;
   ControlGroupTable& groups_;
   ControlDelegate& events_;
-  ExceptionGuard& guard_;
   uint64_t sequence_ = 0;  // number of the next flood
-  bool behind_ = false;
 };
 
 // Handles departures. The first report about a process is recorded, passed on and delivered to the
@@ -103,8 +90,7 @@ class DepartureHandler final : public FailureDetector::Delegate {
   // The references must outlive the object.
   DepartureHandler(uint64_t id, ControlHistory& history, const ControlGroupTable& groups,
                    const ControlPeerTable& processes, ConnectionDemand& demand,
-                   ControlGossip& gossip, TickTimer& pace, ControlDelegate& events,
-                   ExceptionGuard& guard)
+                   ControlGossip& gossip, TickTimer& pace, ControlDelegate& events)
       : id_(id),
         history_(history),
         groups_(groups),
@@ -112,10 +98,9 @@ class DepartureHandler final : public FailureDetector::Delegate {
         demand_(demand),
         gossip_(gossip),
         timer_(pace),
-        events_(events),
-        guard_(guard) {}
+        events_(events) {}
 
-  // Record and handle a departure. If they throw, they have recorded nothing. `from` is the
+  // Record a departure, pass it on and notify the ControlDelegate, once per process. `from` is the
   // connection that reported it, which needs no report; it is null if this process found out
   // itself.
   void learn_lost(uint64_t id, const std::string& cause, const ControlConnection* from);
@@ -126,12 +111,9 @@ class DepartureHandler final : public FailureDetector::Delegate {
   }
   void learn_left(uint64_t id) override { learn_left(id, nullptr); }
 
-  // Notifies the ControlDelegate of all departures that it has not been notified of. After an
-  // exception the rest follows at the next tick.
-  void report_departures();
-
  private:
-  void process_departure(uint64_t id);
+  // Closes what was needed for the process, and forgets old departures.
+  void drop_links(uint64_t id);
 
   const uint64_t id_;
   ControlHistory& history_;
@@ -141,7 +123,6 @@ class DepartureHandler final : public FailureDetector::Delegate {
   ControlGossip& gossip_;
   TickTimer& timer_;
   ControlDelegate& events_;
-  ExceptionGuard& guard_;
 };
 
 }  // namespace ringdist

@@ -35,7 +35,7 @@ class GracefulShutdown {
   // Starts the shutdown, once only; advance() then leads to the answer, soon. With `process_ends`
   // connections stay open until the kernel closes them, which shows others when the process ends.
   void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now);
-  // Takes one step. After an exception the next call repeats it.
+  // Takes one step.
   void advance(TimePoint now);
   // Ends the shutdown at once, because the control thread ends. A pending answer is given.
   void end();

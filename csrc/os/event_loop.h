@@ -1,5 +1,5 @@
-// Building blocks for an event loop with its own thread: an exception guard, a timer for ticks, a
-// queue of posted tasks and a function that starts the thread.
+// Building blocks for an event loop with its own thread: a timer for ticks, a queue of posted tasks
+// and a function that starts the thread.
 #pragma once
 
 #include <pthread.h>
@@ -18,35 +18,6 @@
 #include "os/epoll.h"
 
 namespace ringdist {
-
-// Catches exceptions (such as std::bad_alloc) on the control thread. An exception ends the task
-// that threw it, and the thread continues. One thread at a time.
-class ExceptionGuard {
- public:
-  // Runs `body`; returns false if it threw. The first exception is logged. Further ones are not,
-  // until one iteration has passed without exceptions, because a task that failed is tried again in
-  // each iteration.
-  template <typename Body>
-  bool operator()(const char* what, Body&& body) {
-    try {
-      body();
-      return true;
-    } catch (...) {
-      caught(what);
-      return false;
-    }
-  }
-  // Starts an iteration of the loop.
-  void begin_turn();
-  // Returns true if something threw in this iteration.
-  bool failed() const { return failed_; }
-
- private:
-  void caught(const char* what) noexcept;
-
-  bool failed_ = false;  // in this iteration
-  bool warned_ = false;
-};
 
 // Schedules the ticks of an event loop: one per interval, earlier after at_most(), at once after
 // hurry(). It does not read the clock; times are arguments. One thread at a time.

@@ -324,6 +324,11 @@ void Context::on_process_lost(uint64_t context_id, const Error& cause) {
   });
 }
 
+// Runs on the control thread. The other ranks get the error from the progress engine.
+void Context::on_control_failed(const Error& cause) {
+  progress_->post([this, cause] { progress_->dispatcher().fail_all(cause); });
+}
+
 // Runs on the control thread. As above, what the process had sent is read first.
 void Context::on_process_left(uint64_t context_id) {
   {

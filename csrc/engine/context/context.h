@@ -147,6 +147,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   // ControlDelegate
   void on_process_lost(uint64_t context_id, const Error& cause) override;
+  void on_control_failed(const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
   void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;

@@ -11,9 +11,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -41,6 +43,29 @@ class TaskPool {
   // Like run(), but returns what run() throws as an Error. Success also if stop() has dropped the
   // task.
   Error try_to_run(std::function<void()> task);
+  // Runs `call` on the pool and returns its result; for calls that may block for longer than their
+  // caller can wait, for example because a store does not answer. If it has not returned at
+  // `until`, fails with kTimeout and the text `late`. The call then goes on and its result is
+  // dropped, so everything that it refers to must live as long. Fails with kAborted after stop(),
+  // and as try_to_run() does. `call` must not throw. Do not call this with a lock that `call`
+  // needs.
+  template <typename T>
+  Result<T> call_until(TimePoint until, std::function<Result<T>()> call, const std::string& late) {
+    auto promise = std::make_shared<std::promise<Result<T>>>();
+    auto answer = promise->get_future();
+    // Only the task holds the promise, so if the pool drops the task, the future gets an error.
+    auto task = [promise = std::move(promise), call = std::move(call)] {
+      promise->set_value(call());
+    };
+    if (Error error = try_to_run(std::move(task))) return error;
+    if (answer.wait_until(until) != std::future_status::ready)
+      return Error(ErrorKind::kTimeout, late);
+    try {
+      return answer.get();
+    } catch (const std::future_error&) {
+      return Error(ErrorKind::kAborted, "this process has shut ringdist down");
+    }
+  }
   // Like run(), for a task that may run user code. await_callbacks() waits for it.
   bool run_callbacks(std::function<void()> task) {
     return add({std::move(task), /*calls_back=*/true});

@@ -8,7 +8,7 @@
 #include "base/describe.h"
 #include "base/log.h"
 #include "control/control_history.h"
-#include "engine/context/bounded_call.h"
+#include "engine/context/task_pool.h"
 #include "rendezvous/store.h"
 
 namespace ringdist {
@@ -155,7 +155,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after
   };
   const TimePoint until = std::min(deadline, Clock::now() + kMakeTime);
   constexpr auto kWhy = "the store does not answer";
-  auto made = next.needs_rendezvous ? call_until<Made>(context_.pool(), until, call, kWhy) : call();
+  auto made = next.needs_rendezvous ? context_.pool().call_until<Made>(until, call, kWhy) : call();
   if (!made.ok()) return cannot_make(next, made.error());
   std::unique_lock lock(mutex_);
   if (present_.number != next.number || present_.frozen) {

@@ -47,15 +47,9 @@ class CompletionTable {
   // std::bad_alloc; then nothing was issued.
   SendId issue(const SentSegment& what, std::shared_ptr<const void> memory) {
     if (free_.empty()) {
+      if (free_.capacity() <= pending_.size()) free_.reserve(2 * pending_.size() + 8);
       pending_.emplace_back().turn = turns_;
-      const auto slot = static_cast<uint32_t>(pending_.size() - 1);
-      try {
-        free_.reserve(pending_.capacity());  // complete() must not throw
-      } catch (...) {
-        pending_.pop_back();
-        throw;
-      }
-      free_.push_back(slot);
+      free_.push_back(static_cast<uint32_t>(pending_.size() - 1));  // has room, as in complete()
     }
     const uint32_t slot = free_.back();
     free_.pop_back();

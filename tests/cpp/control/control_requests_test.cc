@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <new>
 
 #include "control/fake_connection_view.h"
 #include "os/epoll.h"
@@ -46,7 +45,6 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
   void on_linked(uint64_t nonce) override {
     linked_.push_back(nonce);
     if (cancels_) deadline_.cancelled = true;
-    if (no_memory_) throw std::bad_alloc();
     arrive(1);
   }
 
@@ -60,7 +58,6 @@ class RequestsTest : public testing::Test, protected ControlRequests::Delegate {
   RequestEvaluator evaluator_{kMe, processes_, history_, formation_barrier_, connections_view_};
   ControlRequests requests_{groups_, processes_, evaluator_, *this};
   std::vector<uint64_t> linked_;
-  bool no_memory_ = false;
   bool cancels_ = false;
 };
 
@@ -162,27 +159,6 @@ TEST_F(RequestsTest, AtTheEndAllAreRefused) {
   EXPECT_EQ(processes_.find(2), nullptr) << "nothing was begun";
   requests_.answer_ready(kStart);
   requests_.stop();
-}
-
-TEST_F(RequestsTest, WhatIsThrownIsTheAnswer) {
-  ControlRequest request = make(Kind::kGroup, kNonce);
-  auto answer = request.answer->get_future();
-  requests_.connect(request, [] { throw std::bad_alloc(); });
-  EXPECT_EQ(answer.get().kind(), ErrorKind::kSystem);
-  EXPECT_TRUE(requests_.empty());
-  auto later = connect();
-  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
-  no_memory_ = true;
-  requests_.answer_ready(kStart);
-  EXPECT_EQ(later.get().kind(), ErrorKind::kSystem);
-  EXPECT_NE(groups_.find(kNonce)->state(), ControlGroup::State::kConnected) << "not told yet";
-  no_memory_ = false;
-  auto again = connect();
-  requests_.answer_ready(kStart);
-  EXPECT_EQ(linked_.size(), 2u);
-  arrive(2);
-  requests_.answer_ready(kStart);
-  EXPECT_FALSE(again.get());
 }
 
 }  // namespace

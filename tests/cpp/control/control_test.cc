@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "control/control_thread.h"
 #include "control/fixture.h"
@@ -320,39 +321,45 @@ TEST(Control, AForkedChildLeavesItAlone) {
   EXPECT_EQ(nodes[1]->events.floods(), std::multiset<std::string>{"from the parent"});
 }
 
-// A delegate without memory. Its exceptions must not end the process.
-class ThrowingDelegate final : public ControlDelegate {
+// A delegate that has no memory for floods, and at first none for the failure of the control plane.
+class DelegateWithoutMemory final : public Recorder {
  public:
-  void on_process_lost(uint64_t, const Error&) override { throw std::bad_alloc(); }
-  void on_process_left(uint64_t) override { throw std::bad_alloc(); }
   void on_flood(std::span<const std::byte>) override { throw std::bad_alloc(); }
-  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
-  std::string dump() override { throw std::bad_alloc(); }
+  void on_control_failed(const Error& cause) override {
+    if (std::exchange(throws_, false)) throw std::bad_alloc();
+    Recorder::on_control_failed(cause);
+  }
+
+ private:
+  bool throws_ = true;
 };
 
-TEST(Control, GoesOnWhereItsOwnerThrows) {
-  ThrowingDelegate owner;
+TEST(Control, AnExceptionEndsTheControlPlaneAndIsReported) {
+  DelegateWithoutMemory delegate;
   const uint64_t id = random_id();
-  auto started = Control::start(id, config_with_timeout(10), "127.0.0.1", owner);
+  auto started = Control::start(id, config_with_timeout(10), "127.0.0.1", delegate);
   ASSERT_TRUE(started.ok());
   Control& control = *started.value();
   Node other;
   const ControlMember mine{0, id, 0, control.unix_name(), control.tcp_address(), getpid(), "host0"};
   const std::vector<ControlMember> members{mine, other.member(1, 0)};
-  const auto connect = [&](uint64_t nonce) {
-    auto theirs = std::async(std::launch::async, [&] {
-      return other.control->connect_group(nonce, 1, members, in(milliseconds(8000)));
-    });
-    const Error ours = control.connect_group(nonce, 0, members, in(milliseconds(8000)));
-    EXPECT_FALSE(ours) << ours.what();
-    EXPECT_FALSE(theirs.get());
-  };
-  connect(1);
+  auto theirs = std::async(std::launch::async,
+                           [&] { return other.control->connect_group(1, 1, members, in(kSoon)); });
+  EXPECT_FALSE(control.connect_group(1, 0, members, in(kSoon)));
+  EXPECT_FALSE(theirs.get());
+  // A request that is pending when the thread fails gets an answer, too.
+  auto pending = std::async(std::launch::async, [&] {
+    return control.prove_same_host(77, "@ringdist-nobody-" + std::to_string(getpid()),
+                                   in(std::chrono::minutes(1)));
+  });
   other.control->flood(to_bytes("it throws"));
-  connect(2);
-  control.flood(to_bytes("it lives"));
-  EXPECT_TRUE(other.events.waits_for_floods(1, kSoon));
-  EXPECT_EQ(request_dump(control.unix_name()).find("control plane of context"), 0u);
+  EXPECT_TRUE(delegate.waits_for_failure(kSoon));
+  EXPECT_TRUE(other.events.waits_for_lost(id, kSoon)) << "its connections have closed";
+  EXPECT_TRUE(pending.get());
+  EXPECT_EQ(control.connect_group(2, 0, members, in(kSoon)).kind(), ErrorKind::kAborted);
+  control.disconnect_group(1, 0);
+  control.leave();
+  control.stop();
 }
 
 }  // namespace

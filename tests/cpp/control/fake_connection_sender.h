@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,7 +45,6 @@ class FakeConnectionSender final : public ConnectionSender {
       if (!connection->closed()) fn(*connection);
   }
   void send(ControlConnection& connection, ConstBytes frame) override {
-    if (no_memory_for.contains(connection.peer)) throw std::bad_alloc();
     FrameReader reader;
     reader.append(frame);
     const auto whole = reader.next();
@@ -67,7 +65,6 @@ class FakeConnectionSender final : public ConnectionSender {
   std::vector<std::unique_ptr<ControlConnection>> connections;
   std::vector<Said> said;
   std::set<uint64_t> ended;
-  std::set<uint64_t> no_memory_for;
   bool listening = true;
 };
 

@@ -46,6 +46,9 @@ class Recorder : public ControlDelegate {
   void on_process_left(uint64_t id) override {
     change([&] { left_.insert(id); });
   }
+  void on_control_failed(const Error& cause) override {
+    change([&] { failures_.push_back(cause.message()); });
+  }
   void on_flood(std::span<const std::byte> payload) override {
     change([&] {
       floods_.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -59,6 +62,9 @@ class Recorder : public ControlDelegate {
   }
   bool waits_for_left(uint64_t id, milliseconds limit) {
     return wait(limit, [&] { return left_.contains(id); });
+  }
+  bool waits_for_failure(milliseconds limit) {
+    return wait(limit, [&] { return !failures_.empty(); });
   }
   bool waits_for_floods(size_t count, milliseconds limit) {
     return wait(limit, [&] { return floods_.size() >= count; });
@@ -97,6 +103,7 @@ class Recorder : public ControlDelegate {
   std::map<uint64_t, std::string> lost_;
   std::set<uint64_t> left_;
   std::vector<std::string> floods_;
+  std::vector<std::string> failures_;  // reported by on_control_failed()
 };
 
 // A control plane in this process that stands for one process of the job.

@@ -37,23 +37,12 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   }
 
   // The following functions implement ControlDelegate.
-  void on_process_lost(uint64_t id, const Error& cause) override {
-    remember();
-    lost_[id] = cause.message();
-  }
-  void on_process_left(uint64_t id) override {
-    remember();
-    left_.push_back(id);
-  }
-  void on_flood(std::span<const std::byte>) override {
-    remember();
-    ++floods_;
-  }
+  void on_process_lost(uint64_t id, const Error& cause) override { lost_[id] = cause.message(); }
+  void on_process_left(uint64_t id) override { left_.push_back(id); }
+  void on_control_failed(const Error&) override {}
+  void on_flood(std::span<const std::byte>) override { ++floods_; }
   void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return ""; }
-  void remember() const {
-    if (owner_has_no_memory_) throw std::bad_alloc();
-  }
 
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
@@ -62,18 +51,15 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   FormationBarrier formation_barrier_;
   FakeConnectionView connections_view_;
   FakeConnectionSender sender_;
-  ExceptionGuard guard_;
   TickTimer timer_{kStart};
-  ControlGossip gossip_{kMe, sender_, history_, formation_barrier_, groups_, *this, guard_};
+  ControlGossip gossip_{kMe, sender_, history_, formation_barrier_, groups_, *this};
   ConnectionDemand demand_{kMe, processes_, groups_, connections_view_, sender_};
-  DepartureHandler departures_{kMe,     history_, groups_, processes_, demand_,
-                               gossip_, timer_,   *this,   guard_};
+  DepartureHandler departures_{kMe, history_, groups_, processes_, demand_, gossip_, timer_, *this};
   const std::vector<std::byte> payload_ = bytes(3);
   std::vector<std::byte> frame_;
   std::map<uint64_t, std::string> lost_;
   Ids left_;
   int floods_ = 0;
-  bool owner_has_no_memory_ = false;
 };
 
 TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
@@ -221,25 +207,6 @@ TEST_F(GossipTest, ANewConnectionHearsWhoArrivedAndThenWhoIsGone) {
   EXPECT_EQ(sender_.said.size(), 1u) << "a stranger to the group, and the flood is old";
 }
 
-TEST_F(GossipTest, WhatCouldNotBePassedOnIsSaidLater) {
-  (void)join();
-  (void)sender_.add(2);
-  (void)sender_.add(3);
-  sender_.no_memory_for.insert(2);
-  ControlConnection& from = sender_.add(4);
-  gossip_.on_flood(from, flood_of(9, 5), kStart);
-  EXPECT_EQ(floods_, 1) << "the owner need not wait for the others";
-  EXPECT_TRUE(gossip_.behind());
-  EXPECT_THROW(gossip_.catch_up(kStart), std::bad_alloc);
-  EXPECT_TRUE(gossip_.behind());
-  sender_.no_memory_for.clear();
-  gossip_.catch_up(kStart);
-  EXPECT_FALSE(gossip_.behind());
-  EXPECT_EQ(sender_.take(FrameType::kFlood), (Ids{2, 3, 4}));
-  gossip_.catch_up(kStart);
-  EXPECT_TRUE(sender_.said.empty());
-}
-
 TEST_F(GossipTest, ADeathIsToldPassedOnAndDropped) {
   ControlConnection& teller = sender_.add(2);
   ControlConnection& culprit = sender_.add(3);
@@ -292,23 +259,6 @@ TEST_F(GossipTest, ItsOwnDeathDropsNothing) {
   EXPECT_TRUE(teller.open());
 }
 
-TEST_F(GossipTest, AnOwnerThatThrowsIsToldAgain) {
-  (void)sender_.add(2);
-  (void)sender_.add(4);
-  owner_has_no_memory_ = true;
-  departures_.learn_lost(3, "killed", nullptr);
-  departures_.learn_left(4, nullptr);
-  EXPECT_EQ(history_.unreported(), 3u);
-  EXPECT_EQ(sender_.take(FrameType::kLost), (Ids{2, 4})) << "others hear of it all the same";
-  departures_.report_departures();
-  owner_has_no_memory_ = false;
-  departures_.report_departures();
-  departures_.report_departures();
-  EXPECT_EQ(lost_.size(), 1u);
-  EXPECT_EQ(left_, Ids{4});
-  EXPECT_FALSE(history_.unreported());
-}
-
 // The process with the lower id closes a connection that neither side needs.
 TEST_F(GossipTest, ConnectionsThatNobodyNeedsAreClosed) {
   (void)join();
@@ -328,19 +278,6 @@ TEST_F(GossipTest, ConnectionsThatNobodyNeedsAreClosed) {
   demand_.update_connections();
   EXPECT_TRUE(member.closed() && opened_by_peer.closed());
   EXPECT_TRUE(higher.open()) << "its to close";
-}
-
-TEST_F(GossipTest, ANeedThatCouldNotBeToldIsToldLater) {
-  (void)join();
-  ControlConnection& member = sender_.add(2);
-  member.needed = false;
-  sender_.no_memory_for.insert(2);
-  EXPECT_THROW(demand_.update_connections(), std::bad_alloc);
-  EXPECT_FALSE(member.needed);
-  sender_.no_memory_for.clear();
-  demand_.update_connections();
-  EXPECT_TRUE(member.needed);
-  EXPECT_EQ(sender_.take(FrameType::kNeed), Ids{2});
 }
 
 TEST_F(GossipTest, WhoIsNeitherTriedNorNeededIsForgotten) {

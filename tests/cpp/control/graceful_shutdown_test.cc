@@ -103,17 +103,6 @@ TEST_F(GracefulShutdownTest, OfAProcessThatEndsTheConnectionsStay) {
   EXPECT_TRUE(answers.open() && exits.open());
 }
 
-TEST_F(GracefulShutdownTest, WhatCouldNotBeSaidIsSaidNextTime) {
-  (void)sender_.add(2);
-  sender_.no_memory_for.insert(2);
-  begin(/*process_ends=*/false);
-  EXPECT_THROW(shutdown_.advance(kStart), std::bad_alloc);
-  EXPECT_EQ(shutdown_.state(), State::kSending);
-  sender_.no_memory_for.clear();
-  shutdown_.advance(kStart + Milliseconds(5));
-  EXPECT_EQ(sender_.take(FrameType::kLeft), Ids{2});
-}
-
 TEST_F(GracefulShutdownTest, AnEndCutsItShort) {
   ControlConnection& open = sender_.add(2);
   begin(/*process_ends=*/false);

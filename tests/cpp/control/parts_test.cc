@@ -34,20 +34,6 @@ TEST(ControlWire, FramesSurviveAnyCut) {
   }
 }
 
-TEST(ControlWire, AFrameThatWasPutBackComesAgain) {
-  FrameReader reader;
-  reader.append(make_frame(FrameType::kDump, "first"));
-  reader.append(make_frame(FrameType::kDump, "second"));
-  for (const std::string expected : {"first", "second"}) {
-    const auto frame = reader.next();
-    EXPECT_EQ(decode_text(frame.value()->body), expected);
-    reader.put_back(*frame.value());
-    reader.append({});  // keeps unread bytes, also after put_back()
-    EXPECT_EQ(decode_text(reader.next().value()->body), expected);
-  }
-  EXPECT_FALSE(reader.next().value());
-}
-
 TEST(ControlWire, RefusesLargeFrames) {
   FrameReader reader;
   reader.set_limit(4);
@@ -115,7 +101,6 @@ TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
   for (uint64_t id = 1; id <= 5000; ++id) {
     ledger.record_lost(id, "died");
     ledger.record_left(10'000 + id);
-    while (const auto unreported = ledger.unreported()) ledger.told(*unreported);
     ledger.forget_old(needed);
   }
   EXPECT_EQ(ledger.frames(Clock::now()).size(), 1024u);
@@ -124,24 +109,6 @@ TEST(ControlHistory, ForgetsOldFatesThatNobodyNeeds) {
   EXPECT_TRUE(ledger.departed(5000));
   EXPECT_TRUE(ledger.left(15'000));
   EXPECT_TRUE(ledger.record_lost(4, "died again"));
-}
-
-// Departures that the delegate has not received yet are kept, however many there are.
-TEST(ControlHistory, KnowsWhoIsUntold) {
-  ControlHistory ledger;
-  EXPECT_FALSE(ledger.unreported());
-  for (uint64_t id = 1; id <= 2000; ++id) ledger.record_lost(id, "died");
-  ledger.forget_old([](uint64_t) { return false; });
-  EXPECT_EQ(ledger.unreported(), 1u);
-  ledger.told(1);
-  ledger.told(1);
-  EXPECT_EQ(ledger.unreported(), 2u) << "the oldest first";
-  EXPECT_TRUE(ledger.departed(1));
-  ledger.forget_old([](uint64_t) { return false; });
-  EXPECT_FALSE(ledger.departed(1));
-  EXPECT_TRUE(ledger.departed(2));
-  for (uint64_t id = 2; id <= 2000; ++id) ledger.told(id);
-  EXPECT_FALSE(ledger.unreported());
 }
 
 TEST(ControlHistory, TellsNoMoreThanAConnectionTakes) {

@@ -6,7 +6,6 @@
 #include "control/control_requests.h"
 #include "control/fake_connection_view.h"
 #include "os/epoll.h"
-#include "os/event_loop.h"
 
 namespace ringdist::test {
 namespace {
@@ -132,28 +131,6 @@ TEST(ControlGroupTable, NameALiveGroupWhereTheyDialOtherHosts) {
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).address, "tcp2");
   EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 0u);
   EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
-}
-
-TEST(ExceptionGuard, LetsNothingThrough) {
-  ExceptionGuard guard;
-  EXPECT_TRUE(guard("nothing", [] {}));
-  EXPECT_FALSE(guard("no memory", [] { throw std::bad_alloc(); }));
-  EXPECT_FALSE(guard("a number", [] { throw 7; }));
-}
-
-// More lines per iteration would add no information.
-TEST(ExceptionGuard, LogsOnceUntilATurnGoesWell) {
-  ExceptionGuard guard;
-  const auto lines_of_a_turn = [&guard](int failures) {
-    testing::internal::CaptureStderr();
-    guard.begin_turn();
-    for (int i = 0; i < failures; ++i) guard("it failed", [] { throw std::bad_alloc(); });
-    return std::ranges::count(testing::internal::GetCapturedStderr(), '\n');
-  };
-  EXPECT_EQ(lines_of_a_turn(2), 1);
-  EXPECT_EQ(lines_of_a_turn(1), 0);
-  EXPECT_EQ(lines_of_a_turn(0), 0);
-  EXPECT_EQ(lines_of_a_turn(1), 1);
 }
 
 }  // namespace

@@ -38,6 +38,29 @@ TEST(TaskPool, StopWaitsForWhatRuns) {
   EXPECT_EQ(done, 100);
 }
 
+TEST(TaskPool, ACallGetsAnAnswerInEachCase) {
+  using Answer = Result<int>;
+  TaskPool pool;
+  const auto in = [](auto time) { return Clock::now() + time; };
+  EXPECT_EQ(
+      pool.call_until<int>(in(std::chrono::seconds(10)), [] { return Answer(7); }, "").value(), 7);
+  std::latch let_go(1);
+  const auto late = pool.call_until<int>(
+      in(std::chrono::milliseconds(20)),
+      [&] {
+        let_go.wait();
+        return Answer(7);
+      },
+      "it is late");
+  EXPECT_EQ(late.error().kind(), ErrorKind::kTimeout);
+  EXPECT_EQ(late.error().message(), "it is late");
+  let_go.count_down();
+  ASSERT_TRUE(pool.stop(in(std::chrono::seconds(10))));
+  const auto after = pool.call_until<int>(
+      in(std::chrono::seconds(1)), [] { return Answer(7); }, "it waited until its deadline");
+  EXPECT_EQ(after.error().kind(), ErrorKind::kAborted) << after.error().message();
+}
+
 TEST(TaskPool, StopGivesUpAtItsDeadline) {
   std::latch let_go(1);
   std::latch ended(1);
