@@ -181,6 +181,7 @@ lint:
 	$(CPP_FILES) | xargs -r $(VENV)/clang-format --dry-run -Werror
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
+	$(VENV)/mypy torch_ringdist
 	$(VENV)/python tools/check_includes.py
 	$(VENV)/python tools/check_row_names.py
 	$(VENV)/python tools/check_shared_names.py

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from torch import Tensor
+from torch._C._distributed_c10d import Backend as _Backend
 from torch.distributed import GradBucket, Store, Work
-from torch.distributed.distributed_c10d import _Backend
 from torch.futures import Future
 
 class ProcessGroupRing(_Backend):
@@ -132,12 +132,15 @@ class NamedGroup:
         """Returns the last rank to join. `device` is the CUDA device that holds the neutral parts
         of this rank in calls on CUDA tensors. Releases the GIL while it blocks."""
     def close(self) -> None:
-        """Waits for all calls, then leaves the group. Releases the GIL while it blocks."""
+        """Waits for all calls, then leaves the group. Releases the GIL."""
 
 class JoinedGroup:
-    next: NextGeneration  # has no survivors and no lost members for a newcomer
-    name: str  # name of the first generation's group
-    note: str  # the `note` of admit()
+    @property
+    def next(self) -> NextGeneration: ...  # has no survivors and no lost members for a newcomer
+    @property
+    def name(self) -> str: ...  # name of the first generation's group
+    @property
+    def note(self) -> str: ...  # the `note` of admit()
 
 def join_group(
     store: Store,
@@ -181,16 +184,14 @@ def create_backend(
 ) -> ProcessGroupRing:
     """Creates this rank's part of a group without waiting for other ranks. Any thread.
 
-    `options` maps option names to text in the format of the RINGDIST_* variables, which they
-    override; a bool is "true" or "false". `read_costs` gets the name of the costs file if one is
-    set; its exception is reported to the other ranks. Raises ValueError naming the option, the
-    value and the accepted values, or RuntimeError if the store or network fails."""
+    `options` maps names to text as the RINGDIST_* variables have it, which they override.
+    `read_costs` gets the name of the costs file if one is set; the other ranks get its exception.
+    Raises ValueError for a bad option, or RuntimeError if the store or network fails."""
 
 def info() -> _Info: ...  # versions, registries, limits and variables; any thread
 def cuda_devices() -> tuple[list[tuple[str, str, int, str]], str]:
-    """Returns name, compute capability, memory bytes and PCI address ("0000:17:00.0") of each
-    device, and the reason if there is none. Initializes CUDA, so children forked later cannot use
-    it. Raises RuntimeError if libringdist_cuda.so is not loaded. Any thread."""
+    """Returns name, compute capability, bytes and PCI address ("0000:17:00.0") of each device, and
+    the reason if there is none. Initializes CUDA. RuntimeError without libringdist_cuda.so."""
 
 def options() -> list[tuple[str, str, str, str]]:
     """Returns name, type ("str", "int", "float", "bool"), default and meaning per Options field."""

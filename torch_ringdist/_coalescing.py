@@ -50,7 +50,7 @@ def _guarded(original: Any) -> Any:
                 _abandon(group)
             raise
 
-    manager._guarded_by_ringdist = True
+    manager._guarded_by_ringdist = True  # type: ignore[attr-defined]
     return manager
 
 

@@ -14,8 +14,8 @@ def lines(gpus: dict[str, Any], cuda: dict[str, Any]) -> list[str]:
     if not gpus["devices"]:
         return [gpus["problem"] or "none: the driver has no device", *_ways(cuda)]
     numbers = {one[3]: number for number, one in enumerate(cuda.get("devices", ()))}
-    rows = [("", "CUDA", "PCI", "PCIe", "NVLink", "NUMA", "")]
-    rows += [_row(one, numbers) for one in gpus["devices"]]
+    head = ("", "CUDA", "PCI", "PCIe", "NVLink", "NUMA", "")
+    rows = [head, *(_row(one, numbers) for one in gpus["devices"])]
     out = [line.rstrip() for line in _info_text.table(rows)]
     out += [f"{_two(pair['devices'])}: {pair_text(pair)}" for pair in gpus["pairs"]]
     out += [gpus["problem"]] if gpus["problem"] else []

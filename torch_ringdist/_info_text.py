@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,11 @@ def states_as_text(states: list[str]) -> str:
 
 
 # Returns the title and the indented table.
-def _section(title: str, rows: list[tuple[str, ...]]) -> str:
+def _section(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join([title, *("  " + line for line in table(rows))])
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Returns the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1:] = [0]  # prose, so padding would only add blanks

@@ -182,7 +182,8 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
     if isinstance(rendezvous, dist.Store):
         whole = shared_store(rendezvous)
         # A clone is used because the group sets its timeout on the client.
-        return whole.clone() if isinstance(whole, dist.TCPStore) else whole
+        # torch's type stubs lack clone().
+        return whole.clone() if isinstance(whole, dist.TCPStore) else whole  # type: ignore[attr-defined]
     if not isinstance(rendezvous, str):
         raise TypeError(
             'ringdist: join: rendezvous must be "host:port" or a torch.distributed.Store, '

@@ -4,6 +4,7 @@ predicted times."""
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 from dataclasses import dataclass
@@ -210,11 +211,8 @@ def hosts_of(ranks: int | None, hosts: int | None, layout: str | None) -> list[l
         raise ValueError(f"{argument}: expected 1 to {MOST_RANKS} ranks, got {total}")
     if not counts:
         counts = _shared_out(total, 1 if hosts is None else hosts)
-    out = []
-    for count in counts:
-        first = sum(map(len, out))
-        out.append(list(range(first, first + count)))
-    return out
+    ends = itertools.accumulate(counts)
+    return [list(range(end - count, end)) for count, end in zip(counts, ends, strict=True)]
 
 
 # Returns the number of ranks of each host if they are distributed evenly; else raises ValueError.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -72,7 +73,7 @@ class Prober:
             self._in = torch.ones(_STREAM_BYTES // 4, dtype=torch.float32, device="cpu")
 
     # Creates a group of `ranks` with those options; all ranks of the default group call it.
-    def _group(self, ranks: Sequence[int], **options: str | int) -> dist.ProcessGroup:
+    def _group(self, ranks: Sequence[int], **options: Any) -> dist.ProcessGroup:
         given = Options(**options)
         return dist.new_group(
             list(ranks), timeout=self._limit, backend="ringdist", pg_options=given
@@ -141,7 +142,8 @@ class Prober:
             if receives:
                 works.append(dist.irecv(into, self._peer, group=group))
             for work in works:
-                work.wait()
+                if work is not None:
+                    work.wait()
             ends.append(time.perf_counter_ns())
         if not receives:
             return 0.0

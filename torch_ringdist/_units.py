@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 
 # Longer timeouts are reduced to this one, as in the engine. torch overflows for timeouts of more
@@ -41,7 +42,7 @@ def parse_time(argument: str, text: str) -> int:
     return round(time)
 
 
-def _parse(argument: str, text: str, units: dict[str, float], accepted: str) -> float:
+def _parse(argument: str, text: str, units: Mapping[str, float], accepted: str) -> float:
     match = _NUMBER.fullmatch(text.strip().lower())
     if not match or match.group(2) not in units or len(text) > 40:
         raise ValueError(f"{argument}: expected {accepted}, got {text!r}")

@@ -52,6 +52,7 @@ def compress(model: DistributedDataParallel, settings: Settings) -> Compression:
         raise RuntimeError(_has_hook(*hooks[0]))
     state = CompressState(**vars(settings), model=model, process_group=model.process_group)
     _native.load().register_comm_hook(model.reducer, state._bind())
+    assert model.logger is not None, "DistributedDataParallel always makes one"
     model.logger._set_comm_hook_name(f"torch_ringdist.ddp.compress({settings.codec!r})")
     # DDP with a compiled reducer reads this list, and then gets an error instead of no compression.
     model._comm_hooks.append((compress_hook, state))

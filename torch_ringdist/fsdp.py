@@ -61,7 +61,7 @@ class _Layout:
         return [(count, _native.load().NO_CODEC)]
 
 
-class _Allocates:
+class _Allocates(_fsdp_api.Comm):
     """Base class that allocates a new tensor for each call, as FSDP's own communication does."""
 
     _parameters = False  # True if it transfers parameters, not gradients
@@ -89,7 +89,7 @@ class _Allocates:
         return self.codec, self._layout.pieces(contribution.numel() // parts)
 
     def allocate(
-        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+        self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 

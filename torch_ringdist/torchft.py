@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch_ringdist import _native, _registration
 
 try:
-    from torchft.process_group import ProcessGroupWrapper
+    from torchft.process_group import ProcessGroupWrapper  # type: ignore[import-not-found]
 except ImportError as error:
     raise ImportError(
         f"torch_ringdist.torchft needs torchft, which cannot be imported: {error}. Install it: pip "

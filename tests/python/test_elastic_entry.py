@@ -133,6 +133,17 @@ def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.Monk
     assert held.is_needed
 
 
+def test_a_launcher_holds_its_store_although_a_request_fails(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise dist.DistNetworkError("connection reset by peer")
+
+    held = RendezvousStore(None, "mine")
+    monkeypatch.setattr(rendezvous_store, "progress_of", fail)
+    assert held.is_needed
+    monkeypatch.setattr(rendezvous_store, "_SILENCE", 0.0)
+    assert not held.is_needed
+
+
 @pytest.mark.parametrize("rendezvous", [True, False])
 @pytest.mark.parametrize(
     ("options", "start"),

@@ -29,7 +29,8 @@ class RendezvousStore:
         host, port = wanted or ("127.0.0.1", 0)
         self.held_here = wanted is None or (is_here(host) and not answers(host, port))
         self._job = job
-        self._beats, self._beaten_at = -1, 0.0
+        # Until the store answers, the group counts as alive.
+        self._beats, self._beaten_at = -1, time.monotonic()
         self._here = 0  # running workers of this launcher
         if self.held_here:
             self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)

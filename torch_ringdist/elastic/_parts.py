@@ -28,7 +28,10 @@ class Part:
 
     shared = True
     given = True
-    fresh = False
+
+    @property
+    def fresh(self) -> bool:
+        return False
 
     # Returns the contents as a tree.
     def read(self) -> Tree:

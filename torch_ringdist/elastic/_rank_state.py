@@ -73,9 +73,8 @@ class GenerationView:
         """Lowest rank with the most steps among the veterans; among all ranks if none has
         trained."""
         ranks = range(len(self.standings))
-        if veterans := [rank for rank in ranks if self.standings[rank].veteran]:
-            ranks = veterans
-        return max(ranks, key=lambda rank: (self.standings[rank].steps, -rank))
+        veterans = [rank for rank in ranks if self.standings[rank].veteran]
+        return max(veterans or ranks, key=lambda rank: (self.standings[rank].steps, -rank))
 
     @property
     def word(self) -> str:

@@ -301,8 +301,9 @@ class State:
 
 
 def _snapshot_of(name: str, part: Part, copies: bool) -> Snapshot | MutationDetector:
-    guards = not copies and isinstance(part, GuardedPart) and part.can_be_guarded
-    return MutationDetector(name, part) if guards else Snapshot(part)
+    if not copies and isinstance(part, GuardedPart) and part.can_be_guarded:
+        return MutationDetector(name, part)
+    return Snapshot(part)
 
 
 def _refuse_devices(values: dict[str, Any]) -> None:

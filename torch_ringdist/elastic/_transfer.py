@@ -50,6 +50,7 @@ def transfer(state: State, company: GenerationView) -> None:
     dist.broadcast_object_list(objects, src=source)
     outline = objects[0]
     assert outline is not None
+    world = dist.distributed_c10d._get_default_group()
     leaves, shape = pytree.tree_flatten(outline.trees)
     own = pytree.tree_leaves(mine)
     for chunk in _chunks(leaves):
@@ -58,7 +59,7 @@ def transfer(state: State, company: GenerationView) -> None:
             own[at].clone() if rank == source else leaves[at].allocate()
             for at in chunk
         ]
-        dist._broadcast_coalesced(dist.group.WORLD, tensors, _CHUNK_BYTES, source)
+        dist._broadcast_coalesced(world, tensors, _CHUNK_BYTES, source)
         if needed:
             for at, tensor in zip(chunk, tensors, strict=True):
                 leaves[at] = tensor

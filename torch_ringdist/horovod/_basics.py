@@ -45,7 +45,12 @@ def init(
             f"hvd.init: comm must be None, or all ranks in their order; got {comm!r}: there is no "
             "MPI here; use process_sets= for some ranks"
         )
-    sets = [] if process_sets in (None, "dynamic") else list(process_sets)
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise ArgumentError(
+            "hvd.init: process_sets must be None, 'dynamic' or a list of hvd.ProcessSet; got "
+            f"{process_sets!r}"
+        )
+    sets = [] if isinstance(process_sets, str) else list(process_sets or ())
     if not is_elastic():
         _sets.check(sets, size)
     with as_internal():

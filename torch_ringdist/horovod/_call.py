@@ -70,7 +70,7 @@ def run(
 # Returns cloudpickle if it is installed, else pickle.
 def _pickler() -> Any:
     try:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]
     except ImportError:
         return pickle
     return cloudpickle

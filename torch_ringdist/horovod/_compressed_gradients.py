@@ -46,6 +46,9 @@ class _Averaging:
         self._future.wait()
         return [self._buffer]
 
+    def release_name(self) -> None:
+        """Does nothing, because it has no name."""
+
 
 class _Bucket:
     """Parameters of one dtype and device with a common gradient buffer.

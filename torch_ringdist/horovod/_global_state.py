@@ -59,7 +59,8 @@ def _timeout(variable: str) -> timedelta:
 
 # Warns about HOROVOD_* variables that have no effect.
 def _say_what_is_not_obeyed() -> None:
-    obeyed = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY", "START_TIMEOUT", "ELASTIC")
+    obeyed: tuple[str, ...] = ("RANK", "SIZE", "FUSION_THRESHOLD", "CACHE_CAPACITY")
+    obeyed += ("START_TIMEOUT", "ELASTIC")
     obeyed += ("STALL_CHECK_TIME_SECONDS", "STALL_CHECK_DISABLE", "STALL_SHUTDOWN_TIME_SECONDS")
     obeyed += ("TIMELINE", "TIMELINE_MARK_CYCLES", "ELASTIC_TIMEOUT", "AUTOTUNE", "AUTOTUNE_LOG")
     others = sorted(

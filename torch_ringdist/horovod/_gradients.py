@@ -260,7 +260,7 @@ class Gradients:
     def _start_dense(self, bundle: GradientGroup, parameters: list[Tensor]) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
         # to_dense() of a dense gradient returns the gradient itself.
-        pairs = [self._compressor.compress(p.grad.to_dense()) for p in parameters]
+        pairs = [self._compressor.compress(_gradient(p).to_dense()) for p in parameters]
         bundle.handles.append(
             grouped_allreduce_async_(
                 [small for small, _ in pairs],
@@ -283,7 +283,7 @@ class Gradients:
 
     def _start_sparse(self, bundle: GradientGroup, p: Tensor) -> None:
         settings, (prescale, postscale) = self.settings, self._factors()
-        gradient = p.grad if prescale == 1 else p.grad * prescale
+        gradient = _gradient(p) if prescale == 1 else _gradient(p) * prescale
         name = f"{self.names[p]}.sparse"
         handle = start_sparse(gradient, name, settings.op, settings.process_set)
         bundle.handles.append(handle)
@@ -307,3 +307,9 @@ def put_back(p: Tensor, reduced: Tensor) -> None:
 def _tell(own: weakref.ref[Gradients], p: Tensor) -> None:
     if (gradients := own()) is not None:
         gradients.on_gradient(p)
+
+
+def _gradient(p: Tensor) -> Tensor:
+    """Returns the gradient of a parameter that has one."""
+    assert p.grad is not None
+    return p.grad

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from torch_ringdist.horovod._errors import as_internal
 
-if TYPE_CHECKING:
-    from torch_ringdist._C import NamedWork
-
 Finish = Callable[[Sequence[Tensor]], Any]
 
+
+class InFlight(Protocol):
+    """An operation that a handle stands for, such as a NamedWork of the native module."""
+
+    def poll(self) -> bool:
+        """Returns True if wait() would not block."""
+
+    def wait(self) -> Sequence[Tensor]:
+        """Blocks until the end, and returns the outputs."""
+
+    def release_name(self) -> None:
+        """Lets another operation take its name."""
+
+
 _numbers = itertools.count()
-_open: dict[int, tuple[NamedWork, Finish]] = {}
+_open: dict[int, tuple[InFlight, Finish]] = {}
 
 
-def new_handle(work: NamedWork, finish: Finish) -> int:
+def new_handle(work: InFlight, finish: Finish) -> int:
     """Returns a new handle. `finish` converts the outputs of `work` to the result of
     synchronize()."""
     number = next(_numbers)

@@ -57,8 +57,9 @@ def launched(environment: Mapping[str, str] | None = None) -> LaunchInfo:
     """
     env = os.environ if environment is None else environment
     if is_elastic(env):  # a job of one rank until it trains
-        here = (number_of(env, name) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-        return LaunchInfo(0, 1, *here, *elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS]))
+        local_rank, local_size = (number_of(env, one) for one in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+        address, port = elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS])
+        return LaunchInfo(0, 1, local_rank, local_size, address, port)
     for launcher, names in _LAUNCHERS.items():
         rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:

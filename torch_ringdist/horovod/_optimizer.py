@@ -30,6 +30,7 @@ NamedParameters = Iterable[tuple[str, Tensor]]
 class _Distributed(Optimizer):
     """Base of the classes that are derived from an optimizer's own class at run time."""
 
+    _wrapped: type[Optimizer]  # class of the wrapped optimizer
     _gradients: Gradients
     _wrapped_one: Optimizer
     _should_synchronize = True
@@ -102,7 +103,8 @@ class _Distributed(Optimizer):
         return loss
 
     def _reduce(self) -> None:
-        self._wrapped_one._opt_called = True  # an earlier scheduler checks it
+        # An earlier scheduler checks it.
+        self._wrapped_one._opt_called = True  # type: ignore[attr-defined]
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
@@ -171,7 +173,7 @@ def _class_over(wrapped: type[Optimizer], adasum: bool) -> type[_Distributed]:
 
 # Returns a distributed optimizer that shares groups and state with `optimizer`.
 def _over(optimizer: Optimizer, names: dict[Tensor, str], settings: GradientSettings) -> Any:
-    cls = _class_over(type(optimizer), settings.op == Adasum)
+    cls = _class_over(type(optimizer), settings.op == Adasum)  # type: ignore[arg-type]
     out = cls.__new__(cls)
     # The groups and state are shared, so schedulers that hold the original optimizer see no
     # difference.

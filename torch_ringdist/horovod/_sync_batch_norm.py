@@ -74,10 +74,10 @@ class SyncBatchNorm(_BatchNorm):
 
     # Updates the running statistics.
     def _remember(self, mean: Tensor, variance: Tensor, count: float) -> None:
-        self.num_batches_tracked.add_(1)
-        share = self.momentum
-        if share is None:
-            share = 1 / float(self.num_batches_tracked)
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        batches, means, variances = self.num_batches_tracked, self.running_mean, self.running_var
+        assert batches is not None and means is not None and variances is not None
+        batches.add_(1)
+        share = 1 / float(batches) if self.momentum is None else self.momentum
+        means.lerp_(mean.to(means.dtype), share)
         unbiased = variance * (count / (count - 1))
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
+        variances.lerp_(unbiased.to(variances.dtype), share)

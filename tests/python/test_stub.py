@@ -1,0 +1,29 @@
+"""The type stub of the native module: torch_ringdist/_C.pyi."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Stubs cannot express the metaclass of pybind11 classes, nor that a class without a constructor
+# accepts all arguments and raises TypeError. torch's own stub lacks the last function.
+_NOT_IN_STUBS = r"""
+torch_ringdist\._C\.\w+
+torch_ringdist\._C\.\w+\.__init__
+torch_ringdist\._C\.ProcessGroupRing\.perform_nocolor_split
+"""
+
+
+@pytest.mark.timeout(180)
+def test_stub_equals_the_module(tmp_path):
+    allowed = tmp_path / "allowed"
+    allowed.write_text(_NOT_IN_STUBS)
+    stubtest = [sys.executable, "-m", "mypy.stubtest", "torch_ringdist._C"]
+    run = subprocess.run(
+        [*stubtest, "--allowlist", str(allowed), "--ignore-unused-allowlist"],
+        env={**os.environ, "MYPY_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
