@@ -128,13 +128,15 @@ void ControlPlane::leave(bool process_ends, std::shared_ptr<std::promise<Error>>
 
 void ControlPlane::end() {
   if (shutdown_.is_sending()) shutdown_.advance(now());
-  abort();
-}
-
-void ControlPlane::abort() {
   shutdown_.end();
   requests_.stop();
   sockets_.reap();
+}
+
+void ControlPlane::abort(const std::string& cause) {
+  if (shutdown_.here()) gossip_.pass_on_lost(id_, cause, nullptr);
+  shutdown_.end();
+  requests_.stop();
 }
 
 std::string ControlPlane::report() {

@@ -62,9 +62,9 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void leave(bool process_ends, std::shared_ptr<std::promise<Error>> answer);
   // Ends everything when the thread ends, and answers all pending requests.
   void end();
-  // Does the same without another step of a graceful shutdown. Other processes see that all
-  // connections close, and take that for the end of this process.
-  void abort();
+  // Does the same after an exception. Reports this process as lost to the processes that it is
+  // connected to. May be called again if it throws.
+  void abort(const std::string& cause);
   // Returns lines for a human on what this process and its control plane do.
   std::string report();
 

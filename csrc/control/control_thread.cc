@@ -107,9 +107,9 @@ void ControlThread::fail(const Error& cause) noexcept {
   do {
     try {
       (void)take_commands(/*last=*/true);
-      plane_.abort();
       const Error error = cause.prefixed("the control plane of this process has failed: ");
       log(LogLevel::kError, error.message());
+      plane_.abort("its control plane has failed: " + cause.message());
       return events_.on_control_failed(error);
     } catch (...) {  // memory may still be lacking, and the delegate must be notified
       std::this_thread::sleep_for(kRetry);

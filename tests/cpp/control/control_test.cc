@@ -354,7 +354,9 @@ TEST(Control, AnExceptionEndsTheControlPlaneAndIsReported) {
   });
   other.control->flood(to_bytes("it throws"));
   EXPECT_TRUE(delegate.waits_for_failure(kSoon));
-  EXPECT_TRUE(other.events.waits_for_lost(id, kSoon)) << "its connections have closed";
+  EXPECT_TRUE(other.events.waits_for_lost(id, kSoon));
+  EXPECT_NE(other.events.cause(id).find("its control plane has failed"), std::string::npos)
+      << other.events.cause(id);
   EXPECT_TRUE(pending.get());
   EXPECT_EQ(control.connect_group(2, 0, members, in(kSoon)).kind(), ErrorKind::kAborted);
   control.disconnect_group(1, 0);
