@@ -23,7 +23,7 @@ from collections.abc import Callable
 import torch
 from tqdm import tqdm
 
-from torch_ringdist import _info_text, _native
+from torch_ringdist import _native, _units
 
 LEAST_MIB = 8  # smaller buffers fit into caches
 TURN = 0.25  # seconds
@@ -99,7 +99,7 @@ def main() -> int:
     rows: list[tuple[str, ...]] = [("fp32", "", "GB/s", "least .. most", "ours / it")]
     for mib in tqdm(args.mib, unit="size", leave=False, disable=None):
         rows += report(mib, measure(mib, args.seconds))
-    print("\n".join(_info_text.table(rows)))
+    print("\n".join(_units.table(rows)))
     return 0
 
 

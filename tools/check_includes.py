@@ -1,8 +1,9 @@
-"""Checks the includes of csrc/ and tests/cpp/, and that no file has more than 400 lines.
+"""Checks includes and imports, and that no file has more than 400 lines.
 
 A module is a folder that the table in csrc/README.md names, possibly nested. A file belongs to the
 longest module path that contains it. A header and its .cc count as one unit, and units must not
-include each other in a cycle. Names of std must be included in csrc/ and tests/cpp/ where they are
+include each other in a cycle, nor may modules of torch_ringdist/ import each other so when they are
+loaded. Names of std must be included in csrc/ and tests/cpp/ where they are
 used.
 
 The table has the rules for our own folders:
@@ -24,9 +25,10 @@ Usage: `check_includes.py [ROOT]`. It prints `FILE:LINE: MESSAGE` per violation 
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -207,6 +209,40 @@ def check_circles(root: Path) -> Iterator[str]:
         yield f"csrc/{min(circle)}:1: includes itself by way of {', '.join(sorted(circle))}"
 
 
+def imports_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yields the modules that are imported when a module is loaded, and names in them."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (
+                part
+                for one in node.names
+                for part in (node.module, f"{node.module}.{one.name}")
+                if part
+            )
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from imports_of(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imports_of(ast.iter_child_nodes(node))
+
+
+# Yields cycles of imports in torch_ringdist/. A package is imported by each of its modules, so it
+# does not count.
+def check_imports(root: Path) -> Iterator[str]:
+    files = {
+        ".".join(file.relative_to(root).with_suffix("").parts): file
+        for file in (root / "torch_ringdist").rglob("*.py")
+    }
+    graph = {
+        name: files.keys() & set(imports_of([ast.parse(file.read_text())])) - {name}
+        for name, file in files.items()
+    }
+    for circle in find_circles(graph):
+        path = files[min(circle)].relative_to(root)
+        yield f"{path}:1: imports itself by way of {', '.join(sorted(circle))}"
+
+
 def headers_of(file: Path, folders: tuple[Path, ...]) -> set[str]:
     """Returns the headers from outside that the file includes, directly or through our headers."""
 
@@ -246,6 +282,7 @@ def main(arguments: list[str]) -> int:
     violations = [
         *check_includes(root),
         *check_circles(root),
+        *check_imports(root),
         *check_tests(root),
         *check_std(root),
         *check_lengths(root),

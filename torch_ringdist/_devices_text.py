@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torch_ringdist import _info_text
+from torch_ringdist import _units
 from torch_ringdist._units import format_bytes
 
 
@@ -16,7 +16,7 @@ def lines(gpus: dict[str, Any], cuda: dict[str, Any]) -> list[str]:
     numbers = {one[3]: number for number, one in enumerate(cuda.get("devices", ()))}
     head = ("", "CUDA", "PCI", "PCIe", "NVLink", "NUMA", "")
     rows = [head, *(_row(one, numbers) for one in gpus["devices"])]
-    out = [line.rstrip() for line in _info_text.table(rows)]
+    out = [line.rstrip() for line in _units.table(rows)]
     out += [f"{_two(pair['devices'])}: {pair_text(pair)}" for pair in gpus["pairs"]]
     out += [gpus["problem"]] if gpus["problem"] else []
     out += _ways(cuda)

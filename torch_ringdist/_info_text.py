@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torch_ringdist import _devices_text
+from torch_ringdist._units import table
 
 # Maps keys of info() to the column names of their rows. They are the JSON keys, and their order is
 # that of the table.
@@ -101,13 +102,3 @@ def states_as_text(states: list[str]) -> str:
 # Returns the title and the indented table.
 def _section(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join([title, *("  " + line for line in table(rows))])
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Returns the rows as lines with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1:] = [0]  # prose, so padding would only add blanks
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ] or ["none"]

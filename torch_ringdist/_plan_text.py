@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from torch_ringdist import _info_text, _plan_device
+from torch_ringdist import _plan_device, _units
 from torch_ringdist._units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def as_text(question: Question, answer: dict[str, Any], route: dict[str, Any] | 
     """Returns the whole text. `route` is the result of _plan_device.route()."""
     parts = [title(question)]
     if route:
-        parts += ["\n".join(_info_text.table(_plan_device.rows(route))), _plan_device.note(route)]
+        parts += ["\n".join(_units.table(_plan_device.rows(route))), _plan_device.note(route)]
         if not route["host_op"]:
             return "\n\n".join(parts)
     chosen = _chosen(answer)
@@ -58,7 +58,7 @@ def as_text(question: Question, answer: dict[str, Any], route: dict[str, Any] | 
         ("segments", _segments(question, answer)),
         ("costs", question.costs_from),
     ]
-    head = _info_text.table([row for row in rows if row[1]])
+    head = _units.table([row for row in rows if row[1]])
     parts += ["\n".join(head), _alternatives(answer)]
     if question.codec:
         parts.append(
@@ -122,7 +122,7 @@ def _alternatives(answer: dict[str, Any]) -> str:
                 "",
             )
         )
-    lines = [line.rstrip() for line in _info_text.table(rows)]
+    lines = [line.rstrip() for line in _units.table(rows)]
     if notes:
         lines.append(_JOINED)
     return "\n".join(lines)
@@ -241,7 +241,7 @@ def scale_as_text(question: Question, per_host: int, rows: list[tuple[int, dict[
     what = f"{question.operation} of {format_bytes(question.bytes)} {question.dtype}"
     per = counted(per_host, "rank")
     lines = [f"{what}, {per} a host; predicted", f"costs: {question.costs_from}", ""]
-    lines += _info_text.table(table)
+    lines += _units.table(table)
     if about:
         lines.append(_JOINED)
     return "\n".join(lines)

@@ -1,10 +1,10 @@
-"""Parses and formats sizes, rates and times."""
+"""Parses sizes, rates and times, and formats them and tables of text."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 # Longer timeouts are reduced to this one, as in the engine. torch overflows for timeouts of more
@@ -86,3 +86,13 @@ def _short(value: float) -> str:
     if value >= 100 or value == int(value):
         return f"{value:.0f}"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Returns the rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1:] = [0]  # prose, so padding would only add blanks
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ] or ["none"]

@@ -32,7 +32,7 @@ from benchmarks import report as common
 from benchmarks.horovod.alone import AFTER, WITHOUT, alone
 from benchmarks.horovod.messages import messages
 from benchmarks.horovod.rank import PARTS
-from torch_ringdist import _info_text
+from torch_ringdist import _units
 
 CHOICES = (*PARTS, "alone", "messages")
 # Maps each contender to its reference.
@@ -95,7 +95,7 @@ def rows_of(samples: list[dict[str, float]]) -> list[tuple[str, ...]]:
 def show(work: Callable[..., object], samples: list[dict[str, float]]) -> None:
     table = [("", "minimum", "median", "min / med", ""), *rows_of(samples)]
     print(f"\n{(work.__doc__ or '').splitlines()[0]}")
-    print("\n".join(_info_text.table(table)), flush=True)
+    print("\n".join(_units.table(table)), flush=True)
 
 
 def main() -> int:

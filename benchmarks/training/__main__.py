@@ -39,7 +39,7 @@ from tqdm import tqdm
 
 from benchmarks import report as common
 from benchmarks.training.kill import Kill
-from torch_ringdist import _info_text
+from torch_ringdist import _units
 
 # Each has a module that kills one of its ranks.
 CONTENDERS = ("ringdist", "torchrun", "torchft")
@@ -69,7 +69,7 @@ def table(results: dict[str, list[Kill]]) -> list[str]:
                 figures = (min(seconds), statistics.median(seconds), max(seconds))
                 cells = [common.duration(one * 1e9) for one in figures]
                 rows.append((what, str(len(seconds)), *cells))
-    return _info_text.table(rows)
+    return _units.table(rows)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from benchmarks import report as common
 from benchmarks.step import CLASSES, INPUTS, network
-from torch_ringdist import _info_text, elastic
+from torch_ringdist import _units, elastic
 
 PLAIN, NO_COPY, COPY = "plain DDP", "copy=False", "copy=True"
 _COUNTED = re.compile(r"Collected : (\d+)")
@@ -148,7 +148,7 @@ def main() -> int:
         share = f"{times[how] / copied:.3f}"
         cells = (f"{number:,.0f}", f"{number / counted[PLAIN]:.4f}")
         rows.append((how, *cells, common.duration(times[how] * 1e9), share))
-    print("\n".join(_info_text.table(rows)))
+    print("\n".join(_units.table(rows)))
     print(f"plain DDP's commit is zero_grad(); a copy takes {common.duration(copied * 1e9)}")
     return 0
 

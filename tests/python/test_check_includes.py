@@ -117,6 +117,18 @@ def test_headers_that_include_each_other(tmp_path):
     assert (code, output) == (1, ["csrc/base/a:1: includes itself by way of base/a, base/b"])
 
 
+def test_modules_that_import_each_other(tmp_path):
+    circle = {
+        "torch_ringdist/a.py": "from torch_ringdist.b import name\n",
+        "torch_ringdist/b.py": "from torch_ringdist import a\n",
+    }
+    code, output = check(tmp_path, {**GOOD, **circle})
+    message = "imports itself by way of torch_ringdist.a, torch_ringdist.b"
+    assert (code, output) == (1, [f"torch_ringdist/a.py:1: {message}"])
+    late = "def use():\n    from torch_ringdist import a\n"
+    assert check(tmp_path, {**GOOD, **circle, "torch_ringdist/b.py": late}) == (0, [])
+
+
 NESTED = {
     **GOOD,
     "csrc/README.md": TABLE
