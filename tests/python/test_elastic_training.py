@@ -42,6 +42,7 @@ def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[flo
         assert job.end() == 0, job.output()
         [ended] = job.events("worker_ended", status=-signal.SIGKILL)
         assert ended["again"]
+        assert "newcomers wait" not in job.output(), "an arrival is no failure"
     assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [3, 2, 3]
 
 
