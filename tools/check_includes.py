@@ -2,8 +2,8 @@
 
 A module is a folder that the table in csrc/README.md names, possibly nested. A file belongs to the
 longest module path that contains it. A header and its .cc count as one unit, and units must not
-include each other in a cycle, nor may modules of torch_ringdist/ import each other so when they are
-loaded. Names of std must be included in csrc/ and tests/cpp/ where they are
+include each other in a cycle. Modules of torch_ringdist/ must not import each other in a cycle
+when they are loaded. Names of std must be included in csrc/ and tests/cpp/ where they are
 used.
 
 The table has the rules for our own folders:

@@ -46,7 +46,7 @@ EXCEPTIONS = {
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
     ("torch_ringdist/_inspect.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_info_text.py", "ucx"): "the key of info() of that name",
-    ("torch_ringdist/_info_text.py", "none"): "the word, where a list is empty",
+    ("torch_ringdist/_units.py", "none"): "the word, where a list is empty",
     ("torch_ringdist/_rules.py", "int8"): "what rules give embeddings",
     ("torch_ringdist/fsdp.py", "int8"): "the default of compress()",
     ("torch_ringdist/_tune_rank.py", "shm"): "whose messages are timed, inside a host",
