@@ -16,6 +16,8 @@ void Buffer::append(void* data, int64_t count) {
     more_.push_back(span);
 }
 
+// Binary search by the ends. Spans are adjacent and never empty, so the first one that ends after
+// `offset` contains it.
 const Buffer::Span& Buffer::find(int64_t offset) const {
   check(offset >= 0 && offset < count(), "range outside its buffer");
   if (offset < first_.end) return first_;

@@ -18,10 +18,11 @@ namespace ringdist {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
+// Non-owning list of memory spans of one element type. Copies share the memory.
 class Buffer {
  public:
-  // Non-owning list of memory spans of one element type. Copies share the memory.
   Buffer() = default;
+  // `element_size` is in bytes.
   explicit Buffer(size_t element_size) : element_size_(element_size) {}
 
   // Adds `count` elements at `data` to the end of the index space. A count of 0 adds nothing.

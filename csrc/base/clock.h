@@ -38,7 +38,8 @@ inline double seconds(Duration d) { return std::chrono::duration<double>(d).coun
 // the waiting thread polls it.
 struct CancellableDeadline {
   CancellableDeadline(TimePoint until) : time(until) {}
-  // Moves the deadline to `until`, unless it is already earlier.
+  // Moves the deadline to `until`, unless it is already earlier. If threads race, the earliest time
+  // wins.
   void shorten(TimePoint until) {
     TimePoint now = time;
     while (until < now && !time.compare_exchange_weak(now, until)) {

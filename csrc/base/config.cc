@@ -25,6 +25,7 @@ constexpr std::string_view kReadElsewhere[] = {
     "RINGDIST_RDZV",      "RINGDIST_START_RANKS", "RINGDIST_MIN_RANKS",
     "RINGDIST_MAX_RANKS", "RINGDIST_JOB",         "RINGDIST_EVENTS",
     "RINGDIST_RESUME"};
+// Limits of byte counts. UCX sends at most 252 KiB as one fragment.
 constexpr int64_t kMinSegment = 4096;
 constexpr int64_t kMaxSegment = 252 * 1024;
 constexpr double kMaxSeconds = 1e9;  // a Duration holds nine times as much
@@ -225,6 +226,8 @@ std::string field_list() {
   return list;
 }
 
+// Returns the error for a text that a row does not accept. `name` is that of the variable, or of
+// the option.
 Error rejected(std::string_view name, std::string_view given, std::string_view accepted) {
   return Error(ErrorKind::kInvalidArgument,
                std::string(name) + "=\"" + std::string(given) +
@@ -257,6 +260,8 @@ void warn_once_about(const std::vector<std::string>& unknown) {
 
 }  // namespace
 
+// Reads the variables first, so that overrides win. An empty variable counts as unset in most rows;
+// an empty override is parsed like any other text.
 Result<Config> Config::parse(const std::map<std::string, std::string>& environment,
                              const std::map<std::string, std::string>& overrides) {
   Config out;

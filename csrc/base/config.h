@@ -1,6 +1,6 @@
-// Settings of the process. This is the only place that reads the environment. Each field is set by
-// the variable RINGDIST_<NAME> or by an override, which wins over the variable. Overrides are
-// Options from Python, by field name.
+// Settings of the process. No other C++ code reads RINGDIST_ variables. Each field is set by the
+// variable RINGDIST_<NAME> or by an override, which wins over the variable. Overrides are Options
+// from Python, by field name.
 //
 // A Config is a plain value: it is made once, then copied or read by any thread.
 #pragma once
@@ -63,9 +63,9 @@ struct Config {
   // likely they are misspelt.
   const std::vector<std::string>& unknown_variables() const { return unknown_; }
 
-  // Returns the error "the value of `field` is not valid; accepted: `accepted`". Callers that can
-  // validate a plug-in's name use it, because the names of plug-ins are not available here. `field`
-  // must be a field.
+  // Returns a kInvalidArgument error: `NAME="value" is not valid; accepted: ...`. NAME is the
+  // variable if that has set the field, else "option FIELD". Callers that can validate a plug-in's
+  // name use it, because the names of plug-ins are not available here. `field` must be a field.
   Error reject(std::string_view field, std::string_view accepted) const;
 
   // Options that must be equal on all ranks of a group: as a text for messages, and as a hash to

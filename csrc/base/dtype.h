@@ -61,11 +61,12 @@ struct ReduceOpTraits {
 
 // Returns true for the number of a reduction or of kNone. A peer may send any number.
 bool is_reduce_op(ReduceOp op);
-// Returns the row of a reduction. is_reduce_op(op) must hold.
+// Returns the row of a reduction. Throws std::out_of_range unless is_reduce_op(op).
 const ReduceOpTraits& traits_of(ReduceOp op);
 // Returns all reductions, without kNone.
 std::span<const ReduceOp> all_reduce_ops();
 
+// Throws std::out_of_range for a number that is not in the enum.
 size_t dtype_size(DType dtype);  // bytes per element
 
 // Returns true if the operation is defined for the dtype, which means that kernel/reduce.h

@@ -34,6 +34,7 @@ std::string_view error_kind_name(ErrorKind kind) {
 Error::Error(ErrorKind kind, std::string message, std::source_location where)
     : detail_(std::make_shared<const Detail>(Detail{kind, std::move(message), {}, where})) {}
 
+// The path is cut before "csrc/", so that the text does not depend on the machine that built it.
 std::string Error::what() const {
   std::string_view file = detail_->where.file_name();
   if (auto slash = file.rfind("csrc/"); slash != std::string_view::npos) file.remove_prefix(slash);
@@ -80,6 +81,7 @@ Error current_exception_error() noexcept {
     throw;
   } catch (const std::exception& e) {
     try {
+      // std::thread throws this code when the limit of threads is reached.
       const auto* of_system = dynamic_cast<const std::system_error*>(&e);
       if (of_system && of_system->code() == std::errc::resource_unavailable_try_again)
         return Error(ErrorKind::kSystem,

@@ -73,7 +73,9 @@ class [[nodiscard]] Error {
 Error system_error(std::string_view what, int errno_value,
                    std::source_location where = std::source_location::current());
 
-// A value, or the Error that replaces it. value() requires ok(); error() of a value is success.
+// A value, or the Error that replaces it. value() requires ok(); error() of a value is success. An
+// Error that is given to the constructor must not be success: callers would find neither a value
+// nor an error.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -47,6 +47,7 @@ class FreeListResource final : public std::pmr::memory_resource {
   static bool is_kept(size_t bytes, size_t alignment) {
     return kKeeps && bytes <= kMost && alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   }
+  // Returns the free list of the size class of `bytes`, which is_kept() must accept.
   Free*& list_for(size_t bytes) { return free_[std::countr_zero(round_up(bytes))]; }
   static void* pop(Free*& list) {
     void* const out = list;

@@ -19,7 +19,9 @@ std::optional<LogLevel> parse_log_level(std::string_view name);
 // process-wide, because some code that logs has no object that could hold it.
 void set_log_level(LogLevel level);
 
-// Writes one line without blocking. `text` has no newline at its end.
+// Writes one line. It polls stderr first, so a line of at most 4096 bytes does not block unless
+// another process fills stderr in between. A longer one may block on a pipe, because poll(2)
+// promises no more space. Throws std::bad_alloc. `text` has no newline at its end.
 void log(LogLevel level, std::string_view text);
 
 }  // namespace ringdist

@@ -22,6 +22,8 @@ constexpr auto kMemoryLatency = std::chrono::nanoseconds(700);
 constexpr int64_t kTcpFraming = 72;
 constexpr double kTcpShare = 0.957;  // fraction of an Ethernet line's bits that carries TCP payload
 
+// Returns the shortest text that parses to the same number, so different constants have different
+// texts.
 std::string format(double value) {
   std::array<char, 32> text;
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;

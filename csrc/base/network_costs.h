@@ -60,7 +60,8 @@ struct GroupCosts {
   std::string describe() const;  // "the built-in costs" or "the costs of '/etc/costs.json'"
 };
 
-// One constant of a link, with the name that files and Python use for it.
+// One constant of a link, with the name that files and Python use for it. Times are in nanoseconds.
+// set() rounds times and byte counts to whole numbers.
 struct LinkConstant {
   std::string_view name;  // "latency_ns"
   double (*get)(const LinkCosts&);

@@ -44,7 +44,8 @@ class ScratchPool {
   }
 
  private:
-  static constexpr size_t kMaxKept = size_t{256} << 20;
+  static constexpr size_t kMaxKept = size_t{256} << 20;  // bytes of free blocks
+  // Returns the size of the block for a request of `bytes`: the next power of two.
   static size_t size_of(size_t bytes) { return std::bit_ceil(bytes); }
   static size_t size_class(size_t bytes) {
     return static_cast<size_t>(std::countr_zero(size_of(bytes)));
@@ -61,6 +62,7 @@ class ScratchPool {
 class PooledBuffer {
  public:
   PooledBuffer() = default;
+  // Takes a block of `bytes` from the pool, with undefined contents. Throws std::bad_alloc.
   PooledBuffer(std::shared_ptr<ScratchPool> pool, size_t bytes) : size_(bytes) {
     std::byte* const memory = pool->take(bytes).release();
     memory_ = {memory, [pool = std::move(pool), bytes](std::byte* back) {
@@ -70,7 +72,7 @@ class PooledBuffer {
 
   explicit operator bool() const { return memory_ != nullptr; }
   Bytes bytes() const { return {memory_.get(), size_}; }
-  // Reduces bytes() to its first `bytes` bytes.
+  // Reduces bytes() to its first `bytes` bytes. There must be so many. The block keeps its size.
   void truncate(size_t bytes) { size_ = bytes; }
   // Returns a pointer that keeps the memory alive.
   std::shared_ptr<const void> owner() const { return memory_; }

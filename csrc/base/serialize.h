@@ -21,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 // Appends values to a byte vector. Each put returns *this, so that calls can be chained.
 class Writer {
  public:
+  // Appends the bytes of `value` as they lie in memory, so its type must have no padding.
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   Writer& put(const T& value) {
@@ -63,6 +64,8 @@ class Reader {
   // Reads a bool. Any byte but 0 is true: a byte from the network may have any value, and a bool
   // may not.
   bool get_bool() { return get<uint8_t>() != 0; }
+  // These two read the output of put_bytes() and put_string(). If fewer bytes are left than the
+  // size demands, they return nothing and clear ok().
   std::vector<std::byte> get_bytes() {
     ConstBytes bytes = next(get<uint32_t>());
     return {bytes.begin(), bytes.end()};

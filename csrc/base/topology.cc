@@ -11,6 +11,8 @@ Topology Topology::one_host(int size) {
   return from_hosts({all}, size);
 }
 
+// Sorted lists of ranks compare by their first rank, so the second sort orders the hosts by their
+// lowest ranks.
 Topology Topology::from_hosts(std::vector<std::vector<int>> hosts, int size) {
   Topology out;
   for (auto& host : hosts) std::sort(host.begin(), host.end());

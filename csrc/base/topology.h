@@ -24,7 +24,7 @@ struct Topology {
 
   // Make topologies. one_host() has all ranks on one host; tests and single-host groups use it.
   // from_hosts() takes the ranks of each host, in any order; each of the `size` ranks must be in
-  // one of them.
+  // one of them. No host's list may be empty.
   static Topology one_host(int size);
   static Topology from_hosts(std::vector<std::vector<int>> hosts, int size);
 };

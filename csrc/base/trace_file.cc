@@ -49,8 +49,8 @@ std::string micros(Duration time) {
   return text.data();
 }
 
+// Returns a metadata event; `rest` is appended to its fields.
 std::string metadata(const std::string& rank, const std::string& name, const std::string& rest) {
-  // Returns a metadata event; `rest` is appended to its fields.
   return R"({"ph":"M","pid":)" + rank + R"(,"name":)" + quoted(name) + rest + "},\n";
 }
 
@@ -58,6 +58,7 @@ std::string metadata(const std::string& rank, const std::string& name, const std
 
 Result<std::shared_ptr<TraceFile>> TraceFile::create(const std::string& path, int rank,
                                                      const std::string& name) {
+  // With "x", fopen() fails if the path exists, so it never writes through a link.
   (void)std::remove(path.c_str());
   File file(std::fopen(path.c_str(), "wxe"), std::fclose);
   if (!file) return Error(ErrorKind::kSystem, "ringdist: " + path + ": " + std::strerror(errno));
@@ -106,6 +107,8 @@ void TraceFile::add(const TraceSpan& span) noexcept {
     std::string event;
     std::lock_guard lock(mutex_);
     if (waiting_.size() > kMostWaiting) return;
+    // The writer waits for the condition only while nothing is queued, so later events need not
+    // wake it.
     const bool wakes = waiting_.empty();
     const std::string row = std::to_string(track(span.track));
     const bool is_moment = span.begin == span.end;
@@ -145,6 +148,8 @@ void TraceFile::put(const std::string& event) {
 
 bool TraceFile::forked() const { return getpid() != pid_; }
 
+// The file's lock is held while the events are moved and written. Otherwise two calls could write
+// their events in the wrong order.
 void TraceFile::flush() {
   std::lock_guard one_at_a_time(writing_);
   std::string now;

@@ -10,7 +10,8 @@
 //   start         Fields ts and args.start_time_since_epoch_in_micros, of the same moment.
 //   clock         Fields ts and args.offset_us (time of another process' clock minus this one's).
 //
-// Any thread may call any function. After a fork(), the child's copy does nothing.
+// Any thread may call any function. In a forked child, add() and the destructor do nothing; no
+// other function may be called there, because the lock may be held.
 #pragma once
 
 #include <condition_variable>
@@ -27,9 +28,9 @@
 #include "base/thread_annotations.h"
 #include "base/trace_recorder.h"
 
-// Trace file of one process.
 namespace ringdist {
 
+// Trace file of one process.
 class TraceFile final : public TraceRecorder {
  public:
   // Creates the file and replaces an existing one. `name` is a name of the process for people.

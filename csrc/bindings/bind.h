@@ -1,5 +1,6 @@
 // Bindings of the module torch_ringdist._C. Each bind_*.cc defines one function. module.cc calls
-// all of them, bind_backend first.
+// bind_backend at import. It calls the others when a missing name is looked up first. Each is
+// called once, with the GIL. Types and docs of the bound names are in torch_ringdist/_C.pyi.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -93,6 +93,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
   if (!codecs.ok()) return codecs.error();
   auto costs = read_costs(config.value().costs, read);
   if (!costs.ok()) return costs.error();
+  // Comes after all checks of options, because the first Context stays until the process ends.
   auto context = process_context(config.value(), host);
   if (!context.ok()) return context.error();
   OfProcess out{context.value(), {}, codecs.value()};
@@ -157,6 +158,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_reconfigurable(
 }
 
 // Joins the running job `job` as a newcomer. Waits until the members admit it or `timeout` ends.
+// The size of the group comes with the admission, so codecs are checked for 2 ranks before.
 ProcessGroupRing::Joined join_group(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::string& job, std::chrono::milliseconds timeout,
                                     const std::map<std::string, std::string>& options,

@@ -19,7 +19,8 @@ py::list codec_examples() {
   return out;
 }
 
-// Measures the speed and error of a codec, for about `seconds` seconds. Releases the GIL meanwhile.
+// Measures the speed and error of a codec, for about `seconds` seconds. The speeds have the units
+// of CodecMetrics. Releases the GIL meanwhile.
 py::dict measure(const std::string& spec, size_t elements, double seconds) {
   auto codec = parse_codec(spec);
   throw_if(codec.error());

@@ -30,6 +30,7 @@ std::vector<CompressedPiece> pieces_of(const ProcessGroupRing& group, const Piec
   return out;
 }
 
+// These three start an op with codecs of its own, and return its Work. They run without the GIL.
 WorkPtr all_reduce(ProcessGroupRing& group, const at::Tensor& tensor, const c10d::ReduceOp& op,
                    const std::string& codec, const std::optional<at::Tensor>& residual,
                    bool async_op) {
@@ -127,7 +128,8 @@ std::shared_ptr<torch::jit::PythonFutureWrapper> run(DdpCompressor& compression,
   return std::make_shared<torch::jit::PythonFutureWrapper>(compression.run(bucket));
 }
 
-// Averages a bucket that does not come from DDP.
+// Averages a bucket that does not come from DDP. It is number `index` of `count`, and has one flat
+// buffer with the gradients of `parameters`, in their order.
 std::shared_ptr<torch::jit::PythonFutureWrapper> run_bucket(DdpCompressor& compression,
                                                             size_t index, size_t count,
                                                             const at::Tensor& buffer,

@@ -244,6 +244,7 @@ Error LocalRanks::reduce_low_rank(const std::vector<BucketPlan>& plans, const Te
       errors[rank] = std::move(error);
       done.count_down();
     });
+  // Each rank has a reducer with a thread of its own, so all of them progress while this one waits.
   done.wait();
   const auto first = std::ranges::find_if(errors, [](const Error& error) { return bool(error); });
   return first == errors.end() ? Error() : *first;

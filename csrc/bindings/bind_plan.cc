@@ -59,7 +59,8 @@ std::vector<DType> dtypes() {
   return out;
 }
 
-// Returns a codec map in which each whole input has the codecs of `spec`.
+// Returns a codec map in which each whole input has the codecs of `spec`. Returns null if `spec`
+// compresses nothing.
 std::shared_ptr<const CodecMap> blocks_of(const std::string& spec, const OpSpec& request,
                                           int size) {
   auto codecs = parse_compression("codec", spec, size);

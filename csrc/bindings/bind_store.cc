@@ -1,4 +1,5 @@
 // Binds the store of an elastic job for threads of Python. No request blocks them for long.
+// Requests run without the GIL and raise the Errors of BoundedStore as exceptions.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 

@@ -1,3 +1,6 @@
+// Defines the Python module torch_ringdist._C. Groups and the translation of errors are bound at
+// import, and all else when a missing name is looked up. From the import on, waits of C++ run
+// Python's signal handlers.
 #include <pybind11/gil_safe_call_once.h>
 
 #include <string>

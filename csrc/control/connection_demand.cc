@@ -11,6 +11,7 @@ bool ConnectionDemand::is_monitored(uint64_t process) const {
   return (peer != nullptr && peer->proven) || groups_.is_monitored(process);
 }
 
+// The second loop runs over a copy of the ids, because it forgets peers.
 void ConnectionDemand::update_connections() {
   sender_.for_each([this](ControlConnection& connection) {
     if (connection.open()) update_connections(connection);

@@ -174,6 +174,8 @@ void ConnectionManager::take_frames(ControlConnection& c) {
   }
 }
 
+// A dump request needs no greeting. While a connection is held, heartbeats count on the side that
+// dialed; the other side ignores them.
 void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
     delegate_.on_frame(c, frame);
@@ -236,6 +238,7 @@ void ConnectionManager::answer(ControlConnection& c) {
   open(c);
 }
 
+// A closing connection does not count: its peer gets a new one.
 bool ConnectionManager::wins(ControlConnection& incoming) {
   for (ControlConnection* other : by_peer_.to(incoming.peer)) {
     const bool ends = other->closed() || other->state == State::kClosing;
@@ -318,6 +321,7 @@ void ConnectionManager::close_after_output(ControlConnection& c) {
   if (!c.stream.has_output()) close(c);
 }
 
+// The connection closes before the report, because the delegate may dial the peer again.
 void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::string& reason) {
   if (c.closed()) return;
   bool report = c.state != State::kClosing && (c.dialed || c.open());

@@ -95,8 +95,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
 
   // Sets the time for this iteration of the event loop.
   void begin_turn(TimePoint now) { now_ = now; }
-  // Handles an event of the epoll set. An exception ends the connection that caused it, if there is
-  // one.
+  // Handles an event of the epoll set; a key that belongs to no listener and no connection is
+  // ignored. After an exception, such as std::bad_alloc, the ControlPlane must be ended.
   void handle(uint64_t key, uint32_t events);
   // Sends heartbeats and ends connections that take too long. To be called at least once per
   // kControlHeartbeat; inside the host heartbeats may be rarer.
@@ -163,6 +163,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void answer(ControlConnection& connection);
   // Returns true if `incoming` replaces the other connections to its peer, which are then closed.
   bool wins(ControlConnection& incoming);
+  // These two enter kOpen, and kHeld on the accepting side.
   void open(ControlConnection& connection);
   void hold(ControlConnection& connection);
   // Closes a connection and reports that to the delegate.

@@ -14,6 +14,8 @@ constexpr size_t kReadAtOnce = size_t{64} << 10;  // bytes per read
 
 }  // namespace
 
+// The part that the kernel has is removed here and not in flush(), so a slow peer costs one move
+// per frame.
 bool FramedSocket::send(ConstBytes frame) {
   if (out_.size() - sent_ + frame.size() > kMaxOutput) return false;
   if (sent_ > 0) {
@@ -38,6 +40,8 @@ bool FramedSocket::flush() {
 
 void FramedSocket::end_output() { shutdown(fd_.get(), SHUT_WR); }
 
+// Reads at most one frame's limit at a time. So a connection that is not admitted, with its low
+// limit, takes little memory.
 FramedSocket::Input FramedSocket::receive() {
   std::array<std::byte, kReadAtOnce> buffer;
   const size_t size = std::min(buffer.size(), reader_.limit());

@@ -27,6 +27,7 @@ std::vector<std::byte> make_frame(FrameType type, std::string_view text) {
   return make_frame(type, ConstBytes{reinterpret_cast<const std::byte*>(text.data()), text.size()});
 }
 
+// Drops the frames that next() has returned, so their views end here.
 void FrameReader::append(ConstBytes bytes) {
   bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(used_));
   used_ = 0;
@@ -87,6 +88,7 @@ std::vector<std::byte> GroupFormed::frame() const {
   return make_frame(FrameType::kFormed, out.take());
 }
 
+// The size of the body gives the number of ids: the nonce comes first, and has the same size.
 std::optional<GroupFormed> GroupFormed::decode(ConstBytes body) {
   Reader in(body);
   GroupFormed out;
@@ -103,6 +105,7 @@ std::vector<std::byte> FloodRecord::frame() const {
   return make_frame(FrameType::kFlood, out.take());
 }
 
+// The fields are read one by one, because the payload must be a view and fill the rest exactly.
 std::optional<FloodRecord> FloodRecord::decode(ConstBytes body) {
   constexpr size_t kFixed = 2 * sizeof(uint64_t) + sizeof(uint32_t);
   Reader in(body);

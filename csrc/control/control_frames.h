@@ -21,7 +21,7 @@ enum class FrameType : uint8_t {
   kWelcome = 0x02,  // u64 context id: the link is open
   kHeld = 0x03,     // u64 context id: accepted, but that process does not have the group so far
   kRefused = 0x04,  // text: why the connection is refused
-  kMembershipHello = 0x05,  // ControlHello: kLetter frames follow, this is no control connection
+  kMembershipHello = 0x05,  // ControlHello: kMembership frames follow on it, and nothing else
   kMembership = 0x06,       // a membership message, to the process that accepts them
   kHeartbeat = 0x10,        // empty: the sender is alive
   kLost = 0x11,             // PeerDeparture
@@ -45,7 +45,8 @@ struct Frame {
   ConstBytes body;  // valid until the reader's next call
 };
 
-// Returns the bytes of a frame. A text is cut at kMaxFrameBody.
+// Returns the bytes of a frame. A text is cut at kMaxFrameBody; a longer `body` must not be given,
+// because the receiver ends the connection.
 std::vector<std::byte> make_frame(FrameType type, ConstBytes body = {});
 std::vector<std::byte> make_frame(FrameType type, std::string_view text);
 
@@ -72,8 +73,8 @@ class FrameReader {
 struct ControlHello {
   uint64_t from = 0;
   uint64_t to = 0;
-  // A group that both are in; 0 on local control connections. In a kLetters frame it is the id of
-  // the group that the messages are about.
+  // A group that both are in; 0 on local control connections. In a kMembershipHello frame it is the
+  // id of the group that the messages are about.
   uint64_t nonce = 0;
 
   std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;

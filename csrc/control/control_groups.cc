@@ -22,6 +22,7 @@ constexpr size_t kMaxGroups = 4096;
 
 LinkTopology::LinkTopology(uint64_t my_context, int my_rank, std::vector<ControlMember> members)
     : my_context_(my_context) {
+  // In the order of ranks, so that a process with several ranks is entered with its lowest one.
   std::sort(members.begin(), members.end(),
             [](const ControlMember& a, const ControlMember& b) { return a.rank < b.rank; });
   for (const ControlMember& m : members) {
@@ -149,6 +150,7 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
   return out;
 }
 
+// No time is moved past `now`, which would hide silence that follows.
 void ControlGroupTable::discount_pause(Duration pause, TimePoint now) {
   for (auto& [nonce, group] : groups_) {
     if (auto& since = group.judged_since) since = std::min(*since + pause, now);
@@ -172,6 +174,7 @@ std::set<uint64_t>& FormationBarrier::enter(uint64_t nonce,
   if (const auto found = known_.find(nonce); found != known_.end()) return found->second;
   if (order_.size() >= kMaxGroups) {
     const auto old = std::ranges::find_if(order_, [&](uint64_t one) { return !ours(one); });
+    // forget() gets a copy, because it removes the element of `order_`.
     if (old != order_.end()) forget(uint64_t{*old});
   }
   order_.push_back(nonce);

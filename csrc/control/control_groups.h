@@ -65,6 +65,8 @@ class LinkTopology {
   size_t host_count() const { return hosts_.size(); }
 
  private:
+  // Returns the first two processes of the host that have not departed, by rank; fewer if there are
+  // fewer.
   std::vector<uint64_t> representatives(int host, const HasDeparted& departed) const;
 
   uint64_t my_context_;
@@ -125,6 +127,7 @@ class ControlGroupTable {
   // formed it or departed, and `process` was a member.
   bool over(uint64_t nonce, uint64_t process) const;
 
+  // Returns the group, or null. The pointer is valid until the group is forgotten.
   ControlGroup* find(uint64_t nonce);
   std::map<uint64_t, ControlGroup>& all() { return groups_; }
   const std::map<uint64_t, ControlGroup>& all() const { return groups_; }

@@ -59,7 +59,8 @@ bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
   if (flood.sequence < seen.floor) return false;
   if (!seen.above.insert(flood.sequence).second) return false;
   keep(flood.frame(), now);
-  // Raises the floor over consecutive numbers, and over gaps if too many numbers are tracked.
+  // Raises the floor over consecutive numbers, and over gaps if too many numbers are tracked. A
+  // flood in such a gap would count as seen.
   while (seen.above.size() > kSequenceWindow ||
          (!seen.above.empty() && *seen.above.begin() == seen.floor)) {
     seen.floor = *seen.above.begin() + 1;
@@ -78,6 +79,7 @@ void ControlHistory::keep(std::vector<std::byte> frame, TimePoint now) {
   }
 }
 
+// Departures come first, the newest one first, until their bytes exceed the limit.
 std::vector<std::vector<std::byte>> ControlHistory::frames(TimePoint now) const {
   std::vector<std::vector<std::byte>> out;
   size_t bytes = 0;

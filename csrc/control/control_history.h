@@ -36,15 +36,15 @@ class ControlHistory {
   std::optional<std::string> lost(uint64_t context_id) const;
   bool left(uint64_t context_id) const { return departed(context_id) && !lost(context_id); }
 
-  // Records a flood and returns true if it is new. It is then kept for a minute, or while there is
-  // room, for connections to come.
+  // Records a flood and returns true if it is new. It is then kept for connections to come: for at
+  // most a minute, and only among the latest 256 floods and 1 MiB.
   bool record_flood(const FloodRecord& flood, TimePoint now);
 
   // Returns the frames that bring a new connection up to date: at most about 2 MiB, with the newest
   // departures.
   std::vector<std::vector<std::byte>> frames(TimePoint now) const;
 
-  // Returns one line per departure, for a human.
+  // Returns one line per departure, for a human. Each line ends with a newline.
   std::string describe() const;
 
  private:

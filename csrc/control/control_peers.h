@@ -82,6 +82,7 @@ class PeerLink {
 
 // All that this process has recorded about another one.
 struct ControlPeer {
+  // Returns the link of that kind, which exists from the start, in kIdle.
   PeerLink& link(LinkKind kind) { return lines[static_cast<size_t>(kind)]; }
   const PeerLink& link(LinkKind kind) const { return lines[static_cast<size_t>(kind)]; }
 
@@ -116,6 +117,7 @@ class ControlPeerTable {
   const ControlPeer* find(uint64_t id) const;
   // Returns true if the process has announced its end.
   bool exiting(uint64_t id) const;
+  // Returns a copy of all ids, for loops that change the table.
   std::vector<uint64_t> ids() const;
   const std::map<uint64_t, ControlPeer>& all() const { return peers_; }
 

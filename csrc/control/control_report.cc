@@ -70,6 +70,7 @@ std::string report_links(const ControlGroupTable& groups, const ControlPeerTable
   return out;
 }
 
+// The thread owns a reference to busy_ and clears it at its end.
 void StderrReport::write(std::string text) {
   if (busy_->exchange(true)) return;
   try {

@@ -120,6 +120,8 @@ bool ControlRequests::proving(uint64_t process) const {
   });
 }
 
+// A request leaves the queue before its promise is set, because the caller's deadline may end with
+// that.
 void ControlRequests::answer_ready(TimePoint now) {
   for (size_t i = 0; i < waiting_.size();) {
     const auto answer = answer_to(waiting_[i], now);

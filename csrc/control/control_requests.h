@@ -36,7 +36,8 @@ class RequestEvaluator {
   // Host proof: success once the process has answered on its abstract socket. `who` is its name in
   // errors. If `expired`, the answer is kTimeout instead of nothing, here and below.
   std::optional<Error> proof(uint64_t id, const std::string& who, bool expired);
-  // Success once all links that the group needs of this process are up.
+  // Success once all links that the group needs of this process are up. The answer is kPeerLost if
+  // a member was lost before it had formed the group, or if a peer refuses or does not listen.
   std::optional<Error> links(uint64_t nonce, const ControlGroup& group, bool expired);
   // Success once all members have connected, except those that have departed. The engine reports
   // the departures.

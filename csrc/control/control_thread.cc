@@ -195,6 +195,7 @@ void ControlThread::leave(bool process_ends) {
   if (posted) said.wait();
 }
 
+// The thread may wait without events, so it is woken. Only the first call finds a thread to join.
 void ControlThread::stop() {
   std::lock_guard lock(join_mutex_);
   stopping_.store(true, std::memory_order_release);

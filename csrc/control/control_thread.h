@@ -94,8 +94,9 @@ class ControlThread {
   StderrReport report_;
 
   std::mutex mutex_;  // a leaf lock: nothing is called while it is held
+  // Commands in the order of the calls. They run in one batch per iteration, after the events.
   std::vector<std::function<void()>> commands_ RINGDIST_GUARDED_BY(mutex_);
-  bool finished_ RINGDIST_GUARDED_BY(mutex_) = false;
+  bool finished_ RINGDIST_GUARDED_BY(mutex_) = false;  // no further command is accepted
   std::mutex join_mutex_;  // one call of stop() joins the thread, others wait
   std::atomic<bool> stopping_{false};
   std::unique_ptr<SignalWatch> signal_watch_;

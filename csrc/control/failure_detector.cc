@@ -13,6 +13,7 @@ constexpr Duration kSuspectAfter = Milliseconds(800);  // at most half of the pe
 constexpr Duration kOwnPause = std::chrono::seconds(1);
 constexpr size_t kScan = 8;  // processes of a silent host that are dialed per tick
 
+// Formats with one decimal, rounded down.
 std::string format_seconds(Duration d) {
   const auto tenths = std::chrono::duration_cast<Milliseconds>(d).count() / 100;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -24,6 +25,8 @@ Duration FailureDetector::suspect_after() const {
   return std::min(kSuspectAfter, peer_timeout_ / 2);
 }
 
+// Shorter delays of the loop are usual, and do not make a live process look silent for the peer
+// timeout.
 void FailureDetector::discount_own_pause(Duration late, TimePoint now) {
   if (late <= std::min(kOwnPause, peer_timeout_ / 2)) return;
   processes_.discount_pause(late, now);

@@ -20,6 +20,7 @@ bool everybody(uint64_t /*peer*/) { return true; }
 
 }  // namespace
 
+// The history gets the notice too, for connections that open within the next minute.
 void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) {
   if (payload.size() > kMaxFlood)
     return log(LogLevel::kError,

@@ -49,6 +49,7 @@ class ControlGossip {
   // goes there. Frames of one link stay in order, so a process' formation arrives before its end.
   void learn_formed(uint64_t nonce, const std::vector<uint64_t>& processes,
                     const ControlConnection* from);
+  // Handles a kFormed frame of `from`; malformed ones are ignored.
   void on_formed(ControlConnection& from, const Frame& frame);
   // Passes on formation news that came before this process had the group's member list.
   void tell_members(uint64_t nonce);

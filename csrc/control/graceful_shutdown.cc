@@ -70,6 +70,7 @@ void GracefulShutdown::finish() {
   state_ = State::kGone;
 }
 
+// With process_ends_ the connections stay open here, too: the kernel closes them with the process.
 void GracefulShutdown::end() {
   if (state_ == State::kGone) return;
   const bool asked = is_sending();

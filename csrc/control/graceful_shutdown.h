@@ -34,6 +34,7 @@ class GracefulShutdown {
 
   // Starts the shutdown, once only; advance() then leads to the answer, soon. With `process_ends`
   // connections stay open until the kernel closes them, which shows others when the process ends.
+  // `answer` gets success in every case. Listening ends at once.
   void begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer, TimePoint now);
   // Takes one step.
   void advance(TimePoint now);
@@ -47,6 +48,7 @@ class GracefulShutdown {
   void send_exit_notice(TimePoint now);
   // Returns true if `connection` must stay open for the present.
   bool waits_for(ControlConnection& connection) const;
+  // Closes the connections unless the process ends, gives the answer and enters kGone.
   void finish();
 
   const uint64_t id_;

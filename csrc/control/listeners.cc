@@ -38,6 +38,7 @@ Error ControlListeners::listen(const std::string& unix_name, const std::string& 
   return {};
 }
 
+// The socket begins muted, so that tick() adds it to the epoll set and tries again if that fails.
 void ControlListeners::add(Fd tcp) {
   if (listeners_.empty()) return;  // stopped
   const uint64_t key = listeners_.rbegin()->first + 1;

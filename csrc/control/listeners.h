@@ -31,6 +31,7 @@ class ControlListeners {
   void add(Fd tcp);
   const std::string& unix_name() const { return unix_name_; }
   const std::string& tcp_address() const { return tcp_address_; }
+  // Closes all listening sockets. After that add() closes what it is given.
   void stop();
 
   // Accepts connections after an event. Returns false if `key` is not that of a listener.

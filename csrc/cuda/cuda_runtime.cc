@@ -195,18 +195,21 @@ Error CudaRuntime::clear(void* memory, size_t bytes, Stream stream) {
 Error CudaRuntime::call(Stream stream, std::function<void()> fn) {
   auto owned = std::make_unique<std::function<void()>>(std::move(fn));
   const cudaError_t code = cudaLaunchHostFunc(of(stream), &run_and_free, owned.get());
+  // run_and_free() owns it from here on, and may have freed it already.
   if (code == cudaSuccess) (void)owned.release();
   return error_of(code, "cudaLaunchHostFunc");
 }
 
 Error CudaRuntime::wait_flag(Stream stream, const uint32_t* flag, uint32_t value) {
   constexpr const char* kName = "cuStreamWaitValue32";
+  // GEQ compares the signed difference *flag - value with 0, so that counters may wrap.
   static const OnValue kWait = find(kName);
   return call_on(kWait, kName, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
 Error CudaRuntime::write_flag(Stream stream, uint32_t* flag, uint32_t value) {
   constexpr const char* kName = "cuStreamWriteValue32";
+  // DEFAULT makes the driver order the write behind earlier writes to memory.
   static const OnValue kWrite = find(kName);
   return call_on(kWrite, kName, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }

@@ -131,6 +131,8 @@ void GroupConsensus::on_join_request(ProcessId from, ConstBytes body, TimePoint 
   (void)transport_.send(*to, nonce_, answer, /*certain=*/false, now);
 }
 
+// An answer that names a later generation replaces the list of members. The senders of earlier
+// answers still count if they are in it.
 void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
   Reader in(body);
   const auto number = in.get<uint32_t>();
@@ -188,6 +190,8 @@ bool GroupConsensus::send_message(ProcessId process, const ConsensusMessage& mes
   return transport_.send(*to, nonce_, frame, certain, now_);
 }
 
+// The answer may come on any thread. It is passed on to the membership thread, and dropped if this
+// object does not exist any more.
 void GroupConsensus::read_vote(const Ballot& ballot) {
   const GenerationId generation = generations_->generation();
   delegate_->read_vote(generation, [later = later_, generation,

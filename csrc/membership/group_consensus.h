@@ -64,7 +64,9 @@ struct MembershipMessage {
 };
 
 // Environment of a GroupConsensus, which the engine implements. Called on the membership thread,
-// one call at a time. Calls must return quickly; only stop_and_report() may take a while.
+// one call at a time, with one exception. MembershipService calls address_of(), addresses() and
+// accepts_joins() on other threads as well, under its lock. Calls must return quickly; only
+// stop_and_report() may take a while.
 class GroupConsensusDelegate {
  public:
   using VoteRead = std::function<void(const Result<std::optional<Accepted>>&)>;

@@ -33,6 +33,8 @@ void MembershipService::register_group(InitialMembers origin,
   enrolled_.insert_or_assign(nonce, RegisteredGroup{std::move(origin), std::move(owner)});
 }
 
+// The reference to the owner ends after the lock is released, so that the owner's destructor does
+// not run under it.
 void MembershipService::unregister_group(uint64_t group_id, bool for_good) {
   if (mark_.forked()) return;
   std::shared_ptr<GroupConsensusDelegate> owner;
@@ -49,6 +51,7 @@ void MembershipService::unregister_group(uint64_t group_id, bool for_good) {
   post([this, group_id](TimePoint) { groups_.erase(group_id); });
 }
 
+// The queue opens last, so a task is accepted only if there is a thread for it.
 Error MembershipService::start() {
   if (thread_.joinable() || stopping_) return {};
   auto wake = EventFd::create();
@@ -138,6 +141,7 @@ std::string MembershipService::describe(uint64_t group_id) {
   }
 }
 
+// close() wakes the thread, so `stopping_` is set before.
 void MembershipService::stop() {
   if (mark_.forked()) return;
   {

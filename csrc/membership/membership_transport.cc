@@ -58,7 +58,7 @@ void OutboundConnection::dial(TimePoint now) {
   if (attempt.failure) return fail(attempt.failure->errno_value, now);
   if (local) {
     const auto who = peer_credentials(attempt.fd);
-    if (!who.ok() || who.value().uid != geteuid()) return;
+    if (!who.ok() || who.value().uid != geteuid()) return;  // no message for another user
   }
   stream_.emplace(std::move(attempt.fd));
   state_ = State::kConnecting;
@@ -109,6 +109,8 @@ void OutboundConnection::tick(TimePoint now) {
   if (state_ == State::kOpen && stream_->has_output() && !stream_->flush()) fail(0, now);
 }
 
+// Only a lost connection inside the host is dialed without a message, to find out if the process
+// still listens.
 std::optional<TimePoint> OutboundConnection::next() const {
   if (state_ != State::kClosed || !lost_) return std::nullopt;
   return dialed_at_ + pause_;
@@ -168,6 +170,7 @@ void MembershipTransport::update_state(OutboundConnection& line) {
     delegate_.on_deserted(line.to().process);
 }
 
+// The low limit of frames, for connections that have not been admitted, ends here.
 bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint now) {
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);

@@ -101,7 +101,7 @@ class MembershipTransport {
   class Delegate {
    public:
     virtual ~Delegate() = default;
-    // A message has arrived. `letter` is valid during the call.
+    // A message has arrived. `message` is valid during the call.
     virtual void on_message(ProcessId from, ConstBytes message) = 0;
     // Nobody serves the control socket of that process of this host any more; reported once.
     // Messages of it may still wait in the control plane and for take_in().

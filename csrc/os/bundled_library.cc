@@ -17,6 +17,7 @@ std::string own_directory() {
 
 }  // namespace
 
+// The handle is never closed. RTLD_NODELETE keeps the library even if other code closes it.
 Result<void*> load_bundled_symbol(const std::string& library, const char* symbol) {
   const std::string path = own_directory() + "/" + library;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -24,6 +24,7 @@ bool take(std::string_view& text, char one) {
 
 }  // namespace
 
+// An empty text is an empty set. near() relies on that where the kernel reports no list.
 std::optional<CpuSet> CpuSet::parse(std::string_view text) {
   CpuSet out;
   while (!text.empty()) {

@@ -34,8 +34,8 @@ class CpuSet {
   // CPUs.
   bool bind(pthread_t thread) const;
   // Restricts the thread to the part of this set that it may already run on, so that an affinity
-  // set by the user stays in force. Returns false, without effect, if that part is empty or all
-  // that it may run on.
+  // set by the user stays in force. Returns false, without effect, if that part is empty, is all
+  // that the thread may run on, or is refused by the kernel.
   bool narrow(pthread_t thread) const;
 
  private:

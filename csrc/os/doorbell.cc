@@ -11,8 +11,9 @@
 namespace ringdist {
 namespace {
 
-constexpr int kPipeBytes =
-    4096;  // one page; a user's pipes count against a limit if they are larger
+// One page. The kernel limits the pages that all pipes of a user have (pipe(7)), and a new pipe
+// has 16.
+constexpr int kPipeBytes = 4096;
 
 // Blocks SIGPIPE in this thread during its lifetime, so that a write to a pipe without a reader is
 // only an error.
@@ -62,10 +63,12 @@ Result<Doorbell> Doorbell::create() {
     heard = Fd::adopt(hold, ends[0]);
     write_end = Fd::adopt(hold, ends[1]);
   }
+  // If this fails, the pipe keeps its size and works as well.
   (void)fcntl(write_end.get(), F_SETPIPE_SZ, kPipeBytes);
   return Doorbell(std::move(heard), std::move(write_end));
 }
 
+// A read that returns less than it could has emptied the pipe.
 void Doorbell::drain() const {
   std::array<char, kPipeBytes> rings;
   while (read(heard_.get(), rings.data(), rings.size()) == static_cast<ssize_t>(rings.size())) {

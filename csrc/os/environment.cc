@@ -31,6 +31,8 @@ std::vector<char*> completed(char* const* there, std::span<const char* const> se
 
 }  // namespace
 
+// The new array is complete before one compare-and-swap publishes it. So a reader without a lock
+// sees the old array or the new one.
 void set_defaults(std::span<const char* const> settings) {
   static std::mutex mutex;
   static auto* const kept =

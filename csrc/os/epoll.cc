@@ -9,7 +9,7 @@
 namespace ringdist {
 namespace {
 
-constexpr int kBatch = 64;
+constexpr int kBatch = 64;  // most events of one wait()
 
 Error control(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
   epoll_event event{};

@@ -32,7 +32,7 @@ class Epoll {
 
   // Waits for events, at most for `timeout` (rounded up to a millisecond; a negative one means no
   // limit). The result is valid until the next call. It is empty after a signal. It allocates
-  // nothing and does not throw.
+  // nothing and does not throw. At most 64 events are returned; the next call returns the rest.
   std::span<const Event> wait(Duration timeout);
 
   // Returns the descriptor of the set, so that another Epoll can wait for it.

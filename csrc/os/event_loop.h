@@ -25,7 +25,8 @@ class TickTimer {
  public:
   explicit TickTimer(TimePoint now) : now_(now) {}
 
-  // Starts an iteration at `now`. Returns how much later than planned it starts.
+  // Starts an iteration at `now`. Returns how much later than planned it starts; the result is
+  // negative if an event ended the sleep early.
   Duration begin_turn(TimePoint now) {
     const Duration late = now - now_ - sleep();
     now_ = now;

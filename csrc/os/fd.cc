@@ -11,6 +11,7 @@
 
 namespace ringdist {
 
+// The Hold covers both steps. A child that was forked between them would keep the descriptor open.
 void Fd::reset() {
   int fd = std::exchange(fd_, -1);
   if (fd < 0 || mark_.forked()) return;
@@ -30,9 +31,9 @@ Error require_descriptors(size_t count, std::string_view what, size_t had) {
   // limit.
   while (const dirent* entry = folder ? readdir(folder) : nullptr)
     if (entry->d_name[0] != '.') open += std::strtoul(entry->d_name, nullptr, 10) < most;
-  if (folder) {  // do not count the descriptor of the directory itself
+  if (folder) {
     closedir(folder);
-    --open;  // the folder itself
+    --open;  // the descriptor of the directory itself was counted
   }
   open -= std::min(open, had);
   if (open + count <= most) return {};

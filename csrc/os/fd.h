@@ -29,7 +29,8 @@ class Fd {
   ~Fd() { reset(); }
 
   // Runs `call` and owns its result. `call` returns a new descriptor, or a negative number and sets
-  // errno. It must not block. If there is no memory, this throws before it runs `call`.
+  // errno. It must not block. If it fails, errno still has its error afterwards. If there is no
+  // memory, this throws before it runs `call`.
   template <typename Call>
   static Fd open(Call&& call) {
     const fork_guard::Hold hold(1);
@@ -46,7 +47,8 @@ class Fd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // Closes the descriptor, if there is one and this is not a forked child.
+  // Closes the descriptor, if there is one and this is not a forked child. It takes the lock of the
+  // fork guard, so the calling thread must not have a Hold.
   void reset();
 
  private:

@@ -38,6 +38,8 @@ void before_fork() { registry().mutex.lock(); }
 
 void after_fork_in_parent() { registry().mutex.unlock(); }
 
+// The lock has been held since before_fork(), so the list is consistent. Nothing here allocates
+// memory.
 void after_fork_in_child() {
   Registry& r = registry();
   r.generation.fetch_add(1, std::memory_order_relaxed);
@@ -52,6 +54,8 @@ uint64_t process_generation() { return registry().generation.load(std::memory_or
 
 namespace fork_guard {
 
+// The capacity at least doubles, so that descriptors which are opened one by one do not each copy
+// the list.
 Hold::Hold(size_t room) : lock_(registry().mutex) {
   std::vector<int>& fds = registry().fds;
   const size_t wanted = fds.size() + room;

@@ -1,8 +1,9 @@
 // Fork safety. A child of fork() gets copies of all sockets, which would keep connections open
 // after the death of the parent. It also gets copies of objects, but not their threads. So the
 // child closes every registered descriptor and increments the process generation. Objects compare
-// generations and do nothing in a child. No other code of this library runs in the fork handlers of
-// the child. Close-on-exec covers programs that are exec'd.
+// generations and do nothing in a child. The only other fork handlers of this library are those of
+// SharedBlockRegistry. The order of the two is not defined. Close-on-exec covers programs that are
+// exec'd.
 //
 // The list of descriptors is global, because fork handlers get no argument. Any thread.
 #pragma once

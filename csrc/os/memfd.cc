@@ -53,6 +53,7 @@ Error Mapping::grow(size_t bytes) {
   return {};
 }
 
+// Kernels before 6.3 reject kNotExecutable with EINVAL, so the second attempt leaves it out.
 Result<Fd> create_memory(const char* name, size_t bytes) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Fd fd = Fd::open([&] { return memfd_create(name, flags | kNotExecutable); });

@@ -43,8 +43,8 @@ class Mapping {
 // memory. `name` is for debugging. Error: kSystem.
 Result<Fd> create_memory(const char* name, size_t bytes);
 // Maps `bytes` of the file from `offset` on, which must be a multiple of the page size. The mapping
-// may grow to `most` bytes. Error: kSystem, or kProtocol if the file is too small for that or not
-// sealed against shrinking.
+// may grow to `most` bytes; 0 means that it cannot grow. Error: kSystem, or kProtocol if the file
+// is too small for that or not sealed against shrinking.
 Result<Mapping> map_memory(const Fd& fd, size_t bytes, bool writable, size_t offset = 0,
                            size_t most = 0);
 // Makes the file read-only for later mappings; existing ones stay writable. Kernels before 5.1

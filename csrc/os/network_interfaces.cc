@@ -57,6 +57,7 @@ int prefix_bits(const sockaddr* mask) {
   return bits;
 }
 
+// Returns true if the first `bits` bits are equal. Addresses of different families never match.
 bool same_network(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b, int bits) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size() && bits > 0; ++i, bits -= 8) {
@@ -133,6 +134,7 @@ std::optional<std::vector<uint8_t>> source_address(const sockaddr* to, socklen_t
   return address_bytes(reinterpret_cast<const sockaddr*>(&from));
 }
 
+// Returns the interface that has the address and is up.
 std::optional<NetworkInterface> holder_of(const std::vector<uint8_t>& address,
                                           const std::vector<NetworkInterface>& candidates) {
   for (const NetworkInterface& i : candidates)
@@ -140,7 +142,8 @@ std::optional<NetworkInterface> holder_of(const std::vector<uint8_t>& address,
   return std::nullopt;
 }
 
-// Returns the interface that routes to a host, IPv4 first; `flags` go to getaddrinfo().
+// Returns the interface that routes to a host, IPv4 first; `flags` go to getaddrinfo(). The port
+// has no meaning, because nothing is sent.
 std::optional<NetworkInterface> route_to(const std::string& host, int flags,
                                          const std::vector<NetworkInterface>& candidates) {
   addrinfo hints{};
@@ -171,6 +174,7 @@ std::optional<NetworkInterface> outside(const std::vector<NetworkInterface>& can
   return first == candidates.end() ? std::nullopt : std::optional(*first);
 }
 
+// Returns true if the name means the machine itself on every machine.
 bool names_this_machine(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
@@ -209,6 +213,7 @@ Result<std::vector<NetworkInterface>> list_interfaces() {
     auto bytes = address_bytes(i->ifa_addr);
     if (bytes.empty()) continue;
     bool v6 = bytes.size() == 16;
+    // fe80::/10 are the link-local addresses.
     if (v6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) continue;
     out.push_back({i->ifa_name, format_ip(bytes), prefix_bits(i->ifa_netmask), v6,
                    (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0});

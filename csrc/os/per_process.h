@@ -9,7 +9,7 @@ namespace ringdist {
 
 // Holds one T per process. It is made when it is first needed and is never destroyed. A forked
 // child gets its own, because another thread may have locked or half changed the parent's at the
-// time of the fork. Any thread.
+// time of the fork. Any thread. The parent's T is leaked in the child.
 template <typename T>
 class PerProcess {
  public:

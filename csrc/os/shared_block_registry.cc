@@ -88,7 +88,8 @@ SharedBlockRegistry& SharedBlockRegistry::make() {
 }
 
 // Unmaps the blocks that the parent keeps for its next tensors. The list is leaked: destroying it
-// would close descriptors, which needs the lock of the fork guard, and its handler runs later.
+// would close descriptors. That needs the lock of the fork guard, which is still held here if its
+// handler runs later.
 void SharedBlockRegistry::after_fork_in_child() {
   watchers_.clear();
   regions_ = 0;
@@ -117,6 +118,8 @@ void SharedBlockRegistry::leave_region() {
   retire(retired);
 }
 
+// The lock is not held while memory is made, which can take long. Threads that race may therefore
+// exceed the limit by a few blocks.
 Result<std::byte*> SharedBlockRegistry::allocate(size_t bytes) {
   const size_t size = round_to_pages(bytes);
   {
@@ -196,6 +199,7 @@ void SharedBlockRegistry::drop_oldest(RetiredBlocks& retired) {
   count_.store(blocks_.size(), std::memory_order_release);
 }
 
+// The count is increased before the doorbells ring, so that a watcher which wakes sees it.
 void SharedBlockRegistry::retire(const RetiredBlocks& retired) {
   uint64_t is_exported = 0;
   for (const auto& block : retired) {
@@ -235,6 +239,7 @@ bool SharedBlockRegistry::free(std::byte* data) {
   return true;
 }
 
+// The count comes first, so that sends of a process without blocks take no lock.
 std::shared_ptr<SharedBlock> SharedBlockRegistry::find(ConstBytes range) const {
   if (count_.load(std::memory_order_acquire) == 0) return nullptr;
   std::lock_guard lock(mutex_);

@@ -80,7 +80,8 @@ class SharedBlockRegistry {
 
   // Returns page-aligned memory. Returns null if no more blocks can be made, and logs that once;
   // the caller then uses other memory. Error: kSystem, if the machine lacks the memory. A block
-  // beyond that would get processes killed.
+  // beyond that would get processes killed. The size is rounded up to whole pages; 0 bytes are not
+  // allowed.
   Result<std::byte*> allocate(size_t bytes);
   // Frees a block. Returns false if `data` is not the start of a block in use.
   bool free(std::byte* data);

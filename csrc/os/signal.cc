@@ -24,6 +24,7 @@ struct Watches {
 
 constinit PerProcess<Watches> g_watches;
 
+// The handler calls only functions that are safe in signals, takes no lock and restores errno.
 void handle(int number) {
   Watches* const watches = g_watches.find();
   if (watches == nullptr) {
@@ -42,6 +43,7 @@ void handle(int number) {
   errno = saved;
 }
 
+// Installs the handler. Returns false if the program has one of its own, which stays.
 bool install() {
   struct sigaction now{};
   if (sigaction(SIGUSR1, nullptr, &now) != 0) return false;
@@ -60,6 +62,7 @@ void uninstall() {
   signal(SIGUSR1, SIG_DFL);
 }
 
+// Stores the descriptor in a free slot. Returns the slot, or -1 if there is none.
 int take_slot(Watches& watches, int fd) {
   for (int i = 0; i < kSlots; ++i) {
     int free = 0;

@@ -33,6 +33,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
+// The path of an abstract name begins with a zero byte. It ends by its length, without a zero.
 std::optional<Address> unix_address(const std::string& name) {
   Address out;
   auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
@@ -60,6 +61,7 @@ std::optional<Address> ip_address(const std::string& ip, uint16_t port) {
   return out;
 }
 
+// The port follows the last colon, because an IPv6 address has colons, too.
 std::optional<Address> parse_address(const std::string& text) {
   auto colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
@@ -76,6 +78,7 @@ Error bad_address(const std::string& text) {
   return Error(ErrorKind::kInvalidArgument, "\"" + text + "\" is not a socket address");
 }
 
+// Small messages must not wait until earlier ones are confirmed (Nagle's algorithm).
 void set_no_delay(const Fd& fd) {
   int one = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -136,6 +139,8 @@ std::string format_address(const std::string& ip, uint16_t port) {
   return (v6 ? "[" + ip + "]" : ip) + ":" + std::to_string(port);
 }
 
+// Only these errors mean that there are no such sockets. Others, such as a lack of descriptors,
+// show in listen_unix().
 Error check_unix_sockets() {
   const bool fails = !open_socket(AF_UNIX);
   const bool refused = fails && (errno == EPERM || errno == EACCES || errno == EAFNOSUPPORT ||

@@ -25,7 +25,8 @@ std::string format_address(const std::string& ip, uint16_t port);
 // Returns success, or the reason why this system has no AF_UNIX sockets: some sandboxes refuse
 // them.
 Error check_unix_sockets();
-// Listens on an abstract name. `name` begins with '@', which stands for the abstract namespace.
+// Listens on an abstract name. `name` begins with '@', which stands for the abstract namespace. The
+// rest has at least one byte and at most 107. Errors: kInvalidArgument, kSystem.
 Result<Fd> listen_unix(const std::string& name);
 
 // Immediate failure of a connect. Callers often need errno to decide about another attempt.
@@ -104,7 +105,8 @@ struct ReceivedFds {
 };
 // Receives at most note.size() bytes and the descriptors that came with them. If nothing is there,
 // the result has no bytes and `empty` is true. Errors: kPeerLost (the connection is broken),
-// kSystem (this process has no free descriptors).
+// kSystem (this process has no free descriptors). In the second case the bytes are in `note` all
+// the same.
 Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty);
 
 }  // namespace ringdist

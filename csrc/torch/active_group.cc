@@ -176,6 +176,7 @@ void ActiveGroupHolder::take_up(const std::shared_ptr<Communicator>& group) {
   hooks_.succeeded.copy_to(group->hooks()->succeeded);
   group->set_timeout(reconfiguration_->options().timeout);
   if (!before) return;
+  // Before its ops are ended, because that is no failure that hooks should see.
   before->communicator->hooks()->failed.clear();
   before->communicator->hooks()->succeeded.clear();
   (void)before->communicator->stop_and_report({ErrorKind::kAborted, "the group was reconfigured"});

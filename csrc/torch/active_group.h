@@ -44,7 +44,8 @@ struct ActiveGroup {
 // thread, but one call of reconfigure() at a time.
 class ActiveGroupHolder {
  public:
-  // A reference to an ActiveGroup. Keeps it alive if it may be replaced.
+  // A reference to an ActiveGroup. Keeps it alive if it may be replaced. Otherwise it is valid as
+  // long as the ActiveGroupHolder.
   class Ref {
    public:
     Ref(ActiveGroup* serving, std::shared_ptr<ActiveGroup> keep)
@@ -75,17 +76,21 @@ class ActiveGroupHolder {
   // Returns the ActiveGroup; raises an error if there is none yet.
   Ref current() const;
 
-  // Fills in the options that PyTorch reads: name, timeout and members.
+  // Fills in the options that PyTorch reads: name, timeout and members. The members are missing
+  // until the first reconfigure().
   void describe(c10d::Backend::Options& options) const;
   // Sets the timeout of this group and of later ones.
   void set_timeout(std::chrono::milliseconds timeout);
   uint64_t sequence_number() const;
-  // Returns the kind of the group's failure. `rank` is this rank.
+  // Returns the kind of the group's failure. `rank` is this rank: a failure that another rank
+  // caused is a REMOTE_ERROR. A group that can be reconfigured and was aborted here has no failure.
   c10d::ErrorType error(int rank) const;
   // Fails the group on all ranks. `rank` is this rank.
   void abort(int rank);
   // Waits for the ops in flight and leaves the group. After RINGDIST_DESTROY_GRACE, aborts
-  // receives.
+  // receives. If the thread handles a Python exception, it then also fails a group with other ops
+  // in flight. Call it without the GIL. Ctrl-C ends the wait with an exception, and the group stays
+  // open.
   void shutdown();
 
   // Hooks are also attached to later ActiveGroups.
@@ -105,7 +110,7 @@ class ActiveGroupHolder {
   // Returns the Reconfiguration. Raises NotSupportedError with the name of `caller` if there is
   // none.
   Reconfiguration& reconfiguration(const char* caller) const;
-  // Makes `group` the active one, and closes the one before.
+  // Makes `group` the active one. Ends the ops of the one before, and closes it on the pool.
   void take_up(const std::shared_ptr<Communicator>& group);
 
   const std::shared_ptr<Reconfiguration> reconfiguration_;  // null: the members never change

@@ -58,6 +58,7 @@ WorkPtr ProcessGroupRing::reconfigure(const c10d::ReconfigureOptions& opts) {
   const auto group = active_.reconfigure(request);
   rank_ = group->rank();
   size_ = group->size();
+  // PyTorch expects a Work, although the group has formed already.
   auto done = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
   done->markCompleted(std::vector<at::Tensor>());
   return c10d::Work::create_from_future(done);
@@ -112,6 +113,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
   const auto group = active_.current();
   std::optional<Result<ShrinkResult>> shrunk;
+  // A shrink() that has reached its limit may be called again, so an interrupt can end the wait.
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
     shrunk = group->communicator->shrink(slice.value_or(timeout));
     return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;

@@ -32,7 +32,8 @@ class ProcessGroupRing final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "ringdist"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
-  // Sets the default timeout of later operations. Raises ArgumentError if it is negative.
+  // Sets the default timeout of later operations, and of the groups that later calls of
+  // reconfigure() create. Raises ArgumentError if it is negative.
   void setTimeout(std::chrono::milliseconds timeout) override {
     active_.set_timeout(value_of(checked_timeout("set_timeout", timeout)));
   }
@@ -101,7 +102,7 @@ class ProcessGroupRing final : public c10d::Backend {
 #endif
 
   // The operations. Each raises ArgumentError or NotSupportedError for invalid arguments, before
-  // anything is sent.
+  // anything is sent. An error of the group itself is raised here or by wait().
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts = {}) override;
   // Sparse (COO) tensors go to allreduce_sparse().
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts = {}) override;

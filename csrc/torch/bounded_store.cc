@@ -85,6 +85,7 @@ Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
   (void)wait(deadline, [&] { return answer->has_value(); });
   std::lock_guard lock(state_->mutex);
   if (*answer && (*answer)->ok()) return (*answer)->value();
+  // The task may still block in this client. Another request may have replaced it already.
   if (state_->client == client.value()) state_->client.reset();
   return silent(*answer ? (*answer)->error().message() : "");
 }

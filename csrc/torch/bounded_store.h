@@ -2,10 +2,10 @@
 // client waits for a quarter of an hour if the store's host loses its link, because TCP gets no
 // reset.
 //
-// Each request runs on a thread of a pool. A connection on which a request has timed out is
-// abandoned, and the next request opens another one. Only one connection is opened at a time, so
-// that a store which accepts connections and never answers costs one thread and one descriptor.
-// All functions may be called by any thread.
+// Each request runs on a thread of a pool. A connection on which a request has failed or timed out
+// is abandoned, and the next request opens another one. Only one connection is opened at a time, so
+// that a store which accepts connections and never answers costs one thread and one descriptor. All
+// functions may be called by any thread.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +26,7 @@ namespace ringdist {
 
 class BoundedStore {
  public:
+  // Does not connect. `limit` is the time that each request may take.
   BoundedStore(std::string host, uint16_t port, Milliseconds limit);
   BoundedStore(const BoundedStore&) = delete;
   BoundedStore& operator=(const BoundedStore&) = delete;
@@ -36,7 +37,9 @@ class BoundedStore {
   // The requests return kPeerLost if the store has not answered within the limit, or has failed.
   // The store may still carry out such a request. An exception of the interrupt check is passed on.
   Error set(const std::string& key, const std::string& value);
+  // Returns nothing if the key is missing.
   Result<std::optional<std::string>> find(const std::string& key);
+  // Returns the sum. A missing key counts as 0.
   Result<int64_t> add(const std::string& key, int64_t amount);
   // Sets the value to `desired` if it was `expected`; "" stands for a missing key. Returns the
   // value that the key has afterwards.

@@ -52,8 +52,9 @@ bool is_message_on_device(const Call& call) {
   return call.request.envelope && !call.memory.empty() && !call.memory[0].is_cpu();
 }
 
-// Moves sends before receives. Streams may share a queue of their device, where a send behind a
-// receive would wait for the peer, which may do the same.
+// Moves sends before receives, if both are on devices. Other calls stay where they are. Streams may
+// share a queue of their device, where a send behind a receive would wait for the peer, which may
+// do the same.
 void let_sends_go_first(std::vector<Call>& calls) {
   std::vector<Call*> places;
   std::vector<Call> messages;
@@ -124,6 +125,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::collect(Call& call) {
   if (!region) return nullptr;
   std::lock_guard lock(region->mutex);
   if (!region->open) return nullptr;
+  // The caller cannot wait at once, because nothing has started. So no wait may be promised.
   call.async = true;
   auto member =
       c10::make_intrusive<CombinedWork>(call.completions.front(), rank_, call.type,
@@ -173,6 +175,7 @@ c10::intrusive_ptr<c10d::Work> Coalescing::end() {
     members.swap(region->members);
   }
   work->start();
+  // The region has run, so this starts nothing. Until then isSuccess() of a member is false.
   for (const auto& member : members) member->start();
   // Includes Works that were started after somebody had ended the region by waiting.
   std::lock_guard lock(region->mutex);
@@ -227,6 +230,7 @@ WorkPtr CallSubmitter::submit(Call call) {
   const bool profiled = is_profiled();
   const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
+  // If the group has failed, its hooks run before the call throws.
   if (op.error()) communicator_->run_failure_hooks();
   throw_if(op.error());
   const char* const title = profiled ? (coded.empty() ? call.title : coded.c_str()) : nullptr;

@@ -38,7 +38,8 @@ class Coalescing {
   // Takes the call if this thread has an open region, and returns a Work that ends with the region.
   // Otherwise returns null.
   c10::intrusive_ptr<c10d::Work> collect(Call& call);
-  // Adds a Work that has been started otherwise to this thread's region, if it has one.
+  // Adds a Work that has been started otherwise to this thread's region, if it has one. The
+  // region's Work then waits for it, too.
   void adopt(const c10::intrusive_ptr<c10d::Work>& started);
   // Starts the collected calls, and throws the error if that fails. Without a region returns a Work
   // of no calls. A query of the region's Work for its outcome also ends the region, except for the
@@ -65,7 +66,8 @@ class Coalescing {
   std::shared_ptr<Region> take();
   // Returns this thread's region, or null.
   std::shared_ptr<Region> find();
-  // Starts the calls of a region.
+  // Starts the calls of a region and returns their Works. Throws kAborted if the region was
+  // dropped.
   static CombinedWork::Parts run(Region& region, const RegionSubmitter& starter);
 
   const int rank_;
@@ -101,7 +103,8 @@ class CallSubmitter : public std::enable_shared_from_this<CallSubmitter> {
   WorkPtr start(Call& call, const CompletionPtr& completion);
   // Submits a call to the Communicator. Throws its errors.
   WorkPtr submit(Call call);
-  // Prepares calls on devices before the first of them is submitted.
+  // Prepares the sends and receives on devices before the first call is submitted. May wait for
+  // peers. Throws the errors of Communicator::prepare().
   void prepare(const std::vector<Call>& calls) const;
   // Returns the device of a call's tensors; nothing for the CPU. Throws if they are on several
   // devices, or on one that is not served.

@@ -26,7 +26,7 @@ std::string failed_to_pass(const std::vector<int>& absent, bool all_ranks,
 }  // namespace
 
 // An ordinary barrier: desync detection finds the missing ranks, also if the others have called
-// another collective.
+// another collective. The messages begin with the words of gloo's monitored barrier.
 void monitored_barrier(Communicator& group, const c10d::BarrierOptions& opts, bool all_ranks) {
   const std::string us = "ringdist: Rank " + std::to_string(group.rank());
   const std::string reached =

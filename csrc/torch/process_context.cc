@@ -52,6 +52,7 @@ Result<std::shared_ptr<Context>> process_context(const Config& config,
   options.store_host = store_host;
   auto context = Context::create(std::move(options));
   if (context.ok()) h.context = context.value();
+  // The recorder was set before there was a Context.
   if (h.context && h.recorder) (void)h.context->record(h.recorder);
   return context;
 }

@@ -9,8 +9,10 @@
 
 namespace ringdist {
 
-// Returns the Context; makes it if there is none. Fails with the errors of Context::create(), or if
-// options that concern the process differ from those of the first group. Any thread.
+// Returns the Context; makes it if there is none. `store_host` is the host of the group's store;
+// for the first group it determines the network interface. Fails with the errors of
+// Context::create(), and with kInvalidArgument if options that concern the process differ from
+// those of the first group. Any thread.
 Result<std::shared_ptr<Context>> process_context(const Config& config,
                                                  const std::string& store_host);
 

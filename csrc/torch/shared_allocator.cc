@@ -19,10 +19,12 @@ class SharedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes < kLeastShared || !SharedBlockRegistry::in_region()) return usual_->allocate(bytes);
     std::byte* const data = value_of(SharedBlockRegistry::of_process().allocate(bytes));
+    // The process has as many shared blocks as it may have.
     if (data == nullptr) return usual_->allocate(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &free, c10::Device(c10::DeviceType::CPU)};
   }
+  // The usual allocator may serve a block, too, so the deleter finds out where it is from.
   c10::DeleterFnPtr raw_deleter() const override {
     return usual_->raw_deleter() != nullptr ? &free_either : nullptr;
   }

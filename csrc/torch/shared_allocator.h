@@ -11,7 +11,8 @@ namespace ringdist {
 inline constexpr size_t kLeastShared = size_t{64} << 10;
 
 // Begin and end sharing on the calling thread; each begin_sharing() needs an end_sharing(). The
-// first call in the process puts this allocator in front of torch's, for good.
+// first call in the process puts this allocator in front of torch's, for good. Within a region, an
+// allocation throws DistBackendError if the machine lacks shared memory.
 void begin_sharing();
 void end_sharing();
 

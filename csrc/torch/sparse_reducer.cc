@@ -90,7 +90,8 @@ OpRequest gather_parts(const at::Tensor& input, const at::Tensor& output, DType 
   return out;
 }
 
-// Runs the requests at the same time, and throws the first error.
+// Runs the requests at the same time, and throws the first error. The others then go on; each holds
+// its own memory.
 void run(Communicator& group, std::vector<OpRequest> requests) {
   std::vector<std::shared_ptr<Op>> ops;
   for (OpRequest& request : requests) {
@@ -116,6 +117,8 @@ at::Tensor average_longs(const at::Tensor& indices, const at::Tensor& values, at
   constexpr int64_t kBase = int64_t{1} << 32;
   at::Tensor out = add_up(indices, at::floor_divide(values, kBase), sizes);
   const at::Tensor low = add_up(indices, at::remainder(values, kBase), sizes)._values();
+  // The sum is high * 2^32 + (low mod 2^32). Its quotient is rounded down, and then up again if it
+  // is negative and not whole.
   const at::Tensor high = out._values() + at::floor_divide(low, kBase);
   const at::Tensor quotient = at::floor_divide(high, ranks);
   const at::Tensor rest = at::remainder(high, ranks) * kBase + at::remainder(low, kBase);

@@ -26,8 +26,8 @@ class SparseReducer {
 
   // Replaces the indices and values of the tensor by its coalesced sum or average over the group.
   // All ranks have to give the same shape, dtype and number of sparse dimensions. Otherwise all of
-  // them get an Error (kMismatch) and may go on. Does not block. Throws if the tensor has more than
-  // 64 dimensions or if the op cannot be started.
+  // them get an Error (kMismatch) and may go on. Does not wait for other ranks. Throws if the
+  // tensor has more than 64 dimensions or if the op cannot be started.
   c10::intrusive_ptr<c10d::Work> reduce(const SparseCall& call);
 
   // Waits until no call is in flight; returns false at the deadline. Each round of a call ends by

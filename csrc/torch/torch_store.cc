@@ -154,6 +154,7 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
 
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context) {
   if (!tcp_store(store)) return wrap_store(std::move(store));
+  // A clone is a client with a connection of its own.
   const auto open = [store]() -> Result<std::shared_ptr<Store>> {
     try {
       return wrap_store(store->clone());

@@ -13,9 +13,9 @@
 
 namespace ringdist {
 
-// Returns an adapter for a c10d store. It is thread-safe, as c10d's stores are. With a context,
-// which must outlive it, a TCPStore client that its user blocks in a get() is bypassed (see
-// FallbackStore).
+// Returns an adapter for a c10d store. It is thread-safe, as c10d's stores are, and returns kSystem
+// for each exception of the store. With a context, which must outlive it, a TCPStore client that
+// its user blocks in a get() is bypassed (see FallbackStore).
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
 

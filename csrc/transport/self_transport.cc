@@ -19,6 +19,8 @@ void SelfTransport::send(ContextId peer, ConstBytes header, ConstBytes payload, 
   enqueue({peer, header, send_id}, payload, nullptr);
 }
 
+// The caller of reserve() is a holder, so the buffer stays until the last line even if `to` is
+// empty.
 void SelfTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
   for (const OutgoingMessage& out : to) {
     staging_.hold(reserved.data());

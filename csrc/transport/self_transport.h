@@ -41,7 +41,9 @@ class SelfTransport final : public Transport {
     SendId send_id;
     const std::byte* staged = nullptr;  // the reservation that holds the payload, or null
   };
+  // Appends a message. `to.peer` must be this Context.
   void enqueue(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
+  // Releases the staged payload, if there is one, and reports the end of the send.
   void end(const QueuedMessage& parcel, const Error& error);
 
   const ContextId self_;

@@ -6,6 +6,8 @@
 
 namespace ringdist {
 
+// A new buffer is allocated only while all others are in use. Buffers do not move when the vector
+// grows, because it holds pointers to them.
 std::optional<Bytes> StagingPool::take(size_t bytes) {
   check(bytes <= buffer_bytes_, "reservation above the transport's largest message");
   auto free = std::ranges::find(all_, 0, &Buffer::holders);

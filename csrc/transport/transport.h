@@ -60,7 +60,8 @@ class TransportDelegate {
   virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
 };
 
-// One message of commit(). The header is copied during the call.
+// One message of commit(). The header is copied during the call. With kNoSendId its end is not
+// reported.
 struct OutgoingMessage {
   ContextId peer;
   ConstBytes header;
@@ -104,7 +105,7 @@ class Transport {
 
   // Returns true if send() would first copy this payload into memory of the kind that reserve()
   // returns. A caller that is about to compute the payload then computes it there and uses
-  // commit().
+  // commit(). It is a hint: a wrong answer costs one copy at most.
   virtual bool would_copy(ConstBytes) const { return false; }
   // Reserves transport memory to write an outgoing message into. Returns nothing if all of it is in
   // use; try again after the next progress(). commit() sends the first `used` bytes to all of `to`,
@@ -143,9 +144,9 @@ class LocalNetwork;
 // outside of tests.
 struct TransportConfig {
   ContextId context_id = 0;
-  std::string interface_name;  // network interface to use, "" for any
-  size_t max_payload = 252 * 1024;
-  bool system_ucx = false;
+  std::string interface_name;                   // network interface to use, "" for any
+  size_t max_payload = 252 * 1024;              // bytes
+  bool system_ucx = false;                      // load the system's UCX instead of the wheel's
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
 };
 

@@ -35,8 +35,8 @@ constexpr std::array<const char*, 6> kUcxSettings = {
 std::atomic<uint64_t> g_opened_by{0};
 
 // Returns an error if a parent of this process had opened UCX. A forked child has neither the
-// threads of UCX nor usable locks. Otherwise records that this process has opened it. Must run
-// before UCX is loaded.
+// threads of UCX nor usable locks. Otherwise records that this process has opened it. It runs
+// before UCX opens a context; ucx_viable() may have loaded the library before.
 Error refuse_after_fork() {
   uint64_t first = 0;
   const uint64_t own = process_generation();

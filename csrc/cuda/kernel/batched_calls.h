@@ -21,6 +21,7 @@ template <typename Body>
 class BatchedCalls {
  public:
   static constexpr int kScratch = Body::kScratch;
+  // The most bodies of a launch. 64 bytes are left for the count and for padding.
   static constexpr int kMost =
       static_cast<int>((kLaunchBytes - 64) / (sizeof(Body) + sizeof(int64_t)));
 
@@ -37,6 +38,7 @@ class BatchedCalls {
 
   constexpr int64_t batches() const { return count_ == 0 ? 0 : ends_[count_ - 1]; }
 
+  // Does batch `index` of all bodies. Finds its body by a binary search in ends_.
   template <typename Worker>
   RINGDIST_DEVICE void operator()(Worker& worker, int64_t index) const {
     int at = 0;  // the first body that ends after the index
@@ -52,7 +54,7 @@ class BatchedCalls {
 
  private:
   int count_ = 0;
-  int64_t ends_[kMost];
+  int64_t ends_[kMost];  // batches of the bodies up to each one, including it
   Body bodies_[kMost];
 };
 

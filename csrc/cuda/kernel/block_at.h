@@ -12,7 +12,7 @@ constexpr int64_t blocks(int64_t count, int block) { return (count + block - 1) 
 
 // Position of one block of `count` elements.
 struct BlockAt {
-  int64_t begin;
+  int64_t begin;  // first element in the call
   int count;
 
   // Returns the i-th block after this one. All blocks must be whole.

@@ -41,7 +41,7 @@ constexpr uint32_t magnitude_bits(float x) { return float_bits(x) & ~kSignBit; }
 constexpr bool finite(float x) { return magnitude_bits(x) < kInfinity; }
 
 // Returns the bits of the largest magnitude. The result is at least kInfinity if a value is not
-// finite.
+// finite. Bits without the sign have the order of the values, with NaNs above infinity.
 template <Warp W, int kParts>
 RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) {
   typename W::template Lanes<uint32_t> largest;
@@ -56,7 +56,8 @@ RINGDIST_DEVICE uint32_t largest_magnitude(W& warp, const Values<W, kParts>& x) 
 RINGDIST_DEVICE bool is_odd(const uint8_t* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(uint16_t) != 0;
 }
-// Store and load 16 bits at any address. Odd addresses are rare, so others have a fast path.
+// Store and load 16 bits at any address, little endian. Odd addresses are rare, so others have a
+// fast path.
 RINGDIST_DEVICE void store16(uint16_t value, uint8_t* out) {
   if (is_odd(out)) {
     out[0] = static_cast<uint8_t>(value);

@@ -17,8 +17,10 @@ inline constexpr int kWarps = 8;  // warps of a thread block
 // ones to end are a small part of all.
 inline constexpr int64_t kMostThreadBlocks = 1 << 13;
 
+// Lets the warps of the grid do all batches in turn, so that a grid of any size is enough.
 template <typename Body>
 RINGDIST_DEVICE void do_batches(int64_t count, const Body& body) {
+  // An array of no bytes is not allowed.
   constexpr int kEach = Body::kScratch == 0 ? 1 : Body::kScratch;
   __shared__ alignas(16) uint8_t scratch[kWarps][kEach];
   const int warp_index = static_cast<int>(threadIdx.x / kWarp);
@@ -45,8 +47,9 @@ inline unsigned thread_blocks_for(int64_t batches) {
   return static_cast<unsigned>(wanted < kMostThreadBlocks ? wanted : kMostThreadBlocks);
 }
 
-// Calls body(warp, index) for every index below body.batches(). Each warp has Body::kScratch bytes
-// of shared memory.
+// Enqueues a kernel that calls body(warp, index) for every index below body.batches(). Each warp
+// has Body::kScratch bytes of shared memory. Returns the error of the launch. Memory that the body
+// names must live until the kernel has run.
 template <typename Body>
 LaunchError for_each_batch(void* stream, Body body) {
   const int64_t count = body.batches();

@@ -47,7 +47,7 @@ using CallSpan = std::span<const Call>;
 struct EncodeCall {
   const float* in = nullptr;
   ResidualPointers residual;  // added to `in`; empty without error feedback
-  int64_t count = 0;          // elements; less than 4 GiB for kLossless
+  int64_t count = 0;          // elements; kLossless needs a max_bytes() below 4 GiB
   Seed seed;                  // see codec/codec.h
   uint8_t* out = nullptr;     // room for Codec::max_bytes() bytes
 };
@@ -66,6 +66,7 @@ struct DecodeCall {
 
 // Sources of a reduction, which are parameters of its launch.
 struct SourceList {
+  // Their pointers take 2 of the 4 KiB that the parameters of a launch may have.
   static constexpr int kMost = 256;
   int count = 0;
   const void* at[kMost] = {};
@@ -77,7 +78,7 @@ struct ReduceCall {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   SourceList sources;
-  int64_t divisor = 1;
+  int64_t divisor = 1;  // divides the result: the number of ranks for kAvg
   void* out = nullptr;  // may be one of the sources
   int64_t count = 0;    // elements
 };

@@ -61,6 +61,9 @@ struct RotationBlock {
 
 // Rotation of one block by a warp: seeded signs and the fast Walsh-Hadamard transform.
 // Bit-identical to codec/rotated.cc and kernel/hadamard.cc, and specified in codec/rotated.spec.md.
+//
+// Two transforms of 2^m elements multiply them by 2^m. forward() divides by 2^floor(m / 2) and
+// back() by 2^ceil(m / 2). Both are powers of two, which do not round, unlike the root of 2^m.
 class Rotation {
  public:
   // `begin` is the first element of the block in the call.
@@ -94,6 +97,8 @@ class Rotation {
   }
 
  private:
+  // Applies the random sign of element i. A run takes consecutive bits of its chunk, from the byte
+  // of its first element on.
   RINGDIST_DEVICE float flipped(float x, int i) const {
     const RotationBlock run = RotationBlock::of(i, count_);
     const int bit = (begin_ + run.begin) / 8 * 8 + (i - run.begin);
@@ -111,6 +116,7 @@ class Rotation {
       if ((part & apart) != 0) continue;
       warp.each([&](int lane) {
         const int i = part * kWarp + lane;
+        // A shorter run has no such stage.
         if (i >= count_ || half >= RotationBlock::of(i, count_).count) return;
         float& low = x.part[part][lane];
         float& high = x.part[part + apart][lane];
@@ -201,6 +207,8 @@ struct Encoding {
       if (residual.empty()) return;
       RINGDIST_UNROLL
       for (int i = 0; i < kBlocks; ++i) {
+        // A decoder adds what was sent to zeros, so -0 becomes +0. The loss must be that of its
+        // values.
         if (Coder::kSparse)
           for (auto& part : x[i].part) warp.each([&](int lane) { part[lane] += 0.0f; });
         rotation(place, first.next(i)).back(warp, x[i]);
@@ -272,6 +280,7 @@ struct Decoding {
                               const Values<W, kParts>& before) const {
     Values<W, kParts> x;
     fill(warp, x, 0);
+    // Rotated values are not added to anything yet: that follows after the rotation back.
     const bool adding = accumulate && !kRotated;
     const BlockOrigin<kRotated> place(seed, at.begin);
     if (!coder.decode(warp, bytes, at.count, place.seed, place.element, adding, x)) {

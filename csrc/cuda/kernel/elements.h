@@ -47,7 +47,7 @@ struct Read {
 };
 
 // Stores out[i] = in[i] + residual, rounded to `dtype`. The rounding error becomes the new
-// residual.
+// residual. If the residual does not apply, or the error is not finite, it stays as it was.
 struct Write {
   DType dtype = DType::kFloat32;
   const float* in = nullptr;
@@ -96,7 +96,7 @@ struct WriteResidual {
   }
 };
 
-// Divides all values.
+// Divides all values by the number of ranks, for an average.
 struct Divide {
   float* values = nullptr;
   float divisor = 1;
@@ -105,7 +105,8 @@ struct Divide {
   RINGDIST_DEVICE void operator()(int64_t i) const { values[i] /= divisor; }
 };
 
-// Sets *found = 1 if any value is neither +0 nor -0. Otherwise leaves it unchanged.
+// Sets *found = 1 if any value is neither +0 nor -0. Otherwise leaves it unchanged. Several threads
+// may store the 1, which needs no atomic operation.
 struct FindValues {
   DType dtype = DType::kFloat32;
   const void* in = nullptr;

@@ -20,6 +20,7 @@ struct ResidualPointers {
 
   constexpr bool empty() const { return from == nullptr; }
   RINGDIST_DEVICE bool applies() const { return !empty() && (awake == nullptr || *awake != 0); }
+  // Returns the residual from element `begin` on.
   constexpr ResidualPointers at(int64_t begin) const {
     return empty() ? *this : ResidualPointers{from + begin, to + begin, awake};
   }
@@ -44,8 +45,9 @@ struct EncodeInput {
       });
   }
 
-  // Stores the new residual: the difference between `sum` and the decoded values `x`. There must be
-  // a residual.
+  // Stores the new residual: the difference between `sum` and the decoded values `x`. The old
+  // residual is kept if it was not applied, or where the difference is not finite. There must be a
+  // residual.
   template <Warp W, int kParts>
   RINGDIST_DEVICE void keep_loss(W& warp, BlockAt at, bool applies, const Values<W, kParts>& sum,
                                  const Values<W, kParts>& x) const {

@@ -1,5 +1,6 @@
 // Functions of the codec families. Each .cu file defines one of them, for both kinds of call. Only
-// kernels.cc and these files may use this header.
+// kernels.cc and these files may use this header. The code must be of the family; another one runs
+// as some codec of the family.
 #pragma once
 
 #include "cuda/kernel/calls.h"

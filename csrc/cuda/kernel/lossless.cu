@@ -22,6 +22,8 @@ class StreamLauncher {
   StreamLauncher(const StreamLauncher&) = delete;
   StreamLauncher& operator=(const StreamLauncher&) = delete;
 
+  // Returns memory for `count` elements of T, freed when the stream has done the launches. Returns
+  // null for none, and after an error.
   template <typename T>
   T* memory(int64_t count) {
     void* piece = nullptr;

@@ -50,7 +50,8 @@ RINGDIST_DEVICE BySymbol<W> lengths_of(W& warp, const uint8_t* in, int first, in
   return out;
 }
 
-// Returns true if every sequence of bits decodes, and no length exceeds the limit.
+// Returns true if every sequence of bits decodes, and no length exceeds the limit. By Kraft, this
+// holds if the shares 2^-length of all codes add up to 1.
 template <Warp W>
 RINGDIST_DEVICE bool is_complete(W& warp, const BySymbol<W>& lengths) {
   typename W::template Lanes<uint32_t> used, wrong;
@@ -64,9 +65,10 @@ RINGDIST_DEVICE bool is_complete(W& warp, const BySymbol<W>& lengths) {
   return warp.ballot(wrong) == 0 && full;
 }
 
-// Enumerates the canonical codes in order. Calls body(symbol, length, code, place) in the lane of
-// the symbol, with the code's first bit as its highest. After all codes of a length, calls
-// done(length, code, place) in all lanes, with the code and place that would come next.
+// Enumerates the canonical codes in order: by length, and by symbol among equal lengths. Calls
+// body(symbol, length, code, place) in the lane of the symbol, with the code's first bit as its
+// highest. After all codes of a length, calls done(length, code, place) in all lanes, with the code
+// and place that would come next.
 template <Warp W, typename Body, typename Done>
 RINGDIST_DEVICE void each_code(W& warp, const BySymbol<W>& lengths, const Body& body,
                                const Done& done) {

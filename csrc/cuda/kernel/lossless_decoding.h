@@ -25,7 +25,8 @@ class LosslessReader {
     drop(8 * off + bit % 8);
   }
 
-  // Ensures that at least `bits` bits (up to 32) are available.
+  // Ensures that at least `bits` bits (up to 32) are available. Adds a word only to fewer than 32
+  // bits, so that 64 are enough.
   RINGDIST_DEVICE void fill(uint32_t bits) {
     if (held_ >= bits) return;
     bits_ |= uint64_t{word()} << held_;
@@ -92,6 +93,7 @@ struct LosslessDecoding {
 
   template <Warp W>
   RINGDIST_DEVICE void operator()(W& warp, int64_t index) const {
+    // LosslessStarts has found the sizes invalid, and has set *malformed.
     if (begin[batches()] == 0) return;
     const auto chunk = lossless_chunk<Stored>(index, count);
     const uint8_t* const from = in + begin[index];
@@ -175,6 +177,8 @@ struct LosslessDecoding {
   template <Warp W>
   RINGDIST_DEVICE bool read_packed(W& warp, const LosslessChunk& chunk, int64_t index,
                                    const uint8_t* from, int size) const {
+    // The size comes from another rank. Each check precedes the first read of the bytes that it
+    // covers.
     if (size < chunk.lengths_at()) return false;
     const int first = from[0];
     const int last = from[1];
@@ -240,6 +244,8 @@ struct LosslessDecoding {
                                      typename W::template Lanes<LosslessReader>& readers,
                                      typename W::template Lanes<uint32_t>& left) {
     Memory& here = memory(warp);
+    // Ends grow with the length, so the length of a code is 1 plus the number of ends that its next
+    // 12 bits have reached. The code is complete, so each value of these bits has a symbol.
     uint32_t end[kMaxCodeBits];
     RINGDIST_UNROLL
     for (int length = 1; length < kMaxCodeBits; ++length) end[length] = here.table.end[length];

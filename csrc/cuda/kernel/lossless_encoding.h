@@ -123,7 +123,7 @@ class LosslessBits {
     return held;
   }
 
-  // Adds a lane's bits to the words. Lanes may share words, but not bits.
+  // Adds a lane's bits to the words. Lanes may share words, but not bits, so no sum has a carry.
   RINGDIST_DEVICE void add(const W& warp, uint32_t at, uint64_t bits) const {
     uint32_t* word = words_.word + at / 32;
     const uint32_t shift = at % 32;

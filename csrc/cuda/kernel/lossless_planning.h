@@ -20,7 +20,7 @@ template <typename Stored>
 struct LosslessPlanning {
   EncodeInput given;
   int64_t count;
-  LosslessSymbols* symbols;  // by chunk; not set for a chunk that is stored raw
+  LosslessSymbols* symbols;  // by chunk; not used for a chunk that is stored raw
   uint8_t* out;              // the sizes are written here
 
   constexpr int64_t batches() const { return lossless_chunks(count); }
@@ -94,6 +94,7 @@ struct LosslessPlanning {
       if (run + 1 < chunk.runs())
         given.read(warp, lossless_run(chunk, index, run + 1), applies, next);
       each_element<kRunParts>(warp, chunk.elements_of(run), [&](int part, int lane, int) {
+        // narrow_sum() differs for NaNs only, and all of them have the same symbol.
         const uint8_t symbol = Stored::symbol(Stored::narrow(x.part[part][lane]));
         warp.add(tables + lane % kTables * kTable + symbol, 1);
       });
@@ -110,7 +111,7 @@ struct LosslessPlanning {
   }
 
   // Sorts the symbols that occur, by count. Writes their weights and symbols, and returns their
-  // number.
+  // number. A lane counts the keys below its own, which gives the place, because keys are distinct.
   template <Warp W>
   RINGDIST_DEVICE static int sort(W& warp, Tree& tree, const BySymbol<W>& counts) {
     int leaves = 0;
@@ -179,7 +180,7 @@ struct LosslessPlanning {
 template <typename Stored>
 struct LosslessOffsets {
   int64_t count;
-  uint64_t* begin;  // offset of each chunk and of the end, in bytes from the length field
+  uint64_t* begin;  // offset of each chunk, in bytes from the length field
 
   static constexpr int kScratch = 0;
   constexpr int64_t batches() const { return 1; }
@@ -188,6 +189,7 @@ struct LosslessOffsets {
     uint64_t end;
     bool good;  // no chunk is larger than its elements
   };
+  // Writes `begin` of all chunks. A lane adds kEach sizes by itself, and a scan adds up the lanes.
   template <Warp W>
   RINGDIST_DEVICE Found find(W& warp, const uint8_t* bytes) const {
     constexpr int kEach = 8;  // sizes that a lane adds by itself
@@ -241,7 +243,8 @@ struct LosslessLength : LosslessOffsets<Stored> {
   }
 };
 
-// Body of the decoder. If sizes and length are inconsistent, the end is 0.
+// Body of the decoder. Writes one more entry of `begin`: the end of all chunks, or 0 if sizes and
+// length are inconsistent.
 template <typename Stored>
 struct LosslessStarts : LosslessOffsets<Stored> {
   const uint8_t* in;

@@ -46,7 +46,8 @@ RINGDIST_DEVICE void read_quads(W& warp, const float* in, Quads<W, kLanes>& x) {
 }
 
 // Returns to each lane the total of its block's running sums, of which each lane has four. Sums are
-// added pairwise, in the order in which the CPU's codecs add sixteen or thirty-two of them.
+// added pairwise, in the order in which the CPU's codecs add sixteen or thirty-two of them. Another
+// order would round differently.
 template <int kLanes, Warp W>
 RINGDIST_DEVICE auto total_of_quads(W& warp, typename W::template Lanes<float> (&sums)[4]) {
   RINGDIST_UNROLL

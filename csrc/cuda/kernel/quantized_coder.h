@@ -176,7 +176,8 @@ struct QuantizedCoder {
   static constexpr bool is_ordinary(uint32_t largest) {
     return largest >= float_bits(kSmallestScaled) && largest < kInfinity;
   }
-  // Copies a value to the lanes that compute for block b.
+  // Copies a value to the lanes that compute for block b. The first block sets all lanes, so that
+  // none has an undefined value.
   template <int kBlocks, Warp W, typename T>
   RINGDIST_DEVICE static void give(W& warp, int b, const T& of_block,
                                    typename W::template Lanes<T>& to) {
@@ -190,6 +191,7 @@ struct QuantizedCoder {
 
   template <Warp W>
   RINGDIST_DEVICE static Largest measure(W& warp, const Values<W, kParts>& x) {
+    // The maximum of such bits is the largest magnitude. Of equal ones it is the negative one.
     typename W::template Lanes<uint32_t> largest;  // bits with the sign moved to the lowest
     warp.each([&](int lane) {
       largest[lane] = 0;

@@ -16,7 +16,9 @@
 namespace ringdist::gpu {
 
 inline constexpr int kQuantizedParts = static_cast<int>(kQuantizeBlock) / kWarp;
-inline constexpr float kRound = 0x1.8p23f;  // adding it rounds to integers
+// 1.5 * 2^23. Floats near it are 1 apart, so adding it rounds to the nearest integer, ties to even.
+// The low bits of the sum are that integer in two's complement.
+inline constexpr float kRound = 0x1.8p23f;
 
 // A block after quantization and before packing.
 template <Warp W>
@@ -106,6 +108,7 @@ struct Signed {
     return static_cast<float>(static_cast<int>(field) - kLow);
   }
 
+  // Gives the largest element the code -2^(kBits - 1), which has no positive counterpart.
   RINGDIST_DEVICE static float first_scale(Largest largest) {
     return std::bit_cast<float>(largest.bits | (largest.sign ^ kSignBit)) / kLow;
   }
@@ -142,6 +145,7 @@ struct Signed {
     typename W::template Lanes<float> sum;
     warp.each([&](int lane) { sum[lane] = 0; });
     for (const auto& part : products.part) {
+      // Lanes i and i + 16 compute the same sum, so both add the lower element first.
       const auto other = warp.shuffled(part, 16);
       warp.each([&](int lane) {
         const bool upper = lane >= 16;

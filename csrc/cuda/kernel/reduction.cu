@@ -1,4 +1,5 @@
-// Launches the kernels of plain reductions.
+// Launches the kernels of plain reductions. A reduction that does not exist gives
+// cudaErrorInvalidValue.
 #include "cuda/kernel/each_element.h"
 #include "cuda/kernel/kernels.h"
 #include "cuda/kernel/reduction.h"

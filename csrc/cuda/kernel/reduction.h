@@ -40,8 +40,9 @@ struct Reduction {
   }
 };
 
-// Call run(Type(), Op()) with the functors of a reduction. Return false if there is no such
-// reduction.
+// Call run(Type(), Op()) with the functors of a reduction. `op` and the dtype are those of
+// reduce_loop(), which leaves only bitwise ops for kBytes and kBool, and only PRODUCT for complex
+// numbers. Return false if with_op() does not have the op.
 template <typename Run>
 bool with_op_of_bits(ReduceOp op, Run run) {
   if (op == ReduceOp::kBand) return run(reduction::And()), true;

@@ -146,7 +146,8 @@ class SignCoder {
   static constexpr uint16_t kSingle = 0x8000;  // mark of a field for a single element
   static constexpr int kPairs = (kScaleBytes + kCount / 8) / 2;  // pairs of bytes in a block
 
-  // Return the element of such a field, and its magnitude 2^(e - 149).
+  // Return the element of such a field, and its magnitude 2^(e - 149). For e below 23 that is a
+  // subnormal float, with one bit set.
   static constexpr int single_index(uint16_t field) { return field & 0xff; }
   static constexpr float single_value(uint16_t field) {
     const uint32_t e = field >> 8 & 0x7f;
@@ -240,7 +241,8 @@ class SignCoder {
     return warp.of(sum, 0);
   }
 
-  // Returns the mean if only the sum overflows. Returns NaN if a value is not finite.
+  // Returns the mean if only the sum overflows. Returns NaN if a value is not finite. Adds in fp64
+  // and one by one, as the specification demands.
   template <Warp W>
   RINGDIST_DEVICE static float large_mean(W& warp, const Values<W, kParts>& x, int count) {
     double total = 0;

@@ -47,7 +47,8 @@ struct SparseBlock {
   }
   RINGDIST_DEVICE static bool is_in(uint32_t lanes, int lane) { return (lanes >> lane & 1) != 0; }
 
-  // Return the value of an element that was not sent, and of one that was sent.
+  // Return the value of an element that was not sent, and of one that was sent. The CPU adds to the
+  // sum only what was sent. Adding -0 changes no sum, and a new block begins with +0.
   RINGDIST_DEVICE static float absent(bool adding) { return adding ? -0.0f : 0.0f; }
   RINGDIST_DEVICE static float present(float value, bool adding) {
     return adding ? value : 0.0f + value;
@@ -107,7 +108,8 @@ struct RandomkCoder : SparseBlock {
  private:
   static constexpr int kValue = 2;  // bytes of a value
 
-  // Draws the elements to send, by Floyd's method. Lane p gets a bit for each element of part p.
+  // Draws the elements to send, by Floyd's sampling. Each draw depends on those before, so the warp
+  // makes them one by one. Lane p gets a bit for each element of part p.
   template <Warp W>
   RINGDIST_DEVICE auto draw(W& warp, Seed seed, uint64_t at, int count) const ->
       typename W::template Lanes<uint32_t> {
@@ -175,6 +177,8 @@ struct TopkCoder : SparseBlock {
     warp.sync();
     const int entries = share(count);
     for (int begin = 0; begin < entries; begin += kWarp) {
+      // All entries of a step are checked before one is stored, so no index is beyond the block.
+      // The first of them that is poison or out of order decides.
       const uint32_t poisons = which(
           warp, begin, entries, [&](int j) { return load_entry(in + kEntry * j).is_poison(); });
       const uint32_t faults =
@@ -244,7 +248,8 @@ struct TopkCoder : SparseBlock {
     return warp.sum(own);
   }
 
-  // Returns the largest magnitude that at least share() elements reach. Determines it bit by bit.
+  // Returns the largest magnitude that at least share() elements reach. Determines it bit by bit,
+  // which takes 31 counts and neither sorts nor needs memory.
   template <Warp W>
   RINGDIST_DEVICE uint32_t least_of_largest(W& warp, const Values<W, kParts>& x, int count) const {
     const auto wanted = static_cast<uint32_t>(share(count));

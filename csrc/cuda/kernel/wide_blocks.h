@@ -30,6 +30,8 @@
 
 namespace ringdist::gpu {
 
+// Leaves the end of a call, and 1024 elements with a block that is not ordinary, to Encoding, which
+// writes the same bytes. The next class does likewise.
 template <typename Coder>
 struct WideEncoding {
   Coder coder;

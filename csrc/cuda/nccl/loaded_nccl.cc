@@ -19,6 +19,7 @@ std::string version_text(int version) {
 
 // Returns a handle of the library for dlsym(). Returns null and sets `why` if there is none.
 void* open_library(std::string& why) {
+  // The loaded one comes first. A second NCCL in the process would have state of its own.
   if (void* const loaded = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD)) return loaded;
   // NCCL may also be linked statically into a library that exports its symbols.
   if (dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr) return RTLD_DEFAULT;
@@ -42,6 +43,7 @@ NcclConfig config() {
 Result<std::unique_ptr<NcclApi>> LoadedNccl::load() {
   std::string why;
   void* const library = open_library(why);
+  // RTLD_DEFAULT is a null handle, too, so only `why` shows that there is none.
   if (library == nullptr && !why.empty())
     return Error(ErrorKind::kSystem, why +
                                          "; PyTorch's packages for CUDA bring it, as does `pip "

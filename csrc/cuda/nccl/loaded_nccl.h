@@ -12,7 +12,8 @@
 namespace ringdist::gpu {
 
 // ncclConfig_t of version 2.18, the oldest that is supported. Later versions read its size, and
-// treat the fields that are missing as unset.
+// treat the fields that are missing as unset. Order and types of the fields are those of nccl.h.
+// kUnset leaves the choice to NCCL.
 struct NcclConfig {
   static constexpr int kUnset = INT_MIN;
 

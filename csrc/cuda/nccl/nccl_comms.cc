@@ -87,6 +87,7 @@ Result<NcclComm> NcclComms::take_split(int device, TimePoint deadline) {
   const auto mine = std::byte{split_->device() == device};
   const auto all = group_.exchange(ranks_with(group_, kNoPeer), std::span(&mine, 1), deadline);
   if (!all.ok()) return all.error();
+  // Used for the first device only. If nobody takes it, it is aborted at the end of this scope.
   const auto split = std::exchange(split_, nullptr);
   const bool fits = std::ranges::all_of(
       all.value(), [](const auto& theirs) { return theirs.front() == std::byte{true}; });
@@ -233,6 +234,7 @@ Error NcclComms::check() {
 void NcclComms::abort() {
   aborted_ = true;  // a thread that waits with calls_ locked gives up
   const auto calls = hold();
+  // With calls_ locked, no thread is within a call for a communicator that is freed here.
   std::map<Key, NcclComm> ended;
   std::lock_guard lock(mutex_);
   ended.swap(comms_);

@@ -38,7 +38,7 @@ class SplitComm {
 // Position of one rank after a group is split. Ranks exchange it as raw bytes, because all run the
 // same build.
 struct SplitPart {
-  int32_t color;  // lowest rank of the part
+  int32_t color;  // lowest rank of the part; own + of for a rank by itself
   int32_t key;    // number of the rank within the part
   int32_t size;   // number of ranks in the part
 };

@@ -38,6 +38,7 @@ class CompressedStreamArith final : public StreamArithmetic {
   size_t part_of(const CodecMapPiece& piece) const {
     return static_cast<size_t>(piece.part - map_.parts.data());
   }
+  // Returns the step's range by parts of the codec map. Positions `at` count from its begin.
   Pieces pieces(int step) const {
     return pieces_of(map_, index_in_map(op_.schedule, op_.op.request, step),
                      op_.step(step).step.range.count);
@@ -64,7 +65,9 @@ class CompressedStreamArith final : public StreamArithmetic {
   float* direct(const Range& range) const {
     return dtype_ == DType::kFloat32 ? reinterpret_cast<float*>(op_.whole(range)) : nullptr;
   }
+  // Returns uninitialized memory in the op's scratch.
   Result<float*> floats(int64_t count);
+  // Returns the range as fp32: its own memory if direct() has it, otherwise a converted copy.
   Result<const float*> read(const Range& range);
   // Calls body(values, at, count) for each contiguous span of the range. `at` counts elements from
   // the range's begin.
@@ -81,6 +84,7 @@ class CompressedStreamArith final : public StreamArithmetic {
   Error decode(const Pieces& pieces, EdgeKind edge_kind, const std::byte* in, bool accumulate,
                float* out);
   enum class Feedback : bool { kNone, kApplied };
+  // Returns a new message in scratch. kApplied adds residuals before, and stores what is lost.
   Result<DeviceBytes> encode(const Pieces& pieces, EdgeKind edge_kind, const float* in,
                              Feedback feedback);
 
@@ -297,6 +301,7 @@ Error CompressedStreamArith::add_own(const Pieces& pieces, const Step& what, boo
   const auto memory = op_.scratch.take(bytes);
   if (!memory.ok()) return memory.error();
   std::byte* coded = memory.value();
+  // Calls in one batch have no order. Decodes therefore are in a batch behind that of the encodes.
   LaunchBatch encodes, sums;
   for (const CodecMapPiece& piece : pieces) {
     const float* const in = own + piece.at;

@@ -20,6 +20,7 @@ using MakeDevicePath = std::function<std::shared_ptr<DevicePath>(RunnerDelegate&
 using KeptAlive = std::vector<std::shared_ptr<void>>;
 
 // One path of a group. Contracts that refer to DeviceRunner are in engine/device/device_runner.h.
+// One thread at a time, except for check() and abort(), which any thread may call.
 class DevicePath {
  public:
   virtual ~DevicePath() = default;

@@ -87,6 +87,7 @@ bool EventWatcher::finish_if_reached(Watched& watched) {
   }
   if (Clock::now() < watched.next_check) return false;
   watched.next_check = Clock::now() + kCheckEvery;
+  // The op is reported at once, but watched on: the device may use its memory until the event.
   if (const Error error = watched.what.check()) tell(watched, error);
   return false;
 }

@@ -18,12 +18,12 @@
 
 namespace ringdist::gpu {
 
-// One op to watch.
+// One op to watch. `ended` may be null. It is not called if the watcher ends before the op.
 struct WatchedOp {
   std::shared_ptr<void> event;       // an Event, which is freed with its last owner
   std::function<Error()> check;      // returns what went wrong; called at intervals and at the end
   std::function<void(Error)> ended;  // called once, with the result
-  std::vector<std::shared_ptr<void>> held;  // released when the event is reached
+  std::vector<std::shared_ptr<void>> held;  // released when the event is reached or fails
 };
 
 // Polls the events of ops until they are reached.
@@ -49,6 +49,7 @@ class EventWatcher {
     WatchedOp what;
     TimePoint next_check;
   };
+  // Polls until the destructor stops it. Sleeps while there is nothing to watch.
   void run();
   // Reports the op if it is done, or if its check fails. Returns true if it is done.
   bool finish_if_reached(Watched& watched);

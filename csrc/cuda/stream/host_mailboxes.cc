@@ -92,6 +92,8 @@ std::byte* HostMailboxes::slot(int owner, int peer, uint32_t turn) const {
 
 Result<HostMailboxes::Count> HostMailboxes::next(int peer, bool leaves) {
   std::lock_guard lock(mutex_);
+  // abort() sets the word under this mutex. No message is counted afterwards, so the words that
+  // reassert_abort() writes exceed all counts.
   if (has_ended(rank_)) return Error(ErrorKind::kAborted, "ringdist: the group has ended");
   Count& count = counts_[static_cast<size_t>(peer)];
   ++(leaves ? count.left : count.taken);
@@ -102,6 +104,8 @@ Error HostMailboxes::post(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/true);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().left;
+  // The message kSlots before had the same slot. The count is written behind the copies in the
+  // stream, so a peer that sees it also sees the bytes.
   if (Error error = cuda_.wait_flag(stream, taken_word(peer, rank_), turn - kSlots)) return error;
   std::byte* to = slot(rank_, peer, turn);
   for (const auto& piece : pieces) {
@@ -115,6 +119,8 @@ Error HostMailboxes::receive(int peer, const Pieces& pieces, Stream stream) {
   const auto count = next(peer, /*leaves=*/false);
   if (!count.ok()) return count.error();
   const uint32_t turn = count.value().taken;
+  // The count that is written behind the copies frees the slot. Earlier, the peer could overwrite
+  // bytes that have not been copied.
   if (Error error = cuda_.wait_flag(stream, left_word(peer, rank_), turn)) return error;
   const std::byte* from = slot(peer, rank_, turn);
   for (const auto& piece : pieces) {
@@ -200,6 +206,7 @@ void HostMailboxes::reassert_abort() {
   if (!has_ended(rank_)) return;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
+    // These are the words in the peer's memory for which this rank's streams wait.
     const Count& count = counts_[static_cast<size_t>(peer)];
     std::atomic_ref(*left_word(peer, rank_)).store(count.taken + kFar);
     std::atomic_ref(*taken_word(peer, rank_)).store(count.left + kFar);

@@ -40,11 +40,12 @@ class HostMailboxes {
   size_t most() const { return most_; }
   // Memory of the device, as consecutive pieces.
   using Pieces = std::vector<std::span<std::byte>>;
-  // Enqueues copies of the pieces to a slot for `peer`. The stream first waits until the peer has
-  // received the message that was in this slot.
+  // Enqueues copies of the pieces to a slot for `peer`, of at most most() bytes together. The
+  // stream first waits until the peer has received the message that was in this slot. Errors:
+  // kAborted after abort(), and those of CudaApi.
   Error post(int peer, const Pieces& pieces, Stream stream);
   // Enqueues copies of the next message of `peer` into the pieces. The stream waits until the peer
-  // has posted it. The sizes must agree.
+  // has posted it. The sizes must agree. Errors: those of post().
   Error receive(int peer, const Pieces& pieces, Stream stream);
   // Order the use of the mailboxes across streams. Work after use() comes after the work that
   // another stream had before end_use().
@@ -66,7 +67,7 @@ class HostMailboxes {
   bool ended() const;
 
  private:
-  // Number of messages to and from one peer.
+  // Numbers of all messages to and from one peer, modulo 2^32.
   struct Count {
     uint32_t left = 0;   // posted to the peer
     uint32_t taken = 0;  // received from the peer

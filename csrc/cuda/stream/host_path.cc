@@ -145,6 +145,7 @@ Error HostLink::visit(StagedExchange& exchange) const {
 Error HostLink::end() {
   const auto lengths = std::exchange(lengths_, nullptr);
   const auto exchange = std::exchange(exchange_, nullptr);
+  // The lengths arrive first. used_of() reads them when the stream reaches the second exchange.
   if (lengths)
     if (Error error = visit(*lengths)) return error;
   if (Error error = visit(*exchange)) return error;
@@ -241,6 +242,7 @@ Error HostPath::enqueue_plain(const DeviceOp& op, Stream stream, KeptAlive& held
   if (gives_output(op.request, staging_.rank))
     if (Error error = copy_out(cuda, op.output, 0, op.output.count(), output.value(), stream))
       return error;
+  // The host op holds the memory itself, because a send may end after the event of its stream.
   host.keep_alive = std::make_shared<KeptAlive>(held);
   const auto exchange = staging_.exchange();
   if (!exchange.ok()) return exchange.error();
@@ -267,6 +269,7 @@ Result<std::byte*> HostPath::pinned_for(const Buffer& values, Buffer& out, KeptA
 }
 
 Error HostPath::check() {
+  // After an abort, waits end early and events are reached, although the data is invalid.
   if (const auto all = mailboxes(); all && all->ended()) {
     all->reassert_abort();
     return Error(ErrorKind::kAborted,

@@ -30,7 +30,8 @@ struct HostPathState {
   std::shared_ptr<PinnedPool> pinned;
   std::shared_ptr<FirstError> failed;  // first error of a host op
 
-  // Creates an exchange with a flag of its own.
+  // Creates an exchange with a flag of its own in pinned memory. Errors: those of
+  // PinnedPool::take().
   Result<std::shared_ptr<StagedExchange>> exchange() const;
 };
 

@@ -13,7 +13,7 @@
 namespace ringdist::gpu {
 
 // Returns the kernels of a codec for values of `dtype`. Returns nullopt for "none", which needs
-// none.
+// none. Each other codec must have kernels; otherwise a check fails.
 std::optional<KernelCodec> kernel_codec_of(const Codec& codec, DType dtype = DType::kFloat32);
 
 // Collects independent calls for the pieces of an op, to enqueue them with few launches. Calls with

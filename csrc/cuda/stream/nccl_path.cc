@@ -105,6 +105,7 @@ NcclComm NcclPath::find_comm(const DeviceOp& op) const {
 
 Error NcclPath::enqueue(const DeviceOp& op, Stream stream, KeptAlive& held) {
   const OpSpec& request = op.request;
+  // Held until all calls have been made, because abort() frees the communicators.
   const auto calls = comms_.hold();
   const NcclComm comm = find_comm(op);
   if (comm == nullptr) return NcclComms::has_ended();

@@ -41,7 +41,8 @@ int size_of(const DevicePathQuery& question) {
   return out;
 }
 
-// Ranks of a host use its devices in turn.
+// Returns the result of why_not_nccl() for ranks that use the devices of their host in turn.
+// Made-up identities differ exactly where the devices do.
 std::string obstacle_of(const DevicePathQuery& question, const NcclInfo& nccl) {
   std::vector<int> ranks;
   std::vector<DeviceCapabilities> offers;

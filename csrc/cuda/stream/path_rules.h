@@ -59,7 +59,7 @@ struct DeviceCapabilities {
 
   // Queries the device for its identity and address.
   static Result<DeviceCapabilities> make(CudaApi& cuda, int device, const NcclInfo& nccl);
-  // Fills in the fields.
+  // Makes the capabilities from given values, without a device.
   static DeviceCapabilities of(const std::array<uint8_t, 16>& device, const std::string& address,
                                const NcclInfo& nccl);
 };

@@ -40,6 +40,7 @@ void PathSelector::use(int peer, bool nccl) {
     if (!aborted_) return;
     way = made;
   }
+  // Without the mutex, which is a leaf lock: abort() of a path takes locks.
   way->abort();
 }
 

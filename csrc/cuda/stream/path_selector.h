@@ -1,6 +1,7 @@
 // Chooses the path of a group's ops on devices at the first op. All ranks of the group choose
 // together for collectives, and two ranks choose for their sends and receives. They choose NCCL if
-// each of them has NCCL and a device of its own, and the host path otherwise.
+// each of them has NCCL, and a device of its own or one that may be shared. Otherwise they choose
+// the host path.
 #pragma once
 
 #include <map>
@@ -48,7 +49,7 @@ class PathSelector final : public DevicePath {
   std::shared_ptr<DevicePath> path_of(const OpSpec& request) const;
   // Returns the paths that exist.
   std::vector<std::shared_ptr<DevicePath>> made() const;
-  // Creates the path unless it exists, and sets it for `peer`.
+  // Creates the path unless it exists, and sets it for `peer`. Aborts it if abort() came before.
   void use(int peer, bool nccl);
 
   CudaApi& cuda_;

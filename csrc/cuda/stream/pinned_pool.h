@@ -32,6 +32,8 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   Result<std::shared_ptr<std::byte>> take(size_t bytes);
 
  private:
+  // Takes back a block of `bytes` bytes from its last owner, on any thread. May wait for the
+  // device, because it may free blocks.
   void put_back(std::byte* memory, size_t bytes);
 
   CudaApi& cuda_;

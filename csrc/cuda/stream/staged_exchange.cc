@@ -48,6 +48,7 @@ Error StagedExchange::await(CudaApi& cuda, Stream stream) {
 }
 
 void StagedExchange::begin() {
+  // The additional one keeps the flag unset until all ops have been started: some may end before.
   open_ = ops_.size() + 1;
   for (Added& one : std::exchange(ops_, {}))
     if (const Error refused = start_one(std::move(one))) ended(refused);
@@ -66,6 +67,7 @@ Error StagedExchange::start_one(Added one) try {
 
 void StagedExchange::ended(const Error& error) {
   if (error) failed_->set(error);
+  // A stream that sees the flag must also see the values that the ops have written.
   if (--open_ == 0) std::atomic_ref(*word(flag_)).store(1, std::memory_order_release);
 }
 

@@ -66,20 +66,21 @@ class StagedExchange : public std::enable_shared_from_this<StagedExchange> {
   StagedExchange(std::shared_ptr<RevocableGroup> group, std::shared_ptr<FirstError> failed,
                  std::shared_ptr<std::byte> flag);
 
-  // Adds an op. `verdict` is called after the op has succeeded, and returns what is wrong with its
+  // Adds an op. `check` is called after the op has succeeded, and returns what is wrong with its
   // result.
   using Check = std::function<Error()>;
   void add(HostOp op, Check check = {}) {
     add_made([op = std::move(op)] { return op; }, std::move(check));
   }
-  // Adds an op that `make` creates when the stream reaches start().
+  // Adds an op that `make` creates when the stream reaches start(). `make` may read pinned memory
+  // that the stream has filled by then.
   using Make = std::function<HostOp()>;
   void add_made(Make make, Check check = {}) {
     ops_.push_back({std::move(make), std::move(check)});
   }
   // Enqueues a callback on the stream that starts the ops.
   Error start(CudaApi& cuda, Stream stream);
-  // Makes later work of the stream wait until all ops have ended.
+  // Makes later work of the stream wait until all ops have ended. Their errors go to `failed` only.
   Error await(CudaApi& cuda, Stream stream);
 
  private:

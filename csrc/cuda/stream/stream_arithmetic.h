@@ -20,14 +20,16 @@ class StreamArithmetic {
 
   // Enqueues what must precede all steps.
   virtual Error begin() { return {}; }
-  // Returns size and variable parts of the message in a slot of a step. `data` is not set.
+  // Returns size and variable parts of the message in a slot of a step, which is an index into `in`
+  // of its CompiledStep. `data` is not set.
   virtual DeviceBytes incoming(int step, int slot) const = 0;
   // Returns where a message may arrive directly, if the step would write the same bytes there.
   // Returns null otherwise.
   virtual std::byte* landing(int step) const = 0;
 
   // Enqueues the work of a step. `arrived` has the received messages by slot, and their memory
-  // remains valid. Returns the message that the step sends, if it is a send or relay.
+  // remains valid. Returns the message that the step sends, if it is a send or relay. Errors: those
+  // of CudaApi.
   virtual Result<DeviceBytes> run(int step, std::span<const DeviceBytes> arrived) = 0;
 };
 

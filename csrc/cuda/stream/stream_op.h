@@ -69,7 +69,8 @@ class StreamOp {
 
   // Returns the elements if they are contiguous. Returns null otherwise, or if there are none.
   std::byte* whole(const Range& range) const;
-  // Returns the elements as contiguous memory. This is their place, or a copy.
+  // Returns the elements as contiguous memory. This is their place, or a copy in scratch. Returns
+  // null if there are no elements, and so does place().
   Result<const std::byte*> read(const Range& range);
   // Returns contiguous memory for results. This is their place, or memory for write().
   Result<std::byte*> place(const Range& range);
@@ -85,7 +86,7 @@ class StreamOp {
   StreamScratch scratch;
 
  private:
-  Buffer own_scratch_;
+  Buffer own_scratch_;  // memory of BufferId::kScratch; empty before begin()
 };
 
 }  // namespace ringdist::gpu

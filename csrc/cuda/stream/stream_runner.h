@@ -24,11 +24,12 @@ class StreamRunner final : public DeviceRunner {
  public:
   // `cuda` must outlive all runners and the ops that they watch.
   StreamRunner(CudaApi& cuda, std::shared_ptr<EventWatcher> watch, std::shared_ptr<DevicePath> way);
-  // Does not wait. In a child of fork(), where CUDA does not work, leaves everything alone.
+  // Does not wait; the EventWatcher goes on to watch ops that have not ended. In a child of fork(),
+  // where CUDA does not work, leaves everything alone.
   ~StreamRunner() override;
 
-  // If the place's stream is being captured, returns kNotSupported for everything that does not
-  // exist. Such an op must have been called before the capture.
+  // While the place's stream is being captured into a graph, nothing that waits for other ranks can
+  // be created. Returns kNotSupported if the op needs that, or if its path refuses captures.
   Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) override;
   Result<std::shared_ptr<DeviceWork>> start(DeviceOp op, std::function<void(Error)> ended) override;
   Result<MakeDeviceRunner> split(const std::vector<int>& ranks, TimePoint deadline) override;
@@ -52,7 +53,7 @@ class StreamRunner final : public DeviceRunner {
   // Returns the key of an op's stream.
   static Key key_of(int device, const OpSpec& request);
   Result<std::shared_ptr<void>> make_event();
-  // Creates the stream of a key, unless it exists.
+  // Creates the stream of a key, unless it exists. The key's device must be current.
   Error make_lane(Key key);
   // Orders the stream behind the caller's, enqueues the op, and records its event in `watched`.
   Result<std::shared_ptr<DeviceWork>> enqueue(const DeviceOp& op, const OpStream& lane,

@@ -13,7 +13,8 @@ namespace ringdist::gpu {
 namespace {
 
 // Returns the round from which on the memory of the step is free for its messages. All steps that
-// it depends on are done by then.
+// it depends on are done by then. A message of such a step leaves in the step's round, behind its
+// work, so its memory is free one round later.
 int free_in(const RoundAssignment& assignment, int rank, int step) {
   int round = 0;
   for (const Dependency& dependency : assignment.steps(rank)[static_cast<size_t>(step)].after) {
@@ -134,6 +135,7 @@ std::vector<Exchange> exchanges_of(const RoundAssignment& assignment, int rank) 
     exchange(round).steps.push_back(step);
     for (size_t slot = 0; slot < one.out.size(); ++slot)
       exchange(round).sends.push_back({step, static_cast<int>(slot)});
+    // Each source of a reduction needs memory of its own until all have arrived.
     const bool reduces = one.step.kind == StepKind::kReduce;
     const int free = free_in(assignment, rank, step);
     for (size_t slot = 0; slot < one.in.size(); ++slot) {

@@ -78,12 +78,13 @@ class StreamSchedules {
   Error check() const;
 
  private:
+  // Algorithm, collective, elements, root, and hash of the compression, which affects shards.
   using Key = std::tuple<const Algorithm*, Collective, int64_t, int, uint64_t>;
 
   // Allocates the flag that kernels set.
   Error make_malformed();
   std::shared_ptr<int> malformed() const;
-  // Returns the schedule of an op, from the cache if possible.
+  // Returns the schedule of an op, from the cache if possible. Valid until the next call.
   const StreamSchedule& find(const DeviceOp& op);
   Shape shape_of(const OpSpec& request) const;
 

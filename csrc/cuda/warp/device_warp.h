@@ -51,6 +51,7 @@ class DeviceWarp {
   __device__ void sync() const { __syncwarp(kAll); }
 
  private:
+  // All lanes take part in each operation, as a body branches only on common values.
   static constexpr unsigned kAll = 0xffffffff;
 
   void* scratch_;

@@ -47,7 +47,8 @@ concept Warp =
 // Returns a mask of the lanes before `lane`.
 constexpr uint32_t lanes_before(int lane) { return (uint32_t{1} << lane) - 1; }
 
-// Returns to each lane the sum over the lanes before it.
+// Returns to each lane the sum over the lanes before it. This is the scan of Hillis and Steele:
+// each of five steps doubles the number of lanes that a sum covers.
 template <Warp W>
 RINGDIST_DEVICE auto sums_before(W& warp, const typename W::template Lanes<uint32_t>& x) ->
     typename W::template Lanes<uint32_t> {

@@ -83,7 +83,7 @@ struct Voters {
 // Members in `dead` are listed as died, others that did not promise as silent.
 //
 // Newcomers follow the survivors, ordered by process id, as long as the smallest size limit of any
-// promise allows. The store stays the old one if all survivors reach it, or if none can serve
+// survivor allows. The store stays the old one if all survivors reach it, or if none can serve
 // another; else the lowest rank that can serve one provides it.
 Decision compose_decision(const Voters& voters, const BallotRound& round, const RankSet& dead);
 

@@ -81,6 +81,7 @@ Error garbled() {
 
 }  // namespace
 
+// The names are in the order of the enum. `kind` must be one of it, as decode_consensus() checks.
 std::string_view message_name(ConsensusMessageKind kind) {
   static constexpr std::string_view kNames[] = {"prepare",  "promise",   "refuse", "accept",
                                                 "accepted", "wait",      "report", "decided",

@@ -64,6 +64,7 @@ void put(Writer& out, const Decision& decision) {
       .put(uint8_t{decision.needs_rendezvous});
 }
 
+// Reads in the order of put(). A cause may have any value here; Decision::makes_sense() checks it.
 Decision get_decision(Reader& in) {
   Decision out;
   out.generation = in.get<uint32_t>();

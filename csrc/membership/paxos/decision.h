@@ -26,8 +26,8 @@ struct Ballot {
   auto operator<=>(const Ballot&) const = default;
 };
 
-// Identifies a process, as ContextId in base/config.h does. A process that others have treated as
-// dead can come back only under another id.
+// Identifies a process, as ContextId in transport/transport.h does. A process that others have
+// treated as dead can come back only under another id.
 using ProcessId = uint64_t;
 
 // Identifies a generation. The nonce distinguishes it from the generations that another decision
@@ -92,8 +92,9 @@ struct Decision {
   GenerationId id() const;
 };
 
-// Returns the nonce of the generation that `decision` creates. It is a hash of the numbers, the
-// ballot and the members, so all members compute the same one.
+// Returns the nonce of the generation that `decision` creates. It is a hash of `after`, the number,
+// the ballot and the members, so all members compute the same one. A ballot composes one value
+// only, so the other fields need not be hashed.
 uint64_t nonce_of(const Decision& decision);
 
 // Serialization of the parts of messages. A get function returns a value also when the bytes end

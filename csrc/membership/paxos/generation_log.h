@@ -75,7 +75,7 @@ class GenerationLog final : private PaxosDelegate {
 
   // Starts the agreement on the next generation, because a caller of this process wants it.
   void begin(TimePoint now);
-  // Takes in a message of any generation. A message for a past generation is answered with its
+  // Takes in a message of any generation. A request for a past generation is answered with its
   // decision. If the message is for a later one, its sender is queried for the missing decision.
   void on_message(ProcessId from, const ConsensusMessage& message, TimePoint now);
   // Records that the kernel of this host has reported the death of `process`. The caller must have

@@ -177,6 +177,7 @@ void PaxosInstance::learn(Ballot ballot, Decision value, bool mine) {
 
 // ---- Proposing
 
+// The round is above all that this member has seen, so its own promise cannot fail.
 void PaxosInstance::start_round(TimePoint now) {
   seen_ = std::max(seen_, acceptor_.promised());
   seen_ = {seen_.round + 1, self()};
@@ -256,6 +257,8 @@ void PaxosInstance::reconsider_reading(TimePoint now) {
   delegate_.read_vote(round.ballot);
 }
 
+// If nobody else will answer and the votes are no quorum, only a new ballot helps. It starts at
+// once if the deaths reported since make a quorum, else after a pause.
 void PaxosInstance::reconsider_writing(TimePoint now) {
   BallotRound& round = *round_;
   if (quorum_.is_quorum(round.accepted, round.store_cast, round.dead))
@@ -279,6 +282,7 @@ void PaxosInstance::drop_round() {
 
 // ---- Turns
 
+// If the other proposer is dead, given up or unresponsive, this member does not wait for it.
 void PaxosInstance::give_way(const Ballot& ballot, TimePoint now) {
   seen_ = std::max(seen_, ballot);
   active_ = true;

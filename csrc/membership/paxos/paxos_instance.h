@@ -91,7 +91,7 @@ class PaxosInstance {
   const RankSet& dead() const { return others_.dead(); }
 
   // Returns why there is no decision yet, for an error message: "no quorum: 1 of 4 voters, 3
-  // needed; rank 2 is silent, ...".
+  // needed; rank 2 is silent; ...".
   std::string describe(TimePoint now) const;
 
  private:

@@ -52,7 +52,8 @@ class VoterTracker {
     if (!at(rank).asked) at(rank).asked = now;
   }
   // Records an answer of `rank` to a request of this process. The answer proves that messages get
-  // through in both directions, so everything held against that voter is cleared.
+  // through in both directions, so everything held against that voter is cleared. It stays given up
+  // or dead if it was.
   void note_answer(int rank) { at(rank) = {}; }
   // Stops all reply timeouts.
   void drop_questions() {

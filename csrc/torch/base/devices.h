@@ -25,10 +25,12 @@ Result<std::optional<c10::Device>> device_of(std::string_view op,
 // Both return the stream on which operations of this thread run on a device at present.
 c10::Stream current_stream(c10::Device device);
 DeviceStream place_on(c10::Device device);
-// Returns one of the high-priority streams that PyTorch keeps in a pool.
+// Returns one of the high-priority streams that PyTorch keeps in a pool. Other callers may get the
+// same one.
 c10::Stream side_stream(c10::Device device);
 
-// Delays reuse of a tensor's memory until the work that `stream` has at present is done.
+// Delays reuse of a tensor's memory until the work that `stream` has at present is done. Needed if
+// the stream is not the one on which the tensor was allocated.
 void use_on(const at::Tensor& tensor, const c10::Stream& stream);
 
 }  // namespace ringdist

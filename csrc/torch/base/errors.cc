@@ -5,6 +5,7 @@
 namespace ringdist {
 namespace {
 
+// Messages name the operation and the cause, so places in the code are left out.
 constexpr c10::SourceLocation kNowhere{"", "", 0};
 
 }  // namespace

@@ -235,6 +235,8 @@ std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
   }
   std::ranges::sort(spans, {}, &Span::begin);
   std::vector<bool> out(tensors.size(), false);
+  // If a span overlaps any before, it overlaps the one that ends last. Another one that it overlaps
+  // has been found to overlap that one before.
   const Span* reach = nullptr;  // the span among those before that ends last
   for (const Span& span : spans) {
     if (reach != nullptr && span.begin < reach->end) out[span.index] = out[reach->index] = true;
@@ -244,6 +246,7 @@ std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
 }
 
 at::Tensor Staging::use(const at::Tensor& tensor, bool reads, bool writes, bool apart) {
+  // Conjugated and negated views are contiguous, but their bytes are not their values.
   if (tensor.is_contiguous() && !apart && !tensor.is_conj() && !tensor.is_neg()) return tensor;
   const at::Tensor theirs = copyable(tensor.detach());  // copies are no part of autograd's graph
   at::Tensor ours = at::empty_like(theirs, theirs.options(), at::MemoryFormat::Contiguous);

@@ -31,8 +31,9 @@ Error check_on_cpu(std::string_view op, const std::string& argument, const at::T
 // Fails with kNotSupported if the tensor is on a device that can never be served.
 Error check_device(std::string_view op, const std::string& argument, const at::Tensor& tensor);
 
-// Checks that a tensor is dense, on a device that is served and, if `written`, does not overlap
-// itself.
+// Checks that a tensor is defined and dense, has memory on a device that may be served and, if
+// `written`, does not overlap itself by a stride of 0. Fails with kInvalidArgument, or with
+// kNotSupported for the device and the memory.
 Error check_tensor(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                    bool written);
 // Checks that there is exactly one tensor, and check_tensor().
@@ -41,10 +42,11 @@ Error check_single(std::string_view op, const std::string& argument,
 // Checks that the list is not empty, and each tensor by check_tensor(), as `argument[i]`.
 Error check_list(std::string_view op, const std::string& argument,
                  const std::vector<at::Tensor>& tensors, bool written);
-// Checks that a tensor has as many elements as `like`, which errors name `other`.
+// Fails with kInvalidArgument unless a tensor has as many elements as `like`, which errors name
+// `other`.
 Error check_same_size(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                       const std::string& other, const at::Tensor& like);
-// Checks that a tensor has the dtype of `like`.
+// Fails with kNotSupported unless a tensor has the dtype of `like`.
 Error check_same_dtype(std::string_view op, const std::string& argument, const at::Tensor& tensor,
                        const at::Tensor& like);
 
@@ -78,7 +80,8 @@ class Staging {
 
   // Returns true if finish() has something to copy.
   bool must_finish() const { return !back_.empty(); }
-  // Copies results back, in the order of the calls. If tensors share memory, the last one wins.
+  // Copies results back, in the order of the calls. If tensors share memory, the last one wins. May
+  // throw what ATen throws.
   void finish() const;
   // Calls fn(the caller's tensor, the copy) for each copy that finish() copies back.
   template <typename Fn>

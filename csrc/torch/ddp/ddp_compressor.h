@@ -24,7 +24,7 @@
 namespace ringdist {
 
 // Averages single buckets. A bucket's Future combines an allreduce of some pieces and low-rank
-// averages of others. One thread at a time.
+// averages of others. One thread at a time. Errors are raised as exceptions.
 class BucketReducer {
  public:
   // `probe` must outlive this object.
@@ -73,12 +73,14 @@ class DdpCompressor {
   DdpCompressor(c10::intrusive_ptr<ProcessGroupRing> group, CompressionOptions options,
                 AtStep at_step, Buckets buckets = Buckets::kOfDdp);
 
-  // Adds a parameter before the first step. Raises ArgumentError for an invalid rule.
+  // Adds a parameter before the first step. `name` identifies its residual in a State. Raises
+  // ArgumentError for an invalid rule.
   void add_parameter(const at::Tensor& tensor, std::string name, ParameterRule rule);
 
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
   // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise
-  // NotSupportedError. Residuals and failures are handled as by GradientCompressor::run().
+  // NotSupportedError. Raises an error after the group was shrunk or reconfigured. Residuals and
+  // failures are handled as by GradientCompressor::run().
   FuturePtr run(c10d::GradBucket& bucket);
 
   // Returns what has been compressed and how.

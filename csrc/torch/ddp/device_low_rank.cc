@@ -65,6 +65,7 @@ DeviceLowRank::Running DeviceLowRank::run(const at::Tensor& bucket, PlannedBucke
   const c10::Stream caller = current_stream(device);
   const c10::Stream stream = stream_of(device);
   forget_landed();
+  // From here on the flight holds the memory until the stream has passed its event.
   flights_.push_back({std::make_shared<c10::Event>(device.type()), std::move(planned)});
   const Flight& flight = flights_.back();
   const RecordIfThrown if_thrown(*flight.done, stream, caller);
@@ -80,6 +81,7 @@ DeviceLowRank::Running DeviceLowRank::run(const at::Tensor& bucket, PlannedBucke
     const c10::StreamGuard back(caller);
     works.push_back(rest(flight.planned));
   }
+  // These waits are of the stream. The host does not block.
   works[0]->wait();
   works.push_back(average_(stages->rights()));
   works.back()->wait();

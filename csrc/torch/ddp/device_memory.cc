@@ -59,6 +59,7 @@ class DeviceMemory final : public GradientMemory {
   at::Tensor floats(const float* data, size_t count) const {
     return tensor_at(data, {static_cast<int64_t>(count)}, at::kFloat, device_);
   }
+  // Returns values as a tensor. Their dtype is fp32, bf16 or fp16.
   at::Tensor stored(DType dtype, ConstBytes values) const {
     const at::ScalarType type = dtype == DType::kFloat32    ? at::kFloat
                                 : dtype == DType::kBFloat16 ? at::kBFloat16

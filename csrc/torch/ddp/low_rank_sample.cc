@@ -17,8 +17,8 @@ namespace {
 const std::vector<MatrixShape> kCompared{
     {64, 64, 1}, {96, 1500, 2}, {1000, 300, 4}, {512, 512, 16}};
 
-// Returns a hash of the bits of floats on the host. Its square, and sums of squares, are exact in a
-// double.
+// Returns 20 bits of a hash of the bits of floats on the host. The square of such a number, and
+// sums of squares, are exact in a double.
 double digest_of(const at::Tensor& values) {
   Hash hash;
   const at::Tensor bits = values.view(at::kInt);

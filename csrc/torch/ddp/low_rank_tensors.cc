@@ -123,12 +123,14 @@ void LowRankTensors::write(Matrix& one) {
   const at::Tensor left = one.left.t();
   const at::Tensor right = at::where(finite, one.right, kNaN);
   const bool has_residual = one.next.defined();
+  // `next` has values + residual. It keeps what this rank's own factors do not express.
   if (has_residual) one.next.addmm_(left, one.own_right, /*beta=*/1, /*alpha=*/-1);
   if (one.values.scalar_type() == at::kFloat) {
     at::mm_out(one.values, left, right);
   } else {
     const at::Tensor average = left.mm(right);
     one.values.copy_(average);
+    // A half dtype rounds the average. All ranks lose the same, and each keeps it.
     const at::Tensor lost = average - one.values;
     if (has_residual) one.next.add_(at::where(lost.isfinite(), lost, 0.0F));
   }

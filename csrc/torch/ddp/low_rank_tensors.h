@@ -1,6 +1,10 @@
-// LowRankTensors: PowerSGD's arithmetic with ATen, on any device. compress/low_rank.cc and
-// kernel/low_rank.h do the same in host memory, with results that differ in rounding. Does not
-// block.
+// LowRankTensors: PowerSGD's arithmetic with ATen (Vogels et al., NeurIPS 2019), on any device.
+// compress/low_rank.cc and kernel/low_rank.h do the same in host memory, with results that differ
+// in rounding. Does not block.
+//
+// A step is one power iteration. The left factor is the matrix times the right factor of the last
+// step, and is made orthonormal. The new right factor is the matrix, transposed, times the left
+// one.
 //
 // Ranks on devices that compute alike (one model, the same libraries) get the same bits from the
 // same factors. Results depend only on data that all ranks have, and on the own factors and

@@ -44,6 +44,7 @@ at::Tensor filled(int64_t count, size_t width, c10::Device device, const Element
 
 c10::Stream NamedDevice::stream_of(std::string_view op, c10::Device device) {
   std::lock_guard lock(mutex_);
+  // One stream serves all calls, because an op of several fused calls follows one stream.
   if (!stream_) stream_ = side_stream(device);
   if (stream_->device() != device)
     throw_error(invalid_argument(op, "its tensors are on " + device.str() +

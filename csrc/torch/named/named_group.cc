@@ -21,7 +21,8 @@ constexpr Call::WaitOptions kManner{c10d::kUnsetTimeout, /*async=*/true};
 
 using Requests = std::vector<OpRequest>;
 
-// With `free_rows`, ranks may differ in dimension 0.
+// Describes a tensor for the comparison between ranks. With `free_rows`, ranks may differ in
+// dimension 0.
 CallContent::Tensor content_of(DType dtype, const at::Tensor& tensor, bool free_rows = false) {
   CallContent::Tensor out{dtype, tensor.sizes().vec()};
   if (!free_rows) return out;

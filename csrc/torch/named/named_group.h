@@ -22,7 +22,8 @@
 
 namespace ringdist {
 
-// Checks calls, turns them into requests and passes these to a Negotiation.
+// Checks calls, turns them into requests and passes these to a Negotiation. Results are in place
+// once NamedWork::poll() or wait() has reported the end.
 class NamedGroup {
  public:
   // `group` must be used for these operations only; all ranks construct this object. `devices` is
@@ -80,7 +81,8 @@ class NamedGroup {
  private:
   using Side = std::optional<c10::Stream>;
 
-  // Starts an operation of several Calls with sizes that this rank has.
+  // Starts an operation of several Calls with sizes that this rank has. `outputs` are multiplied by
+  // `factor` after the end. `side` is the stream of a device, if the tensors are on one.
   Handle start_all(std::string_view op, const std::string& name, const CallContent& content,
                    const Side& side, std::vector<Call> calls, Tensors outputs, double factor = 1,
                    bool will_wait = false);

@@ -65,7 +65,7 @@ void NamedWork::finish() {
 
 void NamedWork::put_in_place() {
   after_.staging.finish();
-  std::set<const void*> scaled;  // a tensor may occur twice
+  std::set<const void*> scaled;  // a tensor may occur twice, but is scaled once
   for (const at::Tensor& output : *outputs_)
     if (after_.factor != 1 && scaled.insert(output.data_ptr()).second)
       write_result(output, scaled_by(output, after_.factor));

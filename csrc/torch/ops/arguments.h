@@ -49,7 +49,7 @@ class PremulFactor {
                                  const at::Tensor& tensor);
 
   explicit operator bool() const { return scalar_.has_value(); }
-  // Multiplies a tensor in place, with one rounding per element.
+  // Multiplies a tensor in place, with one rounding per element. There must be a factor.
   void multiply(const at::Tensor& tensor) const;
 
  private:

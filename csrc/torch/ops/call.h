@@ -50,7 +50,8 @@ inline void append_by_rank(Buffer& buffer, const Tensors& contiguous, int size) 
     }
 }
 
-// An operation that has not been submitted. Functions that throw do so for invalid arguments.
+// An operation that has not been submitted. Functions that throw do so for invalid arguments. One
+// thread at a time.
 struct Call {
   // The caller's options for waiting. An unset timeout means the group's.
   struct WaitOptions {
@@ -96,13 +97,13 @@ struct Call {
   }
 
   OpRequest request;
-  Staging staging;
+  Staging staging;                         // copies for the caller's tensors
   std::vector<CompletionPtr> completions;  // one per call that was fused into it
   Tensors inputs;                          // for the profiler
   Tensors outputs;                         // for the Future
   Tensors memory;                          // tensors behind the buffers
   c10d::OpType type;
-  const char* title;
+  const char* title;  // a literal, such as "ringdist:all_reduce"
   bool async;
 };
 

@@ -133,6 +133,7 @@ void CallCompressor::apply_option(Call& call) const {
   auto whole = std::make_shared<CodecMap>();
   for (int part = 0; part < parts; ++part)
     for (const auto& map : maps) {
+      // The buffer has part r of all inputs before part r + 1, as append_by_rank() puts them.
       CodecMapPart piece = map->parts[static_cast<size_t>(part)];
       piece.offset = whole->count();
       whole->parts.push_back(std::move(piece));

@@ -33,7 +33,8 @@ struct CompressionSpec {
   at::Tensor residual;  // undefined: no error feedback
   // The new residual, with as many elements; if undefined, the residual is updated in place.
   at::Tensor next = {};
-  // Pieces that cover each part; if empty, `codecs` apply to all.
+  // Pieces that cover each part; if empty, `codecs` apply to all. Error feedback is checked for
+  // `codecs` only.
   std::vector<CompressedPiece> pieces = {};
 };
 
@@ -66,7 +67,8 @@ class CallCompressor {
   CallCompressor(int size, CodecPair codecs) : size_(size), codecs_(std::move(codecs)) {}
 
   // Compresses a call with the group's codecs, if it qualifies. The call is an allreduce, or a
-  // reduce-scatter with inputs that each consist of one part per rank.
+  // reduce-scatter with inputs that each consist of one part per rank. Throws if a codec does not
+  // take the dtype.
   void apply_option(Call& call) const;
 
   // Compresses a call to which `given` contributes, as its caller wants. `memory` and exceptions
@@ -77,7 +79,8 @@ class CallCompressor {
  private:
   // Describes a tensor of a call for make_codec_map().
   Contribution contribution(const Call& call, const at::Tensor& tensor) const;
-  // Returns a tensor like the residual, in pooled memory.
+  // Returns a tensor like the residual, uninitialized, in pooled memory of the host. The memory
+  // returns to the pool with the last reference to the tensor.
   at::Tensor shadow_of(const at::Tensor& residual) const;
 
   const int size_;

@@ -16,6 +16,7 @@ Call allgather_call(RankAndSize place, const TensorLists& outputs, const Tensors
 // Takes tensors of any dtypes; `outputs` has a list for each rank. Returns a Call per dtype.
 std::vector<Call> allgather_calls(RankAndSize place, const TensorLists& outputs,
                                   const Tensors& inputs, const c10d::AllgatherOptions& opts);
+// The output has as many elements as the inputs of all ranks. The input may be its part of it.
 Call allgather_into_tensor_call(RankAndSize place, const at::Tensor& output,
                                 const at::Tensor& input, const c10d::AllgatherOptions& opts);
 // Takes tensors of any dtypes. Returns a Call per dtype.
@@ -26,6 +27,7 @@ std::vector<Call> allgather_into_tensor_calls(RankAndSize place, const Tensors& 
 // Only the root gives outputs, in one list with a tensor per rank.
 Call gather_call(RankAndSize place, const TensorLists& outputs, const Tensors& inputs,
                  const c10d::GatherOptions& opts);
+// The output is needed at the root only. It gets the inputs of all ranks, in their order.
 Call gather_into_tensor_call(RankAndSize place, const at::Tensor& output, const at::Tensor& input,
                              const c10d::GatherOptions& opts);
 
@@ -39,10 +41,12 @@ inline Call barrier_call(const c10d::BarrierOptions& opts) {
               Call::wait_options(opts));
 }
 
-// Sends and receives. They have no op number, and use the group's timeout.
+// Sends and receives of one tensor, with a tag of at least 0. They have no op number, and use the
+// group's timeout.
 Call send_call(RankAndSize place, const Tensors& tensors, int to, int tag);
 Call recv_call(RankAndSize place, const Tensors& tensors, int from, int tag);
-// Receives from the first rank that sends with this tag.
+// Receives from the first rank that sends with this tag. Tensors on devices are refused when the
+// call is submitted.
 Call recv_any_call(const Tensors& tensors, int tag);
 
 }  // namespace ringdist

@@ -20,12 +20,14 @@ constexpr OpType reduce_scatter_coalesced() {
 
 // Takes one tensor.
 Call allreduce_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
-// Makes one op of dense tensors of one dtype. `argument` names the first tensor in errors.
+// Makes one op of dense tensors of one dtype. There is at least one, and the caller has checked all
+// by check_tensor(). `argument` names the first tensor in errors.
 Call allreduce_list_call(const Tensors& tensors, const std::string& argument,
                          const c10d::AllreduceOptions& opts);
 // Takes tensors of one dtype.
 Call allreduce_coalesced_call(const Tensors& tensors, const c10d::AllreduceOptions& opts);
 
+// Takes one tensor, which changes on the root only.
 Call reduce_call(RankAndSize place, const Tensors& tensors, const c10d::ReduceOptions& opts);
 
 // The inputs may differ in size. The output has the size of this rank's input.

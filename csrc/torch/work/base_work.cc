@@ -34,6 +34,7 @@ FuturePtr BaseWork::getFuture() {
   std::lock_guard lock(future_mutex_);
   if (!future_) {
     future_ = make_future();
+    // wait() reads this without the lock, so that most waits do not take it.
     has_future_ = true;
   }
   return future_;

@@ -28,14 +28,15 @@ class BaseWork : public c10d::Work {
 #if RINGDIST_TORCH_HAS_COMPLETION_HOOKS
   uint64_t getCompletionKey() const final { return completion_->key(); }
 #endif
-  // Returns the ms from the call to its end, or until the present while it is open.
+  // Returns the ms from the call to its success, or until the present if it has not succeeded.
   float getDuration() const final { return completion_->milliseconds(); }
   // Waits for the end of the work and returns true. Throws the error that ended the work, or a
   // timeout after `timeout`; then the work goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) final;
   void synchronize() override {}  // a host tensor has its results when the work is complete
   void blockCurrentStream() final { wait(); }
-  // Returns a Future of the value that result() returns.
+  // Returns a Future of the value that result() returns, always the same one. Throws in a forked
+  // child, unless the work has ended.
   FuturePtr getFuture() final;
 
  protected:
@@ -46,7 +47,7 @@ class BaseWork : public c10d::Work {
   // Returns when exception() is final. Throws if `limit` has passed, or if the work cannot be
   // awaited.
   virtual void await(std::optional<Milliseconds> limit) = 0;
-  // Called in a wait() that throws the error that ended the work.
+  // Called in a wait() before it throws the error that ended the work.
   virtual void run_failure_hooks() {}
   // Throws if the Future would never be marked.
   virtual void check_future() {}
@@ -81,7 +82,7 @@ class GroupWork : public BaseWork {
   // Waits until the operation has ended. Returns false if `limit` has passed.
   virtual bool wait_until_ended(std::optional<Milliseconds> limit) = 0;
 
-  // Also reacts to Ctrl-C.
+  // Also reacts to Ctrl-C. Throws kTimeout at the limit, and kAborted in a forked child.
   void await(std::optional<Milliseconds> limit) override;
   void run_failure_hooks() final { group_->run_failure_hooks(); }
   void check_future() final;
@@ -102,8 +103,8 @@ class OpWork : public GroupWork {
   bool isSuccess() const final { return op_->finished() && !exception(); }
   // Returns the error that ended the op, or null.
   std::exception_ptr exception() const override;
-  // For a receive, returns the rank that the data came from; -1 while that is open. Throws for
-  // other ops.
+  // For a receive, returns the rank that the data came from. If any rank may send, returns -1 until
+  // a message has been matched. Throws for other ops.
   int sourceRank() const final;
   std::vector<at::Tensor> result() final { return outputs_; }
 

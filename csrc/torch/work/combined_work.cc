@@ -13,6 +13,7 @@ CombinedWork::CombinedWork(CompletionPtr completion, int rank, c10d::OpType type
 
 const CombinedWork::Parts& CombinedWork::parts() {
   std::lock_guard lock(parts_mutex_);
+  // The mutex is held while `make` runs. Another thread that needs the outcome waits for it here.
   if (const auto make = std::exchange(make_, nullptr)) {
     try {
       parts_ = make();

@@ -23,8 +23,8 @@ class CombinedWork final : public BaseWork {
   // Starts the operations. Throws the exception that prevented this.
   void start();
 
-  // The first call starts nothing. PyTorch's flight recorder queries each Work once, which must not
-  // end a coalescing region.
+  // Starts the operations, except at the first call. PyTorch's flight recorder queries each Work
+  // once, which must not end a coalescing region.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -52,7 +52,8 @@ class CombinedWork final : public BaseWork {
   std::exception_ptr failure_;  // exception of make_
 };
 
-// Returns one Work for all parts. A single part is returned itself.
+// Returns one Work for all parts, which have been started. A single part is returned itself, so its
+// type and Completion stay its own.
 c10::intrusive_ptr<c10d::Work> join_works(CompletionPtr completion, int rank, c10d::OpType type,
                                           CombinedWork::Parts parts);
 

@@ -16,6 +16,7 @@ void CombinedFuture::arrive(const std::exception_ptr& error) {
     if (ended_ || (!error && left_ > 0)) return;
     ended_ = true;  // the other parts may need the group's timeout to fail, too
   }
+  // Without the mutex, because callbacks run in here and may take locks of their own.
   mark(*future_, error, value_);
 }
 

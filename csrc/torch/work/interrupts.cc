@@ -31,6 +31,7 @@ void keep_other_threads() {
 }
 
 ReturnsToPython::~ReturnsToPython() {
+  // A forked child has its own interpreter, which goes on.
   if (last_process == 0 || last_process != getpid()) return;
   if (last_thread == gettid() || TaskPool::runs_here()) return;
   for (;;) pause();
@@ -55,6 +56,7 @@ bool wait_in_slices(std::optional<Milliseconds> limit,
   while (Clock::now() < deadline) {
     std::optional<Milliseconds> left;
     if (limit) left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
+    // Python runs signal handlers in the main thread only, so other threads need no further slices.
     if (!is_main_thread()) return wait(left);
     check();
     if (wait(left ? std::min(*left, kSlice) : kSlice)) return true;

@@ -32,8 +32,8 @@ struct ReturnsToPython {
 };
 
 // Calls `wait` with parts of `limit` until it returns true. Returns false if the limit has passed;
-// no limit means for ever. Exceptions of the interrupt check are passed on, and the awaited
-// operation goes on.
+// no limit means for ever. Only the main thread, and only if there is a check, needs more than two
+// parts. Exceptions of the interrupt check are passed on, and the awaited operation goes on.
 bool wait_in_slices(std::optional<Milliseconds> limit,
                     const std::function<bool(std::optional<Milliseconds>)>& wait);
 

@@ -150,6 +150,8 @@ void DeviceOpWork::await(std::optional<Milliseconds>) {
 FuturePtr DeviceOpWork::make_future() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device_});
+  // The Future records events on the current stream when it is marked, and waits of others order
+  // streams behind them.
   const c10::Stream after = stream_after();
   if (back_) back_->block(after);
   const c10::StreamGuard guard(after);

@@ -46,7 +46,7 @@ class HostOpWork final : public OpWork {
   // Does this once. A second caller waits for the first.
   void deliver_output();
   // Makes the progress thread run an op that was submitted with will_wait, if its caller does not
-  // wait.
+  // wait. Does this once. Does nothing in a forked child.
   void drive();
   // Delivers the output and marks the Future.
   void deliver_and_mark(c10::ivalue::Future& future);

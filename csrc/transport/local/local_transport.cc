@@ -50,7 +50,8 @@ class LocalNetwork {
  public:
   explicit LocalNetwork(LocalOptions options) : options_(options) {}
 
-  // Creates the inbox of a Context; replaces a former one of the same id.
+  // Creates the inbox of a Context; replaces a former one of the same id. Its random numbers depend
+  // on the seed and on how many inboxes there are.
   Result<std::shared_ptr<Inbox>> open(ContextId id) {
     auto event = EventFd::create();
     if (!event.ok()) return event.error();
@@ -128,6 +129,7 @@ class LocalTransport final : public Transport {
   }
 
   int event_fd() const override { return inbox_->event.get(); }
+  // Only messages that are due count; due() gives the time of the others.
   bool arm() override {
     std::lock_guard lock(inbox_->mutex);
     const TimePoint now = Clock::now();
@@ -144,6 +146,7 @@ class LocalTransport final : public Transport {
   }
 
   bool drained(ContextId peer) override { return !inbox_->holds_any_of(peer); }
+  // Later sends to the peer fail. Messages that it has sent are still delivered.
   void drop_peer(ContextId peer) override { dropped_.insert(peer); }
   void begin_flush() override {}
   bool flushed() const override { return !network_->holds_any_of(id_); }
@@ -177,13 +180,13 @@ class LocalTransport final : public Transport {
     return {};
   }
 
-  // Notes a lost peer for report_lost() and returns the error of the send. ++175 Reports the peers
-  // that sends have found to be lost. Called by progress().
+  // Notes a lost peer for report_lost() and returns the error of the send.
   Error lost(ContextId peer) {
     newly_lost_.insert(peer);
     return Error(ErrorKind::kPeerLost, "the peer's Context is closed");
   }
 
+  // Reports the peers that sends have found to be lost. Called by progress().
   void report_lost() {
     for (ContextId peer : std::exchange(newly_lost_, {}))
       receiver_.on_peer_lost(name(), peer,

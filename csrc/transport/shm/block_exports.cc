@@ -18,6 +18,8 @@ bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* 
   return !send_with_fds(socket, bytes, fds);
 }
 
+// If this process has no descriptor left, the message has arrived without its file. It is returned
+// in that form, so that its block is refused.
 Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket) {
   ExportMessage note{};
   bool empty = false;
@@ -112,6 +114,7 @@ std::optional<uint64_t> BlockExports::place(uint32_t ring, ConstBytes payload) {
 void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
   detach_freed();
   if (all_.size() == kMaxExports || !line_.open(ring)) return;
+  // No block is exported, so no earlier free concerns one.
   if (all_.empty()) frees_seen_ = SharedBlockRegistry::of_process().frees();
   block->mark_exported();
   const uint32_t number = free_number();
@@ -176,6 +179,8 @@ Error BlockExports::on_message(const ExportMessage& note) {
   return {};
 }
 
+// frees_seen_ changes only when all freed blocks are detached. So a message that the socket did not
+// take is sent by a later call.
 void BlockExports::detach_freed() {
   const uint64_t frees = all_.empty() ? frees_seen_ : SharedBlockRegistry::of_process().frees();
   if (frees == frees_seen_) return;
@@ -236,6 +241,8 @@ bool BlockImports::take(const ReceivedExportMessage& heard) {
   return true;
 }
 
+// A block of the present connection hides one of the former connection with the same number.
+// Numbers are reused as late as possible, so that this does not happen.
 std::optional<ConstBytes> BlockImports::find(uint64_t place, size_t bytes) const {
   const auto& from = blocks_.contains(export_of(place)) ? blocks_ : former_;
   const auto it = from.find(export_of(place));

@@ -108,7 +108,8 @@ class BlockExports {
 
   // Returns the address at which the peer finds the payload (export_address()). Returns nothing if
   // the payload is short, lies in no shared tensor or its block is not exported yet. The first
-  // request for a block starts its export. `ring` identifies the channel.
+  // request for a block starts its export. A block that the peer has refused is not exported again
+  // before clear(). `ring` identifies the channel.
   std::optional<uint64_t> place(uint32_t ring, ConstBytes payload);
   // Handles the peer's answers when the socket is readable. Returns kProtocol for an answer without
   // a request.
@@ -142,7 +143,11 @@ class BlockExports {
   };
 
   Export* find(const SharedBlock& block);
+  // Exports a block: dials if necessary, and sends its file. If that fails, a later payload in the
+  // block tries again.
   void offer(uint32_t ring, std::shared_ptr<SharedBlock> block);
+  // Handles an answer. Returns kProtocol unless it is kTaken or kRefused for an export that waits
+  // for it or was freed.
   Error on_message(const ExportMessage& note);
   uint32_t free_number();
 

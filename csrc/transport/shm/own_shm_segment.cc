@@ -7,6 +7,8 @@
 
 namespace ringdist::shm {
 
+// Memory is allocated for the first chunks of a class first, so peers need not map the part that
+// was never used.
 std::optional<ChunkPool::Id> ChunkPool::take(size_t bytes, bool reserved) {
   check(bytes <= kLargeChunk, "payload above the size of a chunk");
   error_ = {};
@@ -46,6 +48,7 @@ ChunkPool::Id ChunkPool::find(const std::byte* data) const {
   return static_cast<Id>((at - kLargeAt) / kLargeChunk);
 }
 
+// The file is mapped before it is sealed, because the seal forbids later writable mappings.
 Result<std::unique_ptr<OwnShmSegment>> OwnShmSegment::create() {
   auto doorbell = Doorbell::create();
   if (!doorbell.ok()) return doorbell.error();
@@ -80,6 +83,7 @@ Result<uint32_t> OwnShmSegment::take_ring() {
   const auto at = static_cast<size_t>(reinterpret_cast<std::byte*>(&ring(index)) - mapping_.data());
   if (Error error = allocate(file_, at, sizeof(Ring))) return error;
   free_rings_.pop_back();
+  // No peer reads the ring before a hello names it, so the store needs no order.
   ring(index).published.value.store_relaxed(0);
   return index;
 }
@@ -88,6 +92,7 @@ std::optional<uint32_t> OwnShmSegment::take_counter() {
   if (free_counters_.empty()) return std::nullopt;
   const uint32_t index = free_counters_.back();
   free_counters_.pop_back();
+  // No peer reads the counter before the answer to its hello names it.
   front().consumed[index].value.store_relaxed(0);
   return index;
 }

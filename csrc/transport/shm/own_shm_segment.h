@@ -85,7 +85,8 @@ class OwnShmSegment {
   ChunkPool& chunks() { return chunks_; }
 
   // Allocates a ring, or a counter in ControlBlock::consumed; it starts at zero. If all are in use,
-  // take_ring() returns kSystem and take_counter() nothing.
+  // take_ring() returns kSystem and take_counter() nothing. take_ring() also returns kSystem if the
+  // system has no memory for the ring.
   Result<uint32_t> take_ring();
   std::optional<uint32_t> take_counter();
   void give_back_ring(uint32_t index) { free_rings_.push_back(index); }
@@ -98,7 +99,7 @@ class OwnShmSegment {
   void end_greeting() { --greetings_; }
 
  private:
-  static constexpr int kMostGreetings = 4;  // keeps 128 processes below 1024 descriptors
+  static constexpr int kMostGreetings = 4;  // 128 processes have at most 1024 descriptors in flight
 
   OwnShmSegment(Fd file, Doorbell doorbell, Mapping mapping);
 

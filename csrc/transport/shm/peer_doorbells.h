@@ -54,6 +54,7 @@ class PeerDoorbells {
     ContextId peer;
     std::shared_ptr<PeerDoorbell> doorbell;
   };
+  // Closes a doorbell and removes it from the epoll set and both maps.
   void forget(std::map<uint64_t, Known>::iterator known);
 
   const Epoll& epoll_;

@@ -14,6 +14,7 @@ namespace {
 
 // The chunks are mapped in steps of this size, to call the kernel rarely.
 constexpr size_t kMappedStep = size_t{1} << 20;
+// Limits for the greeting: of the wait for a hello, and of attempts to answer it.
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr auto kAnswerLimit = std::chrono::seconds(30);
 constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
@@ -82,6 +83,7 @@ void RecvChannel::receive_exports() {
   if (error.kind() != ErrorKind::kPeerLost) end(error);
 }
 
+// After the end the count stays at last_, so later messages of the peer are ignored.
 uint64_t RecvChannel::published() const {
   return ended() ? last_ : slots_.published(ring_->published.value);
 }
@@ -108,6 +110,8 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
     last_ = slots_.consumed();
     return;
   }
+  // The message is delivered before it counts as consumed, because its sender may then overwrite
+  // slot and payload.
   receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kRevoked});
   const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->ring();

@@ -137,6 +137,8 @@ class RecvChannelTable {
   void close();
 
  private:
+  // Accepts connections of this user, and closes others. If descriptors run out, stops watching the
+  // listener until reap().
   void accept_all();
   // Closes the channel's socket if it does not need it.
   void close_unneeded_socket(RecvChannel& link) const;

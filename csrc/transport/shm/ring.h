@@ -26,14 +26,16 @@ class RingReader {
     return (told.load() & kLast) != 0;
   }
   // Both take the published count. is_absurd() returns true if the count cannot be true, so that
-  // the peer's memory is not trusted.
+  // the peer's memory is not trusted. The difference is unsigned, so a count that went back is
+  // absurd as well.
   bool has_message(uint64_t published) const { return published != consumed_; }
   bool is_absurd(uint64_t published) const { return published - consumed_ > slots; }
 
   // Returns the index of the next message's slot, if there is one.
   size_t slot() const { return consumed_ % slots; }
   // Publishes that the message was read. Returns true if the writer sleeps until there is room, so
-  // that its doorbell must be rung.
+  // that its doorbell must be rung. The store comes before the load. Otherwise a writer that goes
+  // to sleep in between would not be woken (base/dekker_word.h).
   template <typename Consumed, typename Asleep>
   bool consume(Consumed& consumed, const Asleep& writer) {
     consumed.store(++consumed_);
@@ -64,7 +66,7 @@ class RingWriter {
   // Returns the index of the slot for the next message, if the ring is not full.
   size_t slot() const { return published_ % slots; }
   // Publishes the filled slot. Returns true if the reader sleeps, so that its doorbell must be
-  // rung.
+  // rung. The store comes before the load, as in RingReader::consume().
   template <typename Published, typename Asleep>
   bool publish(Published& published, const Asleep& reader) {
     published.store(++published_);

@@ -39,8 +39,8 @@ inline constexpr size_t kLargeChunk = size_t{256} << 10;
 inline constexpr size_t kLargeChunks = 64;               // in use at once, without those reserved
 inline constexpr size_t kReservedChunks = kMaxChannels;  // for channels that hold none
 inline constexpr size_t kPayloadAlignment = 16;          // alignment of short payloads
-inline constexpr size_t kMaxExports = 256;  // blocks that the reader of one channel maps
-inline constexpr uint32_t kExportNumbers = 1 << 16;
+inline constexpr size_t kMaxExports = 256;           // blocks that the reader of one channel maps
+inline constexpr uint32_t kExportNumbers = 1 << 16;  // the number has 16 bits in export_address()
 // Payloads up to this size are copied even from shared tensors. The copy is cheaper than to keep
 // the send open until the receiver has read.
 inline constexpr size_t kMostCopied = size_t{64} << 10;
@@ -79,8 +79,8 @@ struct Ring {
 // The sleep state of a Context, which decides if a peer must ring its doorbell.
 enum class SleepState : uint32_t {
   kAwake = 0,
-  kForMessages,
-  kForRoom,  // for room in a ring, and for messages
+  kForMessages,  // asleep, and in need of no room
+  kForRoom,      // for room in a ring, and for messages
 };
 
 // The part of a segment that all peers read.

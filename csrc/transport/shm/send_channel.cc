@@ -90,6 +90,8 @@ void SendChannel::not_watched(const Error& cause) {
   end();
 }
 
+// If the channel was renewed, it has ended before. Only the messages that wait for the next one are
+// left then.
 void SendChannel::close_with(const Error& cause) {
   if (broken()) return;
   error_ = cause;
@@ -236,6 +238,8 @@ bool SendChannel::make_room() {
   return reclaim(until);
 }
 
+// A message in the ring gets the mark before its memory changes; the peer looks at it after reading
+// (base/payload.h). A waiting one is dropped.
 void SendChannel::revoke_payload(SendId send_id) {
   for (PendingSend& parcel : waiting_)
     if (parcel.send_id == send_id && parcel.chunk == kNone && !parcel.copy) parcel.withdrawn = true;
@@ -287,6 +291,8 @@ bool SendChannel::place(PendingSend& parcel) {
   return true;
 }
 
+// The fields of the slot are plain or relaxed stores. The store of the published count, which comes
+// last, makes them visible to the peer.
 bool SendChannel::publish(PendingSend& parcel) {
   if (slots_.full() && !make_room()) return false;
   if (!place(parcel) && !(state_ == State::kOpen && make_room() && place(parcel))) return false;

@@ -112,8 +112,8 @@ class SendChannel {
     std::unique_ptr<std::byte[]> copy =
         nullptr;                            // copy of the payload, if only this message needs it
     std::optional<uint64_t> exported = {};  // export address of the payload
-    bool spare = false;
-    bool withdrawn = false;
+    bool spare = false;                     // the parameter of send()
+    bool withdrawn = false;                 // revoked while it waited, so it is not sent
   };
   // The resources that a message in the ring holds until the peer has consumed it.
   struct SlotResources {
@@ -134,9 +134,11 @@ class SendChannel {
   void begin_again();
   // Publishes the message, or lets it wait.
   void enqueue(PendingSend parcel);
+  // Ends a message that was not published, with the channel's error.
   void fail(PendingSend& parcel);
   // Reports the end of a send to the receiver.
   void tell(SendId send_id, const Error& error);
+  // Releases a chunk that this channel holds.
   void give_back(ChunkPool::Id chunk);
   // Writes the message into the ring. Returns false if slot or memory is missing.
   bool publish(PendingSend& parcel);
@@ -151,6 +153,8 @@ class SendChannel {
   bool reclaim(uint64_t until);
   bool make_room();
   void withdraw_all();
+  // Publishes the oldest waiting message, or drops it if it was revoked. Returns false if there is
+  // no place for it.
   bool send_next();
 
   OwnShmSegment& own_;

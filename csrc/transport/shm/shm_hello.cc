@@ -48,6 +48,8 @@ void refuse_hello(const Fd& socket, ContextId from) {
   (void)send_with_fds(socket, std::as_bytes(std::span(&hello, 1)), {});
 }
 
+// Each field is checked before it is used, because the bytes come from another process. The index
+// decides how much is mapped.
 Result<std::optional<ReceivedHello>> receive_hello(const Fd& socket, ContextId me, bool reads) {
   ShmHello hello{};
   bool empty = false;

@@ -12,6 +12,7 @@ using shm::ChunkPool;
 using shm::SendChannel;
 using shm::SleepState;
 
+// Keys in the epoll set: of the doorbell, and of the first socket of each table.
 constexpr uint64_t kDoorbellKey = 0;
 constexpr uint64_t kFirstOutKey = 1;  // plus the index in used_
 constexpr uint64_t kFirstInKey = uint64_t{1} << 32;

@@ -270,6 +270,8 @@ void UcxTransport::drop_peer(ContextId id) {
   close_endpoint(*peer);
 }
 
+// The silence of a peer is measured from the first request that it has not confirmed, or from its
+// latest confirmation.
 void UcxTransport::begin_flush() {
   std::vector<Peer*> connected;
   {
@@ -310,6 +312,7 @@ ucs_status_t UcxTransport::on_flush_request(void* arg, const void* header, size_
   return UCS_OK;
 }
 
+// A confirmation covers all earlier requests, so the number never falls.
 ucs_status_t UcxTransport::on_receipt(void* arg, const void* header, size_t header_length, void*,
                                       size_t, const ucp_am_recv_param_t*) {
   auto* self = static_cast<UcxTransport*>(arg);
@@ -324,6 +327,8 @@ ucs_status_t UcxTransport::on_receipt(void* arg, const void* header, size_t head
   return UCS_OK;
 }
 
+// The worker is destroyed before the remaining sends are reported. After on_sent() their memory may
+// be freed, and UCX must not read it then.
 void UcxTransport::close() {
   if (!worker_ || worker_->forked()) return;
   std::vector<Peer*> all;

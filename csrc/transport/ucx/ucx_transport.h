@@ -84,13 +84,17 @@ class UcxTransport final : public Transport {
   // broken.
   Result<ucp_ep_h> endpoint(ContextId id);
   Error connect(Peer& peer);
-  // Closes the endpoint by force. Must not be called from UCX's callbacks.
+  // Closes the endpoint by force, which needs no answer of the peer. UCX then ends the sends of the
+  // endpoint with an error. Must not be called from UCX's callbacks.
   void close_endpoint(Peer& peer);
   // Posts an active message of that handler `id`. finish() is called when it ends, possibly at
   // once.
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
             SendId send_id, const std::byte* staged);
+  // Connects if necessary and posts the message. If that fails, ends the send with the error.
   void send_from(const OutgoingMessage& to, ConstBytes payload, const std::byte* staged);
+  // Returns an unused request with a copy of the header. A header above kMaxHeaderBytes fails a
+  // check.
   Request* take_request(ConstBytes header);
   // Recycles the request and ends its send.
   void finish(Request* request, const Error& error);
@@ -115,12 +119,12 @@ class UcxTransport final : public Transport {
   StagingPool staging_;
   mutable std::mutex peers_mutex_;  // a leaf: add_peer() is called by bootstrap threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
-  std::deque<Peer*> newly_broken_;
+  std::deque<Peer*> newly_broken_;        // their errors wait for handle_broken()
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
   TimePoint last_empty_;                  // time of the last progress() that found nothing
   std::vector<std::unique_ptr<Request>> requests_;  // all that exist
   std::vector<Request*> free_requests_;
-  size_t closing_endpoints_ = 0;
+  size_t closing_endpoints_ = 0;  // UCX has yet to report that they are closed
 };
 
 }  // namespace ringdist

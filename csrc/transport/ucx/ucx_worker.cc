@@ -44,7 +44,8 @@ void apply_defaults(ucp_config_t* config, const TransportConfig& ours) {
   if (!ours.interface_name.empty()) set_default(config, "NET_DEVICES", ours.interface_name.c_str());
 }
 
-// Returns a hint, which setting has to change, after UCX has refused `config`.
+// Returns a hint, which setting has to change, after UCX has refused `config`. If UCX accepts
+// TLS=tcp, UCX_TLS is the cause.
 std::string remedy(ucp_config_t* config, const ucp_params_t& params, const TransportConfig& ours) {
   if (const char* tls = std::getenv("UCX_TLS")) {
     ucp_context_h probe = nullptr;
