@@ -245,7 +245,13 @@ void LowRankReducer::run(State& state) {
       job = std::move(state.jobs.front());
       state.jobs.pop_front();
     }
-    job.done(reduce_all(state.group, job.matrices));
+    Error error;
+    try {
+      error = reduce_all(state.group, job.matrices);
+    } catch (...) {
+      error = current_exception_error();
+    }
+    job.done(error);
   }
 }
 

@@ -24,13 +24,13 @@ void PeerLink::want(TimePoint now) {
 }
 
 bool PeerLink::may_dial(bool first, TimePoint now) const {
-  check(state_ != State::kIdle, "nobody asks for this line");
+  check(state_ != State::kIdle, "the link was not requested");
   const bool their_turn = !first && state_ == State::kMissing && now - missing_since_ < kGrace;
   return !their_turn && now >= retry_at_;
 }
 
 void PeerLink::dialed(TimePoint now) {
-  check(state_ != State::kIdle, "nobody asks for this line");
+  check(state_ != State::kIdle, "the link was not requested");
   retry_at_ = now + kRedial;
 }
 
@@ -67,12 +67,12 @@ void PeerLink::discount_pause(Duration pause, TimePoint now) {
 }
 
 Duration PeerLink::silence(TimePoint now) const {
-  check(joined() && heard_, "silence on a line that is not there");
+  check(joined() && heard_, "the link is not connected");
   return now - *heard_;
 }
 
 Duration ControlPeer::exiting_for(TimePoint now) const {
-  check(exiting(), "a process that did not say that it exits");
+  check(exiting(), "the process has not announced its end");
   return now - *exits_since_;
 }
 

@@ -14,7 +14,7 @@ constexpr Duration kShutdownTime = Milliseconds(200);  // limit of each state
 
 void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Error>> answer,
                              TimePoint now) {
-  check(here(), "goodbye is said once");
+  check(here(), "the shutdown is begun twice");
   state_ = State::kSending;
   process_ends_ = process_ends;
   answer_ = std::move(answer);
@@ -23,7 +23,7 @@ void GracefulShutdown::begin(bool process_ends, std::shared_ptr<std::promise<Err
 }
 
 void GracefulShutdown::advance(TimePoint now) {
-  check(is_sending(), "a goodbye that was not begun, or has ended");
+  check(is_sending(), "no shutdown is under way");
   if (state_ == State::kSending) {
     if (now < until_ && waits_for_links()) return;
     send_exit_notice(now);

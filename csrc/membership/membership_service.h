@@ -53,6 +53,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   void unregister_group(uint64_t group_id, bool for_good);
   // Returns true if unregister_group() was called with `for_good` for that group.
   bool was_member(uint64_t group_id) const {
+    if (mark_.forked()) return false;
     std::lock_guard lock(mutex_);
     return left_.contains(group_id);
   }

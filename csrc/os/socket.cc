@@ -180,7 +180,7 @@ Error check_listener(const std::string& host, uint16_t port, Milliseconds limit)
   if (int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found))
     return Error(ErrorKind::kSystem, "looking up " + host + ": " + gai_strerror(problem));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  Error out;
+  Error out(ErrorKind::kSystem, "looking up " + host + ": no address");
   for (const addrinfo* a = found; a; a = a->ai_next) {
     Address address;
     address.length = a->ai_addrlen;
@@ -310,7 +310,9 @@ Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty) 
       take_fds(hold, message, out.fds);
     }
   }
-  empty = problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
+  // A lack of memory passes, so it is no reason to give the connection up.
+  empty = problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR || problem == ENOMEM ||
+          problem == ENOBUFS;
   if (problem != 0 && !empty)
     return Error(ErrorKind::kPeerLost, std::string("recvmsg: ") + std::strerror(problem));
   if (message.msg_flags & MSG_CTRUNC)

@@ -102,7 +102,7 @@ void Simulation::join(const std::vector<Schedule>& schedules) {
       messages += segments * static_cast<int64_t>(step.to.size());
     }
   walked_.messages = messages;
-  check(request_.most_messages > 0, "a walk of no messages");
+  check(request_.most_messages > 0, "a simulation of no messages");
   if (messages > request_.most_messages)
     joined_ = std::min(longest, (messages - 1) / request_.most_messages + 1);
   costs_ = request_.costs;
@@ -264,10 +264,10 @@ std::optional<std::vector<Schedule>> schedules_to_simulate(const Algorithm& algo
 
 Result<SimulationResult> simulate(const SimulationRequest& request) {
   const Shape& shape = request.shape;
-  check(request.algorithm->supports(request.kind), "a walk of what the algorithm does not have");
+  check(request.algorithm->supports(request.kind), "the algorithm does not support this operation");
   check(request.topology.host_of.size() == static_cast<size_t>(shape.size),
-        "a walk over a layout of another size");
-  check(shape.input_parts.empty() && shape.output_parts.empty(), "a walk of parts of their own");
+        "the layout has another number of ranks");
+  check(shape.input_parts.empty() && shape.output_parts.empty(), "simulation of lists of parts");
   // Ranks of a host compete for its lines, so whole hosts are simulated where possible.
   const auto alike = [&](bool whole_hosts) {
     if (request.every_rank) return shape.size;

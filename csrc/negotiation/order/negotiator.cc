@@ -145,7 +145,7 @@ Error Negotiator::receive_down(ConstBytes bytes) {
   if (!decoded.ok()) return decoded.error();
   auto& [decision, received] = decoded.value();
   unseen_ = sent_ - received;
-  if (unseen_ > kWindow) return senseless("the parent has more letters than were sent");
+  if (unseen_ > kWindow) return senseless("the parent has seen more messages than were sent");
   if (decision.position == 0) return {};
   if (decision.position != position_ + 1)
     return senseless("decision " + std::to_string(decision.position) + " after " +

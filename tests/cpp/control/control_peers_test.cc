@@ -122,11 +122,11 @@ TEST(PeerLink, IsForgivenOurOwnPauseUpToNow) {
 
 TEST(ControlLineDeathTest, WhatItIsNotAskedForItDoesNotDo) {
   PeerLink link;
-  EXPECT_DEATH((void)link.may_dial(true, kStart), "nobody asks");
-  EXPECT_DEATH(link.dialed(kStart), "nobody asks");
+  EXPECT_DEATH((void)link.may_dial(true, kStart), "was not requested");
+  EXPECT_DEATH(link.dialed(kStart), "was not requested");
   link.want(kStart);
-  EXPECT_DEATH((void)link.silence(kStart), "not there");
-  EXPECT_DEATH((void)ControlPeer().exiting_for(kStart), "did not say");
+  EXPECT_DEATH((void)link.silence(kStart), "is not connected");
+  EXPECT_DEATH((void)ControlPeer().exiting_for(kStart), "has not announced");
 }
 
 class ProcessesTest : public testing::Test {
