@@ -35,10 +35,13 @@ class BlockCodec : public Codec {
   BlockCodec(std::string name, uint8_t wire_id, uint16_t parameters, int64_t block)
       : name_(std::move(name)), block_(block), parameters_(parameters), wire_id_(wire_id) {}
 
-  // Returns the size in bytes of one block of 1 <= count <= block() elements.
+  // Returns the size in bytes of one block of 1 <= count <= block() elements. It must depend on
+  // nothing else, so that a receiver can compute it.
   virtual size_t block_bytes(int64_t count) const = 0;
   // Implement Codec::encode and Codec::decode for any count of elements, 0 included. `residual` is
-  // empty or as long as `in`. The encoded span has exactly the size that the count requires.
+  // empty or as long as `in`. The encoded span has exactly the size that the count requires. Its
+  // bytes may be anything in decode_blocks(), which returns kProtocol for those that have no
+  // meaning.
   virtual void encode_blocks(std::span<const float> in, ResidualSpan residual, CodecSeed seed,
                              Bytes out) const = 0;
   virtual Error decode_blocks(ConstBytes in, CodecSeed seed, bool accumulate,
@@ -55,7 +58,8 @@ class BlockCodec : public Codec {
 inline constexpr uint16_t kRotationBit = 1 << 15;
 inline constexpr uint16_t kStochasticBit = 1 << 14;
 
-// Returns the key of stochastic rounding. It differs between encoders and repeats with the seed.
+// Returns the key of stochastic rounding. It differs between encoders, so that their rounding
+// errors are independent and average out, and repeats with the seed.
 inline uint64_t rounding_key(CodecSeed seed) { return random_at(seed.shared, seed.own); }
 
 // Returns a kInvalidArgument error. If `accepted` is "", it reads "codec 'int4' takes no parameter,

@@ -37,7 +37,8 @@ class Codec {
   // texts encode alike. parse_codec() accepts the text.
   virtual std::string_view name() const = 0;
   // Return the codec's fields of the frame header: the wire id of its row, and its parameters as
-  // bits.
+  // bits. decode_frame() refuses bytes with other fields, so every property that changes the bytes
+  // must show in them.
   virtual uint8_t wire_id() const = 0;
   virtual uint16_t wire_parameters() const { return 0; }
 
@@ -58,16 +59,18 @@ class Codec {
   virtual int64_t block() const { return 1; }
   static constexpr int64_t kMaxBlock = 1024;
   // Returns the typical bits per element of an fp32 op, scales included. It serves planning and
-  // tables.
+  // tables. Codecs with an encoding that depends on the values return a guess.
   virtual double bits() const = 0;
+  // Returns true if ops of this dtype can use the codec. encode() and decode() require it.
   virtual bool supports(DType dtype) const = 0;
 
-  // Returns an upper limit of the encoded bytes of `count` elements.
+  // Returns an upper limit of the encoded bytes of `count` elements, without a frame header. Block
+  // codecs use exactly that many.
   virtual size_t max_bytes(int64_t count, DType dtype) const = 0;
 
-  // Encodes `in` into `out`, which has at least max_bytes() bytes, in one pass. Returns the bytes
-  // used. `residual` has one fp32 per element, or is empty. With a residual, it encodes in +
-  // residual and writes the loss of every element as the new residual.
+  // Encodes `in` into `out`, which has at least max_bytes() bytes and does not overlap the rest, in
+  // one pass. Returns the bytes used. `residual` has one fp32 per element, or is empty. With a
+  // residual, it encodes in + residual and writes the loss of every element as the new residual.
   //
   // If a value of a block, with its residual, is not finite, the block decodes to NaN and its
   // residual stays unchanged. Codecs without a scale (none, fp16, bf16, lossless) keep inf.
@@ -76,7 +79,9 @@ class Codec {
                         CodecSeed seed, Bytes out) const = 0;
 
   // Decodes out.size() elements from the front of `in`, or adds them to `out`, in one pass. Returns
-  // the bytes used. Any input is safe: it gives values or an error. Error: kProtocol.
+  // the bytes used. Any input is safe: it gives values or an error. Error: kProtocol. After an
+  // error `out` is undefined, because earlier blocks may have been written or added. `dtype` and
+  // seed.shared must be those of encode().
   virtual Result<size_t> decode(ConstBytes in, DType dtype, CodecSeed seed, bool accumulate,
                                 std::span<float> out) const = 0;
 };
@@ -97,11 +102,12 @@ struct CodecRow {
   // keeps the name.
   std::string_view alone = {};
   // Returns the default codec of results if contributions have the codec `contribution`, in a group
-  // of `size`. If it is null, results have the same codec.
+  // of `size`. `contribution` is a canonical name of this row without "+h", which the caller adds
+  // again. If it is null, results have the same codec.
   std::string (*result_of)(std::string_view contribution, int size) = nullptr;
 };
 
-// Returns all codecs, in the order of tables and messages.
+// Returns all codecs, in the order of tables and messages. The table is static.
 std::span<const CodecRow> codecs();
 std::string codec_names();  // "none, fp16, ...", for messages
 // Returns the names of codecs for which `such` is true of their first example.
@@ -116,20 +122,21 @@ Result<CodecPtr> parse_codec(std::string_view spec);
 struct CodecPair {
   CodecPtr contribution;
   CodecPtr result;
-  // Returns true if both send values as they are, so that the op is not treated as compressed.
+  // Returns true if both are `none`, so that the op is not treated as compressed. An exact codec
+  // such as `lossless` is compressed.
   bool plain() const;
   std::string name() const;  // "topk:10>topk:40"
 };
 
 // Parses "A>B", or "A" with the default B of a group of `size`. The default for "onebit" is
-// "onebit+h" for both, and for "topk:k" it is "topk:k>topk:min(4, size) k". Other codecs are used
-// twice. "" means none. Errors are those of parse_codec().
+// "onebit+h" for both, and for "topk:k" it is "topk:k>topk:min(4, size) k", where 1024 is the
+// limit. Other codecs are used twice. "" means none. Errors are those of parse_codec().
 Result<CodecPair> parse_codec_pair(std::string_view spec, int size);
 
 // Does the same for the value of a user's argument; errors name `argument`.
 Result<CodecPair> parse_compression(std::string_view argument, const std::string& spec, int size);
-// Returns an error if `spec` is a pair. Data that is encoded only once, like the parts of an
-// allgather, takes a single codec.
+// Returns kInvalidArgument if `spec` is a pair. Data that is encoded only once, like the parts of
+// an allgather, takes a single codec.
 Error check_single_codec(const std::string& spec);
 
 }  // namespace ringdist

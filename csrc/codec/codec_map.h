@@ -18,8 +18,8 @@ struct CodecMapPart {
   CodecPair codecs;
   // Residual of `count` fp32 values, in units of a contribution. Null means no error feedback.
   float* residual = nullptr;
-  // Memory in which the op leaves the new residual, complete once it has succeeded. If null, the op
-  // updates `residual` in place, so that a failure leaves it invalid.
+  // Memory of `count` values in which the op leaves the new residual, complete once it has
+  // succeeded. If null, the op updates `residual` in place, so that a failure leaves it invalid.
   float* next = nullptr;
 
   int64_t end() const { return offset + count; }
@@ -37,7 +37,7 @@ struct CodecMap {
   uint64_t hash() const;
   // Returns the wire id of the first codec that compresses, for messages; 0 if none does.
   uint8_t codec_id() const;
-  // Returns a text for messages: "int4, 3 parts".
+  // Returns a text for messages: "int4, 3 parts". It names each pair of codecs once.
   std::string describe() const;
 };
 

@@ -33,6 +33,7 @@ class Floats {
   size_t count_;
 };
 
+// Fills `out` with normally distributed values, the same in each run.
 void draw_normal(std::span<float> out) {
   constexpr size_t kDrawn = 1 << 18;  // these repeat, because drawing is slower than the codecs
   std::mt19937 random(1);
@@ -47,6 +48,7 @@ double seconds_of(Run run) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Returns the middle value, or the upper one of the two in the middle. There must be one.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -88,6 +90,8 @@ CodecMetrics measure_codec(const Codec& codec, size_t elements, double seconds) 
 
   std::vector<double> times[5];
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  // The five measurements take turns, so that changes of the clock rate and load of the machine
+  // affect all alike.
   while (Clock::now() < end || times[0].size() < 3) {
     times[0].push_back(seconds_of([&] { codec.encode(in, kType, residual, kSeed, wire); }));
     times[1].push_back(seconds_of([&] { codec.encode(in, kType, {}, kSeed, wire); }));

@@ -1,5 +1,5 @@
 // Measurement of a codec on this machine, on one thread: its speed and its loss. The results are
-// for tables.
+// for tables, and no plan depends on them.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct CodecMetrics {
 
 // Repeats encoding, decoding and copying of `elements` >= 1 fp32 values in turns. It takes about
 // `seconds`, and at least three repetitions. It needs up to 16 bytes of memory per element; choose
-// more elements than the caches hold. Blocks; any thread.
+// more elements than the caches hold. Returns when all is measured; any thread.
 CodecMetrics measure_codec(const Codec& codec, size_t elements, double seconds);
 
 }  // namespace ringdist

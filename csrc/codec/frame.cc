@@ -9,6 +9,7 @@
 namespace ringdist {
 namespace {
 
+// The header in its memory layout, which is that of the wire on little-endian machines.
 struct Header {
   uint8_t version = 1;
   uint8_t codec = 0;

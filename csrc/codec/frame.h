@@ -13,15 +13,17 @@ namespace ringdist {
 
 inline constexpr size_t kFrameHeaderBytes = 8;
 
-// Returns an upper limit of the size of a frame.
+// Returns an upper limit of the size of a frame in bytes, header included.
 size_t max_frame_bytes(const Codec& codec, int64_t count, DType dtype);
 
-// Encodes like Codec::encode(), after the header. in.size() must be less than 2^32.
+// Writes the header and encodes after it like Codec::encode(). `out` has at least max_frame_bytes()
+// bytes. Returns the bytes used, header included. in.size() must be less than 2^32.
 size_t encode_frame(const Codec& codec, std::span<const float> in, DType dtype,
                     ResidualSpan residual, CodecSeed seed, Bytes out);
 
-// Decodes like Codec::decode(). Error: kProtocol, if the header does not match `codec` and
-// out.size().
+// Decodes like Codec::decode() and returns the bytes used, header included. Error: kProtocol, if
+// the header does not match `codec` and out.size(), or if the codec refuses the bytes. The caller
+// has the codec from the plan, so the header only detects ranks with different plans.
 Result<size_t> decode_frame(const Codec& codec, ConstBytes in, DType dtype, CodecSeed seed,
                             bool accumulate, std::span<float> out);
 

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kChunk = 1024;  // elements that fit into the first-level cache
 constexpr size_t kLanes = 8;     // parallel sums, for the compiler to vectorize
 
-// Returns the sum of value(i)^2 for i < count.
+// Returns the sum of value(i)^2 for i < count. The order of additions is fixed, so the result does
+// not depend on the instruction set.
 template <typename Value>
 double sum_of_squares(size_t count, Value value) {
   std::array<double, kLanes> sums{};
@@ -29,7 +30,8 @@ double sum_of_squares(size_t count, Value value) {
   return out;
 }
 
-// Calls fn(first element, values as fp32) for each chunk. Stops if it returns false.
+// Calls fn(first element, values as fp32) for each chunk. Stops if it returns false. Aligned fp32
+// values are passed in place; all others are copied.
 template <typename Fn>
 void for_chunks(DType dtype, ConstBytes values, Fn fn) {
   std::array<float, kChunk> wide;
@@ -96,7 +98,9 @@ class HostMemory final : public GradientMemory {
   }
 
  private:
-  // Calls fn(first element, values as fp32, stored values) for each chunk.
+  // Calls fn(first element, values as fp32, stored values) for each chunk. fn() writes the new
+  // values to the stored ones. The fp32 values are a copy, because encoders need inputs that do not
+  // overlap outputs.
   template <typename Fn>
   static void over_floats(DType dtype, Bytes values, Fn fn) {
     std::array<float, kChunk> wide;

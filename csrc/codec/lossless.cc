@@ -38,7 +38,9 @@ size_t head_bytes(size_t count) {
   return kLosslessLength + (count + kChunk - 1) / kChunk * kLosslessSize;
 }
 
-// Packs a chunk. Returns the bytes written, or 0 if packing does not save bytes.
+// Packs a chunk into `out`, which has space for the elements as they are. Returns the bytes
+// written, or 0 if packing does not save enough bytes (LosslessChunk::pays()). The margin of pays()
+// is the space that HuffmanWriter may overwrite behind its codes.
 size_t pack(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
   std::array<uint8_t, kChunk> symbols;
   std::array<std::byte, kChunk*(kMaxElement - 1)> rests;
@@ -74,12 +76,15 @@ size_t pack(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::b
   return at(size);
 }
 
+// Packs a chunk, or copies its elements if that is not longer. A decoder distinguishes the two by
+// the size.
 size_t encode_chunk(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
   if (const size_t size = pack(chunk, dtype, elements, out)) return size;
   std::memcpy(out, elements.data(), elements.size());
   return elements.size();
 }
 
+// Reads the code lengths of the symbols first to last. The caller has checked that `in` holds them.
 CodeLengths read_lengths(ConstBytes in, int first, int last) {
   CodeLengths out{};
   for (int symbol = first; symbol <= last; ++symbol) {
@@ -89,6 +94,8 @@ CodeLengths read_lengths(ConstBytes in, int first, int last) {
   return out;
 }
 
+// Unpacks a chunk of any bytes. Each size is checked before the part is read. The sum of the runs'
+// bits then fixes the size of the codes, so no run begins beyond them.
 Error unpack(const LosslessChunk& chunk, ConstBytes in, DType dtype, Bytes elements) {
   std::array<uint8_t, kChunk> symbols;
   const std::span<uint8_t> used = std::span(symbols).first(at(chunk.count));

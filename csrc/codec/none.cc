@@ -65,7 +65,8 @@ class NoneCodec final : public Codec {
   }
 
  private:
-  // Computes the new residual: values - stored, where that is finite.
+  // Computes the new residual: values - stored. Where that is not finite, because a value is not or
+  // has become inf by rounding, the residual stays.
   static void take_loss(DType dtype, std::span<const float> values, ConstBytes stored,
                         ResidualSpan residual) {
     std::array<float, kMaxBlock> back;

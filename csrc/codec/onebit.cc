@@ -24,10 +24,12 @@ constexpr uint16_t kSingle = 0x8000;
 
 using Sum = std::array<float, kSignBlock>;
 
+// Decode the field of a single element: the magnitude, and the index in the block.
 float single_value(uint16_t field) { return std::ldexp(1.0f, (field >> 8 & 0x7f) - 149); }
 size_t single_index(uint16_t field) { return field & 0xff; }
 
-// Returns the field for the largest element, rounded down to a power of two.
+// Returns the field for the largest element, rounded down to a power of two. Its loss is then less
+// than the element, as a contraction requires.
 uint16_t single(const Sum& sum, size_t count) {
   const auto smaller = [](float a, float b) { return std::abs(a) < std::abs(b); };
   const auto at =
@@ -46,6 +48,8 @@ float large_mean(const Sum& sum, size_t count) {
   return static_cast<float>(total / static_cast<double>(count));
 }
 
+// Returns the scale field for a block with this sum of magnitudes (onebit.spec.md). The mean is
+// used, because it is the scale with the least squared error.
 uint16_t scale_field(float total, const Sum& sum, size_t count) {
   if (total == 0) return 0;
   const float mean = is_finite(total) ? total / static_cast<float>(count) : large_mean(sum, count);
@@ -107,6 +111,7 @@ class OnebitCodec final : public BlockCodec {
   }
 
  private:
+  // Writes the loss of a finite block as the new residual.
   static void lose(uint16_t field, const Sum& sum, size_t count, float* lost) {
     if ((field & kSingle) == 0)
       return sign_loops().lose(sum.data(), bfloat_to_float(field), count, lost);
@@ -115,6 +120,7 @@ class OnebitCodec final : public BlockCodec {
     at -= std::copysign(single_value(field), at);
   }
 
+  // Decodes a block of which one element was sent. The others decode to 0.
   static Error decode_single(uint16_t field, const std::byte* signs, bool accumulate,
                              std::span<float> out) {
     const size_t index = single_index(field);

@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::string_view kRotation = "+h";
 
+// Removes the text up to the first `end`, and `end` itself, from `text` and returns it. Without an
+// `end` it takes all.
 std::string_view take_until(std::string_view& text, char end) {
   const size_t at = text.find(end);
   const std::string_view out = text.substr(0, at);
@@ -22,6 +24,8 @@ const CodecRow* find_row(std::string_view name) {
   return row == codecs().end() ? nullptr : &*row;
 }
 
+// Returns the spec of the codec of results for a contribution without ">B". A rotation applies to
+// both.
 std::string default_result(const Codec& contribution, int size) {
   std::string_view name = contribution.name();
   const CodecRow* row = find_row(name.substr(0, name.find_first_of(":+")));
@@ -31,6 +35,8 @@ std::string default_result(const Codec& contribution, int size) {
   return row->result_of(name, size) + std::string(rotated ? kRotation : "");
 }
 
+// Returns the error for a name without a row. Methods of DDP get a text of their own, because users
+// pass them here by mistake.
 Error unknown(std::string_view name) {
   const std::string quoted = "'" + std::string(name) + "'";
   if (name == "powersgd" || name == "auto")

@@ -10,7 +10,8 @@
 
 namespace ringdist {
 
-// Differences between these codecs.
+// Differences between these codecs. `parameters` are the bits of the frame header, and `stochastic`
+// is for int8 only.
 struct QuantizedTraits {
   std::string name;
   uint8_t wire_id;
@@ -29,6 +30,7 @@ class QuantizedCodec final : public BlockCodec {
 
   // This holds for all of them, stochastic int8 included. The specs have the proofs.
   bool contraction() const override { return true; }
+  // A scale adds 1/8 bit per element, so this is true for fp8 and int8.
   bool keeps_values() const override { return bits() >= 8; }
   bool feedback_by_default() const override { return traits_.feedback_by_default; }
 

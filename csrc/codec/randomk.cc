@@ -1,6 +1,7 @@
 // Codec `randomk`: k random elements of each 1024. They are the same on every rank, so the codec is
-// linear: the sum of encoded values is encoded without loss (S. Stich et al., "Sparsified SGD with
-// memory", 2018). randomk.spec.md has the bytes.
+// linear up to rounding. A sum of decoded values has no other nonzero elements, and encoding it
+// again loses only the bits that bf16 cannot hold (S. Stich et al., "Sparsified SGD with memory",
+// 2018). randomk.spec.md has the bytes.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,7 +23,8 @@ constexpr uint8_t kWireId = 9;
 using Indices = std::array<uint16_t, kSparseBlock>;
 
 // Draws k distinct indices below `count`, ascending. It is R. Floyd's method (Bentley, "A sample of
-// brilliance", 1987).
+// brilliance", 1987), which needs k random numbers and no list of `count` indices. The bit set
+// gives the order without sorting.
 void draw(uint64_t key, size_t count, size_t k, Indices& out) {
   std::array<uint64_t, kSparseBlock / 64> chosen{};
   const auto bit = [](size_t i) { return uint64_t{1} << (i % 64); };
@@ -79,6 +81,7 @@ class RandomkCodec final : public BlockCodec {
     std::array<float, kSparseBlock> sum;
     Indices indices;
     const size_t k = kept_count(count, k_);
+    // All values are tested, also those that are not drawn, so that a NaN reaches all ranks.
     const bool finite = sum_block(in, residual.from, count, sum.data()) < 0x7f800000;
     draw(key, count, k, indices);
     if (!finite)

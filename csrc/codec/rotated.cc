@@ -34,6 +34,8 @@ float inverse_scale(size_t count) { return std::ldexp(1.0f, -((std::countr_zero(
 
 using Signs = std::array<std::byte, Codec::kMaxBlock / 8>;
 
+// Returns the sign bits of a chunk, 64 of each random number. Both ends draw them from the shared
+// seed, so they are not sent.
 Signs draw_signs(uint64_t key) {
   Signs out;
   for (size_t i = 0; i < out.size() / 8; ++i) {
@@ -54,6 +56,7 @@ void for_each_run(size_t count, size_t block, const Fn& fn) {
   }
 }
 
+// Calls fn(first element, count) for each block of the inner codec, the tail included as one.
 template <typename Fn>
 void for_each_block(size_t count, size_t block, const Fn& fn) {
   for (size_t at = 0; at < count; at += block) fn(at, std::min(block, count - at));
@@ -213,6 +216,7 @@ size_t RotatedCodec::encode_chunk(std::span<const float> in, DType dtype, Residu
   if (residual.empty()) return used;
   Chunk decoded;
   const std::span<float> back = std::span(decoded).first(in.size());
+  // The loss is that of the bytes as a peer decodes them, so rounding in the transform counts, too.
   check(decode_values(ConstBytes(out).first(used), dtype, seed, signs, back).ok(),
         "a codec cannot decode what it encoded");
   for_each_block(in.size(), block_, [&](size_t at, size_t n) {

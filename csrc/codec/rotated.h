@@ -1,5 +1,6 @@
-// Codecs with "+h": a seeded Hadamard rotation of each block precedes another codec. Immutable; any
-// thread.
+// Codecs with "+h": a seeded Hadamard rotation of each block precedes another codec. The rotation
+// spreads large values over the block, so that a common scale fits all of them better. Immutable;
+// any thread.
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ class RotatedCodec : public Codec {
   static constexpr size_t kChunk = Codec::kMaxBlock;  // elements; whole blocks of any codec
 
   // Encode and decode at most kChunk elements, like encode() and decode(). `signs` has one bit per
-  // element.
+  // element, set where the rotation changes its sign. `seed` is that of the chunk.
   virtual size_t encode_chunk(std::span<const float> in, DType dtype, ResidualSpan residual,
                               CodecSeed seed, const std::byte* signs, Bytes out) const;
   virtual Result<size_t> decode_chunk(ConstBytes in, DType dtype, CodecSeed seed,
@@ -50,12 +51,13 @@ class RotatedCodec : public Codec {
 
  private:
   using Chunk = std::array<float, kChunk>;
+  // Decodes at most kChunk elements with the inner codec and rotates them back in `out`.
   Result<size_t> decode_values(ConstBytes in, DType dtype, CodecSeed seed, const std::byte* signs,
                                std::span<float> out) const;
 
   CodecPtr inner_;
   std::string name_;
-  size_t block_;
+  size_t block_;  // elements of a whole rotation
 };
 
 // Returns `onebit+h`, the default of `onebit`. It gives the same bytes as RotatedCodec, but its

@@ -68,6 +68,7 @@ class TopkCodec final : public BlockCodec {
       return residual.keep();
     }
     select_largest(sum.data(), count, k, largest, indices.data());
+    // An element that is not sent is lost as a whole.
     if (!residual.empty()) std::copy_n(sum.begin(), count, residual.to);
     for (size_t j = 0; j < k; ++j) {
       const float x = sum[indices[j]];
@@ -77,6 +78,8 @@ class TopkCodec final : public BlockCodec {
     }
   }
 
+  // Decodes one block. Indices must ascend, because an element that occurs twice would be added
+  // twice.
   Error decode_block(const std::byte* in, bool accumulate, std::span<float> out) const {
     const size_t k = kept_count(out.size(), k_);
     if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);

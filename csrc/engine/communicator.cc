@@ -335,6 +335,7 @@ void Communicator::abort(const std::string& why) {
   formation_->shorten(until);
   fail(Error(ErrorKind::kAborted, why));
   // A device would start an op that is submitted before the progress engine has failed the group.
+  // So this waits until the progress engine has run the task of fail(), unless this is its thread.
   if (!in_progress_loop()) (void)context_->progress().call([] {}, until);
   withdraw(until, ErrorKind::kAborted, why);
 }

@@ -44,7 +44,8 @@ class GroupFailure {
     return cause_;
   }
 
-  // Records the failure. Returns the duplicates, which the caller has to fail, too.
+  // Records the failure; it is called again only if a callback threw, with the same cause. Returns
+  // the duplicates, which the caller has to fail, too. Some of them may have been destroyed.
   std::vector<std::weak_ptr<Communicator>> set(const Error& cause) {
     std::lock_guard lock(mutex_);
     cause_ = cause;
@@ -74,6 +75,7 @@ class GroupFailure {
   // set after `cause_`, so that cause() needs no lock before a failure
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;  // a leaf: no other lock is taken while it is held
+  // success until the failure
   Error cause_ RINGDIST_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Communicator>> duplicates_ RINGDIST_GUARDED_BY(mutex_);
 };
@@ -86,7 +88,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                      private DeviceOpsDelegate {
  public:
   // Returns the eager window: the bytes of eager messages that one sender may have outstanding at
-  // this rank before it needs a grant.
+  // this rank before it needs a grant. All ranks get the same value, because segment_bytes must be
+  // equal on all of them.
   static int64_t eager_window(const Config& config) {
     return EagerCredit::kSegments * config.segment_bytes;
   }
@@ -114,7 +117,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     return GroupMembership::Made{made.value(), made.value()};
   }
   // Without close(), does not wait for ops in flight. The other ranks still receive a notice that
-  // this one has left.
+  // this one has left. In a forked child it sends nothing and leaks what belongs to devices. Not on
+  // a progress thread: it may write to the store.
   ~Communicator() override;
 
   // Creates a group of the same ranks with its own order of ops. It ends when this group does. All
@@ -151,8 +155,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   }
 
   // Waits until the op has finished, or until `timeout` has passed. Returns false after a timeout,
-  // which ends only this wait. An op also ends by its own deadline, with an error that describes
-  // the cause.
+  // which ends only this wait. Without a timeout it waits for as long as the op lasts. An op also
+  // ends by its own deadline, with an error that describes the cause. The caller may make progress
+  // for all groups meanwhile, so it must not hold the GIL.
   bool wait(const Op& op, std::optional<Milliseconds> timeout) {
     return context_->progress().wait(op, deadline_after(timeout));
   }
@@ -166,7 +171,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     });
   }
 
-  // Returns the number of the last op that was submitted; 0 before the first.
+  // Returns the number of the last collective that was submitted; 0 before the first. Sends and
+  // receives have no numbers.
   uint64_t sequence_number() const { return next_number_.load() - 1; }
   // Returns the first cause if the group has failed, else success.
   Error failure() const { return failure_->cause(); }
@@ -178,7 +184,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void run_failure_hooks() {
     if (!hooks_->failed.empty() && failure()) hooks_->call_failed();
   }
-  // Sets the default timeout of later ops, here and in all duplicates.
+  // Sets the default timeout of later ops, here and in all duplicates. Ops in flight keep their
+  // deadlines.
   void set_timeout(Milliseconds timeout) {
     for (const auto& duplicate : duplicates()) duplicate->set_timeout(timeout);
     std::lock_guard lock(mutex_);
@@ -221,8 +228,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     return error ? error.prefixed("ringdist: give_up: group '" + name() + "': ") : error;
   }
   // Fails the group here without a notice to other ranks. Returns the number of the first
-  // collective that is unfinished on this rank; 1 if the progress engine does not answer within 10
-  // s.
+  // collective that is unfinished on this rank. If the progress engine does not answer within 10 s,
+  // returns 1, the value that claims the least.
   uint64_t stop_and_report(const Error& cause) override;
   // Returns true if shrink() has created the group of a later generation.
   bool was_replaced() const { return own_.was_replaced(); }
@@ -236,10 +243,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // found each other. Returns at once.
   void fail(const Error& cause);
   // Fails the group and its duplicates because this rank wants it. Ranks that still look for this
-  // one are notified, too. Waits up to Context::kFinishTime. Later submissions are refused.
+  // one are notified, too. Waits up to Context::kFinishTime, for each duplicate as well. Later
+  // submissions are refused. On a progress thread it does not wait for the progress engine. Does
+  // nothing in a forked child.
   void abort(const std::string& why);
   // Returns true when none of the group's ops is in flight, or when none will ever end because the
-  // progress engine has stopped. Returns false at the deadline.
+  // progress engine has stopped. Returns false at the deadline, or earlier if the progress engine
+  // does not answer for 10 s. Must not be called from a task of the progress engine.
   bool wait_until_idle(TimePoint deadline) {
     if (context_->forked()) return true;
     ProgressEngine& progress = context_->progress();
@@ -256,7 +266,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     return done ? std::move(*out) : std::vector<std::string>();
   }
   // Waits for the ops in flight (each ends by its timeout), notifies the other ranks and leaves the
-  // group and its duplicates. Idempotent. Later submissions are refused.
+  // group and its duplicates. Idempotent: a second caller does not wait for the first. Later
+  // submissions are refused. Must not be called from a task of the progress engine. Does nothing in
+  // a forked child.
   void close();
 
   int rank() const { return options_.rank; }
@@ -273,6 +285,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   GroupConfig group_config() const;
   // Returns why no op can be submitted at present; success if one can.
   Error refusal_now() const RINGDIST_REQUIRES(mutex_);
+  // Plans and numbers the op and queues it, as submit() does for an op on the host. Takes mutex_,
+  // so that numbers are in the order in which the progress engine gets the ops.
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   // Runs the bootstrap, on the task pool.
   void form();
@@ -288,7 +302,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     run_on_slot([how](GroupSlot& slot) { slot.announce_leave(how); });
   }
   // Runs `body` in the progress engine and waits for it. Returns false if it did not run within 10
-  // s.
+  // s, or if the progress engine has stopped. It may still run after a timeout, so it must own what
+  // it uses.
   bool run_on_slot(std::function<void(GroupSlot&)> body);
   std::vector<std::shared_ptr<Communicator>> duplicates() const { return failure_->duplicates(); }
 

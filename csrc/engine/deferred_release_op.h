@@ -1,4 +1,5 @@
-// DeferredReleaseOp: an Op that never releases its memory on a progress thread.
+// DeferredReleaseOp: an Op that does not release its memory on a progress thread, unless no thread
+// can be had for that. The last reference may be dropped on any thread.
 #pragma once
 
 #include <memory>

@@ -29,15 +29,17 @@ class HookTable {
  public:
   using Hook = std::function<void(Args...)>;
 
-  // Adds a function. Replaces the one with the same id.
+  // Adds a function. Replaces the one with the same id. A call under way does not run it.
   void add(int64_t id, Hook hook) { change(id, std::make_shared<const Hook>(std::move(hook))); }
   // Removes a function, if it is there. A call under way may still be running it.
   void remove(int64_t id) { change(id, nullptr); }
-  // Cheap enough for the path of every op: reads an atomic without a lock.
+  // Returns true if there are no functions. Cheap enough for the path of every op: reads an atomic
+  // without a lock. A change on another thread may be seen a little later.
   bool empty() const { return empty_.load(std::memory_order_relaxed); }
+  // Removes all functions. Calls under way may still be running them.
   void clear() {
     std::lock_guard one_at_a_time(changing_);
-    // It is destroyed last, without mutex_.
+    // The functions are destroyed after mutex_ has been released, though with changing_ held.
     const auto old = entries();
     empty_.store(true, std::memory_order_relaxed);
     std::lock_guard lock(mutex_);
@@ -48,8 +50,8 @@ class HookTable {
     for (const auto& [id, hook] : *entries()) other.change(id, hook);
   }
 
-  // Calls all functions. Exceptions are logged and dropped, because there may be no caller that
-  // could catch them.
+  // Calls all functions on this thread, in the order in which they were added. Exceptions are
+  // logged and dropped, because there may be no caller that could catch them.
   void call(Args... args) const {
     const auto held = entries();  // keeps the functions alive, as they may remove themselves
     for (const auto& [id, hook] : *held) {
@@ -106,7 +108,7 @@ class Hooks {
 
   // Calls the failure hooks, once per group. Further callers wait until the hooks have returned,
   // but at most 40 s, so that the process does not end before they have written their output.
-  // Returns at once if it is called by a hook.
+  // Returns at once if it is called by a hook, or if end() came first.
   void call_failed();
 
   // Disables the failure hooks: the group is about to end in good order, and later failures are not
@@ -128,14 +130,15 @@ class Hooks {
 // Measures one call, which succeeds when all ops that it consists of have. Any thread.
 class Completion {
  public:
-  // `parts` is the number of ops.
+  // `parts` is the number of ops, at least 1. The time of the call is that of the construction.
   Completion(std::shared_ptr<Hooks> hooks, size_t parts);
 
   // Returns the key of the call. It is unique in the process and never reused.
   uint64_t key() const { return key_; }
   // Returns true if somebody has attached hooks for success.
   bool wanted() const { return !hooks_->succeeded.empty(); }
-  // Reports that one part has succeeded. The last part calls the hooks.
+  // Reports that one part has succeeded. The last part calls the hooks, on the calling thread. If a
+  // part fails, it must not be called for it; then the hooks are never called.
   void arrive();
   // Returns the ms from the call to its success, or until the present if it has not succeeded.
   float milliseconds() const;

@@ -14,7 +14,8 @@
 
 namespace ringdist {
 
-// One attempt this process' info to join the group of a job.
+// One attempt of this process to join the group of a job. wait() may be called repeatedly, until it
+// has returned a group or an error.
 class JoinClient {
  public:
   // `job` selects the advertisement. Of `options` only config, costs, store, store_server and
@@ -41,11 +42,13 @@ class JoinClient {
   const GroupAdvertisement& advertisement() const { return *advertisement_; }
 
  private:
-  // Reads the advertisement. Success also if there is none.
+  // Reads the advertisement. Success also if there is none; then the last one is kept. Errors:
+  // those of the store, and kProtocol if the value cannot be decoded.
   Error read_advertisement();
   // Reads the advertisement again, at most every 200 ms, and starts or updates the join requests.
   Error refresh();
-  // Fills in the rank info of this process, once.
+  // Fills in the rank info of this process, once. Errors: those of Context::network() and
+  // Context::entry().
   Error prepare();
   // Stops the join requests.
   void leave();

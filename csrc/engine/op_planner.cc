@@ -19,6 +19,8 @@ Error OpPlanner::prepare_called(Op& op) {
   return {};
 }
 
+// The acquire pairs with the release in on_formed(). A caller that sees true also sees the network
+// in planner_, and needs no mutex.
 Error OpPlanner::plan(const std::shared_ptr<Op>& op) {
   if (formed_.load(std::memory_order_acquire)) return prepare_called(*op);
   std::lock_guard lock(mutex_);
@@ -36,6 +38,7 @@ void OpPlanner::on_formed(const Topology& topology, const NetworkCosts& costs) {
     planner_.set_network(topology, costs);
     for (const auto& op : planned_early_) {
       const Error error = prepare(*op);
+      // All errors are the caller's, and plan() has reported them.
       check(!error, "a topology refuses what was accepted without it");
     }
   }

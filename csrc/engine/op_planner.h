@@ -25,7 +25,8 @@ class OpPlanner {
   explicit OpPlanner(PlannerOptions options)
       : formed_(options.size == 1), planner_(std::move(options)) {}
 
-  // Sets plan, schedule and fingerprint of an op that no other thread uses yet. Errors: those of
+  // Sets plan, schedule and fingerprint of an op that no other thread uses yet. Before the group
+  // has formed, keeps a reference to a collective, for on_formed(). Errors: those of
   // Planner::prepare(). One thread at a time.
   Error plan(const std::shared_ptr<Op>& op);
 
@@ -40,7 +41,8 @@ class OpPlanner {
  private:
   // Sets plan, schedule and fingerprint.
   Error prepare(Op& op);
-  Error prepare_called(Op& op);  // the first time
+  // The same, for the first plan of an op: it also sets Op::called, which later plans keep.
+  Error prepare_called(Op& op);
 
   // Once this is true, only plan() uses planner_, and it does so without the mutex.
   std::atomic<bool> formed_;

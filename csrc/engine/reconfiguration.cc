@@ -72,7 +72,8 @@ Result<Reconfiguration::Attempt> Reconfiguration::begin(const Request& request) 
   auto handles = members(request);
   if (!handles.ok()) return handles.error();
   if (Error error = claim(request.uuid)) return error;
-  // All members derive the same nonce from the attempt and the handles.
+  // All members derive the same nonce from the attempt and the handles. The instances make it
+  // differ from that of other jobs which use the same uuid.
   Hash nonce;
   nonce.add(std::string_view("reconfigure")).add(request.uuid);
   for (const ProcessHandle& handle : handles.value()) nonce.add(handle.instance);

@@ -37,7 +37,8 @@ class Reconfiguration {
   // A group that is forming, until its timeout at most. A failed attempt needs no close().
   struct Attempt {
     // Waits up to `time`. Returns success if the group has formed, the cause if it has failed, and
-    // nothing if it takes longer.
+    // nothing if it takes longer. Once the bootstrap has ended, waits up to 10 s more for the
+    // progress engine, which may have a notice that another member has aborted the attempt.
     std::optional<Error> wait_for(Milliseconds time) const;
 
     std::shared_ptr<Communicator> group;
@@ -45,7 +46,9 @@ class Reconfiguration {
   };
   // Starts to form a group and returns at once. Errors come before anything is sent. It fails with
   // kInvalidArgument if the uuid was used before, a handle is invalid or given twice, or this
-  // process' handle is missing. It fails with kMismatch if a handle has another wire version.
+  // process' handle is missing. It fails with kMismatch if a handle has another wire version. Other
+  // errors are those of Communicator::create(). Unless the handles are wrong, the uuid counts as
+  // used afterwards, even after an error.
   Result<Attempt> begin(const Request& request);
 
   // Returns the options for later groups.
@@ -60,7 +63,8 @@ class Reconfiguration {
   }
 
  private:
-  // Decodes and checks the handles; returns them by rank.
+  // Decodes and checks the handles; returns them by rank. Sorted texts give all members the same
+  // order, whatever the order in which they got the handles.
   Result<std::vector<ProcessHandle>> members(const Request& request) const;
   // Marks a uuid as used. Error: kInvalidArgument if it was used before.
   Error claim(int64_t uuid);

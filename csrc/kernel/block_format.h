@@ -12,14 +12,16 @@
 
 namespace ringdist {
 
-// Code of one element.
+// Code of one element. Int8 and fp8 scale by the largest magnitude; int4 and int2 have a signed
+// least-squares scale (kernel/quantize.h).
 enum class BlockFormat : uint8_t { kFp8E4M3, kFp8E5M2, kInt8, kInt4, kInt2 };
 
 inline constexpr size_t kQuantizeBlock =
     128;  // elements that share a scale; the last block may be shorter
 
 // Stochastic rounding: a value is rounded up with a probability equal to its fraction. The random
-// bits of element i are a hash of (key, i), so the same key gives the same bits again.
+// bits of element i are a hash of (key, i), so the same key gives the same bits again. `key` is not
+// read if `on` is false.
 struct Stochastic {
   bool on = false;
   uint64_t key = 0;
@@ -34,7 +36,7 @@ inline constexpr uint16_t kPoisonScale = kBFloatNaN;
 // bfloat16 for every codec, and code * scale is exact in fp32.
 inline constexpr float kSmallestScaled = 0x1p-100f;
 
-// Decodes a scale from the wire.
+// Decodes a scale from the wire. Every pattern has a value; inf and NaN decode as such.
 constexpr float scale_value(uint16_t wire) {
   const uint32_t sign = static_cast<uint32_t>(wire & 0x8000) << 16;
   const uint32_t m = wire & 0x7f;
@@ -44,6 +46,7 @@ constexpr float scale_value(uint16_t wire) {
 }
 
 // Returns the largest scale with which a code of magnitude `top` still decodes to a finite value.
+// Cutting the low bits rounds it down, so the product does not overflow.
 constexpr uint16_t largest_scale(float top) {
   const float quotient = std::numeric_limits<float>::max() / top;
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(quotient) >> 16);
@@ -76,7 +79,8 @@ constexpr uint16_t tiny_scale(uint32_t largest, int bits) {
   return static_cast<uint16_t>(std::max(exponent - (bits - 1), -149) + 150);
 }
 
-// Returns x divided by a tiny scale, rounded toward zero.
+// Returns x divided by a tiny scale, rounded toward zero. `scale` is a result of tiny_scale() for a
+// block that contains x.
 constexpr int tiny_code(float x, uint16_t scale) {
   // Two steps, because the reciprocal of the smallest scales is not a float.
   const float rest = std::bit_cast<float>(static_cast<uint32_t>(127 + 50 - scale) << 23);

@@ -8,6 +8,8 @@
 namespace ringdist {
 namespace {
 
+// Formats of 16 bits, and the loops over them. A loop is inlined into one function per instruction
+// set, which is not inlined itself, so the compiler vectorises it for that set.
 struct BFloat {
   [[gnu::always_inline]] static float widen(uint16_t x) { return bfloat_to_float(x); }
   [[gnu::always_inline]] static uint16_t narrow(float x) { return float_to_bfloat(x); }

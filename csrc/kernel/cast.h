@@ -12,12 +12,14 @@
 
 namespace ringdist {
 
-// Compute out[i] = in[i], and out[i] += in[i]. `in` holds out.size() elements of `dtype`.
+// Compute out[i] = in[i], and out[i] += in[i]. `in` holds at least out.size() elements of `dtype`.
+// Other dtypes than these three fail a check.
 void widen(DType dtype, ConstBytes in, std::span<float> out);
 void widen_add(DType dtype, ConstBytes in, std::span<float> out);
 
 // Computes out[i] = in[i], rounded to nearest even. `out` holds at least in.size() elements of
-// `dtype`.
+// `dtype`. In 16 bits, too large values become inf, and a NaN becomes the canonical one. fp32
+// values are copied, NaNs included.
 void narrow(DType dtype, std::span<const float> in, Bytes out);
 
 // Returns true for all values but inf and NaN. It tests the bits, so it works even if the compiler

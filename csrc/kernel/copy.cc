@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
+// Copy whole cache lines with streaming stores. `to` is aligned to a line, `from` need not be.
 [[gnu::target("avx2")]] void stream_avx2(std::byte* to, const std::byte* from, size_t lines) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
     const auto* in = reinterpret_cast<const __m256i_u*>(from);

@@ -8,7 +8,8 @@
 
 namespace ringdist {
 
-// Returns the random number `counter` of the sequence `key`.
+// Returns the random number `counter` of the sequence `key`. It is often a key itself: of a block,
+// a chunk or a rank.
 constexpr uint64_t random_at(uint64_t key, uint64_t counter) {
   uint64_t z = key + (counter + 1) * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;

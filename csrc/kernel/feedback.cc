@@ -15,6 +15,7 @@ void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const fl
   const size_t n = residual.count;
   const float* from = residual.from;
   float* to = residual.to;
+  // The pragma allows from == to: element i depends on element i only.
   const uint32_t mask = keep ? ~uint32_t{0} : 0;
 #pragma GCC ivdep
   for (size_t i = 0; i < n; ++i) {
@@ -59,6 +60,7 @@ void divide(std::span<float> values, float divisor) {
   for (float& x : values) x /= divisor;
 }
 
+// The shift drops the sign bit, so that -0 counts as zero and a NaN does not.
 bool all_zero(std::span<const float> values) {
   constexpr size_t kChunk = 256;  // vectorised inside; the loop over chunks ends early
   for (size_t begin = 0; begin < values.size(); begin += kChunk) {

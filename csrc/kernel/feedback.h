@@ -15,13 +15,15 @@ namespace ringdist {
 void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const float> sum,
               std::span<const float> stored);
 
-// Computes sum[i] = (first ? 0 : sum[i]) + in[i] + residual[i]. An empty residual counts as zeros.
+// Computes sum[i] += in[i] + residual[i], with in[i] + residual[i] rounded first. If `first`, the
+// old sum is not read and counts as nothing. An empty residual is left out.
 void add_contribution(std::span<float> sum, bool first, std::span<const float> in,
                       std::span<const float> residual);
 
-// Adds the whole residual without loss: out[i] = in[i] + residual.from[i] and residual.to[i] = 0.
-// Where the sum is not finite, residual.to[i] = residual.from[i]. `out` holds floats of any
-// alignment. All have one size.
+// Adds the whole residual: out[i] = in[i] + residual.from[i], rounded to fp32, and residual.to[i] =
+// 0. It serves ops with values that travel as fp32, so nothing else is lost. Where the sum is not
+// finite, residual.to[i] = residual.from[i]. `out` holds floats of any alignment. All have one
+// size.
 void pay_in_full(std::span<const float> in, ResidualSpan residual, Bytes out);
 
 // Multiply or divide all values in place.

@@ -1,7 +1,7 @@
 // Conversions between float and the two 8-bit formats of the Open Compute Project's "OCP 8-bit
-// Floating Point Specification" (2023). They use integer operations and selects, like
-// kernel/half.h. Rounding is to nearest, ties to even. Too large values become the largest finite
-// value. NaN is not a valid input.
+// Floating Point Specification" (2023). They use integer operations, selects and additions of
+// normal floats, like kernel/half.h. Rounding is to nearest, ties to even. Too large values become
+// the largest finite value. NaN is not a valid input.
 #pragma once
 
 #include <bit>
@@ -12,18 +12,20 @@
 namespace ringdist {
 
 // One format. `kTop` is the code of the largest finite value. Codes above it decode as their bits
-// suggest, as if inf and NaN did not exist; encoding never produces them.
+// suggest, as if inf and NaN did not exist; encoding never produces them. The names below stand for
+// bits of floats: the difference of the biases, and the smallest normal number.
 template <int kExponentBits, int kMantissaBits, uint8_t kTop>
 struct Fp8Format {
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kDropped = 23 - kMantissaBits;
-  static constexpr uint8_t kOne = kBias << kMantissaBits;
+  static constexpr int kDropped = 23 - kMantissaBits;  // mantissa bits of fp32 that are lost
+  static constexpr uint8_t kOne = kBias << kMantissaBits;  // code of 1.0
   static constexpr uint32_t kRebias = (127 - kBias) << 23;
   static constexpr uint32_t kFirstNormal = kRebias + (1 << 23);
   static constexpr float kLargest =
       std::bit_cast<float>((static_cast<uint32_t>(kTop) << kDropped) + kRebias);
 
-  // Encodes a float.
+  // Encodes a float. Subnormals are rounded by a float addition, normal numbers by an integer one.
+  // Both are computed, and a select takes one.
   [[gnu::always_inline]] static constexpr uint8_t narrow(float x) {
     // A float that has a subnormal's unit as its last mantissa bit. Adding it rounds to multiples
     // of that unit.

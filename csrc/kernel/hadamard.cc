@@ -6,7 +6,8 @@
 namespace ringdist {
 namespace {
 
-// Replaces pairs of elements that are `half` apart by their sums and differences.
+// Replaces pairs of elements that are `half` apart by their sums and differences. log2(count) such
+// stages, each with twice the distance, give the transform in count * log2(count) additions.
 void stage(float* x, size_t count, size_t half) {
   for (size_t block = 0; block < count; block += 2 * half) {
     float* __restrict low = x + block;

@@ -1,6 +1,6 @@
 // Randomised rotation of a block: seeded sign flips and the fast Walsh-Hadamard transform (Ailon,
 // Chazelle, "The fast Johnson-Lindenstrauss transform", 2009). Any thread. Same bits on every
-// machine.
+// machine: all implementations run the stages in the same order, which fixes how sums are rounded.
 //
 // H is the matrix of +-1 in Hadamard order, so H H = count * identity. `count` is a power of two.
 // Bit i of `signs` (bit i % 8 of byte i / 8) is set if the sign of element i is flipped.
@@ -11,8 +11,8 @@
 
 namespace ringdist {
 
-// Bits of the magnitude (2^100) from which a block is scaled down first. Otherwise, the sums of the
-// transform could overflow.
+// Bits of the magnitude (2^100) from which a block is scaled down first, by kRotationShrink.
+// Otherwise, the sums of the transform could overflow.
 inline constexpr uint32_t kRotationHuge = (127 + 100) << 23;
 inline constexpr float kRotationShrink = 0x1p-28f;
 

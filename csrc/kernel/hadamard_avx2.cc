@@ -35,7 +35,7 @@ constexpr size_t kGroup = 64;  // elements transformed in registers
   a = sum;
 }
 
-// Computes the stages 8, 16 and 32, in the opposite order if kBack.
+// Computes the stages 8, 16 and 32 between eight registers, in the opposite order if kBack.
 template <bool kBack>
 [[gnu::target("avx2"), gnu::always_inline]] inline void outer_stages(__m256* r) {
 #pragma GCC unroll 3
@@ -49,6 +49,8 @@ template <bool kBack>
   }
 }
 
+// Transform kGroup elements without storing intermediate values: six stages for one load and one
+// store.
 [[gnu::target("avx2")]] void group_forward(const float* in, const std::byte* signs, float scale,
                                            float* out) {
   __m256 r[kGroup / kWidth];
@@ -70,6 +72,7 @@ template <bool kBack>
 }
 
 // Computes the stages `half` and 2 * half, in the opposite order if kBack, in one pass over memory.
+// Only kBack multiplies by `scale`, because the forward direction has done so in its first stages.
 template <bool kBack>
 [[gnu::target("avx2")]] void two_stages(float* x, size_t count, size_t half, float scale) {
   for (size_t block = 0; block < count; block += 4 * half) {

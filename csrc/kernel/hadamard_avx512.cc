@@ -11,7 +11,8 @@ namespace {
 
 using namespace avx512;
 
-// Transforms kRegisters * kWidth elements in registers.
+// Transforms kRegisters * kWidth elements in registers. `in` may be `out`, because all is loaded
+// before the first store.
 template <bool kBack, size_t kRegisters>
 [[gnu::target("avx512f,avx512dq")]] void group(const float* in, const std::byte* signs, float scale,
                                                float* out) {
@@ -46,6 +47,7 @@ template <bool kBack>
   }
 }
 
+// The block sizes of the codecs have code of their own; the powers of two of a tail use AVX2.
 [[gnu::target("avx512f,avx512dq")]] void forward(const float* in, const std::byte* signs,
                                                  float scale, size_t count, float* out) {
   if (count == 128) return group<false, 8>(in, signs, scale, out);

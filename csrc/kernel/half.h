@@ -1,8 +1,9 @@
-// Conversions between float and the two 16-bit formats. They use integer operations and selects, so
-// that a loop over them vectorises and gives the same bits on every machine, even if the thread
-// flushes subnormals to zero. Rounding is to nearest, ties to even. Too large values become inf.
-// Every NaN becomes the canonical quiet NaN of the target, which is positive and has only the quiet
-// bit set. fp16 follows F. Giesen, "Float->half variants" (2012, public domain).
+// Conversions between float and the two 16-bit formats. They use integer operations and selects,
+// and for subnormals an addition of normal floats. So a loop over them vectorises and gives the
+// same bits on every machine, even if the thread flushes subnormals to zero. Rounding is to
+// nearest, ties to even. Too large values become inf. Every NaN becomes the canonical quiet NaN of
+// the target, which is positive and has only the quiet bit set. fp16 follows F. Giesen,
+// "Float->half variants" (2012, public domain).
 #pragma once
 
 #include <bit>
@@ -25,7 +26,8 @@ template <typename Bits>
   return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
 }
 
-// Encodes a float as bfloat16.
+// Encodes a float as bfloat16. Adding half of the dropped range, less one unit for an even result,
+// makes the cut round to nearest even.
 [[gnu::always_inline]] constexpr uint16_t float_to_bfloat(float f) {
   const auto u = std::bit_cast<uint32_t>(f);
   const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;

@@ -38,6 +38,8 @@ struct Decoded {
 // Maps each possible value of the next kMaxCodeBits bits to its symbol.
 using DecodingTable = std::array<Decoded, kTableSize>;
 
+// Makes the table of a complete code. The first bit of a code is the lowest, so its entries are all
+// numbers that end in it, 2^length apart.
 DecodingTable decoding_table(const CodeLengths& lengths) {
   DecodingTable out;
   const auto first = codes(lengths);
@@ -60,7 +62,8 @@ uint64_t load_bits(ConstBytes in, size_t at) {
 
 // Decodes as many runs of `each` symbols as `at` has entries. Each entry is the bit offset of a
 // run, and is advanced to its end. The runs are interleaved, because the position of a code depends
-// on the code before it in its run.
+// on the code before it in its run. Wrong input can move a position past the end, where load_bits()
+// returns zeros.
 template <size_t kRuns>
 void decode_runs(const DecodingTable& table, ConstBytes in, size_t each,
                  std::array<size_t, kRuns>& at, uint8_t* out) {
@@ -131,6 +134,8 @@ bool is_complete(const CodeLengths& lengths) {
 HuffmanWriter::HuffmanWriter(const CodeLengths& lengths, std::byte* out)
     : lengths_(lengths), codes_(codes(lengths)), out_(out) {}
 
+// Works on copies of the members, because stores to `out` may alias them. Four codes of at most 12
+// bits and the 7 bits that are held fit into 64 bits, so four are put per store.
 size_t HuffmanWriter::put(std::span<const uint8_t> symbols) {
   std::byte* out = out_;
   uint64_t bits = bits_;

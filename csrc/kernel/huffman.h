@@ -1,6 +1,6 @@
 // Canonical Huffman codes of bytes, of at most kMaxCodeBits bits (D. Huffman, "A method for the
 // construction of minimum-redundancy codes", 1952; canonical form by E. Schwartz, B. Kallick,
-// 1964). Any thread. Same bytes on every machine.
+// 1964). No errors and no allocations. Any thread. Same bytes on every machine.
 #pragma once
 
 #include <array>
@@ -26,7 +26,9 @@ CodeLengths code_lengths(const Symbols& counts);
 // Returns the number of bits that symbols with these counts take.
 size_t coded_bits(const Symbols& counts, const CodeLengths& lengths);
 
-// Returns true if every string of bits decodes. `lengths` may hold anything.
+// Returns true if every string of bits decodes, to one symbol only. `lengths` may hold anything. A
+// code is complete if the sum of 2^-length is 1 (Kraft), because the canonical form then leaves no
+// gap.
 bool is_complete(const CodeLengths& lengths);
 
 // Writes codes one after another, first bit lowest. One thread at a time.
@@ -36,9 +38,9 @@ class HuffmanWriter {
   // outlive the writer.
   HuffmanWriter(const CodeLengths& lengths, std::byte* out);
 
-  // Appends the codes of `symbols` and returns how many bits they take.
+  // Appends the codes of `symbols` and returns how many bits they take. Each must have a code.
   size_t put(std::span<const uint8_t> symbols);
-  // Pads the last byte with zeros and writes it.
+  // Pads the last byte with zeros and writes it. put() must not follow.
   void finish();
 
  private:

@@ -1,4 +1,5 @@
-// Layout of the data of codec `lossless` (codec/lossless.spec.md). One text serves CPU and device.
+// Layout of the data of codec `lossless` (codec/lossless.spec.md). CPU and device share this code,
+// so they cannot disagree. Pure values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,9 @@ struct LosslessChunk {
   constexpr int raw_bytes() const { return count * element; }
   constexpr int rest_bytes() const { return count * (element - 1); }
 
-  // Offsets in a packed chunk with symbols from `first` to `last`.
+  // Offsets in a packed chunk with symbols from `first` to `last`: code lengths, bits of each run,
+  // codes, rests. If first == last, there are no lengths, bits and codes. packed_bytes() is the
+  // size of the whole.
   static constexpr int lengths_at() { return 2; }
   static constexpr int bits_at(int first, int last) {
     return lengths_at() + (last - first + 2) / 2;

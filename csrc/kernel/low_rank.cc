@@ -117,6 +117,7 @@ float scale_to_one(std::span<const float> column) {
   return std::ldexp(1.0f, std::clamp(-std::ilogb(std::bit_cast<float>(most)), -126, 126));
 }
 
+// Uses the loops of multiply_right(), so sums have the same order on every machine.
 float dot(std::span<const float> a, std::span<const float> b) {
   float out;
   best_loops().multiply_right({1, static_cast<int64_t>(a.size()), 1}, a.data(), nullptr, b.data(),
@@ -126,7 +127,8 @@ float dot(std::span<const float> a, std::span<const float> b) {
 
 float norm(std::span<const float> column) { return std::sqrt(dot(column, column)); }
 
-// Orthonormalises `column` against the basis. Returns false if only rounding noise is left of it.
+// Orthonormalises `column` against the basis. Returns false if only rounding noise is left of it,
+// with `column` undefined. NaN counts as independent, so that it reaches the result.
 bool add_to_basis(std::span<const float> basis, std::span<float> column) {
   constexpr float kIndependent = 1e-5f;
   const size_t n = column.size();
@@ -158,7 +160,7 @@ void orthonormalise(const MatrixShape& shape, std::span<float> left) {
     const float scale = scale_to_one(column);
     for (float& x : column) x *= scale;
     if (add_to_basis(basis, column)) continue;
-    draw_noise(k, column);
+    draw_noise(k, column);  // the seed is the column's number, so all ranks draw the same
     if (!add_to_basis(basis, column)) std::fill(column.begin(), column.end(), 0.0f);
   }
 }

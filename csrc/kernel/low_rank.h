@@ -14,12 +14,13 @@
 
 namespace ringdist {
 
-// Computes left = (values + residual) * right. An empty residual counts as zeros.
+// Computes left = (values + residual) * right. An empty residual counts as zeros. Spans have the
+// sizes that `shape` gives: count(), count() or 0, right() and left() elements.
 void multiply_right(const MatrixShape& shape, std::span<const float> values,
                     std::span<const float> residual, std::span<const float> right,
                     std::span<float> left);
 
-// Computes right = transpose(values + residual) * left.
+// Computes right = transpose(values + residual) * left. The rows are added one after another.
 void multiply_left(const MatrixShape& shape, std::span<const float> values,
                    std::span<const float> residual, std::span<const float> left,
                    std::span<float> right);
@@ -41,12 +42,14 @@ void keep_directions(const MatrixShape& shape, std::span<const float> from, std:
 // same. Rounding can give 1.
 void draw_noise(uint64_t seed, std::span<float> out);
 
-// Computes values = left * transpose(mean_right). The new residual is the old residual + the old
-// values - left * transpose(own_right).
+// Computes values = left * transpose(mean_right), the approximation of the mean of all ranks.
+// `own_right` is this rank's factor before the average. The new residual is the old residual + the
+// old values - left * transpose(own_right).
 void reconstruct(const MatrixShape& shape, std::span<const float> left,
                  std::span<const float> mean_right, std::span<const float> own_right,
                  std::span<float> values, ResidualSpan residual);
 
+// Returns true if no value is inf or NaN.
 bool all_finite(std::span<const float> values);
 
 // multiply_right(), multiply_left() and reconstruct() for one instruction set: same contract, same

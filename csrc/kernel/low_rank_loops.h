@@ -47,7 +47,9 @@ struct Loops {
     }
   }
 
-  // Computes the dot products of R rows with K columns of `right`.
+  // Computes the dot products of R rows with K columns of `right`. Element i goes to lane i %
+  // kLanes for every W, and the lanes are added pairwise. So all instruction sets give the same
+  // bits.
   template <int R, int K>
   [[gnu::always_inline]] static void dots(const MatrixShape& shape, const float* values,
                                           const float* residual, const float* right, float* left) {
@@ -100,11 +102,13 @@ struct Loops {
     if (shape.rank & 1) next(std::integral_constant<int, 1>{});
   }
 
+  // Computes left = (values + residual) * right, kRows rows at a time.
   [[gnu::always_inline]] static void multiply_right(const MatrixShape& shape, const float* values,
                                                     const float* residual, const float* right,
                                                     float* left) {
-    constexpr int kRows = W == 16 ? 4 : 2;  // limited by the registers that their sums need; there
-                                            // are registers for their sums
+    // With four columns, 16 vectors of sums at W == 16 and at W == 8. AVX-512 has 32 registers, and
+    // AVX2 has 16.
+    constexpr int kRows = W == 16 ? 4 : 2;
     int64_t i = 0;
     for (; i + kRows <= shape.rows; i += kRows)
       all_dots<kRows>(shape, values + i * shape.columns, residual + i * shape.columns, right,
@@ -113,7 +117,8 @@ struct Loops {
       all_dots<1>(shape, values + i * shape.columns, residual + i * shape.columns, right, left + i);
   }
 
-  // Adds the contributions of R rows to `n` columns of `right`, one row after the other.
+  // Adds the contributions of R rows to `n` columns of `right`, one row after the other. So the
+  // order of additions to an element does not depend on R or W.
   template <int R>
   [[gnu::always_inline]] static void add_rows(const MatrixShape& shape, int64_t n,
                                               const float* values, const float* residual,
@@ -223,7 +228,8 @@ struct Loops {
   }
 };
 
-// These select the loops with or without residuals.
+// These select the loops with or without residuals. Without one they pass `values` in its place,
+// because arithmetic on a null pointer is undefined.
 struct MultiplyRight {
   template <int W>
   [[gnu::always_inline]] static void run(const MatrixShape& shape, const float* values,

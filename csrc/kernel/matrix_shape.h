@@ -5,6 +5,7 @@
 
 namespace ringdist {
 
+// `rank` is the number of columns of each factor.
 struct MatrixShape {
   int64_t rows = 0;
   int64_t columns = 0;

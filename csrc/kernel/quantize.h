@@ -4,7 +4,8 @@
 // quantization a contraction.
 //
 // The bits are the same on every machine: sums have a fixed order, and nothing is contracted to
-// FMA. Memory needs no alignment; inputs and outputs do not overlap. No allocations; any thread.
+// FMA. Memory needs no alignment; inputs and outputs do not overlap, except for the two halves of a
+// residual. No allocations; any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +20,17 @@ namespace ringdist {
 // Returns the bytes of one block (scale and codes) of 1 <= count <= kQuantizeBlock elements.
 size_t quantized_block_bytes(BlockFormat format, size_t count);
 
-// Quantizes `in` to blocks in `out`; the last block may be shorter. A residual is empty or as long
-// as `in`. With one, the blocks encode in + from, and to[i] becomes in[i] + from[i] - decoded[i].
+// Quantizes `in` to blocks in `out`; the last block may be shorter. `out` has
+// quantized_block_bytes() for each block. A residual is empty or as long as `in`. With one, the
+// blocks encode in + from, and to[i] becomes in[i] + from[i] - decoded[i].
 //
 // If a block has a value that is not finite, it is poisoned and its residual is copied unchanged.
-// Only kInt8 supports stochastic rounding.
+// Only kInt8 supports stochastic rounding; the other formats ignore `rounding`.
 void quantize(BlockFormat format, std::span<const float> in, ResidualSpan residual,
               Stochastic rounding, Bytes out);
 
-// Decodes out.size() elements, or adds them to `out`. Any bytes decode to some values.
+// Decodes out.size() elements, or adds them to `out`. Any bytes decode to some values. `in` has at
+// least the bytes of their blocks.
 void dequantize(BlockFormat format, ConstBytes in, bool accumulate, std::span<float> out);
 
 }  // namespace ringdist

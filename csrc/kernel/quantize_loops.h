@@ -36,10 +36,13 @@ struct Block {
 };
 
 // Handles blocks that the fast loops leave: all zero, too small for a normal scale, or not finite.
-// Fills in t and code as integers of at most `bits` bits and a sign, and returns the scale.
+// Fills in t and code as integers of at most `bits` bits and a sign, and returns the scale. It is
+// one function for all instruction sets, because such blocks are rare.
 [[gnu::noinline]] uint16_t quantize_rare(Block& block, int bits);
 
 // Reads a block, adds the residual and finds the largest magnitude. It is the first of three steps.
+// Magnitudes are compared as integers, which have the same order, with inf and NaN above all
+// others.
 template <bool kResidual>
 [[gnu::always_inline]] inline void load(Block& block, const float* in, const float* residual) {
   uint32_t largest = 0;  // the sign is the lowest bit, so that one maximum finds both
@@ -105,7 +108,8 @@ struct Sum {
 };
 
 // Format with codes from -2^(bits-1) to 2^(bits-1) - 1 and a signed scale. The largest magnitude
-// gets the code without a positive counterpart.
+// gets the code without a positive counterpart, which uses the whole range of codes. The final
+// scale is the least-squares one, <c,t> / <t,t>, times the first scale.
 template <int kBitCount, size_t kLanes>
 struct Signed {
   static constexpr int kBits = kBitCount;
@@ -120,6 +124,7 @@ struct Signed {
   [[gnu::always_inline]] static uint16_t quantize(Block& block, const uint16_t*) {
     using Vector = typename Sum<kLanes>::Vector;
     constexpr size_t kParts = Sum<kLanes>::kRunning / kLanes;
+    // Only the upper end needs a limit: the largest magnitude has the lowest code.
     const Vector highest = Vector{} + (kRound + (kLow - 1));
     // Minus the largest element over kLow. It works on bits, because a branch would be mispredicted
     // half of the time.
@@ -174,7 +179,8 @@ constexpr size_t packed_bytes(size_t count) {
   return (count * Format::kBits + 7) / 8;
 }
 
-// Packs the codes of a block.
+// Packs the codes of a block. A byte with several fields is a sum of floats: t times powers of two,
+// exact below 2^24. The sum vectorises, and its low bits are the byte.
 template <typename Format>
 [[gnu::always_inline]] inline void pack(const Block& block, size_t count,
                                         std::byte* __restrict out) {
@@ -255,7 +261,9 @@ template <typename Format, bool kResidual>
   }
 }
 
-// Returns random bits for a group that starts at element `at`, or null without stochastic rounding.
+// Returns 16 random bits per element for `count` elements from element `at` on, or null without
+// stochastic rounding. They are written to `bits`. Both numbers are multiples of four, because one
+// random number serves four elements.
 [[gnu::always_inline]] inline const uint16_t* draw(Stochastic rounding, size_t at, size_t count,
                                                    uint16_t* bits) {
   if (!rounding.on) return nullptr;
@@ -266,7 +274,8 @@ template <typename Format, bool kResidual>
   return bits;
 }
 
-// Quantizes all blocks, the tail in padded copies.
+// Quantizes all blocks, the tail in padded copies. Zeros change neither the largest magnitude nor
+// the sums, and only the codes of the tail are written.
 template <typename Format, bool kResidual>
 [[gnu::always_inline]] inline void quantize_all(const float* in, ResidualSpan residual,
                                                 size_t count, Stochastic rounding, std::byte* out) {
@@ -290,7 +299,8 @@ template <typename Format, bool kResidual>
   if (kResidual) std::memcpy(residual.to + whole, lost, tail * sizeof(float));
 }
 
-// Decodes one block, or adds it to `out`.
+// Decodes one block of `count` elements, or adds it to `out`. One pass per field of the bytes
+// (packed_bytes()).
 template <typename Format, bool kAdd>
 [[gnu::always_inline]] inline void dequantize_block(const std::byte* in, float* __restrict out,
                                                     size_t count) {

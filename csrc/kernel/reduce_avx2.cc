@@ -16,7 +16,8 @@ namespace ringdist {
 namespace {
 
 // Converts fp16 by the processor's instruction. It is exact and rounds to nearest even in all
-// floating-point modes of the thread.
+// floating-point modes of the thread. NaNs are replaced before they are narrowed, because the
+// instruction keeps a part of the payload.
 struct HalfF16c {
   using Stored = uint16_t;
   using Acc = float;

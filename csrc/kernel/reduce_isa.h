@@ -1,5 +1,5 @@
 // Implementations of reduce(), one per instruction set: same contract, same bits. reduce() chooses
-// among them, and tests compare them.
+// among them, and tests compare them. They do not check their arguments.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@ using ReduceFunction = void (*)(DType dtype, ReduceOp op, std::byte* out,
                                 std::span<const std::byte* const> sources, size_t count,
                                 int64_t divisor);
 
+// The implementation for all processors. It has all dtypes; the others pass rare ones on to it.
 void reduce_baseline(DType dtype, ReduceOp op, std::byte* out,
                      std::span<const std::byte* const> sources, size_t count, int64_t divisor);
 

@@ -12,7 +12,7 @@ namespace ringdist {
 struct ReduceLoop {
   DType dtype;
   ReduceOp op;
-  size_t count;
+  size_t count;  // elements of `dtype`, which may differ from those of the reduction
 };
 
 // Returns the loop for a reduction. Sums of complex numbers are those of twice as many floats.

@@ -34,7 +34,8 @@ template <typename T, typename Op>
     store<T>(out, i, Plain<T>::narrow(Op::combine(load<T>(a, i), load<T>(b, i))));
 }
 
-// Computes acc[i] = op over all sources at [begin, begin + n).
+// Computes acc[i] = op over all sources at [begin, begin + n). All sources are read before the
+// block is written, so `out` may be one of them.
 template <typename Type, typename Op>
   requires(!Blockwise<Type>)
 [[gnu::always_inline]] inline void accumulate(typename Type::Acc* __restrict acc, Sources sources,

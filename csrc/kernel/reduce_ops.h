@@ -18,9 +18,11 @@ namespace ringdist::reduction {
 template <typename T>
 using Wrapping = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
 
+// Unsigned type of the width of a float type.
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
+// Complex number in torch's memory layout.
 template <typename T>
 struct Complex {
   T real;
@@ -28,7 +30,8 @@ struct Complex {
 };
 
 // Replaces any NaN by the quiet one. The payload that a sum keeps depends on the order of the
-// operands in an instruction, which the compiler chooses.
+// operands in an instruction, which the compiler chooses. Integers have no NaN and are returned as
+// they are.
 template <typename T>
 [[gnu::always_inline]] constexpr T canonical(T x) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -81,6 +84,8 @@ struct Xor {
   [[gnu::always_inline]] static constexpr uint8_t combine(uint8_t a, uint8_t b) { return a ^ b; }
 };
 
+// Minimum or maximum. Floats are selected by their bits, because a comparison treats -0 and +0 as
+// equal and is false for NaN. The result would then depend on the order of the operands.
 template <bool kMax>
 struct Extreme {
   template <typename T>

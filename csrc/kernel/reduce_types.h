@@ -44,6 +44,7 @@ struct Averaged {
   }
 };
 
+// The two 16-bit formats accumulate in fp32 and round once (kernel/half.h).
 struct BFloat {
   using Stored = uint16_t;
   using Acc = float;
@@ -61,6 +62,7 @@ struct Half {
 // Both 8-bit formats have this NaN, as in PyTorch's casts.
 inline constexpr uint8_t kFloat8NaN = 0x7f;
 
+// PyTorch's float8_e4m3fn, which has no inf: too large values saturate.
 struct Float8E4M3 {
   using Stored = uint8_t;
   using Acc = float;
@@ -74,6 +76,7 @@ struct Float8E4M3 {
   }
 };
 
+// PyTorch's float8_e5m2, which has inf: too large values become it.
 struct Float8E5M2 {
   using Stored = uint8_t;
   using Acc = float;
@@ -96,6 +99,7 @@ struct Bool {
   [[gnu::always_inline]] static constexpr uint8_t narrow(uint8_t x) { return x; }
 };
 
+// complex32: each part is fp16, and products are computed in fp32.
 struct ComplexHalf {
   using Stored = Complex<uint16_t>;
   using Acc = Complex<float>;
@@ -122,6 +126,7 @@ struct OutOfLine {
   }
 };
 
+// Types that convert blocks instead of single elements.
 template <typename Type>
 concept Blockwise = requires { Type::kBlockwise; };
 

@@ -84,6 +84,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   return stage(x, by4, static_cast<int64_t>(0xffffffff01010101));
 }
 
+// Source and destination of a decoded block. `unit` is the scale of the integers in all lanes.
 struct Target {
   const std::byte* flips;
   __m256 unit;
@@ -91,6 +92,7 @@ struct Target {
   float* out;
 };
 
+// Scales 8 integers, flips their signs back and stores, adds or subtracts them.
 template <Into kInto>
 [[gnu::target("avx2"), gnu::always_inline]] inline void store(const Target& to, size_t at,
                                                               __m128i numbers) {
@@ -112,6 +114,8 @@ template <Into kInto>
 }
 
 // Decodes a block. The first six stages fit into 8 bits, so the last two widen the numbers to 16.
+// Sums of integers are exact, so the stages may run in any order: those between registers come
+// first.
 template <Into kInto>
 [[gnu::target("avx2")]] void back(const std::byte* bits, const std::byte* flips, float scale,
                                   const float* from, float* out) {

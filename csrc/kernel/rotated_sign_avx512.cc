@@ -34,6 +34,7 @@ constexpr __mmask64 kAll64 = ~__mmask64{0};
   return lanes[0];
 }
 
+// Encodes a block. All 256 elements stay in 16 of the 32 registers through the whole rotation.
 template <bool kResidual>
 [[gnu::target("avx512f,avx512bw,avx512dq")]] uint32_t take_as(const float* in,
                                                               const float* residual,
@@ -84,6 +85,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   return _mm512_mask_sub_epi8(_mm512_add_epi8(partner, x), upper, partner, x);
 }
 
+// Shuffles the bytes of each 128-bit lane by the 16 indices at `order`.
 [[gnu::target("avx512f,avx512bw"), gnu::always_inline]] inline __m512i swapped(__m512i x,
                                                                                const char* order) {
   const __m128i lane = _mm_loadu_si128(reinterpret_cast<const __m128i*>(order));
@@ -107,6 +109,7 @@ uint32_t take(const float* in, const float* residual, const std::byte* flips, fl
   a = sum;
 }
 
+// Source and destination of a decoded block. `unit` is the scale of the integers in all lanes.
 struct Target {
   const std::byte* flips;
   __m512 unit;
@@ -114,6 +117,7 @@ struct Target {
   float* out;
 };
 
+// Scales 16 integers, flips their signs back and stores, adds or subtracts them.
 template <Into kInto>
 [[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline void store(const Target& to,
                                                                           size_t at,
@@ -143,6 +147,7 @@ template <Into kInto>
 }
 
 // Decodes a block. The first six stages fit into 8 bits, so the last two widen the numbers to 16.
+// Sums of integers are exact, so the stages may run in any order (see rotated_sign_avx2.cc).
 template <Into kInto>
 [[gnu::target("avx512f,avx512bw,avx512dq")]] void back(const std::byte* bits,
                                                        const std::byte* flips, float scale,

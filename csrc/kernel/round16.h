@@ -1,6 +1,6 @@
 // Conversions of fp32 to 16 bits for codecs `fp16` and `bf16`. Finite values stay finite, and
 // rounding errors can be kept as residuals. Memory needs no alignment; inputs and outputs do not
-// overlap. Any thread. Same bits on every machine.
+// overlap, except for the two halves of a residual. Any thread. Same bits on every machine.
 #pragma once
 
 #include <span>

@@ -39,6 +39,8 @@ struct BFloat {
   [[gnu::always_inline]] static constexpr float widen(uint16_t x) { return bfloat_to_float(x); }
 };
 
+// Adds random bits below the cut, so that they carry with a probability equal to the fraction. The
+// low bits of the largest finite value and of inf are zeros, so neither can carry.
 struct StochasticBFloat {
   static constexpr bool kStochastic = true;
   [[gnu::always_inline]] static constexpr uint16_t narrow(float x, uint16_t random) {

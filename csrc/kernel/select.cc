@@ -22,6 +22,7 @@ using Magnitudes = std::array<int32_t, kSelectBlock>;
   return largest;
 }
 
+// Returns the number of elements that reach `bound`. The padding is -1, which never does.
 [[gnu::always_inline]] inline size_t at_least(const Magnitudes& all, size_t padded, int32_t bound) {
   int32_t found = 0;
   for (size_t i = 0; i < padded; ++i) found += all[i] >= bound ? 1 : 0;
@@ -54,6 +55,8 @@ struct Threshold {
   return {low, k - above};
 }
 
+// Implements select_largest(). Each index is written before the decision that it counts, so
+// `indices` needs one entry more than are chosen.
 [[gnu::always_inline]] inline void select_loop(const float* values, size_t count, size_t k,
                                                uint32_t largest, uint16_t* indices) {
   alignas(64) Magnitudes all;

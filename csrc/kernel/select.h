@@ -12,7 +12,8 @@ inline constexpr size_t kSelectBlock = 1024;
 
 // Computes sum[i] = in[i] + residual[i], or in[i] if `residual` is null. Returns the bits of the
 // largest magnitude. If a sum is not finite, the result is at least 0x7f800000 (inf). The result
-// goes to select_largest(). `sum` overlaps neither input.
+// goes to select_largest(). `sum` overlaps neither input. NaN counts as larger than inf, because
+// its bits are.
 uint32_t sum_block(const float* in, const float* residual, size_t count, float* sum);
 
 // Writes the indices of the k values of largest magnitude, ascending. Among equal magnitudes, lower

@@ -12,6 +12,7 @@ constexpr uint32_t kSign = 0x80000000;
 
 float magnitude(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & ~kSign); }
 
+// Adds the running sums pairwise. All implementations use it, so the bits are the same.
 [[gnu::always_inline]] inline float total(std::array<float, kLanes>& lanes) {
   for (size_t width = kLanes / 2; width > 0; width /= 2)
     for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
@@ -86,6 +87,7 @@ const SignLoops& sign_loops() {
 namespace ringdist {
 namespace {
 
+// Encodes a block of kSignBlock elements. Register i of `lanes` has the running sums 8 i to 8 i + 7.
 template <bool kResidual>
 [[gnu::target("avx2"), gnu::always_inline]] inline float take_whole(const float* in,
                                                                     const float* residual,
@@ -121,6 +123,7 @@ template <bool kResidual>
   lose_loop(sum, scale, count, residual);
 }
 
+// Decodes `whole` elements, a multiple of 8. Each bit is shifted to the sign of its lane.
 template <bool kAdd>
 [[gnu::target("avx2"), gnu::always_inline]] inline void decode_bytes(const std::byte* bits,
                                                                      float scale, float* out,

@@ -15,13 +15,13 @@ inline constexpr size_t kSignBlock = 256;
 struct SignLoops {
   // Encodes a block of 1 <= count <= kSignBlock elements, except for the scale. Computes sum[i] =
   // in[i] + residual[i] (null counts as zeros) and fills `sum` up to kSignBlock with zeros. Writes
-  // one bit per element to `bits`, lowest bit first, (count + 7) / 8 bytes. A bit is set if the sum
-  // is negative.
+  // one bit per element to `bits`, lowest bit first, (count + 7) / 8 bytes. A bit is set if the
+  // sign bit of the sum is, also for -0.
   //
   // Returns the sum of magnitudes in fp32, which is made of 32 running sums that are added
   // pairwise. It is not finite if an element is not finite, or on overflow.
   float (*take)(const float* in, const float* residual, size_t count, float* sum, std::byte* bits);
-  // Computes residual[i] = sum[i] - copysign(scale, sum[i]).
+  // Computes residual[i] = sum[i] - copysign(scale, sum[i]), for a scale that is not negative.
   void (*lose)(const float* sum, float scale, size_t count, float* residual);
   // Computes out[i] = scale, with a minus sign where the bit is set. If `accumulate`, it adds that
   // to out[i].

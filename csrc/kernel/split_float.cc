@@ -7,7 +7,8 @@
 namespace ringdist {
 namespace {
 
-// Copies the low sizeof(Bits) - 1 bytes. If memory has room for it, a wider copy is faster.
+// Copies the low sizeof(Bits) - 1 bytes. If memory has room for it, a wider copy is faster. Its
+// extra byte is overwritten by the next element, or ignored by join().
 template <typename Bits>
 void copy_rest(void* to, const void* from, bool room) {
   std::memcpy(to, from, room && sizeof(Bits) == 4 ? sizeof(Bits) : sizeof(Bits) - 1);

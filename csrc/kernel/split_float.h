@@ -10,7 +10,8 @@
 
 namespace ringdist {
 
-// Split of one float. The byte is the highest one of the bits rotated left by kRotate.
+// Split of one float. The byte is the highest one of the bits rotated left by kRotate. A rotation
+// by one moves the sign to the lowest bit, so that the byte is the exponent alone.
 template <typename BitsType, int kRotate>
 struct SplitFloat {
   using Bits = BitsType;

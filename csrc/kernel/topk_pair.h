@@ -9,7 +9,8 @@
 
 namespace ringdist {
 
-// Index and value of one element on the wire.
+// Index and value of one element on the wire, in this memory layout. Any bytes are safe: index()
+// may be beyond the block, which the decoder checks.
 struct TopkPair {
   // The index, with the bit kTiny if the value counts units of 2^-149 with a sign bit.
   uint16_t field;
@@ -20,6 +21,7 @@ struct TopkPair {
   static constexpr uint32_t kLargestTiny = 0x7fff;
   static constexpr uint16_t kPoisonField = 0xffff;
 
+  // Returns the entry of a finite value. `index` is at most 1023.
   static constexpr TopkPair of(uint16_t index, float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const uint32_t magnitude = bits & 0x7fffffff;
@@ -33,6 +35,7 @@ struct TopkPair {
 
   constexpr bool is_poison() const { return field == kPoisonField; }
   constexpr int index() const { return field & static_cast<uint16_t>(~kTiny); }
+  // Returns the value as a decoder adds it. Units of 2^-149 are the bits of a subnormal.
   constexpr float decoded() const {
     if ((field & kTiny) == 0) return bfloat_to_float(value);
     const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16;

@@ -31,7 +31,7 @@ class CallTimeline final : private TimelineDelegate {
 
   // Starts the timeline; see Timeline::start. Only rank 0 may call it.
   Error start(const std::string& path, bool marks_cycles);
-  // Stops the timeline. `end` completes when rank 0 has all files.
+  // Stops the timeline. `end` completes when rank 0 has all files; at once if no timeline is on.
   void stop(std::shared_ptr<Op> end);
   // Handles a timeline message from `rank`.
   Error receive(int rank, ConstBytes message) {

@@ -48,13 +48,15 @@ class Negotiation {
   // call_content.h).
   Result<NegotiationController::Join> join(FillOnDevice on_device = nullptr);
 
-  // Changes NegotiatorOptions for later decisions. Only rank 0 may call it.
+  // Changes NegotiatorOptions for later decisions. It has an effect on rank 0 only, once the group
+  // has formed. `fusion_bytes` below 0 and `batches_in_flight` below 1 fail a check.
   Error tune(int64_t fusion_bytes, int batches_in_flight);
   // Starts a timeline on rank 0: all ranks record their calls until stop_timeline(). Afterwards
   // there is a file for each rank beside `path` (Timeline::part_of), except for ranks that could
   // not write.
   //
-  // Errors are those of NegotiationController and of the group. stop_timeline() returns an op that
+  // Errors are those of NegotiationController and of the group, and kTimeout if the lane does not
+  // answer within Context::kFinishTime. stop_timeline() returns an op that
   // waits for the files of all ranks.
   Error start_timeline(const std::string& path, bool marks_cycles);
   Result<std::shared_ptr<Op>> stop_timeline();

@@ -99,7 +99,8 @@ class NegotiationController final : public GroupService,
   void stop_timeline(std::shared_ptr<Op> end);
   // Ends open calls with kAborted, and later ones, too.
   void close();
-  // Returns true if no call is open, this rank has not joined, and rank 0 has all recordings.
+  // Returns true if no call is open, no batch runs, this rank has not joined, and rank 0 has this
+  // rank's recording.
   bool idle() const {
     return waiting_.empty() && open_.empty() && !join_ && running_ == 0 &&
            !(timeline_ && timeline_->is_busy());
@@ -132,7 +133,7 @@ class NegotiationController final : public GroupService,
   std::string elsewhere() const override;
   void warn(const std::string& text) override;
 
-  // Receiver of a message. It is the last byte of the message.
+  // Receiver of a message. It is the last byte of the message. Other values count as kOrder.
   enum class MessageKind : uint8_t { kOrder, kStall, kTimeline };
   void post(MessageKind kind, int rank, std::vector<std::byte> message);
 

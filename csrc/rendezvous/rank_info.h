@@ -27,7 +27,7 @@ struct RankInfo {
   int32_t pid = 0;
   std::string host_name;    // for messages
   std::string host_key;     // equal keys claim the same host; a proof follows
-  std::string unix_name;    // control plane, intra-host
+  std::string unix_name;    // control plane, intra-host; "" without AF_UNIX sockets
   std::string tcp_address;  // control plane, inter-host
   bool guessed = false;     // the address may change once those of the others are available
   uint64_t options_hash = 0;

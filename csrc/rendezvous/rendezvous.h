@@ -6,9 +6,9 @@
 // same name, read no stale keys. All ranks create the same groups in the same order, so their
 // counts agree.
 //
-// publish() is one store.set and does not wait for other ranks. collect(), agree_on_hosts() and
-// exchange() poll the store until the other ranks have published. So they run on a thread of their
-// own, never on a lane.
+// publish() is one add and one set on the store, and does not wait for other ranks. collect(),
+// agree_on_hosts() and exchange() poll the store until the other ranks have published. So they run
+// on a thread of their own, never on a lane.
 #pragma once
 
 #include <functional>

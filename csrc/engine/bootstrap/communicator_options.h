@@ -41,11 +41,12 @@ struct CommunicatorOptions {
 
   // Writes the options that all members must have alike, and the cost constants, into `entry`.
   void state_in(RankInfo& entry) const;
-  // Returns options for another group of the same ranks.
+  // Returns options for another group of the same ranks. `timeout` is that of its ops. All other
+  // options are kept, the store among them.
   CommunicatorOptions named(std::string name, Milliseconds timeout,
                             std::shared_ptr<GroupService> service) const;
   // Returns options for a group of some of these ranks, in the given order. `own` is this rank's
-  // number here, which must be one of them.
+  // number here, which must be one of them. Name and timeout are kept; the service is not.
   CommunicatorOptions of(const std::vector<int>& ranks, int own) const;
 };
 

@@ -21,6 +21,7 @@ DerivedBootstrap::DerivedBootstrap(std::shared_ptr<Context> context,
       which_(which),
       ranks_(std::move(ranks)) {}
 
+// If the parent's bootstrap fails, so does this one, with the same error.
 // Waits for the parent even after its own deadline or a cancellation. Other ranks may have the
 // group already, and only its nonce, which depends on the parent's, allows this rank to notify
 // them.

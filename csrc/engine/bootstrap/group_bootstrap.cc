@@ -72,6 +72,8 @@ Result<ResolvedGroup> GroupBootstrap::form(const Named& named) {
   know(formed);
   if (size_ == 1) return found;
   name(formed.membership.nonce);
+  // Reported after the barrier: without this rank there, the others would wait for it until their
+  // deadlines.
   const Error unreachable = connect_members(formed);
   if (Error error = connect(formed)) return on_member_error(error);
   log_phase("linked to the others' control planes, as they are");
@@ -95,6 +97,7 @@ void GroupBootstrap::run(const Named& named, const Ended& ended) {
     throw;
   }
   promise_.set_value(outcome);
+  // Last, because it blocks on the store, and the group can run ops without it.
   if (outcome.ok()) remove_keys();
 }
 

@@ -59,7 +59,8 @@ class GroupBootstrap {
   GroupBootstrap(const GroupBootstrap&) = delete;
   GroupBootstrap& operator=(const GroupBootstrap&) = delete;
 
-  // Returns true if the group can have later generations with other members.
+  // Returns true if the group can have later generations with other members. The answer never
+  // changes. Any thread.
   virtual bool has_generations() const { return false; }
   // Publishes this rank to the others. Does not wait for them. Without a store there is nothing to
   // do.
@@ -67,7 +68,8 @@ class GroupBootstrap {
 
   // Runs the bootstrap; blocks. Calls `named` if the group's nonce has been found. From then on
   // the control plane has to be notified when this rank ends, and other ranks may report failures.
-  // Then calls `ended` exactly once, on every outcome.
+  // Then calls `ended` exactly once, on every outcome. An exception of a phase becomes the outcome.
+  // One of `ended` becomes the value of outcome() instead, and is passed on.
   void run(const Named& named, const Ended& ended);
   // Sets a function that run() calls with the members, once or more, before `ended`. It is called
   // only if has_generations(). All ranks that get this far find the same members. From then on the
@@ -104,7 +106,8 @@ class GroupBootstrap {
  protected:
   // Returns the nonce if it was decided before the members are found, else 0.
   virtual uint64_t known_nonce() const { return 0; }
-  // Finds nonce, topology and processes of all members. Blocks. Errors end the bootstrap.
+  // Finds nonce, topology and processes of all members. Blocks until deadline() or a cancellation,
+  // unless the subclass documents otherwise. Errors end the bootstrap.
   virtual Result<ResolvedGroup> resolve() = 0;
   // Reports the members to the function of when_known().
   void know(const ResolvedGroup& members) const {
@@ -151,7 +154,8 @@ class GroupBootstrap {
   const std::shared_future<Result<ResolvedGroup>> outcome_ = promise_.get_future().share();
 };
 
-// Formats ranks, which are in ascending order: "rank 3", "ranks 0-7 9". Any thread.
+// Formats ranks, which are in ascending order: "rank 3", "ranks 0-7 9". Three or more consecutive
+// ranks become a range. Any thread.
 std::string format_ranks(const std::vector<int>& ranks);
 
 // Describes a formed group for the log, any thread, with the settings that are not defaults. For

@@ -37,7 +37,8 @@ class HandleBootstrap final : public RankInfoBootstrap {
  private:
   uint64_t known_nonce() const override { return nonce_; }
   Result<ResolvedGroup> resolve() override;
-  // Verifies that the ranks that share this host according to their handles really do.
+  // Verifies that the ranks that share this host according to their handles really do. Blocks for
+  // up to two seconds per rank. Error: kPeerLost, which blames the first rank without an answer.
   Error verify_same_host(const Topology& topology);
 
   const uint64_t nonce_;

@@ -87,7 +87,8 @@ bool meet(const Names& one, const Names& other, bool same_host) {
   });
 }
 
-// Compares kinds of ranks rather than ranks, since most ranks of a host have the same transports.
+// Returns true if each pair of ranks has a common transport that connects their hosts. Compares
+// kinds of ranks rather than ranks, since most ranks of a host have the same transports.
 bool all_reach_all(const std::vector<RankInfo>& entries, const Topology& topology,
                    const std::string& wanted) {
   std::map<std::pair<size_t, Names>, int> kinds;  // number of ranks with those transports, by host

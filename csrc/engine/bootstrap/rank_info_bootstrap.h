@@ -30,7 +30,8 @@ class RankInfoBootstrap : public GroupBootstrap {
   // Returns the info that this rank publishes. With `late`, it includes the transports that take
   // long to open. Errors: those of opening transports.
   Result<RankInfo> own_entry(bool late = false);
-  // Returns true if some ranks claim to be on different machines.
+  // Returns true if some ranks claim to be on different machines. It compares their host keys, not
+  // the verified topology.
   bool spans_hosts() const;
   // Corrects the network of this rank if it was guessed. Uses the route to the first rank that did
   // not guess, or else to the first with an address that is not loopback. Call it when all infos
@@ -43,7 +44,9 @@ class RankInfoBootstrap : public GroupBootstrap {
   Error check_room(uint64_t nonce);
   // Fails with kSystem if a rank of a group of several hosts offers a loopback address.
   Error check_addresses() const;
-  // Fails if two ranks claim one host but did not find each other there.
+  // Fails if two ranks claim one host, did not find each other there, and the higher one offers a
+  // loopback address. With another address they reach each other as if on two hosts. Error:
+  // kSystem if they run as different users, else kPeerLost.
   Error check_separated(const Topology& topology) const;
   // Verifies that `peer` shares this host, as it claims. Blocks for two seconds at most.
   Error prove(const RankInfo& peer);
@@ -53,6 +56,7 @@ class RankInfoBootstrap : public GroupBootstrap {
   ResolvedGroup found(uint64_t nonce, Topology topology) const;
 
  private:
+  // Sets network_, once. Errors: those of Context::network().
   Error choose_network();
   Error connect_members(ResolvedGroup& formed) override;
   void log_formed(const ResolvedGroup& formed) const override;

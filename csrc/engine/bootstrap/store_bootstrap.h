@@ -40,11 +40,12 @@ class StoreBootstrap final : public RankInfoBootstrap {
   void publish_withdrawal(ErrorKind kind, const std::string& why, bool process_ends) override;
   void remove_keys() override { rendezvous_.remove_keys(decided_.nonce != 0); }
   // In a later generation, returns an error if a member is lost or a newcomer has not come in time.
+  // `begun` is the time when resolve() began. Queries the store once the peer timeout has passed.
   Error find_missing(TimePoint begun);
 
   // Returns the nonce that this rank publishes as rank 0.
   uint64_t drawn() const;
-  // Returns the setting RINGDIST_PEER_TIMEOUT.
+  // Returns the setting RINGDIST_PEER_TIMEOUT, which is given in seconds.
   Duration peer_timeout();
 
   const Decided decided_;
@@ -53,7 +54,8 @@ class StoreBootstrap final : public RankInfoBootstrap {
 
 // Specification of a generation's group, as its members have agreed on it. A value.
 struct NextGroupSpec {
-  // If `needs_rendezvous` is set, only nonce and members are filled in.
+  // If `needs_rendezvous` is set, it lacks topology, processes and transports, and of the members
+  // only the contexts count.
   ResolvedGroup found;
   bool needs_rendezvous = false;  // members find each other through the store
   int survivor_count = 0;  // the first so many ranks were members before; the others are newcomers

@@ -14,8 +14,8 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kCallbackTime = std::chrono::milliseconds(1000);
-constexpr auto kProofTime = std::chrono::seconds(2);
+constexpr auto kCallbackTime = std::chrono::milliseconds(1000);  // for tasks at shutdown
+constexpr auto kProofTime = std::chrono::seconds(2);  // for a peer's control plane to answer
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 // Descriptors per peer: the control connection, the process (pidfd) and its doorbell. A few more
 // are needed while connections are made.

@@ -72,10 +72,11 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // Returns the rank info that this process publishes for a group on that network. Listens there,
   // and opens the transports that open fast and the one that Config::transport names. With `late`,
   // opens all others, too. Errors: no transport between hosts could be opened, or the system
-  // refused.
+  // refused. Further ones are kInvalidArgument for an unknown transport name, and kSystem if the
+  // progress engine does not answer within 10 s.
   Result<RankInfo> entry(const Network& network, bool late);
-  // Returns an IP address at which this process can serve others: that of the last such network
-  // that is not loopback.
+  // Returns an IP address at which this process can serve others. It is that of the last network
+  // given to entry() that is not loopback, or else that of the first network.
   std::string service_ip();
   // Returns the transport to this process itself. Opens no other one.
   Result<Transport*> to_self();
@@ -83,7 +84,8 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // in addition to those that it has met before. Error: kSystem, with the number that is needed.
   Error room_for(const std::vector<ContextId>& processes);
   // Returns the transport by which to send to `peer`: the first that both have, or the one named
-  // `wanted`. Adds the peer to it. Error: kPeerLost if there is none.
+  // `wanted`. Adds the peer to it, which makes no connection yet. Errors: kPeerLost if there is
+  // none, and those of Transport::add_peer().
   Result<Transport*> reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                            const Network& network);
 
@@ -91,7 +93,8 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // it runs on this host. Blocks for two seconds at most.
   Error prove_same_host(ContextId process, const std::string& unix_name);
 
-  // Returns the cause if that process was lost; success otherwise.
+  // Returns the cause if that process was lost; success otherwise. A process that is lost stays so,
+  // because a context id is never used again.
   Error lost(ContextId context_id);
   // Like lost(), but also returns an error if the process has left.
   Error departed(ContextId context_id);
@@ -104,14 +107,16 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
     std::function<void(NoticeKind)> leave;                    // announces that this rank has left
     std::function<void()> end;  // ends device work; ops in flight have failed
   };
-  // Groups register while they are open. `key` identifies the registration.
+  // Groups register while they are open. `key` identifies the registration. remove_leaver() does
+  // not wait for functions of the registration that shutdown() is calling.
   void add_leaver(const void* key, GroupCloser leaver);
   void remove_leaver(const void* key);
 
   // Leaves every group, after what was sent has arrived (two seconds at most), and stops all
-  // threads. Idempotent; also the destructor's work. Callbacks that run longer are left behind.
-  // `process_ends`: the process is about to exit, and other processes act on its notices only when
-  // it has.
+  // threads. Idempotent; also the destructor's work. Callbacks that run for more than another
+  // second are left behind. A second caller returns at once, although the first may still be at
+  // work. `process_ends`: the process is about to exit, and other processes act on its notices only
+  // when it has.
   void shutdown(bool process_ends = false);
 
   // Returns the state of all groups for a log. Waits up to 300 ms for the progress engine.
@@ -122,6 +127,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
  private:
   explicit Context(ContextOptions options);
+  // Starts the parts of the Context. After an error the destructor stops those that run.
   Error start();
   // A transport that is open. One that connects hosts is opened once for each set of devices.
   struct Opened {
@@ -136,6 +142,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // Passes transports to the progress engine, and waits for that.
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);
+  // Returns true if that transport is open for these devices. One within a host serves any.
   bool is_open(const TransportRow& row, const std::string& devices) const RINGDIST_REQUIRES(mutex_);
   // Returns the address at which the control plane listens on `ip`; listens there if it does not
   // yet.
@@ -161,7 +168,8 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   std::unique_ptr<Control> control_;
   std::string host_name_;
 
-  // Not held in calls that wait for the progress engine, except in open_transports().
+  // Not held in calls that wait for the progress engine, except in open(). No callback of the
+  // progress engine takes it, so that wait cannot be a deadlock.
   std::mutex mutex_;
   std::vector<Opened> opened_ RINGDIST_GUARDED_BY(mutex_);
   // By host that the route leads to.

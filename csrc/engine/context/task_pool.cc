@@ -12,7 +12,7 @@
 namespace ringdist {
 namespace {
 
-constexpr auto kIdleTime = std::chrono::seconds(1);
+constexpr auto kIdleTime = std::chrono::seconds(1);  // after which an idle thread ends
 
 thread_local bool is_in_pool = false;
 
@@ -55,6 +55,8 @@ bool TaskPool::add(Task task) {
     const bool calls_back = task.calls_back;
     state_->tasks.emplace(number, std::move(task));
     state_->callbacks += calls_back;
+    // A thread that was notified counts as idle until it has the mutex, and its task as queued. So
+    // the comparison is with the number of tasks, not with zero.
     if (state_->idle >= static_cast<int>(state_->tasks.size())) {
       state_->wake.notify_one();
       return true;

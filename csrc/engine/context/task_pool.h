@@ -1,6 +1,6 @@
 // TaskPool: threads for work that may block. They complete Futures, and so run callbacks of users,
 // and they create groups. A task never waits for an idle thread: if there is none, another one is
-// started. Idle threads end after a second.
+// started, as far as the system permits. Idle threads end after a second, except for the last one.
 //
 // All threads have the signal mask and the CPUs of the thread that made the pool. Processes and
 // OpenMP teams that tasks start inherit these. Any thread.
@@ -72,7 +72,8 @@ class TaskPool {
   }
 
   // Waits for queued and running tasks until the deadline. Returns false if some still run; these
-  // are left alone, and the pool's state outlives them.
+  // are left alone, and the pool's state outlives them. A task that calls it waits for itself,
+  // until the deadline. In a forked child it returns true at once.
   bool stop(TimePoint deadline);
   // Waits for tasks of run_callbacks(), except dropped ones. Returns false if some still run at the
   // deadline. May be called after stop(), too.
@@ -88,6 +89,7 @@ class TaskPool {
     std::mutex mutex;
     std::condition_variable wake;
     std::condition_variable ended;
+    // Number of the next task, by which add() finds a task again that no thread can run.
     uint64_t next RINGDIST_GUARDED_BY(mutex) = 0;
     std::map<uint64_t, Task> tasks RINGDIST_GUARDED_BY(mutex);  // queued tasks, in order
     int idle RINGDIST_GUARDED_BY(mutex) = 0;                    // threads that wait for a task

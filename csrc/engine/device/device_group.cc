@@ -80,7 +80,8 @@ Result<Own> create(size_t bytes) {
   return Own{std::move(file.value()), std::move(mapping.value()), place};
 }
 
-// Maps the file of another rank. Fails also if the path leads to a different file by that time.
+// Maps the file of another rank, which has `bytes` bytes. Fails also if the path leads to a
+// different file by that time, or to none: another PID namespace has other process numbers.
 Result<Mapping> open(const Place& place, size_t bytes, uint64_t host) {
   const auto refuse = [](const std::string& why) {
     return Error(ErrorKind::kSystem, "memory of another rank: " + why);
@@ -210,7 +211,9 @@ Result<std::shared_ptr<GroupSharedMemory>> MappedMemory::make(int rank, size_t b
   if (!places.ok()) return places.error();
   auto mapped = own.ok() ? map_all(rank, own.value(), bytes, places.value())
                          : Result<std::vector<Mapping>>(own.error());
-  // The file stays open until all ranks have reported that they mapped it.
+  // The file stays open until all ranks have reported that they mapped it, because they open it by
+  // its descriptor in /proc. A rank without memory takes part, too; otherwise the others would
+  // wait.
   const std::byte good{mapped.ok()};
   const auto all = exchange(std::span(&good, 1));
   if (!all.ok()) return all.error();

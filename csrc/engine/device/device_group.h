@@ -38,7 +38,7 @@ struct HostOps {
 // Implements RunnerDelegate for a Communicator. Holds no reference to it, only the functions.
 class DeviceGroup final : public RunnerDelegate {
  public:
-  // Creates the duplicate with that suffix.
+  // Creates the duplicate with that suffix. Errors: those of Communicator::duplicate().
   using MakeDuplicate = std::function<Result<HostOps>(const std::string& suffix)>;
 
   // Binds the progress thread to CPUs.
@@ -73,7 +73,7 @@ class DeviceGroup final : public RunnerDelegate {
 
   // Returns the duplicate with that suffix, which is created once.
   Result<HostOps> duplicate(const std::string& suffix);
-  // Exchanges bytes among all ranks.
+  // Exchanges bytes among all ranks, which give equal sizes. Returns them by rank.
   Result<Everyones> exchange_all(ConstBytes mine, TimePoint deadline);
   // Exchanges bytes with `peer`. This rank's come first in the result.
   Result<Everyones> exchange_with(int peer, ConstBytes mine, TimePoint deadline);
@@ -93,7 +93,7 @@ class DeviceGroup final : public RunnerDelegate {
 // that each rank can verify that it has opened the right file.
 class MappedMemory final : public GroupSharedMemory {
  public:
-  // Exchanges bytes: returns the bytes of each rank, by rank. Blocks.
+  // Exchanges bytes: returns the bytes of each rank, by rank. All give the same size. Blocks.
   using Exchange = std::function<Result<std::vector<std::vector<std::byte>>>(ConstBytes mine)>;
 
   // Creates memory of `bytes` for each rank. All ranks have to call it. Returns null on all ranks

@@ -81,12 +81,15 @@ class DeviceOps {
   // Prepares an op and returns the runner.
   Result<std::shared_ptr<OwnedRunner>> prepared(const OpRequest& request, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
+  // Returns the end of the request's own timeout, or of the group's if it has none, from this call.
   TimePoint deadline_of(const OpRequest& request) const;
   // Returns the runner; makes it if there is none. Waits for the group to form.
   Result<std::shared_ptr<OwnedRunner>> made(const DeviceStream& place, TimePoint deadline)
       RINGDIST_REQUIRES(order_);
   // Stores a new runner, and aborts it if the group was aborted meanwhile.
   Error keep(const std::shared_ptr<OwnedRunner>& made);
+  // Starts an op that has its number. `memory` goes to the runner, which frees it when the device
+  // needs it no more. Errors: those of the runner, after which the op counts as ended with them.
   Result<std::shared_ptr<Op>> start(DeviceRunner& runner, std::shared_ptr<Op> op,
                                     std::shared_ptr<void> memory) RINGDIST_REQUIRES(order_);
   // Returns why the group ended, if it has ended, because that caused the other errors. Else

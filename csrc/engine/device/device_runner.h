@@ -102,7 +102,7 @@ struct HostOp {
 class GroupSharedMemory {
  public:
   virtual ~GroupSharedMemory() = default;
-  // Returns the memory of a rank.
+  // Returns the memory of a rank. Nothing orders the accesses of different ranks; the caller does.
   virtual Bytes of_rank(int rank) const = 0;
 };
 

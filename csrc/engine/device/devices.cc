@@ -6,6 +6,7 @@ namespace ringdist {
 
 Result<const CudaLibrary*> load_cuda() {
   constexpr const char* kLibrary = "libringdist_cuda.so";
+  // The number is read before any function is called, since these may have changed their types.
   const auto interface_number = load_bundled_symbol(kLibrary, "ringdist_cuda_interface");
   if (interface_number.ok() && *static_cast<const int*>(interface_number.value()) != kCudaInterface)
     return Error(

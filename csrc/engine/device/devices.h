@@ -68,6 +68,7 @@ struct CudaLibrary {
 Result<const CudaLibrary*> load_cuda();
 
 // Makes a device runner, as CommunicatorOptions::make_runner. Loads the library at the first call.
+// `path` is Config::device_path. Errors: those of load_cuda() and of CudaLibrary::make_runner.
 Result<std::unique_ptr<DeviceRunner>> make_cuda_runner(RunnerDelegate& group,
                                                        const std::string& path);
 

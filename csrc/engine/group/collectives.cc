@@ -37,6 +37,7 @@ bool Collectives::keep(const std::shared_ptr<Op>& op) {
   return true;
 }
 
+// Barriers start in the order of their calls, so only the oldest one is considered.
 std::shared_ptr<Op> Collectives::take_barrier() {
   if (barriers_.empty() || held_up(barriers_.front()->number)) return nullptr;
   auto barrier = std::move(barriers_.front());
@@ -82,6 +83,7 @@ void Collectives::finished(const OpExecution& run) {
 void Collectives::stop(const OpVisitor& tell) {
   unexpected_.clear();
   end_executions(runs_, tell, retire_);
+  // Each op is removed after its call of `tell`, so that an exception loses none.
   for (; !on_device_.empty(); on_device_.erase(on_device_.begin()))
     tell(on_device_.begin()->second, nullptr);
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);

@@ -59,7 +59,8 @@ class Collectives {
   // Retires an execution that has finished.
   void finished(const OpExecution& run);
 
-  // If the message belongs to an op that has not started, keeps it and returns true.
+  // If the message belongs to an op that has not started, keeps it and returns true. That is an op
+  // which this rank has not called, or a kept barrier.
   bool store_unexpected(const MessageHeader& header, const Payload& payload);
 
   // Stops every op and calls `tell` for each. If that throws, the remaining ops are left for
@@ -76,7 +77,8 @@ class Collectives {
   // which this op and all before it have ended.
   uint64_t last_called() const { return last_called_; }
   uint64_t last_ended() const { return first_unfinished().value_or(last_called_ + 1) - 1; }
-  // Returns the first number that is not finished, or the next to start.
+  // Returns the first number that is not finished, or the next to start. In contrast to
+  // last_ended(), an op that was called but is in no list yet counts as unfinished.
   uint64_t first_open() const { return first_unfinished().value_or(last_started_ + 1); }
   // Returns the highest number in flight, not counting kept barriers; 0 if there is none.
   uint64_t last_running() const;
@@ -94,7 +96,8 @@ class Collectives {
   std::string dump_unexpected() const;
 
  private:
-  // Returns true if an earlier op is unfinished or its output has not been delivered.
+  // Returns true if an op before number `barrier` is unfinished or its output has not been
+  // delivered.
   bool held_up(uint64_t barrier) const;
   // Returns the lowest number of the called ops that are unfinished, or nothing.
   std::optional<uint64_t> first_unfinished() const;

@@ -22,6 +22,8 @@ Error disagreement(uint64_t number, const std::string& us, const Fingerprint& ou
                    const std::string& them, const Fingerprint& theirs) {
   std::string text = "ranks disagree on op #" + std::to_string(number) + ": " + us + " called " +
                      ours.describe() + ", " + them + " called " + theirs.describe();
+  // The text can name what differs only if it is not in the descriptions, which do not have the
+  // plan.
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
   const bool alike = same_plan == ours && theirs.codec_id() == ours.codec_id() &&

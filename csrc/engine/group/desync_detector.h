@@ -76,19 +76,21 @@ class DesyncDetector {
   }
 
   // Returns true if this rank has called the op and has not announced it yet, and marks it as
-  // announced.
+  // announced. Returns false if the record of the call has been replaced.
   bool announce_once(uint64_t number) {
     if (number == 0 || slots_[number % kKept].number != number) return false;
     return !std::exchange(slots_[number % kKept].told, true);
   }
 
  private:
+  // Number of calls that are remembered, in a ring by number. If the record of an op in flight has
+  // been replaced, the Group records it again when the op stalls.
   static constexpr size_t kKept = 1024;
   // A call of this rank.
   struct CallRecord {
     uint64_t number = 0;
     Fingerprint fingerprint{};
-    bool told = false;
+    bool told = false;  // announce_once() has returned true for it
   };
   // The last op that a rank has called, as it announced.
   struct AbsenceRecord {

@@ -2,8 +2,9 @@
 // are:
 //
 //   `kActive`: ops start and end.
-//   `kDraining`: the group will fail once the ops before a certain one have ended, or if these
-//   stall. `kFailed`: every op has ended or will end with the cause.
+//   `kDraining`: the group will fail once the ops before a certain one have ended or stall.
+//
+//   `kFailed`: every op has ended or will end with the cause.
 //
 // Threads: the caller holds the lane's progress lock.
 #pragma once

@@ -57,7 +57,7 @@ struct GroupConfig {
 // every op that has not ended.
 class Group final : public ExecutionDelegate, private GroupServiceDelegate {
  public:
-  // The failure is not about a certain op.
+  // Value of `number` in fail() for a failure that is not about a certain op.
   static constexpr uint64_t kNoOp = std::numeric_limits<uint64_t>::max();
 
   // `delegate` must outlive the group. Broken connections of earlier groups are renewed.

@@ -50,8 +50,8 @@ class GroupService {
   // Called every few tens of milliseconds while the service needs all members. Errors as in
   // on_service_message().
   virtual Error tick(TimePoint now) = 0;
-  // Called when the group has failed or was destroyed, possibly before begin(). Later calls must be
-  // ignored, since only the first cause counts.
+  // Called when the group has failed or was destroyed, possibly before begin(). A failed group
+  // calls it again with each tick. Later calls must be ignored, since only the first cause counts.
   virtual void end(const Error& cause) noexcept = 0;
   // Returns what the service waits for, as text, and since when. The text is empty if it waits for
   // nothing.

@@ -54,7 +54,8 @@ class GroupSlot {
   // succeeded here, which no longer changes.
   uint64_t stop_and_report(const Error& cause) noexcept;
   // Like Group::abort_receives(), including receives that wait for the group to form. If `all`,
-  // also fails the group if other ops are in flight. Returns descriptions of what was aborted.
+  // also fails the group, unless it has failed or became idle by the aborts. An idle group without
+  // an aborted op fails, too. Returns descriptions of what was aborted.
   std::vector<std::string> abandon(const Error& cause, bool all);
   void tick();
   void announce_leave(NoticeKind how);

@@ -53,6 +53,8 @@ class LostPeerCheck {
  private:
   // Returns true if an op or the service needs the peer.
   bool lacks(int peer) const;
+  // Returns true if data is missing of an op that the peer took part in. The peer must have
+  // announced its last op.
   bool waits_in_vain(int peer, TimePoint now) const;
   // Returns the departure of any member at least kGrace ago, or success.
   Error departure(TimePoint now) const;

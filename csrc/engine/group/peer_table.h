@@ -51,7 +51,7 @@ class Peer {
   TimePoint departed_at() const { return departed_at_; }
 
   // Records the announcement that the peer leaves after `last_op`. A later announcement replaces an
-  // earlier one.
+  // earlier one. A peer that has announced its exit departs only when its process has ended.
   void mark_left(uint64_t last_op, TimePoint now);
   // Records the announcement that the peer's process is about to end. Likewise replaces an earlier
   // one, but a departed peer stays departed.

@@ -40,7 +40,7 @@ class ServiceChannel {
     if (service_) service_->end(cause);
   }
 
-  // Sets whether the service needs all members.
+  // Sets whether the service needs all members, and returns that.
   bool await(bool awaits) { return awaits_ = awaits; }
   // Returns true if the service needs all members.
   bool needs_all_members() const { return awaits_; }

@@ -35,6 +35,7 @@ class UnexpectedQueue {
   // Copies the message into the queue. Returns true if it is the first in its place.
   bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
     PooledBuffer copy = pooled_copy(pool_, payload.bytes());
+    // The check comes after the copy, because the sender may revoke the payload during it.
     const bool revoked = !payload.still_valid();
     auto& messages = places_[place];
     messages.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});

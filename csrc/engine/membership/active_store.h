@@ -59,15 +59,17 @@ class StoreWitness {
   // Marks the store as the witness of that generation, in the background. A store that was
   // restarted, and so has lost its votes, lacks the mark.
   void open(uint64_t nonce);
-  // Reads the vote and calls `then` on another thread, with nothing if there is no vote yet. A
-  // store that blocks for ever means that `then` is never called.
+  // Reads the vote and calls `then` on another thread, with nothing if there is no vote yet. If
+  // another query is under way, calls `then` on this thread, with kTimeout. If the store blocks for
+  // ever, or the pool has stopped, `then` is never called.
   void read(const GenerationId& generation,
             std::function<void(const Result<std::optional<Accepted>>&)> then);
   // Replaces the vote `before` (none: no vote) by `vote`, atomically. Calls `then` on another
   // thread, with true if `vote` is in the store afterwards.
   void cast(const GenerationId& generation, const std::optional<Accepted>& before,
             const Accepted& vote, std::function<void(bool)> then);
-  // Returns true if the store answers within `time`; blocks for that long at most.
+  // Returns true if the store answers within `time`; blocks for that long at most. Returns false at
+  // once if another query is under way.
   bool answers(Duration time);
 
  private:

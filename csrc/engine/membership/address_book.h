@@ -18,7 +18,7 @@ namespace ringdist {
 class AddressBook {
  public:
   // Adds a process. `is_same_host` is true if it was verified that the process shares this kernel;
-  // then its AF_UNIX socket is used. A verified entry is not replaced by one that is not.
+  // then its AF_UNIX socket is used. An entry that exists is replaced only by a verified one.
   void add(const GroupAdvertisement::Member& process, bool is_same_host);
   // Adds all members of a group.
   void add(const ResolvedGroup& found);

@@ -48,8 +48,9 @@ class GenerationHandle {
   Result<ShrinkResult> next(TimePoint deadline, const GroupMembership::MakeGroup& make);
 
  private:
-  // Returns the membership. Errors: kAborted after leave(), kNotSupported if the group can have no
-  // later generation, and kInvalidArgument until the members have been found.
+  // Returns the membership. Errors: kAborted after leave(), and kNotSupported if several ranks are
+  // in one process. Until the members have been found, and always for a duplicate,
+  // kInvalidArgument.
   Result<std::shared_ptr<GroupMembership>> get() const RINGDIST_REQUIRES(mutex_);
 
   mutable std::mutex mutex_;

@@ -28,7 +28,7 @@ struct ShrinkResult {
   std::vector<int> survivors;  // old ranks of the survivors, by new rank
   std::vector<int> joined;     // new ranks of the newcomers, which follow the survivors
   std::vector<LostMember> lost;
-  // The first collective, from 1, that had not ended on all survivors.
+  // The first collective, from 1, that had not ended on all survivors; 0 for a newcomer.
   uint64_t first_unfinished = 0;
   std::string store;  // address of the store in use from here on, or "" if it has not changed
 };

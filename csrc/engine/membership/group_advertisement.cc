@@ -8,6 +8,7 @@
 namespace ringdist {
 namespace {
 
+// Bound on what decode() reads, since the bytes of a store cannot be trusted.
 constexpr uint32_t kMostMembers = 1 << 20;
 
 }  // namespace

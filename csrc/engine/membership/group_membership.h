@@ -75,7 +75,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   // or sends join requests if it is a newcomer.
   void register_group();
   // Reports that the group of a generation is destroyed here. Ignored if the group of a later one
-  // was made since.
+  // was made since, or if that group was never the one in use.
   void leave(uint32_t generation);
 
   // Returns the last generation of which a group was created.
@@ -113,7 +113,8 @@ class GroupMembership final : public GroupConsensusDelegate,
   // A generation that this process has installed.
   struct Generation {
     uint32_t number = 0;
-    ResolvedGroup found;            // until `formed`: only nonce and members
+    // Until `formed`, it lacks topology, processes and transports.
+    ResolvedGroup found;
     bool needs_rendezvous = false;  // see NextGroupSpec
     int survivor_count = 0;
     bool formed = false;  // the addresses of all members have been found

@@ -38,12 +38,13 @@ class JoinQueue {
   // Records that a process of that host was admitted and lost before it had joined. The host is
   // paused, each time twice as long as the last: from 2 s up to 1 minute.
   void fail(const std::string& host, TimePoint now);
-  // Returns the newcomers that may join and still send requests.
+  // Returns the newcomers that may join and still send requests, at most 128 of them.
   std::vector<Newcomer> waiting(TimePoint now) const;
   // Returns true if a newcomer may join and has waited for 150 ms, so that others that were started
   // with it have sent requests, too.
   bool is_due(TimePoint now) const;
-  // Removes newcomers that have become members, and those that have stopped sending requests.
+  // Removes newcomers that have become members, and those that have stopped sending requests. The
+  // others must be reached again, by all members of the new generation.
   void admit_members(const std::vector<ProcessId>& members, TimePoint now);
 
  private:
@@ -124,7 +125,7 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   // pool.
   void look_at(const RankInfo& newcomer);
   // Returns a name for the host of a process: its address without the port, or its AF_UNIX name if
-  // it shares this host.
+  // it shares this host. That name differs by process. Returns "" for a process without an address.
   std::string host_of(ProcessId process) const;
 
   Context& context_;

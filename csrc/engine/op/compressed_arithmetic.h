@@ -97,7 +97,7 @@ class CompressedArithmetic final : public Arithmetic {
   void write(const Range& range, std::span<const float> values);
   // Returns the elements in place if they are fp32, contiguous and aligned; else an empty span.
   std::span<float> direct(const Range& range) const;
-  // Fills `silent_`. An allgather has no silent parts.
+  // Fills `silent_`. An allgather has no silent parts, and a part without a residual is never one.
   void find_silent_parts();
   // Adds this rank's own contribution to the sum, or assigns it if `first`. With `raw`, the exact
   // values are added; else the values go through the codec, as other ranks would see them.

@@ -83,7 +83,7 @@ class RecvEdge {
   bool wants_grant(int64_t window) const;
   // Tries to grant more segments and reserves their memory in the budget. Returns the new limit
   // "until" to send to the sender. Returns nothing if the budget has no room or nothing new can be
-  // granted.
+  // granted. Call it only if wants_grant().
   std::optional<int64_t> grant(const GrantTerms& terms);
   // Drops kept segments and returns the reserved memory to the budget. This is the last call.
   void stop();

@@ -61,8 +61,8 @@ class MessageSender {
  public:
   virtual ~MessageSender() = default;
 
-  // Sends a data message to header.destination. The completion entry of `send_id` keeps the
-  // payload's memory alive until the send completes.
+  // Sends a data message, or a part of a service message, to header.destination. The completion
+  // entry of `send_id` keeps the payload's memory alive until the send completes.
   virtual void send(MessageHeader header, ConstBytes payload, SendId send_id) = 0;
   // Declares the payload of a send that is still in flight invalid, because its memory is about to
   // change; see Transport::revoke_payload().

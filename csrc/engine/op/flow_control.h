@@ -99,7 +99,7 @@ class GrantBudget {
 // to one over a slow link, bytes in flight beyond what the link delivers in a moment only wait in
 // queues. They overflow the queues, are sent again, and delay what is needed sooner. The senders
 // therefore share what the link delivers in kMoment, or in twice the shortest delay from a grant to
-// its first message.
+// its first message if that is longer.
 //
 // The rate is the highest of the last samples, since senders that are late or busy only lower it.
 // The delay is the shortest one measured. Both are taken over all senders of other hosts together.

@@ -55,7 +55,7 @@ inline bool carries_fingerprint(const MessageHeader& header) {
 }
 
 // Returns the bytes of the header to send, with the fingerprint only where it is needed. The view
-// ends with `header`.
+// is valid as long as `header`.
 ConstBytes header_bytes(const MessageHeader& header);
 // Parses a received header. Returns false if the bytes cannot be one; then `header` is undefined.
 // Ranks, numbers and the fingerprint are not checked.
@@ -65,6 +65,8 @@ bool parse_header(ConstBytes bytes, MessageHeader& header);
 // consists of a mark bit, the tag and tag space, which form a channel, and a count of the sends per
 // (source, destination). The count may wrap, because it only has to distinguish the messages of a
 // channel that are in flight. So no state is kept for tags that are not in use.
+//
+// From the highest bit: 1 bit mark, 31 bits tag (never negative), 2 bits tag space, 30 bits count.
 struct PointToPointId {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
   static constexpr int kCountBits = 30;

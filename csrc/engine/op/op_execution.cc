@@ -146,7 +146,9 @@ void OpExecution::consume(int step, const Direct& direct) {
     error = what.kind == StepKind::kReduce
                 ? state_.arithmetic->reduce(step, segment, arrived_, held)
                 : state_.arithmetic->place(step, segment, arrived_[0], held);
-  if (!direct.payload.still_valid()) return;  // the sender has revoked the payload
+  // The sender has revoked the payload, perhaps while it was read. The segment counts as not
+  // written, and the op fails with the sender's.
+  if (!direct.payload.still_valid()) return;
   if (error) return state_.fail(error);
   hand_on(step, segment, std::move(held));
   if (state_.ended()) return;  // a send may have failed and ended the op

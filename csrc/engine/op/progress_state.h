@@ -104,7 +104,8 @@ class CompletionTable {
 
   const uint32_t turns_;  // initial use count of new slots
   std::vector<Pending> pending_;
-  std::vector<uint32_t> free_;  // slots that are not in use
+  // Slots that are not in use. It has capacity for all slots, so that complete() cannot throw.
+  std::vector<uint32_t> free_;
 };
 
 // Work items refer to executions by pointer, so an execution removes its items when it ends.

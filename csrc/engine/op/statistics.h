@@ -11,7 +11,9 @@ namespace ringdist {
 
 // Counters by purpose. kCounters lists them with the names that users see.
 struct Statistics {
-  std::atomic<uint64_t> bytes_sent{0};  // payload, without headers
+  // Payload, without headers. Those that are sent include parts of service messages; those that are
+  // received do not.
+  std::atomic<uint64_t> bytes_sent{0};
   std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> messages_sent{0};  // data messages
   std::atomic<uint64_t> messages_received{0};

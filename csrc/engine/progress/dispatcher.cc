@@ -73,6 +73,8 @@ void Dispatcher::watch_all() const noexcept {
 }
 
 // Returns the groups that are not idle. A process may have many groups, of which few are in use.
+// While executions wait to be freed, no group is dropped: release_ended() looks only at listed
+// ones.
 const std::vector<GroupSlot*>& Dispatcher::busy() const {
   if (!state_.any_ended)
     std::erase_if(watched_, [](GroupSlot* slot) { return !(slot->listed = !slot->idle()); });

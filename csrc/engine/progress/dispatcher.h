@@ -90,8 +90,8 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
              DispatcherDelegate& delegate);
 
   // Adds a slot. The functions below have no effect on a slot that has been removed, except that an
-  // op given to it ends with an error. An exception in one of them fails the slot's group and no
-  // other.
+  // op given to it ends with an error. But with() still calls its body. An exception in one of them
+  // fails the slot's group and no other.
   void add(std::shared_ptr<GroupSlot> slot);
   // Sets the nonce of the slot's group, so that notices about it are delivered.
   void set_nonce(const std::shared_ptr<GroupSlot>& slot, uint64_t nonce);

@@ -81,15 +81,16 @@ class ProgressEngine {
     return post(task_on(std::move(slot), std::move(body)));
   }
   // Like post(), but waits until the task has run. Returns false if it did not run by the deadline,
-  // or never will because the lane has stopped. Must not be called from a task.
+  // or never will because the lane has stopped. Must not be called from a task or under a Guard.
   bool call(std::function<void()> task, TimePoint deadline);
   // Like call(), for a task that calls `body` with the slot.
   template <typename Body>
   bool call_on(std::shared_ptr<GroupSlot> slot, Body body, TimePoint deadline) {
     return call(task_on(std::move(slot), std::move(body)), deadline);
   }
-  // Calls `condition` on the lane, with growing pauses, until it returns true. Returns false if it
-  // did not by the deadline, or if the lane does not respond. Must not be called from a task.
+  // Calls `condition` on the lane, with pauses from 0.1 to 10 ms, until it returns true. Returns
+  // false if it did not by the deadline, or if the lane does not respond within 10 s. Must not be
+  // called from a task.
   bool call_until(std::function<bool()> condition, TimePoint deadline);
 
   // Makes progress, or waits, until the op has finished. Returns false if the deadline passed
@@ -121,7 +122,8 @@ class ProgressEngine {
   // deadline. Must not be called from a task.
   void flush(TimePoint deadline);
   // Stops the thread and closes the transports. Idempotent. Ops in flight must have been failed
-  // before. Afterwards nothing is executed, and posted tasks are dropped.
+  // before. Afterwards nothing is executed, and posted tasks are dropped. Waits up to a second for
+  // a caller that makes progress. If it does not return, the transports stay open.
   void stop();
 
  private:

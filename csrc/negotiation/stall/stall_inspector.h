@@ -91,7 +91,7 @@ class StallInspector {
   std::map<std::string, std::string> found_;  // by name
 
   // State of a rank that queries.
-  Duration interval_ = kTimeLimit;
+  Duration interval_ = kTimeLimit;  // until the next query; doubles up to kLongest
   TimePoint next_ask_ = TimePoint::min();
   TimePoint last_look_ = TimePoint::min();
   bool asked_ = false;        // a query has been sent, and its result is missing
