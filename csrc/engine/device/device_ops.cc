@@ -118,7 +118,8 @@ Result<std::shared_ptr<Op>> DeviceOps::start(DeviceRunner& runner, std::shared_p
 }
 
 // Makes the runner only when the members have been found, since plans depend on them. It does
-// not hold mutex_ meanwhile, so that abort() and end() need not wait. Then keep() finds out if they came.
+// not hold mutex_ meanwhile, so that abort() and end() need not wait. Then keep() finds out if they
+// came.
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::made(const DeviceStream& place,
                                                                 TimePoint deadline) {
   {

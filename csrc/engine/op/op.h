@@ -97,7 +97,7 @@ class Op {
   enum class State : uint8_t { kOpen, kWatched, kFinished };
 
   std::atomic<State> state_{State::kOpen};
-  // Written before state_ becomes kFinished, and constant afterwards. Reads of kFinished acquire it.
+  // Written before state_ becomes kFinished, and constant afterwards, so readers need no lock.
   Error error_;
   std::mutex mutex_;
   std::vector<std::function<void()>> callbacks_ RINGDIST_GUARDED_BY(mutex_);
