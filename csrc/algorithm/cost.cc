@@ -144,7 +144,9 @@ double TransferCost::hop(bool inside, double copied) const {
          nanoseconds(costs.latency) + time_on(costs, segment_, 1);
 }
 
-// If a rank both sends and receives, the first segment arrives while it is still sending.
+// Returns the time at the busiest place. The core sends, waits for the first arrival if that comes
+// later, and receives. If a rank both sends and receives, the first segment arrives while it is
+// still sending. On a line, one segment must also pass a core before and after it.
 double TransferCost::time(const Load& load, const PathTime& way) {
   const double on_the_way = way.end + way.line + way.latency;
   const double core =

@@ -23,7 +23,7 @@ struct CostLayout {
   // Arguments as in Shape. If the topology has several hosts, it must outlive this object.
   CostLayout(int size, const Topology& topology, int root = 0);
 
-  // Returns true if the group spans several hosts.
+  // Returns true if the group spans several hosts; only then is `topology` set.
   bool spans() const { return hosts > 1; }
   // Returns the number of ranks outside of a host with that many ranks.
   int elsewhere(int ranks_here) const { return size - ranks_here; }
@@ -43,13 +43,15 @@ struct CostLayout {
   const Topology* topology = nullptr;  // null if all ranks share one host
 };
 
-// The properties of an op that its cost depends on.
+// The properties of an op that its cost depends on. A formula gets only collectives that its
+// algorithm has. Codecs are not considered.
 struct CostQuery {
   Collective kind;
   // Bytes of the tensor for allreduce, broadcast and reduce, and of one part for the others.
   double bytes;
   CostLayout layout;
   NetworkCosts costs;
+  // The maximum size of a message, at least one element.
   double segment_bytes;
   double element_bytes = 4;
 };
@@ -71,7 +73,7 @@ class TransferCost {
   TransferCost& receive(bool inside, double ranges);
   // Adds ranges that the busiest line carries in one direction.
   TransferCost& cross(double ranges);
-  // Adds ranges that a host's memory carries.
+  // Adds ranges that a host's memory carries, for all ranks of the host together.
   TransferCost& share(double ranges);
 
   // Declares that the busiest rank only sends or only receives, so that the other ends are idle
@@ -93,19 +95,19 @@ class TransferCost {
 
  private:
   friend class OpCost;
-  // The time that the load takes at each place.
+  // The time that the load takes at each place, in nanoseconds.
   struct Load {
-    double out = 0;  // time of the busiest rank's core
-    double in = 0;
-    double line = 0;
-    double memory = 0;
+    double out = 0;     // the busiest rank's core, for sending
+    double in = 0;      // the same core, for receiving
+    double line = 0;    // the busiest line between hosts, in one direction
+    double memory = 0;  // the memory of the busiest host
   };
   // The time of one segment at each stage, over the slower kind of links in use.
   struct PathTime {
-    double end = 0;
+    double end = 0;  // the core of the sender or the receiver
     double line = 0;
     double latency = 0;
-    bool one_sided = false;
+    bool one_sided = false;  // see TransferCost::one_sided()
   };
   const LinkCosts& link(bool inside) const { return inside ? costs_.inside : costs_.between; }
   void use(bool inside);
@@ -131,8 +133,8 @@ class OpCost {
   // Adds `rounds` rounds of these transfers by the same ranks, each of which waits for the round
   // before.
   OpCost& then(const TransferCost& ranges, double rounds = 1);
-  // Adds the load of the transfers without waiting for them. chain() then adds the time of the
-  // first segments.
+  // Adds the load of the transfers `times` times, without waiting for them. chain() then adds the
+  // time of the first segments. Of several calls, the last decides about one_sided().
   OpCost& load(const TransferCost& ranges, double times = 1);
   // Adds to the path of the first segments.
   OpCost& chain(double nanoseconds);
@@ -145,14 +147,14 @@ class OpCost {
   // place. Its reading has been counted as a copy, and this is the rest.
   OpCost& add(double bytes);
 
-  // Returns the predicted duration of the op.
+  // Returns the predicted duration of the op: the longer of the two paths, and the additions.
   Duration total() const;
 
  private:
   const NetworkCosts& costs_;
-  double first_ = 0;
-  double passed_ = 0;
-  double added_ = 0;
+  double first_ = 0;   // path of the first segments
+  double passed_ = 0;  // time behind the busiest place, see after()
+  double added_ = 0;   // time of additions
   TransferCost::Load all_;
   TransferCost::PathTime way_;
 };
@@ -172,7 +174,7 @@ struct HierarchicalLoad {
   bool reduced;   // the op has a reduction
   bool gathered;  // the op distributes results to all
 };
-// Computes the load for a host of `ranks` ranks.
+// Computes the load for a host of `ranks` ranks. The group must span hosts.
 HierarchicalLoad hierarchical_load(const CostQuery& question, double ranks);
 
 // The fraction of a range that a send inside a host still copies if a reduce or a relay has just

@@ -27,7 +27,8 @@ void send_to_each(const Shape& shape, Contribution contribution, EdgeKind edge_k
 }
 
 // Receives a message from each peer. `place(s)` is the range for the message of rank s. The order
-// begins with the peers that sent to this rank first.
+// begins with the peers that sent to this rank first: the rank before this one has it first in
+// peers_after().
 template <typename Place>
 void receive_from_each(const Shape& shape, Place place, Schedule& out) {
   const std::vector<int> peers = peers_after(shape);
@@ -35,6 +36,8 @@ void receive_from_each(const Shape& shape, Place place, Schedule& out) {
     out.steps.push_back(Step::recv(place(*peer), *peer, EdgeKind::kResult));
 }
 
+// A reduce-scatter of shards, then an allgather of the sums. Both work in place: the sum replaces
+// this rank's own shard, and results replace the contributions that were sent.
 Schedule allreduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -141,6 +144,8 @@ void exchange_in_turns(const Shape& shape, Sent sent, Place place, Schedule& out
   }
 }
 
+// On one host all messages start at once, because shared memory has no lines that could be used
+// unevenly.
 Schedule alltoall(const Shape& shape) {
   Schedule out;
   const std::vector<int64_t> from = input_bounds(shape);
@@ -182,7 +187,8 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kAlltoall, alltoall, whole, {.best = true}},
     CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.for_small_groups = true}}};
 
-// The messages between the busiest rank and all others.
+// The messages between the busiest rank and all others. Without a root that is a rank of the
+// smallest host, because it has most peers on other hosts.
 class AllPeers {
  public:
   explicit AllPeers(const CostQuery& question) : question_(question), at_(question.layout) {}

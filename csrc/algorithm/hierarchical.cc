@@ -10,9 +10,9 @@
 // adds the contributions of its host's ranks to the data from the previous host. Allgather relays
 // the data from the previous host to the next one and to the ranks of the host at once.
 //
-// Broadcast is a chain of hosts that begins with the root's. All but its last segments flow at
-// once, so it takes each line's time only once. Reduce is the same chain, ending at the root's
-// host.
+// Broadcast is a chain of hosts that begins with the root's. Segments flow through all hosts of the
+// chain at once, so the op takes the time of one line, not of all one after another. Reduce is the
+// same chain, ending at the root's host.
 
 #include <algorithm>
 #include <array>
@@ -136,6 +136,8 @@ Schedule reduce_scatter(const Shape& shape) {
   return out;
 }
 
+// In round k each column's leader passes on the part of the rank that leads the column k hosts
+// back. Hosts with fewer ranks have no part in the last columns.
 Schedule allgather(const Shape& shape) {
   Schedule out;
   const HostGrid hosts(shape);
@@ -154,6 +156,8 @@ Schedule allgather(const Shape& shape) {
   return out;
 }
 
+// Passes the values on in the column of the root. The round of a host is its distance from the
+// root's.
 Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -164,6 +168,8 @@ Schedule broadcast(const Shape& shape) {
   return out;
 }
 
+// Reduces in the column of the root. The chain begins at the host after the root's, which is in
+// round 0. Only the root has its sum in its output, because other ranks' outputs must survive.
 Schedule reduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
@@ -184,7 +190,8 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kAllgather, allgather, whole, {.best_between_hosts = true}},
     CollectiveImpl{Collective::kBroadcast, broadcast, whole, {.best_between_hosts = true}}};
 
-// Predicts the cost for the busiest rank of a host of that many ranks.
+// Predicts the cost of an allreduce, a reduce-scatter or an allgather for the busiest rank of a
+// host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = hierarchical_load(question, ranks);
@@ -208,6 +215,8 @@ Duration cost_at(const CostQuery& question, double ranks) {
   return sum.total();
 }
 
+// The busiest rank is the leader of the largest host. It is in the middle of the chain, or the root
+// if there are two hosts.
 Duration broadcast_cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   TransferCost all(question, question.bytes);

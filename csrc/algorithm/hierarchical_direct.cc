@@ -15,12 +15,14 @@
 namespace ringdist {
 namespace {
 
-// Adds the steps of one column on one rank.
+// Adds the steps of one column on one rank. Ranks that do not lead the column exchange data with
+// their own leader only.
 class Column {
  public:
   Column(const HostGrid& hosts, int rank, int column)
       : hosts_(hosts), rank_(rank), column_(column), here_(hosts.leader(hosts.mine(), column)) {}
 
+  // Returns true if this rank leads the column on its host.
   bool is_leader() const { return rank_ == here_; }
 
   // Adds this host's part of a sum that a rank on another host owns. `mine` is this rank's range
@@ -186,6 +188,7 @@ class Leader {
   // Returns true if the leader needs scratch. The root does not, nor does a leader without other
   // ranks.
   bool collects() const { return !of_root_ && ranks_.size() > 1; }
+  // Returns the scratch of the part of ranks()[place].
   Range slot(size_t place) const {
     return {BufferId::kScratch, static_cast<int64_t>(place) * count_, count_};
   }
@@ -209,6 +212,8 @@ class Leader {
   const int rank_;
 };
 
+// The root receives from its own host's ranks directly. On other hosts the leader collects the
+// parts of its ranks and sends them on.
 Schedule gather(const Shape& shape) {
   Schedule out;
   const HostGrid hosts(shape);
@@ -244,6 +249,8 @@ Schedule gather(const Shape& shape) {
   return out;
 }
 
+// The reverse of gather(). Messages to other hosts come first, because their leaders still have to
+// distribute them.
 Schedule scatter(const Shape& shape) {
   Schedule out;
   const HostGrid hosts(shape);
@@ -291,7 +298,8 @@ constexpr std::array kImpls{
     CollectiveImpl{Collective::kGather, gather, all_parts, kForHosts},
     CollectiveImpl{Collective::kScatter, scatter, all_parts, kForHosts}};
 
-// Predicts the cost for the busiest rank of a host of that many ranks.
+// Predicts the cost of an allreduce, a reduce-scatter or an allgather for the busiest rank of a
+// host of that many ranks.
 Duration cost_at(const CostQuery& question, double ranks) {
   const auto [hosts, columns, mine, others, columns_elsewhere, mine_elsewhere, range, reduced,
               gathered] = hierarchical_load(question, ranks);

@@ -15,7 +15,8 @@
 
 namespace ringdist {
 
-// A view of one rank's Shape. Without a topology, all ranks share one host.
+// A view of one rank's Shape, with a copy of its topology. Without a topology, all ranks share one
+// host.
 class HostGrid {
  public:
   explicit HostGrid(const Shape& shape)
@@ -28,9 +29,9 @@ class HostGrid {
   int columns() const { return topology_.most_on_a_host(); }
   // Returns the number of columns for a whole tensor.
   int columns_of_whole() const { return topology_.columns(); }
-  // Returns the host of a rank.
+  // Returns the number of a rank's host.
   int of(int rank) const { return topology_.host_of[static_cast<size_t>(rank)]; }
-  // Returns this rank's host.
+  // Returns the number of this rank's host.
   int mine() const { return of(rank_); }
   // Returns the ranks of a host. Hosts lie on a circle, so any number is valid.
   const std::vector<int>& ranks(int host) const {

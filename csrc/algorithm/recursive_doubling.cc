@@ -33,11 +33,12 @@ struct Participant {
   // Returns true if the rank only sends its input to its partner.
   bool gives_way(int rank) const { return rank < 2 * pairs && rank % 2 == 0; }
 
-  int count;
-  int pairs;
+  int count;  // participants, the largest power of two that is at most the size
+  int pairs;  // ranks beyond `count`, which have a partner each
 };
 
-// Makes the reduce of this rank's sum and the peer's, in rank order.
+// Makes the reduce of this rank's sum and the peer's, in rank order. `finish` marks the last
+// exchange, after which an average is divided.
 Step add(const Range& all, int rank, int peer, bool finish) {
   const Source theirs{peer, all};
   const Source ours{-1, all};
@@ -102,6 +103,8 @@ Exchanges exchanges_of(const CostLayout& at, const Participant& participant, int
   return out;
 }
 
+// The pairs exchange data before and after the rounds. A pair is assumed to be on one host, unless
+// ranks are dealt out to hosts in turns.
 Duration cost(const CostQuery& question) {
   const CostLayout& at = question.layout;
   if (at.size == 1) return Duration(0);

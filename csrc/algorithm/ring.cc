@@ -17,6 +17,7 @@
 namespace ringdist {
 namespace {
 
+// The ranks after and before this one on the ring.
 struct Neighbours {
   explicit Neighbours(const Shape& shape)
       : next(wrap(shape.rank + 1, shape.size)), prev(wrap(shape.rank - 1, shape.size)) {}
@@ -26,6 +27,7 @@ struct Neighbours {
 
 // Scratch for partial sums if this rank's input must survive. Two slots, each as long as the
 // longest part, are used by turns, so that one is filled while the other is still being sent.
+// total() is the scratch of so many rounds, in elements.
 class Slots {
  public:
   explicit Slots(const std::vector<int64_t>& bounds) {
@@ -102,6 +104,7 @@ Schedule reduce_scatter(const Shape& shape) {
 Schedule reduce(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;
+  // Not shards_of(): Shape::shards is for allreduce only.
   const std::vector<int64_t> bounds = even_shards(shape.count, shape.size);
   const auto place = [&](int s) { return part(BufferId::kOutput, bounds, s); };
   if (shape.rank == shape.root) {

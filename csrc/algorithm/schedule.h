@@ -11,7 +11,8 @@
 //    earlier steps that wrote what it reads, or that use what it writes. A send that takes turns
 //    also waits for the steps in Step::follows.
 //
-//  - The schedule ends over channels of capacity one that are FIFO per ordered pair.
+//  - The schedule ends over channels of capacity one that are FIFO per ordered pair. So it cannot
+//    deadlock, however little a transport buffers.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,7 @@ struct Step {
   // dependence. With it, ranks that all have much to send to all others take turns.
   std::vector<int> follows = {};
 
+  // Make steps; see StepKind. All ranges of a step must have the same count.
   static Step send(Range range, std::vector<int> to, EdgeKind edge_kind);
   static Step recv(Range range, int from, EdgeKind edge_kind);
   static Step reduce(Range range, std::vector<Source> sources, bool finish);
@@ -79,7 +81,7 @@ struct Step {
   static Step copy(Range range, Range source);
 };
 
-// The steps of one rank for one collective.
+// The steps of one rank for one collective. An empty list is valid: the rank has nothing to do.
 struct Schedule {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of pooled scratch that the steps use
@@ -145,8 +147,8 @@ struct Shape {
 // Returns the bounds of `shards` shards of `count` elements, cut as evenly as possible. The first
 // (count mod shards) are one element longer.
 std::vector<int64_t> even_shards(int64_t count, int shards);
-// Returns the bounds of the shards of an allreduce with this shape. `shards` is the number that the
-// algorithm has.
+// Returns the bounds of the shards of an allreduce with this shape. `shards` is
+// Algorithm::shard_count(); Shape::shards must be empty or have that many.
 std::vector<int64_t> shards_of(const Shape& shape, int shards);
 // Return the bounds of the parts of the input or the output, one after another. Part i is
 // [bounds[i], bounds[i + 1]).
@@ -172,7 +174,7 @@ struct Preference {
 // An algorithm's implementation of one collective.
 struct CollectiveImpl {
   Collective kind;
-  // Makes the schedule of one rank.
+  // Makes the schedule of the rank that `shape` names.
   Schedule (*build)(const Shape& shape);
   // Returns a bound of the elements that one step moves, for `count` as in Shape, parts of that
   // size, and so many even shards. It is arithmetic because every op is planned, while a schedule
@@ -206,7 +208,8 @@ struct Algorithm {
   // Returns the implementation of a supported collective; an unsupported one fails a check.
   const CollectiveImpl& impl(Collective kind) const;
   Schedule build(Collective kind, const Shape& shape) const { return impl(kind).build(shape); }
-  // Returns the number of shards of an allreduce.
+  // Returns the number of shards of an allreduce in a group of `size`. An empty topology means one
+  // host.
   int shard_count(int size, const Topology& topology) const;
   // Returns true if some edges are not encoded whatever codec is requested (EdgeKind::kIntraHost).
   bool uncompressed_intra_host(const Topology& topology) const {
@@ -217,7 +220,7 @@ struct Algorithm {
 // Returns the registry, one row per algorithm. The order of rows is the order of preference where
 // several fit.
 std::span<const Algorithm> algorithms();
-// Returns the algorithm of that name, or null.
+// Returns the algorithm of that name, or null. Rows live as long as the process.
 const Algorithm* find_algorithm(std::string_view name);
 std::string algorithm_names();  // "ring, direct, ...", for messages
 // Returns success if Config::algorithm is empty or names an algorithm, otherwise an error that

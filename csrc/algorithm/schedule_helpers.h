@@ -24,8 +24,8 @@ inline int64_t longest_shard(int64_t count, int shards) { return (count + shards
 inline int64_t whole(int64_t count, int) { return count; }
 inline int64_t all_parts(int64_t count, int parts) { return count * parts; }
 
-// Returns the i-th shard or part of `buffer`. `bounds` is a result of even_shards() or
-// input_bounds().
+// Returns the i-th shard or part of `buffer`. `bounds` is a result of even_shards(), shards_of(),
+// input_bounds() or output_bounds().
 inline Range part(BufferId buffer, const std::vector<int64_t>& bounds, int i) {
   const auto at = static_cast<size_t>(i);
   return {buffer, bounds[at], bounds[at + 1] - bounds[at]};
@@ -39,7 +39,7 @@ inline std::vector<int> peers_after(const Shape& shape) {
 }
 
 // Makes a reduce of the data that all others send to this rank, with `own` at its place in rank
-// order.
+// order. All ranks thus add in the same order, and the sum is final.
 inline Step reduce_in_rank_order(const Shape& shape, Range result, Range own) {
   std::vector<Source> sources;
   for (int r = 0; r < shape.size; ++r)

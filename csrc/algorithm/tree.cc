@@ -19,7 +19,7 @@ struct TreePosition {
   std::vector<int> children;  // largest subtree first, because it takes longest
 };
 
-// Computes the position of a rank.
+// Computes the position of a rank. `v` is the rank as counted from the root.
 TreePosition place_of(const Shape& shape) {
   TreePosition out;
   const int v = wrap(shape.rank - shape.root, shape.size);
@@ -31,6 +31,7 @@ TreePosition place_of(const Shape& shape) {
   return out;
 }
 
+// Only the root's own messages are results; all others pass on bytes that another rank encoded.
 Schedule broadcast(const Shape& shape) {
   Schedule out;
   if (shape.size == 1) return out;

@@ -76,8 +76,8 @@ size_t pack(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::b
   return at(size);
 }
 
-// Packs a chunk, or copies its elements if that is not longer. A decoder distinguishes the two by
-// the size.
+// Packs a chunk if that saves enough bytes, and copies its elements otherwise. A decoder
+// distinguishes the two by the size.
 size_t encode_chunk(const LosslessChunk& chunk, DType dtype, ConstBytes elements, std::byte* out) {
   if (const size_t size = pack(chunk, dtype, elements, out)) return size;
   std::memcpy(out, elements.data(), elements.size());

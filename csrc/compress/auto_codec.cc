@@ -14,9 +14,11 @@ namespace {
 
 // DDP rebuilds its buckets after the first step; caches and connections are warm after some more.
 constexpr int64_t kSkippedSteps = 3;
-// early, because an uncompressed step takes seconds on a slow link
+// Step before which the first choice is due. It is early, because an uncompressed step takes
+// seconds on a slow link.
 constexpr int64_t kFirstChoice = 4;
-constexpr int64_t kSecondChoice = 12;  // with data of more than one step
+// The same for the second choice, which has data of more than one step.
+constexpr int64_t kSecondChoice = 12;
 // Steps between later choices.
 constexpr int64_t kEvery = 100;
 // Limit of recorded steps, for the case that no step completes because some bucket never comes.
@@ -25,7 +27,7 @@ constexpr size_t kMostSteps = 2 * kEvery;
 // Ordered from gentle to harsh. Codecs that are coarser than int4 cost accuracy at equal steps
 // (docs/how-to/choose-a-codec.md), so users get those only by an explicit choice.
 const std::array<std::string, 5> kCandidates{"none", "bf16", "int8", "int4", "powersgd:4"};
-constexpr size_t kCodecs = kCandidates.size() - 1;
+constexpr size_t kCodecs = kCandidates.size() - 1;  // all but PowerSGD
 
 // Returns the median of the values, or the upper one of two; 0 if there are none.
 double median(std::vector<double> values) {
@@ -45,6 +47,7 @@ bool AutoCodec::Step::complete() const {
   });
 }
 
+// The average of the last bucket is subtracted, because exposed_seconds() adds the predicted one.
 double AutoCodec::Step::length() const {
   const Bucket& end = buckets.back();
   return next->since(*begun) - std::max(0.0, end.done->since(*end.ready));

@@ -21,8 +21,8 @@ namespace ringdist {
 
 class AutoCodec {
  public:
-  explicit AutoCodec(
-      int size);  // `size` is the number of ranks; with one rank no choice is ever due
+  // `size` is the number of ranks; with one rank no choice is ever due.
+  explicit AutoCodec(int size);
 
   // Returns the candidates, from the gentlest to the harshest. The last one is PowerSGD, which is
   // not a codec of elements and is coarse: training may need more steps with it.
@@ -36,9 +36,10 @@ class AutoCodec {
   bool due() const;
   // Returns the number of the step under way, to be passed to done().
   int64_t step() const { return count_ - 1; }
-  // Report that a bucket is ready to be reduced, and that its average is done. Buckets are numbered
-  // in the order of reduction. done() may come at any later time, also during later steps. Markers
-  // that have not passed are evaluated once they have.
+  // Report that a bucket of so many fp32 elements is ready to be reduced, and that its average is
+  // done. Buckets are numbered in the order of reduction. done() may come at any later time, also
+  // during later steps. It is ignored if the step's records have been discarded. Markers that have
+  // not passed are evaluated once they have.
   void ready(size_t bucket, double elements, TimeMarkerPtr now);
   void done(int64_t step, size_t bucket, TimeMarkerPtr now);
 
@@ -61,10 +62,12 @@ class AutoCodec {
   // Chooses from the mean of all ranks' measurements. Requires a preceding view() that saw a
   // complete step; ends the process otherwise, or if the length is wrong.
   const CodecChoice& choose(std::span<const double> mean);
-  // Continues after steps with another codec. Discards earlier records, and schedules the next
-  // choice as soon as the first one was.
+  // Continues after steps with another codec. Discards earlier records, because steps with another
+  // codec have other times. The next choice is due after as many steps as the first one, or earlier
+  // if one was due before.
   void resume();
-  // Returns the last choice. It has no buckets before the first choice.
+  // Returns the last choice. It has no buckets before the first choice. choose() changes the object
+  // that the reference names.
   const CodecChoice& choice() const { return choice_; }
 
   // Returns the index of a bucket's candidate. It is 0 ("none") before the first choice.

@@ -28,6 +28,7 @@ class MemoryOrder {
   // Creates a row-major order.
   explicit MemoryOrder(std::vector<int64_t> sizes);
   // Creates an order from strides in elements, one per size. It must be without gaps and overlaps.
+  // Different numbers of sizes and strides fail a check.
   MemoryOrder(std::vector<int64_t> sizes, std::vector<int64_t> strides);
 
   const std::vector<int64_t>& sizes() const { return sizes_; }
@@ -38,7 +39,8 @@ class MemoryOrder {
   // element.
   int64_t rows() const;
 
-  // Convert count() values between memory order and row-major order.
+  // Convert count() values between memory order and row-major order. Another number of values fails
+  // a check.
   std::vector<float> to_row_major(std::span<const float> in_memory) const;
   std::vector<float> from_row_major(std::span<const float> row_major) const;
 
@@ -57,7 +59,7 @@ struct ParameterInfo {
   std::shared_ptr<const void> holder;
   MemoryOrder order;
   bool complex = false;
-  // place of its gradients; outlives all GradientCompressors
+  // Place of its gradients. It outlives all GradientCompressors.
   GradientMemory* memory = &host_memory();
 };
 
@@ -75,7 +77,8 @@ struct Bucket {
   // Memory of all elements. It is averaged in place.
   Bytes values;
   std::vector<Part> parts;
-  // Describes the parameter of parts[i]. It is called if its key is new to the GradientCompressor.
+  // Describes the parameter of parts[i]. It is called if its key is new to the GradientCompressor,
+  // on the thread that passes the bucket.
   std::function<ParameterInfo(size_t i)> describe;
 };
 
@@ -114,8 +117,8 @@ class PendingBucket {
 
 using PendingBucketPtr = std::shared_ptr<PendingBucket>;
 
-// Starts the ops of a planned bucket. All ranks call it in the same order. Exceptions pass through
-// GradientCompressor::run to its caller.
+// Starts the ops of a planned bucket, and returns without waiting for them. All ranks call it in
+// the same order. Exceptions pass through GradientCompressor::run to its caller.
 using StartBucket = std::function<PendingBucketPtr(PlannedBucket)>;
 
 }  // namespace ringdist

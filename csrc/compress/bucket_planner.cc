@@ -15,6 +15,7 @@ LowRankInput low_rank_input(Parameter& parameter, const BucketPlan::LowRank& mat
   GradientMemory& memory = *parameter.info.memory;
   const auto count = static_cast<size_t>(matrix.shape.right());
   // The size has changed. New buffers are needed, because ops in flight may still use the old ones.
+  // FloatBuffers share their memory, so the plan keeps it alive.
   if (parameter.right.size() != count) {
     parameter.right = FloatBuffer(memory, count);
     parameter.right.assign(first_right(matrix.shape));
@@ -46,6 +47,8 @@ Result<Parameter*> BucketPlanner::find(const Bucket& bucket, size_t part) {
   return table_.find(bucket.parts[part].key, [&] { return bucket.describe(part); });
 }
 
+// An allreduce moves each element twice, as contribution and as result, so a rank sends twice its
+// share. bytes() counts both, and is multiplied by the share once.
 Result<PlannedBucket> BucketPlanner::plan(const Bucket& bucket) {
   PlannedBucket out;
   out.keep_alive = table_.residuals();
@@ -91,6 +94,8 @@ Result<double> BucketPlanner::plan_part(Parameter& parameter, ParameterSlice sli
   return method.bytes(slice, gradient.dtype);
 }
 
+// The norm is that of the gradient without its residual. A residual is not a spike, and must not be
+// cut.
 void BucketPlanner::cut_spike(Parameter& parameter, const Gradient& gradient) const {
   if (options_.guard <= 0) return;
   GradientMemory& memory = *parameter.info.memory;

@@ -20,7 +20,8 @@ class BucketPlanner {
 
   // Plans a bucket of the step that StepStatistics::begin started. May change the bucket's values,
   // by clipping or by adding a residual, also before an error. Gradients of dtypes that codecs do
-  // not support travel uncompressed. Errors are those of ParameterTable.
+  // not support travel uncompressed. Errors are those of ParameterTable. A bucket with a count
+  // other than the sum of its parts fails a check.
   Result<PlannedBucket> plan(const Bucket& bucket);
   // Returns the parameter of bucket.parts[part], which is added to the table if it is new.
   Result<Parameter*> find(const Bucket& bucket, size_t part);

@@ -14,8 +14,9 @@ constexpr double kHidden = 0.03;
 // A harsher candidate is used if the step takes at most this share of the time with the gentler
 // one.
 constexpr double kWorth = 0.9;
-// The same for the coarse candidate. PowerSGD of rank 4 needed 1 to 2.7 times as many steps,
-// depending on the network (benchmarks/results/compression-when.md).
+// The same for the coarse candidate, relative to the codec that would be used without it. PowerSGD
+// of rank 4 needed 1 to 2.7 times as many steps, depending on the network
+// (benchmarks/results/compression-when.md).
 constexpr double kCoarseWorth = 0.4;
 
 // Returns the seconds of a bucket's allreduce with a candidate.
@@ -41,7 +42,9 @@ size_t gentlest(const BackwardPass& pass, std::span<const CodecCost> candidates,
   return best;
 }
 
-// Returns one candidate for all buckets. It is the first one if no other is worth its loss.
+// Returns one candidate for all buckets. It is the first one if no other is worth its loss. The
+// gentlest codec that hides communication is tried first, then harsher ones, until the step becomes
+// a tenth shorter.
 size_t choose_one(const BackwardPass& pass, std::span<const CodecCost> candidates) {
   const auto step = [&](size_t codec) {
     const std::vector<size_t> all(pass.buckets.size(), codec);

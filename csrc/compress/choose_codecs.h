@@ -54,7 +54,7 @@ struct CodecChoice {
 CodecChoice choose_codecs(const BackwardPass& pass, std::span<const CodecCost> candidates);
 
 // Returns the seconds of communication that remain after the computation ends, if bucket i uses
-// candidate codecs[i].
+// candidate codecs[i]. `codecs` has one entry per bucket.
 double exposed_seconds(const BackwardPass& pass, std::span<const CodecCost> candidates,
                        std::span<const size_t> codecs);
 

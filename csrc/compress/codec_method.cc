@@ -1,3 +1,5 @@
+// The method of all codecs and pairs of codecs. It accepts every spec, so it is the last row of the
+// registry, and its errors list what is accepted.
 #include <array>
 
 #include "codec/residual.h"

@@ -40,7 +40,8 @@ struct BucketPlan {
   std::vector<LowRank> low_rank;
 
   // Adds a slice to the codec map. Slices come in the order of their offsets. The map counts only
-  // the elements of `pieces`. Merges neighbours that are both uncompressed.
+  // the elements of `pieces`, so its offsets differ from those of the bucket after a low-rank
+  // slice. Merges neighbours that are both uncompressed.
   void add_part(const ParameterSlice& slice, const CodecPair& codecs);
 };
 
@@ -52,7 +53,8 @@ class CompressionMethod {
   virtual const std::string& name() const = 0;  // the spec, such as "int4" or "topk:10>topk:40"
   // Returns true if the method uses error feedback.
   virtual bool feedback() const = 0;
-  // Returns the same for one parameter. It is false if nothing of that parameter is lost.
+  // Returns the same for one parameter. It is false if nothing of that parameter is lost. Then its
+  // slice needs no residual.
   virtual bool feedback_of(const ParameterSlice&) const { return feedback(); }
   // Returns the typical number of bits per element that a rank sends for its contribution. Rules
   // compare methods by it.
@@ -60,7 +62,7 @@ class CompressionMethod {
   // Returns an upper bound of the bytes that the ranks send to each other for one copy of the
   // slice, for contributions and results together. One rank sends (size - 1) / size times as much.
   virtual double bytes(const ParameterSlice& slice, DType dtype) const = 0;
-  // Adds the slice to the plan of its bucket.
+  // Adds the slice to the plan of its bucket. Its residual is set if feedback_of() is true.
   virtual void add(const ParameterSlice& slice, BucketPlan& plan) const = 0;
 };
 

@@ -44,7 +44,8 @@ Error check_deterministic(const CompressionGroup& group, const std::string& argu
 
 Error check_options(const CompressionOptions& options, const CompressionGroup& group) {
   const auto check_one = [&](const std::string& argument, const std::string& codec) {
-    const std::string& meant = codec == kAuto ? AutoCodec::candidates()[2] : codec;  // a lossy one
+    // For "auto" a lossy candidate is checked, so that a deterministic group refuses it.
+    const std::string& meant = codec == kAuto ? AutoCodec::candidates()[2] : codec;
     const auto made = make_compression_method(argument, meant, group.size, options.error_feedback);
     return made.ok() ? check_deterministic(group, argument, codec, *made.value()) : made.error();
   };

@@ -29,9 +29,9 @@ struct CompressionOptions {
 struct CompressionGroup {
   int size = 1;
   int rank = 0;
-  // deterministic="layout": the bits of a sum must not depend on an element's place
+  // deterministic="layout": the bits of a sum must not depend on an element's place.
   bool by_layout = false;
-  // in elements; smaller parameters stay uncompressed if add_parameter() was not called for them
+  // Elements. Smaller parameters stay uncompressed if add_parameter() was not called for them.
   int64_t min_compressed = 0;
 };
 
@@ -40,8 +40,8 @@ bool ever_auto(const CompressionOptions& options);
 // Returns the codec that is in use until "auto" has chosen, which is "none". Returns any other
 // codec unchanged.
 std::string base_codec(const std::string& codec);
-// Returns the codec of a step. The schedule comes first, then `given` unless it is empty, and then
-// the codec of the options.
+// Returns the codec of a step. The entry of the schedule with the latest step up to this one comes
+// first, then `given` unless it is empty, and then the codec of the options.
 std::string codec_at(const CompressionOptions& options, int64_t step, const std::string& given);
 
 // Returns an error with the text "ringdist: compress: <what>".

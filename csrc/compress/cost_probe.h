@@ -2,7 +2,8 @@
 // (compress/auto_codec.h). LinkProbe implements it with ops of the group; tests replace it with
 // fixed numbers.
 //
-// All ranks must make the same calls in the same order.
+// All ranks must make the same calls in the same order. Calls wait for the ops that they run. One
+// thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,8 @@ GradientMemory& AutoCodecTuner::memory() const {
 }
 
 // PowerSGD's factors travel uncompressed in two rounds, and its arithmetic touches all elements.
-// Returns no values without error feedback, because PowerSGD needs it.
+// Returns no values without error feedback, because PowerSGD needs it. bytes() counts contributions
+// and results, so half of it, as fp32 elements, is the size of an allreduce.
 Result<std::vector<double>> AutoCodecTuner::low_rank_seconds(ParameterTable& table, double latency,
                                                              double plain) {
   std::vector<double> out;
@@ -158,6 +159,8 @@ Result<std::string> GradientCompressor::name_of(ParameterKey key,
   return found.value()->name;
 }
 
+// The lock is released around at_step, which is a function of the user and may wait for locks of
+// its own. Buckets come one after another, so no other bucket comes meanwhile.
 Error GradientCompressor::begin(size_t index) {
   int64_t step = 0;
   {
@@ -207,6 +210,8 @@ Error GradientCompressor::begin_auto(bool resumes) {
   return {};
 }
 
+// Residuals and means of norms are linear in the loss scale, so the quotient of the scales converts
+// them.
 Error GradientCompressor::use_scale(double scale) {
   if (!std::isfinite(scale) || scale <= 0)
     return refusal_to_compress(

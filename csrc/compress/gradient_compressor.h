@@ -52,7 +52,7 @@ class AutoCodecTuner {
   // choices at the same steps, so their ops match. Errors are those of the probe.
   Result<std::optional<Chosen>> begin_step(ParameterTable& table);
   // Records that a bucket of `elements` elements is ready. `pending` reports the end of its
-  // average.
+  // average. The parameters must outlive the tuner.
   void watch(size_t index, double elements, std::vector<Parameter*> parameters,
              PendingBucket& pending);
 
@@ -65,11 +65,13 @@ class AutoCodecTuner {
   };
   // Applies the current choice to the parameters.
   Chosen use_choice(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
-  // Measures and chooses, or postpones the choice if some rank has no complete step.
+  // Measures and chooses, or postpones the choice if some rank has no complete step. It waits for
+  // ops while it holds the lock, so callbacks of buckets wait, too.
   Result<std::optional<Chosen>> choose(ParameterTable& table) RINGDIST_REQUIRES(state_->mutex);
   // Returns the place where ops are timed.
   GradientMemory& memory() const;
-  // Estimates PowerSGD's seconds for each bucket.
+  // Estimates PowerSGD's seconds for each bucket. `plain` is the seconds per element of an
+  // uncompressed allreduce.
   Result<std::vector<double>> low_rank_seconds(ParameterTable& table, double latency, double plain);
 
   const std::optional<bool> feedback_;
@@ -112,8 +114,9 @@ class GradientCompressor {
                                                             CompressionOptions options,
                                                             GradientCompressorDelegate owner);
 
-  // Adds a parameter with its rule, before the first step. Error kInvalidArgument: the rule is not
-  // valid, or a deterministic group does not allow it.
+  // Adds a parameter with its rule, before the first step. `name` identifies its residual in
+  // checkpoints. Error kInvalidArgument: the rule is not valid, or a deterministic group does not
+  // allow it.
   Error add_parameter(ParameterInfo info, std::string name, ParameterRule rule);
 
   // Must be called before each bucket. If `index` starts a step, waits for the end of the last step
@@ -126,7 +129,7 @@ class GradientCompressor {
   // does not count and leaves everything as before. Gradients of dtypes that codecs do not support
   // travel uncompressed.
   Error run(const Bucket& bucket, const StartBucket& start);
-  // Returns the state of a group that cannot be used any more, if the step may have succeeded on
+  // Returns the state for a group that cannot be used any more, if the step may have succeeded on
   // other ranks. All that this rank had to send has arrived in that case, so the changes are
   // applied as if the step had succeeded here. If a bucket is missing, returns state() instead.
   CompressionState state_if_committed();
@@ -141,8 +144,9 @@ class GradientCompressor {
   CompressionReport report();
   double residual_norm();
   CompressionState state();
-  // Replaces all residuals and the number of steps. Error kInvalidArgument, with nothing changed: a
-  // residual has a wrong size, or the scale is too far from the current one.
+  // Replaces all residuals and the number of steps. An open step is discarded; its ops must have
+  // ended. Error kInvalidArgument, with nothing changed: a residual has a wrong size, or the scale
+  // is too far from the current one.
   Error load(const CompressionState& state);
 
  private:
@@ -154,9 +158,11 @@ class GradientCompressor {
   Error use_scale(double scale) RINGDIST_REQUIRES(mutex_);
   // Lets "auto" begin its step, and logs a new choice on rank 0.
   Error begin_auto(bool resumes) RINGDIST_REQUIRES(mutex_);
+  // Reports a started bucket to "auto".
   Error watch(const Bucket& bucket, PendingBucket& pending) RINGDIST_REQUIRES(mutex_);
   // Applies or discards the changes of a step that is over.
   void finish_step() RINGDIST_REQUIRES(mutex_);
+  // Returns the norm of all residuals, divided by the loss scale.
   double unscaled_norm() RINGDIST_REQUIRES(mutex_);
 
   const CompressionGroup group_;
@@ -164,7 +170,7 @@ class GradientCompressor {
   const GradientCompressorDelegate owner_;
 
   std::mutex mutex_;
-  // null if the codec is never "auto"
+  // Null if the codec is never "auto".
   std::unique_ptr<AutoCodecTuner> auto_ RINGDIST_GUARDED_BY(mutex_);
   ParameterTable table_ RINGDIST_GUARDED_BY(mutex_);
   StepTransaction transaction_ RINGDIST_GUARDED_BY(mutex_);

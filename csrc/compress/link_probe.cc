@@ -43,7 +43,8 @@ constexpr int64_t kCount = 128 * 1024;
 constexpr int64_t kDeviceCount = 1024 * 1024;
 // Repetitions; the shortest one counts.
 constexpr int kTimes = 3;
-// The difference of two sizes separates the cost per element from the cost per matrix.
+// The difference of two sizes separates the cost per element from the cost per matrix. The large
+// one has 16 MiB of values, and as much of residuals.
 constexpr MatrixShape kMatrix{2048, 2048, 4};
 constexpr MatrixShape kSmallMatrix{64, 64, 4};
 
@@ -66,7 +67,8 @@ OpRequest average_of(void* values, int64_t count, DType dtype, std::shared_ptr<v
   return request;
 }
 
-// Waits for `end`. `begin` has passed by then, because both are of one clock.
+// Waits for `end` and returns the seconds. `begin` has passed by then, because both are of one
+// clock.
 double seconds_between(const TimeMarker& begin, const TimeMarker& end) {
   await_moment(end);
   return end.since(begin);

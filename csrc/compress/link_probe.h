@@ -25,8 +25,8 @@
 
 namespace ringdist {
 
-// PowerSGD's arithmetic without the exchange, for timing. It runs over a matrix that is larger than
-// the caches, as gradients are. One thread at a time.
+// PowerSGD's arithmetic without the exchange, for timing. It runs over a matrix of noise with the
+// given shape. One thread at a time.
 class LowRankBenchmark {
  public:
   explicit LowRankBenchmark(const MatrixShape& shape);
@@ -77,7 +77,8 @@ class LinkProbe final : public CostProbe {
   Result<double> average(OpRequest request);
   // Waits for the device and then synchronizes the ranks.
   Error meet();
-  // Returns the shortest of several durations that `body` returns.
+  // Returns the shortest of several durations that `body` returns, in seconds. Ranks meet before
+  // each.
   template <typename Body>
   Result<double> shortest(const Body& body);
   // Returns the seconds of an allreduce of `count` float32 elements with `codec`.

@@ -25,11 +25,13 @@ struct Work {
   std::vector<float> own_right;
   bool silent = false;  // all values are zero: the rank sends zeros and keeps its residual
 
+  // Returns the values in fp32: those of the matrix, or the widened copy.
   std::span<float> values() {
     const auto count = static_cast<size_t>(matrix->shape.count());
     if (matrix->dtype == DType::kFloat32) return {reinterpret_cast<float*>(matrix->values), count};
     return widened;
   }
+  // Return the residual and the right factor, from the present ones to the new ones.
   ResidualSpan residual() {
     if (matrix->residual == nullptr) return {};
     float* const next = matrix->next_residual ? matrix->next_residual : matrix->residual;
@@ -68,7 +70,8 @@ class Chunk {
     return submit(lefts_);
   }
 
-  // Waits for the left factors, computes the right ones and submits their average.
+  // Waits for the left factors, computes the right ones and submits their average. All ranks
+  // orthonormalise the same mean, so their left factors have the same bits.
   Error turn() {
     if (Error error = wait()) return error;
     size_t at = 0;
@@ -153,6 +156,7 @@ class Chunk {
     return out;
   }
 
+  // Submits the average of all factors of the chunk as one op.
   Error submit(const Factors& factors) {
     OpRequest request;
     request.kind = Collective::kAllreduce;
@@ -179,7 +183,7 @@ class Chunk {
   std::shared_ptr<Op> op_;
 };
 
-// Cuts the matrices into chunks of at least kChunk elements.
+// Cuts the matrices into chunks of at least kChunk elements; the last one has the rest.
 std::vector<Chunk> cut(const std::shared_ptr<Communicator>& group,
                        std::span<LowRankMatrix> matrices) {
   std::vector<Chunk> out;
@@ -249,7 +253,9 @@ void LowRankReducer::run(State& state) {
     try {
       error = reduce_all(state.group, job.matrices);
     } catch (...) {
+      // The other ranks wait for ops of this job, which later ops must not be taken for.
       error = current_exception_error();
+      state.group->fail(error);
     }
     job.done(error);
   }

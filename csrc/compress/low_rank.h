@@ -29,8 +29,9 @@ namespace ringdist {
 struct LowRankMatrix {
   MatrixShape shape;
   DType dtype = DType::kFloat32;  // float32, bfloat16, float16
-  std::byte* values = nullptr;    // count() of them, row-major; the average replaces them
-  // count() fp32 in units of one rank's contribution; null without error feedback
+  // count() of them, row-major and aligned for the dtype; the average replaces them.
+  std::byte* values = nullptr;
+  // count() fp32 in units of one rank's contribution; null without error feedback.
   float* residual = nullptr;
   float* right = nullptr;  // right() fp32: the last approximation, where the next one begins
   // Destinations of the new residual and the new `right`, which are used after success. If null,
@@ -39,7 +40,8 @@ struct LowRankMatrix {
   float* next_right = nullptr;
 };
 
-// Returns the noise where the first approximation of a matrix begins. It is the same on all ranks.
+// Returns the noise where the first approximation of a matrix begins. It depends on the shape only,
+// so it is the same on all ranks.
 std::vector<float> first_right(const MatrixShape& shape);
 
 // Averages matrices on a thread of its own. Any thread may call reduce(), but all ranks need the
@@ -48,7 +50,8 @@ class LowRankReducer {
  public:
   // `group` must be used by this object only.
   explicit LowRankReducer(std::shared_ptr<Communicator> group);
-  // Waits for the averages in flight. In a forked child, leaves the thread and its state alone.
+  // Waits for all averages, those in the queue included. In a forked child, leaves the thread and
+  // its state alone.
   ~LowRankReducer();
 
   // Queues an average of the matrices over the group. All ranks pass the same shapes. `done` runs

@@ -9,6 +9,8 @@
 
 namespace ringdist {
 
+// The mean counts a spike as the limited norm. So one spike barely raises the limit, while a
+// lasting increase of norms raises it step by step.
 double GradientClipper::factor(double norm, double limit) {
   if (!std::isfinite(norm) || norm == 0) return 1;
   const bool spike = steps_ >= kWarmup && norm > limit * mean_;
@@ -54,6 +56,7 @@ Result<CompressionMethodPtr> ParameterTable::resolve(const ParameterRule& rule,
   return own;
 }
 
+// All methods are made before the first is set, so that an error changes nothing.
 Error ParameterTable::use(const std::string& spec) {
   auto own = method("codec", spec);
   if (!own.ok()) return own.error();

@@ -29,7 +29,7 @@ class GradientClipper {
   // `limit` times the running mean. It is always 1 in the first kWarmup steps. Norms that are zero,
   // infinite or NaN return 1 and do not change the mean.
   double factor(double norm, double limit);
-  // Adapts the running mean to a new loss scale; `by` is the quotient of new and old scale.
+  // Adapts the running mean to a new loss scale; `by` is the new scale divided by the old one.
   void scale(double by) { mean_ *= by; }
 
   static constexpr int kWarmup = 10;
@@ -43,8 +43,8 @@ class GradientClipper {
 
 // Rule for one parameter. If both are empty, the codec of the GradientCompressor applies.
 struct ParameterRule {
-  std::string codec;     // replaces a codec that has fewer bits
-  std::string coarsest;  // this one in place of a codec that takes fewer bits
+  std::string codec;     // always used; `coarsest` is not read then
+  std::string coarsest;  // used in place of a codec with fewer bits
 };
 
 // Entry of the table: one parameter, its method and its state.
@@ -83,7 +83,7 @@ class ParameterTable {
   // before.
   Result<Parameter*> find(ParameterKey key, const std::function<ParameterInfo()>& describe);
 
-  // Makes `spec` the codec of all parameters without a rule of their own. Error kInvalidArgument
+  // Makes `spec` the codec of all parameters; their rules still apply. Error kInvalidArgument
   // leaves everything unchanged.
   Error use(const std::string& spec);
 
@@ -98,11 +98,12 @@ class ParameterTable {
   Error provide_residual(Parameter& parameter);
   // Returns the store of all residuals. Ops in flight share it, which keeps their residuals alive.
   const std::shared_ptr<ResidualStore>& residuals() { return residuals_; }
-  // Returns kInvalidArgument unless a residual of `count` elements fits the parameter `name`, or no
-  // parameter has that name yet.
+  // Returns kInvalidArgument if the parameter `name` is complex or has another count, or if a
+  // stored residual of that name has another count. Names without either are accepted.
   Error check_residual(const std::string& name, int64_t count) const;
   // Sets the residual of `name` to a copy of the row-major `values`. The parameter may be added
-  // later.
+  // later; insertion then converts the residual to its memory order. Errors are those of
+  // ResidualStore::get.
   Error load_residual(const std::string& name, std::span<const float> values);
   // Returns copies of all residuals, in the format of load_residual().
   std::vector<NamedResidual> saved() const;
@@ -110,11 +111,15 @@ class ParameterTable {
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
+  // Adds an entry. use() must have been called before. If a residual of that name was loaded, the
+  // entry takes it.
   Result<Parameter*> insert(ParameterInfo info, std::string name, ParameterRule rule);
+  // Returns the first entry of that name, or null.
   const Parameter* named(const std::string& name) const;
   // Returns the method of a spec. Methods are cached, because they are immutable.
   Result<CompressionMethodPtr> method(std::string_view argument, const std::string& spec);
-  // Returns the method that a rule allows if `own` is the default.
+  // Returns the method that a rule allows if `own` is the default. Error: kInvalidArgument, for an
+  // invalid spec of the rule.
   Result<CompressionMethodPtr> resolve(const ParameterRule& rule, const CompressionMethodPtr& own);
 
   const int size_;

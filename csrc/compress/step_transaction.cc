@@ -8,6 +8,8 @@
 
 namespace ringdist {
 
+// The flag is read as well, because a pass may end without its last bucket: then the next bucket's
+// index may be larger.
 bool StepTransaction::begins_with(size_t index) const {
   return state_ == State::kIdle || *all_in_ || index <= last_;
 }

@@ -41,7 +41,7 @@ class StepTransaction {
   void add_residual(Parameter& parameter, bool nonzero) {
     residuals_.push_back({&parameter, nonzero});
   }
-  // Adds a new right factor of the parameter.
+  // Adds a new right factor of the parameter, which an op writes to Parameter::next_right.
   void add_right(Parameter& parameter) { rights_.push_back(&parameter); }
   // Adds a bucket that has been started.
   void add_bucket(PendingBucketPtr bucket) { buckets_.push_back(std::move(bucket)); }
@@ -63,10 +63,12 @@ class StepTransaction {
   // If a step is open and all its buckets have come, waits for them and applies all changes, even
   // if some buckets have failed. Otherwise, also in kFailed, returns false and does nothing.
   bool commit_all();
-  // Discards the step and all its changes.
+  // Discards the step and all its changes. Ops in flight still write to the buffers of the next
+  // residuals and factors, so they must end before the next step.
   void drop();
 
  private:
+  // Applies the changes of the step.
   void commit();
 
   // A parameter with a new residual.
@@ -82,8 +84,7 @@ class StepTransaction {
   std::shared_ptr<std::atomic<bool>> all_in_ = std::make_shared<std::atomic<bool>>();
 };
 
-// Statistics of the steps of a GradientCompressor. A failed step leaves them unchanged. Not
-// thread-safe.
+// Statistics of the steps of a GradientCompressor. A failed step leaves them unchanged.
 struct CompressionReport {
   int64_t step = -1;  // the last complete step; -1 if there was none
   std::string codec;  // codec of that step
@@ -99,7 +100,7 @@ struct CompressionReport {
   double relative_error = 0, total_relative_error = 0;
 };
 
-// Collects a CompressionReport step by step.
+// Collects a CompressionReport step by step. Not thread-safe.
 class StepStatistics {
  public:
   explicit StepStatistics(std::string codec) { now_.codec = std::move(codec); }

@@ -12,8 +12,8 @@ enum class StoreMode : unsigned char {
                // caches
 };
 
-// Copies like std::memcpy(), so the spans must not overlap and need no alignment. Less than a cache
-// line is always copied through the caches. After it returns, a release store publishes the bytes,
+// Copies like std::memcpy(), so the spans must not overlap and need no alignment. Parts of a cache
+// line are always copied through the caches. After it returns, a release store publishes the bytes,
 // whichever mode was used. Any thread.
 void copy(std::byte* to, const std::byte* from, size_t bytes, StoreMode stores);
 

@@ -15,8 +15,8 @@ void add_loss(ResidualSpan residual, bool keep, float weight, std::span<const fl
   const size_t n = residual.count;
   const float* from = residual.from;
   float* to = residual.to;
-  // The pragma allows from == to: element i depends on element i only.
   const uint32_t mask = keep ? ~uint32_t{0} : 0;
+  // `from` may be `to`: element i depends on element i only, which the pragma asserts.
 #pragma GCC ivdep
   for (size_t i = 0; i < n; ++i) {
     const auto old_residual = std::bit_cast<uint32_t>(from[i]);

@@ -12,15 +12,14 @@
 namespace ringdist {
 
 // One format. `kTop` is the code of the largest finite value. Codes above it decode as their bits
-// suggest, as if inf and NaN did not exist; encoding never produces them. The names below stand for
-// bits of floats: the difference of the biases, and the smallest normal number.
+// suggest, as if inf and NaN did not exist; encoding never produces them.
 template <int kExponentBits, int kMantissaBits, uint8_t kTop>
 struct Fp8Format {
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kDropped = 23 - kMantissaBits;  // mantissa bits of fp32 that are lost
-  static constexpr uint8_t kOne = kBias << kMantissaBits;  // code of 1.0
-  static constexpr uint32_t kRebias = (127 - kBias) << 23;
-  static constexpr uint32_t kFirstNormal = kRebias + (1 << 23);
+  static constexpr int kDropped = 23 - kMantissaBits;       // mantissa bits of fp32 that are lost
+  static constexpr uint8_t kOne = kBias << kMantissaBits;   // code of 1.0
+  static constexpr uint32_t kRebias = (127 - kBias) << 23;  // added to a code's bits for fp32
+  static constexpr uint32_t kFirstNormal = kRebias + (1 << 23);  // fp32 bits of the smallest normal
   static constexpr float kLargest =
       std::bit_cast<float>((static_cast<uint32_t>(kTop) << kDropped) + kRebias);
 

@@ -26,8 +26,8 @@ template <typename Bits>
   return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
 }
 
-// Encodes a float as bfloat16. Adding half of the dropped range, less one unit for an even result,
-// makes the cut round to nearest even.
+// Encodes a float as bfloat16. Adding half of the dropped range, or one unit less if the kept bits
+// are even, makes the cut round to nearest even.
 [[gnu::always_inline]] constexpr uint16_t float_to_bfloat(float f) {
   const auto u = std::bit_cast<uint32_t>(f);
   const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;

@@ -10,7 +10,7 @@ inline constexpr int kMaxCodeBits = 12;
 // Computes the depth of each leaf of a Huffman tree over n >= 2 leaves with ascending weights. Both
 // arrays have space for 2 n - 1 nodes; weights of inner nodes and all depths are written. Two
 // queues, of leaves and of inner nodes, stay sorted without effort (J. van Leeuwen, 1976). Of equal
-// weights a leaf is taken first, so that all machines build the same tree.
+// weights a leaf is taken first, which codec/lossless.spec.md requires.
 constexpr void huffman_depths(int n, uint32_t* weight, uint16_t* depth) {
   uint16_t* const parent = depth;  // `depth` holds parents first
   int leaf = 0;
@@ -30,8 +30,8 @@ constexpr void huffman_depths(int n, uint32_t* weight, uint16_t* depth) {
 }
 
 // Does the same, but limits depths to kMaxCodeBits, for at most 256 leaves. It flattens the weights
-// until the tree is low enough, which costs little in size and keeps them ascending. depth[0] is
-// the largest depth, because the lightest leaf is in the first pair.
+// until the tree is low enough, which keeps them ascending. depth[0] is the largest depth, because
+// the lightest leaf is in the first pair.
 constexpr void limited_depths(int n, uint32_t* weight, uint16_t* depth) {
   huffman_depths(n, weight, depth);
   while (depth[0] > kMaxCodeBits) {

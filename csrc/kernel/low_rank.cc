@@ -128,7 +128,7 @@ float dot(std::span<const float> a, std::span<const float> b) {
 float norm(std::span<const float> column) { return std::sqrt(dot(column, column)); }
 
 // Orthonormalises `column` against the basis. Returns false if only rounding noise is left of it,
-// with `column` undefined. NaN counts as independent, so that it reaches the result.
+// which `column` then holds. NaN counts as independent, so that it reaches the result.
 bool add_to_basis(std::span<const float> basis, std::span<float> column) {
   constexpr float kIndependent = 1e-5f;
   const size_t n = column.size();

@@ -1,7 +1,7 @@
-// Loops of codec `onebit+h`. They combine hadamard.h and sign.h over a whole block at a time, so
-// that intermediate values need not be stored. Decoding works in integers, which are smaller: the
-// transform of +-1 is an integer of at most 9 bits. So scale * integer, with a bf16 scale, equals
-// the fp32 sum without rounding. Any thread. Same bits on every machine.
+// Loops of codec `onebit+h`. They combine hadamard.h and sign.h over a whole block at a time.
+// Decoding works in integers, which are smaller: the transform of +-1 is an integer of at most 9
+// bits. So scale * integer, with a bf16 scale, equals the fp32 sum without rounding. Any thread.
+// Same bits on every machine.
 #pragma once
 
 #include <cstddef>

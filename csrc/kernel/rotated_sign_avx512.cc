@@ -34,7 +34,7 @@ constexpr __mmask64 kAll64 = ~__mmask64{0};
   return lanes[0];
 }
 
-// Encodes a block. All 256 elements stay in 16 of the 32 registers through the whole rotation.
+// Encodes a block. Its 256 elements fill 16 of the 32 registers, so the rotation stores nothing.
 template <bool kResidual>
 [[gnu::target("avx512f,avx512bw,avx512dq")]] uint32_t take_as(const float* in,
                                                               const float* residual,

@@ -87,7 +87,7 @@ const SignLoops& sign_loops() {
 namespace ringdist {
 namespace {
 
-// Encodes a block of kSignBlock elements. Register i of `lanes` has the running sums 8 i to 8 i + 7.
+// Encodes a whole block. Register i of `lanes` has the running sums 8 i to 8 i + 7.
 template <bool kResidual>
 [[gnu::target("avx2"), gnu::always_inline]] inline float take_whole(const float* in,
                                                                     const float* residual,

@@ -7,6 +7,8 @@
 
 namespace ringdist {
 
+// Two steps: the op and the position give the shared half, and the rank then gives the own half. So
+// pieces of one op, and equal positions of two ops, have different seeds.
 CodecSeed CodecMapPiece::seed(uint64_t op_number, int rank) const {
   const uint64_t shared = random_at(op_number, static_cast<uint64_t>(index));
   return {shared, random_at(shared, static_cast<uint64_t>(rank))};
@@ -25,7 +27,9 @@ std::vector<CodecMapPiece> pieces_of(const CodecMap& map, int64_t begin, int64_t
   return out;
 }
 
-// A partial sum in scratch has the index of the own values that were added to it.
+// A send has the index of the step that encodes its values. A partial sum in scratch has the index
+// of the own values that were added to it. In an allgather's output all parts have the same
+// indices, because the map covers one part.
 int64_t index_in_map(const CompiledSchedule& schedule, const OpSpec& request, int step) {
   const CompiledStep& compiled = schedule.steps[static_cast<size_t>(step)];
   if (compiled.step.kind == StepKind::kSend && compiled.producer >= 0)

@@ -54,6 +54,8 @@ class Touched {
 
   Places& places(BufferId buffer) { return places_[static_cast<size_t>(buffer)]; }
 
+  // Returns the earlier steps with an access that overlaps one of these, ascending. No access is
+  // longer than `longest`, so the search begins that far before each offset.
   std::vector<int> steps_that_overlap(const std::vector<Access>& mine) {
     std::vector<int> out;
     for (const Access& access : mine) {
@@ -68,7 +70,8 @@ class Touched {
   }
 
   // Makes step i depend on step j if they share a range that one of them writes. If i writes, sends
-  // of j must have completed, because they may still read the memory.
+  // of j must have completed, because they may still read the memory. The list `before` has no
+  // duplicates, because i is the last step so far.
   void depend(size_t i, size_t j) {
     for (const Access& mine : accesses_[i]) {
       for (const Access& other : accesses_[j]) {
@@ -82,6 +85,7 @@ class Touched {
     }
   }
 
+  // Adds an access, and removes those of other steps that it overwrites entirely.
   void enter(int step, const Access& access) {
     Places& there = places(access.range.buffer);
     const Range& range = access.range;
@@ -134,6 +138,8 @@ class EdgeCounter {
   std::map<int, uint32_t> counts_;
 };
 
+// Numbers the edges of a step. A local operand of a reduce has no edge, so `source_of_in` maps the
+// others back to the sources.
 void number_edges(CompiledStep& compiled, EdgeCounter& sends, EdgeCounter& receives) {
   const Step& step = compiled.step;
   for (int peer : step.to) compiled.out.push_back({peer, sends.next(peer)});

@@ -1,6 +1,6 @@
-// A schedule that is ready for execution on one rank. Its steps are cut into segments, its edges
-// are numbered, and each step lists the earlier steps that it must follow. It is immutable and
-// shared by all ops of the same plan.
+// A schedule that is ready for execution on one rank, by OpExecution or a simulation. Its steps are
+// cut into segments, its edges are numbered, and each step lists the earlier steps that it must
+// follow. It is immutable and shared by all ops of the same plan.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct EdgeId {
 // A step with its edges and its dependencies.
 struct CompiledStep {
   Step step;
-  int64_t segments = 1;
-  std::vector<Dependency> after;
+  int64_t segments = 1;           // at least 1, also for an empty range
+  std::vector<Dependency> after;  // on earlier steps; one step may occur several times
   std::vector<int> before;        // steps that wait for this one, or follow it (Step::follows)
   std::vector<EdgeId> out;        // one per element of `to`
   std::vector<EdgeId> in;         // one per receiving source; recv and relay have one
@@ -51,21 +51,24 @@ struct EdgeEnd {
   int slot;  // index into that step's `in` or `out`
 };
 
+// All steps of one rank. Segment k of a step is [segment_begin(k), segment_end(step, k)) of each of
+// its ranges.
 struct CompiledSchedule {
   std::vector<CompiledStep> steps;
   int64_t segment_count = 1;  // elements of a full segment
-  int64_t scratch_count = 0;
+  int64_t scratch_count = 0;  // elements
   // Ends of the edges on this rank, by other rank and number of the edge.
   std::map<std::pair<int, uint32_t>, EdgeEnd> inbound;
   std::map<std::pair<int, uint32_t>, EdgeEnd> outbound;
 
   int64_t segment_begin(int64_t segment) const { return segment * segment_count; }
   int64_t segment_end(const CompiledStep& step, int64_t segment) const;
-  // Returns the elements of a segment in one of the step's ranges.
+  // Returns the elements of a segment of step number `step` in `range`, which is one of the step's.
   Range slice(int step, const Range& range, int64_t segment) const;
 };
 
-// Compiles a schedule with segments of at most `segment_count` elements. Pure; any thread.
+// Compiles a schedule with segments of at most `segment_count` >= 1 elements. Edges are numbered
+// per peer and direction in schedule order, so both ends get the same number. Pure; any thread.
 std::shared_ptr<const CompiledSchedule> compile(Schedule schedule, int64_t segment_count);
 
 }  // namespace ringdist

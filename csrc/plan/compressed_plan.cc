@@ -18,6 +18,8 @@ constexpr double kSegmentBytes = 32 * 1024;
 constexpr double kMostElements = 128 * 1024;
 constexpr double kLeastElements = 32 * 1024;
 
+// Return the typical bits of an element as contribution and as result together, and those of the
+// whole map.
 double bits_of(const CodecMapPart& part) {
   return part.codecs.contribution->bits() + part.codecs.result->bits();
 }
@@ -28,6 +30,8 @@ double all_bits(const CodecMap& map) {
   return out;
 }
 
+// Returns the larger block of the two codecs. It is a multiple of the other, because blocks are
+// powers of two.
 int64_t block_of(const CodecMapPart& part) {
   return std::max(part.codecs.contribution->block(), part.codecs.result->block());
 }
@@ -154,6 +158,7 @@ Result<int64_t> compressed_segment_count(const OpSpec& request, const Compressed
   const double bits = all_bits(map) / 2 / static_cast<double>(map.count());
   auto count = static_cast<int64_t>(
       std::clamp(kSegmentBytes * 8 / std::max(bits, 0.01), kLeastElements, kMostElements));
+  // Blocks restart at each segment, so whole blocks avoid tails in the middle of a part.
   count = count / Codec::kMaxBlock * Codec::kMaxBlock;
   const auto fits = [&] {
     for (size_t shard = 0; shard + 1 < bounds.size(); ++shard)
@@ -163,6 +168,7 @@ Result<int64_t> compressed_segment_count(const OpSpec& request, const Compressed
           return false;
     return true;
   };
+  // Typical sizes can be exceeded, so every message is checked with its maximum size.
   for (; count >= 1; count /= 2)
     if (fits()) return count;
   return Error(ErrorKind::kInvalidArgument,

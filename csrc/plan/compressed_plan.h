@@ -1,6 +1,6 @@
 // Additions to the plan of a compressed op: checks of its codec map, shards cut by encoded bytes,
 // and the length of segments. All functions are pure, so ranks get equal results for equal
-// requests.
+// requests. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,13 @@ Error check_codec_map(const OpSpec& request, int size);
 CompressionLoss loss_of(const CodecMap& map);
 
 // Returns the bounds of `shards` shards of an allreduce. Their encoded bytes are as equal as block
-// boundaries allow. If the codecs are lossless, returns the shards of an uncompressed op, which
-// give the same bits as that op if the algorithm is the same.
+// boundaries allow, by Codec::bits() of contributions and results together. If the codecs are
+// lossless, returns the shards of an uncompressed op, which give the same bits as that op if the
+// algorithm is the same.
 std::vector<int64_t> compressed_shards(const CodecMap& map, int shards);
 
 // Returns a hash of the codec map and the shards, which must be equal on all ranks.
+// Plan::compression_hash holds it.
 uint64_t compression_hash(const OpSpec& request, int shards);
 
 // Properties of group and algorithm that determine the ranges of a compressed op.

@@ -36,7 +36,8 @@ struct Fingerprint {
   bool on_device() const { return (plan & kOnDevice) != 0; }
 
   bool operator==(const Fingerprint&) const = default;
-  // Returns the fingerprint without the edge part.
+  // Returns the fingerprint without the edge part. Ranks that call the same op have equal group
+  // parts.
   Fingerprint group_part() const {
     Fingerprint out = *this;
     if (of_edge != 0) out.count = kPerEdge;

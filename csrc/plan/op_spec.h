@@ -1,4 +1,5 @@
-// Specification of an op: everything that its plan depends on, without the memory of tensors.
+// Specification of an op: everything that its plan depends on, without the memory of tensors. Plain
+// values; any thread may read one that is not being changed.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ struct Envelope {
   // tensors in host memory, callers with device tensors that travel by way of the host, schedules
   // on streams, and messages between device runners.
   enum class TagSpace : uint8_t { kCaller, kDeviceCaller, kSchedule, kRunner };
-  int peer = kAnySource;
-  int32_t tag = 0;
-  bool sends = false;
+  int peer = kAnySource;  // the other rank; kAnySource is for receives only
+  int32_t tag = 0;        // not negative
+  bool sends = false;     // otherwise it receives
   TagSpace origin = TagSpace::kCaller;
 };
 

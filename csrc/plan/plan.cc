@@ -82,6 +82,7 @@ std::string_view why_rank_order(const PlanRequest& request) {
   return "";
 }
 
+// Returns true if the algorithm can run with the op's codecs, or the op has none.
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
   return algorithm.serves_codecs || request.compression_loss == CompressionLoss::kUncompressed;
 }
@@ -109,7 +110,8 @@ struct Candidates {
 };
 
 // Returns the algorithms that can run the op, the preferred ones first. `ordered` requires rank
-// order.
+// order. In a large group, the first pass leaves out algorithms with many connections. If nothing
+// is left, a second pass takes them, except for those that are only_for_small_groups.
 Candidates candidates(const PlanRequest& request, bool ordered) {
   Candidates out;
   for (const bool spares : {true, false}) {
@@ -139,6 +141,8 @@ Candidates candidates(const PlanRequest& request, bool ordered) {
   return out;
 }
 
+// Makes the query for cost formulas. The query points to the request's topology, so the request
+// must outlive it.
 CostQuery question_of(const PlanRequest& request) {
   return {request.kind,
           part_bytes(request),
@@ -200,6 +204,9 @@ Choice default_choice(const PlanRequest& request) {
   return {cheapest(all, request), why_cheapest(all.size() == 1, left_out)};
 }
 
+// Chooses the forced algorithm if it can run the op, and another one otherwise. An algorithm that
+// cannot give layout_deterministic is an error instead, because two settings of the user contradict
+// each other.
 Result<Choice> choose(const PlanRequest& request) {
   if (!request.forced_algorithm.empty()) {
     const std::string name(request.forced_algorithm);

@@ -34,7 +34,7 @@ struct PlanRequest {
   // are left out, because its ranks have different ones.
   std::span<const int64_t> parts;
   int root = 0;  // read for broadcast, reduce, gather and scatter
-  int size = 1;
+  int size = 1;  // ranks
   Topology topology = {};
   NetworkCosts costs = GroupCosts().constants;
   std::string_view forced_algorithm;  // name of an algorithm to use where it can, or ""
@@ -56,7 +56,8 @@ struct Plan {
 };
 
 // Returns the reason, for people, for which the algorithm must not run such an op although it has
-// the collective. It holds even for a forced algorithm. Returns "" if there is none.
+// the collective. It holds even for a forced algorithm. Returns "" if there is none. The text is
+// static and fits behind the algorithm's name.
 std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request);
 
 // Returns the predicted duration that the choice compares (algorithm/cost.h). Codecs are ignored.
@@ -64,7 +65,8 @@ std::string_view refusal(const Algorithm& algorithm, const PlanRequest& request)
 // different sizes.
 Duration cost_of(const Algorithm& algorithm, const PlanRequest& request);
 
-// Plans an op. Errors (kInvalidArgument) are an unknown algorithm, one that layout_deterministic
+// Plans an op. A forced algorithm that does not have the collective, or must not run the op, is
+// passed over. Errors (kInvalidArgument) are an unknown algorithm, one that layout_deterministic
 // excludes, a segment size below one element, and layout_deterministic with codecs.
 Result<Plan> make_plan(const PlanRequest& request);
 

@@ -8,7 +8,8 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxSchedules = 256;  // in each of the two tables
+// Limit of entries in each of the two tables. A table that has reached it is cleared.
+constexpr size_t kMaxSchedules = 256;
 
 bool has_parts(const OpSpec& request) {
   return !request.input_parts.empty() || !request.output_parts.empty();
@@ -19,6 +20,7 @@ bool sizes_differ(const OpSpec& request) {
   return request.kind == Collective::kAlltoall || has_parts(request);
 }
 
+// Returns Fingerprint::plan. Sends and receives have no plan that ranks could disagree about.
 uint64_t plan_part(const OpSpec& request, const Plan& plan) {
   const uint64_t where = request.on_device ? Fingerprint::kOnDevice : 0;
   if (request.envelope) return where;

@@ -1,4 +1,5 @@
-// Planner: plans the ops of one group on one rank, and caches plans and compiled schedules.
+// Planner: plans the ops of one group on one rank, and caches plans and compiled schedules. It has
+// no lock; each function has its rule for threads. Results do not refer to the Planner.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +41,11 @@ class Planner {
  public:
   explicit Planner(PlannerOptions options) : options_(std::move(options)), costs_(options_.costs) {}
 
-  // Set topology and costs for later plans. Plans that were returned before remain valid. One
-  // thread at a time.
+  // Set topology and costs for later plans, equal on all ranks, and clear the caches. Plans that
+  // were returned before remain valid. One thread at a time.
   void set_topology(const Topology& topology) { set_network(topology, costs_); }
   void set_network(const Topology& topology, const NetworkCosts& costs);
+  // Returns the costs of later plans.
   const NetworkCosts& costs() const { return costs_; }
 
   // Returns the results of plan(), schedule() and fingerprint_of(). Recent requests without codecs
@@ -55,8 +57,9 @@ class Planner {
   // set_topology() and set_network().
   Result<Plan> plan(const OpSpec& request) const;
 
-  // Return the results of the functions in plan.h for requests that plan() accepts. Any thread, but
-  // not concurrently with set_topology() and set_network().
+  // Return the results of the functions in plan.h for requests that plan() accepts. If the codec
+  // map is refused, they return "" and 0. Any thread, but not concurrently with set_topology() and
+  // set_network().
   std::string_view refusal(const Algorithm& algorithm, const OpSpec& request) const;
   Duration cost_of(const Algorithm& algorithm, const OpSpec& request) const;
 
@@ -65,6 +68,7 @@ class Planner {
   std::shared_ptr<const CompiledSchedule> schedule(const OpSpec& request, const Plan& plan);
 
  private:
+  // Collective, algorithm, elements of a segment, count, root and compression hash.
   using Key = std::tuple<Collective, const Algorithm*, int64_t, int64_t, int, uint64_t>;
 
   // Properties that determine a plan without codecs and parts.
@@ -82,12 +86,16 @@ class Planner {
     size_t operator()(const CacheKey& asked) const;
   };
 
+  // Plans a send or receive: segments of the maximum message size, and no algorithm.
   Result<Plan> plan_message(const OpSpec& request) const;
   // Adds segments and hash of the codec map to the plan of a compressed op.
   Result<Plan> cut(const OpSpec& request, Plan plan) const;
   // Returns the number of shards of an allreduce.
   int shard_count(const Plan& plan) const;
+  // Returns the arguments of make_plan() for an op of this group. Errors are those of
+  // check_codec_map().
   Result<PlanRequest> asked_for(const OpSpec& request) const;
+  // Does the work of prepare() without the cache.
   Result<PreparedPlan> make(const OpSpec& request);
 
   const PlannerOptions options_;

@@ -11,6 +11,8 @@
 
 namespace ringdist {
 
+// The rounds of one op. Schedules that do not end, or ends of edges that do not match, fail a
+// check.
 class RoundAssignment {
  public:
   // Handling of messages by the sender.
@@ -29,7 +31,8 @@ class RoundAssignment {
   const std::vector<CompiledStep>& steps(int rank) const {
     return ranks_[static_cast<size_t>(rank)]->steps;
   }
-  // Returns the round of a step, counted from 0. Its messages leave in that round.
+  // Returns the round of a step, counted from 0. Its messages leave in that round. `rank` is below
+  // alike().
   int of(int rank, int step) const { return round_[at(rank, step)]; }
   // Returns the round of the message that arrives at a rank by an edge. The rank may be any of the
   // group.
@@ -46,10 +49,14 @@ class RoundAssignment {
     return static_cast<size_t>(first_[static_cast<size_t>(rank)] + step);
   }
   bool takes_turns() const { return messages_ == SendMode::kKept; }
+  // Computes round_ in topological order: a step is ready once all that it waits for has a round.
   void work_out();
+  // Returns the number of steps and messages that a step waits for.
   int waits_of(const CompiledStep& step) const;
+  // Pass the round of a step on to later steps of its rank, and to the receivers of its messages.
   void tell_later(int rank, int step);
   void tell_peers(int rank, int step);
+  // Ends `times` waits of a step, which must not run before round `reached`.
   void let_go(int rank, int step, int reached, size_t times);
 
   const std::vector<std::shared_ptr<const CompiledSchedule>> ranks_;

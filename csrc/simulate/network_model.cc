@@ -68,7 +68,7 @@ void NetworkModel::happen(const Event& what) {
 }
 
 // Starts the next job of a core. A message that has reached its receiver's host is being received,
-// any other is being sent.
+// any other is being sent. Arriving messages and those to send take turns.
 void NetworkModel::work(int core) {
   const auto job = cores_[core].work.begin();
   if (!job) return;
@@ -76,6 +76,7 @@ void NetworkModel::work(int core) {
   queue_.add(now_ + job->time, {one.reached ? Stage::kArrived : Stage::kWritten, job->id});
 }
 
+// Returns the first line of a message: memory inside a host, otherwise the line out.
 FairQueue& NetworkModel::line_from(const Transfer& transfer) {
   Host& host = hosts_[cores_[transfer.from].host];
   return transfer.inside ? host.memory : host.out;
@@ -100,6 +101,8 @@ void NetworkModel::start_line(const Transfer& transfer) {
   if (const auto job = line_from(transfer).begin()) put_on_line(job->id, job->time);
 }
 
+// Computes when a message reaches the receiver's host. A line of the pair begins with the first
+// byte, so it delays a message only if it is busy or slower than the line out.
 void NetworkModel::put_on_line(int id, Duration time) {
   queue_.add(now_ + time, {Stage::kLeft, id});
   InFlight& one = messages_[id];
@@ -131,6 +134,8 @@ void NetworkModel::keep_order(InFlight& one, TimePoint& first) {
   latest.last = one.last = std::max(one.last, latest.last);
 }
 
+// If the link is cut before the first byte has reached the other host, the message does not count
+// as left.
 void NetworkModel::left(int id) {
   const Transfer transfer = messages_[id].transfer;
   line_from(transfer).end();
@@ -142,6 +147,7 @@ void NetworkModel::left(int id) {
     events_.on_left(id);
 }
 
+// A message over a cut link waits here, and heal() lets it reach the host again.
 void NetworkModel::reached(int id) {
   InFlight& one = messages_[id];
   if (is_cut(one.transfer)) {

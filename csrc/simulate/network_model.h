@@ -1,6 +1,7 @@
 // A network that is computed. It has ranks on hosts and determines when a message has left its
 // sender and when it has arrived. It moves no bytes and does not depend on transports or
-// algorithms. The same calls give the same times on any machine.
+// algorithms. The same calls give the same times on any machine: durations are whole nanoseconds,
+// and random times have a seed.
 //
 // A message passes these places in order. Each serves one message at a time:
 //
@@ -71,12 +72,13 @@ class EventQueue {
 class SerialLink {
  public:
   struct Transit {
-    TimePoint first;  // when its first byte has passed
-    TimePoint last;
+    TimePoint first;  // when its first byte begins to pass
+    TimePoint last;   // when all of it has passed
   };
 
   // Passes a message with its first and last byte coming at these times; alone it would take
-  // `time`. Calls must be in the order of `first`.
+  // `time`. Returns when the first byte begins to pass, and when the last one has passed. Calls
+  // must be in the order of `first`.
   Transit pass(TimePoint first, TimePoint last, Duration time) {
     const TimePoint begin = std::max(first, free_);
     free_ = std::max(begin + time, last);
@@ -93,11 +95,11 @@ class SerialLink {
 class FairQueue {
  public:
   struct Job {
-    int id;
-    Duration time;
+    int id;         // for the caller
+    Duration time;  // for which the server is busy
   };
 
-  // Queues a job of a flow.
+  // Queues a job of a flow. begin() must follow, because adding starts nothing.
   void add(uint64_t flow, Job job) {
     auto& queue = waiting_[flow];
     queue.push_back(job);
@@ -120,7 +122,7 @@ class FairQueue {
     busy_ = true;
     return job;
   }
-  // Ends the current job.
+  // Ends the current job; there must be one. It does not start the next.
   void end() {
     check(busy_, "the end of a job that was not begun");
     busy_ = false;
@@ -146,7 +148,8 @@ struct Transfer {
   double copied = 1;    // fraction that the sender copies; less if it is already in place
 };
 
-// Receives the events of a NetworkModel. The methods may call the NetworkModel.
+// Receives the events of a NetworkModel. The methods are called in move_to(), in the order of time.
+// They may call the NetworkModel, except for move_to().
 class NetworkModelDelegate {
  public:
   virtual ~NetworkModelDelegate() = default;
@@ -172,12 +175,12 @@ class NetworkModel {
   // them too.
   int add_core(int host, double share = 1);
   int host_of(int core) const { return cores_[core].host; }
-  // Gives messages from one host to another a line and a latency of their own. Their other costs
-  // are those between hosts.
+  // Gives messages from one host to another, in this direction, a line and a latency of their own.
+  // Their other costs are those between hosts.
   void link(int from_host, int to_host, Duration latency, double bytes_per_second);
 
-  // Sends a message at the current time and returns its id. The delegate gets on_left() and
-  // on_arrived() with the id, which is reused after that.
+  // Sends a message at the current time and returns its id. Its cores must exist. The delegate gets
+  // on_left() and on_arrived() with the id, which is reused after that.
   int send(const Transfer& transfer);
   // Calls on_time() with `id` at that time, or in the next move_to() if it has passed.
   void at(TimePoint time, int id);
@@ -185,7 +188,8 @@ class NetworkModel {
   TimePoint now() const { return now_; }
   // Returns the time of the next event, or nothing if no event is pending.
   std::optional<TimePoint> next() const { return queue_.next(); }
-  // Moves the time and lets all events until then happen, in order.
+  // Moves the time and lets all events until then happen, in order. A time in the past does
+  // nothing.
   void move_to(TimePoint time);
 
   // Holds a core, or lets it continue. A held core starts nothing, sends included.
@@ -197,7 +201,14 @@ class NetworkModel {
 
  private:
   // The stages of a message, in order, and the event of an at().
-  enum class Stage : uint8_t { kWritten, kLeft, kReached, kReceived, kArrived, kTime };
+  enum class Stage : uint8_t {
+    kWritten,   // the sender's core has written it
+    kLeft,      // all of it is on the line
+    kReached,   // its first byte is at the receiver's host; inside a host, all of it
+    kReceived,  // all of it is at the receiver's host
+    kArrived,   // the receiver's core has read it
+    kTime       // the time of an at() has come
+  };
   struct Event {
     Stage stage;
     int id;
@@ -205,13 +216,13 @@ class NetworkModel {
   enum Work : uint64_t { kOutgoing, kIncoming };  // the two flows of a core
   struct Core {
     int host;
-    double share;
-    FairQueue work;
+    double share;    // see add_core()
+    FairQueue work;  // flows are those of Work
   };
   struct Host {
-    FairQueue memory;
-    FairQueue out;
-    SerialLink in;
+    FairQueue memory;  // messages inside the host
+    FairQueue out;     // the line to other hosts
+    SerialLink in;     // the line from other hosts
   };
   struct Link {
     Duration latency{0};
@@ -239,6 +250,7 @@ class NetworkModel {
   }
   FairQueue& line_from(const Transfer& transfer);
   bool is_cut(const Transfer& transfer) const;
+  // Start the next job of a core or a line, unless it is busy.
   void work(int core);
   void start_line(const Transfer& transfer);
   void put_on_line(int id, Duration time);
@@ -260,7 +272,7 @@ class NetworkModel {
   std::vector<Host> hosts_;
   std::map<HostPair, Link> links_;
   std::map<HostPair, std::vector<int>> cut_;  // with the ids that wait
-  std::vector<InFlight> messages_;
+  std::vector<InFlight> messages_;            // by id
   std::vector<int> free_ids_;
   std::unordered_map<uint64_t, Latest> latest_;  // by flow; only with jitter
 };

@@ -39,7 +39,8 @@ Planner planner_with(const ExplainRequest& wanted, std::string_view algorithm) {
   return out;
 }
 
-// Plans and simulates the op with one algorithm.
+// Plans and simulates the op with one algorithm. A forced algorithm that Planner passes over has
+// been refused, so refusal() gives the reason.
 PlanAlternative alternative(const ExplainRequest& wanted, const Algorithm& algorithm) {
   PlanAlternative out;
   out.algorithm = &algorithm;
@@ -108,6 +109,7 @@ Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind
     return Error(ErrorKind::kNotSupported,
                  std::to_string(shape.size) + " ranks that are not alike have more than " +
                      std::to_string(kMaxSimulatedSteps) + " steps to look at");
+  // One segment per step, because RoundAssignment requires that.
   for (Schedule& schedule : *schedules) {
     int64_t longest = 1;
     for (const Step& step : schedule.steps) longest = std::max(longest, step.range.count);

@@ -19,7 +19,8 @@
 
 namespace ringdist {
 
-// The op, the group and the network to explain.
+// The op, the group and the network to explain. `topology` has all options.size ranks, also if they
+// share one host.
 struct ExplainRequest {
   PlannerOptions options;  // its rank and costs are not read
   OpSpec request;          // a collective without parts
@@ -44,7 +45,8 @@ struct PlanExplanation {
   std::vector<PlanAlternative> alternatives;
 };
 
-// Explains the op. Returns the errors of Planner::plan().
+// Explains the op. Returns the errors of Planner::plan(). It simulates each algorithm, which can
+// take seconds (kMaxSimulatedSteps).
 Result<PlanExplanation> explain_plan(const ExplainRequest& wanted);
 
 // A message of an op, for a list of rounds. The messages of round k wait for one of round k - 1, or

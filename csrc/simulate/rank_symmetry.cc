@@ -8,8 +8,11 @@
 namespace ringdist {
 namespace {
 
+// Moves a rank by `by` on the circle of ranks. Negative numbers stand for no rank and stay.
 int shifted(int rank, int by, int size) { return rank < 0 ? rank : (rank + by) % size; }
 
+// Returns true if the ranges are in one buffer and their counts differ by at most one, as shards
+// do.
 bool same_count(const Range& a, const Range& b) {
   return a.buffer == b.buffer && std::abs(a.count - b.count) <= 1;
 }
@@ -50,6 +53,8 @@ Schedule schedule_of(const Algorithm& algorithm, Collective kind, Shape shape, i
   return algorithm.build(kind, shape);
 }
 
+// Compares the schedules of the ranks that symmetry_period() lists. The root is among them, because
+// it is the most likely exception.
 bool same_schedules(const Algorithm& algorithm, Collective kind, const Shape& shape, int by) {
   const int size = shape.size;
   std::vector<int> looked_at{shape.root};

@@ -8,12 +8,13 @@
 
 namespace ringdist {
 
-// Returns true if `further` is `schedule` with every peer moved by `by` ranks. Offsets of ranges
-// are ignored, and counts may differ by one element, as those of shards do.
+// Returns true if `further` is `schedule` with every peer moved by `by` ranks, modulo `size`.
+// Offsets of ranges are ignored, and counts may differ by one element, as those of shards do.
 bool are_symmetric(const Schedule& schedule, const Schedule& further, int by, int size);
 
-// Returns the least n that is a symmetry period; this is `size` if there is no smaller one. With
-// `whole_hosts`, the first n ranks must share no host with the others.
+// Returns the least n that is a symmetry period and divides `size`; this is `size` if there is no
+// smaller one. The rank in `shape` is not read. With `whole_hosts`, the first n ranks must share no
+// host with the others.
 //
 // The whole layout is checked, but schedules are compared for some ranks only. These are the first
 // n and the root, each with the ranks n and about size / 2 further on and n back.

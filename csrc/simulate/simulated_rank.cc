@@ -17,6 +17,8 @@ std::pair<int, int> append(std::vector<T>& list, const std::vector<T>& part) {
 
 }  // namespace
 
+// Lists of all steps are stored one after another, because vectors for each of millions of steps
+// would cost more memory.
 SimulatedRank::SimulatedRank(const CompiledSchedule& schedule, int64_t window)
     : segment_count_(schedule.segment_count), window_(window), unfinished_(schedule.steps.size()) {
   steps_.reserve(schedule.steps.size());
@@ -143,6 +145,8 @@ bool SimulatedRank::write(Step& step, std::vector<Done>& done) {
   return true;
 }
 
+// A step that writes sends only segments that it has written. The window limits segments that the
+// receiver has not consumed.
 bool SimulatedRank::send(const Step& step, std::vector<Done>& done) {
   bool any = false;
   for (int at = step.out.first; at < step.out.second; ++at) {
@@ -156,7 +160,8 @@ bool SimulatedRank::send(const Step& step, std::vector<Done>& done) {
   return any;
 }
 
-// Advances a step by one segment, and sends one to each target.
+// Advances a step by one segment, and sends one to each target. Returns true if something was done,
+// so that more may follow.
 bool SimulatedRank::advance(int step, std::vector<Done>& done) {
   Step& one = steps_[static_cast<size_t>(step)];
   if (one.done) return false;

@@ -69,8 +69,9 @@ class SimulatedRank {
     int at;     // index for out() or in()
     int64_t segment;
   };
-  // Does everything that can be done and appends it to `done` in order. Returns false if there was
-  // nothing to try.
+  // Does everything that can be done and appends it to `done` in order. The caller sends the
+  // segments, and reports consumed ones to their senders if needs_credit(). Returns false if there
+  // was nothing to try.
   bool work(std::vector<Done>& done);
 
  private:
@@ -87,14 +88,20 @@ class SimulatedRank {
   };
 
   bool writes(const Step& step) const { return step.kind != StepKind::kSend; }
+  // Returns the elements of a step that later steps may use. With `finished`, its sends must have
+  // ended as well.
   int64_t progress_of(const Step& step, bool finished) const;
+  // Returns true if all segments have been written and sent.
   bool complete(const Step& step) const;
+  // Returns true if the earlier steps allow this segment.
   bool ready(const Step& step, int64_t segment) const;
   bool can_write(const Step& step) const;
   bool advance(int step, std::vector<Done>& done);
   bool write(Step& step, std::vector<Done>& done);
   bool send(const Step& step, std::vector<Done>& done);
+  // Queues a step for work(), because something that it waits for may have changed.
   void queue(int step);
+  // Queues the steps that wait for this one, and counts it if it is done.
   void progressed(int step);
 
   int64_t segment_count_;

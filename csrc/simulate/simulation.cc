@@ -47,11 +47,15 @@ class Simulation final : private NetworkModelDelegate {
   void join(const std::vector<Schedule>& schedules);
   void connect();
   void add_cores();
+  // Lets a rank do all that it can, and passes its sends and credits on.
   void work(int rank);
+  // Gives a segment to the network, and counts its bytes.
   void send(int rank, const SimulatedRank::Done& what);
   void on_left(int id) override;
   void on_arrived(int id) override;
   void on_time(int id) override;
+  // Returns the result for all ranks: sums of the simulated ones, times the ranks that each stands
+  // for.
   SimulationResult totals(Duration time) const;
 
   const SimulationRequest& request_;
@@ -90,7 +94,8 @@ bool Simulation::load() {
   return true;
 }
 
-// Counts the messages and decides how many segments are joined to one message.
+// Counts the messages and decides how many segments are joined to one message. A joined message has
+// the per-message costs of all its segments, so the total stays the same.
 void Simulation::join(const std::vector<Schedule>& schedules) {
   int64_t messages = 0;
   int64_t longest = 1;  // segments
@@ -136,7 +141,7 @@ void Simulation::connect() {
 }
 
 // If a host has more ranks than are simulated, each simulated rank gets only its share of the
-// host's lines.
+// host's lines. The others would use the rest.
 void Simulation::add_cores() {
   const Topology& topology = request_.topology;
   std::vector<int> here(topology.hosts.size());

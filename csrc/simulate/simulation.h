@@ -54,7 +54,7 @@ struct SimulationResult {
 };
 
 // Simulates the op. Returns kNotSupported if the ranks are not symmetric and have more than
-// kMaxSimulatedSteps steps.
+// kMaxSimulatedSteps steps. A request that breaks the conditions above fails a check.
 Result<SimulationResult> simulate(const SimulationRequest& request);
 
 // The largest number of steps of all simulated ranks together. It takes about a gigabyte and ten
