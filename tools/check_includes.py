@@ -215,12 +215,7 @@ def imports_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (
-                part
-                for one in node.names
-                for part in (node.module, f"{node.module}.{one.name}")
-                if part
-            )
+            yield from (str(node.module), *(f"{node.module}.{one.name}" for one in node.names))
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from imports_of(node.orelse)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

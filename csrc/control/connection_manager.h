@@ -17,7 +17,6 @@
 #include "control/control_connection.h"
 #include "control/listeners.h"
 #include "os/epoll.h"
-#include "os/event_loop.h"
 
 namespace ringdist {
 

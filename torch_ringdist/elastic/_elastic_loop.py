@@ -24,7 +24,7 @@ from torch_ringdist.elastic._transfer import transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two checks while ranks wait
-_MEMBERS_CHANGE = "members were lost, or newcomers wait"  # in errors that are no failures
+_MEMBERS_CHANGE = "members were lost, or newcomers wait"  # another rank has begun the change
 _RETRIES = 3  # retries of a step that fails without a visible cause
 
 
@@ -247,8 +247,8 @@ class ElasticLoop:
         """Forms the next generation, after the error `cause` or because this process leaves. If
         steps keep failing without a visible cause, raises `cause`."""
         if cause is not None:
-            steps, arrival = self._state.steps, _MEMBERS_CHANGE in str(cause)
-            text = "" if arrival else f"the step after {steps} has failed: {cause}"
+            steps, follows = self._state.steps, _MEMBERS_CHANGE in str(cause)
+            text = "" if follows else f"the step after {steps} has failed: {cause}"
             _log.event("error", text, what=str(cause), steps=steps)
         self._newcomers.refuse_absent(cause)
         _, report = torch_ringdist.shrink(timeout=self._settings.rejoin_timeout)

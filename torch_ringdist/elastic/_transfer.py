@@ -50,7 +50,8 @@ def transfer(state: State, company: GenerationView) -> None:
     dist.broadcast_object_list(objects, src=source)
     outline = objects[0]
     assert outline is not None
-    world = dist.distributed_c10d._get_default_group()
+    world = dist.group.WORLD
+    assert world is not None
     leaves, shape = pytree.tree_flatten(outline.trees)
     own = pytree.tree_leaves(mine)
     for chunk in _chunks(leaves):

@@ -83,7 +83,7 @@ void Collectives::finished(const OpExecution& run) {
 void Collectives::stop(const OpVisitor& tell) {
   unexpected_.clear();
   end_executions(runs_, tell, retire_);
-  // Each op is removed after its call of `tell`, so that an exception loses none.
+  // An op is removed only after its callback has returned, so an exception of it loses no op.
   for (; !on_device_.empty(); on_device_.erase(on_device_.begin()))
     tell(on_device_.begin()->second, nullptr);
   for (; !barriers_.empty(); barriers_.pop_front()) tell(barriers_.front(), nullptr);
