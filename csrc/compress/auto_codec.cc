@@ -70,7 +70,7 @@ void AutoCodec::ready(size_t bucket, double elements, TimeMarkerPtr now) {
   buckets[bucket] = {elements, std::move(now), nullptr};
 }
 
-void AutoCodec::done(int64_t step, size_t bucket, TimeMarkerPtr now) {
+void AutoCodec::done(int64_t step, size_t bucket, const TimeMarkerPtr& now) {
   for (Step& one : steps_)
     if (one.number == step && bucket < one.buckets.size()) one.buckets[bucket].done = now;
 }

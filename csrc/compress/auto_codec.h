@@ -41,7 +41,7 @@ class AutoCodec {
   // during later steps. It is ignored if the step's records have been discarded. Markers that have
   // not passed are evaluated once they have.
   void ready(size_t bucket, double elements, TimeMarkerPtr now);
-  void done(int64_t step, size_t bucket, TimeMarkerPtr now);
+  void done(int64_t step, size_t bucket, const TimeMarkerPtr& now);
 
   // Ranks can choose only if each has recorded a complete step, with equally many buckets. They
   // first average the values that view() returns, and choose if agree() accepts the mean. Otherwise

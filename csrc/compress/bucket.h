@@ -117,8 +117,4 @@ class PendingBucket {
 
 using PendingBucketPtr = std::shared_ptr<PendingBucket>;
 
-// Starts the ops of a planned bucket, and returns without waiting for them. All ranks call it in
-// the same order. Exceptions pass through GradientCompressor::run to its caller.
-using StartBucket = std::function<PendingBucketPtr(PlannedBucket)>;
-
 }  // namespace ringdist

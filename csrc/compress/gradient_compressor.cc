@@ -224,12 +224,14 @@ Error GradientCompressor::use_scale(double scale) {
   return {};
 }
 
-Error GradientCompressor::run(const Bucket& bucket, const StartBucket& start) {
+Result<PlannedBucket> GradientCompressor::plan(const Bucket& bucket) {
   std::lock_guard lock(mutex_);
-  auto planned = planner_.plan(bucket);
-  if (!planned.ok()) return planned.error();
+  return planner_.plan(bucket);
+}
+
+Error GradientCompressor::add(const Bucket& bucket, const PendingBucketPtr& pending) {
+  std::lock_guard lock(mutex_);
   transaction_.arrive(bucket);
-  const PendingBucketPtr pending = start(std::move(planned.value()));
   transaction_.add_bucket(pending);
   return record_.now().codec == kAuto ? watch(bucket, *pending) : Error();
 }
@@ -305,7 +307,10 @@ Error GradientCompressor::load(const CompressionState& state) {
     return refusal_to_compress(ErrorKind::kInvalidArgument,
                                "state['scale'] is " + std::to_string(state.scale) + ", now it is " +
                                    std::to_string(scale_) + ": too far apart for the residuals");
-  transaction_.drop();
+  // Buckets in flight write to the parameters' next residuals, so they must end before these are
+  // used again.
+  transaction_.end();
+  finish_step();
   table_.residuals()->clear();
   for (const auto& [name, values] : state.residuals)
     if (Error error = table_.load_residual(name, values)) return error;

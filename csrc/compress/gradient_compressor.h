@@ -1,10 +1,11 @@
 // Compresses the gradients of one model. Decides for each parameter and step how its gradient
-// travels, keeps the residuals, and counts the bytes saved. Its owner passes buckets and starts the
-// ops that it plans; for DistributedDataParallel the owner is DdpCompressor (torch/ddp).
+// travels, keeps the residuals, and counts the bytes saved. Its owner passes buckets, starts the
+// ops that are planned for them, and returns what is in flight; for DistributedDataParallel the
+// owner is DdpCompressor (torch/ddp).
 //
 // Any thread may call it, but buckets come one after another, in the same order on all ranks. The
 // lock is not held during `at_step`, which may take locks of its own. It may be held during the
-// owner's other functions and StartBucket, so these must not call the compressor. Exceptions of the
+// owner's other functions, so these must not call the compressor. Exceptions of the
 // owner's functions pass through to the owner. All other failures are returned as Error.
 #pragma once
 
@@ -103,8 +104,8 @@ struct CompressionState {
   std::vector<NamedResidual> residuals;  // residuals of this rank, row-major
 };
 
-// Compression state of one model. Buckets go through begin() and run(); a step ends with the first
-// bucket of the next one, or when its state is queried.
+// Compression state of one model. Each bucket goes through begin(), plan() and add(); a step ends
+// with the first bucket of the next one, or when its state is queried.
 class GradientCompressor {
  public:
   // Creates a compressor after checking the options. `probe` must outlive it. Errors are those of
@@ -123,18 +124,20 @@ class GradientCompressor {
   // and begins a new one. Error kInvalidArgument: at_step returned an invalid codec or scale. Other
   // errors are those of the probe.
   Error begin(size_t index);
-  // Starts the average of the bucket over the group, in place, with the ops that `start` starts.
-  //
-  // Residuals change once all buckets of a backward pass have been averaged. If one fails, the step
-  // does not count and leaves everything as before. Gradients of dtypes that codecs do not support
-  // travel uncompressed.
-  Error run(const Bucket& bucket, const StartBucket& start);
+  // Plans the ops that average the bucket over the group, in place. May change its values, by
+  // clipping or by adding a residual, also before an error. Gradients of dtypes that codecs do not
+  // support travel uncompressed.
+  Result<PlannedBucket> plan(const Bucket& bucket);
+  // Adds the planned bucket to the step, after its ops were started. Residuals change once all
+  // buckets of a backward pass have been averaged. If one fails, the step does not count and leaves
+  // everything as before.
+  Error add(const Bucket& bucket, const PendingBucketPtr& pending);
   // Returns the state for a group that cannot be used any more, if the step may have succeeded on
   // other ranks. All that this rank had to send has arrived in that case, so the changes are
   // applied as if the step had succeeded here. If a bucket is missing, returns state() instead.
   CompressionState state_if_committed();
-  // Reports that a bucket will not come although begin() was called for it, or that begin() or
-  // run() failed.
+  // Reports that a bucket will not come although begin() was called for it, for example because
+  // begin(), plan() or the start of its ops failed.
   void fail();
   // Returns the name of a parameter. Adds the parameter to the table if it is new.
   Result<std::string> name_of(ParameterKey key, const std::function<ParameterInfo()>& describe);
@@ -144,9 +147,9 @@ class GradientCompressor {
   CompressionReport report();
   double residual_norm();
   CompressionState state();
-  // Replaces all residuals and the number of steps. An open step is discarded; its ops must have
-  // ended. Error kInvalidArgument, with nothing changed: a residual has a wrong size, or the scale
-  // is too far from the current one.
+  // Replaces all residuals and the number of steps, after the ops of an open step have ended. Error
+  // kInvalidArgument, with nothing changed: a residual has a wrong size, or the scale is too far
+  // from the current one.
   Error load(const CompressionState& state);
 
  private:

@@ -53,7 +53,8 @@ using Factors = std::shared_ptr<std::vector<float>>;
 // turn() and finish() are called in this order.
 class Chunk {
  public:
-  Chunk(std::shared_ptr<Communicator> group, std::span<LowRankMatrix> matrices) : group_(group) {
+  Chunk(std::shared_ptr<Communicator> group, std::span<LowRankMatrix> matrices)
+      : group_(std::move(group)) {
     for (LowRankMatrix& matrix : matrices) work_.push_back({&matrix, {}, {}});
   }
 

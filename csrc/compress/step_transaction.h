@@ -34,7 +34,7 @@ class StepTransaction {
 
   // Begins a step. Discards what the last step left open.
   void begin();
-  // Records that a bucket of the step has come.
+  // Records that a bucket of the step has come and was started.
   void arrive(const Bucket& bucket);
   // Adds a new residual of the parameter, which is being written by an op or is complete. `nonzero`
   // means that it may have values other than zero.
@@ -63,11 +63,11 @@ class StepTransaction {
   // If a step is open and all its buckets have come, waits for them and applies all changes, even
   // if some buckets have failed. Otherwise, also in kFailed, returns false and does nothing.
   bool commit_all();
-  // Discards the step and all its changes. Ops in flight still write to the buffers of the next
-  // residuals and factors, so they must end before the next step.
-  void drop();
 
  private:
+  // Discards the step and all its changes. Its ops must have ended, as they write to the buffers of
+  // the next residuals and factors.
+  void drop();
   // Applies the changes of the step.
   void commit();
 

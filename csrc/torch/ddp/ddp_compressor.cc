@@ -84,9 +84,12 @@ CompressionGroup group_of(const ProcessGroupRing& group) {
 
 GradientCompressorDelegate owner_of(AtStep at_step, DdpCompressor::Buckets buckets,
                                     std::shared_ptr<BucketClock> clock) {
-  const bool watches = buckets == DdpCompressor::Buckets::kOfDdp;
-  return {std::move(at_step), watches ? watch_backward : [](std::shared_ptr<std::atomic<bool>>) {},
-          [](const std::string& text) { TORCH_WARN_ONCE(text); }, now_of(std::move(clock))};
+  GradientCompressorDelegate out{std::move(at_step), watch_backward,
+                                 [](const std::string& text) { TORCH_WARN_ONCE(text); },
+                                 now_of(std::move(clock))};
+  if (buckets == DdpCompressor::Buckets::kAll)
+    out.watch_pass = [](const std::shared_ptr<std::atomic<bool>>&) {};
+  return out;
 }
 
 }  // namespace
@@ -204,13 +207,10 @@ FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
   clock_->begin(bucket.getBufferRef().device());
   try {
     throw_if(compressor_->begin(bucket.getIndex()));
-    FuturePtr future;
-    throw_if(compressor_->run(describe(bucket), [&](PlannedBucket planned) {
-      auto running = work_.run(bucket.getBuffer(), std::move(planned));
-      future = running.future;
-      return running.pending;
-    }));
-    return future;
+    const Bucket described = describe(bucket);
+    auto running = work_.run(bucket.getBuffer(), value_of(compressor_->plan(described)));
+    throw_if(compressor_->add(described, running.pending));
+    return running.future;
   } catch (...) {
     compressor_->fail();
     throw;

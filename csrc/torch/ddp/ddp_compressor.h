@@ -80,7 +80,7 @@ class DdpCompressor {
   // Averages the bucket's gradients over the group, in place. The Future holds a list with the
   // bucket's buffer. float64 and complex gradients are not compressed; sparse ones raise
   // NotSupportedError. Raises an error after the group was shrunk or reconfigured. Residuals and
-  // failures are handled as by GradientCompressor::run().
+  // failures are handled as by GradientCompressor::add().
   FuturePtr run(c10d::GradBucket& bucket);
 
   // Returns what has been compressed and how.
@@ -90,7 +90,9 @@ class DdpCompressor {
   // Returns the state of this rank. With `committed`, uses
   // GradientCompressor::state_if_committed().
   State state(bool committed = false);
-  // Replaces all residuals. If one has a wrong size, raises ArgumentError and changes nothing.
+  // Replaces all residuals, which are converted from `state.scale`, and the number of steps, like
+  // GradientCompressor::load(). Raises ArgumentError and changes nothing if a residual has a wrong
+  // size or the scale is too far from the present one. The tensors must be contiguous.
   void load(const State& state);
 
  private:
@@ -101,7 +103,7 @@ class DdpCompressor {
   const std::shared_ptr<Communicator> made_for_;  // run() throws if group_ has another one
   const std::shared_ptr<BucketClock> clock_ = std::make_shared<BucketClock>();
   LinkProbe probe_;     // used where work_ is
-  BucketReducer work_;  // guarded by the GradientCompressor's lock
+  BucketReducer work_;  // not locked: buckets come one after another
   const std::unique_ptr<GradientCompressor> compressor_;
 };
 

@@ -60,13 +60,13 @@ class GradientCompressors : public ::testing::Test {
   // `old_residual`.
   Error bring(size_t index, float old_residual = 1) {
     if (Error error = compressor->begin(index)) return error;
-    return compressor->run(bucket_of(index, 1.0F), [&](PlannedBucket planned) {
-      for (const CodecMapPart& part : planned.plan.codec_map->parts)
-        if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
-      plans.push_back(std::move(planned));
-      pending.push_back(std::make_shared<FakePending>());
-      return pending.back();
-    });
+    const Bucket bucket = bucket_of(index, 1.0F);
+    auto planned = compressor->plan(bucket);
+    if (!planned.ok()) return planned.error();
+    for (const CodecMapPart& part : planned.value().plan.codec_map->parts)
+      if (part.next != nullptr) std::fill_n(part.next, part.count, old_residual);
+    plans.push_back(std::move(planned.value()));
+    return compressor->add(bucket, pending.emplace_back(std::make_shared<FakePending>()));
   }
 
   void end_all(bool failed = false) {
@@ -338,8 +338,10 @@ TEST_F(GradientCompressors, ResidualsAreSavedAndLoaded) {
   end_all();
   CompressionState state = compressor->state();
   ASSERT_EQ(state.residuals.size(), 2U);
-  ASSERT_FALSE(bring(0, 5));  // the load drops this bucket
+  ASSERT_FALSE(bring(0, 5));  // the load waits for this bucket and drops it
+  pending.back()->on_wait = [&] { pending.back()->end(); };
   ASSERT_FALSE(compressor->load(state));
+  EXPECT_TRUE(pending.back()->ended());
   EXPECT_DOUBLE_EQ(compressor->residual_norm(), norm(3));
   EXPECT_EQ(compressor->state().steps, 1);
   state.residuals[1].second.pop_back();
@@ -362,24 +364,27 @@ TEST_F(GradientCompressors, SpikesAreCutBeforeTheyAreEncoded) {
   }
   ASSERT_FALSE(compressor->begin(0));
   const Bucket bucket = bucket_of(0, 10.0F);
-  ASSERT_FALSE(compressor->run(bucket, [&](const PlannedBucket&) {
-    return pending.emplace_back(std::make_shared<FakePending>());
-  }));
+  ASSERT_TRUE(compressor->plan(bucket).ok());
   EXPECT_FLOAT_EQ(gradients[0][0], 2);
-  end_all();
 }
 
-TEST_F(GradientCompressors, WhatTheOwnerThrowsComesBack) {
-  open(options_of("int4"));
-  ASSERT_FALSE(compressor->begin(0));
-  const Bucket bucket = bucket_of(0, 1.0F);
-  EXPECT_THROW(
-      (void)compressor->run(
-          bucket, [](const PlannedBucket&) -> PendingBucketPtr { throw std::string("no op"); }),
-      std::string);
-  compressor->fail();
-  EXPECT_EQ(compressor->state().steps, 0);
-  EXPECT_EQ(compressor->residual_norm(), 0);
+TEST_F(GradientCompressors, APlanThatIsNotStartedEndsTheStep) {
+  for (const size_t index : {0, 1}) {
+    open(options_of("int4"));
+    if (index == 1) {
+      ASSERT_FALSE(bring(0));
+    }
+    ASSERT_FALSE(compressor->begin(index));
+    ASSERT_TRUE(compressor->plan(bucket_of(index, 1.0F)).ok());
+    EXPECT_EQ(compressor->residual_norm(), 0) << "before its ops start";
+    compressor->fail();
+    end_all();
+    EXPECT_EQ(compressor->state().steps, 0);
+    ASSERT_FALSE(bring(0));
+    ASSERT_FALSE(bring(1));
+    end_all();
+    EXPECT_EQ(compressor->state().steps, 1);
+  }
 }
 
 TEST(CompressorOptions, AGroupByLayoutTakesNoBlocks) {
