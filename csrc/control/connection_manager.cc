@@ -218,7 +218,7 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
 void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hello) {
   if (hello.to != my_id_ || hello.from == my_id_) return close(c);
   epoll_.remove(c.stream.fd().get());
-  delegate_.on_letters(c, hello);
+  delegate_.on_membership_stream(c, hello);
   close(c);
 }
 

@@ -72,7 +72,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
     // Handles a frame after the greeting, or a dump request.
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
     // An accepted connection is for membership messages. The delegate takes its stream over.
-    virtual void on_letters(ControlConnection& connection, const ControlHello& hello) = 0;
+    virtual void on_membership_stream(ControlConnection& connection, const ControlHello& hello) = 0;
     // A dialed or open connection has ended, and not by a call of close(). errno_value is 0 for an
     // end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,

@@ -30,7 +30,8 @@ struct ControlDelegate {
   // Another process has dialed for membership messages. The control plane has checked only that
   // they are for this process and, inside a host, come from this user. `stream` may hold some of
   // them already. A delegate that takes none closes it.
-  virtual void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) = 0;
+  virtual void on_membership_stream(FramedSocket stream, const ControlHello& hello,
+                                    LinkKind kind) = 0;
   // The control thread ends because of an exception, such as lack of memory, so this process can
   // neither detect failures nor send notices any more. Called last, once; again if it throws.
   virtual void on_control_failed(const Error& cause) = 0;

@@ -153,7 +153,7 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
 // No time is moved past `now`, which would hide silence that follows.
 void ControlGroupTable::discount_pause(Duration pause, TimePoint now) {
   for (auto& [nonce, group] : groups_) {
-    if (auto& since = group.judged_since) since = std::min(*since + pause, now);
+    if (auto& since = group.watched_since) since = std::min(*since + pause, now);
     for (auto& [host, heard] : group.heard) heard = std::min(heard + pause, now);
   }
 }

@@ -93,7 +93,7 @@ struct ControlGroup {
   bool left() const { return state() == State::kLeft; }
   // Enters kConnected.
   void connect(TimePoint now) {
-    judged_since = now;
+    watched_since = now;
     connected = true;
   }
 
@@ -102,7 +102,7 @@ struct ControlGroup {
   bool connected = false;       // stays true after it was left
   bool formed = false;          // every member has found all others (cached by ControlGossip)
   bool representative = false;  // this process was one at the last check
-  std::optional<TimePoint> judged_since;  // silence of hosts counts from this time on
+  std::optional<TimePoint> watched_since;  // silence of hosts counts from this time on
   // By neighbour host: when anything last came from it, also from processes that are gone.
   std::map<int, TimePoint> heard;
   TimePoint left_at{};         // when the last rank left

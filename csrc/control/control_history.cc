@@ -8,7 +8,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kSequenceWindow = 1024;  // sequence numbers per origin that are tracked singly
-constexpr size_t kMaxFates = 1024;        // departures
+constexpr size_t kMaxDepartures = 1024;   // departures
 constexpr size_t kMaxCause = 1024;        // bytes
 constexpr size_t kMaxDepartureBytes = size_t{1} << 20;  // departures sent to one new connection
 constexpr size_t kMaxKept = 256;                        // floods
@@ -37,7 +37,7 @@ bool ControlHistory::record_lost(uint64_t context_id, const std::string& cause) 
 bool ControlHistory::record_left(uint64_t context_id) { return record(context_id, false, ""); }
 
 void ControlHistory::forget_old(const std::function<bool(uint64_t)>& needed) {
-  for (auto it = by_age_.begin(); it != by_age_.end() && departures_.size() > kMaxFates;) {
+  for (auto it = by_age_.begin(); it != by_age_.end() && departures_.size() > kMaxDepartures;) {
     if (needed(it->second)) {
       ++it;
       continue;

@@ -102,7 +102,8 @@ void ControlPeerTable::watch_exit(uint64_t id, int pid) {
   peer.pid = pid;
   if (peer.pidfd) return;
   auto pidfd = open_pidfd(pid);
-  if (!pidfd.ok()) return;  // not visible from here: heartbeats must do
+  // Not visible from here, or gone already: the failure detector finds its end by refused dials.
+  if (!pidfd.ok()) return;
   const uint64_t key = next_exit_key_++;
   exits_[key] = id;  // first: an event without an owner would come again and again
   if (epoll_.add(pidfd.value().get(), EPOLLIN, key))

@@ -13,6 +13,9 @@ namespace {
 
 using Action = ConnectionManager::AcceptAction;
 
+// With the least peer timeout, 500 ms, a process is suspect after half of it.
+static_assert(kControlHeartbeat < Milliseconds(250));
+
 constexpr Duration kUnsettledTick = Milliseconds(50);  // tick interval while something waits
 constexpr Duration kLeavingTick = Milliseconds(5);     // tick interval during the graceful shutdown
 // The interval of local heartbeats grows by this much per connection.
@@ -54,7 +57,7 @@ void ControlPlane::begin_turn(TimePoint now) {
 
 void ControlPlane::on_event(const Epoll::Event& event) {
   if (const auto ended = processes_.ended(event.key))
-    on_exit(*ended);
+    on_process_ended(*ended);
   else
     sockets_.handle(event.key, event.events);
 }
@@ -190,7 +193,7 @@ bool ControlPlane::unsettled() const {
 
 // Input that the process sent before its end comes first, since it may contain the announcement
 // that it leaves.
-void ControlPlane::on_exit(uint64_t id) {
+void ControlPlane::on_process_ended(uint64_t id) {
   if (auto* link = sockets_.find(id, LinkKind::kLocal)) sockets_.receive(*link);
   if (history_.departed(id)) return processes_.forget(id);
   if (shutdown_.is_sending()) tell_of_ends();
@@ -234,7 +237,7 @@ void ControlPlane::on_open(ControlConnection& connection) {
 }
 
 void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
-  if (frame.type == FrameType::kExits) return on_exits(connection);
+  if (frame.type == FrameType::kExits) return on_exit_announced(connection);
   if (frame.type == FrameType::kSeen) connection.exit_seen = true;
   // The peer may be ending, too: its last notices must arrive before its end is passed on.
   if (shutdown_.is_sending() && frame.type == FrameType::kFlood)
@@ -271,9 +274,9 @@ void ControlPlane::on_departure(ControlConnection& connection, const Frame& fram
     departures_.learn_left(departure->context_id, &connection);
 }
 
-void ControlPlane::on_letters(ControlConnection& connection, const ControlHello& hello) {
+void ControlPlane::on_membership_stream(ControlConnection& connection, const ControlHello& hello) {
   if (connection.kind == LinkKind::kLocal && connection.uid != geteuid()) return;
-  events_.on_letters(std::move(connection.stream), hello, connection.kind);
+  events_.on_membership_stream(std::move(connection.stream), hello, connection.kind);
 }
 
 // Notices that the process itself has sent come first, because no other process of its host repeats
@@ -287,7 +290,7 @@ void ControlPlane::drain_before_report(uint64_t id, const ControlConnection& tel
   hears_out_ = false;
 }
 
-void ControlPlane::on_exits(ControlConnection& connection) {
+void ControlPlane::on_exit_announced(ControlConnection& connection) {
   processes_[connection.peer].exits(now());
   // At the next tick another representative may take the place of one that ends.
   sockets_.send(connection, make_frame(FrameType::kSeen));

@@ -48,7 +48,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_event(const Epoll::Event& event);
   void end_turn();
 
-  // Commands; see the functions of Control. A request gets its answer later, through its promise.
+  // Commands; see the functions of ControlThread. A request gets its answer later, through its promise.
   void prove(const ControlRequest& request, const std::string& unix_name);
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);
@@ -75,7 +75,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_reached(ControlConnection& connection) override;
   void on_open(ControlConnection& connection) override;
   void on_frame(ControlConnection& connection, const Frame& frame) override;
-  void on_letters(ControlConnection& connection, const ControlHello& hello) override;
+  void on_membership_stream(ControlConnection& connection, const ControlHello& hello) override;
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                  const std::string& reason) override;
 
@@ -85,7 +85,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // Answers a dump request with report(), then closes the connection.
   void on_dump_request(ControlConnection& connection);
   // Handles the announcement that the peer's process is about to end.
-  void on_exits(ControlConnection& connection);
+  void on_exit_announced(ControlConnection& connection);
   // During the graceful shutdown: reports processes that have announced their end as left.
   void tell_of_ends();
   // Handles a report that some process was lost or has left.
@@ -93,7 +93,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // Reads what process `id` itself has sent, before a report of `teller` about it counts.
   void drain_before_report(uint64_t id, const ControlConnection& teller);
   // Handles the event that a process of this host has ended.
-  void on_exit(uint64_t id);
+  void on_process_ended(uint64_t id);
 
   // Does the periodic work.
   void tick();

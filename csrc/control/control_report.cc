@@ -41,7 +41,7 @@ std::string report_peer(uint64_t id, const ControlPeer& peer, const std::string&
     else if (link.joined() && link.silence(now) > suspect_after)
       out += " SUSPECT";
     if (!link.failure().empty()) out += " (" + link.failure() + ")";
-    out += ";";
+    out += ';';
   }
   return out + (peer.pidfd ? " exit watched\n" : "\n");
 }

@@ -156,7 +156,7 @@ std::optional<Error> ControlRequests::group_answer(const ControlRequest& request
     return Error(ErrorKind::kAborted, "the group was destroyed while it connected");
   // A cancellation in between is seen the next time, and does not count as a timeout.
   const bool expired = request.deadline->expired(now);
-  const auto linked = evaluator_.links(request.id, *group, expired);
+  auto linked = evaluator_.links(request.id, *group, expired);
   if (!linked || *linked) return linked;
   if (!group->connected) {
     delegate_.on_linked(request.id);

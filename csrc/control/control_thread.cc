@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWakeKey = 1;
 constexpr uint64_t kSignalKey = 2;
 constexpr auto kRetry = Milliseconds(5);  // pause between attempts to notify the delegate
-constexpr auto kHandOverTime = std::chrono::seconds(1);  // limit of disconnect()
+constexpr auto kHandOverTime = std::chrono::seconds(1);  // limit of disconnect_group()
 
 // Returns the error of every call in a forked child.
 Error in_a_child() {
@@ -31,21 +31,21 @@ ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate&
       events_(events),
       plane_(id, config, events, epoll_) {}
 
-Result<std::unique_ptr<ControlThread>> ControlThread::create(uint64_t context_id,
-                                                             const Config& config,
-                                                             const std::string& local_ip,
-                                                             ControlDelegate& events) {
+Result<std::unique_ptr<ControlThread>> ControlThread::start(uint64_t context_id,
+                                                            const Config& config,
+                                                            const std::string& local_ip,
+                                                            ControlDelegate& events) {
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
   auto wake = EventFd::create();
   if (!wake.ok()) return wake.error();
   auto signalled = EventFd::create();
   if (!signalled.ok()) return signalled.error();
-  std::unique_ptr<ControlThread> loop(
+  std::unique_ptr<ControlThread> out(
       new ControlThread(context_id, config, events, std::move(epoll.value()),
                         std::move(wake.value()), std::move(signalled.value())));
-  if (Error e = loop->open(local_ip)) return e.prefixed("control plane: ");
-  return loop;
+  if (Error e = out->open(local_ip)) return e.prefixed("control plane: ");
+  return out;
 }
 
 Error ControlThread::open(const std::string& local_ip) {
@@ -59,6 +59,7 @@ Error ControlThread::open(const std::string& local_ip) {
 
 // A process that dials before the control thread has the socket waits in the kernel's queue.
 Result<std::string> ControlThread::listen(const std::string& ip) {
+  if (mark_.forked()) return in_a_child();
   auto tcp = listen_tcp(ip, 0);
   if (!tcp.ok()) return tcp.error().prefixed("control plane: ");
   auto address = local_address(tcp.value());
@@ -118,6 +119,7 @@ void ControlThread::fail(const Error& cause) noexcept {
 }
 
 bool ControlThread::post(std::function<void()> command) {
+  if (mark_.forked()) return false;
   {
     std::lock_guard lock(mutex_);
     if (finished_) return false;
@@ -134,6 +136,7 @@ std::vector<std::function<void()>> ControlThread::take_commands(bool last) {
 }
 
 Error ControlThread::ask(ControlRequest request, std::function<void(const ControlRequest&)> begin) {
+  if (mark_.forked()) return in_a_child();
   if (std::this_thread::get_id() == thread_.get_id())
     return Error(ErrorKind::kInvalidArgument, "a blocking call on the control thread");
   request.answer = std::make_shared<std::promise<Error>>();
@@ -148,27 +151,29 @@ Error ControlThread::ask(ControlRequest request, std::function<void(const Contro
   }
 }
 
-Error ControlThread::prove(uint64_t peer, std::string unix_name, TimePoint deadline) {
+Error ControlThread::prove_same_host(uint64_t peer_context_id, std::string unix_name,
+                                     TimePoint deadline) {
+  if (peer_context_id == context_id()) return {};
   const CancellableDeadline cancellable(deadline);
-  return ask({ControlRequest::Kind::kProof, peer, &cancellable, nullptr},
+  return ask({ControlRequest::Kind::kProof, peer_context_id, &cancellable, nullptr},
              [this, name = std::move(unix_name)](const ControlRequest& request) {
                plane_.prove(request, name);
              });
 }
 
-Error ControlThread::connect(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
-                             const CancellableDeadline& deadline) {
+Error ControlThread::connect_group(uint64_t nonce, int my_rank, std::vector<ControlMember> members,
+                                   const CancellableDeadline& deadline) {
   return ask({ControlRequest::Kind::kGroup, nonce, &deadline, nullptr},
              [this, my_rank, members = std::move(members)](const ControlRequest& request) {
                plane_.connect(request, my_rank, members);
              });
 }
 
-void ControlThread::disconnect(uint64_t nonce, int rank) {
+void ControlThread::disconnect_group(uint64_t nonce, int my_rank) {
   auto done = std::make_shared<std::promise<void>>();
   auto ran = done->get_future();
-  const bool posted = post([this, nonce, rank, done] {
-    plane_.disconnect(nonce, rank);
+  const bool posted = post([this, nonce, my_rank, done] {
+    plane_.disconnect(nonce, my_rank);
     done->set_value();
   });
   done.reset();  // if the command throws, its promise breaks and the wait below ends
@@ -179,8 +184,8 @@ void ControlThread::flood(std::vector<std::byte> payload) {
   post([this, payload = std::move(payload)] { plane_.flood(payload); });
 }
 
-void ControlThread::give_up(uint64_t id, std::string cause) {
-  post([this, id, cause = std::move(cause)] { plane_.give_up(id, cause); });
+void ControlThread::give_up(uint64_t context_id, std::string cause) {
+  post([this, context_id, cause = std::move(cause)] { plane_.give_up(context_id, cause); });
 }
 
 void ControlThread::drain_connections(std::function<void(bool)> then) {
@@ -197,72 +202,12 @@ void ControlThread::leave(bool process_ends) {
 
 // The thread may wait without events, so it is woken. Only the first call finds a thread to join.
 void ControlThread::stop() {
+  if (mark_.forked()) return;
   std::lock_guard lock(join_mutex_);
   stopping_.store(true, std::memory_order_release);
   wake_.signal();
   if (thread_.joinable()) thread_.join();
   signal_watch_.reset();
-}
-
-Result<std::unique_ptr<Control>> Control::start(uint64_t context_id, const Config& config,
-                                                std::string local_ip, Events& events) {
-  auto loop = ControlThread::create(context_id, config, local_ip, events);
-  if (!loop.ok()) return loop.error();
-  return std::unique_ptr<Control>(new Control(std::move(loop.value())));
-}
-
-Control::Control(std::unique_ptr<ControlThread> loop) : loop_(std::move(loop)) {}
-
-Control::~Control() {
-  // In a forked child the thread does not exist and locks may be held forever, so everything leaks.
-  if (mark_.forked()) [[maybe_unused]]
-    auto* leaked = loop_.release();
-}
-
-uint64_t Control::context_id() const { return loop_->id(); }
-std::string Control::unix_name() const { return loop_->unix_name(); }
-std::string Control::tcp_address() const { return loop_->tcp_address(); }
-
-Result<std::string> Control::listen(const std::string& ip) {
-  if (mark_.forked()) return in_a_child();
-  return loop_->listen(ip);
-}
-
-Error Control::prove_same_host(uint64_t peer_context_id, std::string unix_name,
-                               TimePoint deadline) {
-  if (mark_.forked()) return in_a_child();
-  if (peer_context_id == loop_->id()) return {};
-  return loop_->prove(peer_context_id, std::move(unix_name), deadline);
-}
-
-Error Control::connect_group(uint64_t nonce, int my_rank, std::vector<Member> members,
-                             const CancellableDeadline& deadline) {
-  if (mark_.forked()) return in_a_child();
-  return loop_->connect(nonce, my_rank, std::move(members), deadline);
-}
-
-void Control::disconnect_group(uint64_t nonce, int my_rank) {
-  if (!mark_.forked()) loop_->disconnect(nonce, my_rank);
-}
-
-void Control::flood(std::vector<std::byte> payload) {
-  if (!mark_.forked()) loop_->flood(std::move(payload));
-}
-
-void Control::give_up(uint64_t context_id, std::string cause) {
-  if (!mark_.forked()) loop_->give_up(context_id, std::move(cause));
-}
-
-void Control::drain_connections(std::function<void(bool)> then) {
-  if (!mark_.forked()) loop_->drain_connections(std::move(then));
-}
-
-void Control::leave(bool process_ends) {
-  if (!mark_.forked()) loop_->leave(process_ends);
-}
-
-void Control::stop() {
-  if (!mark_.forked()) loop_->stop();
 }
 
 }  // namespace ringdist

@@ -38,7 +38,7 @@ void FailureDetector::check_hosts(ControlGroup& group, TimePoint now) {
       group.roster.representative([this](uint64_t id) { return history_.departed(id); });
   if (representative != group.representative) {
     group.representative = representative;
-    group.judged_since = now;  // a host is not blamed for silence before this process listened
+    group.watched_since = now;  // a host is not blamed for silence before this process listened
   }
   if (!representative || !group.connected) return;
   for (const int host : group.roster.neighbours()) check_host(group, host, now);
@@ -50,7 +50,7 @@ void FailureDetector::check_hosts(ControlGroup& group, TimePoint now) {
 void FailureDetector::check_host(ControlGroup& group, int host, TimePoint now) {
   std::vector<uint64_t> alive;
   TimePoint& heard = group.heard[host];
-  heard = std::max(heard, group.judged_since.value_or(TimePoint()));
+  heard = std::max(heard, group.watched_since.value_or(TimePoint()));
   for (const uint64_t id : group.roster.processes_of(host)) {
     if (!history_.departed(id) && !processes_.exiting(id)) alive.push_back(id);
     const ControlPeer* peer = processes_.find(id);

@@ -1,6 +1,7 @@
-// Failure detector: decides which processes are lost or have left. It finds processes and hosts
-// that fall silent, processes with a control socket that nobody serves any more, and processes that
-// announced their end and have not come back. Control thread only.
+// Failure detector: finds losses that no event reports. These are processes and hosts that fall
+// silent, processes with a control socket that nobody serves any more, and processes that announced
+// their end and have not come back. Deaths that the kernel reports (pidfd) do not pass it:
+// ControlPlane::on_process_ended handles them. Control thread only.
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,10 @@ GroupConsensus::GroupConsensus(ProcessId self, const InitialMembers& origin,
       delegate_(std::move(owner)),
       later_(std::move(later)) {
   // This private base is not accessible to make_unique().
-  GenerationLogDelegate& host = *this;
+  GenerationLogDelegate& delegate = *this;
   if (!origin.members.empty())
     generations_ = std::make_unique<GenerationLog>(self, GenerationId{0, origin.nonce},
-                                                   origin.members, timeouts, host);
+                                                   origin.members, timeouts, delegate);
 }
 
 // First it dials the members of this host: those that have ended are reported as dead before the
@@ -66,8 +66,8 @@ void GroupConsensus::on_agreement(ProcessId from, const ConsensusMessage& messag
 }
 
 bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint now) {
-  GenerationLogDelegate& host = *this;
-  generations_ = GenerationLog::admitted(self_, message, timeouts_, host, now);
+  GenerationLogDelegate& delegate = *this;
+  generations_ = GenerationLog::admitted(self_, message, timeouts_, delegate, now);
   if (!generations_) return false;
   delegate_->on_installed(*message.made_by);
   for (const ProcessId process : given_up_) generations_->give_up(process, now);

@@ -34,7 +34,7 @@ class MembershipService final : private MembershipTransport::Delegate {
  public:
   // Passes all connections that processes of this host have dialed to adopt(), then calls `then` on
   // any thread. Its argument is false if that did not work for all of them. See
-  // Control::drain_connections().
+  // ControlThread::drain_connections().
   using DrainConnections = std::function<void(std::function<void(bool)> then)>;
 
   // `self` is the id of this process' Context.

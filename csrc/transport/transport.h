@@ -31,9 +31,6 @@ using ContextId = uint64_t;
 // The header buffers of all transports have this size. A larger header fails a check in send().
 inline constexpr size_t kMaxHeaderBytes = 160;
 
-// The kinds of memory that payloads may lie in.
-enum class MemoryKind : uint8_t { kHost, kCuda };
-
 // Receives the events of a transport. Its methods are called during progress(), send(), commit(),
 // drop_peer() and close(), with the progress lock held.
 class TransportDelegate {
@@ -57,7 +54,8 @@ class TransportDelegate {
   }
   // Reports that the connection to a peer broke. The engine decides if the peer is lost, because a
   // process that left in good order closes its connections too.
-  virtual void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) = 0;
+  virtual void on_connection_lost(std::string_view transport, ContextId peer,
+                                  const Error& cause) = 0;
 };
 
 // One message of commit(). The header is copied during the call. With kNoSendId its end is not
@@ -68,16 +66,13 @@ struct OutgoingMessage {
   SendId send_id = kNoSendId;
 };
 
-// The interface of all transports. Each lane of a process has its own instance of each transport
-// that it uses.
+// The interface of all transports. A process has one instance of each transport that it uses.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   // Returns the name of the transport's row in the registry.
   virtual std::string_view name() const = 0;
-  // Returns the kinds of memory that payloads passed to send() may lie in.
-  virtual std::vector<MemoryKind> memory_kinds() const { return {MemoryKind::kHost}; }
   // Returns the largest payload of one message, in bytes.
   virtual size_t max_payload() const = 0;
 

@@ -48,7 +48,7 @@ Error Context::start() {
   assembly_ = std::make_unique<MembershipService>(
       id_, timeouts,
       [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
-  auto control = Control::start(id_, config(), first.value().ip, *this);
+  auto control = ControlThread::start(id_, config(), first.value().ip, *this);
   if (!control.ok()) return control.error();
   control_ = std::move(control.value());
   std::lock_guard lock(mutex_);
@@ -92,7 +92,9 @@ Context::~Context() {
     shutdown();
     return;
   }
-  [[maybe_unused]] auto* leaked = assembly_.release();  // its thread does not exist in the child
+  // Their threads do not exist in the child.
+  [[maybe_unused]] auto* leaked = assembly_.release();
+  [[maybe_unused]] auto* leaked_too = control_.release();
 }
 
 bool Context::is_open(const TransportRow& row, const std::string& devices) const {
@@ -349,13 +351,13 @@ void Context::on_flood(std::span<const std::byte> payload) {
   progress_->post([this, notice = *notice] { progress_->dispatcher().on_notice(notice); });
 }
 
-void Context::on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
+void Context::on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
   assembly_->adopt(std::move(stream), hello, kind);
 }
 
 bool Context::record(std::shared_ptr<TraceRecorder> recorder) {
   const auto done = std::make_shared<bool>(false);
-  const auto task = [this, done, recorder] {
+  const auto task = [this, done, recorder = std::move(recorder)] {
     Dispatcher& dispatcher = progress_->dispatcher();
     *done = recorder == nullptr || dispatcher.recorder() == nullptr;
     if (*done) dispatcher.set_recorder(recorder);

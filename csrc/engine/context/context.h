@@ -49,7 +49,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   ContextId id() const { return id_; }
   const Config& config() const { return options_.config; }
   ProgressEngine& progress() { return *progress_; }
-  Control& control() { return *control_; }
+  ControlThread& control() { return *control_; }
   MembershipService& assembly() { return *assembly_; }
   TaskPool& pool() { return pool_; }
   // Counters of all groups.
@@ -157,7 +157,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   void on_control_failed(const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
-  void on_letters(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
+  void on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
 
   const ContextOptions options_;
   const ContextId id_;
@@ -165,7 +165,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   TaskPool pool_;
   std::unique_ptr<ProgressEngine> progress_;
   std::unique_ptr<MembershipService> assembly_;
-  std::unique_ptr<Control> control_;
+  std::unique_ptr<ControlThread> control_;
   std::string host_name_;
 
   // Not held in calls that wait for the progress engine, except in open(). No callback of the

@@ -16,7 +16,8 @@ constexpr auto kIdleTime = std::chrono::seconds(1);  // after which an idle thre
 
 thread_local bool is_in_pool = false;
 
-// Runs a task and logs an exception, which has no caller to go to.
+// Runs a task, frees it, and logs an exception, which has no caller to go to.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void run_one(std::function<void()> task) {
   const ScopedFloatMode mode;  // for each task, because an earlier one may have changed it
   try {
@@ -81,6 +82,7 @@ bool TaskPool::add(Task task) {
   return true;
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the thread's own reference
 void TaskPool::work(std::shared_ptr<State> state) {
   is_in_pool = true;
   pthread_setname_np(pthread_self(), "ringdist-task");

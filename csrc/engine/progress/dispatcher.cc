@@ -160,7 +160,8 @@ void Dispatcher::on_sent(SendId send_id, const Error& error) {
   fail_if_thrown([&] { complete_send(state_, send_id, error); });
 }
 
-void Dispatcher::on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) {
+void Dispatcher::on_connection_lost(std::string_view transport, ContextId peer,
+                                    const Error& cause) {
   check_locked();
   fail_if_thrown([&] {
     log(LogLevel::kDebug,

@@ -27,7 +27,8 @@
 namespace ringdist {
 
 // Messages and notices for groups that cannot take them, because they are unknown here or still
-// bootstrapping. They are kept until the group forms, or for a limited time.
+// bootstrapping. Messages are kept until the group forms, or for a limited time; notices until
+// there are too many.
 //
 // Threads: the caller holds the lane's progress lock.
 class UnknownGroupMessages {
@@ -155,7 +156,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   void on_message(ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
   void on_sent(SendId send_id, const Error& error) override;
-  void on_peer_lost(std::string_view transport, ContextId peer, const Error& cause) override;
+  void on_connection_lost(std::string_view transport, ContextId peer, const Error& cause) override;
 
   // Implements GroupDelegate.
   ProgressState& progress_state() override { return state_; }

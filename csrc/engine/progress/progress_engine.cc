@@ -230,7 +230,7 @@ bool ProgressEngine::wait(const Op& op, TimePoint deadline) {
     if (lock_.delist(self) && lock_.take()) release_lock(&self);
   });
   while (!op.finished() && Clock::now() < deadline) {
-    lock_.publish_failure(self);
+    lock_.withdraw_offer(self);
     if (!try_to_drive(op, deadline, &self)) lock_.await(self, deadline);
   }
   return op.finished();

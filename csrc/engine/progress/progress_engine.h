@@ -40,8 +40,8 @@ namespace ringdist {
 class ProgressEngine {
  public:
   // Holds the progress lock for a scope, if it was free. At its end, queued tasks and steps are
-  // executed and the lock is released. No thread is woken for what remains, because the holder
-  // calls wait() next.
+  // executed and the lock is released. No thread is woken for steps that remain, because the
+  // holder calls wait() next.
   class Guard {
    public:
     Guard() = default;
@@ -81,7 +81,8 @@ class ProgressEngine {
     return post(task_on(std::move(slot), std::move(body)));
   }
   // Like post(), but waits until the task has run. Returns false if it did not run by the deadline,
-  // or never will because the lane has stopped. Must not be called from a task or under a Guard.
+  // if the lane has stopped, or if it threw, which fails all groups. It may run after the deadline,
+  // so it must own what it uses. Must not be called from a task or under a Guard.
   bool call(std::function<void()> task, TimePoint deadline);
   // Like call(), for a task that calls `body` with the slot.
   template <typename Body>

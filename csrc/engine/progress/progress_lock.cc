@@ -42,7 +42,7 @@ bool ProgressLock::delist(Waiter& waiter) {
   return waiter.offered_;
 }
 
-void ProgressLock::publish_failure(Waiter& waiter) {
+void ProgressLock::withdraw_offer(Waiter& waiter) {
   std::lock_guard lock(mutex_);
   waiter.offered_ = false;
 }

@@ -53,7 +53,7 @@ class ProgressLock {
   [[nodiscard]] bool delist(Waiter& waiter);
   // Withdraws an earlier offer. Call before an attempt to take the lock, so that an offer that
   // arrives while the attempt fails is kept.
-  void publish_failure(Waiter& waiter);
+  void withdraw_offer(Waiter& waiter);
   // Sleeps until the lock is offered, the op has finished or the deadline has passed.
   void await(Waiter& waiter, TimePoint deadline);
   // Wakes the waiters of an op that has finished.

@@ -38,8 +38,8 @@ Decision compose_decision(const Voters& voters, const BallotRound& round, const 
       out.lost.push_back({rank, LostMember::Cause::kDied});
       continue;
     }
-    const auto info = round.standings.find(rank);
-    if (info == round.standings.end()) {
+    const auto info = round.promises.find(rank);
+    if (info == round.promises.end()) {
       out.lost.push_back({rank, LostMember::Cause::kSilent});
       continue;
     }

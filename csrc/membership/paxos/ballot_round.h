@@ -40,7 +40,7 @@ struct BallotRound {
   // A repeated promise is ignored.
   void on_promise(int rank, const std::optional<Accepted>& has, PromiseInfo info) {
     if (!promised.add(rank)) return;
-    standings.emplace(rank, std::move(info));
+    promises.emplace(rank, std::move(info));
     see(has);
   }
   // Enters the phase `next` and restarts its timeout.
@@ -58,17 +58,17 @@ struct BallotRound {
   }
 
   const Ballot ballot;
-  const RankSet dead;                    // members with a reported death when the ballot began
-  Phase phase = Phase::kReading;         // current phase
-  RankSet promised;                      // voters that promised, this process included
-  RankSet accepted;                      // voters that accepted, this process included
-  TimePoint phase_began;                 // start of `phase`, for its timeout
-  std::map<int, PromiseInfo> standings;  // promise info by rank
-  std::optional<Accepted> latest;        // latest value that a voter or the store had accepted
-  bool store_read = false;               // the store's vote was read
-  bool store_cast = false;               // the store voted for this ballot
-  std::optional<Accepted> store_had;     // the store's vote when it was read
-  std::optional<Decision> value;         // proposed value, from kCasting on
+  const RankSet dead;                   // members with a reported death when the ballot began
+  Phase phase = Phase::kReading;        // current phase
+  RankSet promised;                     // voters that promised, this process included
+  RankSet accepted;                     // voters that accepted, this process included
+  TimePoint phase_began;                // start of `phase`, for its timeout
+  std::map<int, PromiseInfo> promises;  // promise info by rank
+  std::optional<Accepted> latest;       // latest value that a voter or the store had accepted
+  bool store_read = false;              // the store's vote was read
+  bool store_cast = false;              // the store voted for this ballot
+  std::optional<Accepted> store_had;    // the store's vote when it was read
+  std::optional<Decision> value;        // proposed value, from kCasting on
 };
 
 // Voters of a decision: the members of the current generation, by rank. They decide on the next

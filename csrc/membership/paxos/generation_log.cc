@@ -144,11 +144,6 @@ void GenerationLog::on_death(ProcessId process, TimePoint now) {
   for (auto& [from, message] : std::exchange(deferred_, {})) on_message(from, message, now);
 }
 
-void GenerationLog::suspect(ProcessId process) {
-  const int rank = rank_of(process);
-  if (rank >= 0) paxos_->suspect(rank);
-}
-
 void GenerationLog::give_up(ProcessId process, TimePoint now) {
   if (std::ranges::count(given_up_, process)) return;
   given_up_.push_back(process);

@@ -82,8 +82,6 @@ class GenerationLog final : private PaxosDelegate {
   // taken in all messages that it had sent to this process. Also called for a process that ended
   // before this one could watch it.
   void on_death(ProcessId process, TimePoint now);
-  // Records that the control plane has received nothing from `process` for the peer timeout.
-  void suspect(ProcessId process);
   // Records that the control plane has given `process` up, or that it has left. It can be no member
   // of a later generation, and its messages are ignored except for decisions. This is no proof of
   // its death.

@@ -120,10 +120,6 @@ void PaxosInstance::on_death(int rank, TimePoint now) {
     answer(promised.rank, ConsensusMessageKind::kReport, promised);
 }
 
-void PaxosInstance::suspect(int rank) {
-  if (rank != self()) others_.suspect(rank);
-}
-
 void PaxosInstance::give_up(int rank, TimePoint now) {
   if (rank == self() || decided_) return;
   others_.give_up(rank);

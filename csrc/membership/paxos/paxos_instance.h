@@ -63,8 +63,6 @@ class PaxosInstance {
   // Records that the kernel of this host has reported the death of `rank`. The caller must have
   // taken in all messages that the dead process had sent to this one.
   void on_death(int rank, TimePoint now);
-  // Records that the control plane has received nothing from `rank` for the peer timeout.
-  void suspect(int rank);
   // Stops waiting for `rank` and its ballots. The caller must not pass on its messages any more.
   void give_up(int rank, TimePoint now);
   // Answers to PaxosDelegate::read_vote() and cast_vote(). Answers for a ballot or a phase that has

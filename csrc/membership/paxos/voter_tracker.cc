@@ -12,10 +12,7 @@ std::vector<int32_t> VoterTracker::dead_ranks() const {
 bool VoterTracker::is_silent(int rank, TimePoint now) const {
   const VoterState& member = at(rank);
   if (!member.asked) return false;
-  // A given-up voter gets the shortest time, a suspected one the next.
-  const Duration after = given_up_.has(rank) ? timeouts_.loss_report
-                         : member.suspected  ? timeouts_.grace
-                                             : timeouts_.reply_timeout;
+  const Duration after = given_up_.has(rank) ? timeouts_.loss_report : timeouts_.reply_timeout;
   return now - *member.asked >= after;
 }
 
@@ -38,7 +35,7 @@ void VoterTracker::note_promise(int rank, const Ballot& ballot, TimePoint now) {
 
 int VoterTracker::count_before(int rank) const {
   int out = 0;
-  for (int other = 0; other < rank; ++other) out += !is_gone(other) && !at(other).suspected;
+  for (int other = 0; other < rank; ++other) out += !is_gone(other);
   return out;
 }
 

@@ -17,7 +17,7 @@ namespace ringdist {
 struct PaxosTimeouts {
   // A voter that has not answered for this time is given up (RINGDIST_PEER_TIMEOUT).
   Duration reply_timeout = std::chrono::seconds(10);
-  // The same, for a voter from which the control plane had received nothing for that long before.
+  // A proposer that repeats an answered request for longer than this does not receive the answers.
   Duration grace = Milliseconds(500);
   Duration resend = Milliseconds(100);  // interval at which unanswered messages are repeated
   // The lowest rank proposes at once, each further rank this much later.
@@ -41,9 +41,6 @@ class VoterTracker {
   // Returns the dead in the form in which messages carry them, in ascending order.
   std::vector<int32_t> dead_ranks() const;
 
-  // Shortens the reply timeout of `rank`, because the control plane has received nothing from it
-  // for the peer timeout.
-  void suspect(int rank) { at(rank).suspected = true; }
   // Records that `rank` was given up: its messages are ignored, and its reply timeout is the
   // shortest.
   void give_up(int rank) { given_up_.add(rank); }
@@ -81,7 +78,6 @@ class VoterTracker {
   // `promised_at` the time of the first promise to it.
   struct VoterState {
     std::optional<TimePoint> asked;  // time of the oldest unanswered request
-    bool suspected = false;
     Ballot promised;
     TimePoint promised_at;
     bool unresponsive = false;

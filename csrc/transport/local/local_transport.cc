@@ -189,8 +189,8 @@ class LocalTransport final : public Transport {
   // Reports the peers that sends have found to be lost. Called by progress().
   void report_lost() {
     for (ContextId peer : std::exchange(newly_lost_, {}))
-      receiver_.on_peer_lost(name(), peer,
-                             Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
+      receiver_.on_connection_lost(name(), peer,
+                                   Error(ErrorKind::kPeerLost, "the peer's Context is closed"));
   }
 
   // Takes the next message. In a held network it is the oldest one. Otherwise it is the first of a

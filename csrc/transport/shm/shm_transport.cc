@@ -189,7 +189,7 @@ bool ShmTransport::progress() {
   any |= inbound_.deliver(receiver_);
   if (load || inbound_.has_finished())
     any |= inbound_.reap(now, [this](ContextId peer, const Error& cause) {
-      receiver_.on_peer_lost(name(), peer, cause);
+      receiver_.on_connection_lost(name(), peer, cause);
     });
   return report_broken() || any;
 }
@@ -203,7 +203,7 @@ bool ShmTransport::report_broken() {
       continue;
     }
     peer->over = !peer->closed;
-    receiver_.on_peer_lost(name(), peer->link.peer(), peer->link.error());
+    receiver_.on_connection_lost(name(), peer->link.peer(), peer->link.error());
     any = true;
   }
   return any;

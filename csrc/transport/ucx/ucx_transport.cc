@@ -219,7 +219,7 @@ bool UcxTransport::handle_broken() {
       cause = peer->broken;
       peer->over = true;
     }
-    receiver_.on_peer_lost(name(), peer->id, cause);
+    receiver_.on_connection_lost(name(), peer->id, cause);
   }
   return true;
 }

@@ -36,7 +36,7 @@ struct SimRank final : TransportDelegate {
     EXPECT_FALSE(ended.contains(send_id)) << send_id;
     ended[send_id] = error;
   }
-  void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
+  void on_connection_lost(std::string_view, ContextId peer, const Error&) override {
     lost.push_back(peer);
     got_before_loss = got.size();
   }

@@ -44,7 +44,7 @@ struct Inbox final : TransportDelegate {
     got.push_back(
         {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});
   }
-  void on_peer_lost(std::string_view, ContextId peer, const Error&) override {
+  void on_connection_lost(std::string_view, ContextId peer, const Error&) override {
     lost.push_back(peer);
   }
 };

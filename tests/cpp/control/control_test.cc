@@ -310,7 +310,7 @@ TEST(Control, AForkedChildLeavesItAlone) {
     Error e = nodes[0]->control->connect_group(2, 0, {}, in(kSoon));
     nodes[0]->control->flood(to_bytes("from the child"));
     nodes[0]->control->leave();
-    nodes[0]->control.reset();
+    (void)nodes[0]->control.release();
     _exit(e ? 0 : 1);
   }
   int status = -1;
@@ -337,9 +337,9 @@ class DelegateWithoutMemory final : public Recorder {
 TEST(Control, AnExceptionEndsTheControlPlaneAndIsReported) {
   DelegateWithoutMemory delegate;
   const uint64_t id = random_id();
-  auto started = Control::start(id, config_with_timeout(10), "127.0.0.1", delegate);
+  auto started = ControlThread::start(id, config_with_timeout(10), "127.0.0.1", delegate);
   ASSERT_TRUE(started.ok());
-  Control& control = *started.value();
+  ControlThread& control = *started.value();
   Node other;
   const ControlMember mine{0, id, 0, control.unix_name(), control.tcp_address(), getpid(), "host0"};
   const std::vector<ControlMember> members{mine, other.member(1, 0)};

@@ -243,7 +243,7 @@ TEST_F(FailureDetectorTest, ARepresentativesSuccessorDoesNotBlameForEarlierSilen
   now_ += kTimeout * 2;
   detector.check_hosts(group, now_);
   EXPECT_TRUE(group.representative);
-  EXPECT_EQ(group.judged_since, now_);
+  EXPECT_EQ(group.watched_since, now_);
   EXPECT_TRUE(lost_.empty());
   detector.check_hosts(group, now_ + kTimeout + Milliseconds(1));
   EXPECT_TRUE(lost_.contains(4));

@@ -54,7 +54,7 @@ class Recorder : public ControlDelegate {
       floods_.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
     });
   }
-  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
+  void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return "dump of the owner"; }
 
   bool waits_for_lost(uint64_t id, milliseconds limit) {
@@ -109,7 +109,7 @@ class Recorder : public ControlDelegate {
 // A control plane in this process that stands for one process of the job.
 struct Node {
   explicit Node(double peer_timeout = 10, uint64_t context_id = random_id()) : id(context_id) {
-    auto started = Control::start(id, config_with_timeout(peer_timeout), "127.0.0.1", events);
+    auto started = ControlThread::start(id, config_with_timeout(peer_timeout), "127.0.0.1", events);
     EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().what());
     if (started.ok()) control = std::move(started.value());
   }
@@ -125,7 +125,7 @@ struct Node {
 
   uint64_t id;
   Recorder events;
-  std::unique_ptr<Control> control;
+  std::unique_ptr<ControlThread> control;
 };
 
 using Nodes = std::vector<std::unique_ptr<Node>>;

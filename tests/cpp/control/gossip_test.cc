@@ -41,7 +41,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   void on_process_left(uint64_t id) override { left_.push_back(id); }
   void on_control_failed(const Error&) override {}
   void on_flood(std::span<const std::byte>) override { ++floods_; }
-  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
+  void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return ""; }
 
   Result<Epoll> epoll_ = Epoll::create();

@@ -23,7 +23,7 @@ struct Told final : ControlDelegate {
   void on_flood(std::span<const std::byte> payload) override {
     floods.push_back(static_cast<int>(payload[0]));
   }
-  void on_letters(FramedSocket, const ControlHello&, LinkKind) override {}
+  void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   std::string dump() override { return ""; }
   auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
   auto left_times(uint64_t id) const { return std::ranges::count(left, id); }

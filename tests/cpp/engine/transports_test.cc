@@ -90,8 +90,8 @@ void break_link(Ranks& ranks, const char* transport) {
   ProgressEngine& progress = ranks.context(2).progress();
   ASSERT_TRUE(progress.call(
       [&] {
-        progress.dispatcher().on_peer_lost(transport, ranks.context(3).id(),
-                                           Error(ErrorKind::kPeerLost, "broken for the test"));
+        progress.dispatcher().on_connection_lost(
+            transport, ranks.context(3).id(), Error(ErrorKind::kPeerLost, "broken for the test"));
       },
       Clock::now() + std::chrono::seconds(5)));
 }

@@ -45,7 +45,7 @@ struct End final : TransportDelegate {
     got.emplace_back(payload.bytes().begin(), payload.bytes().end());
   }
   void on_sent(SendId send_id, const Error& error) override { sends.end(send_id, error); }
-  void on_peer_lost(std::string_view, ContextId peer, const Error& cause) override {
+  void on_connection_lost(std::string_view, ContextId peer, const Error& cause) override {
     lost.emplace_back(peer, cause);
   }
 

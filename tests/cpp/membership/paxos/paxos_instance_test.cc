@@ -136,15 +136,6 @@ TEST_F(PaxosInstanceTest, WhoDoesNotAnswerIsGivenUpAfterTheSilence) {
   EXPECT_EQ(decided().lost, (std::vector<LostMember>{{2, LostMember::Cause::kSilent}}));
 }
 
-TEST_F(PaxosInstanceTest, WhoIsSuspectedSooner) {
-  make(3, 0);
-  paxos_->suspect(2);
-  begin();
-  hear(1, message(ConsensusMessageKind::kPromise, kFirst));
-  pass(timeouts_.grace + timeouts_.resend);
-  EXPECT_FALSE(delegate_.take(ConsensusMessageKind::kAccept).empty());
-}
-
 TEST_F(PaxosInstanceTest, WhatAnotherHadAcceptedIsProposed) {
   make(3, 0);
   begin();

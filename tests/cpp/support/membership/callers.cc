@@ -28,10 +28,7 @@ void Callers::detect(int index) {
     if (its.is_member() && its.generations().state() == GenerationLog::State::kBegun &&
         its.generations().generation().number > one.generations().generation().number)
       lacks_one = true;
-    if (world_.reach().talk(index, other)) continue;
-    lacks_one = true;
-    if (world_.now() - world_.reach().since(index, other) >= world_.timeouts().reply_timeout)
-      one.generations().suspect(member);
+    if (!world_.reach().talk(index, other)) lacks_one = true;
   }
   if (lacks_one) shrink(index);
 }

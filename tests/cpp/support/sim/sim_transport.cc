@@ -62,7 +62,7 @@ bool SimTransport::progress() {
         receiver_.on_sent(news->send_id, news->error);
         break;
       case SimEvent::Kind::kLost:
-        receiver_.on_peer_lost(name(), news->peer, news->error);
+        receiver_.on_connection_lost(name(), news->peer, news->error);
         break;
     }
     if (!receiver_.takes_more()) break;
