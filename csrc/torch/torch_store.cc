@@ -94,6 +94,24 @@ c10::intrusive_ptr<c10d::TCPStore> tcp_store(const c10::intrusive_ptr<c10d::Stor
              : c10::intrusive_ptr<c10d::TCPStore>();
 }
 
+// Makes each kind of request that TorchStore sends once, on this thread. At the first one of a kind
+// PyTorch registers a counter under a lock of the whole process (c10/util/WaitCounter.h), and
+// init_process_group() takes that lock. If a thread of the pool held it while the user forks, the
+// child would block for ever.
+void use_each_request(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> nothing;
+  try {
+    store.set(key, nothing);
+    (void)store.multiGet({key});
+    (void)store.check({key});
+    (void)store.compareSet(key, nothing, nothing);
+    (void)store.deleteKey(key);
+    (void)store.add(key, 0);
+    (void)store.deleteKey(key);
+  } catch (const std::exception&) {  // the caller's own requests report it
+  }
+}
+
 constexpr std::chrono::seconds kOpenTime{30};
 
 // Returns an address in the form that sockets accept, for IPv6 without brackets.
@@ -154,6 +172,10 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
 
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context) {
   if (!tcp_store(store)) return wrap_store(std::move(store));
+  static std::once_flag first;
+  std::call_once(first, [&] {
+    use_each_request(*store, "ringdist/first use by " + std::to_string(context.id()));
+  });
   // A clone is a client with a connection of its own.
   const auto open = [store]() -> Result<std::shared_ptr<Store>> {
     try {
