@@ -33,7 +33,7 @@ BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit)
 Error BoundedStore::connect(Milliseconds timeout) {
   const TimePoint deadline = deadline_after(timeout);
   for (;;) {
-    const auto client = client_until(deadline);
+    const auto client = client_until(deadline, timeout);
     if (client.ok()) return {};
     if (Clock::now() + kPause >= deadline) return client.error();
     (void)wait(Clock::now() + kPause, [] { return false; });
@@ -70,9 +70,9 @@ Result<std::string> BoundedStore::compare_set(const std::string& key, const std:
 }
 
 template <typename T>
-Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
+Result<T> BoundedStore::ask(const std::function<Result<T>(Store&)>& request) {
   const TimePoint deadline = deadline_after(limit_);
-  const auto client = client_until(deadline);
+  const auto client = client_until(deadline, limit_);
   if (!client.ok()) return client.error();
   const auto answer = std::make_shared<std::optional<Result<T>>>();
   const auto task = [state = state_, client = client.value(), answer, request] {
@@ -81,18 +81,18 @@ Result<T> BoundedStore::ask(std::function<Result<T>(Store&)> request) {
     *answer = std::move(result);
     state->changed.notify_all();
   };
-  if (Error error = pool_.try_to_run(task)) return silent(error.message());
+  if (Error error = pool_.try_to_run(task)) return silent(error.message(), limit_);
   (void)wait(deadline, [&] { return answer->has_value(); });
   std::lock_guard lock(state_->mutex);
   if (*answer && (*answer)->ok()) return (*answer)->value();
   // The task may still block in this client. Another request may have replaced it already.
   if (state_->client == client.value()) state_->client.reset();
-  return silent(*answer ? (*answer)->error().message() : "");
+  return silent(*answer ? (*answer)->error().message() : "", limit_);
 }
 
 // Returns the open client. If there is none, waits for the attempt in progress, or starts one.
-Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
-  if (mark_.forked()) return silent("this process was forked from the one that opened it");
+Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline, Milliseconds limit) {
+  if (mark_.forked()) return silent("this process was forked from the one that opened it", limit);
   std::unique_lock lock(state_->mutex);
   if (state_->client) return state_->client;
   const uint64_t before = state_->openings;
@@ -106,14 +106,14 @@ Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline) {
       if (opened.ok()) state->client = opened.value();
       state->changed.notify_all();
     };
-    if (Error error = pool_.try_to_run(open)) return silent(error.message());
+    if (Error error = pool_.try_to_run(open)) return silent(error.message(), limit);
     state_->opening = true;
   }
   lock.unlock();
   const bool ended = wait(deadline, [&] { return state_->openings != before; });
   lock.lock();
   if (state_->client) return state_->client;
-  return silent(ended && state_->failure ? state_->failure.message() : "");
+  return silent(ended && state_->failure ? state_->failure.message() : "", limit);
 }
 
 // Returns false at the deadline. `condition` is evaluated under the mutex.
@@ -126,11 +126,11 @@ bool BoundedStore::wait(TimePoint deadline, const Condition& condition) {
   });
 }
 
-Error BoundedStore::silent(const std::string& why) const {
+Error BoundedStore::silent(const std::string& why, Milliseconds limit) const {
   std::ostringstream out;
   out << "ringdist: the store at " << format_address(host_, port_) << " has ";
   if (why.empty())
-    out << "not answered for " << std::chrono::duration<double>(limit_).count() << " s";
+    out << "not answered for " << std::chrono::duration<double>(limit).count() << " s";
   else
     out << "failed (" << why << ")";
   out << ": is its host still reached, and its launcher alive?";

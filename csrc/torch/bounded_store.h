@@ -60,12 +60,13 @@ class BoundedStore {
 
   // Runs a request on the pool, within the limit.
   template <typename T>
-  Result<T> ask(std::function<Result<T>(Store&)> request);
-  Result<Client> client_until(TimePoint deadline);
+  Result<T> ask(const std::function<Result<T>(Store&)>& request);
+  // `limit` is the time until `deadline`, for the error.
+  Result<Client> client_until(TimePoint deadline, Milliseconds limit);
   template <typename Condition>
   bool wait(TimePoint deadline, const Condition& condition);
-  // Returns the error for a store that failed, or did not answer if `why` is empty.
-  Error silent(const std::string& why) const;
+  // Returns the error for a store that failed, or did not answer for `limit` if `why` is empty.
+  Error silent(const std::string& why, Milliseconds limit) const;
 
   const std::string host_;
   const uint16_t port_;

@@ -23,6 +23,14 @@ from torch_ringdist.elastic._settings import EVENTS, START_RANKS, Settings
 REJOIN = timedelta(seconds=1)
 
 
+@pytest.fixture(autouse=True)
+def stores_open_in_their_own_time(monkeypatch: pytest.MonkeyPatch):
+    """On a busy machine a connection may take longer than REJOIN."""
+    monkeypatch.setattr(
+        _join_coordinator, "open_store", lambda host, port, _: _store.open_store(host, port)
+    )
+
+
 def settings(store: Any, rejoin: timedelta = REJOIN) -> Settings:
     return Settings(
         host="127.0.0.1",
