@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -53,6 +53,7 @@ help:
 	@echo '  make wheel        a wheel for the torch of .venv, into dist/, and tried: for machines without a compiler'
 	@echo '  make docs         the documentation as HTML, in build/docs; fails on a broken link'
 	@echo '  make lint         format, style and include rules (what CI checks first)'
+	@echo '  make call-path    the functions from ProcessGroupRing::allreduce to the transport, by gdb; minutes'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
 	@echo '  make fuzz         bytes that libFuzzer makes up, into every codec (10 minutes; FUZZ_SECONDS=60)'
@@ -189,6 +190,11 @@ lint:
 	$(VENV)/python tools/check_words.py
 	$(VENV)/codespell $$(git ls-files '*.h' '*.cc' '*.cu' '*.py' '*.pyi' '*.md' '*.sh' '*.cmake' '*.txt' '*.toml')
 	$(VENV)/pymarkdown scan --recurse *.md docs csrc/README.md
+	@tools/tidy.sh
+
+call-path:
+	@tools/bootstrap.sh
+	$(VENV)/python tools/call_path.py $(ARGS)
 
 format:
 	@tools/bootstrap.sh

@@ -37,7 +37,7 @@ inline double seconds(Duration d) { return std::chrono::duration<double>(d).coun
 // Deadline of a wait for other ranks. Any thread may move it to an earlier time or cancel the wait;
 // the waiting thread polls it.
 struct CancellableDeadline {
-  CancellableDeadline(TimePoint until) : time(until) {}
+  CancellableDeadline(TimePoint until) : time(until) {}  // NOLINT(google-explicit-constructor)
   // Moves the deadline to `until`, unless it is already earlier. If threads race, the earliest time
   // wins.
   void shorten(TimePoint until) {

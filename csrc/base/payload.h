@@ -20,7 +20,7 @@ class Payload {
   // Makes a payload in memory that does not change. Nothing can revoke it.
   template <typename Span>
     requires std::convertible_to<const Span&, ConstBytes>
-  Payload(const Span& bytes) : bytes_(bytes) {}
+  Payload(const Span& bytes) : bytes_(bytes) {}  // NOLINT(google-explicit-constructor)
   // Makes a payload that is already revoked: its bytes are gone, only the arrival of the message is
   // left.
   static Payload revoked() {

@@ -89,7 +89,7 @@ TraceFile::TraceFile(File file, int rank)
 TraceFile::~TraceFile() {
   if (forked()) {  // the child has no writer thread, and the lock may be held
     thread_.detach();
-    (void)file_.release();
+    (void)file_.release();  // NOLINT(bugprone-unused-return-value): fclose() would write
     return;
   }
   {

@@ -20,6 +20,7 @@ void raise(const char* name, const c10::Error& error) {
 }
 
 // Runs before PyTorch's own translator, which handles only the base classes of these exceptions.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 gives the type
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);

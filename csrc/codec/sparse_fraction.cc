@@ -12,6 +12,7 @@ template <typename T>
 T number(std::string_view text, T otherwise) {
   T out{};
   const char* end = text.data() + text.size();
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): `end` is the size
   const auto [stopped, error] = std::from_chars(text.data(), end, out);
   return error == std::errc() && stopped == end ? out : otherwise;
 }

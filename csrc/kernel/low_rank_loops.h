@@ -1,6 +1,6 @@
 // Loops of kernel/low_rank.h over vectors of `W` floats, to be inlined into one function per
-// instruction set. Each product reads a matrix once, at the speed of memory. Several rows at a time
-// share the loaded factors and give the processor several streams to prefetch.
+// instruction set. Each product reads a matrix from memory once, at its speed. Several rows at a
+// time share the loaded factors and give the processor several streams to prefetch.
 #pragma once
 
 #include <algorithm>

@@ -189,7 +189,8 @@ template <typename Format>
     std::memcpy(out, block.code, bytes);
   } else {
     // kRound, plus kLow in every field
-    constexpr float kBase = kRound + Format::kLow * (255 / ((1 << Format::kBits) - 1));
+    constexpr int kOnes = 255 / ((1 << Format::kBits) - 1);  // a 1 in every field
+    constexpr float kBase = kRound + Format::kLow * kOnes;
     for (size_t i = 0; i < bytes; ++i) {
       float sum = kBase;
       for (size_t part = 0; part < 8 / Format::kBits; ++part)

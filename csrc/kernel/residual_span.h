@@ -22,7 +22,7 @@ struct ResidualSpan {
   // or a span of floats.
   template <typename Floats>
     requires std::convertible_to<Floats&, std::span<float>>
-  ResidualSpan(Floats&& both) {
+  ResidualSpan(Floats&& both) {  // NOLINT(google-explicit-constructor)
     const std::span<float> values(both);
     *this = {values.data(), values.data(), values.size()};
   }

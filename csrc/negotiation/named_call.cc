@@ -13,10 +13,10 @@ void FusedCalls::add(std::vector<OpRequest> parts) {
     return;
   }
   check(requests_.size() == 1 && parts.size() == 1, "only calls of one op travel together");
-  merge(std::move(parts[0]));
+  merge(parts[0]);
 }
 
-void FusedCalls::merge(OpRequest part) {
+void FusedCalls::merge(const OpRequest& part) {
   OpRequest& all = requests_[0];
   check(part.kind == Collective::kAllreduce && all.kind == Collective::kAllreduce &&
             part.dtype == all.dtype && part.reduce_op == all.reduce_op && !part.codec_map &&

@@ -67,7 +67,7 @@ class FusedCalls {
 
  private:
   // Appends the op's memory to the fused op.
-  void merge(OpRequest part);
+  void merge(const OpRequest& part);
 
   std::vector<OpRequest> requests_;
   std::vector<std::shared_ptr<void>> kept_;

@@ -39,6 +39,7 @@ std::optional<size_t> available_memory() {
   char line[128];
   size_t kilobytes = 0;
   while (file && std::fgets(line, sizeof line, file.get()))
+    // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): the kernel wrote it
     if (std::sscanf(line, "MemAvailable: %zu kB", &kilobytes) == 1) return kilobytes << 10;
   return std::nullopt;
 }

@@ -108,7 +108,8 @@ void SharedBlockRegistry::enter_region() {
 
 void SharedBlockRegistry::leave_region() {
   int& depth = region_depth();
-  if (depth == 0 || --depth > 0) return;
+  if (depth == 0) return;
+  if (--depth > 0) return;
   RetiredBlocks retired;
   {
     std::lock_guard lock(mutex_);

@@ -46,7 +46,7 @@ class RoundAssignment {
   };
   Seen seen(int whose, int peer) const;
   size_t at(int rank, int step) const {
-    return static_cast<size_t>(first_[static_cast<size_t>(rank)] + step);
+    return static_cast<size_t>(first_[static_cast<size_t>(rank)]) + static_cast<size_t>(step);
   }
   bool takes_turns() const { return messages_ == SendMode::kKept; }
   // Computes round_ in topological order: a step is ready once all that it waits for has a round.

@@ -20,7 +20,7 @@ namespace ringdist {
 // The Work of a sparse allreduce. The thread that runs the second round ends it.
 class SparseWork final : public GroupWork {
  public:
-  SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor, uint64_t number);
+  SparseWork(const std::shared_ptr<Communicator>& group, const at::Tensor& tensor, uint64_t number);
 
   std::vector<at::Tensor> result() override { return {tensor_}; }
 
@@ -185,8 +185,10 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(const SparseCall& call) {
   job->work = c10::make_intrusive<SparseWork>(state_->group, tensor, job->first->number);
   const c10::intrusive_ptr<c10d::Work> work = job->work;
   state_->jobs.push_back(std::move(job));
-  if (!std::exchange(state_->working, true))
+  if (!state_->working) {
     state_->group->context().pool().run([state = state_] { SparseReducer::work(state); });
+    state_->working = true;  // not before, as run() may throw; the thread waits for the mutex
+  }
   return work;
 }
 
@@ -259,7 +261,7 @@ bool SparseReducer::wait_until_idle(TimePoint deadline) {
   return state_->idle.wait_until(lock, deadline, [this] { return !state_->working; });
 }
 
-SparseWork::SparseWork(std::shared_ptr<Communicator> group, const at::Tensor& tensor,
+SparseWork::SparseWork(const std::shared_ptr<Communicator>& group, const at::Tensor& tensor,
                        uint64_t number)
     : GroupWork(group, number, std::make_shared<Completion>(group->hooks(), 1),
                 c10d::OpType::_ALLREDUCE_SPARSE, "ringdist:sparse_all_reduce",

@@ -39,7 +39,7 @@ class CudaApi {
   virtual Result<Stream> make_stream() = 0;
   virtual void free_stream(Stream stream) = 0;
 
-  virtual Result<Event> make_event() = 0;  // without timing
+  virtual Result<Event> make_event() = 0;  // on the current device, without timing
   virtual void free_event(Event event) = 0;
   // Records the event. It is reached when the stream has done all work that it holds at this call.
   virtual Error record(Event event, Stream stream) = 0;
@@ -66,8 +66,9 @@ class CudaApi {
   virtual Error copy(void* to, const void* from, size_t bytes, Stream stream) = 0;
   // Sets `bytes` bytes to 0.
   virtual Error clear(void* memory, size_t bytes, Stream stream) = 0;
-  // Calls `fn` on a thread of CUDA when the stream reaches this point, even if earlier work has
-  // failed. `fn` must be brief and must not call CUDA. Must not be captured.
+  // Calls `fn` on a thread of CUDA when the stream reaches this point. If the device's context has
+  // an error by then, `fn` is neither called nor freed. `fn` must be brief and must not call CUDA.
+  // Must not be captured.
   virtual Error call(Stream stream, std::function<void()> fn) = 0;
   // Makes later work of the stream wait for `*flag`, which is pinned. The wait ends when `*flag` is
   // between `value` and `value` + 2^31 - 1, modulo 2^32. Must not be captured.

@@ -1,9 +1,10 @@
-// Encoder of 1024 elements per warp, for whole blocks without a residual and a rotation. A block
-// belongs to a few lanes instead of the warp, and a lane reads four elements at a time. Sums need
-// less communication between lanes this way, and values per block are computed once for all blocks.
-// Without a residual, the number of instructions limits the speed of a kernel.
+// Encoder and decoder of 1024 elements per warp, for whole blocks without a residual and a
+// rotation. A block belongs to a few lanes instead of the warp, and a lane reads four elements at a
+// time. Sums need less communication between lanes this way, and values per block are computed once
+// for all blocks. Without a residual, the number of instructions limits the speed of a kernel.
 //
-// A Coder may have these members besides those in codec_bodies.h.
+// A Coder has `kEncodesWide` and `kDecodesWide` besides the members in codec_bodies.h, and the
+// others where these are true.
 //   `kEncodesWide`, `kDecodesWide`
 //                           True if it supports these bodies.
 //   `kLanes`                Lanes of a block, each with 32 elements.

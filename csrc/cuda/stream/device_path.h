@@ -31,8 +31,10 @@ class DevicePath {
   virtual Result<MakeDevicePath> split(const std::vector<int>& /*ranks*/, TimePoint /*deadline*/) {
     return MakeDevicePath();
   }
-  // Enqueues a prepared op on the stream, without waiting. The caller uses one stream for all
-  // collectives of a device, one for all sends to a rank, and one for all receives from it.
+  // Enqueues a prepared op on the stream, and does not wait for its work. NCCL may wait until the
+  // op's deadline for ranks that it connects. The op's device is current. The caller uses one
+  // stream for all collectives of a device, one for all sends to a rank, and one for all receives
+  // from it.
   //
   // Adds to `held` what must stay alive until the stream has done the work. This also holds after
   // an Error, which may leave a part of the op on the stream.

@@ -29,7 +29,7 @@ class HostMailboxes {
   // Returns true if mailboxes of a useful size are possible for a group of `size` ranks.
   static bool fit(int size);
   // Creates the mailboxes. Returns null on all ranks if they do not share a host, are too many, or
-  // cannot pin the memory. All ranks must call it. Blocks until `deadline`.
+  // cannot pin the memory. All ranks must call it. Blocks until `deadline` at most.
   static Result<std::shared_ptr<HostMailboxes>> make(CudaApi& cuda, RunnerDelegate& group,
                                                      TimePoint deadline);
   ~HostMailboxes();

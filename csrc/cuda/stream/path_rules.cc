@@ -68,9 +68,10 @@ std::string algorithm_text(const DevicePathQuery& question) {
 }
 
 // Returns why NCCL has no collective with the same results.
-std::string why_no_own(const OpSpec& request) {
+std::string why_no_own(const OpSpec& request, bool has_fp8) {
   if (request.codec_map) return "it is compressed";
-  if (!reduces(request.kind)) return "NCCL has no such collective";
+  if (!reduces(request.kind) || nccl_reduces(request, has_fp8))
+    return "NCCL has no such collective";
   return "NCCL has no " + std::string(reduce_op_name(request.reduce_op)) + " of " +
          std::string(dtype_name(request.dtype)) + " that does as the CPU's";
 }
@@ -85,7 +86,7 @@ Error describe_by_nccl(const DevicePathQuery& question, const NcclInfo& nccl,
   }
   if (Error error = schedule_refusal(request, size_of(question))) return error;
   out.how = algorithm_text(question) + ", with ncclSend and ncclRecv between its steps";
-  out.because = why_no_own(request);
+  out.because = why_no_own(request, NcclApi::has_fp8(nccl.version));
   return {};
 }
 

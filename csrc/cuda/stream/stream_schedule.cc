@@ -146,7 +146,8 @@ std::vector<Exchange> exchanges_of(const RoundAssignment& assignment, int rank) 
   return out;
 }
 
-StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind, Shape shape) {
+StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
+                                    const Shape& shape) {
   std::vector<std::shared_ptr<const CompiledSchedule>> ranks;
   const int rank = shape.rank;
   Shape others = shape;

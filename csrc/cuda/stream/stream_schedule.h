@@ -1,5 +1,5 @@
 // Runs ops as schedules on streams. For each exchange, enqueues the work of its steps, and then its
-// messages. Does not wait.
+// messages. Does not wait for them.
 #pragma once
 
 #include <map>
@@ -58,7 +58,8 @@ struct StreamSchedule {
 
 // Creates the schedule. Computes the schedules of all ranks, because the exchanges follow from the
 // order of their steps. Pure.
-StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind, Shape shape);
+StreamSchedule make_stream_schedule(const Algorithm& algorithm, Collective kind,
+                                    const Shape& shape);
 
 // Enqueues the op on its stream. After an error, the stream may have a part of the op.
 Error enqueue(const StreamSchedule& schedule, StreamOp& op, StreamArithmetic& arithmetic,

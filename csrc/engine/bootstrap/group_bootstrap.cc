@@ -143,7 +143,7 @@ std::string format_hosts(const std::vector<RankInfo>& entries, const Topology& t
 // Returns the name of the interface with the "ip:port" `address`, or the IP address if there is
 // none.
 std::string format_interface(const std::string& address) {
-  const std::string ip = address.substr(0, address.rfind(':'));
+  std::string ip = address.substr(0, address.rfind(':'));
   if (const auto known = list_interfaces(); known.ok())
     for (const NetworkInterface& one : known.value())
       if (ip == one.address || ip == "[" + one.address + "]") return one.name;

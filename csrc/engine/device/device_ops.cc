@@ -33,7 +33,7 @@ TimePoint DeviceOps::deadline_of(const OpRequest& request) const {
 Result<std::shared_ptr<DeviceOps::OwnedRunner>> DeviceOps::prepared(const OpRequest& request,
                                                                     TimePoint deadline) {
   if (Error error = delegate_.refusal()) return error;
-  const auto held = made(*request.device_stream, deadline);
+  auto held = made(*request.device_stream, deadline);
   if (!held.ok()) return first_cause(held.error());
   if (Error error = held.value()->runner->prepare(*request.device_stream, request, deadline)) {
     const Error first = first_cause(error);

@@ -45,10 +45,11 @@ class DeviceOps {
   DeviceOps(DeviceOpsDelegate& delegate, std::string group, MakeDeviceRunner make)
       : delegate_(delegate), group_(std::move(group)), make_(std::move(make)) {}
 
-  // Makes everything that these requests need on their devices, in order. Afterwards submit() does
-  // not wait for other ranks. Errors: those of submit(). An error of the runner that is neither the
-  // caller's fault nor due to the group's end fails the group, because other ranks wait for this
-  // one. If the runner itself cannot be made, the group goes on.
+  // Makes everything that these requests need on their devices, in order. Afterwards submit()
+  // waits for other ranks only where NCCL connects them by their first call. Errors: those of
+  // submit(). An error of the runner that is neither the caller's fault nor due to the group's end
+  // fails the group, because other ranks wait for this one. If the runner itself cannot be made,
+  // the group goes on.
   Error prepare(const std::vector<const OpRequest*>& requests);
   // Submits an op on a device. Like Communicator::submit(), but it may wait for other ranks. If the
   // op could not be prepared, the group fails as in prepare(). If it could not be started, the

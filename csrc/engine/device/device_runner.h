@@ -53,7 +53,7 @@ using MakeDeviceRunner = std::function<Result<std::unique_ptr<DeviceRunner>>(Run
 // Runs the device ops of one group.
 class DeviceRunner {
  public:
-  // Ends all ops in flight. Returns when no `ended` function is running; none is called later.
+  // Does not wait. Ops in flight are watched until they end, so `ended` may be called later.
   virtual ~DeviceRunner() = default;
 
   // Makes everything that such an op needs on its device. The first op of a device and the first
@@ -63,13 +63,15 @@ class DeviceRunner {
   virtual Error prepare(const DeviceStream& place, const OpSpec& request, TimePoint deadline) = 0;
 
   // Queues the op on a stream, behind earlier ops and behind the present work of its caller's
-  // stream. Does not block. `ended` is called once, on another thread, when the op has ended on the
-  // device or failed. If the op is captured into a graph, `ended` is called at once, within
-  // start().
+  // stream. Does not wait for the op. Where NCCL connects ranks by their first call, it may wait
+  // for them until the op's deadline. `ended` is called once, on another thread, when the op has
+  // ended on the device or failed. If the op is captured into a graph, `ended` is called at once,
+  // within start().
   //
   // The runner calls `ended` without a lock, and releases it afterwards: it holds the op and so the
-  // DeviceWork. After an Error nothing was started, and `ended` is not called. One thread at a
-  // time, in the order of the op numbers.
+  // DeviceWork. After an Error `ended` is not called; a part of the op may be on the stream, and
+  // its memory is kept until that part has ended. One thread at a time, in the order of the op
+  // numbers.
   virtual Result<std::shared_ptr<DeviceWork>> start(DeviceOp op,
                                                     std::function<void(Error)> ended) = 0;
 

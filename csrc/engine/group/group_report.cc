@@ -170,7 +170,7 @@ std::string GroupReport::dump(const Error& failure) const {
     const size_t blocked = peers_[peer].blocked.size();
     if (eager > 0 || blocked > 0)
       out += "\n   to " + peers_.describe_rank(peer) + ": " + std::to_string(eager) +
-             " bytes of early credit in use, " + std::to_string(blocked) + " steps wait for credit";
+             " bytes of eager credit in use, " + std::to_string(blocked) + " steps wait for credit";
   }
   return out + collectives_.dump_unexpected() + "\n";
 }

@@ -32,7 +32,8 @@ void ServiceChannel::send(int peer, std::vector<std::byte> message) {
 
 // Parts are appended to `open` in order; the last one of a message completes it.
 Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload) {
-  if (!service_) return {ErrorKind::kProtocol, "ringdist: a letter to a group that has none"};
+  if (!service_)
+    return {ErrorKind::kProtocol, "ringdist: a service message to a group without a service"};
   PeerStream& pair = pairs_[header.source];
   pair.out_of_order.emplace(header.op, Part{header.segment != 0, {payload.begin(), payload.end()}});
   while (!has_ended_ && !pair.out_of_order.empty() &&

@@ -193,7 +193,7 @@ std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generatio
   {
     std::lock_guard lock(mutex_);
     unusable_ = next.number;
-    unusable_because_ = error;
+    unusable_because_ = std::move(error);
   }
   if (Error none = context_.assembly().begin(group_id_, next.number)) return none;
   return std::nullopt;

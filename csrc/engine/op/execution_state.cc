@@ -137,7 +137,7 @@ void ExecutionState::end() {
   window.end(delegate.progress.now);
   steps.stop();
   if (queued_ > 0) delegate.progress.work.forget(run);
-  if (tickets_ > 0)
+  if (open_sends_ > 0)
     delegate.progress.completions.orphan(run, [this](const SentSegment& sent, SendId send_id) {
       delegate.sender.revoke_payload(steps[sent.step].out[sent.target].peer(), send_id);
     });
@@ -164,7 +164,7 @@ void ExecutionState::after_progress(int step) {
 
 SendId ExecutionState::issue(int step, int target, int64_t segment,
                              std::shared_ptr<const void> memory) {
-  ++tickets_;
+  ++open_sends_;
   return delegate.progress.completions.issue({&run, step, target, segment}, std::move(memory));
 }
 

@@ -174,7 +174,7 @@ class ExecutionState {
   // because the op ends.
   SendId issue(int step, int target, int64_t segment, std::shared_ptr<const void> memory);
   // Records that a send of this execution has completed.
-  void send_completed() { --tickets_; }
+  void send_completed() { --open_sends_; }
   // Fails the group with the error, prefixed by the description of the op.
   void fail(const Error& error) { delegate.fail(error.prefixed(op->describe() + ": ")); }
 
@@ -190,8 +190,8 @@ class ExecutionState {
 
  private:
   bool ended_ = false;
-  int queued_ = 0;   // number of steps in the lane's queue
-  int tickets_ = 0;  // sends that have not completed
+  int queued_ = 0;      // number of steps in the lane's queue
+  int open_sends_ = 0;  // sends that have not completed
 };
 
 }  // namespace ringdist

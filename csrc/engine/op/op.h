@@ -50,7 +50,8 @@ class Op {
 
   // The request, number, plan, schedule and fingerprint are set before the op is enqueued and
   // constant afterwards, with these exceptions. A send or receive has no number, and the lane makes
-  // its schedule. An op on a device has no schedule.
+  // its schedule. An op on a device has no schedule. An op that was submitted before its group had
+  // formed may be planned again then.
   OpRequest request;
   uint64_t number = 0;  // position among the group's collectives, from 1
   Plan plan;

@@ -105,14 +105,14 @@ bool SegmentSender::room_for_all(int step, size_t most) {
 }
 
 void SegmentSender::issue_all(int step, const StagedMessage& staged) {
-  tickets_.clear();
+  send_ids_.clear();
   for (int target = 0; target < static_cast<int>(headers_.size()); ++target)
-    tickets_.push_back(state_.issue(step, target, headers_[target].segment, staged.block.owner()));
+    send_ids_.push_back(state_.issue(step, target, headers_[target].segment, staged.block.owner()));
 }
 
 void SegmentSender::commit(int step, const StagedMessage& staged, size_t used) {
   for (SendEdge& out : state_.steps[step].out) out.sent();
-  state_.delegate.sender.commit(staged, used, headers_, tickets_);
+  state_.delegate.sender.commit(staged, used, headers_, send_ids_);
 }
 
 // A segment is sent on the edge's grant, else on the pair's eager credit. Without either, a grant

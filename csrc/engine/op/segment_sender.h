@@ -25,7 +25,7 @@ class SegmentSender {
   explicit SegmentSender(ExecutionState& state)
       : state_(state),
         headers_(&state.delegate.progress.memory),
-        tickets_(&state.delegate.progress.memory) {}
+        send_ids_(&state.delegate.progress.memory) {}
   SegmentSender(const SegmentSender&) = delete;
   SegmentSender& operator=(const SegmentSender&) = delete;
 
@@ -81,7 +81,7 @@ class SegmentSender {
   bool may_send(int step, int target, size_t bytes, bool& eager);
   // Returns true if may_send() permits `most` bytes for every target. Fills `headers_`.
   bool room_for_all(int step, size_t most);
-  // Issues a send id per target into `tickets_`.
+  // Issues a send id per target into `send_ids_`.
   void issue_all(int step, const StagedMessage& staged);
   // Sends the first `used` staged bytes to all targets.
   void commit(int step, const StagedMessage& staged, size_t used);
@@ -91,7 +91,7 @@ class SegmentSender {
   ExecutionState& state_;
   // Headers and send ids of the segment that is being sent to all targets of a step.
   std::pmr::vector<MessageHeader> headers_;
-  std::pmr::vector<SendId> tickets_;
+  std::pmr::vector<SendId> send_ids_;
   bool has_waited_for_credit_ = false;
 };
 

@@ -1,4 +1,5 @@
-// Counters of a Context since it was created. The lane writes them; any thread may read them.
+// Counters of a Context since it was created. The holder of the progress lock writes them; any
+// thread may read them.
 // Counters are independent: a reader may see one updated before another.
 #pragma once
 
@@ -11,14 +12,15 @@ namespace ringdist {
 
 // Counters by purpose. kCounters lists them with the names that users see.
 struct Statistics {
-  // Payload, without headers. Those that are sent include parts of service messages; those that are
-  // received do not.
+  // Payload without headers, and data messages. Those that are sent include parts of service
+  // messages; those that are received do not.
   std::atomic<uint64_t> bytes_sent{0};
   std::atomic<uint64_t> bytes_received{0};
-  std::atomic<uint64_t> messages_sent{0};  // data messages
+  std::atomic<uint64_t> messages_sent{0};
   std::atomic<uint64_t> messages_received{0};
   std::atomic<uint64_t> control_messages{0};  // requests, grants and credits
-  // Messages that arrived before they could be used and were copied.
+  // Data of a started op that arrived before its step could use it, and was copied. Messages that
+  // arrive before their op has been started are not counted.
   std::atomic<uint64_t> messages_kept{0};
   std::atomic<uint64_t> ops_completed{0};
   std::atomic<uint64_t> ops_failed{0};

@@ -131,7 +131,7 @@ Error invalid_argument(std::string_view op, const std::string& what) {
 std::string describe(const at::Tensor& tensor) {
   const auto dtype = find_dtype(tensor.scalar_type());
   std::string out = dtype ? std::string(dtype_name(*dtype)) : c10::toString(tensor.scalar_type());
-  out += "[";
+  out += '[';
   for (int64_t i = 0; i < tensor.dim(); ++i)
     out += (i ? ", " : "") + std::to_string(tensor.size(i));
   return out + "]";

@@ -31,7 +31,8 @@ struct CompressedPiece {
 struct CompressionSpec {
   CodecPair codecs;
   at::Tensor residual;  // undefined: no error feedback
-  // The new residual, with as many elements; if undefined, the residual is updated in place.
+  // The new residual, with as many elements; if undefined, the residual is updated in place. Not
+  // read by CallCompressor::apply().
   at::Tensor next = {};
   // Pieces that cover each part; if empty, `codecs` apply to all. Error feedback is checked for
   // `codecs` only.
@@ -54,7 +55,8 @@ struct Contribution {
 // Fails with kNotSupported for a dtype that a codec cannot encode. Fails with kInvalidArgument for
 // a reduction other than SUM and AVG, and for error feedback with a codec that may increase the
 // error. The residual must be contiguous fp32, with one element per element of the contribution, on
-// its device and in memory of its own. `pieces` must have as many elements as a part.
+// its device and in memory of its own; one of another dtype fails with kNotSupported. `pieces` must
+// have as many elements as a part.
 Result<std::shared_ptr<const CodecMap>> make_codec_map(const Contribution& contribution,
                                                        const CompressionSpec& coding,
                                                        const std::vector<at::Tensor>& memory);
@@ -71,8 +73,9 @@ class CallCompressor {
   // take the dtype.
   void apply_option(Call& call) const;
 
-  // Compresses a call to which `given` contributes, as its caller wants. `memory` and exceptions
-  // are those of make_codec_map().
+  // Compresses a call to which `given` contributes, as its caller wants. The new residual is copied
+  // to `coding.residual` once the op has succeeded, so a failed op leaves it unchanged. `memory`
+  // and exceptions are those of make_codec_map().
   void apply(Call& call, const at::Tensor& given, CompressionSpec coding,
              const Tensors& memory) const;
 

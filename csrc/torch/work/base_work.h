@@ -1,6 +1,7 @@
 // BaseWork and its subclasses: the c10d::Work objects of this backend. They have a Future that is
 // made on demand. A wait() returns when the Future is marked. Successes are reported to the group's
-// hooks. Any thread. wait() must be called without the GIL; no other function needs it.
+// hooks. Any thread. wait() and blockCurrentStream() must be called without the GIL, and no
+// function needs it.
 #pragma once
 
 #include <atomic>
