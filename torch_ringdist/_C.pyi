@@ -197,9 +197,7 @@ def options() -> list[tuple[str, str, str, str]]:
     """Returns name, type ("str", "int", "float", "bool"), default and meaning per Options field."""
 
 def stats() -> dict[str, int]:
-    """Counters since process start, with bytes_sent, messages_sent, ops_completed and more.
-    shared_tensors and shared_bytes are present values; bytes_read_in_place counts what other ranks
-    read of them. Any thread."""
+    """Counters since the first group of this process (keys: torch_ringdist.stats). Any thread."""
 
 def begin_sharing() -> None:
     """Allocates later tensors of this thread in shared memory, until a matching end_sharing().
@@ -365,12 +363,12 @@ def forecast(
 ) -> dict[str, Any]:
     """Predicts the plan of an operation and its alternatives.
 
-    Keys are algorithm, why, segment_count, alternatives and rounds. Alternatives have algorithm,
-    description, refusal ("" if allowed) and, if allowed, formula_seconds. A simulated one has
-    seconds, messages, bytes_inside, bytes_between, busiest_line, ranks_walked and joined (segments
-    per message). A round has messages_inside/between, elements_inside/between and messages of
-    (from, to, elements, kind). Rounds are missing if too many steps differ. Releases the GIL; any
-    thread. Raises ValueError or TypeError if a group would refuse it."""
+    Keys are algorithm, why, reduces, in_place, segment_count, alternatives and rounds.
+    Alternatives have algorithm, description, refusal ("" if allowed) and, if allowed,
+    formula_seconds. A simulated one has seconds, messages, bytes_inside, bytes_between,
+    busiest_line, ranks_walked and joined (segments per message). A round has
+    messages_inside/between, elements_inside/between and messages of (from, to, elements, kind).
+    Rounds are missing if too many steps differ. Releases the GIL; any thread. Raises ValueError or TypeError if a group would refuse it."""
 
 class _Route(TypedDict):
     by_nccl: bool  # else through host memory

@@ -119,8 +119,8 @@ def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
 def connect(address: str, timeout: timedelta) -> dist.Store | None:
     """Returns the store at that address; None, with a warning, if it does not answer.
 
-    In that case its process may be the next to be lost. The new group runs without a store; it
-    detects that loss and can be shrunk again.
+    In that case its process may be the next to be lost. The new group works; it detects that loss
+    and can be shrunk again.
     """
     place = _address.parse(address)
     assert place is not None, address  # another member formatted it
@@ -128,8 +128,8 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
         store = open_tcp_store(place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:
         warnings.warn(
-            f"ringdist: the store at {address}, of the new rank 0, cannot be reached, and "
-            f"no further groups be made: {error}",
+            f"ringdist: the store at {address}, which a survivor serves, cannot be reached, so no "
+            f"further groups can be created: {error}",
             stacklevel=4,
         )
         return None

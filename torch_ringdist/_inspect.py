@@ -89,11 +89,25 @@ def _value_of(info: dict[str, Any], variable: str) -> str:
 
 
 def stats() -> dict[str, int]:
-    """Returns the counters of this process since its start, over all its groups.
+    """Returns the counters of this process since its first group, over all its groups.
 
-    The keys include at least bytes_sent, bytes_received, messages_sent, messages_received and
-    ops_completed. The counters are read one by one while the engine runs, so they are not an atomic
-    snapshot. Any thread may call it.
+    Counters of the engine are 0 before. Bytes and messages are those of the engine's transports,
+    without what NCCL moves. The counters are read one by one while the engine runs, so they are not
+    an atomic snapshot. Any thread may call it.
+
+    Keys:
+
+        bytes_sent: bytes of data that were sent, without headers.
+        bytes_received: bytes of data that were received.
+        messages_sent: messages with data that were sent.
+        messages_received: messages with data that were received.
+        control_messages: requests, grants and credits that were sent.
+        messages_kept: messages that came before their step could use them, and were copied.
+        ops_completed: operations that succeeded.
+        ops_failed: operations that ended with an error.
+        shared_tensors: tensors that are in shared memory now.
+        shared_bytes: bytes of their memory now.
+        bytes_read_in_place: bytes of these tensors that other ranks have read without a copy.
 
     Raises:
         ImportError: the native module is missing or was built for another torch.

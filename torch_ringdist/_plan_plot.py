@@ -40,7 +40,7 @@ def draw(question: Question, answer: dict[str, Any], path: str) -> None:
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(13, 6), width_ratios=(1, 2), layout="constrained"
     )
-    figure.suptitle(_plan_text.title(question))
+    figure.suptitle(_plan_text.title(question, answer))
     _draw_times(left, answer)
     rounds = answer.get("rounds")
     if rounds and any(one["messages"] for one in rounds):

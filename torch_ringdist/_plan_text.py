@@ -14,18 +14,15 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _MOST_ARROWS = 8  # number of ranks above which only the sums of a round are shown
 _MOST_LINES = 24  # limit for lines of different rounds
-_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_WHOLE = ("all_reduce", "broadcast", "reduce")
 _JOINED = "~: walked with several segments to a message, so that it takes no longer"
 
 
-def title(question: Question) -> str:
-    """Returns a line that describes the operation."""
+def title(question: Question, answer: dict[str, Any]) -> str:
+    """Returns a line that describes the operation. `answer` is the result of forecast()."""
     size = format_bytes(question.bytes)
-    whole = "" if question.operation in _WHOLE else " a part"
+    whole = "" if answer["in_place"] else " a part"
     of = f" of {size}{whole} {question.dtype}" if question.operation != "barrier" else ""
-    op = f" {question.reduce_op}" if question.operation in _REDUCING else ""
+    op = f" {question.reduce_op}" if answer["reduces"] else ""
     root = f" from rank {question.root}" if question.operation in ("broadcast", "scatter") else ""
     root = f" to rank {question.root}" if question.operation in ("reduce", "gather") else root
     codec = f", codec {question.codec}" if question.codec else ""
@@ -46,7 +43,7 @@ def layout(hosts: list[list[int]]) -> str:
 
 def as_text(question: Question, answer: dict[str, Any], route: dict[str, Any] | None = None) -> str:
     """Returns the whole text. `route` is the result of _plan_device.route()."""
-    parts = [title(question)]
+    parts = [title(question, answer)]
     if route:
         parts += ["\n".join(_units.table(_plan_device.rows(route))), _plan_device.note(route)]
         if not route["host_op"]:

@@ -31,7 +31,7 @@ class Lost:
 
     rank: int  # rank in the group that was shrunk
     global_rank: int
-    cause: str  # "died" (reported by the kernel of its host) or "silent"
+    cause: str  # "died" (reported by the kernel of its host to a survivor), else "silent"
     where: str  # such as "pid 4711 on host b"
 
 
@@ -94,8 +94,9 @@ def shrink(
         The new group, and a report on what has changed.
 
     Raises:
-        torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). `group` is
-            unchanged, and the call may be repeated.
+        torch.distributed.DistBackendError: no agreement in time ("no quorum: ..."). The
+            members are unchanged, `group` stays failed, and the call may be repeated. Also if the
+            store does not answer, or if several ranks are in one process.
         torch.distributed.DistNetworkError: the others continued without this process, which cannot
             rejoin them ("excluded in generation ...").
         ArgumentError: a group of another backend, a destroyed group, or one without this rank. Also

@@ -52,6 +52,7 @@ constexpr std::array<CollectiveTraits, kCollectives> kTraits{{
     {"all_to_all"},
     {"send/recv"},
 }};
+static_assert(!kTraits.back().name.empty(), "a collective without a row");
 
 const CollectiveTraits& traits_of(Collective kind) {
   check(is_collective(kind), "a collective that there is not");

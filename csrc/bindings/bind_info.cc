@@ -83,8 +83,19 @@ py::list limit_rows(const Config& config) {
       "what peers may have on their way to this process (RINGDIST_MEMORY)");
   add("largest message", std::to_string(defaults.max_payload) + " bytes",
       "a segment is never longer");
-  add("early window", std::to_string(Communicator::eager_window(config)) + " bytes",
+  add("eager window", std::to_string(Communicator::eager_window(config)) + " bytes",
       "what a peer may send to this rank before it has called the operation");
+  return out;
+}
+
+// Returns torch's names of all operations.
+py::list operation_names() {
+  py::list out;
+  for (size_t i = 0; i < kCollectives; ++i)
+    if (const auto kind = static_cast<Collective>(i); kind != Collective::kPointToPoint)
+      out.append(std::string(collective_name(kind)));
+  out.append("send");
+  out.append("recv");
   return out;
 }
 
@@ -109,9 +120,7 @@ py::dict info() {
     codec_rows.append(py::make_tuple(std::string(row.name), description));
   }
   out["codecs"] = codec_rows;
-  out["operations"] = std::vector<std::string>{
-      "all_reduce", "reduce",     "broadcast", "all_gather", "gather", "reduce_scatter",
-      "scatter",    "all_to_all", "send",      "recv",       "barrier"};
+  out["operations"] = operation_names();
   out["limits"] = limit_rows(config.value());
   py::list variables;
   for (const Config::Variable& v : config.value().variables())

@@ -188,6 +188,9 @@ py::dict forecast_op(const std::string& operation, int64_t count, const std::str
   py::dict out;
   out["algorithm"] = std::string(plan.algorithm->name);
   out["why"] = std::string(plan.why);
+  const CollectiveTraits& traits = traits_of(wanted.request.kind);
+  out["reduces"] = traits.reduces;
+  out["in_place"] = traits.in_place;
   out["segment_count"] = plan.segment_count;
   out["alternatives"] = alternatives;
   if (rounds && rounds->ok()) out["rounds"] = as_list(rounds->value());

@@ -72,8 +72,8 @@ struct Round {
 };
 
 // Returns the rounds of a schedule. `shape` must have no parts, and its rank is not read. Messages
-// are listed for groups of up to `shown` ranks. Returns kNotSupported if the ranks are not
-// symmetric (simulate/rank_symmetry.h) and have too many steps to examine.
+// are listed for groups of up to `shown` ranks. Returns kNotSupported if there are too
+// many steps to examine, which symmetric ranks (simulate/rank_symmetry.h) avoid in large groups.
 Result<std::vector<Round>> rounds_of(const Algorithm& algorithm, Collective kind,
                                      const Shape& shape, const Topology& topology, int shown);
 

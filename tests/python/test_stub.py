@@ -1,10 +1,13 @@
-"""The type stub of the native module: torch_ringdist/_C.pyi."""
+"""The Python side of the native module: its stub torch_ringdist/_C.pyi, and docstrings."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+
+import torch_ringdist
 
 # Stubs cannot express the metaclass of pybind11 classes, nor that a class without a constructor
 # accepts all arguments and raises TypeError. torch's own stub lacks the last function.
@@ -27,3 +30,8 @@ def test_stub_equals_the_module(tmp_path):
         text=True,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_docstring_of_stats_has_all_keys():
+    listed = re.findall(r"^        (\w+): ", torch_ringdist.stats.__doc__, re.MULTILINE)
+    assert listed == list(torch_ringdist.stats())

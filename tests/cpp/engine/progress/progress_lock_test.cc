@@ -39,7 +39,7 @@ TEST_F(ProgressLockTest, GoesToTheFirstWhoWaits) {
   EXPECT_TRUE(lock_.release(nullptr));
   EXPECT_FALSE(lock_.delist(second_)) << "it was offered to the first";
   lock_.await(first_, TimePoint::max());  // returns, because it has the offer
-  lock_.publish_failure(first_);
+  lock_.withdraw_offer(first_);
   EXPECT_TRUE(lock_.take());
   EXPECT_FALSE(lock_.delist(first_));
   EXPECT_FALSE(lock_.anybody_waits());
@@ -86,7 +86,7 @@ TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
   ASSERT_TRUE(lock_.take());
   EXPECT_TRUE(lock_.release(nullptr));
   ASSERT_TRUE(lock_.take()) << "another caller";
-  lock_.publish_failure(first_);
+  lock_.withdraw_offer(first_);
   EXPECT_FALSE(lock_.take());
   lock_.await(first_, kNoWait);  // no offer, so it would sleep
   EXPECT_TRUE(lock_.release(nullptr));
@@ -97,7 +97,7 @@ TEST_F(ProgressLockTest, AnOfferMayBeOvertaken) {
 TEST_F(ProgressLockTest, AnOfferAfterAFailedAttemptStays) {
   ASSERT_TRUE(lock_.take());
   lock_.enlist(first_);
-  lock_.publish_failure(first_);
+  lock_.withdraw_offer(first_);
   EXPECT_FALSE(lock_.take());
   EXPECT_TRUE(lock_.release(nullptr));
   lock_.await(first_, TimePoint::max());  // returns at once
