@@ -43,7 +43,7 @@ os._exit(0)
 """
 
 # The first that is reached counts. The others may be reached from there.
-BREAKPOINTS = [f"break ringdist::shm::ShmTransport::{name}" for name in ("send", "commit")]
+BREAKPOINTS = [f"break ringdist::ShmTransport::{name}" for name in ("send", "commit")]
 
 
 def build(folder: Path) -> Path:
@@ -64,7 +64,8 @@ def stack(module: Path) -> str:
         script = Path(folder) / "rank.py"
         script.write_text(RANK)
         arguments = [sys.executable, str(script), str(module), f"{folder}/store"]
-        other = subprocess.Popen([*arguments, "1"])
+        # It fails when gdb ends rank 0.
+        other = subprocess.Popen([*arguments, "1"], stderr=subprocess.DEVNULL)
         commands = ["set pagination off", "set breakpoint pending on", "handle SIGUSR2 stop nopass"]
         commands += ["run", *BREAKPOINTS, "continue", "backtrace", "kill"]
         gdb = ["gdb", "-batch", "-nx", *(part for one in commands for part in ("-ex", one))]
