@@ -48,7 +48,8 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_event(const Epoll::Event& event);
   void end_turn();
 
-  // Commands; see the functions of ControlThread. A request gets its answer later, through its promise.
+  // Commands; see the functions of ControlThread. A request gets its answer later, through its
+  // promise.
   void prove(const ControlRequest& request, const std::string& unix_name);
   void connect(const ControlRequest& request, int rank, const std::vector<ControlMember>& members);
   void disconnect(uint64_t nonce, int rank);

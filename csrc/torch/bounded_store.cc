@@ -12,14 +12,18 @@
 namespace ringdist {
 namespace {
 
-constexpr Milliseconds kConnectTime{2000};
+constexpr Milliseconds kListenTime{2000};  // until a listener has answered
+// Until c10d's client is ready. It resolves the names of both addresses first. With a DNS server
+// that does not answer, this takes 10 s for each, and a client with less time would fail every
+// time.
+constexpr Milliseconds kOpenTime{30000};
 constexpr Milliseconds kPause{200};  // between two attempts of connect()
 
 Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t port) {
   // If no process listens there, c10d's client tries until its time is over.
-  if (Error error = check_listener(host, port, kConnectTime)) return error;
+  if (Error error = check_listener(host, port, kListenTime)) return error;
   try {
-    return open_tcp_store(host, port, kConnectTime);
+    return open_tcp_store(host, port, kOpenTime);
   } catch (const std::exception& e) {
     return Error(ErrorKind::kSystem, e.what());
   }

@@ -255,3 +255,26 @@ def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch
         entry.end_beats()
         holder.kill()
         holder.wait()
+
+
+SLOW_NAMES = """
+import socket, subprocess, sys
+from torch_ringdist.elastic._store import open_store
+holder = subprocess.Popen([sys.executable, "-c", sys.argv[1], "29500"], stdin=-1, stdout=-1)
+holder.stdout.readline()
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as dns:
+    dns.bind(("127.0.0.1", 53))  # and never answers
+    assert open_store("127.0.0.1", 29500).find("key") is None
+holder.kill()
+"""
+
+
+@pytest.mark.root
+def test_names_that_take_longer_than_a_connection(tmp_path: Path):
+    """c10d's client resolves addresses before it is ready, and DNS may not answer."""
+    names = tmp_path / "resolv.conf"
+    names.write_text("nameserver 127.0.0.1\noptions timeout:6 attempts:2\n")
+    inside = f'ip link set lo up && mount --bind {names} /etc/resolv.conf && exec "$@"'
+    line = ["unshare", "--net", "--mount", "sh", "-c", inside, "sh", sys.executable, "-c"]
+    done = subprocess.run([*line, SLOW_NAMES, HOLDER], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
 
 LIMIT = 10.0  # time limit of a request, in seconds
+_OPENING = 60.0  # seconds to connect; each name that DNS does not resolve may take ten
 _PAUSE = 1.0  # seconds between two attempts to write
 
 
-def open_store(host: str, port: int, timeout: timedelta = timedelta(seconds=LIMIT)) -> BoundedStore:
+def open_store(
+    host: str, port: int, timeout: timedelta = timedelta(seconds=_OPENING)
+) -> BoundedStore:
     """Opens a client. Raises torch.distributed.DistNetworkError if no store answers there within
     `timeout`."""
     store: BoundedStore = _native.load().BoundedStore(host, port, timedelta(seconds=LIMIT))
