@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/buffers.h"
+#include "base/describe.h"
 
 namespace ringdist {
 
@@ -74,6 +75,8 @@ class Reader {
     ConstBytes bytes = next(get<uint32_t>());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
+  // Like get_string(), for a text that is shown to a person; see printable().
+  std::string get_text(size_t most) { return printable(get_string(), most); }
   // Returns true if no read went past the end.
   bool ok() const { return ok_; }
   // Returns true if ok() and no bytes are left.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/describe.h"
 #include "base/log.h"
 #include "os/socket.h"
 
@@ -22,6 +23,7 @@ constexpr Duration kHoldTimeout = std::chrono::seconds(60);
 constexpr Duration kClosingTimeout = std::chrono::seconds(2);  // for the rest of the output
 constexpr size_t kMaxStrangers = 256;     // connections of one kind that have not been admitted
 constexpr size_t kMaxUnknownFrame = 256;  // bytes: a hello is smaller
+constexpr size_t kMaxAnswer = 4096;       // bytes: the answer to a hello may be a text
 constexpr int kMaxReads = 64;             // reads of one connection in a row
 
 // Returns true for an accepted connection that has not been admitted.
@@ -119,6 +121,7 @@ void ConnectionManager::connected(ControlConnection& c) {
   limit_tcp_timeout(c);
   c.state = State::kGreeting;
   c.last_sent = now_;
+  c.stream.limit_frames(kMaxAnswer);
   send(c, c.hello.frame());
 }
 
@@ -201,7 +204,7 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   }
   auto id = decode_id(frame.body);
   if (frame.type == FrameType::kRefused) {
-    fail(c, EACCES, decode_text(frame.body));
+    fail(c, EACCES, printable(decode_text(frame.body), kMaxUnknownFrame));
   } else if (!id || *id != c.peer) {
     fail(c, EPROTO, "another process answers on its control socket");
   } else if (frame.type == FrameType::kWelcome) {

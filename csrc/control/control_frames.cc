@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x6c746452;  // "Rdtl"
 constexpr uint32_t kVersion = 1;
+constexpr size_t kMostCause = 4096;                             // bytes
 constexpr size_t kHeader = sizeof(uint32_t) + sizeof(uint8_t);  // body length and type
 
 }  // namespace
@@ -68,7 +69,7 @@ std::optional<ControlHello> ControlHello::decode(ConstBytes body) {
 
 std::vector<std::byte> PeerDeparture::frame(FrameType type) const {
   Writer out;
-  out.put(context_id).put_string(std::string_view(cause).substr(0, 4096));
+  out.put(context_id).put_string(std::string_view(cause).substr(0, kMostCause));
   return make_frame(type, out.take());
 }
 
@@ -76,8 +77,8 @@ std::optional<PeerDeparture> PeerDeparture::decode(ConstBytes body) {
   Reader in(body);
   PeerDeparture out;
   out.context_id = in.get<uint64_t>();
-  out.cause = in.get_string();
-  if (!in.ok()) return std::nullopt;
+  out.cause = in.get_text(kMostCause);
+  if (!in.ended()) return std::nullopt;
   return out;
 }
 

@@ -84,7 +84,7 @@ struct ControlHello {
 // Report that a process was lost, and why, or that it has left.
 struct PeerDeparture {
   uint64_t context_id = 0;
-  std::string cause;  // empty if it left; cut at 4096 bytes on the wire
+  std::string cause;  // empty if it left; printable, and at most 4096 bytes on the wire
 
   std::vector<std::byte> frame(FrameType type) const;
   static std::optional<PeerDeparture> decode(ConstBytes body);

@@ -17,6 +17,7 @@ constexpr size_t kMaxOver = 256;  // forgotten groups that are remembered as ove
 
 // Limit of groups in the formation barrier, this process' own ones included.
 constexpr size_t kMaxGroups = 4096;
+constexpr size_t kMostMembers = 16384;  // limit of ids of one group
 
 }  // namespace
 
@@ -165,7 +166,7 @@ std::vector<uint64_t> FormationBarrier::learn(uint64_t nonce,
   news.reserve(processes.size());
   std::set<uint64_t>& known = enter(nonce, ours);
   for (const uint64_t process : processes)
-    if (known.insert(process).second) news.push_back(process);
+    if (known.size() < kMostMembers && known.insert(process).second) news.push_back(process);
   return news;
 }
 

@@ -1,5 +1,6 @@
 #include "control/control_history.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -8,6 +9,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kSequenceWindow = 1024;  // sequence numbers per origin that are tracked singly
+constexpr size_t kMostOrigins = 4096;     // processes with notices
 constexpr size_t kMaxDepartures = 1024;   // departures
 constexpr size_t kMaxCause = 1024;        // bytes
 constexpr size_t kMaxDepartureBytes = size_t{1} << 20;  // departures sent to one new connection
@@ -55,7 +57,11 @@ std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
 }
 
 bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
+  if (!seen_.contains(flood.origin) && seen_.size() >= kMostOrigins)
+    seen_.erase(
+        std::ranges::min_element(seen_, {}, [](const auto& one) { return one.second.heard_at; }));
   Seen& seen = seen_[flood.origin];
+  seen.heard_at = now;
   if (flood.sequence < seen.floor) return false;
   if (!seen.above.insert(flood.sequence).second) return false;
   keep(flood.frame(), now);

@@ -52,10 +52,12 @@ class ControlHistory {
     bool is_lost = false;
     std::string cause;
   };
-  // Sequence numbers seen of one process. All below `floor` count as seen.
+  // Sequence numbers seen of one process. All below `floor` count as seen. Of more than 4096
+  // processes, those without floods for the longest time are forgotten.
   struct Seen {
     uint64_t floor = 0;
     std::set<uint64_t> above;
+    TimePoint heard_at;  // time of its last flood
   };
   // A flood's frame, kept for new connections.
   struct Kept {

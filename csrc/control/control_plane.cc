@@ -207,8 +207,10 @@ void ControlPlane::on_process_ended(uint64_t id) {
 
 ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
                                                       const ControlHello& hello) {
+  // A stranger of another host gets no answer.
   if (hello.from == id_ || hello.to != id_)
-    return {Action::kRefuse, "another process listens there now"};
+    return {Action::kRefuse,
+            connection.kind == LinkKind::kLocal ? "another process listens there now" : ""};
   if (connection.kind == LinkKind::kLocal) {
     if (connection.uid != geteuid()) return {Action::kRefuse, "it runs as another user"};
   } else {
@@ -305,7 +307,9 @@ void ControlPlane::tell_of_ends() {
 }
 
 void ControlPlane::on_dump_request(ControlConnection& connection) {
-  if (connection.uid != geteuid() && connection.uid != 0) return sockets_.close(connection);
+  // The uid is that of the kernel, which it reports inside the host only.
+  const bool allowed = connection.uid == geteuid() || connection.uid == 0;
+  if (connection.kind != LinkKind::kLocal || !allowed) return sockets_.close(connection);
   sockets_.send(connection, make_frame(FrameType::kDump, report()));
   sockets_.close_after_output(connection);
 }

@@ -104,9 +104,16 @@ void ControlGossip::learn_formed(uint64_t nonce, const std::vector<uint64_t>& pr
   if (group != nullptr && !news.empty()) tell_formed(nonce, group->roster, news, from);
 }
 
+// Reports about a group of this process come from its members, and are about members. For a group
+// that this process does not have yet, FormationBarrier limits the number of ids.
 void ControlGossip::on_formed(ControlConnection& from, const Frame& frame) {
-  if (const auto told = GroupFormed::decode(frame.body))
-    learn_formed(told->nonce, told->processes, &from);
+  auto told = GroupFormed::decode(frame.body);
+  if (!told) return;
+  if (const ControlGroup* group = groups_.find(told->nonce)) {
+    if (!group->roster.has(from.peer)) return;
+    std::erase_if(told->processes, [&](uint64_t one) { return !group->roster.has(one); });
+  }
+  learn_formed(told->nonce, told->processes, &from);
 }
 
 void ControlGossip::tell_members(uint64_t nonce) {

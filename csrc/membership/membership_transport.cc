@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,11 @@ constexpr int kBreakAfter = 3000;  // ms without confirmation, after which a TCP
 // A connection is closed after this time without use: first outbound, then inbound.
 constexpr Duration kIdleLine = std::chrono::seconds(2);
 constexpr Duration kForgottenAfter = std::chrono::seconds(60);
+
+// A process dials one connection at a time, and another one while the end of the first is under
+// way.
+constexpr size_t kMostFromOne = 4;
+constexpr size_t kMostIncoming = 1024;  // several members, and newcomers, of each group
 
 }  // namespace
 
@@ -95,10 +101,9 @@ bool OutboundConnection::write(ConstBytes message, bool certain, TimePoint now) 
 void OutboundConnection::on_event(TimePoint now) {
   if (!stream_) return;
   if (state_ == State::kConnecting) return opened(now);
-  // The other side sends nothing on this connection, so an event means its end.
-  FramedSocket::Input input = stream_->receive();
-  while (input == FramedSocket::Input::kData) input = stream_->receive();
-  if (input == FramedSocket::Input::kEmpty) return;
+  // The other side sends nothing on this connection, so an event means its end. If it does send, it
+  // is none of ours.
+  if (stream_->receive() == FramedSocket::Input::kEmpty) return;
   fail(0, now);
   tick(now);
 }
@@ -172,6 +177,7 @@ void MembershipTransport::update_state(OutboundConnection& line) {
 
 // The low limit of frames, for connections that have not been admitted, ends here.
 bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint now) {
+  make_room(from);
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);
   auto line = std::make_unique<InboundConnection>(std::move(stream), from, now);
@@ -182,10 +188,25 @@ bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint n
   return true;
 }
 
-// The caller closes the connection after false.
-bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
-  line.heard_at = now;
+// Closes the connections that have been silent for the longest time.
+void MembershipTransport::make_room(ProcessId from) {
   for (;;) {
+    size_t of_process = 0;
+    const std::pair<const uint64_t, std::unique_ptr<InboundConnection>>* oldest = nullptr;
+    for (const auto& one : incoming_) of_process += one.second->from == from;
+    if (of_process < kMostFromOne && incoming_.size() < kMostIncoming) return;
+    for (const auto& one : incoming_) {
+      if (of_process >= kMostFromOne && one.second->from != from) continue;
+      if (!oldest || one.second->heard_at < oldest->second->heard_at) oldest = &one;
+    }
+    close(oldest->first);
+  }
+}
+
+// The caller closes the connection after false.
+bool MembershipTransport::read(InboundConnection& line, int most, TimePoint now) {
+  line.heard_at = now;
+  for (int reads = 0; reads < most; ++reads) {
     for (;;) {
       const auto frame = line.stream.next();
       if (!frame.ok()) return false;
@@ -197,18 +218,19 @@ bool MembershipTransport::read(InboundConnection& line, TimePoint now) {
     if (input == FramedSocket::Input::kEmpty) return true;
     if (input == FramedSocket::Input::kEnd) return false;
   }
+  return true;
 }
 
 void MembershipTransport::take_in(ProcessId from, TimePoint now) {
   std::vector<uint64_t> keys;
   for (const auto& [key, line] : incoming_)
     if (line->from == from) keys.push_back(key);
-  for (const uint64_t key : keys) on_event(key, now);
+  for (const uint64_t key : keys) on_event(key, std::numeric_limits<int>::max(), now);
 }
 
-void MembershipTransport::on_event(uint64_t key, TimePoint now) {
+void MembershipTransport::on_event(uint64_t key, int most_reads, TimePoint now) {
   if (const auto line = incoming_.find(key); line != incoming_.end()) {
-    if (!read(*line->second, now)) close(key);
+    if (!read(*line->second, most_reads, now)) close(key);
     return;
   }
   const auto process = keys_.find(key);

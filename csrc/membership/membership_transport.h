@@ -119,13 +119,14 @@ class MembershipTransport {
   void watch(const PeerAddress& process, uint64_t group_id, TimePoint now);
 
   // Takes over a connection that process `from` has dialed, and reads it. Returns false if that
-  // failed; the messages on it are lost then.
+  // failed; the messages on it are lost then. Closes the connection that was silent for the longest
+  // time if `from` has four, or all processes have 1024.
   bool adopt(FramedSocket stream, ProcessId from, TimePoint now);
   // Reads all messages of `from` that the kernel has, on all adopted connections.
   void take_in(ProcessId from, TimePoint now);
 
   // Handles an event; an unused key is ignored.
-  void on_event(uint64_t key, TimePoint now);
+  void on_event(uint64_t key, TimePoint now) { on_event(key, kReadsPerEvent, now); }
   // Does the periodic work of all connections, and closes those that are idle or abandoned.
   void tick(TimePoint now);
   // Returns when the next redial is due; nothing if none is.
@@ -143,9 +144,15 @@ class MembershipTransport {
   OutboundConnection& to(const PeerAddress& address_of);
   // Reports a connection that has become deserted to the delegate, once.
   void update_state(OutboundConnection& line);
-  // Reads all that has arrived and delivers it. Returns false if the connection has ended.
-  bool read(InboundConnection& line, TimePoint now);
+  // Makes room for one more connection of `from`.
+  void make_room(ProcessId from);
+  // Reads what has arrived, at most `most` times, and delivers it. Returns false if the connection
+  // has ended.
+  bool read(InboundConnection& line, int most, TimePoint now);
+  void on_event(uint64_t key, int most_reads, TimePoint now);
   void close(uint64_t key);
+
+  static constexpr int kReadsPerEvent = 64;  // the rest is an event again
 
   const ProcessId self_;
   const Epoll& epoll_;

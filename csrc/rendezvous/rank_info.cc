@@ -6,6 +6,8 @@
 namespace ringdist {
 namespace {
 
+constexpr size_t kMostText = 4096;  // bytes of a text in it
+
 // These functions serialize parts of a RankInfo.
 void put(Writer& out, const TransportAddresses& addresses) {
   out.put(static_cast<uint32_t>(addresses.size()));
@@ -22,7 +24,7 @@ GroupCosts get_costs(Reader& in) {
   GroupCosts out;
   for (LinkCosts* link : {&out.constants.inside, &out.constants.between})
     for (const LinkConstant& one : link_constants()) one.set(*link, in.get<double>());
-  out.file = in.get_string();
+  out.file = in.get_text(kMostText);
   return out;
 }
 
@@ -96,13 +98,13 @@ std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version
   out.size = in.get<int32_t>();
   out.lanes = in.get<int32_t>();
   out.pid = in.get<int32_t>();
-  out.host_name = in.get_string();
+  out.host_name = in.get_text(kMostText);
   out.host_key = in.get_string();
-  out.unix_name = in.get_string();
-  out.tcp_address = in.get_string();
+  out.unix_name = in.get_text(kMostText);
+  out.tcp_address = in.get_text(kMostText);
   out.guessed = in.get_bool();
   out.options_hash = in.get<uint64_t>();
-  out.options = in.get_string();
+  out.options = in.get_text(kMostText);
   out.transports = get_addresses(in);
   out.costs = get_costs(in);
   if (!in.ok()) return std::nullopt;

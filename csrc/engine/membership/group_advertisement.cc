@@ -10,6 +10,7 @@ namespace {
 
 // Bound on what decode() reads, since the bytes of a store cannot be trusted.
 constexpr uint32_t kMostMembers = 1 << 20;
+constexpr size_t kMostText = 4096;  // bytes of a text in it
 
 }  // namespace
 
@@ -45,17 +46,17 @@ std::optional<GroupAdvertisement> GroupAdvertisement::decode(ConstBytes bytes,
   if (out.first.wire_version != wire_version) return out;
   out.group_id = in.get<uint64_t>();
   out.generation = in.get<uint32_t>();
-  out.name = in.get_string();
+  out.name = in.get_text(kMostText);
   out.timeout = Milliseconds(in.get<int64_t>());
   out.job = in.get_string();
-  out.note = in.get_string();
+  out.note = in.get_text(kMostText);
   out.most = in.get<uint32_t>();
   for (auto n = std::min(in.get<uint32_t>(), kMostMembers); n > 0 && in.ok(); --n) {
     Member one;
     one.process = in.get<uint64_t>();
-    one.unix_name = in.get_string();
-    one.tcp_address = in.get_string();
-    one.where = in.get_string();
+    one.unix_name = in.get_text(kMostText);
+    one.tcp_address = in.get_text(kMostText);
+    one.where = in.get_text(kMostText);
     out.members.push_back(std::move(one));
   }
   if (!in.ended() || out.members.empty()) return std::nullopt;

@@ -12,7 +12,8 @@ namespace {
 
 constexpr Duration kNewcomerTime = Milliseconds(700);  // after which a silent newcomer is dropped
 constexpr Duration kForOthers = Milliseconds(150);  // wait for newcomers that were started together
-constexpr size_t kMaxPending = 4096;
+constexpr size_t kMaxPending = 1024;
+constexpr size_t kMostEntry = 4096;  // bytes of a newcomer's rank info
 constexpr size_t kMostAtOnce = 128;  // a decision contains the infos of all its newcomers
 constexpr Duration kFirstHostPause =
     std::chrono::seconds(2);  // for a host after its first failed join
@@ -40,7 +41,7 @@ std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
 
 bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint now) {
   const bool is_new = !pending_.contains(newcomer.process);
-  if (is_new && pending_.size() >= kMaxPending) return false;
+  if (is_new && (newcomer.entry.size() > kMostEntry || !make_room(now))) return false;
   PendingJoin& request = pending_[newcomer.process];
   if (is_new) request.entry = newcomer.entry;
   request.heard_at = now;
@@ -49,6 +50,13 @@ bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint n
   else if (!request.reached_at)
     request.reached_at = now;
   return is_new;
+}
+
+bool JoinQueue::make_room(TimePoint now) {
+  if (pending_.size() >= kMaxPending)
+    std::erase_if(pending_,
+                  [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
+  return pending_.size() < kMaxPending;
 }
 
 void JoinQueue::accept(ProcessId process, const std::string& host) {

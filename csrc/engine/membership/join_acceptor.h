@@ -31,7 +31,8 @@ class JoinQueue {
 
   // Records a join request; a newcomer repeats it until it is admitted. `reached` is true if all
   // present members reach the newcomer and it reaches them. Returns true for the first request,
-  // after which the caller has to check the newcomer. A full queue drops new requests.
+  // after which the caller has to check the newcomer. Drops an entry of more than 4 KiB, and the
+  // request of a new process if 1024 others repeat theirs.
   bool request_join(const Newcomer& newcomer, bool reached, TimePoint now);
   // Marks a newcomer as checked. It may join once it is reached. `host` identifies its machine.
   void accept(ProcessId process, const std::string& host);
@@ -61,6 +62,8 @@ class JoinQueue {
     int count = 0;
     TimePoint until;  // no process of the host may join before
   };
+  // Returns true if there is room for one more newcomer. Silent ones make room.
+  bool make_room(TimePoint now);
   // Returns true if the newcomer may join at `now`.
   bool may_come(const PendingJoin& newcomer, TimePoint now) const;
 

@@ -29,6 +29,20 @@ bool Decision::makes_sense() const {
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
 }
 
+bool Decision::comes_from(const std::vector<ProcessId>& before) const {
+  if (survivor_count + lost.size() != before.size()) return false;
+  std::vector<bool> is_lost(before.size());
+  for (const LostMember& one : lost) {
+    const auto rank = static_cast<size_t>(one.rank);
+    if (rank >= before.size() || is_lost[rank]) return false;
+    is_lost[rank] = true;
+  }
+  size_t at = 0;
+  for (size_t rank = 0; rank < before.size(); ++rank)
+    if (!is_lost[rank] && before[rank] != members[at++]) return false;
+  return true;
+}
+
 void put(Writer& out, const Ballot& ballot) { out.put(ballot.round).put(ballot.rank); }
 
 Ballot get_ballot(Reader& in) {

@@ -84,6 +84,9 @@ struct Decision {
   // Returns true if the value is consistent in itself. Values that arrive over the network need not
   // be.
   bool makes_sense() const;
+  // Returns true if each of `before`, the members of the generation before, either survives, in the
+  // old order, or is lost. Values that arrive over the network need not be like that.
+  bool comes_from(const std::vector<ProcessId>& before) const;
   // Returns true if the members of `before` decided this value.
   bool follows(const GenerationId& before) const {
     return generation == before.number + 1 && after == before.nonce;

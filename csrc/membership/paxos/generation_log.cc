@@ -88,6 +88,8 @@ void GenerationLog::on_message(ProcessId from, const ConsensusMessage& message, 
 
 void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, TimePoint now) {
   const int rank = rank_of(from);
+  if (message.decision && !message.decision->comes_from(members_)) return;
+  if (message.accepted && !message.accepted->value.comes_from(members_)) return;
   // A decision may also come from a process that is a member only of the decided generation.
   if (message.kind == ConsensusMessageKind::kDecided) {
     if (rank < 0 && message.decision->rank_of(from) < 0) return;
@@ -96,6 +98,10 @@ void GenerationLog::on_own(ProcessId from, const ConsensusMessage& message, Time
   }
   if (rank < 0 || from == self_ || std::ranges::count(given_up_, from)) return;
   if (is_ahead_of_its_dead(message)) {
+    // Senders repeat their messages, and the latest one of a kind has all that the others had.
+    std::erase_if(deferred_, [&](const auto& one) {
+      return one.first == from && one.second.kind == message.kind;
+    });
     if (deferred_.size() < kMaxUnexpected) deferred_.emplace_back(from, message);
     return;
   }

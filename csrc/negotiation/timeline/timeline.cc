@@ -31,7 +31,10 @@ Result<TimelineMessage> TimelineMessage::decode(ConstBytes in_bytes) {
   out.root_time = in.get<int64_t>();
   out.offset = in.get<int64_t>();
   out.bytes = in.get_bytes();
-  if (!in.ended() || out.kind > Kind::kDone)
+  // Receivers add a suffix to the path, which a zero byte would cut off.
+  const bool good = out.path.find('\0') == std::string::npos && !out.path.ends_with("/..") &&
+                    out.path.find("/../") == std::string::npos;
+  if (!in.ended() || out.kind > Kind::kDone || !good)
     return Error(ErrorKind::kProtocol, "ringdist: timeline: a message that cannot be read");
   return out;
 }

@@ -167,6 +167,15 @@ TEST_F(GossipTest, WhoFoundTheGroupIsToldToItsMembers) {
 
 // Inside a host, each process informs all others. A report from another host is forwarded to this
 // host and to further hosts.
+TEST_F(GossipTest, OnlyMembersReportWhoFoundTheGroup) {
+  join();
+  gossip_.on_formed(sender_.add(77), formed({2, 3}));
+  EXPECT_FALSE(formation_barrier_.has(kNonce, 2));
+  gossip_.on_formed(sender_.add(2), formed({2, 99}));
+  EXPECT_TRUE(formation_barrier_.has(kNonce, 2));
+  EXPECT_FALSE(formation_barrier_.has(kNonce, 99)) << "no member";
+}
+
 TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
   (void)join();
   ControlConnection& local = sender_.add(2);

@@ -56,6 +56,16 @@ TEST(ControlWire, TruncatedBodiesAreNothing) {
   check(flood.frame(), [](ConstBytes b) { return FloodRecord::decode(b).has_value(); });
 }
 
+TEST(ControlWire, ACauseCannotDriveATerminal) {
+  auto bytes = PeerDeparture{7, "\x1b[2J" + std::string(10000, 'x')}.frame(FrameType::kLost);
+  const auto read = PeerDeparture::decode(ConstBytes(bytes).subspan(5));
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->cause.starts_with("\\x1b[2Jxx")) << read->cause.substr(0, 20);
+  EXPECT_LE(read->cause.size(), 4096U + 4);
+  bytes.push_back(std::byte{0});
+  EXPECT_FALSE(PeerDeparture::decode(ConstBytes(bytes).subspan(5))) << "more than one departure";
+}
+
 TEST(ControlHistory, FirstDepartureStays) {
   ControlHistory ledger;
   EXPECT_TRUE(ledger.record_left(1));
@@ -75,6 +85,16 @@ TEST(ControlHistory, FloodsCountOnceInAnyOrder) {
     for (uint64_t n = 0; n < 5000; ++n)
       fresh += ledger.record_flood({9, n ^ 7, as_bytes(text)}, now);
   EXPECT_EQ(fresh, 5000);
+}
+
+TEST(ControlHistory, InventedOriginsAreForgotten) {
+  ControlHistory history;
+  const TimePoint now = Clock::now();
+  std::string text = "x";
+  for (uint64_t origin = 0; origin < 5000; ++origin)
+    EXPECT_TRUE(history.record_flood({origin, 0, as_bytes(text)}, now + Milliseconds(origin)));
+  EXPECT_FALSE(history.record_flood({4999, 0, as_bytes(text)}, now + Milliseconds(5000)));
+  EXPECT_TRUE(history.record_flood({0, 0, as_bytes(text)}, now + Milliseconds(5000)));
 }
 
 TEST(ControlHistory, TellsNewConnectionsWhatIsRecent) {

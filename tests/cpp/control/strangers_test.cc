@@ -48,6 +48,40 @@ TEST(ControlStrangers, AreTurnedAway) {
   EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
 }
 
+// Sends bytes over a connection and returns the types of the frames that come within `limit`.
+std::vector<FrameType> answers(ConnectAttempt attempt, const std::vector<std::byte>& bytes,
+                               milliseconds limit) {
+  std::vector<FrameType> out;
+  FrameReader reader;
+  pollfd ready{attempt.fd.get(), POLLOUT, 0};
+  poll(&ready, 1, 1000);
+  send(attempt.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  for (TimePoint end = in(limit); Clock::now() < end;) {
+    pollfd entry{attempt.fd.get(), POLLIN, 0};
+    std::array<std::byte, 65536> buffer;
+    if (poll(&entry, 1, 50) != 1) continue;
+    const auto n = recv(attempt.fd.get(), buffer.data(), buffer.size(), 0);
+    if (n <= 0) break;
+    reader.append(ConstBytes(buffer).first(static_cast<size_t>(n)));
+    for (auto frame = reader.next(); frame.ok() && frame.value(); frame = reader.next())
+      out.push_back(frame.value()->type);
+  }
+  return out;
+}
+
+TEST(ControlStrangers, OfOtherHostsGetNoAnswerAndNoDump) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 5, members_of(nodes, {0, 1}));
+  const std::string address = nodes[0]->control->tcp_address();
+  const auto hello = [](uint64_t from, uint64_t to) { return ControlHello{from, to, 5}.frame(); };
+  EXPECT_TRUE(answers(connect_tcp(address), hello(99, 98), milliseconds(500)).empty());
+  auto as_member = hello(nodes[1]->id, nodes[0]->id);
+  const auto request = make_frame(FrameType::kDumpRequest);
+  as_member.insert(as_member.end(), request.begin(), request.end());
+  for (const FrameType type : answers(connect_tcp(address), as_member, milliseconds(500)))
+    EXPECT_NE(type, FrameType::kDump);
+}
+
 // Opens `count` connections that send nothing.
 std::vector<Fd> stay_silent(const Node& node, LinkKind kind, size_t count) {
   std::vector<Fd> out;

@@ -34,6 +34,14 @@ TEST_F(JoinQueueTest, OneIsLookedAtOnceAndThenWaits) {
   EXPECT_EQ(waiting(), std::vector<ProcessId>{7});
 }
 
+TEST_F(JoinQueueTest, StrangersDoNotFillIt) {
+  EXPECT_FALSE(queue_.request_join({5, std::string(5000, 'x')}, true, now_)) << "too long";
+  for (ProcessId process = 100; process < 1124; ++process) EXPECT_TRUE(request_join(process));
+  EXPECT_FALSE(request_join(7)) << "full";
+  now_ += std::chrono::seconds(1);
+  EXPECT_TRUE(request_join(7)) << "the others send no more requests";
+}
+
 TEST_F(JoinQueueTest, ThoseWhoWereStartedTogetherComeTogether) {
   request_join(7);
   accept(7);

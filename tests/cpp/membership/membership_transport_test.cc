@@ -1,8 +1,12 @@
 #include "membership/membership_transport.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <string>
 #include <thread>
 #include <utility>
@@ -112,6 +116,35 @@ TEST_F(MembershipTransportTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain
   const auto read = read_accepted();
   ASSERT_FALSE(read.empty());
   EXPECT_EQ(read.back(), "certain");
+}
+
+TEST_F(MembershipTransportTest, OneThatSendsOnAConnectionOfOursIsCutOff) {
+  ASSERT_TRUE(send("a"));
+  const Fd accepted = accept_connection(listener_);
+  const std::vector<std::byte> noise(1000);
+  ASSERT_GT(::send(accepted.get(), noise.data(), noise.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(turn_until([&] {
+    std::byte byte;
+    return recv(accepted.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+  }));
+}
+
+TEST_F(MembershipTransportTest, AProcessHasFourConnections) {
+  std::vector<Fd> ends;
+  for (int i = 0; i < 6; ++i) {
+    std::array<int, 2> pair{};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+    ends.push_back(Fd::open([&] { return pair[0]; }));
+    Fd its = Fd::open([&] { return pair[1]; });
+    EXPECT_TRUE(transport_.adopt(FramedSocket(std::move(its)), kOther, Clock::now()));
+  }
+  const auto ended = [](const Fd& fd) {
+    std::byte byte;
+    return recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  EXPECT_EQ(std::ranges::count_if(ends, ended), 2);
+  EXPECT_TRUE(ended(ends[0]));
+  EXPECT_FALSE(ended(ends[5]));
 }
 
 TEST_F(MembershipTransportTest, WhereNobodyListensTheProcessIsGone) {

@@ -97,6 +97,19 @@ TEST(ConsensusMessage, WhatDoesNotFitTogetherIsRefused) {
   }
 }
 
+TEST(Decision, ItsMembersAreThoseOfTheGenerationBefore) {
+  Decision decision;
+  decision.members = {10, 12, 99};
+  decision.survivor_count = 2;
+  decision.newcomers = {{99, ""}};
+  decision.lost = {{1, LostMember::Cause::kDied}};
+  EXPECT_TRUE(decision.comes_from({10, 11, 12}));
+  EXPECT_FALSE(decision.comes_from({12, 11, 10})) << "another order";
+  EXPECT_FALSE(decision.comes_from({10, 11, 12, 13})) << "one is neither lost nor a survivor";
+  decision.lost[0].rank = 1 << 30;
+  EXPECT_FALSE(decision.comes_from({10, 11, 12})) << "no such rank";
+}
+
 TEST(ConsensusMessage, AVoteComesOutAsItWentIn) {
   const std::string text = encode_vote({{7, 1}, some_decision()});
   const auto back = decode_vote(text);

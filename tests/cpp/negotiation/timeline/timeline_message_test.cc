@@ -26,5 +26,15 @@ TEST(TimelineMessage, IsReadAsItWasWritten) {
   EXPECT_FALSE(TimelineMessage::decode(ConstBytes()).ok());
 }
 
+// A rank deletes and writes the path with a suffix.
+TEST(TimelineMessage, APathThatWouldLoseItsSuffixOrItsFolderIsRefused) {
+  TimelineMessage message;
+  for (const std::string& path :
+       {std::string("/home/a/keys\0", 13), std::string("/tmp/../etc/x"), std::string("/tmp/..")}) {
+    message.path = path;
+    EXPECT_FALSE(TimelineMessage::decode(message.encode()).ok()) << path;
+  }
+}
+
 }  // namespace
 }  // namespace ringdist
