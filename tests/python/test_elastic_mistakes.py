@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.launched import loop, python_path, run_loop
+from support.launched import ROOT, Launched, loop, python_path, run_loop
 from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
@@ -54,7 +54,11 @@ from torch_ringdist.elastic._rank_state import RankState, exchange
 class Mine:
     pass
 
-address, what = sys.argv[1:]
+class Evil:
+    def __reduce__(self):
+        return open, (evil, "w")
+
+address, what, evil = sys.argv[1:]
 if what == "plain":
     torch_ringdist.join(address, job="elastic/default")
 torch_ringdist.join(address, job=ElasticJob("default"))
@@ -65,9 +69,14 @@ if what == "bytes":
 if what == "veteran":
     values = dict(steps=0, veteran=True, finished=False, leaves=False, start_ranks=2)
     exchange(RankState("me", terms="", content="of another training", **values))
-while what == "object":
+while what in ("object", "source"):
     try:
-        dist.all_gather_object([None] * size, Mine())
+        if what == "object":
+            dist.all_gather_object([None] * size, Mine())
+        else:
+            values = dict(veteran=False, finished=False, leaves=False, start_ranks=1, content="")
+            exchange(RankState("0" * 32, steps=1 << 62, terms="0" * 32, **values))
+            dist.broadcast_object_list([Evil()], src=dist.get_rank())
     except dist.DistNetworkError:
         raise
     except dist.DistError:
@@ -89,7 +98,7 @@ def test_a_newcomer_that_sends_something_else_is_refused(tmp_path: Path, what: s
     script = ["--steps=1000000", "--pause=0.02"]
     with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         pids = job.wait_for_size(2)
-        rogue = _rogue(job.address, what)
+        rogue = _rogue(job.address, what, tmp_path)
         try:
             job.wait_for(lambda: re.search(said, job.output()))
             job.wait_for(lambda: [one for one in job.events("generation") if one["lost"]])
@@ -104,16 +113,70 @@ def test_a_newcomer_that_sends_something_else_is_refused(tmp_path: Path, what: s
 def test_a_newcomer_by_plain_join_is_refused(tmp_path: Path):
     with run_loop(tmp_path, "--nproc-per-node=1", script=["--steps=1000000"]) as job:
         job.wait_for_size(1)
-        rogue = _rogue(job.address, "plain")
+        rogue = _rogue(job.address, "plain", tmp_path)
         assert "becomes one of them by elastic.init()" in rogue.communicate(timeout=60)[1]
         assert len(job.events("generation")) == 1  # the job has not noticed
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
 
 
-def _rogue(address: str, what: str) -> subprocess.Popen[str]:
+def test_a_stranger_is_not_the_source_of_the_first_step(tmp_path: Path):
+    """It claims the most steps before any rank has trained, and sends a pickle."""
+    with run_loop(tmp_path, "--nproc-per-node=2", "--start-ranks=3", script=[]) as job:
+        job.wait_for(lambda: "2 of 3 ranks are there" in job.output())
+        rogue = _rogue(job.address, "source", tmp_path)
+        try:
+            said = "newcomer refused: rank 2 does not take part in its first meeting"
+            job.wait_for(lambda: re.search(f"{said}.*2 of 3 ranks are there", job.output(), re.S))
+            job.send(signal.SIGTERM)
+            assert job.end() == 128 + signal.SIGTERM, job.output()
+        finally:
+            rogue.kill()
+            rogue.wait()
+    assert not (tmp_path / "evil").exists()
+
+
+# Trains a step, receives SIGTERM, and sends a pickle in place of its residuals.
+LEAVER = """
+import os, signal, sys
+import torch.distributed as dist
+sys.path.insert(0, sys.argv.pop())
+from tests.chaos import loop
+from torch_ringdist.elastic._residuals import Residuals
+evil = sys.argv.pop()
+
+class Evil:
+    def __reduce__(self):
+        return open, (evil, "w")
+
+commit = loop.elastic.State.commit
+
+def leave(state):
+    os.kill(os.getpid(), signal.SIGTERM)
+    commit(state)
+
+loop.elastic.State.commit = leave
+Residuals.hand_over = lambda self: dist.broadcast_object_list([Evil()], src=dist.get_rank())
+loop.main()
+"""
+
+
+def test_who_leaves_with_something_else_is_named(tmp_path: Path):
+    script, evil = ["--steps=1000000", "--pause=0.02"], tmp_path / "evil"
+    (tmp_path / "leaver.py").write_text(LEAVER)
+    line = [str(tmp_path / "leaver.py"), *script, str(evil), str(ROOT)]
+    with run_loop(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
+        job.wait_for_size(2)
+        with Launched(tmp_path / "leaver", ["--max-restarts=0", f"--rdzv={job.address}"], line):
+            assert job.end() == 1, job.output()
+    said = "MessageError: ringdist: elastic: rank 2 has sent something else than the residuals"
+    assert said in job.output(), job.output()
+    assert not evil.exists()
+
+
+def _rogue(address: str, what: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", ROGUE, address, what],
+        [sys.executable, "-c", ROGUE, address, what, str(folder / "evil")],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": python_path()},

@@ -16,8 +16,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import ArgumentError, NotSupportedError, elastic
+from torch_ringdist.elastic import _rank_state
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._settings import JOB
+
+
+class Counting:
+    """An entry with a state_dict()."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -264,11 +278,24 @@ def test_entries_are_attributes():
         ({"net": object()}, ArgumentError, "net must be a module, an optimizer.* got object"),
         ({"net": {"a": [object()]}}, ArgumentError, "net must be a module"),
         ({"w": torch.ones(1, requires_grad=True)}, ArgumentError, "w is a tensor that requires"),
+        ({"best": {"x": numpy.float64(1)}}, ArgumentError, r"best\['x'\] is a numpy.float64"),
+        ({"of": Counting(Path())}, ArgumentError, r"of\['count'\] is a pathlib"),
     ],
 )
 def test_bad_entries(entries: dict[str, Any], error: type[Exception], said: str):
     with pytest.raises(error, match=said):
         elastic.State(**entries)
+
+
+def test_trusted_members_take_other_values():
+    state = elastic.State(trust_members=True, best=numpy.float64(1), of=Counting(Path()))
+    state.best = numpy.float64(2)
+    assert _rank_state.terms_of(state, 1)["trust_members"] == "True"
+    plain = elastic.State(best=1.0)
+    assert "trust_members" not in _rank_state.terms_of(plain, 1)
+    with pytest.raises(ArgumentError, match=r"best is a numpy\.float64"):
+        plain.best = numpy.float64(2)
+    assert plain.best == 1.0
 
 
 def test_two_samplers_are_refused():

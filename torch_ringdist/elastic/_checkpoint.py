@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist.elastic import _log, _rank_state
+from torch_ringdist.elastic import _log, _messages, _rank_state
 from torch_ringdist.elastic._settings import JOB
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _FOLDER = re.compile(r"step-(\d+)(?:-((?:(.+)-)?[0-9a-f]{8}))?")
 _DEFAULT_JOB = "default"
 _OUTLINE = "ringdist"  # key of everything except the tensors
 _VERSION = 1
+_LONGEST = 4096  # characters of an error that rank 0 reports
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,8 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
     if together:
-        problems: list[Any] = [problem]
-        dist.broadcast_object_list(problems, src=0)
-        problem = problems[0]
+        check = _messages.check_text
+        problem = _messages.broadcast(problem[:_LONGEST], 0, "the result of a write", check)
     if problem:
         raise RuntimeError(f"ringdist: State.save: rank 0 could not write {target}: {problem}")
     return str(target)
@@ -184,7 +184,8 @@ def _terms(state: State) -> dict[str, str]:
     """Returns the properties that must match between save and load: the entries and the sampler's
     order of indices."""
     terms = _rank_state.terms_of(state, 0)
-    free = ("min_ranks", "sampler: global_batch", "sampler: batch_size", "sampler: drop_last")
+    batches = ("sampler: global_batch", "sampler: batch_size", "sampler: drop_last")
+    free = ("min_ranks", "trust_members", *batches)
     return {name: terms[name] for name in terms if name not in free}
 
 
@@ -194,7 +195,8 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
     if not together:
         return owed
     shapes = [{name: share.shape for name, share in one["residuals"].items()} for one in owed]
-    for at, known in enumerate(_union(_rank_state.gather(shapes))):
+    everyone = _messages.gather(shapes, "shapes of its residuals", _check_shapes)
+    for at, known in enumerate(_union(everyone)):
         # A new rank may have no residuals.
         mine = owed[at]["residuals"] if at < len(owed) else {}
         for name in sorted(known):
@@ -203,6 +205,16 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
             )
             dist.all_reduce(share)
     return owed
+
+
+# Raises ValueError unless the value is a list of shapes by name.
+def _check_shapes(everything: Any) -> None:
+    if type(everything) is not list or any(type(one) is not dict for one in everything):
+        raise ValueError("no list of shapes by name")
+    for one in everything:
+        for name, shape in one.items():
+            _messages.check_text(name)
+            _messages.check_shape(shape, torch.float32.itemsize)
 
 
 def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

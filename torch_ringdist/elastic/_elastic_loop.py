@@ -16,11 +16,12 @@ from torch_ringdist._errors import ArgumentError
 from torch_ringdist._units import counted
 from torch_ringdist.elastic import _checkpoint, _group, _leave, _log, _rank_state
 from torch_ringdist.elastic._join_coordinator import JoinCoordinator
+from torch_ringdist.elastic._messages import MessageError
 from torch_ringdist.elastic._newcomers import Newcomers
 from torch_ringdist.elastic._rank_state import GenerationView, RankState
 from torch_ringdist.elastic._settings import Settings
 from torch_ringdist.elastic._state import Change, State
-from torch_ringdist.elastic._transfer import transfer
+from torch_ringdist.elastic._transfer import hand_over, transfer
 
 _Result = TypeVar("_Result")
 _POLL = 0.05  # seconds between two checks while ranks wait
@@ -164,7 +165,11 @@ class ElasticLoop:
         if self._newcomers.refuse_bad(standings):
             _group.until_they_go([])
         if mismatched_ranks := company.mismatched_ranks():
-            _rank_state.refuse_mismatched(company, terms, dist.get_rank())
+            try:
+                _rank_state.refuse_mismatched(company, terms, dist.get_rank())
+            except MessageError as error:
+                self._newcomers.refuse_sender(error)
+                _group.until_they_go([])
             differ = f"{_rank_state.ranks_text(mismatched_ranks)} differ from rank {company.source}"
             _log.event("refused", f"{differ} in what ranks agree on")
             _group.until_they_go(mismatched_ranks)
@@ -183,14 +188,7 @@ class ElasticLoop:
                 self._save()
             self._go(last=True)
         self._retried_at, self._leaving = -1, company.leaving
-        handed: dict[str, Any] = {}
-        # A rank that has not trained has no residuals, and its data must not be unpickled.
-        for one in company.leaving:
-            if not company.standings[one].veteran:
-                continue
-            objects = [self._state._residuals.hand_over() if rank == one else None]
-            dist.broadcast_object_list(objects, src=one)
-            handed[company.standings[one].id] = objects[0]
+        handed = hand_over(self._state, company, staying[0])
         if rank == staying[0] and handed:
             self._state._residuals.receive_all(handed)
         if rank in company.leaving:
@@ -372,7 +370,8 @@ def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
             cannot be undone with State(copy=False).
         torch.distributed.DistError: the others excluded this process, or too few ranks are left to
             decide ("no quorum"). It can return as a new process.
-        RuntimeError: fewer than min_ranks for rejoin_timeout. The state was saved.
+        RuntimeError: fewer than min_ranks for rejoin_timeout. The state was saved. Also if a member
+            sends something else than ranks exchange; the message names it.
         SystemExit: this process received SIGTERM, has handed over and left. Also if the job had
             finished before it came.
     """

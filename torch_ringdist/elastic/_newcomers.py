@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch_ringdist._shrink import ShrinkReport
 from torch_ringdist.elastic import _group, _log
+from torch_ringdist.elastic._messages import MessageError
 from torch_ringdist.elastic._rank_state import RankState
 
 _MEETINGS = 2  # failed meetings with newcomers, without a loss, before they are refused
@@ -63,6 +64,16 @@ class Newcomers:
             self._refuse(liars, "claims to have trained what no member has")
             bad |= liars
         return bool(bad)
+
+    def refuse_sender(self, error: MessageError) -> None:
+        """Excludes the newcomer that has sent something else.
+
+        Raises:
+            MessageError: it is not a newcomer.
+        """
+        if error.rank not in self._unmet if self.has_met else error.rank == 0:
+            raise error
+        self._refuse([error.rank], error.why)
 
     def refuse_absent(self, cause: Exception | None) -> None:
         """Excludes newcomers with which meetings failed repeatedly, the last one by `cause`."""

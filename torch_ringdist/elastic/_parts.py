@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.elastic._module_index import ModuleIndex
 from torch_ringdist.elastic._numpy_random import NumpyRandom
 
@@ -44,6 +45,13 @@ class Part:
     def describe(self) -> str:
         """Returns text that must be equal on all ranks for write() to work: shapes and classes."""
         return ""
+
+    def check(self, name: str, tree: Tree) -> None:
+        """Checks a tree of another rank, with a TensorMeta in place of each tensor.
+
+        Raises:
+            ValueError: it is not of the form that read() returns; the message begins with `name`.
+        """
 
 
 class GuardedPart(Part):
@@ -107,6 +115,14 @@ class Parameters(GuardedPart):
     def describe(self) -> str:
         return _shapes(self._module_index.parameters)
 
+    def check(self, name: str, tree: Tree) -> None:
+        own = {path: TensorMeta.of(one) for path, one in self._module_index.parameters}
+        if not _are_metas(tree) or tree.keys() != own.keys():
+            raise ValueError(f"{name} has other parameters")
+        for path, one in own.items():
+            if (tree[path].shape, tree[path].dtype) != (one.shape, one.dtype):
+                raise ValueError(f"{name} has another shape or dtype of {path!r}")
+
     def tensors(self) -> list[torch.Tensor]:
         return [one for _, one in self._module_index.parameters]
 
@@ -152,6 +168,24 @@ class Buffers(Part):
             setattr(self._module.get_submodule(owner), last, buffer)
         if extra:
             self._module.load_state_dict(extra, strict=False)
+
+    def check(self, name: str, tree: Tree) -> None:
+        if type(tree) is not tuple or len(tree) != 2 or not _are_metas(tree[0]):
+            raise ValueError(f"{name} has no tensors by name")
+        tensors, extra = tree
+        for path in tensors.keys() - dict(self._module_index.buffers).keys():
+            owner, _, last = path.rpartition(".")
+            try:
+                module = self._module.get_submodule(owner)
+            except AttributeError as error:
+                raise ValueError(f"{name} has a buffer of another module") from error
+            if hasattr(module, last) and last not in module._buffers:  # write() would replace it
+                raise ValueError(f"{name} has a buffer {path!r}, which is another attribute")
+        good = type(extra) is dict and all(
+            type(path) is str and path.endswith("_extra_state") for path in extra
+        )
+        if not good:
+            raise ValueError(f"{name} has another extra state")
 
 
 class Stateful(Part):
@@ -223,6 +257,12 @@ def load_state(value: Any, state: Any) -> None:
 def _put(target: torch.Tensor, source: torch.Tensor) -> None:
     with torch.no_grad():
         target.copy_(source)
+
+
+def _are_metas(tree: Tree) -> bool:
+    """Returns True if `tree` is a dict of TensorMetas by name."""
+    pairs = tree.items() if type(tree) is dict else [(None, None)]
+    return all(type(path) is str and type(one) is TensorMeta for path, one in pairs)
 
 
 def _shapes(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist.elastic import _messages
 
 if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
@@ -70,11 +71,12 @@ class GenerationView:
 
     @property
     def source(self) -> int:
-        """Lowest rank with the most steps among the veterans; among all ranks if none has
-        trained."""
+        """Lowest rank with the most steps among the veterans; if none has trained, among the ranks
+        with the terms of rank 0, which others have joined."""
         ranks = range(len(self.standings))
         veterans = [rank for rank in ranks if self.standings[rank].veteran]
-        return max(veterans or ranks, key=lambda rank: (self.standings[rank].steps, -rank))
+        alike = [rank for rank in ranks if self.standings[rank].terms == self.standings[0].terms]
+        return max(veterans or alike, key=lambda rank: (self.standings[rank].steps, -rank))
 
     @property
     def word(self) -> str:
@@ -143,13 +145,6 @@ def exchange(mine: RankState) -> list[RankState | None]:
     return [RankState.decode(record) for record in records]
 
 
-# Returns the objects of all ranks.
-def gather(mine: Any) -> list[Any]:
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return everyone
-
-
 def terms_of(state: State, min_ranks: int) -> dict[str, str]:
     """Returns the values that all ranks must agree on, by name."""
     terms = {
@@ -159,6 +154,8 @@ def terms_of(state: State, min_ranks: int) -> dict[str, str]:
     }
     if state._sampler is not None:
         terms |= {f"sampler: {key}": str(v) for key, v in state._sampler.settings().items()}
+    if state._trusts:
+        terms["trust_members"] = "True"
     return {**terms, "min_ranks": str(min_ranks)}
 
 
@@ -174,11 +171,12 @@ def refuse_mismatched(company: GenerationView, terms: dict[str, str], rank: int)
 
     Raises:
         ArgumentError: this rank is mismatched; the message names the first difference.
+        MessageError: the source has sent something else.
     """
-    objects = [terms]
-    dist.broadcast_object_list(objects, src=company.source)
+    source, check = company.source, _messages.check_texts
+    theirs = _messages.broadcast(terms, source, "what ranks agree on", check)
     if rank in company.mismatched_ranks():
-        text = difference(terms, f"rank {rank}", objects[0], f"rank {company.source}")
+        text = difference(terms, f"rank {rank}", theirs, f"rank {source}")
         raise ArgumentError(f"ringdist: elastic: {text}")
 
 
@@ -187,8 +185,10 @@ def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
 
     Raises:
         ArgumentError: always, with the first tensor that differs and the ranks.
+        MessageError: a rank has sent something else.
     """
-    everyone, ranks = gather(hashes), company.differ()
+    everyone = _messages.gather(hashes, "checksums of its tensors", _messages.check_texts)
+    ranks = company.differ()
     with contextlib.suppress(dist.DistError):
         dist.barrier()  # every rank has the result before one ends
     step = company.standings[ranks[0]].steps

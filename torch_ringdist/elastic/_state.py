@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
-from torch_ringdist.elastic import _checkpoint, _group
+from torch_ringdist.elastic import _checkpoint, _group, _messages
 from torch_ringdist.elastic._leave import Leave, leave_was_asked
 from torch_ringdist.elastic._mutation_detector import MutationDetector
 from torch_ringdist.elastic._parts import GuardedPart, Parameters, Part, RandomNumbers, Value
@@ -57,7 +57,7 @@ class State:
     One thread at a time.
     """
 
-    def __init__(self, *, copy: bool = True, **entries: Any) -> None:
+    def __init__(self, *, copy: bool = True, trust_members: bool = False, **entries: Any) -> None:
         """Takes the entries by name.
 
         Args:
@@ -66,10 +66,14 @@ class State:
                 before optimizer.step(). Otherwise a loss raises an ArgumentError that names the
                 changed tensor. Writes through .data are not detected. An optimizer with its own
                 state_dict() is always copied.
+            trust_members: send values of other types than Python's and torch's plain ones, such as
+                numpy.float64, as pickles. All ranks pass the same. A rank that unpickles runs code
+                of the sender, so every process that can join the job can run code in all others.
             entries: the entries by name.
 
         Raises:
-            ArgumentError: an entry of an unsupported kind, or a name that State itself uses.
+            ArgumentError: an entry of an unsupported kind, a name that State itself uses, or a
+                value, also in a state_dict(), that only trust_members=True sends.
             NotSupportedError: a sharded module (FSDP, DTensor), or a module on a GPU with
                 copy=False.
         """
@@ -96,11 +100,13 @@ class State:
         put("_snapshots", {name: _snapshot_of(name, part, copy) for name, part in parts.items()})
         put("_residuals", Residuals())
         put("_callbacks", [])
+        put("_trusts", trust_members)
         put("_steps", 0)
         put("_training", None)  # id of the training, as in _checkpoint.Saved
         if self._sampler is not None and isinstance(values.get("epoch"), int):
             self._sampler.follow(lambda: values["epoch"])
         self._take()
+        self._refuse_unknown()
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})
@@ -121,6 +127,8 @@ class State:
                 "be changed, but not replaced"
             )
         check_value(name, value)
+        if not self._trusts:
+            _messages.encode(value, name)
         self._values[name] = value
 
     def __repr__(self) -> str:
@@ -252,6 +260,11 @@ class State:
             for name, snapshot in self._snapshots.items()
             if self._parts[name].given
         }
+
+    def _refuse_unknown(self) -> None:
+        """Raises ArgumentError if the last commit has a value that cannot be sent."""
+        for name, tree in self._given().items() if not self._trusts else ():
+            _messages.encode(tree, name)
 
     def _put_back(self, goes_on: bool = False) -> None:
         """Restores the last commit. `goes_on` is True within the same generation.

@@ -36,7 +36,8 @@ class State:
         """
         self._bcast_object = bcast_object
         self._reset_callbacks: list[Callable[[], Any]] = []
-        self._elastic = elastic.State(horovod=_Content(self))
+        # Objects of the user are pickled, as in Horovod.
+        self._elastic = elastic.State(horovod=_Content(self), trust_members=True)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Adds functions to call in order before the training function runs with other ranks,
