@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import json
 import math
@@ -21,6 +22,7 @@ from torch_ringdist import ArgumentError, elastic
 from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.elastic import _messages, _transfer
 from torch_ringdist.elastic._messages import MessageError, broadcast, decode, encode, gather
+from torch_ringdist.elastic._rank_state import GenerationView, RankState, exchange
 
 
 class Evil:
@@ -192,9 +194,81 @@ def test_a_tree_is_checked_before_it_is_written():
     for trees, said in wrong:
         with pytest.raises(ValueError, match=said):
             _transfer._check_content(state, content(**trees))
+    for training in ("x/../../../victim", "", "0" * 7, f"a b-{'0' * 8}", f"{'0' * 8}\n", 1):
+        with pytest.raises(ValueError, match="no id of a training"):
+            _transfer._check_content(state, {**content(), "training": training})
+    _transfer._check_content(state, {**content(), "training": f"a_b.c-{'0' * 8}"})
     for bad in (1, {}, {**content(), "owed": {}}, {**content(), "owed": [{"steps": 1}]}):
         with pytest.raises(ValueError):
             _transfer._check_content(state, bad)
+
+
+VALID = RankState("0" * 32, 1, True, False, False, 1, "1" * 32, "2" * 32)
+
+
+@pytest.mark.parametrize(
+    ("values", "good"),
+    [
+        ({}, True),
+        ({"content": ""}, True),
+        ({"id": "\ud800"}, False),
+        ({"id": "0" * 31 + "A"}, False),
+        ({"id": "0" * 33}, False),
+        ({"terms": ""}, False),
+        ({"content": "x"}, False),
+        ({"steps": -1}, False),
+        ({"steps": 10**300}, False),
+        ({"steps": True}, False),
+        ({"start_ranks": 0}, False),
+        ({"start_ranks": -5}, False),
+        ({"start_ranks": 1 << 31}, False),
+    ],
+    ids=repr,
+)
+def test_states_of_ranks_are_checked(values: dict[str, Any], good: bool):
+    sent = dataclasses.replace(VALID, **values)
+    assert RankState.decode(sent.encode()) == (sent if good else None)
+
+
+def _send_equal_ids() -> None:
+    rank = dist.get_rank()
+    mine = dataclasses.replace(VALID, id=f"{max(rank, 1):032x}")  # ranks 0 and 1 have the same
+    assert [one is None for one in exchange(mine)] == [False, True, False]
+
+
+def test_an_id_of_another_rank_is_refused(pools):
+    pools(3).run(_send_equal_ids)
+
+
+@pytest.mark.parametrize(
+    ("before", "terms", "source"),
+    [
+        ([(5, False), (9, False)], "ab", 0),  # rank 1 differs from the rank that it has joined
+        ([(5, False), (9, False)], "aa", 1),  # it has loaded a checkpoint of more steps
+        ([(5, False), (9, True)], "ab", 1),
+    ],
+)
+def test_the_source_is_alike_rank_0(before: list[tuple[int, bool]], terms: str, source: int):
+    standings = [
+        dataclasses.replace(VALID, steps=steps, veteran=veteran, terms=one * 32)
+        for (steps, veteran), one in zip(before, terms, strict=True)
+    ]
+    company = GenerationView(tuple(standings))
+    assert company.source == source
+    assert company.mismatched_ranks() == ([1 - source] if terms == "ab" else [])
+
+
+def test_a_training_does_not_name_a_folder_elsewhere(tmp_path: Path):
+    """The id of the training comes from another rank."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "kept").write_text("")
+    (tmp_path / "job" / "ckpt" / "step-000000001-x").mkdir(parents=True)
+    state = elastic.State(epoch=0)
+    state._replace({"epoch": 0}, 1, "x/../../../victim")
+    with pytest.raises(ArgumentError, match=r"the id of the training, 'x/.*', must be the name"):
+        state.save(tmp_path / "job" / "ckpt")
+    assert [one.name for one in victim.iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,17 @@ if what == "bytes":
     dist.all_gather([torch.empty_like(record) for _ in range(size)], record)
 if what == "veteran":
     values = dict(steps=0, veteran=True, finished=False, leaves=False, start_ranks=2)
-    exchange(RankState("me", terms="", content="of another training", **values))
+    exchange(RankState("0" * 32, terms="0" * 32, content="0" * 32, **values))
+if what == "surrogate":
+    values = dict(steps=0, veteran=False, finished=False, leaves=False, start_ranks=2, content="")
+    exchange(RankState("\\ud800", terms="0" * 32, **values))
 while what in ("object", "source"):
     try:
         if what == "object":
             dist.all_gather_object([None] * size, Mine())
         else:
             values = dict(veteran=False, finished=False, leaves=False, start_ranks=1, content="")
-            exchange(RankState("0" * 32, steps=1 << 62, terms="0" * 32, **values))
+            exchange(RankState("0" * 32, steps=1 << 61, terms="0" * 32, **values))
             dist.broadcast_object_list([Evil()], src=dist.get_rank())
     except dist.DistNetworkError:
         raise
@@ -89,6 +92,7 @@ time.sleep(1000)
     ("what", "said"),
     [
         ("bytes", "newcomer refused: rank 2 has sent something else than where it stands"),
+        ("surrogate", "newcomer refused: rank 2 has sent something else than where it stands"),
         ("veteran", "newcomer refused: rank 2 claims to have trained what no member has"),
         ("object", "newcomer refused: rank 2 does not take part in its first meeting"),
     ],

@@ -23,7 +23,8 @@ from torch_ringdist.elastic._settings import JOB
 if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
 
-_FOLDER = re.compile(r"step-(\d+)(?:-((?:(.+)-)?[0-9a-f]{8}))?")
+_TRAINING = r"(?:([\w.-]+)-)?[0-9a-f]{8}"
+_FOLDER = re.compile(rf"step-(\d+)(?:-({_TRAINING}))?")
 _DEFAULT_JOB = "default"
 _OUTLINE = "ringdist"  # key of everything except the tensors
 _VERSION = 1
@@ -47,6 +48,12 @@ def new_training() -> str:
     return mark if job in ("", _DEFAULT_JOB) else f"{job}-{mark}"
 
 
+def check_training(text: Any) -> None:
+    """Raises ValueError unless the value is a training id, which names folders."""
+    if type(text) is not str or not re.fullmatch(_TRAINING, text):
+        raise ValueError("no id of a training")
+
+
 def saved_in(folder: str | os.PathLike[str]) -> list[Saved]:
     """Returns the saved states of this process' job, most steps last; without a job, those of all
     jobs."""
@@ -57,6 +64,11 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
     """Implements State.save()."""
     mark = f"-{state._training}" if state._training else ""
     target = Path(folder) / f"step-{state.steps:09d}{mark}"
+    if target.parent != Path(folder):
+        raise ArgumentError(
+            f"ringdist: State.save: the id of the training, {state._training!r}, must be the name "
+            "of a file"
+        )
     together = dist.is_initialized()
     state._look()
     for snapshot in state._snapshots.values():

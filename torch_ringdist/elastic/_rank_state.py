@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from torch_ringdist.elastic._state import State
 
 _RECORD = 1024  # bytes of an encoded RankState
+_MOST_STEPS, _MOST_RANKS = 1 << 62, 1 << 31
+_HASH = re.compile("[0-9a-f]{32}")  # id of a process, or result of hash_of()
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,11 @@ class RankState:
         except (ValueError, TypeError, RecursionError):
             return None
         kinds = {"str": str, "int": int, "bool": bool}
-        good = all(type(values[field.name]) is kinds[str(field.type)] for field in fields(one))
-        return one if good and one.steps >= 0 else None
+        if any(type(values[field.name]) is not kinds[str(field.type)] for field in fields(one)):
+            return None
+        hashes = (one.id, one.terms, one.content or one.terms)
+        in_range = 0 <= one.steps < _MOST_STEPS and 1 <= one.start_ranks < _MOST_RANKS
+        return one if in_range and all(map(_HASH.fullmatch, hashes)) else None
 
 
 @dataclass(frozen=True)
@@ -138,11 +144,18 @@ class GenerationView:
 
 
 def exchange(mine: RankState) -> list[RankState | None]:
-    """Returns the states of all ranks; None for a rank that sent invalid data."""
+    """Returns the states of all ranks; None for a rank that sent invalid data, or the id of a lower
+    rank."""
     size = dist.get_world_size()
     records = list(torch.empty(size, _RECORD, dtype=torch.uint8, device="cpu"))
     dist.all_gather(records, mine.encode())
-    return [RankState.decode(record) for record in records]
+    standings = [RankState.decode(record) for record in records]
+    seen: set[str] = set()
+    for rank, one in enumerate(standings):
+        if one is not None and one.id in seen:
+            standings[rank] = None
+        seen.add(one.id if one is not None else "")
+    return standings
 
 
 def terms_of(state: State, min_ranks: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from torch_ringdist._arguments import check_state
 from torch_ringdist._tensor_meta import TensorMeta
-from torch_ringdist.elastic import _messages
+from torch_ringdist.elastic import _checkpoint, _messages
 from torch_ringdist.elastic._parts import Tree
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _check_content(state: State, content: Any) -> None:
     """Raises ValueError unless transfer() can use the content, which another rank has sent."""
     if type(content) is not dict or content.keys() != {"training", "trees", "owed"}:
         raise ValueError("no training, trees and residuals")
-    _messages.check_text(content["training"])
+    _checkpoint.check_training(content["training"])
     trees, parts = content["trees"], state._parts
     if type(trees) is not dict or trees.keys() != {name for name in parts if parts[name].given}:
         raise ValueError("other entries")
