@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,7 +23,8 @@ from support.rank import poll
 from test_elastic_entry import settings
 
 import torch_ringdist
-from torch_ringdist import _native
+from torch_ringdist import ArgumentError, _native
+from torch_ringdist._launch import elastic_job, fixed_launcher
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
 from torch_ringdist.elastic import _join_coordinator, _progress, _store
 
@@ -278,3 +281,76 @@ def test_names_that_take_longer_than_a_connection(tmp_path: Path):
     line = ["unshare", "--net", "--mount", "sh", "-c", inside, "sh", sys.executable, "-c"]
     done = subprocess.run([*line, SLOW_NAMES, HOLDER], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
+
+
+# Values of something else that writes to the store.
+OTHERS = [
+    b"\xff",
+    "x",
+    "\u00b2",
+    "9" * 30,
+    "-1",
+    "9" * 10,
+    "[" * 100_000,
+    '{"a": 1}',
+    "left",
+]
+
+
+@pytest.mark.parametrize("value", OTHERS, ids=lambda value: repr(value)[:20])
+def test_values_of_something_else_end_no_launcher_and_no_rank(
+    value: str | bytes, monkeypatch: pytest.MonkeyPatch
+):
+    held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    names = ("progress", "seal", "size", "terms", "newest", "generations", "beat", "launchers")
+    rendezvous_store = RendezvousStore(("127.0.0.1", held.port), "mine")
+    assert rendezvous_store.count(+1) == 1
+    rendezvous_store.held_here = True
+    own = _store.open_store("127.0.0.1", held.port)
+    job = elastic_job.ElasticJob(
+        argparse.Namespace(host_discovery_script=None), own, lambda share: pytest.fail(str(share))
+    )
+    monkeypatch.setattr(torch_ringdist, "join", lambda *_, **__: (None, joined))
+    joined = SimpleNamespace(generation=7)
+    entry = _join_coordinator.JoinCoordinator(settings(held, rejoin=timedelta(seconds=60)))
+    entry._settings = settings(held, rejoin=timedelta(seconds=3))  # the store is open
+    for name in (*names, "workers/1", "silent"):
+        held.set(_progress.key("mine", name), "training another" if name == "progress" else value)
+        held.set(_progress.key(elastic_job.JOB, name), value)
+        assert rendezvous_store.is_needed in (True, False)
+        assert rendezvous_store.count(0) >= 0
+        job._look()
+        with contextlib.suppress(dist.DistError, ArgumentError):
+            entry.enter({})
+    held.set(_progress.key("mine", "progress"), value)
+    held.set(_progress.key("mine", "newest"), "4")  # a larger number would be a later generation
+    entry.go_on(5, 2, {"a": "b"})
+    assert poll(lambda: entry._writer._kept is None)
+    assert _progress.progress_of(own, "mine") == _progress.TRAINING
+
+
+def test_numbers_of_the_store():
+    texts = ["0", "12", "9" * 10, "9" * 11, "", "x", "-1", "\u00b2", "1 ", "+1", "1_0"]
+    assert [_progress.number_in(one) for one in texts] == [0, 12, 9_999_999_999, *[0] * 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("0 done", 1), ("\u00b2 x", 1), ("256 x", 1), ("7 x", 7), ("x", 1)]
+)
+def test_a_failure_of_another_host_is_no_success(text: str, status: int):
+    assert fixed_launcher._failure(text)[0] == status
+
+
+@pytest.mark.parametrize(("value", "status"), [("0 done", 1), (b"\xff", 3)])
+def test_a_fixed_launcher_does_not_trust_the_store(
+    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path, value: str | bytes, status: int
+):
+    _, port = held
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    store.set(fixed_launcher._FAILED, value)
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys, time\ntime.sleep({2 if status == 3 else 60})\nsys.exit(3)")
+    options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
+    with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
+        assert job.end() == status, job.output()
+    assert "Traceback" not in job.output()

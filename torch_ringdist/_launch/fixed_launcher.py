@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist.elastic import _log
-from torch_ringdist.elastic._store import open_store
+from torch_ringdist.elastic._progress import number_in
+from torch_ringdist.elastic._store import exchange, open_store, text_of
 
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two checks for failures on other hosts
@@ -127,7 +128,7 @@ class FixedLauncher:
         _log.event("failed", f"{text}: all end")
         with contextlib.suppress(dist.DistError):
             ours = f"{status} {text} on host {socket.gethostname()}"
-            status, first = _failure(self._store.compare_set(_FAILED, "", ours))
+            status, first = _failure(exchange(self._store, _FAILED, "", ours))
             if first not in ours:
                 _log.event("failed", f"{first} failed first: status {status}")
         self._end_ranks()
@@ -140,7 +141,7 @@ class FixedLauncher:
             return ""
         self._asked_at = now
         with contextlib.suppress(dist.DistError):
-            return self._store.find(_FAILED) or ""
+            return text_of(self._store, _FAILED)
         return ""
 
     def _is_left_alone(self) -> bool:
@@ -163,16 +164,16 @@ class FixedLauncher:
         with contextlib.suppress(dist.DistError):
             self._store.add(_ENDED, args.nproc_per_node)
             while self._holds and self._store.add(_ENDED, 0) < args.world_size:
-                has_failed = self._store.find(_FAILED) is not None or bool(self._signals)
+                has_failed = bool(text_of(self._store, _FAILED) or self._signals)
                 if self._is_left_alone() or (has_failed and time.monotonic() > until):
                     return
                 time.sleep(_POLL)
 
 
-# Parses a failure in the store into status and text.
+# Parses a failure in the store into status and text. The status is 1 for texts of something else.
 def _failure(kept: str) -> tuple[int, str]:
     status, _, text = kept.partition(" ")
-    return (int(status), text) if status.isdigit() else (1, kept)  # written by another version
+    return (number_in(status), text) if 1 <= number_in(status) <= 255 else (1, kept)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,11 +38,12 @@ from torch_ringdist.elastic._progress import (
     beats_of,
     is_finished,
     key,
+    number_in,
     progress_of,
     seal,
 )
 from torch_ringdist.elastic._settings import Settings
-from torch_ringdist.elastic._store import LIMIT, Writer, open_store
+from torch_ringdist.elastic._store import LIMIT, Writer, exchange, open_store, text_of
 
 # Silence of a founder after which another process takes over. Also the interval of checks that the
 # group to join still exists.
@@ -234,11 +235,10 @@ class JoinCoordinator:
             nonlocal counted
             # The store may answer only after a later generation has begun, with or without this
             # process.
-            newest = self._find("newest")
-            if newest.isdigit() and int(newest) > generation:
+            if number_in(self._find("newest")) > generation:
                 return
             # Counted once, even if a request is repeated.
-            counted = counted or int(self._find("generations") or 0) + 1
+            counted = counted or number_in(self._find("generations")) + 1
             for name, value in {**told, "generations": str(counted)}.items():
                 if not self._writer.keeps(write):
                     return
@@ -247,7 +247,10 @@ class JoinCoordinator:
             # Restores "training" in three cases. All ranks but a late newcomer had left, the value
             # is wrong, or the store lost it and another process wants to create a group.
             while not seen.startswith(TRAINING) and self._writer.keeps(write):
-                seen = self._exchange(seen, f"{TRAINING} {self._id}")
+                try:
+                    seen = self._exchange(seen, f"{TRAINING} {self._id}")
+                except dist.DistBackendError:  # the value is no text
+                    self._set("progress", "")
 
         self._last = write
         self._writer.keep(write)
@@ -338,7 +341,7 @@ class JoinCoordinator:
         while most and (size := self._find("size")):
             seen, now = self._read(), self._beats()
             ended = not seen or seen == LEFT or is_finished(seen)
-            if ended or int(size) < most:
+            if ended or number_in(size) < most:
                 return
             if now != beats:
                 beats, since = now, time.monotonic()
@@ -362,7 +365,7 @@ class JoinCoordinator:
 
     def _refuse_strangers(self) -> None:
         if terms := self._find("terms"):
-            theirs = json.loads(terms)
+            theirs = _rank_state.terms_in(terms)
             if text := _rank_state.difference(self._terms, "this process", theirs, "the group"):
                 raise ArgumentError(f"ringdist: elastic: {text}")
 
@@ -376,7 +379,7 @@ class JoinCoordinator:
 
     def _exchange(self, expected: str, wanted: str) -> str:
         """Compare-and-set of the progress; returns the value afterwards."""
-        return self._store.compare_set(self._key("progress"), expected, wanted)
+        return exchange(self._store, self._key("progress"), expected, wanted)
 
     # Returns the progress and records the time of the answer.
     def _read(self) -> str:
@@ -386,8 +389,7 @@ class JoinCoordinator:
         return seen
 
     def _find(self, name: str) -> str:
-        """Returns the value of a key, or "" if it does not exist."""
-        return self._store.find(self._key(name)) or ""
+        return text_of(self._store, self._key(name))
 
     def _set(self, name: str, value: str) -> None:
         self._store.set(self._key(name), value)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING
+
+from torch_ringdist.elastic._store import text_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
 
 FORMING, TRAINING, FINISHED, LEFT = "forming", "training", "finished", "left"
+_MOST_LAUNCHERS = 10_000  # limit of requests in Workers.count()
 
 
 # Returns the full key of a job's value.
@@ -22,8 +26,8 @@ def progress_of(store: BoundedStore, job: str) -> str:
     `finished` without the right seal counts as TRAINING. This guards against accidents only,
     because a process that can write one key can write both.
     """
-    state, _, word = (store.find(key(job, "progress")) or "").partition(" ")
-    if state == FINISHED and store.find(key(job, "seal")) != seal(word):
+    state, _, word = text_of(store, key(job, "progress")).partition(" ")
+    if state == FINISHED and text_of(store, key(job, "seal")) != seal(word):
         return TRAINING
     return state
 
@@ -38,14 +42,20 @@ def seal(word: str) -> str:
     return hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
 
 
+def number_in(text: str) -> int:
+    """Returns the whole number that the text is; 0 for other texts, which something else has
+    written."""
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) else 0
+
+
 def generations_of(store: BoundedStore, job: str) -> int:
     """Returns the number of generations that have trained."""
-    return int(store.find(key(job, "generations")) or 0)
+    return number_in(text_of(store, key(job, "generations")))
 
 
 def beats_of(store: BoundedStore, job: str) -> int:
     """Returns the number of heartbeats of the job's group. The group lives while it grows."""
-    return int(store.find(key(job, "beat")) or 0)
+    return number_in(text_of(store, key(job, "beat")))
 
 
 class Workers:
@@ -68,8 +78,9 @@ class Workers:
 
     def count(self) -> int:
         """Returns the number of workers of all launchers."""
-        known = range(1, int(self._store.find(key(self._job, "launchers")) or 0) + 1)
-        return sum(int(self._store.find(self._key(one)) or 0) for one in known)
+        launchers = number_in(text_of(self._store, key(self._job, "launchers")))
+        there = range(1, min(launchers, _MOST_LAUNCHERS) + 1)
+        return sum(number_in(text_of(self._store, self._key(one))) for one in there)
 
     def _key(self, launcher: int) -> str:
         return key(self._job, f"workers/{launcher}")

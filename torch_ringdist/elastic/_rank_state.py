@@ -172,6 +172,23 @@ def terms_of(state: State, min_ranks: int) -> dict[str, str]:
     return {**terms, "min_ranks": str(min_ranks)}
 
 
+def terms_in(text: str) -> dict[str, str]:
+    """Returns the terms of a group, which its lowest rank has written to the store as JSON.
+
+    Raises:
+        torch.distributed.DistBackendError: something else has written the text.
+    """
+    try:
+        terms = json.loads(text)
+        _messages.check_texts(terms)
+    except (ValueError, RecursionError) as error:
+        raise dist.DistBackendError(
+            "ringdist: elastic: the store has something else than the group's entries and shapes: "
+            f"{error}"
+        ) from error
+    return dict(terms)
+
+
 # Returns a hash of the values, independent of their order.
 def hash_of(values: dict[str, str]) -> str:
     text = "\n".join(f"{name}\0{values[name]}" for name in sorted(values))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+import torch.distributed as dist
 
 from torch_ringdist import _native
 
@@ -26,6 +29,31 @@ def open_store(
     store: BoundedStore = _native.load().BoundedStore(host, port, timedelta(seconds=LIMIT))
     store.connect(timeout)
     return store
+
+
+# Both functions raise torch.distributed.DistNetworkError if the store does not answer.
+
+
+def text_of(store: BoundedStore, key: str) -> str:
+    """Returns the value of a key; "" if there is none, or bytes of something else that are no
+    UTF-8."""
+    with contextlib.suppress(UnicodeDecodeError):
+        return store.find(key) or ""
+    return ""
+
+
+def exchange(store: BoundedStore, key: str, expected: str, wanted: str) -> str:
+    """Compare-and-set; returns the value afterwards. "" is expected for a key without a value.
+
+    Raises:
+        torch.distributed.DistBackendError: the value is no UTF-8.
+    """
+    try:
+        return store.compare_set(key, expected, wanted)
+    except UnicodeDecodeError as error:
+        raise dist.DistBackendError(
+            f"ringdist: something else writes to {key!r} in the store: the value is no text"
+        ) from error
 
 
 class Writer:

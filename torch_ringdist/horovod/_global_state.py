@@ -197,7 +197,7 @@ def _find_place(me: LaunchInfo, store: dist.Store) -> HostTopology:
     if me.size == 1:
         return HostTopology(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
     store.set(f"host/{me.rank}", _host_of_this_process())
-    hosts = [store.get(f"host/{rank}").decode() for rank in range(me.size)]
+    hosts = [store.get(f"host/{rank}") for rank in range(me.size)]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
     local_rank = local.index(me.rank)
     # Hosts that have a rank with this local rank.
