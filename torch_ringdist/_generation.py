@@ -121,9 +121,15 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
 
     In that case its process may be the next to be lost. The new group works; it detects that loss
     and can be shrunk again.
+
+    Raises:
+        torch.distributed.DistBackendError: another member has sent no address.
     """
     place = _address.parse(address)
-    assert place is not None, address  # another member formatted it
+    if place is None:
+        raise dist.DistBackendError(
+            f"ringdist: a member has sent {address!r} in place of its store's host:port"
+        )
     try:
         store = open_tcp_store(place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torch_ringdist import _devices_text
+from torch_ringdist._printable import escaped
 from torch_ringdist._units import table
 
 # Maps keys of info() to the column names of their rows. They are the JSON keys, and their order is
@@ -93,7 +94,7 @@ def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def states_as_text(states: list[str]) -> str:
     """Returns the dumps of processes as text; for several, their first lines come first."""
-    texts = [text.rstrip("\n") for text in states]
+    texts = [escaped(text.rstrip("\n")) for text in states]
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(["\n".join(text.split("\n", 1)[0] for text in texts), *texts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _USUAL_TIMEOUT = timedelta(minutes=30)  # the default timeout of a group
 _ELASTIC = "elastic/"
+_RINGDIST = re.compile("ringdist|(cpu|cuda):ringdist(,(cpu|cuda):ringdist)?")
 
 
 class ElasticJob(str):
@@ -121,8 +123,8 @@ def join(
         torch.distributed.DistNetworkError: this process was admitted and then excluded for being
             silent.
         ArgumentError: this process has a default group, or was a member of that group before. Also
-            for an invalid rendezvous, a timeout that is not above 0, or a job of
-            torch_ringdist.elastic.
+            for an invalid rendezvous, a timeout that is not above 0, a job of
+            torch_ringdist.elastic, or a group of another backend.
         TypeError: an argument of another type.
     """
     if dist.is_initialized():
@@ -139,12 +141,12 @@ def join(
     )
     outcome = joined.next
     try:
-        limit = outcome.backend.timeout
+        limit, backend_name = outcome.backend.timeout, _checked_backend(joined.note)
         if outcome.store:
             store = connect(outcome.store, limit) or store
         elif isinstance(store, dist.TCPStore):  # our clone; the caller's client keeps its timeout
             store.set_timeout(limit)
-        group = install_default(outcome, joined.name, joined.note, store, limit, None)
+        group = install_default(outcome, joined.name, backend_name, store, limit, None)
     except BaseException:
         outcome.backend.abort()  # lets the other members detect the loss
         raise
@@ -161,6 +163,17 @@ def _checked_job(operation: str, job: Any) -> str:
             "process becomes one of them by elastic.init() and elastic.run"
         )
     return job
+
+
+# Returns the backend's name in the advertisement of the group. Raises ArgumentError for another
+# backend, which torch would load.
+def _checked_backend(note: str) -> str:
+    if not _RINGDIST.fullmatch(note):
+        raise ArgumentError(
+            f"ringdist: join: the group is to have the backend {note!r}, and join() makes groups "
+            "of ringdist alone: does something else write to the store?"
+        )
+    return note
 
 
 # Returns max_ranks as the native module takes it, where 0 means no limit.

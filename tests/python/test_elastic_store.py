@@ -341,7 +341,7 @@ def test_a_failure_of_another_host_is_no_success(text: str, status: int):
     assert fixed_launcher._failure(text)[0] == status
 
 
-@pytest.mark.parametrize(("value", "status"), [("0 done", 1), (b"\xff", 3)])
+@pytest.mark.parametrize(("value", "status"), [("0 \x1b[2Jdone\nx", 1), (b"\xff", 3)])
 def test_a_fixed_launcher_does_not_trust_the_store(
     held: tuple[subprocess.Popen[bytes], int], tmp_path: Path, value: str | bytes, status: int
 ):
@@ -353,4 +353,6 @@ def test_a_fixed_launcher_does_not_trust_the_store(
     options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]
     with Launched(tmp_path, [*options, "--nproc-per-node=1"], [str(script)]) as job:
         assert job.end() == status, job.output()
-    assert "Traceback" not in job.output()
+    assert "Traceback" not in job.output() and "\x1b" not in job.output()
+    if status == 1:
+        assert "ringdist: 0 \\x1b[2Jdone\n    x: all end" in job.output(), job.output()

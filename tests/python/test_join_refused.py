@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, store_for
@@ -22,6 +23,8 @@ from test_join import (
 from test_shrink import _everything_works, _leave, _run, _start, _sum_is_right
 
 import torch_ringdist
+from torch_ringdist import _generation
+from torch_ringdist import _join as _join_module
 
 
 def _refused(**named: Any) -> Raised | None:
@@ -52,6 +55,22 @@ def test_others_do_not_notice_one_that_is_refused(fresh_pool):
     assert "the group has options" in error.text, error
     assert all(count > 0 for count in pool.collect(without=(2,)).values())
     _run(pool, {0, 1}, _leave)
+
+
+@pytest.mark.parametrize(
+    "note", ["gloo", "cpu:gloo,cuda:ringdist", "", "ringdist\n", "cpu:ringdist,cpu:x", "a:b:c"]
+)
+def test_the_store_does_not_choose_the_backend(note: str):
+    with pytest.raises(torch_ringdist.ArgumentError, match="join: the group is to have the"):
+        _join_module._checked_backend(note)
+    for good in ("ringdist", "cpu:ringdist", "cpu:ringdist,cuda:ringdist"):
+        assert _join_module._checked_backend(good) == good
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:x", "host:" + "9" * 5000, "\x1b:"])
+def test_an_address_of_a_member_is_checked(address: str):
+    with pytest.raises(dist.DistBackendError, match="a member has sent"):
+        _generation.connect(address, timedelta(seconds=1))
 
 
 def _time_out(job: str) -> Raised | None:

@@ -174,6 +174,10 @@ def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
 
 def test_hosts(tmp_path: Path):
     assert hosts.parse_hosts("a:2,b,[::1]:3") == [("a", 2), ("b", 1), ("::1", 3)]
+    assert hosts.parse_hosts("me@a_1.x-y:2,[fe80::1%eth0]") == [
+        ("me@a_1.x-y", 2),
+        ("fe80::1%eth0", 1),
+    ]
     file = tmp_path / "hosts"
     file.write_text("# two\na slots=2\n\nb  # one\n")
     assert hosts.parse_hostfile(file) == [("a", 2), ("b", 1)]
@@ -193,6 +197,9 @@ def test_hosts(tmp_path: Path):
         (["-H", "a:x", "x"], "HOST:SLOTS"),
         (["-H", "a:0", "x"], "at least 1 slot"),
         (["-H", "a:1,a:1", "x"], "each host once"),
+        (["-H-oProxyCommand=id", "x"], "'-oProxyCommand=id' is no name or address of a host"),
+        (["-H", "\x1b[2J:1", "x"], "'\\x1b[2J' is no name or address of a host"),
+        (["-H", "a@-oProxyCommand=id", "x"], "is no name or address of a host"),
         (["-H", "a:1", "--hostfile", "f", "x"], "give one of them"),
         (["--hostfile", "/nowhere/at/all", "x"], "No such file"),
         (["-np", "2", "-H", "localhost:1,b:1", "x"], "others do not reach localhost"),

@@ -168,6 +168,10 @@ def test_discovery(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     assert "failed with status 1; hosts stay as they are" in capfd.readouterr().err
     file.write_text("a:2\n\nb\n[::1]:3\n")
     assert after_a_run() == {"a": 2, "b": 4, "::1": 3}
+    file.write_text("a:2\n-oProxyCommand=id:1\n")
+    assert after_a_run() == {"a": 2, "b": 4, "::1": 3}
+    said = "'-oProxyCommand=id' is no name or address of a host; hosts stay as they are"
+    assert said in capfd.readouterr().err
     file.write_text("a:0\n")
     for complaint in ("host a must have at least 1 slot", ""):
         assert after_a_run() == {"a": 2, "b": 4, "::1": 3}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_HOST = re.compile(r"(?:\w[\w.-]*@)?[\w:][\w.:%-]*", re.ASCII)  # perhaps with a user
+
 
 @dataclass(frozen=True)
 class Share:
@@ -55,6 +57,8 @@ def parse_host(text: str, what: str, slots: int = 1) -> tuple[str, int]:
 
 
 def _checked(host: str, slots: int) -> tuple[str, int]:
+    if not _HOST.fullmatch(host):  # ssh takes a name with "-" in front as an option
+        raise ValueError(f"{host!r} is no name or address of a host")
     if slots < 1:
         raise ValueError(f"host {host} must have at least 1 slot, got {slots}")
     return host, slots

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._printable import printable
 from torch_ringdist.elastic import _log, _messages, _rank_state
 from torch_ringdist.elastic._settings import JOB
 
@@ -84,7 +85,9 @@ def save(state: State, folder: str | os.PathLike[str]) -> str:
         check = _messages.check_text
         problem = _messages.broadcast(problem[:_LONGEST], 0, "the result of a write", check)
     if problem:
-        raise RuntimeError(f"ringdist: State.save: rank 0 could not write {target}: {problem}")
+        raise RuntimeError(
+            f"ringdist: State.save: rank 0 could not write {target}: {printable(problem)}"
+        )
     return str(target)
 
 

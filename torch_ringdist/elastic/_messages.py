@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._printable import printable
 from torch_ringdist._tensor_meta import TensorMeta
 
 _MOST = 64 << 20  # bytes of a message
@@ -46,7 +47,7 @@ class MessageError(RuntimeError):
     """
 
     def __init__(self, rank: int, what: str, why: str) -> None:
-        self.rank, self.why = rank, f"has sent something else than {what}: {why}"
+        self.rank, self.why = rank, f"has sent something else than {what}: {printable(why)}"
         super().__init__(
             f"ringdist: elastic: rank {rank} {self.why}. Do all ranks run the same version of "
             "torch_ringdist?"

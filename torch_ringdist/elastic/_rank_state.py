@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._printable import printable
 from torch_ringdist.elastic import _messages
 
 if TYPE_CHECKING:
@@ -230,16 +231,17 @@ def raise_difference(company: GenerationView, hashes: dict[str, str]) -> None:
         if len(kinds) > 1:
             groups = " and ".join(f"ranks {group}" for group in kinds.values())
             raise ArgumentError(
-                f"ringdist: elastic: after step {step} {name} is not the same on {groups}. Did "
-                "ranks train on what was not averaged, or change the state outside of a step?"
+                f"ringdist: elastic: after step {step} {printable(name)} is not the same on "
+                f"{groups}. Did ranks train on what was not averaged, or change the state outside "
+                "of a step?"
             )
     raise ArgumentError(f"ringdist: elastic: after step {step} the ranks {ranks} differ")
 
 
 def difference(ours: dict[str, str], who: str, theirs: dict[str, str], whom: str) -> str:
     """Returns the first difference between `who` and `whom` as text; empty if there is none."""
-    for name in sorted({*ours, *theirs}):
-        here, there = ours.get(name), theirs.get(name)
+    for key in sorted({*ours, *theirs}):
+        here, there, name = ours.get(key), theirs.get(key), printable(key)
         if here == there:
             continue
         if here is None:
