@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
+from torch_ringdist._served_store import serve
 from torch_ringdist._tune_fit import Sample
 from torch_ringdist._tune_rank import Prober, Tell, set_aside
 from torch_ringdist._units import counted
@@ -51,7 +52,7 @@ def inside(seconds: float, tell: Tell) -> Found:
     """
     cores = len(os.sched_getaffinity(0))
     count = max(2, min(cores, _MOST_PROCESSES) // 2 * 2)
-    store = dist.TCPStore("127.0.0.1", 0, None, True, _LIMIT, wait_for_workers=False)
+    store = serve("127.0.0.1", 0, timeout=_LIMIT, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe(duplex=False)
     processes = [

@@ -69,15 +69,20 @@ def shares_of(args: argparse.Namespace, hosts: Sequence[tuple[str, int]]) -> lis
     return [Share(one.host, 0, one.count) for one in shares(hosts, most)]
 
 
+def store_host(args: argparse.Namespace) -> str:
+    """Returns the name or address at which other hosts find the store of this process."""
+    return args.address or socket.gethostname()
+
+
 def launch_options(args: argparse.Namespace, share: Share) -> list[str]:
     """Returns the options for the launcher of one host."""
     port = args.store_port
     if port is None:  # --dry-run, where the first host has the store
         where = join(args.address or args.shares[0].host, args.port or USUAL_PORT)
     elif is_local(share.host):
-        where = join("127.0.0.1", port)
+        where = join(args.store_host, port)
     else:
-        where = join(args.address or socket.gethostname(), port)
+        where = join(store_host(args), port)
     line = [f"--job={JOB}", f"--rdzv={where}", f"--first-worker={share.first}"]
     slots = sum(one.count for one in args.shares)  # 0 if a script names the hosts
     start = args.num_proc or max(args.min_np, slots)

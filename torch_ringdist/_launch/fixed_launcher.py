@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
+from torch_ringdist._served_store import serve
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._progress import number_in
 from torch_ringdist.elastic._store import exchange, open_store, text_of
@@ -44,7 +45,7 @@ class FixedLauncher:
         if not self._holds:
             addresses.wait_for(host, port)
         else:
-            self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+            self._held = serve(host, port, wait_for_workers=False)
             port = self._held.port
         self._store = open_store(host, port)
         self._address = (host, port)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch.addresses import answers, is_here, wait_for
+from torch_ringdist._served_store import serve
 from torch_ringdist.elastic._progress import TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 
@@ -33,7 +34,7 @@ class RendezvousStore:
         self._beats, self._beaten_at = -1, time.monotonic()
         self._here = 0  # running workers of this launcher
         if self.held_here:
-            self._held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+            self._held = serve(host, port, wait_for_workers=False)
             port = self._held.port
         else:
             wait_for(host, port)

@@ -15,12 +15,13 @@ from typing import NoReturn
 import torch.distributed as dist
 
 from torch_ringdist._address import join
-from torch_ringdist._launch import elastic_arguments, signals
+from torch_ringdist._launch import addresses, elastic_arguments, signals
 from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist._launch.elastic_job import ElasticJob
 from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
-from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all
+from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all, is_local
+from torch_ringdist._served_store import serve
 from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\
@@ -268,8 +269,12 @@ def _start(args: argparse.Namespace, share: Share, label: str = "") -> RemoteCom
 
 # Runs a job with a changing number of ranks; hosts the store here.
 def _run_elastic(args: argparse.Namespace) -> int:
-    held = dist.TCPStore("0.0.0.0", args.port or 0, is_master=True, wait_for_workers=False)
+    local = args.shares and all(is_local(share.host) for share in args.shares)
+    host = "127.0.0.1" if local else elastic_arguments.store_host(args)
+    # A name that is not of this machine may lead here all the same, as by NAT.
+    held = serve(host if is_local(host) else "0.0.0.0", args.port or 0, wait_for_workers=False)
     args.store_port = held.port
+    args.store_host = host if addresses.answers(host, held.port) else "127.0.0.1"
 
     def start(share: Share) -> RemoteCommand:
         if args.verbose:
@@ -277,7 +282,7 @@ def _run_elastic(args: argparse.Namespace) -> int:
         alone = len(args.shares) == 1
         return _start(args, share, "" if alone else f"{share.host} ")
 
-    return ElasticJob(args, open_store("127.0.0.1", held.port), start).run()
+    return ElasticJob(args, open_store(args.store_host, held.port), start).run()
 
 
 # Runs a job with a fixed number of ranks and returns its exit status.

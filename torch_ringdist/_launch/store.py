@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch import addresses, arguments, signals
+from torch_ringdist._served_store import serve
 from torch_ringdist.elastic import _log
 
 _DESCRIPTION = """\
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     ends = signals.that_ask()
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the threads of the store inherit the mask
     try:
-        store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False)
+        store = serve(host, port, wait_for_workers=False)
     except dist.DistError as error:
         raise OSError(str(error)) from error
     _log.event("store", f"ranks can meet at {_address.join(host, store.port)}; Ctrl-C ends it")

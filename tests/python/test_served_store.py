@@ -1,0 +1,165 @@
+"""Stores listen only at the address that they were given."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from support.launched import python_path
+from support.pool import free_port
+
+from torch_ringdist import _served_store
+from torch_ringdist._launch.rendezvous_store import RendezvousStore
+from torch_ringdist._served_store import serve
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": python_path()}
+
+
+def listening(port: int) -> list[str]:
+    """Returns the addresses at which something listens at the port, from the kernel."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        path = Path("/proc/self/net") / table
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            _, local, _, state, *_ = line.split()
+            address, _, at = local.partition(":")
+            if state == "0A" and int(at, 16) == port:
+                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+                found.append(str(ipaddress.ip_address(b"".join(words))))
+    return found
+
+
+# Prints where the store listens that the launcher has named.
+SCRIPT = f"""
+import os, sys
+sys.path[:0] = {sys.path!r}
+from test_served_store import listening
+where = os.environ.get("RINGDIST_RDZV") or ":" + os.environ["MASTER_PORT"]
+print("at", *listening(int(where.rpartition(":")[2])))
+"""
+
+# Creates a group of two ranks first, of which rank 0 holds the store.
+HOROVOD = f"""
+import torch
+import torch_ringdist.horovod as hvd
+hvd.init()
+assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == 2
+{SCRIPT}
+hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1"])
+def test_a_store_listens_at_one_address(host: str):
+    if ":" in host:
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("no IPv6 here")
+    store = serve(host, 0, wait_for_workers=False)
+    address = host if ":" in host else "127.0.0.1"
+    assert [ipaddress.ip_address(one) for one in listening(store.port)] == [
+        ipaddress.ip_address(address)
+    ]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", store.port), 5)
+    client = dist.TCPStore(host, store.port, is_master=False, wait_for_workers=False)
+    client.set("key", "value")
+    assert store.get("key") == b"value"
+
+
+def test_a_port_in_use_is_refused_or_shared():
+    store = serve("127.0.0.1", 0, multi_tenant=True, wait_for_workers=False)
+    again = serve("127.0.0.1", store.port, multi_tenant=True, wait_for_workers=False)
+    again.set("key", "value")
+    assert store.get("key") == b"value"
+    with pytest.raises(dist.DistError, match="in use"):
+        serve("127.0.0.1", store.port, wait_for_workers=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "said"),
+    [
+        ("a", "127.0.1.1", "a is 127.0.1.1 here, which other hosts do not reach"),
+        ("service", "192.0.2.1", "service is no address of this host"),  # for examples, RFC 5737
+        ("192.0.2.1", "192.0.2.1", "192.0.2.1 is no address of this host"),
+        ("0.0.0.0", "0.0.0.0", ""),
+        ("::", "::", ""),
+    ],
+)
+def test_it_listens_everywhere_where_it_has_to(
+    monkeypatch: pytest.MonkeyPatch, host: str, address: str, said: str
+):
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert _served_store._listener(host, 0) is None
+    assert [said in str(one.message) for one in warned] == ([True] if said else [])
+
+
+def test_a_launcher_holds_its_store_for_this_host_alone():
+    store = RendezvousStore(None, "mine")
+    assert listening(store._held.port) == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["torch_ringdist", "run", "--nproc-per-node=1", "--max-restarts=0"],
+        ["torch_ringdist", "run", "--nproc-per-node=1", "--world-size=1"],
+        ["torch_ringdist._launch.ringdistrun", "-np", "1"],
+        ["torch_ringdist._launch.ringdistrun", "-np", "1", "--min-np", "1"],
+    ],
+    ids=" ".join,
+)
+def test_launchers_hold_stores_for_the_hosts_of_the_job(line: list[str], tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable] if "ringdistrun" in line[0] else []
+    done = subprocess.run(
+        [sys.executable, "-m", *line, *command, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
+    assert "at 127.0.0.1\n" in done.stdout, done.stdout
+
+
+def test_the_store_command_listens_where_it_says():
+    port = free_port()
+    line = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv=127.0.0.1:{port}"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as holder:
+        assert holder.stderr is not None
+        assert f"ranks can meet at 127.0.0.1:{port}" in holder.stderr.readline()
+        assert listening(port) == ["127.0.0.1"]
+        holder.terminate()
+
+
+def test_horovods_rank_0_listens_where_it_says(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(HOROVOD)
+    ours = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**ENVIRONMENT, **ours, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    outputs = [one.communicate(timeout=120)[0] for one in ranks]
+    assert outputs[0] == "at 127.0.0.1\n", outputs
