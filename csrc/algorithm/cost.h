@@ -47,7 +47,7 @@ struct CostLayout {
 // algorithm has. Codecs are not considered.
 struct CostQuery {
   Collective kind;
-  // Bytes of the tensor for allreduce, broadcast and reduce, and of one part for the others.
+  // Bytes of the tensor for collectives that are in place, and of one part for the others.
   double bytes;
   CostLayout layout;
   NetworkCosts costs;

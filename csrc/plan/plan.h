@@ -28,7 +28,7 @@ enum class CompressionLoss : uint8_t {
 struct PlanRequest {
   Collective kind = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kNone;  // read for allreduce, reduce-scatter and reduce
+  ReduceOp reduce_op = ReduceOp::kNone;  // read if the collective reduces
   int64_t count = 0;                     // elements
   // The output_parts of an allgather, or the input_parts of a reduce-scatter. Parts of an alltoall
   // are left out, because its ranks have different ones.
