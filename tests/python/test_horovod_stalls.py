@@ -37,9 +37,10 @@ def _run(seconds: float, *options: str) -> subprocess.CompletedProcess[str]:
 def test_a_rank_that_sleeps_is_named_in_one_line():
     done = _run(2.5, "--stall-check-warning-time-seconds=1")
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.split("\n") if "waits for" in line]
-    assert 1 <= len(lines) <= 2, done.stdout  # one per second
-    said = r"'late' \(for 1 s\) waits for rank 2 \(pid \d+ on host .+\), which waits for nothing"
+    # On a busy machine the barrier may wait, too, and the sleep takes longer.
+    lines = [line for line in done.stdout.split("\n") if "'late'" in line]
+    assert 1 <= len(lines) < 10, done.stdout  # one per second
+    said = r"'late' \(for \d+ s\) waits for rank 2 \(pid \d+ on host .+\), which waits for nothing"
     assert re.search(said, lines[0]), lines
     assert lines[0].startswith("[0] "), "rank 0 says it"
 
@@ -51,10 +52,10 @@ def test_nothing_is_said_if_so_asked():
 
 
 def test_a_stall_may_end_with_an_error():
-    done = _run(60, "--stall-check-shutdown-time-seconds=1")
+    done = _run(60, "--stall-check-shutdown-time-seconds=10")  # enough for the barrier
     assert done.returncode != 0
     assert "HorovodInternalError" in done.stdout
-    assert "Timed out waiting 1000 ms for all ranks to call 'late'" in done.stdout
+    assert "Timed out waiting 10000 ms for all ranks to call 'late'" in done.stdout
 
 
 def _wait_until(what: str) -> str:
