@@ -46,6 +46,8 @@ def _listener(host: str, port: int) -> socket.socket | None:
     if host not in (_LOCAL, *addresses) and all(map(_is_loopback, addresses)):
         _warn(f"{host} is {addresses[0]} here, which other hosts do not reach")
         return None
+    if host not in (_LOCAL, *addresses):  # /etc/hosts may have the own name at 127.0.0.1, too
+        found = [one for one in found if not _is_loopback(str(one[4][0]))]
     # IPv4 first, because clients try all addresses of a name, but some have one that was written
     # down.
     for family, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
@@ -54,8 +56,8 @@ def _listener(host: str, port: int) -> socket.socket | None:
             dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
             return socket.create_server(address, family=family, dualstack_ipv6=dual)
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return None  # perhaps torch has a store there, which another one may share
+            if error.errno != errno.EADDRNOTAVAIL:
+                return None  # perhaps torch has a store there; or the store reports it
     _warn(f"{host} is no address of this host")
     return None
 

@@ -33,6 +33,8 @@ std::string printable(std::string_view text, size_t most) {
     const size_t shown = shown_bytes(text);
     if (shown > 0) {
       out += text.substr(0, shown);
+    } else if (text[0] == '\n') {
+      out += "\n    ";
     } else {
       std::array<char, 5> code{};
       std::snprintf(code.data(), code.size(), "\\x%02x", static_cast<uint8_t>(text[0]));

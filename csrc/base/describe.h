@@ -13,9 +13,9 @@ std::string describe_process(int pid, const std::string& host_name);
 // Returns "rank 3 (pid 123 on host x)". `where` may be empty; then the parentheses are left out.
 std::string describe_rank(int rank, const std::string& where);
 
-// Returns a text of another process so that it can be shown: at most about `most` bytes of it, with
-// control characters and bytes that are not UTF-8 as "\x1b". So it can neither drive a terminal nor
-// forge a line of a log.
+// Returns at most about `most` bytes of a text of another process, so that it can be shown. Control
+// characters and bytes that are not UTF-8 appear as "\x1b", and lines after the first one are
+// indented. So it can neither drive a terminal nor forge a line of a log.
 std::string printable(std::string_view text, size_t most);
 
 // Part of each message about a peer that died, left or aborted. Client code written for other

@@ -1,6 +1,5 @@
 #include "control/control_history.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -9,7 +8,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kSequenceWindow = 1024;  // sequence numbers per origin that are tracked singly
-constexpr size_t kMostOrigins = 4096;     // processes with notices
+constexpr size_t kMostOrigins = 65536;    // processes with notices
 constexpr size_t kMaxDepartures = 1024;   // departures
 constexpr size_t kMaxCause = 1024;        // bytes
 constexpr size_t kMaxDepartureBytes = size_t{1} << 20;  // departures sent to one new connection
@@ -57,9 +56,11 @@ std::optional<std::string> ControlHistory::lost(uint64_t context_id) const {
 }
 
 bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
-  if (!seen_.contains(flood.origin) && seen_.size() >= kMostOrigins)
-    seen_.erase(
-        std::ranges::min_element(seen_, {}, [](const auto& one) { return one.second.heard_at; }));
+  // Records of the last minute are kept, because copies of their floods may still be under way.
+  if (!seen_.contains(flood.origin) && seen_.size() >= kMostOrigins) {
+    std::erase_if(seen_, [&](const auto& one) { return now - one.second.heard_at > kKeepFor; });
+    if (seen_.size() >= kMostOrigins) return false;
+  }
   Seen& seen = seen_[flood.origin];
   seen.heard_at = now;
   if (flood.sequence < seen.floor) return false;

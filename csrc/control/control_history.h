@@ -52,8 +52,8 @@ class ControlHistory {
     bool is_lost = false;
     std::string cause;
   };
-  // Sequence numbers seen of one process. All below `floor` count as seen. Of more than 4096
-  // processes, those without floods for the longest time are forgotten.
+  // Sequence numbers seen of one process. All below `floor` count as seen. Beyond 65536 processes,
+  // those without floods for a minute are forgotten, and floods of others are dropped.
   struct Seen {
     uint64_t floor = 0;
     std::set<uint64_t> above;

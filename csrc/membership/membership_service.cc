@@ -106,8 +106,8 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
   }
   // A std::function must be copyable, but a socket is not.
   auto held = std::make_shared<FramedSocket>(std::move(stream));
-  post([this, held, from = hello.from](TimePoint now) {
-    if (transport_->adopt(std::move(*held), from, now)) return;
+  post([this, held, from = hello.from, kind](TimePoint now) {
+    if (transport_->adopt(std::move(*held), from, kind, now)) return;
     std::lock_guard lock(mutex_);
     undrained_.insert(from);
   });

@@ -33,7 +33,7 @@ constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 // A process dials one connection at a time, and another one while the end of the first is under
 // way.
 constexpr size_t kMostFromOne = 4;
-constexpr size_t kMostIncoming = 1024;  // several members, and newcomers, of each group
+constexpr size_t kMostIncoming = 16384;  // there are more than members of most groups
 
 }  // namespace
 
@@ -176,11 +176,11 @@ void MembershipTransport::update_state(OutboundConnection& line) {
 }
 
 // The low limit of frames, for connections that have not been admitted, ends here.
-bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint now) {
-  make_room(from);
+bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, LinkKind kind, TimePoint now) {
+  make_room(from, kind);
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);
-  auto line = std::make_unique<InboundConnection>(std::move(stream), from, now);
+  auto line = std::make_unique<InboundConnection>(std::move(stream), from, kind, now);
   if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return false;
   incoming_.emplace(key, std::move(line));
   // The control thread may have read part of the input already.
@@ -189,24 +189,31 @@ bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, TimePoint n
 }
 
 // Closes the connections that have been silent for the longest time.
-void MembershipTransport::make_room(ProcessId from) {
+void MembershipTransport::make_room(ProcessId from, LinkKind kind) {
   for (;;) {
     size_t of_process = 0;
-    const std::pair<const uint64_t, std::unique_ptr<InboundConnection>>* oldest = nullptr;
-    for (const auto& one : incoming_) of_process += one.second->from == from;
-    if (of_process < kMostFromOne && incoming_.size() < kMostIncoming) return;
-    for (const auto& one : incoming_) {
-      if (of_process >= kMostFromOne && one.second->from != from) continue;
-      if (!oldest || one.second->heard_at < oldest->second->heard_at) oldest = &one;
+    size_t of_kind = 0;
+    for (const auto& [key, line] : incoming_) {
+      of_kind += line->kind == kind;
+      of_process += line->kind == kind && line->from == from;
     }
-    close(oldest->first);
+    if (of_process < kMostFromOne && of_kind < kMostIncoming) return;
+    const InboundConnection* oldest = nullptr;
+    uint64_t its_key = 0;
+    for (const auto& [key, line] : incoming_) {
+      if (line->kind != kind || (of_process >= kMostFromOne && line->from != from)) continue;
+      if (oldest && oldest->heard_at <= line->heard_at) continue;
+      oldest = line.get();
+      its_key = key;
+    }
+    close(its_key);
   }
 }
 
 // The caller closes the connection after false.
 bool MembershipTransport::read(InboundConnection& line, int most, TimePoint now) {
   line.heard_at = now;
-  for (int reads = 0; reads < most; ++reads) {
+  for (int reads = 0;; ++reads) {
     for (;;) {
       const auto frame = line.stream.next();
       if (!frame.ok()) return false;
@@ -214,17 +221,17 @@ bool MembershipTransport::read(InboundConnection& line, int most, TimePoint now)
       if (frame.value()->type != FrameType::kMembership) return false;
       delegate_.on_message(line.from, frame.value()->body);
     }
+    if (reads >= most) return true;
     const auto input = line.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return true;
     if (input == FramedSocket::Input::kEnd) return false;
   }
-  return true;
 }
 
 void MembershipTransport::take_in(ProcessId from, TimePoint now) {
   std::vector<uint64_t> keys;
   for (const auto& [key, line] : incoming_)
-    if (line->from == from) keys.push_back(key);
+    if (line->from == from && line->kind == LinkKind::kLocal) keys.push_back(key);
   for (const uint64_t key : keys) on_event(key, std::numeric_limits<int>::max(), now);
 }
 

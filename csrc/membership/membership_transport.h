@@ -120,9 +120,9 @@ class MembershipTransport {
 
   // Takes over a connection that process `from` has dialed, and reads it. Returns false if that
   // failed; the messages on it are lost then. Closes the connection that was silent for the longest
-  // time if `from` has four, or all processes have 1024.
-  bool adopt(FramedSocket stream, ProcessId from, TimePoint now);
-  // Reads all messages of `from` that the kernel has, on all adopted connections.
+  // time if `from` has four, or all processes have 16384.
+  bool adopt(FramedSocket stream, ProcessId from, LinkKind kind, TimePoint now);
+  // Reads all messages of `from`, which has ended, that the kernel has on connections of this host.
   void take_in(ProcessId from, TimePoint now);
 
   // Handles an event; an unused key is ignored.
@@ -137,6 +137,7 @@ class MembershipTransport {
   struct InboundConnection {
     FramedSocket stream;
     ProcessId from;
+    LinkKind kind;
     TimePoint heard_at;  // last input
   };
 
@@ -144,8 +145,9 @@ class MembershipTransport {
   OutboundConnection& to(const PeerAddress& address_of);
   // Reports a connection that has become deserted to the delegate, once.
   void update_state(OutboundConnection& line);
-  // Makes room for one more connection of `from`.
-  void make_room(ProcessId from);
+  // Makes room for one more connection of `from`. Connections of other hosts, where the kernel
+  // names nobody, do not displace those of this host.
+  void make_room(ProcessId from, LinkKind kind);
   // Reads what has arrived, at most `most` times, and delivers it. Returns false if the connection
   // has ended.
   bool read(InboundConnection& line, int most, TimePoint now);

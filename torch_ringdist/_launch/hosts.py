@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_HOST = re.compile(r"(?:\w[\w.-]*@)?[\w:][\w.:%-]*", re.ASCII)  # perhaps with a user
+# Without "-" in front, which makes an option for ssh, also behind a user's name and "@".
+_HOST = re.compile(r"(?!-)[^\s@]+(?:@(?!-)[^\s@]+)?")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def parse_host(text: str, what: str, slots: int = 1) -> tuple[str, int]:
 
 
 def _checked(host: str, slots: int) -> tuple[str, int]:
-    if not _HOST.fullmatch(host):  # ssh takes a name with "-" in front as an option
+    if not _HOST.fullmatch(host) or not host.isprintable():
         raise ValueError(f"{host!r} is no name or address of a host")
     if slots < 1:
         raise ValueError(f"host {host} must have at least 1 slot, got {slots}")

@@ -126,7 +126,8 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
         return tensors[leaf.name] if isinstance(leaf, Key) else leaf
 
     parts = pytree.tree_map(tensor_of, saved["parts"])
-    state._replace(parts, saved["steps"], None if branches else training)
+    # Outside of elastic.run a training has no id, so it gets one when it begins.
+    state._replace(parts, saved["steps"], None if branches else training or None)
     state._residuals.replace(pytree.tree_map(tensor_of, saved["owed"]))
     where = os.path.abspath(source)
     _log.event("loaded", f"loaded step {state.steps} from {where}", steps=state.steps, where=where)

@@ -51,6 +51,8 @@ def _weighted(sums: torch.Tensor) -> torch.Tensor:
 
 def _text_of(value: Any) -> str:
     """Returns text for a value that is not a tensor. It is equal in all processes, or empty."""
+    if isinstance(value, float):  # also numpy.float64, which is a float on a rank that received it
+        return repr(float(value))
     if isinstance(value, (set, frozenset)):
         return repr(sorted(map(repr, value)))
     return "" if type(value).__repr__ is object.__repr__ else repr(value)

@@ -83,6 +83,8 @@ def _encoded(value: Any, name: str, trusts: bool, inside: bool = False) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
+    if isinstance(value, float):  # numpy.float64, which schedulers may compute
+        return float(value)
     if kind in _TAGS:
         within = inside or kind not in _HOLDERS
         if isinstance(value, dict):
@@ -144,18 +146,24 @@ def decode(message: bytes, trusts: bool = False) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _decoded(value: Any, trusts: bool) -> Any:
+def _decoded(value: Any, trusts: bool, inside: bool = False) -> Any:
+    """Implements decode(). `inside` is True for members of a type that cannot hold tensors."""
     if type(value) in _PLAIN:
         return value
     if type(value) is not list or not value or type(value[0]) is not str:
         raise ValueError("no tag")
     tag, *rest = value
+    if inside and tag == "tensor":
+        raise ValueError("a tensor in a set, a Counter or a key")
     if tag in _SEQUENCES:
-        return _SEQUENCES[tag]([_decoded(one, trusts) for one in rest])
+        within = inside or _SEQUENCES[tag] not in _HOLDERS
+        return _SEQUENCES[tag]([_decoded(one, trusts, within) for one in rest])
     if tag in _MAPPINGS:
         if any(type(one) is not list for one in rest):
             raise ValueError(f"a {tag} without pairs")
-        return _MAPPINGS[tag]({_decoded(k, trusts): _decoded(v, trusts) for k, v in rest})
+        within = inside or _MAPPINGS[tag] not in _HOLDERS
+        pairs = ((_decoded(k, trusts, True), _decoded(v, trusts, within)) for k, v in rest)
+        return _MAPPINGS[tag](dict(pairs))
     if tag == "pickle" and not trusts:
         raise ValueError("a pickle")
     if tag not in _READERS:
@@ -174,7 +182,7 @@ def _meta(shape: Any, dtype: str, device: str) -> TensorMeta:
 def check_shape(shape: Any, itemsize: int) -> None:
     """Raises ValueError unless `shape` is a torch.Size of a tensor that memory can hold."""
     good = type(shape) is torch.Size and all(length >= 0 for length in shape)
-    if not good or math.prod(shape) * itemsize >> _TENSOR_BITS:
+    if not good or math.prod(max(length, 1) for length in shape) * itemsize >> _TENSOR_BITS:
         raise ValueError("a tensor of an impossible shape")
 
 

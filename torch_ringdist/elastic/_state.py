@@ -67,7 +67,7 @@ class State:
                 changed tensor. Writes through .data are not detected. An optimizer with its own
                 state_dict() is always copied.
             trust_members: send values of other types than Python's and torch's plain ones, such as
-                numpy.float64, as pickles. All ranks pass the same. A rank that unpickles runs code
+                numpy.int64, as pickles. All ranks pass the same. A rank that unpickles runs code
                 of the sender, so every process that can join the job can run code in all others.
             entries: the entries by name.
 

@@ -36,7 +36,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     world = _global_state.required()
     if world.me.rank != 0:
         return
-    path = Path(file_path).absolute()
+    path = Path(os.path.abspath(file_path))  # without "..", which other ranks refuse
     parts = _parts(path, world.me.size)
     try:
         if not file_path or path.is_dir():

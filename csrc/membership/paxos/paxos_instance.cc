@@ -146,7 +146,8 @@ void PaxosInstance::on_vote_read(const Ballot& ballot, const Result<std::optiona
   if (decided_ || !round_ || round_->ballot != ballot) return;
   if (round_->phase != BallotRound::Phase::kReading) return;
   const bool readable =
-      vote.ok() && (!vote.value() || vote.value()->value.follows(voters_.generation));
+      vote.ok() && (!vote.value() || (vote.value()->value.follows(voters_.generation) &&
+                                      vote.value()->value.comes_from(voters_.members)));
   if (!readable) return;  // the store is queried again after a pause
   if (vote.value() && vote.value()->ballot > ballot) return on_refused(vote.value()->ballot, now);
   round_->store_read = true;

@@ -14,7 +14,7 @@ TEST(Describe, NamesWhatIsKnown) {
 
 TEST(Describe, TextsOfOthersCannotDriveATerminal) {
   EXPECT_EQ(printable("caf\u00e9 \u20ac \U0001f600", 100), "caf\u00e9 \u20ac \U0001f600");
-  EXPECT_EQ(printable("\x1b[2J\n\t\x7f", 100), "\\x1b[2J\\x0a\\x09\\x7f");
+  EXPECT_EQ(printable("\x1b[2J\na\t\x7f", 100), "\\x1b[2J\n    a\\x09\\x7f");
   EXPECT_EQ(printable("\xc2\x9b", 100), "\\xc2\\x9b") << "a control character of 8 bits";
   for (const std::string bad :
        {"\xff", "\xc3", "\xe2\x82", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"})

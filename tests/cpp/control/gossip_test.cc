@@ -165,8 +165,6 @@ TEST_F(GossipTest, WhoFoundTheGroupIsToldToItsMembers) {
   EXPECT_TRUE(sender_.said.empty()) << "no news";
 }
 
-// Inside a host, each process informs all others. A report from another host is forwarded to this
-// host and to further hosts.
 TEST_F(GossipTest, OnlyMembersReportWhoFoundTheGroup) {
   join();
   gossip_.on_formed(sender_.add(77), formed({2, 3}));
@@ -176,6 +174,8 @@ TEST_F(GossipTest, OnlyMembersReportWhoFoundTheGroup) {
   EXPECT_FALSE(formation_barrier_.has(kNonce, 99)) << "no member";
 }
 
+// Inside a host, each process informs all others. A report from another host is forwarded to this
+// host and to further hosts.
 TEST_F(GossipTest, RepresentativesPassFormedOnBetweenHosts) {
   (void)join();
   ControlConnection& local = sender_.add(2);

@@ -136,7 +136,8 @@ TEST_F(MembershipTransportTest, AProcessHasFourConnections) {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
     ends.push_back(Fd::open([&] { return pair[0]; }));
     Fd its = Fd::open([&] { return pair[1]; });
-    EXPECT_TRUE(transport_.adopt(FramedSocket(std::move(its)), kOther, Clock::now()));
+    EXPECT_TRUE(
+        transport_.adopt(FramedSocket(std::move(its)), kOther, LinkKind::kLocal, Clock::now()));
   }
   const auto ended = [](const Fd& fd) {
     std::byte byte;
@@ -174,7 +175,7 @@ TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
   FramedSocket ours(accept_connection(listener_));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kMembership, message_of("last words"))));
   theirs.close();
-  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, LinkKind::kLocal, Clock::now()));
   transport_.take_in(kOther, Clock::now());
   EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
 }
@@ -183,7 +184,7 @@ TEST_F(MembershipTransportTest, AnInvalidFrameEndsTheConnection) {
   ConnectAttempt dialed = connect_unix(other_.address);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
-  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, Clock::now()));
+  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, LinkKind::kLocal, Clock::now()));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kHeartbeat)));
   EXPECT_TRUE(turn_until([&] { return theirs.receive() == FramedSocket::Input::kEnd; }));
   EXPECT_TRUE(received_.empty());
