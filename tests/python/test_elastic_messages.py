@@ -20,7 +20,7 @@ from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
 from torch_ringdist._tensor_meta import TensorMeta
-from torch_ringdist.elastic import _messages, _transfer
+from torch_ringdist.elastic import _checkpoint, _checksums, _messages, _transfer
 from torch_ringdist.elastic._messages import MessageError, broadcast, decode, encode, gather
 from torch_ringdist.elastic._rank_state import GenerationView, RankState, exchange
 
@@ -348,3 +348,18 @@ def _refuse_large_values() -> None:
 
 def test_large_values_are_refused(pools):
     pools(1).run(_refuse_large_values)
+
+
+def test_floats_of_numpy_are_floats_elsewhere():
+    """Schedulers with a function of numpy compute them."""
+    mine = {"lr": numpy.float64(0.1), "of": [numpy.float64("nan")]}
+    others = _messages.decode(_messages.encode(mine, "mine"))
+    assert type(others["lr"]) is float
+    assert _checksums.of_leaves(mine) == _checksums.of_leaves(others)
+
+
+def test_a_state_saved_outside_of_a_job_can_be_sent(tmp_path: Path):
+    state = elastic.State(epoch=3)
+    folder = state.save(tmp_path)
+    assert state.load(folder)
+    _checkpoint.check_training(state._identify())

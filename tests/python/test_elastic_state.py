@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import ArgumentError, NotSupportedError, elastic
-from torch_ringdist.elastic import _checkpoint, _checksums, _messages, _rank_state
+from torch_ringdist.elastic import _rank_state
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._settings import JOB
 
@@ -301,21 +301,6 @@ def test_trusted_members_take_other_values():
     with pytest.raises(ArgumentError, match=r"best is a collections\.defaultdict"):
         plain.best = defaultdict()
     assert plain.best == 1.0
-
-
-def test_floats_of_numpy_are_floats_elsewhere():
-    """Schedulers with a function of numpy compute them."""
-    mine = {"lr": numpy.float64(0.1), "of": [numpy.float64("nan")]}
-    others = _messages.decode(_messages.encode(mine, "mine"))
-    assert type(others["lr"]) is float
-    assert _checksums.of_leaves(mine) == _checksums.of_leaves(others)
-
-
-def test_a_state_saved_outside_of_a_job_can_be_sent(tmp_path: Path):
-    state = elastic.State(epoch=3)
-    folder = state.save(tmp_path)
-    assert state.load(folder)
-    _checkpoint.check_training(state._identify())
 
 
 def test_two_samplers_are_refused():
