@@ -18,7 +18,7 @@ constexpr size_t kMaxOver = 256;  // forgotten groups that are remembered as ove
 
 // Limit of groups in the formation barrier, this process' own ones included.
 constexpr size_t kMaxGroups = 4096;
-constexpr size_t kMostMembers = 16384;  // limit of ids of a group of others
+constexpr size_t kMostOfOthers = 16384;  // limit of ids of a group of others
 
 }  // namespace
 
@@ -167,7 +167,7 @@ std::vector<uint64_t> FormationBarrier::learn(uint64_t nonce,
   news.reserve(processes.size());
   std::set<uint64_t>& known = enter(nonce, ours);
   // The caller has checked the members of a group of ours.
-  const size_t most = ours(nonce) ? std::numeric_limits<size_t>::max() : kMostMembers;
+  const size_t most = ours(nonce) ? std::numeric_limits<size_t>::max() : kMostOfOthers;
   for (const uint64_t process : processes)
     if (known.size() < most && known.insert(process).second) news.push_back(process);
   return news;

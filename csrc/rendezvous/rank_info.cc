@@ -6,7 +6,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostText = 4096;  // bytes of a text in it
+constexpr size_t kMostInfoText = 4096;  // bytes of a text in it
 
 // These functions serialize parts of a RankInfo.
 void put(Writer& out, const TransportAddresses& addresses) {
@@ -24,7 +24,7 @@ GroupCosts get_costs(Reader& in) {
   GroupCosts out;
   for (LinkCosts* link : {&out.constants.inside, &out.constants.between})
     for (const LinkConstant& one : link_constants()) one.set(*link, in.get<double>());
-  out.file = in.get_text(kMostText);
+  out.file = in.get_text(kMostInfoText);
   return out;
 }
 
@@ -98,13 +98,13 @@ std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version
   out.size = in.get<int32_t>();
   out.lanes = in.get<int32_t>();
   out.pid = in.get<int32_t>();
-  out.host_name = in.get_text(kMostText);
+  out.host_name = in.get_text(kMostInfoText);
   out.host_key = in.get_string();
-  out.unix_name = in.get_text(kMostText);
-  out.tcp_address = in.get_text(kMostText);
+  out.unix_name = in.get_text(kMostInfoText);
+  out.tcp_address = in.get_text(kMostInfoText);
   out.guessed = in.get_bool();
   out.options_hash = in.get<uint64_t>();
-  out.options = in.get_text(kMostText);
+  out.options = in.get_text(kMostInfoText);
   out.transports = get_addresses(in);
   out.costs = get_costs(in);
   if (!in.ok()) return std::nullopt;

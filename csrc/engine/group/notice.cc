@@ -6,7 +6,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostText = 16384;  // bytes
+constexpr size_t kMostNoticeText = 16384;  // bytes
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::optional<Notice> Notice::decode(ConstBytes bytes) {
   out.op = in.get<uint64_t>();
   out.rank = in.get<int32_t>();
   out.fingerprint = in.get<Fingerprint>();
-  out.text = in.get_text(kMostText);
+  out.text = in.get_text(kMostNoticeText);
   for (auto n = in.get<uint32_t>(); n > 0 && in.ok(); --n) out.ranks.push_back(in.get<int32_t>());
   if (!in.ok() || out.kind > NoticeKind::kReceivesAborted || out.error_kind > ErrorKind::kProtocol)
     return std::nullopt;

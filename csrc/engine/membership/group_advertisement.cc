@@ -10,7 +10,7 @@ namespace {
 
 // Bound on what decode() reads, since the bytes of a store cannot be trusted.
 constexpr uint32_t kMostMembers = 1 << 20;
-constexpr size_t kMostText = 4096;  // bytes of a text in it
+constexpr size_t kMostAdvertised = 4096;  // bytes of a text in it
 
 }  // namespace
 
@@ -46,17 +46,17 @@ std::optional<GroupAdvertisement> GroupAdvertisement::decode(ConstBytes bytes,
   if (out.first.wire_version != wire_version) return out;
   out.group_id = in.get<uint64_t>();
   out.generation = in.get<uint32_t>();
-  out.name = in.get_text(kMostText);
+  out.name = in.get_text(kMostAdvertised);
   out.timeout = Milliseconds(in.get<int64_t>());
   out.job = in.get_string();
-  out.note = in.get_text(kMostText);
+  out.note = in.get_text(kMostAdvertised);
   out.most = in.get<uint32_t>();
   for (auto n = std::min(in.get<uint32_t>(), kMostMembers); n > 0 && in.ok(); --n) {
     Member one;
     one.process = in.get<uint64_t>();
-    one.unix_name = in.get_text(kMostText);
-    one.tcp_address = in.get_text(kMostText);
-    one.where = in.get_text(kMostText);
+    one.unix_name = in.get_text(kMostAdvertised);
+    one.tcp_address = in.get_text(kMostAdvertised);
+    one.where = in.get_text(kMostAdvertised);
     out.members.push_back(std::move(one));
   }
   if (!in.ended() || out.members.empty()) return std::nullopt;
