@@ -368,8 +368,8 @@ def forecast(
     formula_seconds. A simulated one has seconds, messages, bytes_inside, bytes_between,
     busiest_line, ranks_walked and joined (segments per message). A round has
     messages_inside/between, elements_inside/between and messages of (from, to, elements, kind).
-    Rounds are missing if too many steps differ. Releases the GIL; any
-    thread. Raises ValueError or TypeError if a group would refuse it."""
+    Rounds are missing if too many steps differ. Releases the GIL; any thread. Raises ValueError or
+    TypeError if a group would refuse it."""
 
 class _Route(TypedDict):
     by_nccl: bool  # else through host memory

@@ -131,8 +131,8 @@ def _check_handed(handed: Any) -> None:
     _check_owed(handed[0])
 
 
-# Raises ValueError unless the value has the form of Residuals.owed().
 def _check_owed(owed: Any) -> None:
+    """Raises ValueError unless the value has the form of Residuals.owed()."""
     if type(owed) is not list:
         raise ValueError("no list of residuals")
     for one in owed:
