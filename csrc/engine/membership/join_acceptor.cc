@@ -53,10 +53,13 @@ bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint n
 }
 
 bool JoinQueue::make_room(TimePoint now) {
-  if (pending_.size() >= kMaxPending)
-    std::erase_if(pending_,
-                  [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
+  if (pending_.size() >= kMaxPending) drop_silent(now);
   return pending_.size() < kMaxPending;
+}
+
+void JoinQueue::drop_silent(TimePoint now) {
+  std::erase_if(pending_,
+                [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
 }
 
 void JoinQueue::accept(ProcessId process, const std::string& host) {
@@ -97,8 +100,7 @@ bool JoinQueue::is_due(TimePoint now) const {
 
 void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint now) {
   for (const ProcessId process : members) pending_.erase(process);
-  std::erase_if(pending_,
-                [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
+  drop_silent(now);
   // The members have changed, so all of them must reach it again.
   for (auto& [process, newcomer] : pending_) newcomer.reached_at.reset();
 }

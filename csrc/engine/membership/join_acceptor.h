@@ -64,6 +64,8 @@ class JoinQueue {
   };
   // Returns true if there is room for one more newcomer. Silent ones make room.
   bool make_room(TimePoint now);
+  // Removes newcomers that have stopped sending requests.
+  void drop_silent(TimePoint now);
   // Returns true if the newcomer may join at `now`.
   bool may_come(const PendingJoin& newcomer, TimePoint now) const;
 
