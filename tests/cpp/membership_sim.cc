@@ -18,7 +18,7 @@ using namespace ringdist;
 using namespace ringdist::membership;
 
 constexpr std::string_view kHelp =
-    R"(How the members of a group agree on who they are after a loss (csrc/consensus), run as state machines
+    R"(How the members of a group agree on who they are after a loss (csrc/membership/paxos), run as state machines
 on a simulated network with a virtual clock. Processes are killed, stopped and woken, hosts are cut apart
 and healed, one way or both, messages are late, the store is lost, newcomers join: all from a seed. After
 each thing that happens is checked what must hold (docs/explanation/membership.md). A run that fails is shortened,

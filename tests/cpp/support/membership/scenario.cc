@@ -75,6 +75,8 @@ void lose_a_decided_majority(Dice& dice, Scenario& out) {
                 {Kind::kCut, dice.roll(1020, 1140), false, 0, 1, 0},
                 {Kind::kKill, dice.roll(1040, 1180), false, 2, 0, 0},
                 {Kind::kKill, dice.roll(1040, 1180), false, 3, 0, 0}};
+  // Until then the run goes on. The three need that long to wait for the two that are cut off.
+  out.faults.push_back({Kind::kShrink, dice.roll(3000, 6000), false, 4, 0, 0});
   for (const int host : {2, 3}) {
     out.faults.push_back({Kind::kCut, 0, false, host, 1, healed});
     out.faults.push_back({Kind::kCut, 0, false, host, 0, 0});
