@@ -14,11 +14,12 @@ r"""Time operations between hosts on one machine: network namespaces with links 
     python -m benchmarks.ddp steps                         steps of a training between hosts
 
 A layout is hosts x ranks per host, or the ranks of every host joined by +. A variant is
-backend[/algorithm][:codec][+cast]:
+backend[@transport][/algorithm][:codec][+cast]:
 
     gloo, openmpi          other backends; OpenMPI through mpi4py, for operations only
     gloo+fp16              cast to fp16 before and back after, outside of it; allreduce only
     ringdist               uncompressed, the reference for speed-ups of allreduce
+    ringdist@tcp           over that transport, also inside a host
     ringdist/direct        with that algorithm (`python -m torch_ringdist info` lists them)
     ringdist:int4          compressed inside the collective, residuals on where the loss needs them;
     ringdist:onebit>int4   contributions with one codec, sums with another

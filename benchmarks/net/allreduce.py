@@ -144,7 +144,7 @@ class Bench:
     def runner(self, variant: Variant) -> Runner | TcpRunner:
         if variant.backend == TCP:
             return TcpRunner(variant, self.tcp)
-        return Runner(variant, self.groups[variant.backend, variant.algorithm], self.tensor)
+        return Runner(variant, self.groups[variant.group], self.tensor)
 
     def turn(self, runner: Runner | TcpRunner, count: int) -> tuple[list[int], tuple[int, ...]]:
         """Returns the time of each operation, and (bytes sent by all hosts, bytes received,

@@ -102,7 +102,7 @@ def peers_of(variants: Sequence[Variant]) -> list[Peer]:
     groups: dict[Any, dist.ProcessGroup] = groups_of(with_groups)
     found: list[Peer] = []
     for variant in variants:
-        group = groups.get((variant.backend, variant.algorithm))
+        group = groups.get(variant.group)
         kind = Coded if variant.codec else Peer
         found.append(OpenMpi(variant) if variant.backend == OPENMPI else kind(variant, group))
     return found

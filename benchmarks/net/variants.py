@@ -3,6 +3,7 @@
     gloo                  another backend, as in PyTorch
     gloo+fp16             cast before and after, outside the collective, like PyTorch's hook
     ringdist              uncompressed
+    ringdist@tcp          over that transport
     ringdist/direct       with that algorithm
     ringdist:int4         compressed inside the collective; ringdist:onebit>int4 with two codecs
     ringdist/ring:int8    both
@@ -41,6 +42,7 @@ class Variant:
 
     text: str
     backend: str
+    transport: str = ""
     algorithm: str = ""
     codec: str = ""
     cast: str = ""
@@ -51,17 +53,26 @@ class Variant:
         head, cast = text, ""
         if text.endswith(tuple(f"+{name}" for name in CASTS)):
             head, cast = text.rsplit("+", 1)
-        match = re.fullmatch(r"([a-z]\w*)(?:/([a-z]\w*))?(?::(.+))?", head)
+        match = re.fullmatch(r"([a-z]\w*)(?:@([a-z]\w*))?(?:/([a-z]\w*))?(?::(.+))?", head)
         if not match:
-            raise ValueError(f"variant {text!r}: expected backend[/algorithm][:codec][+fp16|+bf16]")
-        backend, algorithm, codec = (part or "" for part in match.groups())
-        if backend != "ringdist" and (algorithm or codec):
-            raise ValueError(f"variant {text!r}: only ringdist has algorithms and codecs")
+            raise ValueError(
+                f"variant {text!r}: expected backend[@transport][/algorithm][:codec][+fp16|+bf16]"
+            )
+        backend, transport, algorithm, codec = (part or "" for part in match.groups())
+        if backend != "ringdist" and (transport or algorithm or codec):
+            raise ValueError(
+                f"variant {text!r}: only ringdist has transports, algorithms and codecs"
+            )
         if codec and cast:
             raise ValueError(f"variant {text!r}: a codec or a cast, not both")
         if backend in (TCP, OPENMPI) and cast:
             raise ValueError(f"variant {text!r}: {backend} cannot cast")
-        return cls(text, backend, algorithm, codec, cast)
+        return cls(text, backend, transport, algorithm, codec, cast)
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Backend, transport and algorithm of the group; variants with the same ones share it."""
+        return self.backend, self.transport, self.algorithm
 
     @property
     def feeds_back(self) -> bool:

@@ -26,6 +26,8 @@ from benchmarks.net.progress import Progress  # noqa: E402
 from benchmarks.net.rows import rows_of, table  # noqa: E402
 from benchmarks.net.variants import Variant  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 REASON = net.why_not()
 
 HOLD_HOSTS = """
@@ -336,7 +338,17 @@ def test_bytes_that_a_variant_should_send(text: str, payload: float | None) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "gloo:int4", "gloo/ring", "ringdist:int4+fp16", "tcp+fp16", "ringdist:", "a b"]
+    "text",
+    [
+        "",
+        "gloo:int4",
+        "gloo/ring",
+        "gloo@tcp",
+        "ringdist:int4+fp16",
+        "tcp+fp16",
+        "ringdist:",
+        "a b",
+    ],
 )
 def test_a_bad_variant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"variant '{text}'".replace("+", r"\+")):
