@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python test-tools attacks soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -17,10 +17,11 @@ help:
 	@echo '  make demo         train a small network on handwritten digits, 2 ranks (RANKS=4: four)'
 	@echo '  make examples     FSDP2, tensor parallel and pipeline parallel training, each checked; 2 ranks'
 	@echo '  make check        before each commit: lint, the unit tests, one test of each kind; 2 minutes'
-	@echo '  make test         all tests: test-cpp, then test-python; 17 minutes on two cores'
+	@echo '  make test         all tests: test-cpp, then test-python; 15 minutes on two cores'
 	@echo '  make soak         the long random checks, one after the other; a night (ARGS="kills chaos": these)'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
+	@echo '  make test-tools   the tests of benchmarks and of the other test programs; 2 minutes'
 	@echo '  make bench        the collectives of one host against gloo and OpenMPI, 8 B to 64 MiB'
 	@echo '                    (ARGS="--operations all_reduce --launches 10"; ARGS=--help)'
 	@echo '  make bench-net    every operation between hosts on links of 100 Mb/s, 1 and 10 Gb/s against gloo and'
@@ -45,6 +46,8 @@ help:
 	@echo '                    network, a minute (ARGS="--exhaustive", ARGS=--large; ARGS=--help)'
 	@echo '  make chaos        training while ranks are killed, stopped, sent away and replaced at random: 10 minutes'
 	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
+	@echo '  make attacks      a stranger on the network attacks a training job: memory, descriptors, rate of steps; needs'
+	@echo '                    root; 9 minutes (ARGS=--quick: two; ARGS=--help)'
 	@echo '  make horovod      the tests of operations by name (Horovod'\''s API); make bench-horovod: beside those by order'
 	@echo '  make horovod-random'
 	@echo '                    calls by name in any order, from any thread: SEEDS=1000 orders; FIRST=370 goes on there'
@@ -106,9 +109,16 @@ test-cpp:
 
 # Without capabilities and with few descriptors, as most users run; then what root alone can do.
 test-python: build
-	tools/unprivileged.sh $(PYTEST) -m "not (alone or hosts or root)" $(BESIDE) --junitxml=$(TIMINGS)/python.xml
-	$(PYTEST) -m "(hosts or root) and not alone" $(BESIDE) --junitxml=$(TIMINGS)/hosts.xml
+	tools/unprivileged.sh $(PYTEST) -m "not (alone or hosts or root or tools)" $(BESIDE) --junitxml=$(TIMINGS)/python.xml
+	$(PYTEST) -m "(hosts or root) and not (alone or tools)" $(BESIDE) --junitxml=$(TIMINGS)/hosts.xml
 	$(PYTEST) -m alone --junitxml=$(TIMINGS)/alone.xml
+
+# Of benchmarks and of the other test programs: CI runs them, and who changes those programs.
+test-tools: build
+	$(PYTEST) -m tools $(BESIDE) --junitxml=$(TIMINGS)/tools.xml
+
+attacks: build
+	$(VENV)/python -m tests.attacks $(ARGS)
 
 soak: build
 	tools/soak.sh $(ARGS)

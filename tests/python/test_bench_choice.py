@@ -20,6 +20,8 @@ from benchmarks.net import hosts as net  # noqa: E402
 from benchmarks.net.layout import Layout  # noqa: E402
 from torch_ringdist._costs import Costs  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 REASON = net.why_not()
 
 

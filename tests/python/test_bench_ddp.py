@@ -23,6 +23,8 @@ from benchmarks.ddp.settings import Stepping, Training, from_text  # noqa: E402
 from benchmarks.ddp.study import Study  # noqa: E402
 from benchmarks.kept import to_text  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 MACHINE = {"cpu": "one", "cores": 2, "torch": "2", "date": "2000-01-01 00:00:00"}
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005)
 

@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.gpu_check import __main__ as gpu_check
 
+pytestmark = pytest.mark.tools
+
 HEAD = {"device": "NVIDIA H100", "capability": "9.0", "copy": 2000.0, "seed": 7}
 ROW = {
     "codec": "int4",

@@ -12,6 +12,8 @@ from benchmarks.horovod import __main__ as bench
 from benchmarks.horovod.messages import messages
 from benchmarks.horovod.rank import PARTS
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "single": ["dist.all_reduce", "by name", "gloo"],

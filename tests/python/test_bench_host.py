@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.host import flags, launch, placement, report  # noqa: E402
 from benchmarks.host.operations import OPERATIONS  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 
 def _block(placed: str, ours: list[int], gloo: list[int], size: int = 8) -> dict:
     samples = {"ringdist": ours, "gloo": gloo}

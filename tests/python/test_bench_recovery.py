@@ -20,6 +20,8 @@ from benchmarks.recovery import verify  # noqa: E402
 from benchmarks.recovery.answer import Answer, Lost, Shrink, Sums  # noqa: E402
 from benchmarks.recovery.plan import SIZE, Kill, Plan  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 PIDS = {rank: 1000 + rank for rank in range(SIZE)}
 
 

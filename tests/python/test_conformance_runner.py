@@ -17,6 +17,8 @@ from tests.conformance import __main__ as cli  # noqa: E402
 from tests.conformance import lists, report, results  # noqa: E402
 from tests.conformance.client import Result, Server  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 FAKE = """
 import os, signal, sys, time
 

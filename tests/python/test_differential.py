@@ -19,6 +19,8 @@ from tests.differential.execute import execute  # noqa: E402
 from tests.differential.plan import Plan, Region, Step  # noqa: E402
 from tests.differential.runner import Checker, Ranks  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.fixture
 def seed() -> int:

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT))
 from tests.matrix import __main__ as cli  # noqa: E402
 from tests.matrix import axes, results  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 FAKE = """
 import os, time
 import pytest
