@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         memory: int | None = None
         peer_timeout: float | None = None
         socket_ifname: str | None = None
+        port: str | None = None
         deterministic: str | None = None
         transport: str | None = None
         device_path: str | None = None

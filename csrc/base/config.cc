@@ -162,6 +162,36 @@ Row log_level_row() {
           [](const Config& c) { return std::string(log_level_name(c.log_level)); }};
 }
 
+// Parses "47000" or "47000-47999". Returns nothing for other texts.
+std::optional<Config::PortRange> parse_ports(std::string_view text) {
+  const auto parse = [](std::string_view part) {
+    uint16_t port = 0;
+    const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), port);
+    const bool whole = problem == std::errc() && end == part.data() + part.size();
+    return whole ? port : uint16_t{0};
+  };
+  const size_t dash = text.find('-');
+  Config::PortRange out;
+  out.first = parse(text.substr(0, dash));
+  out.last = dash == std::string_view::npos ? out.first : parse(text.substr(dash + 1));
+  if (out.first == 0 || out.last < out.first) return std::nullopt;
+  return out;
+}
+
+Row port_row() {
+  return {"port",
+          "str",
+          "where this process listens; empty: the kernel chooses",
+          "a port, or a range like 47000-47999, of which the first free one is taken",
+          [](Config& c, std::string_view text) {
+            if (!text.empty() && !parse_ports(text)) return false;
+            c.port = text;
+            return true;
+          },
+          [](const Config& c) { return c.port; },
+          true};
+}
+
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       text_row("algorithm", &Config::algorithm, "forces this algorithm; empty: chosen per call",
@@ -177,6 +207,7 @@ const std::vector<Row>& rows() {
       text_row("socket_ifname", &Config::socket_ifname,
                "network interfaces to use; empty: the one that routes to the store",
                "comma separated names, name prefixes or networks like 10.0.0.0/8"),
+      port_row(),
       choice_row("deterministic", &Config::deterministic,
                  "run: same call, same bits; layout: also wherever an element lies",
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
@@ -290,6 +321,8 @@ Result<Config> Config::parse(const std::map<std::string, std::string>& environme
   }
   return out;
 }
+
+Config::PortRange Config::ports() const { return parse_ports(port).value_or(PortRange()); }
 
 Error Config::reject(std::string_view field, std::string_view accepted) const {
   const Row* row = find_row(field);

@@ -23,6 +23,9 @@ struct Config {
   int64_t memory = int64_t{64} << 20;  // limit of the transports' memory in this process, bytes
   double peer_timeout = 10.0;  // seconds of silence after which a process or host counts as lost
   std::string socket_ifname;   // (default: the route to the store), see os/network_interfaces.h
+  // Where this process listens: "47000", or "47000-47999" for the first free one (else the kernel
+  // chooses).
+  std::string port;
   // "run": the same call gives the same bits. "layout": an element's bits also do not depend on its
   // position. "": neither.
   std::string deterministic = "run";
@@ -67,6 +70,14 @@ struct Config {
   // variable if that has set the field, else "option FIELD". Callers that can validate a plug-in's
   // name use it, because the names of plug-ins are not available here. `field` must be a field.
   Error reject(std::string_view field, std::string_view accepted) const;
+
+  // A range of ports, both ends included. {0, 0} stands for one that the kernel chooses.
+  struct PortRange {
+    uint16_t first = 0;
+    uint16_t last = 0;
+  };
+  // Returns the range that `port` names.
+  PortRange ports() const;
 
   // Options that must be equal on all ranks of a group: as a text for messages, and as a hash to
   // compare.

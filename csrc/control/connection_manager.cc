@@ -192,6 +192,7 @@ void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
 
 void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
+    if (frame.type == FrameType::kDataHello) return hand_over_data(c, frame.body);
     const bool letters = frame.type == FrameType::kMembershipHello;
     auto hello = letters || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
                                                             : std::nullopt;
@@ -222,6 +223,14 @@ void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hell
   if (hello.to != my_id_ || hello.from == my_id_) return close(c);
   epoll_.remove(c.stream.fd().get());
   delegate_.on_membership_stream(c, hello);
+  close(c);
+}
+
+void ConnectionManager::hand_over_data(ControlConnection& c, ConstBytes hello) {
+  if (c.kind == LinkKind::kTcp && c.state == State::kGreeting) {
+    epoll_.remove(c.stream.fd().get());
+    delegate_.on_data_socket(c.stream.take_socket(), hello);
+  }
   close(c);
 }
 

@@ -73,6 +73,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
     // An accepted connection is for membership messages. The delegate takes its stream over.
     virtual void on_membership_stream(ControlConnection& connection, const ControlHello& hello) = 0;
+    // A process of any host has dialed for messages of a transport; see ControlDelegate.
+    virtual void on_data_socket(Fd socket, ConstBytes hello) = 0;
     // A dialed or open connection has ended, and not by a call of close(). errno_value is 0 for an
     // end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
@@ -85,8 +87,9 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
       : my_id_(my_id), epoll_(epoll), delegate_(owner), tcp_timeout_(tcp_timeout) {}
 
   // Opens the listening sockets; see ControlListeners.
-  Error listen(const std::string& unix_name, const std::string& local_ip) {
-    return listeners_.listen(unix_name, local_ip);
+  Error listen(const std::string& unix_name, const std::string& local_ip,
+               const Config::PortRange& ports) {
+    return listeners_.listen(unix_name, local_ip, ports);
   }
   void add_listener(Fd tcp) { listeners_.add(std::move(tcp)); }
   const std::string& unix_name() const { return listeners_.unix_name(); }
@@ -158,6 +161,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void greet(ControlConnection& connection, const Frame& frame);
   // Passes the stream of a connection for membership messages to the delegate.
   void hand_over(ControlConnection& connection, const ControlHello& hello);
+  // Passes the socket of a connection for messages of a transport to the delegate.
+  void hand_over_data(ControlConnection& connection, ConstBytes hello);
   // Decides about a connection that has sent its hello.
   void answer(ControlConnection& connection);
   // Returns true if `incoming` replaces the other connections to its peer, which are then closed.

@@ -32,6 +32,9 @@ struct ControlDelegate {
   // them already. A delegate that takes none closes it.
   virtual void on_membership_stream(FramedSocket stream, const ControlHello& hello,
                                     LinkKind kind) = 0;
+  // Another process has dialed for messages of a transport. `hello` is the body of its first frame,
+  // which the control plane does not read, and nothing follows it before it is answered.
+  virtual void on_data_socket(Fd socket, ConstBytes hello) = 0;
   // The control thread ends because of an exception, such as lack of memory, so this process can
   // neither detect failures nor send notices any more. Called last, once; again if it throws.
   virtual void on_control_failed(const Error& cause) = 0;

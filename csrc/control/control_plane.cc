@@ -33,6 +33,7 @@ Duration timeout_of(const Config& config) {
 ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& events,
                            const Epoll& epoll)
     : id_(id),
+      ports_(config.ports()),
       events_(events),
       sockets_(id, epoll, *this, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout)),
       processes_(epoll),
@@ -47,7 +48,8 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& e
       shutdown_(id, processes_, sockets_) {}
 
 Error ControlPlane::listen(const std::string& local_ip) {
-  return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip);
+  return sockets_.listen("@ringdist-" + std::to_string(getpid()) + "-" + format_id(id_), local_ip,
+                         ports_);
 }
 
 void ControlPlane::begin_turn(TimePoint now) {

@@ -77,6 +77,9 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_open(ControlConnection& connection) override;
   void on_frame(ControlConnection& connection, const Frame& frame) override;
   void on_membership_stream(ControlConnection& connection, const ControlHello& hello) override;
+  void on_data_socket(Fd socket, ConstBytes hello) override {
+    events_.on_data_socket(std::move(socket), hello);
+  }
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
                  const std::string& reason) override;
 
@@ -110,6 +113,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   TimePoint now() const { return timer_.now(); }  // time of this iteration
 
   const uint64_t id_;
+  const Config::PortRange ports_;
   ControlDelegate& events_;
   TickTimer timer_{Clock::now()};
   bool hears_out_ = false;  // in drain_before_report(), which must not recurse

@@ -25,7 +25,8 @@ Error in_a_child() {
 
 ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate& events,
                              Epoll epoll, EventFd wake, EventFd signalled)
-    : epoll_(std::move(epoll)),
+    : ports_(config.ports()),
+      epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalled_(std::move(signalled)),
       events_(events),
@@ -60,7 +61,7 @@ Error ControlThread::open(const std::string& local_ip) {
 // A process that dials before the control thread has the socket waits in the kernel's queue.
 Result<std::string> ControlThread::listen(const std::string& ip) {
   if (mark_.forked()) return in_a_child();
-  auto tcp = listen_tcp(ip, 0);
+  auto tcp = listen_tcp(ip, ports_.first, ports_.last);
   if (!tcp.ok()) return tcp.error().prefixed("control plane: ");
   auto address = local_address(tcp.value());
   auto held = std::make_shared<Fd>(std::move(tcp.value()));

@@ -132,6 +132,7 @@ class ControlThread {
   // kInvalidArgument on the control thread itself, which would wait for itself.
   Error ask(ControlRequest request, std::function<void(const ControlRequest&)> begin);
 
+  const Config::PortRange ports_;
   Epoll epoll_;
   const EventFd wake_;       // signals that commands are queued
   const EventFd signalled_;  // signals SIGUSR1, which requests a report

@@ -16,7 +16,8 @@ constexpr int kMaxAccepts = 64;  // in a row, since any process can dial
 
 }  // namespace
 
-Error ControlListeners::listen(const std::string& unix_name, const std::string& ip) {
+Error ControlListeners::listen(const std::string& unix_name, const std::string& ip,
+                               const Config::PortRange& ports) {
   if (const Error refused = check_unix_sockets()) {
     log(LogLevel::kWarn, "control plane: " + refused.message() +
                              ": ranks of this host reach each other over TCP, without shared "
@@ -27,7 +28,7 @@ Error ControlListeners::listen(const std::string& unix_name, const std::string& 
     unix_name_ = unix_name;
     listeners_[kUnixKey] = {std::move(local.value()), LinkKind::kLocal};
   }
-  auto tcp = listen_tcp(ip, 0);
+  auto tcp = listen_tcp(ip, ports.first, ports.last);
   if (!tcp.ok()) return tcp.error();
   auto address = local_address(tcp.value());
   if (!address.ok()) return address.error();

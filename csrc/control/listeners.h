@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "base/config.h"
 #include "base/error.h"
 #include "control/control_connection.h"
 #include "os/epoll.h"
@@ -24,9 +25,10 @@ class ControlListeners {
 
   explicit ControlListeners(const Epoll& epoll) : epoll_(epoll) {}
 
-  // Opens both sockets. `unix_name` begins with '@'; `ip` is numeric. If the system has no AF_UNIX
+  // Opens both sockets. `unix_name` begins with '@'; `ip` is numeric, and `ports` has
+  // the ports to try. If the system has no AF_UNIX
   // sockets, there is none and unix_name() is empty.
-  Error listen(const std::string& unix_name, const std::string& ip);
+  Error listen(const std::string& unix_name, const std::string& ip, const Config::PortRange& ports);
   // Adds a listening socket for processes of other hosts.
   void add(Fd tcp);
   const std::string& unix_name() const { return unix_name_; }

@@ -88,13 +88,17 @@ Fd open_socket(int family) {
   return Fd::open([family] { return socket(family, SOCK_STREAM | kFlags, 0); });
 }
 
-Result<Fd> listen_on(const Address& address, const std::string& text) {
+Result<Fd> listen_on(const Address& address, const std::string& text, bool* in_use = nullptr) {
   Fd fd = open_socket(address.storage.ss_family);
   if (!fd) return system_error("socket", errno);
-  if (bind(fd.get(), address.get(), address.length) != 0)
-    return system_error("bind to " + text, errno);
-  if (listen(fd.get(), kBacklog) != 0) return system_error("listen on " + text, errno);
-  return fd;
+  // Connections of a former process, which the kernel keeps for a while, do not occupy a port.
+  const int one = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const bool bound = bind(fd.get(), address.get(), address.length) == 0;
+  if (bound && listen(fd.get(), kBacklog) == 0) return fd;
+  const int problem = errno;
+  if (in_use) *in_use = problem == EADDRINUSE;
+  return system_error((bound ? "listen on " : "bind to ") + text, problem);
 }
 
 ConnectAttempt failed(int errno_value, Error error) {
@@ -205,10 +209,22 @@ Error check_listener(const std::string& host, uint16_t port, Milliseconds limit)
   return out;
 }
 
-Result<Fd> listen_tcp(const std::string& ip, uint16_t port) {
-  auto address = ip_address(ip, port);
-  if (!address) return bad_address(ip);
-  return listen_on(*address, format_address(ip, port));
+// A port may be found taken as late as by listen(), because of SO_REUSEADDR.
+Result<Fd> listen_tcp(const std::string& ip, uint16_t first, uint16_t last) {
+  for (int port = first;; ++port) {
+    auto address = ip_address(ip, static_cast<uint16_t>(port));
+    if (!address) return bad_address(ip);
+    bool in_use = false;
+    auto out = listen_on(*address, format_address(ip, static_cast<uint16_t>(port)), &in_use);
+    if (!in_use) return out;
+    if (port < last) continue;
+    const std::string what =
+        first >= last ? "port " + std::to_string(first)
+                      : "all ports from " + std::to_string(first) + " to " + std::to_string(last);
+    return Error(ErrorKind::kSystem, what + " of " + ip +
+                                         " are in use: set RINGDIST_PORT to a "
+                                         "range with a free port for each rank");
+  }
 }
 
 Result<std::string> local_address(const Fd& fd) {

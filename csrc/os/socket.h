@@ -51,8 +51,10 @@ int connect_result(const Fd& fd);
 // kSystem.
 Error check_listener(const std::string& host, uint16_t port, Milliseconds limit);
 
-// Listens on a numeric address. For port 0 the kernel picks one, and local_address() returns it.
-Result<Fd> listen_tcp(const std::string& ip, uint16_t port);
+// Listens on a numeric address, at the first free port from `first` to `last`. For port 0 the
+// kernel picks one, and local_address() returns it. Without `last` there is only `first`. Errors:
+// kInvalidArgument, kSystem.
+Result<Fd> listen_tcp(const std::string& ip, uint16_t first, uint16_t last = 0);
 Result<std::string> local_address(const Fd& fd);
 
 // Shuts the connection down, even if a forked child or another process holds a copy of the

@@ -34,6 +34,7 @@ Error compare(const Config& ours, const Config& theirs) {
   if (Error error = differs("peer_timeout", ours.peer_timeout, theirs.peer_timeout)) return error;
   if (Error error = differs("socket_ifname", ours.socket_ifname, theirs.socket_ifname))
     return error;
+  if (Error error = differs("port", ours.port, theirs.port)) return error;
   return differs("ucx", ours.ucx, theirs.ucx);
 }
 

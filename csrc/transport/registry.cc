@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "transport/local/local_transport.h"
 #include "transport/shm/shm_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "transport/ucx_plugin.h"
 
 namespace ringdist {
@@ -13,6 +14,8 @@ constexpr TransportRow kTransports[] = {
      shm_create},
     {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, true,
      ucx_viable, ucx_create},
+    {"tcp", "TCP connections to the one port of a process, between processes and hosts", false,
+     true, true, tcp_viable, tcp_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
      local_viable, local_create},
 };

@@ -133,15 +133,19 @@ class Transport {
   virtual void close() = 0;
 };
 
+class DataPort;
 class LocalNetwork;
 
-// The settings of one transport instance. The network connects Contexts of one process and is null
-// outside of tests.
+// The settings of one transport instance. The local network connects Contexts of one process and is
+// null outside of tests.
 struct TransportConfig {
   ContextId context_id = 0;
-  std::string interface_name;                   // network interface to use, "" for any
-  size_t max_payload = 252 * 1024;              // bytes
-  bool system_ucx = false;                      // load the system's UCX instead of the wheel's
+  std::string interface_name;                        // network interface to use, "" for any
+  size_t max_payload = 252 * 1024;                   // bytes
+  bool system_ucx = false;                           // load the system's UCX instead of the wheel's
+  Duration peer_timeout = std::chrono::seconds(10);  // transport `tcp` gives a peer up after it
+  std::string tcp_address;                      // "ip:port": where `data_port` gets its connections
+  std::shared_ptr<DataPort> data_port;          // transport `tcp` only
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
 };
 

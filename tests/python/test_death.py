@@ -63,7 +63,7 @@ def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, fl
 # In a ring of 4, one rank always has no data connection to the victim.
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize("megabytes", [1, 64])
-@pytest.mark.parametrize("transport", ["shm", "ucx"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "ucx"])
 def test_killed_in_the_middle_of_an_op(fresh_pool, transport: str, victim: int, megabytes: int):
     pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_TRANSPORT": transport}))
     pool.start(_busy, megabytes)
@@ -106,7 +106,7 @@ def test_killed_rank_that_holds_the_store(fresh_pool):
 
 
 @pytest.mark.parametrize("function", [_busy, _waiting])
-@pytest.mark.parametrize("transport", ["shm", "ucx"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "ucx"])
 def test_stopped(fresh_pool, transport: str, function):
     variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT), "RINGDIST_TRANSPORT": transport}
     pool = _prepared(fresh_pool(SIZE, environment=variables))

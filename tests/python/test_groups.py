@@ -224,9 +224,11 @@ def make(name, transport):
     dist.destroy_process_group()
     assert tensor.eq(2).all()
 make("parents", "ucx")
+make("parents by tcp", "tcp")
 if child := os.fork():
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 make("children", "")
+make("children by tcp", "tcp")
 try:
     make("children by ucx", "ucx")
 except RuntimeError as error:
@@ -235,7 +237,7 @@ except RuntimeError as error:
 
 
 def test_a_child_cannot_use_its_parents_ucx():
-    """Shared memory still works there."""
+    """Shared memory and TCP still work there."""
     for done in run_interpreters(2, UCX_IN_THE_PARENT, timeout=110):
         assert done.returncode == 0, done
         assert "forked from one that had opened UCX" in done.stdout, done

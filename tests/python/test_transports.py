@@ -50,7 +50,9 @@ def _every_way(transport: str) -> str:
     return line
 
 
-@pytest.mark.parametrize(("transport", "used"), [("", "shm"), ("shm", "shm"), ("ucx", "ucx")])
+@pytest.mark.parametrize(
+    ("transport", "used"), [("", "shm"), ("shm", "shm"), ("tcp", "tcp"), ("ucx", "ucx")]
+)
 @pytest.mark.check
 def test_every_transport_moves_everything(pools, transport: str, used: str):
     for rank, line in enumerate(pools(3).run(_every_way, transport)):
@@ -123,6 +125,55 @@ def _after_a_broken_connection() -> None:
 
 def test_a_group_that_forms_anew_replaces_a_broken_connection(fresh_pool):
     fresh_pool(2, environment={"RINGDIST_TRANSPORT": "ucx"}).run(_after_a_broken_connection)
+
+
+def _over_reset_connections() -> list[int]:
+    """Breaks all connections while operations run. Returns the ports at which this process
+    listens."""
+    torch.manual_seed(0)
+    given = torch.randint(-1000, 1000, (3_000_000,))
+    breaks = 0
+    for _ in range(20):
+        work = dist.all_reduce(tensor := given * (dist.get_rank() + 1), async_op=True)
+        if dist.get_rank() == 1:
+            breaks += _shut_down_connections() > 0
+        work.wait()
+        same_bits(tensor, given * 6, "all_reduce")
+    assert breaks or dist.get_rank() != 1
+    return _listening_ports()
+
+
+def _listening_ports() -> list[int]:
+    sockets = {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    }
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listens = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    return [int(row[1].split(":")[1], 16) for row in listens]
+
+
+def test_tcp_dials_again_and_has_one_port(fresh_pool):
+    variables = {"RINGDIST_TRANSPORT": "tcp", "RINGDIST_PORT": "47310-47399"}
+    ports = fresh_pool(3, environment=variables).run(_over_reset_connections)
+    own = [[port for port in of_rank if 47310 <= port <= 47399] for of_rank in ports]
+    assert all(len(of_rank) == 1 for of_rank in own), ports
+    assert len({of_rank[0] for of_rank in own}) == 3, ports
+    others = {port for of_rank in ports for port in of_rank} - {p for one in own for p in one}
+    assert others <= {Ranks.launch.port}, ports
+
+
+def test_a_port_that_is_taken_is_named(fresh_pool):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        pool = fresh_pool(2, init=False, environment={"RINGDIST_PORT": str(port)})
+        for error in pool.run(_cannot_listen):
+            assert f"port {port} of 127.0.0.1" in error.text and "RINGDIST_PORT" in error.text
+
+
+def _cannot_listen() -> Raised:
+    return caught(lambda: (init(), dist.all_reduce(torch.ones(1))))
 
 
 def _without_shared_memory() -> str:

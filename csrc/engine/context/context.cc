@@ -21,6 +21,8 @@ constexpr auto kDumpTime = std::chrono::milliseconds(300);
 // are needed while connections are made.
 constexpr size_t kDescriptorsOfPeer = 3;
 constexpr size_t kDescriptorsMeanwhile = 8;
+static_assert(static_cast<uint8_t>(FrameType::kDataHello) == DataHello::kFrameType,
+              "the control plane and the transport mean the same frame");
 
 }  // namespace
 
@@ -43,8 +45,7 @@ Error Context::start() {
   if (!progress.ok()) return progress.error();
   progress_ = std::move(progress.value());
   PaxosTimeouts timeouts;
-  timeouts.reply_timeout =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
+  timeouts.reply_timeout = peer_timeout();
   assembly_ = std::make_unique<MembershipService>(
       id_, timeouts,
       [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
@@ -56,6 +57,10 @@ Error Context::start() {
   service_ip_ = address.substr(0, address.rfind(':'));
   listens_[first.value().ip] = address;
   return {};
+}
+
+Duration Context::peer_timeout() const {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config().peer_timeout));
 }
 
 // The lock is released while the interfaces are chosen, because the resolver may block.
@@ -119,13 +124,16 @@ Result<Transport*> Context::to_self() {
 
 // A transport within a host that cannot be opened is skipped with a warning. Any other failure is
 // an error.
-Error Context::open_transports(bool late, const std::string& devices) {
+Error Context::open_transports(bool late, const std::string& devices, const std::string& address) {
   if (Error error = open_self()) return error;
   TransportConfig transport_config;
   transport_config.context_id = id_;
   transport_config.interface_name = devices;
   transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
+  transport_config.peer_timeout = peer_timeout();
+  transport_config.tcp_address = address;
+  transport_config.data_port = data_port_;
   std::vector<std::unique_ptr<Transport>> made;
   Dispatcher& receiver = progress_->dispatcher();
   const auto& wanted = options_.transports;
@@ -175,7 +183,7 @@ Result<RankInfo> Context::entry(const Network& network, bool late) {
   std::lock_guard lock(mutex_);
   auto address = listen(network.ip);
   if (!address.ok()) return address.error();
-  if (Error error = open_transports(late, network.devices)) return error;
+  if (Error error = open_transports(late, network.devices, address.value())) return error;
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   auto host = host_key();
   if (!host.ok()) return host.error();

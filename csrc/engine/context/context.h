@@ -24,6 +24,7 @@
 #include "os/fork_guard.h"
 #include "rendezvous/rank_info.h"
 #include "transport/registry.h"
+#include "transport/tcp/data_port.h"
 
 namespace ringdist {
 
@@ -127,6 +128,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
  private:
   explicit Context(ContextOptions options);
+  Duration peer_timeout() const;
   // Starts the parts of the Context. After an error the destructor stops those that run.
   Error start();
   // A transport that is open. One that connects hosts is opened once for each set of devices.
@@ -137,8 +139,10 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   // Opens the transport to this process if it is the first.
   Error open_self() RINGDIST_REQUIRES(mutex_);
-  // Opens those of the wanted transports that are missing. `late` also opens slow ones.
-  Error open_transports(bool late, const std::string& devices) RINGDIST_REQUIRES(mutex_);
+  // Opens those of the wanted transports that are missing. `late` also opens slow ones. The control
+  // plane listens at `address` for connections on that network.
+  Error open_transports(bool late, const std::string& devices, const std::string& address)
+      RINGDIST_REQUIRES(mutex_);
   // Passes transports to the progress engine, and waits for that.
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);
@@ -158,11 +162,15 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   void on_process_left(uint64_t context_id) override;
   void on_flood(std::span<const std::byte> payload) override;
   void on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
+  void on_data_socket(Fd socket, ConstBytes hello) override {
+    data_port_->adopt(std::move(socket), hello);
+  }
 
   const ContextOptions options_;
   const ContextId id_;
   Statistics statistics_;
   TaskPool pool_;
+  const std::shared_ptr<DataPort> data_port_ = std::make_shared<DataPort>();
   std::unique_ptr<ProgressEngine> progress_;
   std::unique_ptr<MembershipService> assembly_;
   std::unique_ptr<ControlThread> control_;

@@ -80,6 +80,19 @@ TEST(Config, ListsItself) {
   EXPECT_FALSE(find("RINGDIST_UCX").set);
 }
 
+TEST(Config, APortIsOneOrARange) {
+  const auto ports = [](const std::string& text) {
+    const auto range = Config::parse({}, {{"port", text}}).value().ports();
+    return std::pair<int, int>(range.first, range.last);
+  };
+  EXPECT_EQ(ports(""), std::pair(0, 0));
+  EXPECT_EQ(ports("47000"), std::pair(47000, 47000));
+  EXPECT_EQ(ports("47000-65535"), std::pair(47000, 65535));
+  for (const char* bad : {"0", "-1", "47000-", "47001-47000", "65536", "80 ", "http"})
+    EXPECT_NE(rejection({{"RINGDIST_PORT", bad}}, {}).find("RINGDIST_PORT"), std::string::npos)
+        << bad;
+}
+
 TEST(Config, HashCoversWhatRanksMustShare) {
   Config a, b;
   b.memory = 1 << 20;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "os/random.h"
+#include "support/data_listener.h"
 #include "support/laid_bytes.h"
 #include "support/send_ends.h"
 #include "support/sim/sim_transport.h"
@@ -55,6 +56,7 @@ inline bool wants_system_ucx() {
 }
 
 struct End {
+  DataListener listener;
   TransportConfig config;
   Inbox inbox;
   std::unique_ptr<Transport> transport;
@@ -63,6 +65,8 @@ struct End {
     config.context_id = random_id();
     config.interface_name = "lo";
     config.system_ucx = wants_system_ucx();
+    config.tcp_address = listener.address();
+    config.data_port = listener.port();
     auto made = row.create(config, inbox);
     EXPECT_TRUE(made.ok()) << made.error().what();
     if (made.ok()) transport = std::move(made.value());

@@ -42,6 +42,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   void on_control_failed(const Error&) override {}
   void on_flood(std::span<const std::byte>) override { ++floods_; }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
+  void on_data_socket(Fd, ConstBytes) override {}
   std::string dump() override { return ""; }
 
   Result<Epoll> epoll_ = Epoll::create();

@@ -56,6 +56,7 @@ void expect_sums(const RanksOptions& options, const std::string& codec) {
 
 TEST(Transports, RingOverSharedMemory) { expect_sums(all_over("shm"), ""); }
 TEST(Transports, RingOverUcx) { expect_sums(all_over("ucx"), ""); }
+TEST(Transports, RingOverTcp) { expect_sums(all_over("tcp"), ""); }
 TEST(Transports, CompressedOverSharedMemory) { expect_sums(all_over("shm"), "fp16"); }
 TEST(Transports, SeveralInOneGroup) { expect_sums(two_by_memory(), ""); }
 // One encoded message then goes to peers behind two transports.

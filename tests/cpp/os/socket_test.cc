@@ -65,6 +65,24 @@ TEST(Socket, TcpOnAGivenAddress) {
   }
 }
 
+TEST(Socket, TheFirstFreePortOfARangeIsTaken) {
+  auto first = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(first.ok());
+  const std::string address = local_address(first.value()).value();
+  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  if (port > 65525) GTEST_SKIP() << "there is no range behind port " << port;
+  auto next = listen_tcp("127.0.0.1", port, port + 10);
+  ASSERT_TRUE(next.ok()) << next.error().what();
+  const std::string other = local_address(next.value()).value();
+  const int taken = std::stoi(other.substr(other.rfind(':') + 1));
+  EXPECT_TRUE(taken > port && taken <= port + 10) << taken;
+  const auto none = listen_tcp("127.0.0.1", port, port);
+  ASSERT_FALSE(none.ok());
+  const std::string text = none.error().message();
+  EXPECT_NE(text.find("port " + std::to_string(port) + " of 127.0.0.1"), std::string::npos) << text;
+  EXPECT_NE(text.find("RINGDIST_PORT"), std::string::npos) << text;
+}
+
 TEST(Socket, BadAddressesAreErrors) {
   for (const char* bad :
        {"", "127.0.0.1", "localhost:1", "127.0.0.1:x", "127.0.0.1:70000", "[::1:5"})

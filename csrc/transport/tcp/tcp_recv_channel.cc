@@ -1,0 +1,132 @@
+#include "transport/tcp/tcp_recv_channel.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "os/socket.h"
+
+namespace ringdist::tcp {
+namespace {
+
+constexpr size_t kReadAhead = size_t{64} << 10;   // bytes that are read beyond a record
+constexpr size_t kMostPerRead = size_t{1} << 20;  // bytes; other connections come first then
+constexpr uint64_t kMostUnacknowledged = 256;     // records
+constexpr Duration kAcknowledgeAfter = Milliseconds(10);
+
+}  // namespace
+
+// What lies here was not acknowledged, so that the sender repeats it.
+void TcpRecvChannel::connect(Fd socket, TimePoint now) {
+  close();
+  drop_input();
+  socket_ = std::move(socket);
+  if (epoll_.add(socket_.get(), EPOLLIN, key_)) return close();
+  acknowledge(now);
+}
+
+// A read that does not fill the buffer has emptied the socket.
+bool TcpRecvChannel::read(TransportDelegate& receiver, TimePoint now) {
+  bool any = deliver(receiver);
+  size_t taken = 0;
+  bool more = true;
+  while (more && socket_ && !has_records_ && taken < kMostPerRead) {
+    const size_t got = receive();
+    taken += got;
+    more = got > 0 && end_ == buffer_.size();
+    any |= deliver(receiver);
+  }
+  if (!socket_ && !has_records_) drop_input();
+  if (!socket_ || handled_ == acknowledged_) return any;
+  if (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged)
+    acknowledge(now);
+  else if (!acknowledge_at_)
+    acknowledge_at_ = now + kAcknowledgeAfter;
+  return any;
+}
+
+size_t TcpRecvChannel::receive() {
+  if (buffer_.empty())
+    buffer_.resize(sizeof(RecordHead) + kMaxHeaderBytes + max_payload_ + kReadAhead);
+  if (begin_ > 0) {  // the begin of a record that continues
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= std::exchange(begin_, 0);
+  }
+  const ssize_t got =
+      recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, MSG_DONTWAIT);
+  if (got > 0) {
+    end_ += static_cast<size_t>(got);
+    return static_cast<size_t>(got);
+  }
+  const bool stays = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || passes(errno));
+  if (!stays) close();  // the sender dials again if it has more
+  return 0;
+}
+
+bool TcpRecvChannel::deliver(TransportDelegate& receiver) {
+  bool any = false;
+  has_records_ = false;
+  while (end_ - begin_ >= sizeof(RecordHead)) {
+    RecordHead head;
+    std::memcpy(&head, buffer_.data() + begin_, sizeof head);
+    if (!head.is_valid(handled_, max_payload_)) {
+      log(LogLevel::kWarn, "transport tcp: a peer sends what is no message");
+      close();
+      drop_input();
+      return any;
+    }
+    if (end_ - begin_ < head.bytes()) break;
+    has_records_ = !receiver.takes_more();
+    if (has_records_) break;
+    const ConstBytes record = ConstBytes(buffer_).subspan(begin_, head.bytes());
+    begin_ += head.bytes();
+    ++handled_;
+    sender_waits_ |= head.kind == RecordKind::kFlush || head.payload_bytes > kMostCopiedBytes;
+    any = true;
+    if (head.kind == RecordKind::kMessage)
+      receiver.on_message(record.subspan(sizeof head, head.header_bytes),
+                          record.subspan(sizeof head + head.header_bytes));
+  }
+  return any;
+}
+
+// An acknowledgement is so small that the kernel takes all of it or nothing.
+void TcpRecvChannel::acknowledge(TimePoint now) {
+  const ssize_t sent =
+      ::send(socket_.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
+  acknowledge_at_.reset();
+  if (sent == sizeof handled_) {
+    acknowledged_ = handled_;
+    sender_waits_ = false;
+  } else if (sent < 0 && passes(errno)) {
+    acknowledge_at_ = now + kAcknowledgeAfter;
+  } else {
+    close();
+  }
+}
+
+void TcpRecvChannel::tick(TimePoint now) {
+  if (acknowledge_at_ && now >= *acknowledge_at_ && socket_) acknowledge(now);
+}
+
+// The last acknowledgement is tried, so that the sender of a process that leaves need not dial
+// again.
+void TcpRecvChannel::close() {
+  if (!socket_) return;
+  if (handled_ != acknowledged_)
+    (void)::send(socket_.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
+  epoll_.remove(socket_.get());
+  socket_.reset();
+  acknowledge_at_.reset();
+}
+
+void TcpRecvChannel::drop_input() {
+  buffer_ = {};
+  begin_ = end_ = 0;
+  has_records_ = false;
+}
+
+}  // namespace ringdist::tcp

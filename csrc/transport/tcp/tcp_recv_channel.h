@@ -1,0 +1,70 @@
+// Channel of transport `tcp` from one peer to this process. It survives its connections: the number
+// of records that it has handled tells the sender where to go on.
+//
+// Threads: the caller holds the lane's progress lock.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "os/epoll.h"
+#include "os/fd.h"
+#include "transport/tcp/record.h"
+
+namespace ringdist::tcp {
+
+// The receiving half of a pair of processes.
+class TcpRecvChannel {
+ public:
+  // `number` is that of the sender's hello. Events of the connection are reported by `epoll`, which
+  // outlives the channel, with `key`.
+  TcpRecvChannel(ContextId from, uint64_t number, size_t max_payload, const Epoll& epoll,
+                 uint64_t key)
+      : from_(from), number_(number), key_(key), max_payload_(max_payload), epoll_(epoll) {}
+  ~TcpRecvChannel() { close(); }
+  TcpRecvChannel(const TcpRecvChannel&) = delete;
+  TcpRecvChannel& operator=(const TcpRecvChannel&) = delete;
+
+  ContextId from() const { return from_; }
+  uint64_t number() const { return number_; }
+  uint64_t key() const { return key_; }
+  bool is_connected() const { return static_cast<bool>(socket_); }
+
+  // Continues on a new connection.
+  void connect(Fd socket, TimePoint now);
+  // Reads what has arrived, up to a limit, and delivers it. Returns true if anything was delivered.
+  bool read(TransportDelegate& receiver, TimePoint now);
+  // Returns true if records lie here because TransportDelegate::takes_more() returned false.
+  bool has_records() const { return has_records_; }
+  // Sends an acknowledgement that is due.
+  void tick(TimePoint now);
+  // Returns when tick() is due next; nothing if it is not.
+  std::optional<TimePoint> due() const { return acknowledge_at_; }
+  // Closes the connection. Records that were read stay.
+  void close();
+
+ private:
+  // Delivers whole records. Returns true if there was one.
+  bool deliver(TransportDelegate& receiver);
+  // Reads from the socket once. Returns the number of bytes.
+  size_t receive();
+  void acknowledge(TimePoint now);
+  void drop_input();
+
+  const ContextId from_;
+  const uint64_t number_;
+  const uint64_t key_;
+  const size_t max_payload_;
+  const Epoll& epoll_;
+  Fd socket_;
+  std::vector<std::byte> buffer_;  // has the unread bytes [begin_, end_)
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  uint64_t handled_ = 0;       // records handled since the channel began
+  uint64_t acknowledged_ = 0;  // value of handled_ in the last acknowledgement
+  bool sender_waits_ = false;  // for an acknowledgement, by which a send of it ends
+  bool has_records_ = false;
+  std::optional<TimePoint> acknowledge_at_;
+};
+
+}  // namespace ringdist::tcp

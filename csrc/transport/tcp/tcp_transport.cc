@@ -1,0 +1,327 @@
+#include "transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "os/random.h"
+
+namespace ringdist {
+namespace {
+
+using tcp::TcpRecvChannel;
+
+constexpr size_t kTcpStagingBuffers = 64;
+constexpr size_t kMostAccepted = 4096;  // connections that wait for progress()
+constexpr size_t kMostInbound = 16384;  // receiving channels
+// Keys in the epoll set: of wake_, of the first sending channel, of the first receiving one.
+constexpr uint64_t kWakeKey = 0;
+constexpr uint64_t kFirstSendKey = 1;  // plus the index in by_key_
+constexpr uint64_t kFirstRecvKey = uint64_t{1} << 32;
+// drained() waits this much longer, because a notice of an end may come before the last bytes.
+constexpr auto kLastBytesTime = std::chrono::milliseconds(50);
+// drained() waits no longer than this for an idle progress(), as other peers may send all the time.
+constexpr auto kLongestDrain = std::chrono::milliseconds(500);
+// A flush does not wait for a peer that acknowledges nothing for this long.
+constexpr auto kSilentFlush = std::chrono::seconds(2);
+
+DataSecret random_secret() {
+  const std::array<uint64_t, 2> numbers{random_id(), random_id()};
+  DataSecret out;
+  static_assert(sizeof numbers == sizeof out);
+  std::memcpy(out.data(), numbers.data(), sizeof out);
+  return out;
+}
+
+}  // namespace
+
+Error tcp_viable(const TransportConfig&) { return {}; }
+
+Result<std::unique_ptr<Transport>> tcp_create(const TransportConfig& config,
+                                              TransportDelegate& receiver) {
+  return TcpTransport::create(config, receiver);
+}
+
+Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportConfig& config,
+                                                        TransportDelegate& receiver) {
+  check(config.data_port && !config.tcp_address.empty(), "a transport tcp without a port");
+  auto epoll = Epoll::create();
+  if (!epoll.ok()) return epoll.error();
+  auto wake = EventFd::create();
+  if (!wake.ok()) return wake.error();
+  std::unique_ptr<TcpTransport> out(
+      new TcpTransport(config, receiver, std::move(epoll.value()), std::move(wake.value())));
+  if (Error error = out->epoll_.add(out->wake_.get(), EPOLLIN, kWakeKey)) return error;
+  out->port_->add(out->own_.secret, [self = out.get()](Fd socket, const DataHello& hello) {
+    std::lock_guard lock(self->accepted_mutex_);
+    if (self->accepted_.size() >= kMostAccepted) return;
+    self->accepted_.emplace_back(std::move(socket), hello);
+    self->in_use_ = true;
+    self->wake_.signal();
+  });
+  return std::unique_ptr<Transport>(std::move(out));
+}
+
+TcpTransport::TcpTransport(const TransportConfig& config, TransportDelegate& receiver, Epoll epoll,
+                           EventFd wake)
+    : me_(config.context_id),
+      max_payload_(config.max_payload),
+      peer_timeout_(config.peer_timeout),
+      port_(config.data_port),
+      receiver_(receiver),
+      staging_(config.max_payload, kTcpStagingBuffers),
+      own_{random_secret(), {config.tcp_address}},
+      epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      next_recv_key_(kFirstRecvKey) {}
+
+// ---- Peers
+
+Error TcpTransport::add_peer(ContextId id, ConstBytes address) {
+  if (address.empty()) return Error(ErrorKind::kPeerLost, "the peer published no TCP address");
+  auto to = tcp::DataAddress::decode(address);
+  if (!to) return Error(ErrorKind::kProtocol, "the peer's TCP address has another format");
+  {
+    std::lock_guard lock(peers_mutex_);
+    auto& slot = peers_[id];
+    if (!slot) {
+      const uint64_t key = kFirstSendKey + by_key_.size();
+      slot = std::make_unique<Peer>(*this, id, std::move(*to), key);
+      by_key_.push_back(slot.get());
+    }
+  }
+  renew(id);
+  return {};
+}
+
+// The cause that ended the former channel may be gone, so the next send dials again.
+void TcpTransport::renew(ContextId id) {
+  Peer* peer = find(id);
+  if (!peer || !peer->over.exchange(false)) return;
+  peer->broken = false;
+  peer->renewed = true;
+}
+
+bool TcpTransport::reaches(ContextId id) const {
+  const Peer* peer = find(id);
+  return peer && !peer->broken;
+}
+
+TcpTransport::Peer* TcpTransport::find(ContextId id) const {
+  std::lock_guard lock(peers_mutex_);
+  const auto it = peers_.find(id);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+std::vector<TcpTransport::Peer*> TcpTransport::all_peers() const {
+  std::lock_guard lock(peers_mutex_);
+  return by_key_;
+}
+
+void TcpTransport::update(Peer& peer) {
+  if (peer.channel.broken() && !std::exchange(peer.noticed, true)) {
+    peer.broken = true;
+    newly_broken_.push_back(&peer);
+  }
+  wake_at(peer.channel.due());
+}
+
+void TcpTransport::wake_at(std::optional<TimePoint> time) {
+  if (time) timer_ = std::min(timer_, *time);
+}
+
+// ---- Sending
+
+void TcpTransport::send(ContextId id, ConstBytes header, ConstBytes payload, SendId send_id) {
+  check(payload.size() <= max_payload_ && header.size() <= kMaxHeaderBytes, "message too large");
+  send_to(id, header, {payload, send_id, nullptr});
+}
+
+void TcpTransport::send_to(ContextId id, ConstBytes header, const tcp::OutgoingRecord& record) {
+  Peer* peer = closed_ ? nullptr : find(id);
+  if (!peer) {
+    if (record.staged != nullptr) staging_.release(record.staged);
+    const Error error(ErrorKind::kPeerLost, "no address of this peer is known");
+    return receiver_.end_send(record.send_id, error);
+  }
+  if (peer->renewed.exchange(false)) {
+    peer->channel.renew();
+    peer->noticed = false;
+  }
+  in_use_ = true;
+  peer->channel.send(header, record, Clock::now());
+  update(*peer);
+}
+
+void TcpTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingMessage> to) {
+  for (const OutgoingMessage& out : to) {
+    staging_.hold(reserved.data());
+    send_to(out.peer, out.header, {reserved.first(used), out.send_id, reserved.data()});
+  }
+  staging_.release(reserved.data());
+}
+
+void TcpTransport::revoke_payload(ContextId id, SendId send_id) {
+  if (Peer* peer = find(id)) peer->channel.keep_copy(send_id);
+}
+
+// ---- Receiving
+
+void TcpTransport::take_connections(TimePoint now) {
+  std::vector<std::pair<Fd, DataHello>> accepted;
+  {
+    std::lock_guard lock(accepted_mutex_);
+    accepted.swap(accepted_);
+  }
+  for (auto& [socket, hello] : accepted) take_connection(std::move(socket), hello, now);
+}
+
+// A higher channel number replaces the channel: the sender has given the former one up. A lower one
+// is a connection that came late.
+void TcpTransport::take_connection(Fd socket, const DataHello& hello, TimePoint now) {
+  const Peer* peer = find(hello.from);
+  if (hello.to != me_ || (peer && peer->gone)) return;
+  if (TcpRecvChannel* channel = find_inbound(hello.from)) {
+    if (hello.channel < channel->number()) return;
+    if (hello.channel == channel->number()) return channel->connect(std::move(socket), now);
+    inbound_.erase(channel->key());
+  }
+  if (inbound_.size() >= kMostInbound) return;
+  const uint64_t key = next_recv_key_++;
+  auto made =
+      std::make_unique<TcpRecvChannel>(hello.from, hello.channel, max_payload_, epoll_, key);
+  inbound_.emplace(key, std::move(made)).first->second->connect(std::move(socket), now);
+}
+
+TcpRecvChannel* TcpTransport::find_inbound(ContextId from) const {
+  const auto found = std::ranges::find_if(
+      inbound_, [from](const auto& one) { return one.second->from() == from; });
+  return found == inbound_.end() ? nullptr : found->second.get();
+}
+
+bool TcpTransport::read(uint64_t key, TimePoint now) {
+  const auto found = inbound_.find(key);
+  if (found == inbound_.end()) return false;
+  TcpRecvChannel& channel = *found->second;
+  const bool any = channel.read(receiver_, now);  // may drop the peer
+  if (channel.has_records()) with_records_.push_back(key);
+  wake_at(channel.due());
+  return any;
+}
+
+// ---- Progress
+
+// Costs no system call as long as nobody sends over this transport.
+bool TcpTransport::progress() {
+  if (!in_use_.load(std::memory_order_relaxed)) return false;
+  dropped_.clear();
+  const TimePoint now = Clock::now();
+  bool any = false;
+  for (const uint64_t key : std::exchange(with_records_, {})) any |= read(key, now);
+  for (const Epoll::Event& event : epoll_.wait(Duration(0))) any |= handle_event(event.key, now);
+  if (now >= timer_) run_timers(now);
+  if (!any && !ended_.empty()) last_empty_ = now;
+  return report_broken() || any;
+}
+
+bool TcpTransport::handle_event(uint64_t key, TimePoint now) {
+  if (key == kWakeKey) {
+    wake_.drain();
+    take_connections(now);
+    return true;
+  }
+  if (key >= kFirstRecvKey) return read(key, now);
+  Peer* peer = nullptr;
+  {
+    std::lock_guard lock(peers_mutex_);
+    peer = by_key_[key - kFirstSendKey];
+  }
+  const bool any = peer->channel.on_event(now);
+  update(*peer);
+  return any;
+}
+
+void TcpTransport::run_timers(TimePoint now) {
+  timer_ = TimePoint::max();
+  for (Peer* peer : all_peers()) {
+    peer->channel.tick(now);
+    update(*peer);
+  }
+  for (const auto& [key, channel] : inbound_) {
+    channel->tick(now);
+    wake_at(channel->due());
+  }
+}
+
+bool TcpTransport::report_broken() {
+  if (newly_broken_.empty()) return false;
+  for (Peer* peer : std::exchange(newly_broken_, {})) {
+    peer->over = !peer->gone;
+    receiver_.on_connection_lost(name(), peer->channel.peer(), peer->channel.broken());
+  }
+  return true;
+}
+
+bool TcpTransport::arm() { return newly_broken_.empty() && with_records_.empty(); }
+
+std::optional<TimePoint> TcpTransport::due() const {
+  if (timer_ == TimePoint::max()) return std::nullopt;
+  return timer_;
+}
+
+// ---- Ends
+
+// The connection of an ended process ends behind its last bytes. If the host has ended, no end
+// comes: then it is enough that nothing was there to read for a while.
+bool TcpTransport::drained(ContextId id) {
+  const TcpRecvChannel* channel = find_inbound(id);
+  const bool ended = channel && !channel->is_connected() && !channel->has_records();
+  if (ended || (!channel && !find(id))) {
+    ended_.erase(id);
+    return true;
+  }
+  const TimePoint now = Clock::now();
+  const TimePoint since = ended_.try_emplace(id, now).first->second;
+  if (last_empty_ < since + kLastBytesTime && now < since + kLongestDrain) return false;
+  ended_.erase(id);
+  return true;
+}
+
+void TcpTransport::drop_peer(ContextId id) {
+  if (TcpRecvChannel* channel = find_inbound(id)) {
+    channel->close();
+    dropped_.push_back(std::move(inbound_.extract(channel->key()).mapped()));
+  }
+  Peer* peer = find(id);
+  if (!peer) return;
+  peer->gone = true;
+  peer->over = false;
+  peer->broken = true;
+  peer->noticed = true;  // the caller needs no report
+  peer->channel.close_with(Error(ErrorKind::kPeerLost, "the peer's process is gone"));
+}
+
+void TcpTransport::begin_flush() {
+  for (Peer* peer : all_peers()) {
+    peer->channel.begin_flush(Clock::now());
+    update(*peer);
+  }
+}
+
+bool TcpTransport::flushed() const {
+  const TimePoint now = Clock::now();
+  return std::ranges::all_of(all_peers(), [now](const Peer* peer) {
+    return peer->channel.flushed() || now - peer->channel.silent_since() > kSilentFlush;
+  });
+}
+
+void TcpTransport::close() {
+  if (mark_.forked() || std::exchange(closed_, true)) return;
+  port_->remove(own_.secret);
+  for (Peer* peer : all_peers())
+    peer->channel.close_with(Error(ErrorKind::kAborted, "the transport closed"));
+  for (const auto& [key, channel] : inbound_) channel->close();
+  epoll_.remove(wake_.get());
+}
+
+}  // namespace ringdist

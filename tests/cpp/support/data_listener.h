@@ -1,0 +1,61 @@
+// A listening port for tests of transport `tcp`, which have no control plane.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "os/socket.h"
+#include "transport/tcp/data_port.h"
+
+namespace ringdist {
+
+// Accepts connections on a thread and reads their first frame, as the control plane does.
+class DataListener {
+ public:
+  DataListener() : socket_(std::move(listen_tcp("127.0.0.1", 0).value())) {
+    address_ = local_address(socket_).value();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~DataListener() {
+    ended_ = true;
+    thread_.join();
+  }
+  DataListener(const DataListener&) = delete;
+  DataListener& operator=(const DataListener&) = delete;
+
+  const std::string& address() const { return address_; }
+  const std::shared_ptr<DataPort>& port() const { return port_; }
+
+ private:
+  static bool is_readable(const Fd& fd, int milliseconds) {
+    pollfd readable{fd.get(), POLLIN, 0};
+    return poll(&readable, 1, milliseconds) == 1;
+  }
+  void run() {
+    while (!ended_) {
+      if (!is_readable(socket_, 20)) continue;
+      Fd accepted = accept_connection(socket_);
+      const size_t size = DataHello().frame().size();
+      std::vector<std::byte> frame(size);
+      if (!accepted || !is_readable(accepted, 1000)) continue;
+      if (recv(accepted.get(), frame.data(), size, MSG_WAITALL) != static_cast<ssize_t>(size))
+        continue;
+      port_->adopt(std::move(accepted), ConstBytes(frame).subspan(5));  // behind length and type
+    }
+  }
+
+  Fd socket_;
+  std::string address_;
+  std::shared_ptr<DataPort> port_ = std::make_shared<DataPort>();
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ringdist

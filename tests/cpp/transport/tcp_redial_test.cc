@@ -1,0 +1,156 @@
+// Transport `tcp` when its connections break, are refused, or bring what is no message.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <string>
+
+#include "conformance/transport_fixture.h"
+#include "transport/tcp/record.h"
+#include "transport/tcp/tcp_send_channel.h"
+
+namespace ringdist {
+namespace {
+
+using tcp::RecordHead;
+
+class TcpTest : public testing::Test {
+ protected:
+  End a_{*find_transport("tcp"), {}};
+  End b_{*find_transport("tcp"), {}};
+
+  void SetUp() override {
+    ASSERT_FALSE(a_.transport->add_peer(b_.config.context_id, b_.transport->address()));
+    ASSERT_FALSE(b_.transport->add_peer(a_.config.context_id, a_.transport->address()));
+  }
+  bool both_until(const std::function<bool()>& done) {
+    return a_.progress_until([&] {
+      b_.transport->progress();
+      return done();
+    });
+  }
+};
+
+// Resets all TCP connections of this process: what is in their buffers is lost.
+int reset_connections() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.ss_family != AF_INET) continue;
+    const sockaddr unspecified{.sa_family = AF_UNSPEC, .sa_data = {}};
+    count += connect(fd, &unspecified, sizeof unspecified) == 0;
+  }
+  return count;
+}
+
+TEST_F(TcpTest, EachMessageArrivesOnceAndInOrderThoughConnectionsAreReset) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  constexpr int kMessages = 400;
+  std::vector<std::vector<std::byte>> payloads;
+  for (int i = 0; i < kMessages; ++i)
+    payloads.push_back(pattern(random() % (i % 4 == 0 ? 200000 : 5000), i));
+  int sent = 0, ended = 0, resets = 0;
+  size_t next_reset = 1;
+  ASSERT_TRUE(both_until([&] {
+    for (; sent < kMessages && sent - ended < 16; ++sent)
+      a_.send(b_.config.context_id, pattern(8, sent), payloads[sent], [&](const Error& error) {
+        EXPECT_FALSE(error) << error.what();
+        ++ended;
+      });
+    if (b_.inbox.got.size() >= next_reset) {
+      next_reset = b_.inbox.got.size() + 1 + random() % 8;
+      resets += reset_connections() > 0;
+    }
+    return ended == kMessages && b_.inbox.got.size() == kMessages;
+  })) << ended
+      << " sends ended, " << b_.inbox.got.size() << " messages arrived";
+  EXPECT_GT(resets, 10);
+  for (int i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(b_.inbox.got[i].header, pattern(8, i));
+    ASSERT_EQ(b_.inbox.got[i].payload, payloads[i]);
+  }
+  EXPECT_TRUE(a_.inbox.lost.empty() && b_.inbox.lost.empty());
+}
+
+// The memory of a revoked payload changes before the message is written, or written again.
+TEST_F(TcpTest, ARevokedPayloadArrivesAsItWas) {
+  std::vector<std::byte> memory = pattern(100000, 1);
+  bool ended = false;
+  const SendId id = a_.inbox.sends.begin([&](const Error& error) {
+    EXPECT_FALSE(error);
+    ended = true;
+  });
+  a_.transport->send(b_.config.context_id, pattern(8, 0), memory, id);
+  a_.transport->revoke_payload(b_.config.context_id, id);
+  std::ranges::fill(memory, std::byte{0});
+  ASSERT_TRUE(both_until([&] { return ended && !b_.inbox.got.empty(); }));
+  EXPECT_EQ(b_.inbox.got[0].payload, pattern(100000, 1));
+}
+
+// A stranger has the address, but not the secret; a member has both.
+class TcpStranger : public TcpTest {
+ protected:
+  // Dials b_ and sends a hello and what follows it. Returns true if b_ answers.
+  bool is_answered(const DataHello& hello, ConstBytes rest) {
+    socket_ = connect_tcp(b_.listener.address()).fd;
+    std::vector<std::byte> bytes = hello.frame();
+    bytes.insert(bytes.end(), rest.begin(), rest.end());
+    pollfd writable{socket_.get(), POLLOUT, 0};
+    poll(&writable, 1, 1000);
+    EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    return b_.progress_until([&] {
+      pollfd readable{socket_.get(), POLLIN, 0};
+      return poll(&readable, 1, 0) == 1;
+    }) && recv(socket_.get(), &count_, sizeof count_, 0) == sizeof count_;
+  }
+  // Returns true once b_ has closed the connection.
+  bool is_closed() {
+    return b_.progress_until([&] {
+      std::byte byte;
+      return recv(socket_.get(), &byte, 1, MSG_DONTWAIT) == 0 ||
+             (errno != EAGAIN && errno != EWOULDBLOCK);
+    });
+  }
+  DataHello hello_of_a_member() const {
+    const auto to = tcp::DataAddress::decode(b_.transport->address());
+    return {a_.config.context_id, b_.config.context_id, 1, to->secret};
+  }
+  Fd socket_;
+  uint64_t count_ = 0;
+};
+
+TEST_F(TcpStranger, NeedsTheSecret) {
+  DataHello hello = hello_of_a_member();
+  hello.secret[3] ^= std::byte{1};
+  EXPECT_FALSE(is_answered(hello, {}));
+}
+
+TEST_F(TcpStranger, IsCutOffWhereItSendsWhatIsNoRecord) {
+  const auto as_bytes = [](const RecordHead& head) {
+    std::vector<std::byte> out(sizeof head);
+    std::memcpy(out.data(), &head, sizeof head);
+    return out;
+  };
+  const auto most = static_cast<uint32_t>(b_.transport->max_payload());
+  const RecordHead wrong[] = {{1, 0, 0, tcp::RecordKind::kMessage},
+                              {0, most + 1, 0, tcp::RecordKind::kMessage},
+                              {0, 0, kMaxHeaderBytes + 1, tcp::RecordKind::kMessage},
+                              {0, 0, 0, static_cast<tcp::RecordKind>(9)}};
+  for (const RecordHead& head : wrong) {
+    ASSERT_TRUE(is_answered(hello_of_a_member(), as_bytes(head)));
+    EXPECT_EQ(count_, 0u);
+    EXPECT_TRUE(is_closed());
+  }
+  EXPECT_TRUE(b_.inbox.got.empty());
+}
+
+}  // namespace
+}  // namespace ringdist
