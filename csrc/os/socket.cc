@@ -74,6 +74,18 @@ std::optional<Address> parse_address(const std::string& text) {
   return ip_address(ip, port);
 }
 
+std::string format_ip_address(const Address& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.storage.ss_family == AF_INET) {
+    auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+    inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
+    return format_address(text.data(), ntohs(v4->sin_port));
+  }
+  auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
+  return format_address(text.data(), ntohs(v6->sin6_port));
+}
+
 Error bad_address(const std::string& text) {
   return Error(ErrorKind::kInvalidArgument, "\"" + text + "\" is not a socket address");
 }
@@ -105,11 +117,23 @@ ConnectAttempt failed(int errno_value, Error error) {
   return {Fd(), false, ConnectFailure{errno_value, std::move(error)}};
 }
 
-ConnectAttempt connect_to(const Address& address, const std::string& text) {
+// The kernel picks the port in connect() and not in bind(), so that one port serves connections to
+// many destinations.
+Error bind_to(const Fd& fd, const Address& source) {
+  int one = 1;
+  setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  return bind(fd.get(), source.get(), source.length) == 0 ? Error() : system_error("bind", errno);
+}
+
+// Connects from `source` if it is given and of the same family.
+ConnectAttempt connect_to(const Address& address, const std::string& text,
+                          const std::optional<Address>& source = std::nullopt) {
   ConnectAttempt out;
   out.fd = open_socket(address.storage.ss_family);
   if (!out.fd) return failed(errno, system_error("socket", errno));
   if (address.storage.ss_family != AF_UNIX) set_no_delay(out.fd);
+  if (source && source->storage.ss_family == address.storage.ss_family)
+    if (Error error = bind_to(out.fd, *source)) return failed(EADDRNOTAVAIL, std::move(error));
   if (connect(out.fd.get(), address.get(), address.length) == 0) return out;
   if (errno != EINPROGRESS) return failed(errno, system_error("connect to " + text, errno));
   out.pending = true;
@@ -164,10 +188,10 @@ ConnectAttempt connect_unix(const std::string& name) {
   return connect_to(*address, name);
 }
 
-ConnectAttempt connect_tcp(const std::string& text) {
+ConnectAttempt connect_tcp(const std::string& text, const std::string& ip) {
   auto address = parse_address(text);
   if (!address) return failed(EINVAL, bad_address(text));
-  return connect_to(*address, text);
+  return connect_to(*address, text, parse_address(ip + ":0"));
 }
 
 int connect_result(const Fd& fd) {
@@ -233,15 +257,20 @@ Result<std::string> local_address(const Fd& fd) {
   auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
   if (getsockname(fd.get(), generic, &address.length) != 0)
     return system_error("getsockname", errno);
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.storage.ss_family == AF_INET) {
-    auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
-    inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
-    return format_address(text.data(), ntohs(v4->sin_port));
-  }
-  auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-  inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
-  return format_address(text.data(), ntohs(v6->sin6_port));
+  return format_ip_address(address);
+}
+
+std::string remote_address(const Fd& fd) {
+  Address address;
+  address.length = sizeof address.storage;
+  auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
+  const bool is_ip =
+      getpeername(fd.get(), generic, &address.length) == 0 && address.storage.ss_family != AF_UNIX;
+  return is_ip ? format_ip_address(address) : "";
+}
+
+std::string without_port(const std::string& address) {
+  return address.substr(0, address.rfind(':'));
 }
 
 void hang_up(const Fd& fd) {

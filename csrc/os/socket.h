@@ -42,7 +42,9 @@ struct ConnectAttempt {
 };
 // Start a connection without blocking. The errno EAGAIN means that the listener's queue is full.
 ConnectAttempt connect_unix(const std::string& name);
-ConnectAttempt connect_tcp(const std::string& address);  // in the form of format_address()
+// The address of TCP is in the form of format_address(). The connection comes from `ip`, in the
+// form of without_port(), or from one that the kernel chooses if it is empty.
+ConnectAttempt connect_tcp(const std::string& address, const std::string& ip = "");
 // Returns the errno of a pending connect when its socket became writable; 0 means success.
 int connect_result(const Fd& fd);
 
@@ -56,6 +58,10 @@ Error check_listener(const std::string& host, uint16_t port, Milliseconds limit)
 // kInvalidArgument, kSystem.
 Result<Fd> listen_tcp(const std::string& ip, uint16_t first, uint16_t last = 0);
 Result<std::string> local_address(const Fd& fd);
+// Returns the address of the other end of a TCP connection; "" for other sockets and on errors.
+std::string remote_address(const Fd& fd);
+// Returns an address in the form of format_address() without its port: "ip" or "[ip6]".
+std::string without_port(const std::string& address);
 
 // Shuts the connection down, even if a forked child or another process holds a copy of the
 // descriptor.

@@ -81,6 +81,25 @@ TEST(Socket, TheFirstFreePortOfARangeIsTaken) {
   const std::string text = none.error().message();
   EXPECT_NE(text.find("port " + std::to_string(port) + " of 127.0.0.1"), std::string::npos) << text;
   EXPECT_NE(text.find("RINGDIST_PORT"), std::string::npos) << text;
+
+// The whole of 127.0.0.0/8 belongs to the host, so it has several addresses.
+TEST(Socket, AConnectionComesFromTheGivenAddress) {
+  auto listener = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok()) << listener.error().what();
+  const std::string address = local_address(listener.value()).value();
+  for (const std::string ip : {"", "127.0.0.2"}) {
+    ConnectAttempt attempt = connect_tcp(address, ip);
+    ASSERT_FALSE(attempt.failure) << attempt.failure->error.message();
+    wait_for(listener.value(), POLLIN);
+    Fd accepted = accept_connection(listener.value());
+    ASSERT_TRUE(accepted);
+    EXPECT_EQ(without_port(remote_address(accepted)), ip.empty() ? "127.0.0.1" : ip);
+    EXPECT_EQ(remote_address(attempt.fd), address);
+    EXPECT_EQ(remote_address(accepted), local_address(attempt.fd).value());
+  }
+  EXPECT_TRUE(connect_tcp(address, "192.0.2.77").failure) << "not an address of this host";
+  EXPECT_EQ(remote_address(listener.value()), "") << "nobody is at its other end";
+  EXPECT_EQ(without_port("[::1]:5"), "[::1]");
 }
 
 TEST(Socket, BadAddressesAreErrors) {
