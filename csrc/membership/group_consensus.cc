@@ -42,7 +42,9 @@ void GroupConsensus::begin_after(uint32_t generation, TimePoint now) {
   if (!generations_ || generations_->generation().number == generation) begin(now);
 }
 
-void GroupConsensus::on_message(ProcessId from, const MembershipMessage& message, TimePoint now) {
+void GroupConsensus::on_message(const MessageOrigin& origin, const MembershipMessage& message,
+                                TimePoint now) {
+  const ProcessId from = origin.process;
   now_ = now;
   switch (message.kind) {
     case MembershipMessage::Kind::kWithdrawn:

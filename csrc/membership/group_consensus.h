@@ -121,8 +121,8 @@ class GroupConsensus final : private GenerationLogDelegate {
   // Does the same if `generation` still is the present one, and always on a newcomer. A caller of
   // this process wants the generation after it.
   void begin_after(uint32_t generation, TimePoint now);
-  // Takes in a message that `from` has sent.
-  void on_message(ProcessId from, const MembershipMessage& message, TimePoint now);
+  // Takes in a message. The caller has compared its origin with the addresses of that process.
+  void on_message(const MessageOrigin& origin, const MembershipMessage& message, TimePoint now);
   // These two do as in GenerationLog. A newcomer records it for the time when it is a member.
   void on_death(ProcessId process, TimePoint now);
   void give_up(ProcessId process, TimePoint now);

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "control/control_history.h"
 #include "os/event_loop.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -18,6 +20,14 @@ constexpr Duration kTick = Milliseconds(500);      // longest sleep of the threa
 constexpr Duration kLookAgain = Milliseconds(20);  // pause before connections are drained again
 constexpr size_t kMostWithdrawn = 64;              // unregistered groups that are remembered
 constexpr Duration kTellTime = std::chrono::seconds(1);  // limit of describe()
+constexpr Duration kLogEvery = std::chrono::seconds(1);  // pause between lines of log_dropped()
+
+// Returns true if a process at these addresses may be the source of a TCP connection from `ip`. An
+// IPv4 and an IPv6 address of one host cannot be compared.
+bool comes_from(const std::string& ip, const PeerAddress& process) {
+  const std::string its = without_port(process.tcp_address);
+  return ip == its || (!ip.empty() && ip.starts_with('[') != its.starts_with('['));
+}
 
 }  // namespace
 
@@ -87,18 +97,37 @@ Error MembershipService::begin(uint64_t group_id, uint32_t generation) {
   return {};
 }
 
-bool MembershipService::admits(const ControlHello& hello) {
-  const auto one = enrolled_.find(hello.nonce);
+bool MembershipService::admits(const MessageOrigin& from, uint64_t group_id) {
+  const auto one = enrolled_.find(group_id);
   if (one == enrolled_.end()) return false;
-  const auto known = one->second.owner->address_of(hello.from);
-  return known || one->second.owner->accepts_joins();
+  const auto known = one->second.owner->address_of(from.process);
+  if (!known) return one->second.owner->accepts_joins();
+  if (comes_from(from.ip, *known)) return true;
+  log_dropped(from, known);
+  return false;
+}
+
+// Only a process whose addresses are recorded is worth a warning. Others may be newcomers of a
+// decision that is on its way to this process.
+void MembershipService::log_dropped(const MessageOrigin& from,
+                                    const std::optional<PeerAddress>& known) {
+  const TimePoint now = Clock::now();
+  if (now - dropped_at_ < kLogEvery) return;
+  dropped_at_ = now;
+  const bool tcp = from.kind == LinkKind::kTcp;
+  log(known ? LogLevel::kWarn : LogLevel::kDebug,
+      "membership: dropped a message from " + (tcp ? from.ip : "pid " + std::to_string(from.pid)) +
+          " in the name of process " + format_id(from.process) + ", which " +
+          (known ? "listens at " + (tcp ? known->tcp_address : known->unix_name)
+                 : "does not belong to the group"));
 }
 
 void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
   if (mark_.forked()) return;
+  const auto from = MessageOrigin::of(stream.fd(), hello.from, kind);
   {
     std::lock_guard lock(mutex_);
-    if (kind == LinkKind::kTcp && !admits(hello)) return;
+    if (kind == LinkKind::kTcp && !admits(from, hello.nonce)) return;
     if (start()) {
       undrained_.insert(hello.from);
       return;
@@ -106,10 +135,10 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
   }
   // A std::function must be copyable, but a socket is not.
   auto held = std::make_shared<FramedSocket>(std::move(stream));
-  post([this, held, from = hello.from, kind](TimePoint now) {
-    if (transport_->adopt(std::move(*held), from, kind, now)) return;
+  post([this, held, from](TimePoint now) {
+    if (transport_->adopt(std::move(*held), from, now)) return;
     std::lock_guard lock(mutex_);
-    undrained_.insert(from);
+    undrained_.insert(from.process);
   });
 }
 
@@ -222,11 +251,52 @@ GroupConsensus* MembershipService::find(uint64_t nonce) {
   return consensus.get();
 }
 
-void MembershipService::on_message(ProcessId from, ConstBytes message) {
+// A connection carries messages of several groups, so each message is checked.
+void MembershipService::on_message(const MessageOrigin& from, ConstBytes message) {
+  using Kind = MembershipMessage::Kind;
   const auto read = MembershipMessage::decode(message);
   if (!read) return;
-  if (GroupConsensus* one = find(read->group_id)) return one->on_message(from, *read, Clock::now());
-  if (read->kind == MembershipMessage::Kind::kAgreement) send_withdrawn(read->group_id, from);
+  std::optional<PeerAddress> known;
+  bool is_registered = false;
+  bool may_join = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto one = enrolled_.find(read->group_id); one != enrolled_.end()) {
+      is_registered = true;
+      known = one->second.owner->address_of(from.process);
+      may_join = read->kind == Kind::kJoinRequest && one->second.owner->accepts_joins();
+    }
+  }
+  if (!is_registered) {
+    if (read->kind == Kind::kAgreement) send_withdrawn(read->group_id, from.process);
+    return;
+  }
+  if (known ? !is_sender(from, *known) : !may_join) {
+    std::lock_guard lock(mutex_);
+    return log_dropped(from, known);
+  }
+  if (GroupConsensus* one = find(read->group_id)) one->on_message(from, *read, Clock::now());
+}
+
+// Inside the host the pid of the process that listens at the name is compared, not the one in the
+// name, because in another pid namespace that is another number. It must do where nobody listens
+// any more. Then a message that is dropped may be one of the process, so its death proves nothing.
+bool MembershipService::is_sender(const MessageOrigin& from, const PeerAddress& known) {
+  if (from.kind == LinkKind::kTcp) return comes_from(from.ip, known);
+  if (from.pid == 0) return true;
+  auto listener = listeners_.find(from.process);
+  if (listener == listeners_.end()) {
+    const ConnectAttempt attempt = connect_unix(known.unix_name);
+    const auto who = peer_credentials(attempt.fd);
+    if (attempt.failure || !who.ok()) {
+      if (known.unix_name.starts_with("@ringdist-" + std::to_string(from.pid) + "-")) return true;
+      std::lock_guard lock(mutex_);
+      undrained_.insert(from.process);
+      return false;
+    }
+    listener = listeners_.emplace(from.process, who.value().pid).first;
+  }
+  return listener->second == 0 || listener->second == from.pid;
 }
 
 void MembershipService::send_withdrawn(uint64_t group_id, ProcessId to) {

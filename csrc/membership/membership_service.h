@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -63,7 +64,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   // child.
   Error begin(uint64_t group_id, uint32_t generation);
   // Takes over a connection that another process has dialed for membership messages. A connection
-  // over TCP is closed unless its sender belongs to a registered group or may join it.
+  // over TCP is closed unless it comes from the address of a process of a registered group, or from
+  // one that may join it. Each message is compared with the connection and with its group.
   void adopt(FramedSocket stream, const ControlHello& hello, LinkKind kind);
   // Records that the control plane has lost `process`, or that it has left.
   void give_up(ProcessId process);
@@ -83,9 +85,12 @@ class MembershipService final : private MembershipTransport::Delegate {
   };
   // Starts the thread if it does not run. Returns success without a thread after stop().
   Error start() RINGDIST_REQUIRES(mutex_);
-  // Decides about a process of another host. Only one that belongs to a registered group, or may
-  // join it, can name the group's id.
-  bool admits(const ControlHello& hello) RINGDIST_REQUIRES(mutex_);
+  // Decides about a connection over TCP, by the group that its hello frame names.
+  bool admits(const MessageOrigin& from, uint64_t group_id) RINGDIST_REQUIRES(mutex_);
+  // Logs, at most once a second, that a message was dropped. `known` has the addresses of the
+  // process that it names.
+  void log_dropped(const MessageOrigin& from, const std::optional<PeerAddress>& known)
+      RINGDIST_REQUIRES(mutex_);
   // Runs `task` on the thread. Returns false if there is no thread.
   bool post(TaskQueue::Task task) { return tasks_->post(std::move(task)); }
   // The functions below run on the membership thread. turn() is one iteration of its event loop.
@@ -94,6 +99,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   Duration sleep() const;
   // Returns the consensus of a group, which it creates if the group is registered, or null.
   GroupConsensus* find(uint64_t nonce);
+  // Returns true if the process at these addresses has dialed that connection.
+  bool is_sender(const MessageOrigin& from, const PeerAddress& known);
   // Replies to a message for a group in which this process has no part any more.
   void send_withdrawn(uint64_t group_id, ProcessId to);
   // Runs `body` and logs an exception of it. Lost messages are repeated by their senders.
@@ -103,7 +110,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   void look_again(ProcessId process, bool all_taken_in);
 
   // MembershipTransport::Delegate
-  void on_message(ProcessId from, ConstBytes message) override;
+  void on_message(const MessageOrigin& from, ConstBytes message) override;
   void on_deserted(ProcessId process) override;
 
   const ProcessId self_;
@@ -121,6 +128,7 @@ class MembershipService final : private MembershipTransport::Delegate {
       RINGDIST_GUARDED_BY(mutex_);
   std::set<uint64_t> left_ RINGDIST_GUARDED_BY(mutex_);  // unregistered for good
   bool stopping_ RINGDIST_GUARDED_BY(mutex_) = false;
+  TimePoint dropped_at_ RINGDIST_GUARDED_BY(mutex_){};  // last log line of log_dropped()
   const std::shared_ptr<TaskQueue> tasks_ = std::make_shared<TaskQueue>();
   std::unique_ptr<Epoll> epoll_;  // created with the thread, and only once
   std::thread thread_;
@@ -129,6 +137,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   std::unique_ptr<MembershipTransport> transport_;
   std::map<uint64_t, std::unique_ptr<GroupConsensus>> groups_;
   std::set<ProcessId> dead_;  // processes of this host with a proven death
+  // Pids of processes of this host, as the kernel reports them for their listening sockets.
+  std::map<ProcessId, pid_t> listeners_;
 };
 
 }  // namespace ringdist

@@ -37,6 +37,15 @@ constexpr size_t kMostIncoming = 16384;  // there are more than members of most 
 
 }  // namespace
 
+MessageOrigin MessageOrigin::of(const Fd& connection, ProcessId process, LinkKind kind) {
+  MessageOrigin out{process, kind};
+  if (kind == LinkKind::kTcp)
+    out.ip = without_port(remote_address(connection));
+  else if (const auto who = peer_credentials(connection); who.ok())
+    out.pid = who.value().pid;
+  return out;
+}
+
 OutboundConnection::OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll,
                                        uint64_t key)
     : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
@@ -60,7 +69,8 @@ void OutboundConnection::dial(TimePoint now) {
   dialed_at_ = now;
   lost_ = false;
   const bool local = to_.kind == LinkKind::kLocal;
-  ConnectAttempt attempt = local ? connect_unix(to_.address) : connect_tcp(to_.address);
+  ConnectAttempt attempt =
+      local ? connect_unix(to_.unix_name) : connect_tcp(to_.tcp_address, to_.own_ip);
   if (attempt.failure) return fail(attempt.failure->errno_value, now);
   if (local) {
     const auto who = peer_credentials(attempt.fd);
@@ -176,11 +186,11 @@ void MembershipTransport::update_state(OutboundConnection& line) {
 }
 
 // The low limit of frames, for connections that have not been admitted, ends here.
-bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, LinkKind kind, TimePoint now) {
-  make_room(from, kind);
+bool MembershipTransport::adopt(FramedSocket stream, const MessageOrigin& from, TimePoint now) {
+  make_room(from);
   const uint64_t key = next_key_++;
   stream.limit_frames(kMaxFrameBody);
-  auto line = std::make_unique<InboundConnection>(std::move(stream), from, kind, now);
+  auto line = std::make_unique<InboundConnection>(std::move(stream), from, now);
   if (epoll_.add(line->stream.fd().get(), EPOLLIN, key)) return false;
   incoming_.emplace(key, std::move(line));
   // The control thread may have read part of the input already.
@@ -189,19 +199,20 @@ bool MembershipTransport::adopt(FramedSocket stream, ProcessId from, LinkKind ki
 }
 
 // Closes the connections that have been silent for the longest time.
-void MembershipTransport::make_room(ProcessId from, LinkKind kind) {
+void MembershipTransport::make_room(const MessageOrigin& from) {
   for (;;) {
     size_t of_process = 0;
     size_t of_kind = 0;
     for (const auto& [key, line] : incoming_) {
-      of_kind += line->kind == kind;
-      of_process += line->kind == kind && line->from == from;
+      of_kind += line->from.kind == from.kind;
+      of_process += line->from == from;
     }
     if (of_process < kMostFromOne && of_kind < kMostIncoming) return;
     const InboundConnection* oldest = nullptr;
     uint64_t its_key = 0;
     for (const auto& [key, line] : incoming_) {
-      if (line->kind != kind || (of_process >= kMostFromOne && line->from != from)) continue;
+      if (line->from.kind != from.kind || (of_process >= kMostFromOne && line->from != from))
+        continue;
       if (oldest && oldest->heard_at <= line->heard_at) continue;
       oldest = line.get();
       its_key = key;
@@ -231,7 +242,7 @@ bool MembershipTransport::read(InboundConnection& line, int most, TimePoint now)
 void MembershipTransport::take_in(ProcessId from, TimePoint now) {
   std::vector<uint64_t> keys;
   for (const auto& [key, line] : incoming_)
-    if (line->from == from && line->kind == LinkKind::kLocal) keys.push_back(key);
+    if (line->from.process == from && line->from.kind == LinkKind::kLocal) keys.push_back(key);
   for (const uint64_t key : keys) on_event(key, std::numeric_limits<int>::max(), now);
 }
 

@@ -5,6 +5,8 @@
 // Used by one thread, the membership thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,13 +23,29 @@
 
 namespace ringdist {
 
-// Another process, and the address of its control socket.
+// Another process, and the addresses of its control sockets.
 struct PeerAddress {
   ProcessId process = 0;
   LinkKind kind = LinkKind::kTcp;  // kLocal: it is on this host
-  std::string address;
+  std::string unix_name;           // empty if it has no AF_UNIX socket
+  std::string tcp_address;
+  std::string own_ip{};  // source of TCP connections to it; if empty, the kernel chooses
 
+  // Returns the address at which it is dialed.
+  const std::string& address() const { return kind == LinkKind::kLocal ? unix_name : tcp_address; }
   bool operator==(const PeerAddress&) const = default;
+};
+
+// The process that has dialed a connection, and what the kernel reports of it.
+struct MessageOrigin {
+  ProcessId process = 0;  // as its hello frame names it, which proves nothing
+  LinkKind kind = LinkKind::kTcp;
+  std::string ip{};  // over TCP: source address of the connection, in the form of without_port()
+  pid_t pid = 0;     // inside the host: its pid; 0 if that is not visible from here
+
+  // Returns the origin of a connection that was accepted.
+  static MessageOrigin of(const Fd& connection, ProcessId process, LinkKind kind);
+  bool operator==(const MessageOrigin&) const = default;
 };
 
 // Connection from this process to another one. It is dialed when there is a message to send, or to
@@ -102,7 +120,7 @@ class MembershipTransport {
    public:
     virtual ~Delegate() = default;
     // A message has arrived. `message` is valid during the call.
-    virtual void on_message(ProcessId from, ConstBytes message) = 0;
+    virtual void on_message(const MessageOrigin& from, ConstBytes message) = 0;
     // Nobody serves the control socket of that process of this host any more; reported once.
     // Messages of it may still wait in the control plane and for take_in().
     virtual void on_deserted(ProcessId process) = 0;
@@ -121,7 +139,7 @@ class MembershipTransport {
   // Takes over a connection that process `from` has dialed, and reads it. Returns false if that
   // failed; the messages on it are lost then. Closes the connection that was silent for the longest
   // time if `from` has four, or all processes have 16384.
-  bool adopt(FramedSocket stream, ProcessId from, LinkKind kind, TimePoint now);
+  bool adopt(FramedSocket stream, const MessageOrigin& from, TimePoint now);
   // Reads all messages of `from`, which has ended, that the kernel has on connections of this host.
   void take_in(ProcessId from, TimePoint now);
 
@@ -136,8 +154,7 @@ class MembershipTransport {
   // A connection that another process has dialed.
   struct InboundConnection {
     FramedSocket stream;
-    ProcessId from;
-    LinkKind kind;
+    MessageOrigin from;
     TimePoint heard_at;  // last input
   };
 
@@ -147,7 +164,7 @@ class MembershipTransport {
   void update_state(OutboundConnection& line);
   // Makes room for one more connection of `from`. Connections of other hosts, where the kernel
   // names nobody, do not displace those of this host.
-  void make_room(ProcessId from, LinkKind kind);
+  void make_room(const MessageOrigin& from);
   // Reads what has arrived, at most `most` times, and delivers it. Returns false if the connection
   // has ended.
   bool read(InboundConnection& line, int most, TimePoint now);

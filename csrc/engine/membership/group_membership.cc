@@ -20,15 +20,13 @@ constexpr Duration kStoreTime = Milliseconds(500);
 constexpr Duration kAskAgain = Milliseconds(500);
 constexpr Duration kMakeTime = std::chrono::seconds(10);  // for a store to answer on a busy machine
 
-// Members only check the newcomer's addresses, and messages of the consensus have little room.
-RankInfo without_what_nobody_needs(RankInfo entry) {
+// Encodes a newcomer's info. Members only check its addresses and the hash of its options, and
+// messages of the consensus have little room.
+std::string encode_short(RankInfo entry) {
   entry.transports.clear();
   entry.options.clear();
   entry.costs = {};
-  return entry;
-}
-
-std::string as_text(const std::vector<std::byte>& bytes) {
+  const auto bytes = entry.encode();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -59,13 +57,14 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
     : context_(context),
       options_(options),
       group_id_(advertisement.group_id),
-      entry_(as_text(without_what_nobody_needs(entry).encode())),
+      entry_(encode_short(entry)),
       store_(context, options),
       join_acceptor_(std::make_shared<JoinAcceptor>(context, options, group_id_, book_)),
       renumbered_(true) {
   present_.found.costs = advertisement.first.costs;
   (void)join_acceptor_->admit(advertisement.job, advertisement.note, advertisement.most,
                               advertisement.timeout);
+  book_->set_own(entry.tcp_address);
   update_members(advertisement);
 }
 

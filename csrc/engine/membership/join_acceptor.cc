@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/op/message.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -174,8 +175,10 @@ Result<GroupAdvertisement> JoinAcceptor::advertisement() const {
   out.first.costs = present_->found.costs;
   for (const ControlMember& one : present_->found.processes)
     out.members.push_back(GroupAdvertisement::Member::of(one));
-  if (out.members.empty())
-    out.members.push_back(GroupAdvertisement::Member::of(out.first));  // the only member
+  if (out.members.empty()) {  // this is the only member
+    out.members.push_back(GroupAdvertisement::Member::of(out.first));
+    book_->set_own(out.first.tcp_address);
+  }
   return out;
 }
 
@@ -213,7 +216,7 @@ void JoinAcceptor::look_at(const RankInfo& newcomer) {
 
 std::string JoinAcceptor::host_of(ProcessId process) const {
   const auto known = book_->find(process);
-  return known ? known->address.substr(0, known->address.rfind(':')) : "";
+  return known ? without_port(known->address()) : "";
 }
 
 void JoinAcceptor::fail(ProcessId process) {

@@ -37,13 +37,14 @@ std::vector<std::byte> message_of(const std::string& text) {
 class MembershipTransportTest : public testing::Test, protected MembershipTransport::Delegate {
  protected:
   void SetUp() override {
-    auto listener = listen_unix(other_.address);
+    auto listener = listen_unix(other_.unix_name);
     ASSERT_TRUE(listener.ok()) << listener.error().what();
     listener_ = std::move(listener.value());
   }
 
-  void on_message(ProcessId from, ConstBytes message) override {
-    EXPECT_EQ(from, kOther);
+  void on_message(const MessageOrigin& from, ConstBytes message) override {
+    EXPECT_EQ(from.process, kOther);
+    EXPECT_EQ(from.pid, getpid());
     received_.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
   }
   void on_deserted(ProcessId process) override {
@@ -53,6 +54,10 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
 
   bool send(const std::string& text, bool certain = false) {
     return transport_.send(other_, kGroupId, message_of(text), certain, Clock::now());
+  }
+  bool adopt(FramedSocket stream) {
+    const auto from = MessageOrigin::of(stream.fd(), kOther, LinkKind::kLocal);
+    return transport_.adopt(std::move(stream), from, Clock::now());
   }
   // Accepts a connection and returns its hello and its messages.
   std::vector<std::string> read_accepted() {
@@ -94,7 +99,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   MembershipTransport transport_{kSelf, epoll_, 16,
                                  static_cast<MembershipTransport::Delegate&>(*this)};
   const PeerAddress other_{kOther, LinkKind::kLocal,
-                           "@ringdist-post-test-" + std::to_string(random_id())};
+                           "@ringdist-post-test-" + std::to_string(random_id()), ""};
   Fd listener_;
   std::vector<std::string> received_;
   int deserted_ = 0;
@@ -136,8 +141,7 @@ TEST_F(MembershipTransportTest, AProcessHasFourConnections) {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
     ends.push_back(Fd::open([&] { return pair[0]; }));
     Fd its = Fd::open([&] { return pair[1]; });
-    EXPECT_TRUE(
-        transport_.adopt(FramedSocket(std::move(its)), kOther, LinkKind::kLocal, Clock::now()));
+    EXPECT_TRUE(adopt(FramedSocket(std::move(its))));
   }
   const auto ended = [](const Fd& fd) {
     std::byte byte;
@@ -170,21 +174,21 @@ TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime)
 }
 
 TEST_F(MembershipTransportTest, WhatHadArrivedBeforeTheEndIsTakenIn) {
-  ConnectAttempt dialed = connect_unix(other_.address);
+  ConnectAttempt dialed = connect_unix(other_.unix_name);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kMembership, message_of("last words"))));
   theirs.close();
-  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, LinkKind::kLocal, Clock::now()));
+  EXPECT_TRUE(adopt(std::move(ours)));
   transport_.take_in(kOther, Clock::now());
   EXPECT_EQ(received_, (std::vector<std::string>{"last words"}));
 }
 
 TEST_F(MembershipTransportTest, AnInvalidFrameEndsTheConnection) {
-  ConnectAttempt dialed = connect_unix(other_.address);
+  ConnectAttempt dialed = connect_unix(other_.unix_name);
   FramedSocket theirs(std::move(dialed.fd));
   FramedSocket ours(accept_connection(listener_));
-  EXPECT_TRUE(transport_.adopt(std::move(ours), kOther, LinkKind::kLocal, Clock::now()));
+  EXPECT_TRUE(adopt(std::move(ours)));
   ASSERT_TRUE(theirs.send(make_frame(FrameType::kHeartbeat)));
   EXPECT_TRUE(turn_until([&] { return theirs.receive() == FramedSocket::Input::kEnd; }));
   EXPECT_TRUE(received_.empty());
@@ -195,13 +199,15 @@ TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   auto listener = listen_tcp("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   listener_ = std::move(listener.value());
-  const PeerAddress far{kOther, LinkKind::kTcp, local_address(listener_).value()};
+  const PeerAddress far{kOther, LinkKind::kTcp, "", local_address(listener_).value(), "127.0.0.2"};
   EXPECT_FALSE(transport_.send(far, kGroupId, message_of("a"), /*certain=*/false, Clock::now()));
   Fd accepted;
   EXPECT_TRUE(turn_until([&] {
     if (!accepted) accepted = accept_connection(listener_);
     return static_cast<bool>(accepted);
   }));
+  const auto origin = MessageOrigin::of(accepted, kSelf, LinkKind::kTcp);
+  EXPECT_EQ(origin.ip, "127.0.0.2") << "the process listens there, so it is recognized by that";
   FramedSocket stream(std::move(accepted));
   std::vector<std::string> read;
   EXPECT_TRUE(turn_until([&] {
