@@ -1,5 +1,7 @@
 #include "membership/group_consensus.h"
 
+#include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace ringdist {
@@ -10,6 +12,10 @@ namespace {
 constexpr Duration kRetryEvery = Milliseconds(200);
 constexpr Duration kFirstAttempts = Milliseconds(50);
 constexpr int kManyAttempts = 8;  // requests at the short interval
+
+// Lowest ranks, to which all members vouch for newcomers. The second one is for the case that the
+// first is lost.
+constexpr size_t kMostProposers = 2;
 
 }  // namespace
 
@@ -50,9 +56,11 @@ void GroupConsensus::on_message(const MessageOrigin& origin, const MembershipMes
     case MembershipMessage::Kind::kWithdrawn:
       return give_up(from, now);
     case MembershipMessage::Kind::kJoinRequest:
-      return on_join_request(from, message.body, now);
+      return on_join_request(origin, message.body, now);
     case MembershipMessage::Kind::kReached:
       return on_reached(from, message.body, now);
+    case MembershipMessage::Kind::kVouched:
+      return on_vouched(from, message.body, now);
     case MembershipMessage::Kind::kAgreement: {
       const auto agreement = decode_consensus(message.body);
       if (agreement.ok()) on_agreement(from, agreement.value(), now);
@@ -61,13 +69,14 @@ void GroupConsensus::on_message(const MessageOrigin& origin, const MembershipMes
 }
 
 void GroupConsensus::on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now) {
-  if (!generations_ && !become_member(message, now)) return;
+  if (!generations_ && !become_member(from, message, now)) return;
   generations_->on_message(from, message, now);
   // The message may be deferred until the end of one of these members has been reported.
   watch(now);
 }
 
-bool GroupConsensus::become_member(const ConsensusMessage& message, TimePoint now) {
+bool GroupConsensus::become_member(ProcessId from, const ConsensusMessage& message, TimePoint now) {
+  if (!message.made_by || message.made_by->rank_of(from) < 0 || from == self_) return false;
   GenerationLogDelegate& delegate = *this;
   generations_ = GenerationLog::admitted(self_, message, timeouts_, delegate, now);
   if (!generations_) return false;
@@ -110,41 +119,68 @@ void GroupConsensus::tick(TimePoint now) {
 }
 
 size_t GroupConsensus::reached() const {
-  return static_cast<size_t>(std::ranges::count_if(
-      to_reach_, [this](ProcessId one) { return reached_by_.contains(one); }));
+  return static_cast<size_t>(
+      std::ranges::count_if(to_reach_, [this](ProcessId one) { return numbers_.contains(one); }));
 }
 
-void GroupConsensus::on_join_request(ProcessId from, ConstBytes body, TimePoint now) {
+void GroupConsensus::on_join_request(const MessageOrigin& from, ConstBytes body, TimePoint now) {
   Reader in(body);
-  const auto reached = in.get<uint32_t>();
+  const auto number = in.get<uint64_t>();
   if (!generations_ || !in.ok()) return;
   const auto* text = reinterpret_cast<const char*>(body.data());
-  const std::string entry(text + sizeof reached, body.size() - sizeof reached);
-  if (delegate_->on_join_request({from, entry}, reached)) return begin(now);
+  const std::string entry(text + sizeof number, body.size() - sizeof number);
+  const JoinAnswer answer = delegate_->on_join_request({from.process, entry}, from, number);
   // The owner has the address only after it has checked whether the newcomer shares this host.
-  const auto to = delegate_->address_of(from);
-  if (!to || generations_->state() != GenerationLog::State::kBegun) return;
+  const auto to = delegate_->address_of(from.process);
+  if (answer.number == 0 || !to || generations_->state() != GenerationLog::State::kBegun) return;
   Writer out;
-  out.put(generations_->generation().number);
+  out.put(generations_->generation().number).put(answer.number);
   out.put(static_cast<uint32_t>(generations_->members().size()));
   for (const ProcessId member : generations_->members()) out.put(member);
-  const auto answer =
+  const auto reply =
       MembershipMessage{nonce_, MembershipMessage::Kind::kReached, out.take()}.encode();
-  (void)transport_.send(*to, nonce_, answer, /*certain=*/false, now);
+  (void)transport_.send(*to, nonce_, reply, /*certain=*/false, now);
+  if (answer.repeated) vouch(from.process, now);
+}
+
+void GroupConsensus::vouch(ProcessId newcomer, TimePoint now) {
+  const auto body = Writer().put(generations_->generation().nonce).put(newcomer).take();
+  const auto message = MembershipMessage{nonce_, MembershipMessage::Kind::kVouched, body}.encode();
+  for (const ProcessId process : generations_->members() | std::views::take(kMostProposers))
+    if (const auto to = delegate_->address_of(process); to && process != self_)
+      (void)transport_.send(*to, nonce_, message, /*certain=*/false, now);
+  count_vouch(newcomer, self_, now);
+}
+
+void GroupConsensus::on_vouched(ProcessId from, ConstBytes body, TimePoint now) {
+  Reader in(body);
+  const auto nonce = in.get<uint64_t>();
+  const auto newcomer = in.get<ProcessId>();
+  if (generations_ && in.ended() && nonce == generations_->generation().nonce)
+    count_vouch(newcomer, from, now);
+}
+
+void GroupConsensus::count_vouch(ProcessId newcomer, ProcessId member, TimePoint now) {
+  const auto& members = generations_->members();
+  const auto own = static_cast<size_t>(rank_of(self_, members));
+  if (own >= kMostProposers || rank_of(member, members) < 0) return;
+  if (generations_->state() != GenerationLog::State::kBegun) return;
+  if (delegate_->on_vouched(newcomer, member)) begin(now);
 }
 
 // An answer that names a later generation replaces the list of members. The senders of earlier
 // answers still count if they are in it.
 void GroupConsensus::on_reached(ProcessId from, ConstBytes body, TimePoint now) {
   Reader in(body);
-  const auto number = in.get<uint32_t>();
+  const auto generation = in.get<uint32_t>();
+  const auto number = in.get<uint64_t>();
   std::vector<ProcessId> members;
   get_each(in, [&] { members.push_back(in.get<ProcessId>()); });
-  if (generations_ || !in.ended()) return;
+  if (generations_ || !in.ended() || rank_of(from, members) < 0) return;
   const bool was_by_all = is_reached_by_all();
-  reached_by_.insert(from);
-  if (reached_in_ == MembershipMessage::kNoGeneration || number > reached_in_) {
-    reached_in_ = number;
+  numbers_[from] = number;
+  if (!reached_in_ || generation > *reached_in_) {
+    reached_in_ = generation;
     to_reach_ = std::move(members);
   }
   if (!was_by_all && is_reached_by_all()) request_join(now);
@@ -154,13 +190,15 @@ void GroupConsensus::request_join(TimePoint now) {
   join_request_at_ = now + (++attempts_ < kManyAttempts ? kFirstAttempts : kRetryEvery);
   const std::string entry = delegate_->entry();
   const auto* bytes = reinterpret_cast<const std::byte*>(entry.data());
-  auto body =
-      Writer().put(is_reached_by_all() ? reached_in_ : MembershipMessage::kNoGeneration).take();
-  body.insert(body.end(), bytes, bytes + entry.size());
-  const auto message =
-      MembershipMessage{nonce_, MembershipMessage::Kind::kJoinRequest, body}.encode();
-  for (const auto& [process, to] : delegate_->addresses())
-    if (process != self_) (void)transport_.send(to, nonce_, message, /*certain=*/false, now);
+  for (const auto& [process, to] : delegate_->addresses()) {
+    if (process == self_) continue;
+    const auto number = numbers_.find(process);
+    auto body = Writer().put(number == numbers_.end() ? uint64_t{0} : number->second).take();
+    body.insert(body.end(), bytes, bytes + entry.size());
+    const auto message =
+        MembershipMessage{nonce_, MembershipMessage::Kind::kJoinRequest, body}.encode();
+    (void)transport_.send(to, nonce_, message, /*certain=*/false, now);
+  }
 }
 
 void GroupConsensus::watch(TimePoint now) {

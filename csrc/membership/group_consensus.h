@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -31,15 +30,16 @@ struct MembershipMessage {
   enum class Kind : uint8_t {
     kAgreement,  // a ConsensusMessage
     kWithdrawn,  // the sender takes no part in the group any more; no body
-    // A newcomer wants to become a member. The body has the number of a generation in which all
-    // members have answered it, or kNoGeneration, and then its rank info.
+    // A newcomer wants to become a member. The body has the number that the receiver has sent to
+    // it, or 0, and then its rank info.
     kJoinRequest,
-    // A member answers a join request. The body has the number of its generation and the ids of
-    // that generation's members.
+    // A member answers a join request. The body has the number of its generation, a random number
+    // that the newcomer repeats, and the ids of that generation's members.
     kReached,
+    // A member vouches for a newcomer, which has repeated its number. It sends this to ranks 0 and
+    // 1. The body has the nonce of its generation and the id of the newcomer.
+    kVouched,
   };
-
-  static constexpr uint32_t kNoGeneration = ~uint32_t{0};  // not all members have answered
 
   uint64_t group_id = 0;
   Kind kind = Kind::kAgreement;
@@ -57,10 +57,16 @@ struct MembershipMessage {
     Reader in(bytes);
     out.group_id = in.get<uint64_t>();
     out.kind = in.get<Kind>();
-    if (!in.ok() || out.kind > Kind::kReached) return std::nullopt;
+    if (!in.ok() || out.kind > Kind::kVouched) return std::nullopt;
     out.body = bytes.subspan(sizeof out.group_id + sizeof out.kind);
     return out;
   }
+};
+
+// A member's answer to a join request.
+struct JoinAnswer {
+  uint64_t number = 0;    // the newcomer has to repeat it; 0 if it gets no answer
+  bool repeated = false;  // it has, so it can be reached at its address
 };
 
 // Environment of a GroupConsensus, which the engine implements. Called on the membership thread,
@@ -80,10 +86,13 @@ class GroupConsensusDelegate {
   virtual std::map<ProcessId, PeerAddress> addresses() = 0;
   // Returns true if processes that are no members may send join requests.
   virtual bool accepts_joins() = 0;
-  // Called repeatedly for a process that wants to become a member, until it is one. `reached` is a
-  // generation, or kNoGeneration. All members of that generation reach the process, and it reaches
-  // them. Returns true if the next generation shall begin for its sake.
-  virtual bool on_join_request(const Newcomer& newcomer, uint32_t reached) = 0;
+  // Called repeatedly for a process that wants to become a member, until it is one. The request has
+  // `number`, and came over a connection of `from`.
+  virtual JoinAnswer on_join_request(const Newcomer& newcomer, const MessageOrigin& from,
+                                     uint64_t number) = 0;
+  // On ranks 0 and 1: `member` of the present generation reaches the newcomer, and is reached by
+  // it. Called repeatedly. Returns true if the next generation shall begin for the newcomer's sake.
+  virtual bool on_vouched(ProcessId newcomer, ProcessId member) = 0;
   // On a newcomer: returns its rank info, which its join requests carry.
   virtual std::string entry() = 0;
 
@@ -148,13 +157,18 @@ class GroupConsensus final : private GenerationLogDelegate {
   void on_excluded(const Decision& decision) override { delegate_->on_excluded(decision); }
 
   void on_agreement(ProcessId from, const ConsensusMessage& message, TimePoint now);
-  // Creates the GenerationLog of a newcomer. Returns false if `message` does not make it a member.
-  bool become_member(const ConsensusMessage& message, TimePoint now);
+  // Creates the GenerationLog of a newcomer. Returns false if `message` does not make it a member,
+  // or does not come from another member of that generation.
+  bool become_member(ProcessId from, const ConsensusMessage& message, TimePoint now);
   // Sends a join request to all processes that this newcomer has addresses of.
   void request_join(TimePoint now);
-  void on_join_request(ProcessId from, ConstBytes body, TimePoint now);
-  // Handles the answer of a member to a join request. Once all members have answered, the
-  // newcomer's requests name their generation, so that they admit it.
+  void on_join_request(const MessageOrigin& from, ConstBytes body, TimePoint now);
+  // Reports to ranks 0 and 1 that this member reaches the newcomer.
+  void vouch(ProcessId newcomer, TimePoint now);
+  void on_vouched(ProcessId from, ConstBytes body, TimePoint now);
+  // On ranks 0 and 1: counts that `member` vouches for the newcomer.
+  void count_vouch(ProcessId newcomer, ProcessId member, TimePoint now);
+  // Handles the answer of a member to a join request. The next requests repeat its number.
   void on_reached(ProcessId from, ConstBytes body, TimePoint now);
   // Counts the members of the latest generation, as answers name it, that have answered.
   size_t reached() const;
@@ -174,9 +188,9 @@ class GroupConsensus final : private GenerationLogDelegate {
   std::unique_ptr<GenerationLog> generations_;  // null on a newcomer
   TimePoint join_request_at_{};                 // next join request
   int attempts_ = 0;                            // number of join requests sent
-  std::set<ProcessId> reached_by_;              // senders of answers, of any generation
+  std::map<ProcessId, uint64_t> numbers_;       // by sender of the answer, of any generation
   // Latest generation that an answer has named, and its members.
-  uint32_t reached_in_ = MembershipMessage::kNoGeneration;
+  std::optional<uint32_t> reached_in_;
   std::vector<ProcessId> to_reach_;
   // Reports that a newcomer passes to its GenerationLog once it has one.
   std::vector<ProcessId> dead_;

@@ -20,6 +20,7 @@ constexpr Duration kTick = Milliseconds(500);      // longest sleep of the threa
 constexpr Duration kLookAgain = Milliseconds(20);  // pause before connections are drained again
 constexpr size_t kMostWithdrawn = 64;              // unregistered groups that are remembered
 constexpr Duration kTellTime = std::chrono::seconds(1);  // limit of describe()
+constexpr size_t kMostUndrained = 65536;                 // limit of undrained processes
 constexpr Duration kLogEvery = std::chrono::seconds(1);  // pause between lines of log_dropped()
 
 // Returns true if a process at these addresses may be the source of a TCP connection from `ip`. An
@@ -107,8 +108,14 @@ bool MembershipService::admits(const MessageOrigin& from, uint64_t group_id) {
   return false;
 }
 
-// Only a process whose addresses are recorded is worth a warning. Others may be newcomers of a
-// decision that is on its way to this process.
+// The set is bounded, because other processes of this host can name any process. Once it is full,
+// no death is a proof.
+void MembershipService::distrust_death(ProcessId process) {
+  if (undrained_.size() < kMostUndrained) undrained_.insert(process);
+}
+
+// Only a process with recorded addresses is worth a warning. Others may belong to a decision that
+// is on its way to this process.
 void MembershipService::log_dropped(const MessageOrigin& from,
                                     const std::optional<PeerAddress>& known) {
   const TimePoint now = Clock::now();
@@ -129,7 +136,7 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
     std::lock_guard lock(mutex_);
     if (kind == LinkKind::kTcp && !admits(from, hello.nonce)) return;
     if (start()) {
-      undrained_.insert(hello.from);
+      distrust_death(hello.from);
       return;
     }
   }
@@ -138,7 +145,7 @@ void MembershipService::adopt(FramedSocket stream, const ControlHello& hello, Li
   post([this, held, from](TimePoint now) {
     if (transport_->adopt(std::move(*held), from, now)) return;
     std::lock_guard lock(mutex_);
-    undrained_.insert(from.process);
+    distrust_death(from.process);
   });
 }
 
@@ -273,14 +280,17 @@ void MembershipService::on_message(const MessageOrigin& from, ConstBytes message
   }
   if (known ? !is_sender(from, *known) : !may_join) {
     std::lock_guard lock(mutex_);
+    // The sender may be a newcomer of a decision that is on its way to this process.
+    if (!known && from.kind == LinkKind::kLocal && read->kind == Kind::kAgreement)
+      distrust_death(from.process);
     return log_dropped(from, known);
   }
   if (GroupConsensus* one = find(read->group_id)) one->on_message(from, *read, Clock::now());
 }
 
-// Inside the host the pid of the process that listens at the name is compared, not the one in the
-// name, because in another pid namespace that is another number. It must do where nobody listens
-// any more. Then a message that is dropped may be one of the process, so its death proves nothing.
+// Inside the host the pid of the process that listens at the name is compared. Where nobody listens
+// any more, it is the pid in the name, which is another number in another pid namespace. A message
+// that is dropped then may be one of the process, so its death proves nothing.
 bool MembershipService::is_sender(const MessageOrigin& from, const PeerAddress& known) {
   if (from.kind == LinkKind::kTcp) return comes_from(from.ip, known);
   if (from.pid == 0) return true;
@@ -291,7 +301,7 @@ bool MembershipService::is_sender(const MessageOrigin& from, const PeerAddress& 
     if (attempt.failure || !who.ok()) {
       if (known.unix_name.starts_with("@ringdist-" + std::to_string(from.pid) + "-")) return true;
       std::lock_guard lock(mutex_);
-      undrained_.insert(from.process);
+      distrust_death(from.process);
       return false;
     }
     listener = listeners_.emplace(from.process, who.value().pid).first;
@@ -328,7 +338,7 @@ void MembershipService::look_again(ProcessId process, bool all_taken_in) {
   try {
     transport_->take_in(process, Clock::now());
     std::lock_guard lock(mutex_);
-    if (undrained_.contains(process)) return;
+    if (undrained_.contains(process) || undrained_.size() >= kMostUndrained) return;
     dead_.insert(process);
   } catch (...) {
     std::this_thread::sleep_for(kLookAgain);

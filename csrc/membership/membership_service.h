@@ -87,6 +87,8 @@ class MembershipService final : private MembershipTransport::Delegate {
   Error start() RINGDIST_REQUIRES(mutex_);
   // Decides about a connection over TCP, by the group that its hello frame names.
   bool admits(const MessageOrigin& from, uint64_t group_id) RINGDIST_REQUIRES(mutex_);
+  // Records that a message of `process` is lost, so that its death proves nothing.
+  void distrust_death(ProcessId process) RINGDIST_REQUIRES(mutex_);
   // Logs, at most once a second, that a message was dropped. `known` has the addresses of the
   // process that it names.
   void log_dropped(const MessageOrigin& from, const std::optional<PeerAddress>& known)

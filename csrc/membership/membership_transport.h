@@ -38,10 +38,10 @@ struct PeerAddress {
 
 // The process that has dialed a connection, and what the kernel reports of it.
 struct MessageOrigin {
-  ProcessId process = 0;  // as its hello frame names it, which proves nothing
+  ProcessId process = 0;  // named by its hello frame, which proves nothing
   LinkKind kind = LinkKind::kTcp;
-  std::string ip{};  // over TCP: source address of the connection, in the form of without_port()
-  pid_t pid = 0;     // inside the host: its pid; 0 if that is not visible from here
+  std::string ip{};  // over TCP the source of the connection, in the form of without_port()
+  pid_t pid = 0;     // inside the host its pid; 0 if that is not visible from here
 
   // Returns the origin of a connection that was accepted.
   static MessageOrigin of(const Fd& connection, ProcessId process, LinkKind kind);

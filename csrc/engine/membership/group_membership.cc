@@ -266,16 +266,17 @@ void GroupMembership::update_members(const GroupAdvertisement& advertisement) {
       book_->add(one, !context_.prove_same_host(one.process, one.unix_name));
 }
 
-bool GroupMembership::on_join_request(const Newcomer& newcomer, uint32_t reached) {
-  bool by_all = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (rank_of(newcomer.process, present_.found.contexts()) >= 0) return false;
-    by_all = reached == present_.number;
-  }
-  if (!join_acceptor_->on_join_request(newcomer, by_all)) return false;
+JoinAnswer GroupMembership::on_join_request(const Newcomer& newcomer, const MessageOrigin& from,
+                                            uint64_t number) {
   std::lock_guard lock(mutex_);
-  return present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
+  if (rank_of(newcomer.process, present_.found.contexts()) >= 0) return {};
+  return join_acceptor_->on_join_request(newcomer, from, number);
+}
+
+bool GroupMembership::on_vouched(ProcessId newcomer, ProcessId member) {
+  std::lock_guard lock(mutex_);
+  return join_acceptor_->on_vouched(newcomer, member, present_.found.contexts().size()) &&
+         present_.formed && present_.begun && !present_.frozen && made_ == present_.number;
 }
 
 // ---- GroupConsensusDelegate

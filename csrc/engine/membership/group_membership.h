@@ -129,7 +129,9 @@ class GroupMembership final : public GroupConsensusDelegate,
   std::optional<PeerAddress> address_of(ProcessId process) override { return book_->find(process); }
   std::map<ProcessId, PeerAddress> addresses() override { return book_->all(); }
   bool accepts_joins() override { return join_acceptor_->admits(); }
-  bool on_join_request(const Newcomer& newcomer, uint32_t reached) override;
+  JoinAnswer on_join_request(const Newcomer& newcomer, const MessageOrigin& from,
+                             uint64_t number) override;
+  bool on_vouched(ProcessId newcomer, ProcessId member) override;
   std::string entry() override { return entry_; }
   PromiseInfo stop_and_report() override;
   void read_vote(const GenerationId& generation, VoteRead then) override;

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "control/control_history.h"
 #include "engine/op/message.h"
+#include "os/random.h"
 #include "os/socket.h"
 
 namespace ringdist {
@@ -14,8 +16,9 @@ namespace {
 constexpr Duration kNewcomerTime = Milliseconds(700);  // after which a silent newcomer is dropped
 constexpr Duration kForOthers = Milliseconds(150);  // wait for newcomers that were started together
 constexpr size_t kMaxPending = 1024;
-constexpr size_t kMostEntry = 4096;  // bytes of a newcomer's rank info
-constexpr size_t kMostAtOnce = 128;  // a decision contains the infos of all its newcomers
+constexpr size_t kMostOfSource = 16;  // newcomers from one ip or local process
+constexpr size_t kMostEntry = 4096;   // bytes of a newcomer's rank info
+constexpr size_t kMostAtOnce = 128;   // a decision contains the infos of all its newcomers
 constexpr Duration kFirstHostPause =
     std::chrono::seconds(2);  // for a host after its first failed join
 constexpr Duration kLongestHostPause = std::chrono::minutes(1);
@@ -26,6 +29,17 @@ constexpr Duration kFailureTime = std::chrono::minutes(5);
 constexpr int kMoreTries = 4;
 constexpr Duration kTryAgain = Milliseconds(500);
 
+// Returns true if a control plane of `process` listens at such a name, or if the name is empty. So
+// nobody can make members dial the socket of another program.
+bool is_control_name(const std::string& unix_name, ProcessId process) {
+  if (unix_name.empty()) return true;
+  const std::string begin = "@ringdist-";
+  const std::string end = "-" + format_id(process);
+  if (!unix_name.starts_with(begin) || !unix_name.ends_with(end)) return false;
+  const size_t digits = unix_name.find_first_not_of("0123456789", begin.size());
+  return digits > begin.size() && digits == unix_name.size() - end.size();
+}
+
 // Decodes a newcomer's rank info. Returns nothing if it is malformed, of another wire version or of
 // another process.
 std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
@@ -33,29 +47,42 @@ std::optional<RankInfo> entry_of(const Newcomer& newcomer) {
       {reinterpret_cast<const std::byte*>(newcomer.entry.data()), newcomer.entry.size()},
       kWireVersion);
   // Info of another version has no more fields.
-  const bool good =
-      entry && entry->wire_version == kWireVersion && entry->context_id == newcomer.process;
+  const bool good = entry && entry->wire_version == kWireVersion &&
+                    entry->context_id == newcomer.process &&
+                    is_control_name(entry->unix_name, newcomer.process) &&
+                    entry->tcp_address.find(':') != std::string::npos;
   return good ? entry : std::nullopt;
 }
 
 }  // namespace
 
-bool JoinQueue::request_join(const Newcomer& newcomer, bool reached, TimePoint now) {
+bool JoinQueue::request_join(const Newcomer& newcomer, const std::string& source, uint64_t number,
+                             TimePoint now) {
   const bool is_new = !pending_.contains(newcomer.process);
-  if (is_new && (newcomer.entry.size() > kMostEntry || !make_room(now))) return false;
+  if (is_new && (newcomer.entry.size() > kMostEntry || !make_room(source, now))) return false;
   PendingJoin& request = pending_[newcomer.process];
-  if (is_new) request.entry = newcomer.entry;
+  if (is_new) {
+    request.answer.number = random_id();
+    request.source = source;
+  }
   request.heard_at = now;
-  if (!reached)
-    request.reached_at.reset();
-  else if (!request.reached_at)
-    request.reached_at = now;
+  request.answer.repeated |= number == request.answer.number;
   return is_new;
 }
 
-bool JoinQueue::make_room(TimePoint now) {
-  if (pending_.size() >= kMaxPending) drop_silent(now);
-  return pending_.size() < kMaxPending;
+JoinAnswer JoinQueue::answer(ProcessId process) const {
+  const auto known = pending_.find(process);
+  return known == pending_.end() || !known->second.accepted ? JoinAnswer{} : known->second.answer;
+}
+
+bool JoinQueue::make_room(const std::string& source, TimePoint now) {
+  const auto is_full = [&] {
+    const auto of_source = std::ranges::count_if(
+        pending_, [&](const auto& one) { return one.second.source == source; });
+    return pending_.size() >= kMaxPending || static_cast<size_t>(of_source) >= kMostOfSource;
+  };
+  if (is_full()) drop_silent(now);
+  return !is_full();
 }
 
 void JoinQueue::drop_silent(TimePoint now) {
@@ -63,11 +90,20 @@ void JoinQueue::drop_silent(TimePoint now) {
                 [&](const auto& one) { return now - one.second.heard_at > kNewcomerTime; });
 }
 
-void JoinQueue::accept(ProcessId process, const std::string& host) {
-  const auto known = pending_.find(process);
+void JoinQueue::accept(const Newcomer& newcomer, const std::string& host) {
+  const auto known = pending_.find(newcomer.process);
   if (known == pending_.end()) return;
   known->second.accepted = true;
+  known->second.entry = newcomer.entry;
   known->second.host = host;
+}
+
+void JoinQueue::vouch(ProcessId process, ProcessId member, size_t members, TimePoint now) {
+  const auto known = pending_.find(process);
+  if (known == pending_.end()) return;
+  PendingJoin& newcomer = known->second;
+  newcomer.vouched_by.insert(member);
+  if (newcomer.vouched_by.size() >= members && !newcomer.reached_at) newcomer.reached_at = now;
 }
 
 void JoinQueue::fail(const std::string& host, TimePoint now) {
@@ -103,7 +139,10 @@ void JoinQueue::admit_members(const std::vector<ProcessId>& members, TimePoint n
   for (const ProcessId process : members) pending_.erase(process);
   drop_silent(now);
   // The members have changed, so all of them must reach it again.
-  for (auto& [process, newcomer] : pending_) newcomer.reached_at.reset();
+  for (auto& [process, newcomer] : pending_) {
+    newcomer.vouched_by.clear();
+    newcomer.reached_at.reset();
+  }
 }
 
 Error JoinAcceptor::admit(std::string job, std::string note, uint32_t most, Milliseconds timeout) {
@@ -182,18 +221,30 @@ Result<GroupAdvertisement> JoinAcceptor::advertisement() const {
   return out;
 }
 
-bool JoinAcceptor::on_join_request(const Newcomer& newcomer, bool reached) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!queue_.is_open()) return false;
-    const bool full = most_ > 0 && present_ && present_->found.membership.members.size() >= most_;
-    if (!queue_.request_join(newcomer, reached, Clock::now()))
-      return !full && queue_.is_due(Clock::now());
-  }
+JoinAnswer JoinAcceptor::on_join_request(const Newcomer& newcomer, const MessageOrigin& from,
+                                         uint64_t number) {
+  const bool local = from.kind == LinkKind::kLocal;
+  const std::string source = local ? "pid " + std::to_string(from.pid) : from.ip;
+  std::lock_guard lock(mutex_);
+  if (!queue_.is_open()) return {};
+  if (!queue_.request_join(newcomer, source, number, Clock::now()))
+    return queue_.answer(newcomer.process);
+  auto entry = entry_of(newcomer);
+  if (!entry) return {};
+  std::string& address = entry->tcp_address;
+  if (!local) address = from.ip + address.substr(address.rfind(':'));
   // On the pool, as it may take a while and this thread serves the consensus of all groups.
-  if (const auto entry = entry_of(newcomer))
-    context_.pool().run([self = shared_from_this(), entry = *entry] { self->look_at(entry); });
-  return false;
+  context_.pool().run([self = shared_from_this(), entry = std::move(*entry), local] {
+    self->look_at(entry, local);
+  });
+  return {};
+}
+
+bool JoinAcceptor::on_vouched(ProcessId newcomer, ProcessId member, size_t members) {
+  std::lock_guard lock(mutex_);
+  const bool full = most_ > 0 && members >= most_;
+  queue_.vouch(newcomer, member, members, Clock::now());
+  return !full && queue_.is_due(Clock::now());
 }
 
 std::vector<Newcomer> JoinAcceptor::waiting() const {
@@ -205,13 +256,21 @@ std::vector<Newcomer> JoinAcceptor::waiting() const {
   return out;
 }
 
-void JoinAcceptor::look_at(const RankInfo& newcomer) {
-  if (context_.lost(newcomer.context_id)) return;
-  book_->add(GroupAdvertisement::Member::of(newcomer),
-             !context_.prove_same_host(newcomer.context_id, newcomer.unix_name));
-  const std::string host = host_of(newcomer.context_id);
+// A connection inside the host shows no TCP address. If the proof fails there, the next request
+// starts another one.
+void JoinAcceptor::look_at(const RankInfo& newcomer, bool local) {
+  const ProcessId process = newcomer.context_id;
+  if (context_.lost(process) || newcomer.options_hash != options_.config.options_hash()) return;
+  const bool is_same_host = !context_.prove_same_host(process, newcomer.unix_name);
+  if (local && !is_same_host) {
+    std::lock_guard lock(mutex_);
+    return queue_.remove(process);
+  }
+  book_->add(GroupAdvertisement::Member::of(newcomer), is_same_host);
+  const std::string host = host_of(process);
+  const auto entry = newcomer.encode();
   std::lock_guard lock(mutex_);
-  queue_.accept(newcomer.context_id, host);
+  queue_.accept({process, {reinterpret_cast<const char*>(entry.data()), entry.size()}}, host);
 }
 
 std::string JoinAcceptor::host_of(ProcessId process) const {

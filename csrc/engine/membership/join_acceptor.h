@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/membership/active_store.h"
 #include "engine/membership/address_book.h"
 #include "engine/membership/group_advertisement.h"
+#include "membership/group_consensus.h"
 #include "membership/paxos/decision.h"
 
 namespace ringdist {
@@ -29,13 +31,24 @@ class JoinQueue {
   // Accepts join requests from here on.
   void open() { open_ = true; }
 
-  // Records a join request; a newcomer repeats it until it is admitted. `reached` is true if all
-  // present members reach the newcomer and it reaches them. Returns true for the first request,
-  // after which the caller has to check the newcomer. Drops an entry of more than 4 KiB, and the
-  // request of a new process if 1024 others repeat theirs.
-  bool request_join(const Newcomer& newcomer, bool reached, TimePoint now);
-  // Marks a newcomer as checked. It may join once it is reached. `host` identifies its machine.
-  void accept(ProcessId process, const std::string& host);
+  // Records a join request; a newcomer repeats it until it is admitted. `number` is the one that it
+  // has received from this process, or 0. `source` identifies the other end of its connection.
+  // Returns true for the first request, after which the caller has to check the newcomer. Drops an
+  // entry of more than 4 KiB. Also drops the request of a new process if 1024 others repeat theirs,
+  // or 16 of that source.
+  bool request_join(const Newcomer& newcomer, const std::string& source, uint64_t number,
+                    TimePoint now);
+  // Returns the number for a newcomer, drawn at its first request. There is none for others, and
+  // none until it is checked.
+  JoinAnswer answer(ProcessId process) const;
+  // Marks a newcomer as checked. Its entry has the address at which it was found, and `host`
+  // identifies its machine. It may join once all members vouch for it.
+  void accept(const Newcomer& newcomer, const std::string& host);
+  // Forgets a newcomer, so that its next request counts as the first.
+  void remove(ProcessId process) { pending_.erase(process); }
+  // Records that `member`, one of `members` present ones, reaches the newcomer and is reached by
+  // it.
+  void vouch(ProcessId process, ProcessId member, size_t members, TimePoint now);
   // Records that a process of that host was admitted and lost before it had joined. The host is
   // paused, each time twice as long as the last: from 2 s up to 1 minute.
   void fail(const std::string& host, TimePoint now);
@@ -51,10 +64,13 @@ class JoinQueue {
  private:
   // One newcomer.
   struct PendingJoin {
-    std::string entry;                    // encoded rank info
+    JoinAnswer answer;
+    std::string source;                   // other end of its connection
     TimePoint heard_at;                   // time of its last request
     bool accepted = false;                // checked by this member
-    std::optional<TimePoint> reached_at;  // since when all members have reached it
+    std::string entry;                    // encoded rank info, once it is checked
+    std::set<ProcessId> vouched_by;       // members of the present generation
+    std::optional<TimePoint> reached_at;  // since when all members vouch for it
     std::string host;
   };
   // Failed joins from one host.
@@ -62,8 +78,8 @@ class JoinQueue {
     int count = 0;
     TimePoint until;  // no process of the host may join before
   };
-  // Returns true if there is room for one more newcomer. Silent ones make room.
-  bool make_room(TimePoint now);
+  // Returns true if there is room for one more newcomer of that source. Silent ones make room.
+  bool make_room(const std::string& source, TimePoint now);
   // Removes newcomers that have stopped sending requests.
   void drop_silent(TimePoint now);
   // Returns true if the newcomer may join at `now`.
@@ -100,9 +116,13 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   // advertisement there, in the background.
   void present(uint32_t generation, const ResolvedGroup& found, std::shared_ptr<LazyStore> store);
 
-  // Records a join request. Returns true if a newcomer has waited long enough and the group is not
-  // full, so that the next generation should begin. New newcomers are checked on the task pool.
-  bool on_join_request(const Newcomer& newcomer, bool reached);
+  // Records a join request and returns the answer. New newcomers are checked on the task pool, at
+  // the source of their connection and the port in their entry; until then they get no answer.
+  JoinAnswer on_join_request(const Newcomer& newcomer, const MessageOrigin& from, uint64_t number);
+  // Records that `member` vouches for a newcomer. The group has `members` members. Returns true if
+  // a newcomer has waited long enough and the group is not full, so that the next generation should
+  // begin.
+  bool on_vouched(ProcessId newcomer, ProcessId member, size_t members);
   // Returns the newcomers that may join, without lost processes.
   std::vector<Newcomer> waiting() const;
   // Reports that the members have agreed on a generation. Also adds its newcomers to the address
@@ -126,9 +146,10 @@ class JoinAcceptor final : public std::enable_shared_from_this<JoinAcceptor> {
   // Writes the latest advertisement to the store. Blocks.
   Error publish();
   Result<GroupAdvertisement> advertisement() const;
-  // Verifies whether the newcomer shares this host, adds its address and lets it join. Runs on the
+  // Compares the newcomer's options with those of the group, verifies whether it shares this host,
+  // adds its address and lets it join. `local`: its connection is inside the host. Runs on the
   // pool.
-  void look_at(const RankInfo& newcomer);
+  void look_at(const RankInfo& newcomer, bool local);
   // Returns a name for the host of a process: its address without the port, or its AF_UNIX name if
   // it shares this host. That name differs by process. Returns "" for a process without an address.
   std::string host_of(ProcessId process) const;

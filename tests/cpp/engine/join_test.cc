@@ -5,7 +5,12 @@
 #include <random>
 #include <thread>
 
+#include "control/control_connection.h"
 #include "engine/join_client.h"
+#include "engine/membership/group_advertisement.h"
+#include "engine/op/message.h"
+#include "membership/group_consensus.h"
+#include "os/socket.h"
 #include "support/group_sum.h"
 #include "support/ranks.h"
 
@@ -161,6 +166,61 @@ TEST(Join, WhereNobodyAdmitsItTimesOut) {
   EXPECT_EQ(out.error().kind(), ErrorKind::kTimeout);
   EXPECT_NE(out.error().message().find("torch_ringdist.admit()"), std::string::npos);
   ranks.run([&](int rank) { EXPECT_EQ(sum_of_ones(ranks[rank]).value(), 2.0f); });
+}
+
+GroupAdvertisement await_advertisement(Ranks& ranks) {
+  for (const TimePoint end = Clock::now() + std::chrono::seconds(10); Clock::now() < end;) {
+    const auto value = ranks.store()->find(GroupAdvertisement::key("a job"));
+    if (value.ok() && value.value())
+      return GroupAdvertisement::decode(*value.value(), kWireVersion).value();
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
+  ADD_FAILURE() << "the group is not advertised";
+  return {};
+}
+
+// Its join requests come over TCP and have the address of another host. The members dial only the
+// source of the connection, where nobody answers. So they go on, and nobody is dialed elsewhere.
+TEST(Join, OneThatDoesNotAnswerInterruptsNobody) {
+  Ranks ranks(of_size(2));
+  admit(ranks);
+  const GroupAdvertisement group = await_advertisement(ranks);
+  const auto elsewhere = listen_tcp("127.0.0.2", 0);
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.error().what();
+  RankInfo entry;
+  entry.wire_version = kWireVersion;
+  entry.context_id = 77;
+  entry.tcp_address = local_address(elsewhere.value()).value();
+  entry.options_hash = group.first.options_hash;
+  auto body = Writer().put(uint64_t{0}).take();
+  const auto info = entry.encode();
+  body.insert(body.end(), info.begin(), info.end());
+  const auto request =
+      MembershipMessage{group.group_id, MembershipMessage::Kind::kJoinRequest, body}.encode();
+  std::vector<FramedSocket> streams;
+  for (const auto& member : group.members) {
+    ConnectAttempt dialed = connect_tcp(member.tcp_address);
+    ASSERT_FALSE(dialed.failure);
+    streams.emplace_back(std::move(dialed.fd));
+    const ControlHello hello{entry.context_id, member.process, group.group_id};
+    ASSERT_TRUE(streams.back().send(hello.frame(FrameType::kMembershipHello)));
+  }
+  run_with(ranks,
+           [&](int rank) {
+             for (int i = 0; i < 200; ++i) {
+               const auto sum = sum_of_ones(ranks[rank]);
+               ASSERT_TRUE(sum.ok()) << sum.error().what();
+               std::this_thread::sleep_for(Milliseconds(5));
+             }
+           },
+           {[&] {
+             for (int i = 0; i < 20; ++i) {
+               for (FramedSocket& stream : streams)
+                 EXPECT_TRUE(stream.send(make_frame(FrameType::kMembership, request)));
+               std::this_thread::sleep_for(Milliseconds(50));
+             }
+           }});
+  EXPECT_FALSE(accept_connection(elsewhere.value()));
 }
 
 // The newcomer was admitted but never arrives. The members lose it and continue without it.
