@@ -157,7 +157,7 @@ MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uin
 OutboundConnection& MembershipTransport::to(const PeerAddress& address_of) {
   auto& line = outgoing_[address_of.process];
   // The address changes when the two processes turn out to share a host.
-  if (!line || line->to() != address_of) {
+  if (!line || !line->to().is_dialed_like(address_of)) {
     std::erase_if(keys_, [&](const auto& one) { return one.second == address_of.process; });
     keys_[next_key_] = address_of.process;
     line = std::make_unique<OutboundConnection>(self_, address_of, epoll_, next_key_++);

@@ -33,7 +33,12 @@ struct PeerAddress {
 
   // Returns the address at which it is dialed.
   const std::string& address() const { return kind == LinkKind::kLocal ? unix_name : tcp_address; }
-  bool operator==(const PeerAddress&) const = default;
+  // Returns true if one connection serves both. The networks of groups may differ, and inside the
+  // host they do not matter.
+  bool is_dialed_like(const PeerAddress& other) const {
+    return kind == other.kind && address() == other.address() &&
+           (kind == LinkKind::kLocal || own_ip == other.own_ip);
+  }
 };
 
 // The process that has dialed a connection, and what the kernel reports of it.

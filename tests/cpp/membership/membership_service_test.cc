@@ -3,12 +3,15 @@
 #include "membership/membership_service.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,7 +21,7 @@
 namespace ringdist {
 namespace {
 
-constexpr ProcessId kSelf = 1;
+constexpr ProcessId kThisProcess = 1;
 constexpr ProcessId kMember = 2;
 constexpr ProcessId kNewcomer = 3;
 constexpr uint64_t kGroup = 7;
@@ -91,7 +94,7 @@ class MembershipServiceTest : public testing::Test {
     auto listener = listen_unix(name);
     EXPECT_TRUE(listener.ok());
     ConnectAttempt dialed = connect_unix(name);
-    service_.adopt(FramedSocket(accept_connection(listener.value())), {from, kSelf, kGroup},
+    service_.adopt(FramedSocket(accept_connection(listener.value())), {from, kThisProcess, kGroup},
                    LinkKind::kLocal);
     return FramedSocket(std::move(dialed.fd));
   }
@@ -104,7 +107,7 @@ class MembershipServiceTest : public testing::Test {
     for (const TimePoint end = Clock::now() + std::chrono::seconds(5);
          !accepted && Clock::now() < end;)
       accepted = accept_connection(listener.value());
-    service_.adopt(FramedSocket(std::move(accepted)), {from, kSelf, kGroup}, LinkKind::kTcp);
+    service_.adopt(FramedSocket(std::move(accepted)), {from, kThisProcess, kGroup}, LinkKind::kTcp);
     return FramedSocket(std::move(dialed.fd));
   }
   // Sends a message about `group`, and waits until the service has read it or closed the
@@ -122,13 +125,13 @@ class MembershipServiceTest : public testing::Test {
     send(stream, group, MembershipMessage::Kind::kJoinRequest, body_of_request(number));
   }
 
-  MembershipService service_{kSelf, PaxosTimeouts{},
+  MembershipService service_{kThisProcess, PaxosTimeouts{},
                              [](const std::function<void(bool)>& then) { then(true); }};
 };
 
 TEST_F(MembershipServiceTest, AMemberIsRecognizedByItsAddress) {
   const auto owner =
-      add_group(kGroup, {kSelf, kMember}, {{kMember, at_tcp(kMember, "127.0.0.1:9")}});
+      add_group(kGroup, {kThisProcess, kMember}, {{kMember, at_tcp(kMember, "127.0.0.1:9")}});
   send_request(dial_tcp(kMember));
   EXPECT_EQ(owner->requests, 1);
   EXPECT_EQ(owner->ip, "127.0.0.1");
@@ -136,7 +139,7 @@ TEST_F(MembershipServiceTest, AMemberIsRecognizedByItsAddress) {
 
 TEST_F(MembershipServiceTest, AnotherHostCannotSpeakForAMember) {
   const auto owner =
-      add_group(kGroup, {kSelf, kMember}, {{kMember, at_tcp(kMember, "127.0.0.2:9")}},
+      add_group(kGroup, {kThisProcess, kMember}, {{kMember, at_tcp(kMember, "127.0.0.2:9")}},
                 /*accepts=*/true);
   send_request(dial_tcp(kMember));
   EXPECT_EQ(owner->requests, 0);
@@ -146,14 +149,35 @@ TEST_F(MembershipServiceTest, APidIsComparedWithThatOfTheListener) {
   const std::string name = "@ringdist-1-" + std::to_string(random_id());
   const auto listener = listen_unix(name);
   ASSERT_TRUE(listener.ok());
-  const auto owner = add_group(kGroup, {kSelf, kMember}, {{kMember, at_unix(kMember, name)}});
+  const auto owner =
+      add_group(kGroup, {kThisProcess, kMember}, {{kMember, at_unix(kMember, name)}});
   send_request(dial_local(kMember));
   EXPECT_EQ(owner->requests, 1) << "the pid in the name may be that of another namespace";
 }
 
+// A child process is the member. This process has the pid in the name, but does not listen there.
+TEST_F(MembershipServiceTest, AnotherProcessOfTheHostCannotSpeakForAMember) {
+  const std::string name =
+      "@ringdist-" + std::to_string(getpid()) + "-" + std::to_string(random_id());
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto listener = listen_unix(name);
+    for (;;) pause();
+  }
+  for (const TimePoint end = Clock::now() + std::chrono::seconds(5);
+       connect_unix(name).failure && Clock::now() < end;)
+    std::this_thread::sleep_for(Milliseconds(1));
+  const auto owner =
+      add_group(kGroup, {kThisProcess, kMember}, {{kMember, at_unix(kMember, name)}});
+  send_request(dial_local(kMember));
+  EXPECT_EQ(owner->requests, 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST_F(MembershipServiceTest, WhereNobodyListensThePidInTheNameCounts) {
   const std::string mine = "@ringdist-" + std::to_string(getpid()) + "-000000000000000a";
-  const auto owner = add_group(kGroup, {kSelf, kMember, kNewcomer},
+  const auto owner = add_group(kGroup, {kThisProcess, kMember, kNewcomer},
                                {{kMember, at_unix(kMember, "@ringdist-1-000000000000000b")},
                                 {kNewcomer, at_unix(kNewcomer, mine)}});
   send_request(dial_local(kMember));
@@ -164,8 +188,8 @@ TEST_F(MembershipServiceTest, WhereNobodyListensThePidInTheNameCounts) {
 
 // The connection is admitted by one group, and its message names another.
 TEST_F(MembershipServiceTest, EachMessageNeedsItsOwnGroup) {
-  const auto open = add_group(kGroup, {kSelf}, {}, /*accepts=*/true);
-  const auto closed = add_group(kOtherGroup, {kSelf}, {});
+  const auto open = add_group(kGroup, {kThisProcess}, {}, /*accepts=*/true);
+  const auto closed = add_group(kOtherGroup, {kThisProcess}, {});
   send_request(dial_tcp(kNewcomer), kOtherGroup);
   send_request(dial_local(kNewcomer), kOtherGroup);
   EXPECT_EQ(closed->requests, 0);
@@ -179,7 +203,7 @@ TEST_F(MembershipServiceTest, EachMessageNeedsItsOwnGroup) {
 
 TEST_F(MembershipServiceTest, MembersVouchForANewcomerOfTheirGeneration) {
   const auto owner = add_group(
-      kGroup, {kSelf, kMember},
+      kGroup, {kThisProcess, kMember},
       {{kMember, at_tcp(kMember, "127.0.0.1:9")}, {kNewcomer, at_tcp(kNewcomer, "127.0.0.1:8")}});
   const auto vouch = [&](ProcessId from, uint64_t nonce) {
     FramedSocket stream = dial_tcp(from);
@@ -195,7 +219,7 @@ TEST_F(MembershipServiceTest, MembersVouchForANewcomerOfTheirGeneration) {
   send_request(dial_tcp(kNewcomer), kGroup, kNumber + 1);
   EXPECT_EQ(owner->vouched_by.size(), 1u) << "it has not repeated the number";
   send_request(dial_tcp(kNewcomer), kGroup, kNumber);
-  EXPECT_EQ(owner->vouched_by, (std::vector<ProcessId>{kMember, kSelf}));
+  EXPECT_EQ(owner->vouched_by, (std::vector<ProcessId>{kMember, kThisProcess}));
 }
 
 // A decision that admits a newcomer counts only from one of its members.
@@ -208,9 +232,9 @@ TEST_F(MembershipServiceTest, ANewcomerIsNotAdmittedByAProcessOutsideOfTheGenera
   Decision decision;
   decision.generation = 1;
   decision.after = kGroup;
-  decision.members = {kMember, kSelf};
+  decision.members = {kMember, kThisProcess};
   decision.survivor_count = 1;
-  decision.newcomers = {{kSelf, "an entry"}};
+  decision.newcomers = {{kThisProcess, "an entry"}};
   decision.needs_rendezvous = true;
   begun.generation = decision.id();
   begun.made_by = decision;

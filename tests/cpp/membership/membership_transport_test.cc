@@ -111,6 +111,15 @@ TEST_F(MembershipTransportTest, TheKernelHasAMessageBeforeTheOtherSideRuns) {
   EXPECT_EQ(read_accepted(), (std::vector<std::string>{"a", "b"}));
 }
 
+TEST_F(MembershipTransportTest, OneConnectionServesGroupsOfSeveralNetworks) {
+  EXPECT_TRUE(send("a"));
+  PeerAddress elsewhere = other_;
+  elsewhere.tcp_address = "127.0.0.1:9";
+  elsewhere.own_ip = "127.0.0.2";
+  EXPECT_TRUE(transport_.send(elsewhere, kGroupId, message_of("b"), false, Clock::now()));
+  EXPECT_EQ(read_accepted(), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST_F(MembershipTransportTest, OneThatDoesNotReadLeavesRoomForWhatMustBeCertain) {
   const std::string big(20000, 'x');
   int taken = 0;
