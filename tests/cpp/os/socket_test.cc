@@ -81,6 +81,7 @@ TEST(Socket, TheFirstFreePortOfARangeIsTaken) {
   const std::string text = none.error().message();
   EXPECT_NE(text.find("port " + std::to_string(port) + " of 127.0.0.1"), std::string::npos) << text;
   EXPECT_NE(text.find("RINGDIST_PORT"), std::string::npos) << text;
+}
 
 // The whole of 127.0.0.0/8 belongs to the host, so it has several addresses.
 TEST(Socket, AConnectionComesFromTheGivenAddress) {
