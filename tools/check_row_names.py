@@ -43,6 +43,8 @@ EXCEPTIONS = {
     ("csrc/os/network_interfaces.cc", "none"): "the word, where a list is empty",
     ("torch_ringdist/_settings.py", "int4"): "the default of compress() and CompressState",
     ("csrc/codec/parse.cc", "powersgd"): "says where that is accepted: it is no codec",
+    ("csrc/transport/ucx/ucx_worker.cc", "tcp"): "the value of UCX_TLS",
+    ("torch_ringdist/_rendezvous.py", "tcp"): "the scheme of a URL, and a file of /proc/net",
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
     ("torch_ringdist/_inspect.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_info_text.py", "ucx"): "the key of info() of that name",

@@ -23,7 +23,7 @@ enum class FrameType : uint8_t {
   kRefused = 0x04,  // text: why the connection is refused
   kMembershipHello = 0x05,  // ControlHello: kMembership frames follow on it, and nothing else
   kMembership = 0x06,       // a membership message, to the process that accepts them
-  kDataHello = 0x07,        // of a transport, whose messages follow on the connection
+  kDataHello = 0x07,        // DataHello: messages of a transport follow on it
   kHeartbeat = 0x10,        // empty: the sender is alive
   kLost = 0x11,             // PeerDeparture
   // PeerDeparture without text. If it is about the sender itself, it is a graceful shutdown.

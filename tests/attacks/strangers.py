@@ -77,7 +77,7 @@ def _streams(first: Callable[[], bytes]) -> Callable[[list[Address], float], str
 
 
 def many_hellos(targets: list[Address], seconds: float) -> str:
-    """Greets as a process that nobody knows, of a group that nobody has, and keeps the line."""
+    """Sends hellos with random ids of processes and groups, and keeps the connections."""
     until, kept = time.monotonic() + seconds, []
     while time.monotonic() < until and len(kept) < 4000:
         for target in targets:

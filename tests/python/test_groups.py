@@ -223,12 +223,10 @@ def make(name, transport):
     dist.all_reduce(tensor)
     dist.destroy_process_group()
     assert tensor.eq(2).all()
-make("parents", "ucx")
-make("parents by tcp", "tcp")
+for one in ("ucx", "tcp"): make("parents by " + one, one)
 if child := os.fork():
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-make("children", "")
-make("children by tcp", "tcp")
+for one in ("", "tcp"): make("children by " + one, one)
 try:
     make("children by ucx", "ucx")
 except RuntimeError as error:

@@ -28,7 +28,7 @@ struct DataHello {
   ContextId from = 0;
   ContextId to = 0;
   uint64_t channel = 0;  // number of the sender's channel to that peer; a renewed one has a higher
-  DataSecret secret{};   // that of the receiver
+  DataSecret secret{};   // the receiver's
 
   // Returns the whole frame: u32 length of the body, u8 type, body.
   std::vector<std::byte> frame() const;

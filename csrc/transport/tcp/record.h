@@ -1,4 +1,4 @@
-// What travels on a connection of transport `tcp` after the greeting. The dialing side sends
+// Wire format of a connection of transport `tcp` after the greeting. The dialing side sends
 // records: a RecordHead, the message's header, its payload. The other side answers with
 // acknowledgements, each a little-endian u64: how many records of the channel it has handled since
 // the channel began. Its first one is the answer to the DataHello; the sender goes on from there.

@@ -19,7 +19,7 @@ constexpr Duration kAcknowledgeAfter = Milliseconds(10);
 
 }  // namespace
 
-// What lies here was not acknowledged, so that the sender repeats it.
+// Bytes of the former connection that lie here were not acknowledged, so the sender repeats them.
 void TcpRecvChannel::connect(Fd socket, TimePoint now) {
   close();
   drop_input();

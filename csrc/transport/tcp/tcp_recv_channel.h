@@ -1,5 +1,5 @@
-// Channel of transport `tcp` from one peer to this process. It survives its connections: the number
-// of records that it has handled tells the sender where to go on.
+// Channel of transport `tcp` from one peer to this process. It survives its connections: the sender
+// continues with the first record that the channel has not handled.
 //
 // Threads: the caller holds the lane's progress lock.
 #pragma once

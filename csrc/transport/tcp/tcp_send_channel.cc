@@ -21,7 +21,7 @@ constexpr Duration kFirstPause = Milliseconds(5);     // before the second dial
 constexpr Duration kLongestPause = Milliseconds(500);
 constexpr Duration kGreetingTime = std::chrono::seconds(2);  // from a dial to its answer
 constexpr Duration kRetryWrite = Milliseconds(2);            // after a lack of memory
-// A peer whose port refuses connections for so long has closed it.
+// If a port refuses connections for this time, the peer has closed it.
 constexpr Duration kRefusedTime = Milliseconds(200);
 // A connection breaks if sent data is not confirmed for this part of the peer timeout.
 constexpr int kUserTimeoutParts = 4;
@@ -216,7 +216,7 @@ bool TcpSendChannel::receive(TimePoint now) {
 
 bool TcpSendChannel::acknowledged(uint64_t count, TimePoint now) {
   const bool greeting = state_ == State::kGreeting;
-  // What was written on a former connection may have arrived there.
+  // Records that were written on a former connection may have arrived.
   const uint64_t most = first_ + (greeting ? records_.size() : next_);
   if (count < first_ || count > most) {
     break_channel(Error(ErrorKind::kProtocol, "the peer acknowledges messages that do not exist"));
@@ -305,7 +305,7 @@ void TcpSendChannel::close_with(const Error& error) {
   if (!broken_) break_channel(error);
 }
 
-// The receiver knows channels by their number, and the new one begins at record 0.
+// The higher number makes the receiver replace its channel, which begins at record 0.
 void TcpSendChannel::renew() {
   check(records_.empty(), "a channel is renewed while it has sends");
   broken_ = {};
