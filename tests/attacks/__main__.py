@@ -4,11 +4,12 @@
 
 An elastic job trains on two hosts, which are network namespaces. The attacker is on a third one and
 has no rank, no key and no secret. For each attack the table shows how much memory and how many
-descriptors the worst rank has more, and the rate of steps beside that without an attack. An attack that exceeds a bound, ends a rank or changes the members is a failure, and the
-status is 1. It needs root, and iproute2.
+descriptors the worst rank has more, and the rate of steps beside that without an attack. An attack
+that exceeds a bound, ends a rank or changes the members is a failure, and the status is 1. It needs
+root, and iproute2.
 
-Attacks with the knowledge of a member are tests of their parts, in tests/cpp/control, membership and
-engine.
+Attacks with the knowledge of a member are tests of their parts, in tests/cpp/control, membership
+and engine.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from tests.chaos.records import committed
 
 ROOT = Path(__file__).resolve().parents[2]
 JOIN = "join requests that lead nowhere"
-# Limits of the cost of an attack: bytes and descriptors of a rank. The rates are the part of the steps
-# that must be left.
+# Limits of the cost of an attack: bytes and descriptors of a rank. The rates are the part of the
+# steps that must be left.
 MEMORY, DESCRIPTORS, RATE = 16 << 20, 300, 0.8
 RATE_WITH_JOINS = 0.95
 # Every three seconds a newcomer with an address that no member can reach wants to join.
