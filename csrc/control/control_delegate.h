@@ -25,8 +25,8 @@ struct ControlDelegate {
   // A process has left: it announced that in a graceful shutdown or, if it announced the end of its
   // process, has ended.
   virtual void on_process_left(uint64_t context_id) = 0;
-  // Delivers a notice of another process, once. `payload` is valid during the call.
-  virtual void on_flood(std::span<const std::byte> payload) = 0;
+  // Delivers a notice of another process, `origin`, once. `payload` is valid during the call.
+  virtual void on_flood(uint64_t origin, std::span<const std::byte> payload) = 0;
   // Another process has dialed for membership messages. The control plane has checked only that
   // they are for this process and, inside a host, come from this user. `stream` may hold some of
   // them already. A delegate that takes none closes it.

@@ -23,6 +23,7 @@ constexpr Duration kHeartbeatPerLink = Milliseconds(7);
 // A TCP connection breaks if sent data is not confirmed for this time, or for a quarter of the peer
 // timeout if that is shorter.
 constexpr Duration kTcpTimeout = std::chrono::seconds(3);
+constexpr size_t kMostEarlyDepartures = 1024;  // as many as a new connection reports
 
 Duration timeout_of(const Config& config) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout));
@@ -108,6 +109,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
     processes_.forget_failures();
     sockets_.readmit();
     gossip_.tell_members(request.id);
+    learn_early_departures();
     if (request.deadline->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
   timer_.hurry();
@@ -271,11 +273,30 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
 void ControlPlane::on_departure(ControlConnection& connection, const Frame& frame) {
   const auto departure = PeerDeparture::decode(frame.body);
   if (!departure) return;
+  if (departure->context_id != connection.peer && !groups_.has(connection.peer)) {
+    early_departures_.push_back({connection.peer, frame.type, *departure});
+    if (early_departures_.size() > kMostEarlyDepartures) early_departures_.pop_front();
+    return;
+  }
   drain_before_report(departure->context_id, connection);
-  if (frame.type == FrameType::kLost)
-    departures_.learn_lost(departure->context_id, departure->cause, &connection);
+  learn_departure(frame.type, *departure, &connection);
+}
+
+void ControlPlane::learn_departure(FrameType type, const PeerDeparture& departure,
+                                   const ControlConnection* from) {
+  if (type == FrameType::kLost)
+    departures_.learn_lost(departure.context_id, departure.cause, from);
   else
-    departures_.learn_left(departure->context_id, &connection);
+    departures_.learn_left(departure.context_id, from);
+}
+
+void ControlPlane::learn_early_departures() {
+  for (EarlyDeparture& one : std::exchange(early_departures_, {})) {
+    if (groups_.has(one.from))
+      learn_departure(one.type, one.departure, nullptr);
+    else
+      early_departures_.push_back(std::move(one));
+  }
 }
 
 void ControlPlane::on_membership_stream(ControlConnection& connection, const ControlHello& hello) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <future>
 #include <memory>
 #include <string>
@@ -92,8 +93,13 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_exit_announced(ControlConnection& connection);
   // During the graceful shutdown: reports processes that have announced their end as left.
   void tell_of_ends();
-  // Handles a report that some process was lost or has left.
+  // Handles a report that some process was lost or has left. Reports about others count only from
+  // members of a common group, since any process of this user can connect inside the host.
   void on_departure(ControlConnection& connection, const Frame& frame);
+  void learn_departure(FrameType type, const PeerDeparture& departure,
+                       const ControlConnection* from);
+  // Handles the reports that came before there was a common group with their senders.
+  void learn_early_departures();
   // Reads what process `id` itself has sent, before a report of `teller` about it counts.
   void drain_before_report(uint64_t id, const ControlConnection& teller);
   // Handles the event that a process of this host has ended.
@@ -112,6 +118,12 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   Duration local_heartbeat() const;
   TimePoint now() const { return timer_.now(); }  // time of this iteration
 
+  struct EarlyDeparture {
+    uint64_t from;
+    FrameType type;
+    PeerDeparture departure;
+  };
+
   const uint64_t id_;
   const Config::PortRange ports_;
   ControlDelegate& events_;
@@ -125,6 +137,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   ControlGossip gossip_;
   ConnectionDemand demand_;
   DepartureHandler departures_;
+  std::deque<EarlyDeparture> early_departures_;  // oldest first
   ControlDialer dialer_;
   FailureDetector failure_detector_;
   RequestEvaluator evaluator_;

@@ -32,9 +32,11 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
-  if (!record || record->origin == id_ || !history_.record_flood(*record, now)) return;
+  if (!record || record->origin == 0 || record->origin == id_ ||
+      !history_.record_flood(*record, now))
+    return;
   pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
-  events_.on_flood(record->payload);
+  events_.on_flood(record->origin, record->payload);
 }
 
 void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard) {

@@ -353,9 +353,10 @@ void Context::on_process_left(uint64_t context_id) {
   });
 }
 
-void Context::on_flood(std::span<const std::byte> payload) {
+void Context::on_flood(uint64_t origin, std::span<const std::byte> payload) {
   auto notice = Notice::decode(payload);
   if (!notice) return;
+  notice->from = origin;
   progress_->post([this, notice = *notice] { progress_->dispatcher().on_notice(notice); });
 }
 

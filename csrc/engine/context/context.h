@@ -160,7 +160,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_control_failed(const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
-  void on_flood(std::span<const std::byte> payload) override;
+  void on_flood(uint64_t origin, std::span<const std::byte> payload) override;
   void on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
   void on_data_socket(Fd socket, ConstBytes hello) override {
     data_port_->adopt(std::move(socket), hello);

@@ -35,6 +35,9 @@ struct Notice {
   std::vector<int> ranks;  // ranks to blame, as in Error
   Fingerprint fingerprint{};
   std::string text;
+  // The process that has sent it, as the control plane reports it; 0 for a rank of this process.
+  // It is not encoded.
+  uint64_t from = 0;
 
   // Serializes the notice. The bytes start with the nonce, as the control plane requires.
   std::vector<std::byte> encode() const;

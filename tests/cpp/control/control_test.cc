@@ -324,7 +324,7 @@ TEST(Control, AForkedChildLeavesItAlone) {
 // A delegate that has no memory for floods, and at first none for the failure of the control plane.
 class DelegateWithoutMemory final : public Recorder {
  public:
-  void on_flood(std::span<const std::byte>) override { throw std::bad_alloc(); }
+  void on_flood(uint64_t, std::span<const std::byte>) override { throw std::bad_alloc(); }
   void on_control_failed(const Error& cause) override {
     if (std::exchange(throws_, false)) throw std::bad_alloc();
     Recorder::on_control_failed(cause);

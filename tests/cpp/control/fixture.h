@@ -49,7 +49,7 @@ class Recorder : public ControlDelegate {
   void on_control_failed(const Error& cause) override {
     change([&] { failures_.push_back(cause.message()); });
   }
-  void on_flood(std::span<const std::byte> payload) override {
+  void on_flood(uint64_t /*origin*/, std::span<const std::byte> payload) override {
     change([&] {
       floods_.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
     });

@@ -40,7 +40,10 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   void on_process_lost(uint64_t id, const Error& cause) override { lost_[id] = cause.message(); }
   void on_process_left(uint64_t id) override { left_.push_back(id); }
   void on_control_failed(const Error&) override {}
-  void on_flood(std::span<const std::byte>) override { ++floods_; }
+  void on_flood(uint64_t origin, std::span<const std::byte>) override {
+    origin_ = origin;
+    ++floods_;
+  }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Fd, ConstBytes) override {}
   std::string dump() override { return ""; }
@@ -61,6 +64,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   std::map<uint64_t, std::string> lost_;
   Ids left_;
   int floods_ = 0;
+  uint64_t origin_ = 0;  // of the last flood
 };
 
 TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
@@ -148,10 +152,12 @@ TEST_F(GossipTest, AnothersFloodIsPassedOnAndToldOnce) {
   (void)sender_.add(3);
   gossip_.on_flood(from, flood_of(9, 5), kStart);
   EXPECT_EQ(sender_.take(FrameType::kFlood), Ids{3});
+  EXPECT_EQ(origin_, 9u) << "not the process that has passed it on";
   gossip_.on_flood(*sender_.connections[1], flood_of(9, 5), kStart);
   gossip_.on_flood(from, flood_of(kMe, 0), kStart);
+  gossip_.on_flood(from, flood_of(/*origin=*/0, 0), kStart);
   gossip_.on_flood(from, {FrameType::kFlood, ConstBytes(payload_)}, kStart);
-  EXPECT_TRUE(sender_.said.empty()) << "known, our own, and nonsense";
+  EXPECT_TRUE(sender_.said.empty()) << "known, our own, of nobody, and nonsense";
   EXPECT_EQ(floods_, 1);
 }
 

@@ -20,7 +20,7 @@ struct Told final : ControlDelegate {
   void on_process_lost(uint64_t id, const Error&) override { lost.push_back(id); }
   void on_process_left(uint64_t id) override { left.push_back(id); }
   void on_control_failed(const Error&) override {}
-  void on_flood(std::span<const std::byte> payload) override {
+  void on_flood(uint64_t /*origin*/, std::span<const std::byte> payload) override {
     floods.push_back(static_cast<int>(payload[0]));
   }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}

@@ -48,6 +48,19 @@ TEST(ControlStrangers, AreTurnedAway) {
   EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
 }
 
+// Every process of this user can connect inside the host, but only members report departures.
+TEST(ControlStrangers, OfThisHostReportNobody) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 5, members_of(nodes, {0, 0}));
+  auto bytes = ControlHello{99, nodes[0]->id, 0}.frame();
+  for (const auto& node : nodes) {
+    const auto lie = PeerDeparture{node->id, "lies"}.frame(FrameType::kLost);
+    bytes.insert(bytes.end(), lie.begin(), lie.end());
+  }
+  EXPECT_FALSE(hangs_up(connect_unix(nodes[0]->control->unix_name()), bytes, milliseconds(500)));
+  for (const auto& node : nodes) EXPECT_EQ(node->events.lost_count(), 0u);
+}
+
 // Sends bytes over a connection and returns the types of the frames that come within `limit`.
 std::vector<FrameType> answers(ConnectAttempt attempt, const std::vector<std::byte>& bytes,
                                milliseconds limit) {
@@ -172,6 +185,13 @@ TEST(ControlStrangers, ManyFatesBreakNoNewLink) {
   };
   const auto [teller, hello] = dial(98);
   say(teller, hello);
+  say(teller, PeerDeparture{999, "early"}.frame(FrameType::kLost));
+  EXPECT_FALSE(node.events.waits_for_lost(999, milliseconds(200))) << "no common group";
+  const std::string name = "@ringdist-" + std::to_string(getpid()) + "-98";
+  const ControlMember its{1, 98, 0, name, "127.0.0.1:1", getpid(), "host0"};
+  EXPECT_TRUE(node.control->connect_group(1, 0, {node.member(0, 0), its}, in(milliseconds(200))))
+      << "the other does not form it";
+  EXPECT_TRUE(node.events.waits_for_lost(999, kSoon)) << "now it counts";
   for (uint64_t id = 1000; id < 3000; ++id)
     say(teller, PeerDeparture{id, std::string(4000, 'x')}.frame(FrameType::kLost));
   ASSERT_TRUE(node.events.waits_for_lost(2999, milliseconds(10'000)));

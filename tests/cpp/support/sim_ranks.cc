@@ -132,8 +132,9 @@ void SimRanks::tick() {
 
 void SimRanks::pass_notices() {
   while (!notices_.empty()) {
-    const auto [from, notice] = notices_.front();
+    auto [from, notice] = std::move(notices_.front());
     notices_.pop_front();
+    notice.from = context(from);
     for (auto& rank : ranks_) {
       if (rank->rank == from || !runs(*rank)) continue;
       rank->dispatcher.set_now(network_->now());

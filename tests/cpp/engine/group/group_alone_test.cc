@@ -205,6 +205,19 @@ TEST(GroupAlone, AnotherAborts) {
   EXPECT_TRUE(members[2].group.failure());
 }
 
+// Any process that is connected can send a notice, but only its own ranks speak for it.
+TEST(GroupAlone, ANoticeOfAnotherProcessIsIgnored) {
+  Members members(3);
+  const auto op = members[0].allreduce();
+  Notice aborts = abort_notice(kNonce, 0, 1, 1, Error(ErrorKind::kAborted, "enough"));
+  aborts.from = Members::context(2);
+  members[0].group.on_notice(aborts);
+  EXPECT_FALSE(members[0].group.failure());
+  aborts.from = Members::context(1);
+  members[0].group.on_notice(aborts);
+  expect_failed(*op, ErrorKind::kAborted, "rank 1 ended the group at op #1: ");
+}
+
 TEST(GroupAlone, AReceiveOfWhoHasLeftEnds) {
   Members members(3);
   const auto op = members[0].message(1, /*sends=*/false);

@@ -108,8 +108,9 @@ class Members {
             target.host.work(target.group);
           }
         if (!notices) continue;
-        for (const Notice& notice : std::exchange(from->host.flooded, {})) {
+        for (Notice& notice : std::exchange(from->host.flooded, {})) {
           any = true;
+          notice.from = context(notice.rank);
           for (auto& to : all_)
             if (to != from) {
               to->group.on_notice(notice);
