@@ -36,7 +36,7 @@ bool SelfTransport::progress() {
   for (size_t n = queue_.size(); n > 0 && !queue_.empty(); --n) {
     QueuedMessage parcel = std::move(queue_.front());
     queue_.pop_front();
-    receiver_.on_message(parcel.header, parcel.payload);
+    receiver_.on_message(self_, parcel.header, parcel.payload);
     end(parcel, {});
     any = true;
   }

@@ -140,10 +140,14 @@ void Group::retire(OpExecutionPtr&& run) {
   progress.any_ended = true;
 }
 
-void Group::on_message(const MessageHeader& header, const Payload& payload) {
+void Group::on_message(ContextId from, const MessageHeader& header, const Payload& payload) {
   if (failure_state_.failed() || header.generation != generation_ || header.source < 0 ||
       header.source >= size())
     return;
+  if (from != 0 && from != peers_[header.source].member.context)
+    return log(LogLevel::kDebug, "group '" + config_.name + "': a message of " +
+                                     peers_.describe_rank(header.source) +
+                                     " came from another process and is dropped");
   sender_.on_credit(header.source, header.credit);
   if (header.type == MessageType::kCredit) return;
   if (header.type == MessageType::kData) {

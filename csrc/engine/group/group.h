@@ -73,8 +73,9 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   // Ends an op that a device has executed. An error fails the group. Has no effect if the op has
   // already ended.
   void ended_on_device(const std::shared_ptr<Op>& op, const Error& error);
-  // Processes a message to this rank. Messages of other generations are dropped.
-  void on_message(const MessageHeader& header, const Payload& payload);
+  // Processes a message to this rank, which Context `from` has sent; 0 if the transport cannot
+  // tell. Messages of other generations are dropped, and those of a rank that another Context has.
+  void on_message(ContextId from, const MessageHeader& header, const Payload& payload);
   // Processes a notice about this group from another rank.
   void on_notice(const Notice& notice);
   // Fails the group: every op ends with the error, and later ones fail at once. Only the first

@@ -13,6 +13,7 @@
 #include "base/payload.h"
 #include "base/scratch_pool.h"
 #include "engine/op/message.h"
+#include "transport/transport.h"
 
 namespace ringdist {
 
@@ -21,6 +22,7 @@ struct UnexpectedMessage {
   MessageHeader header;
   PooledBuffer data;
   bool revoked = false;  // its sender has revoked the payload; the header is still valid
+  ContextId from = 0;    // the Context that has sent it; 0 if unknown
 
   Payload payload() const { return revoked ? Payload::revoked() : Payload(data.bytes()); }
 };
@@ -33,12 +35,13 @@ class UnexpectedQueue {
   explicit UnexpectedQueue(std::shared_ptr<ScratchPool> pool) : pool_(std::move(pool)) {}
 
   // Copies the message into the queue. Returns true if it is the first in its place.
-  bool push(const Place& place, const MessageHeader& header, const Payload& payload) {
+  bool push(const Place& place, const MessageHeader& header, const Payload& payload,
+            ContextId from = 0) {
     PooledBuffer copy = pooled_copy(pool_, payload.bytes());
     // The check comes after the copy, because the sender may revoke the payload during it.
     const bool revoked = !payload.still_valid();
     auto& messages = places_[place];
-    messages.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked});
+    messages.push_back({header, revoked ? PooledBuffer() : std::move(copy), revoked, from});
     ++count_;
     return messages.size() == 1;
   }

@@ -20,11 +20,11 @@ constexpr auto kTickTime = std::chrono::milliseconds(50);
 
 }  // namespace
 
-void UnknownGroupMessages::keep(const MessageHeader& header, const Payload& payload,
+void UnknownGroupMessages::keep(ContextId from, const MessageHeader& header, const Payload& payload,
                                 TimePoint now) {
   const GroupKey key{header.nonce, header.destination};
   if (messages_.count() >= kMaxMessages || std::ranges::count(closed_, key) > 0) return;
-  if (messages_.push(key, header, payload)) since_.emplace_back(now, key);
+  if (messages_.push(key, header, payload, from)) since_.emplace_back(now, key);
 }
 
 void UnknownGroupMessages::keep(const Notice& notice, bool any_forming) {
@@ -101,7 +101,7 @@ void Dispatcher::form(const std::shared_ptr<GroupSlot>& slot, const GroupDescrip
     Group& group = *slot->group();
     by_key_[key] = &group;
     for (const UnexpectedMessage& message : unknown_groups_.take(key))
-      group.on_message(message.header, message.payload());
+      group.on_message(message.from, message.header, message.payload());
     // Departures follow. Notices come first, because they contain the last op of a rank that left.
     unknown_groups_.for_each_notice(membership.nonce,
                                     [&](const Notice& notice) { group.on_notice(notice); });
@@ -143,15 +143,15 @@ void Dispatcher::for_each_group(const Each& each) {
     if (Group* group = slot->group()) each(*group);
 }
 
-void Dispatcher::on_message(ConstBytes bytes, const Payload& payload) {
+void Dispatcher::on_message(ContextId from, ConstBytes bytes, const Payload& payload) {
   check_locked();
   MessageHeader header{};
   // Not a message of ours, so its content cannot be trusted.
   if (!parse_header(bytes, header)) return;
   fail_if_thrown([&] {
     auto it = by_key_.find({header.nonce, header.destination});
-    if (it != by_key_.end()) return it->second->on_message(header, payload);
-    unknown_groups_.keep(header, payload, state_.now);
+    if (it != by_key_.end()) return it->second->on_message(from, header, payload);
+    unknown_groups_.keep(from, header, payload, state_.now);
   });
 }
 

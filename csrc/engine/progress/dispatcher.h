@@ -38,9 +38,9 @@ class UnknownGroupMessages {
 
   explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
 
-  // Keeps a message. It is dropped if its group was closed here, or if the maximum number of
-  // messages is reached.
-  void keep(const MessageHeader& header, const Payload& payload, TimePoint now);
+  // Keeps a message of Context `from`, 0 if unknown. It is dropped if its group was closed here, or
+  // if the maximum number of messages is reached.
+  void keep(ContextId from, const MessageHeader& header, const Payload& payload, TimePoint now);
   // Keeps a notice. It is dropped if its group was closed here, unless `any_forming`: then another
   // rank of the same group may still form. Beyond a maximum, the oldest notice is dropped.
   void keep(const Notice& notice, bool any_forming);
@@ -153,7 +153,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   std::string dump() const;
 
   // Implements TransportDelegate.
-  void on_message(ConstBytes header, const Payload& payload) override;
+  void on_message(ContextId from, ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }
   void on_sent(SendId send_id, const Error& error) override;
   void on_connection_lost(std::string_view transport, ContextId peer, const Error& cause) override;

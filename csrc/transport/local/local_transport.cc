@@ -20,6 +20,7 @@ constexpr size_t kStagingBuffers = 16;
 
 // A message on its way. It owns copies of header and payload, so each send ends at once.
 struct QueuedMessage {
+  ContextId from;
   uint64_t place;  // number in the order of all sends to this inbox
   TimePoint due;
   std::vector<std::byte> header;
@@ -121,7 +122,7 @@ class LocalTransport final : public Transport {
     bool any = false;
     inbox_->event.drain();
     while (auto parcel = take_one()) {
-      receiver_.on_message(parcel->header, parcel->payload);
+      receiver_.on_message(parcel->from, parcel->header, parcel->payload);
       any = true;
     }
     report_lost();
@@ -168,7 +169,8 @@ class LocalTransport final : public Transport {
     std::lock_guard lock(inbox->mutex);
     if (inbox->closed) return lost(peer);
     auto& queue = inbox->queues[id_];
-    QueuedMessage parcel{inbox->sent++,
+    QueuedMessage parcel{id_,
+                         inbox->sent++,
                          options.held ? TimePoint::max() : Clock::now(),
                          {header.begin(), header.end()},
                          {payload.begin(), payload.end()}};

@@ -112,7 +112,7 @@ void RecvChannel::consume_one(TransportDelegate& receiver) {
   }
   // The message is delivered before it counts as consumed, because its sender may then overwrite
   // slot and payload.
-  receiver.on_message({slot.bytes.data(), header_size}, {*bytes, slot.header, kRevoked});
+  receiver.on_message(*peer_, {slot.bytes.data(), header_size}, {*bytes, slot.header, kRevoked});
   const auto& writer = reinterpret_cast<const ShmSegment*>(memory_.data())->front;
   if (slots_.consume(own_.front().consumed[*counter_].value, writer.sleep)) doorbell_->ring();
   imports_.read_until(slots_.consumed());

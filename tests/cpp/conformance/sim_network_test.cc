@@ -28,7 +28,7 @@ struct SimRank final : TransportDelegate {
     EXPECT_TRUE(made.ok());
     transport = std::move(made.value());
   }
-  void on_message(ConstBytes header, const Payload& payload) override {
+  void on_message(ContextId, ConstBytes header, const Payload& payload) override {
     got.push_back({static_cast<int>(header[0]), payload.size()});
     arrivals.push_back(network->now() - NetworkModel::kStart);
   }

@@ -36,14 +36,15 @@ struct Inbox final : TransportDelegate {
   struct Got {
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
+    ContextId from;  // 0 if the transport cannot tell
   };
   std::vector<Got> got;
   std::vector<ContextId> lost;
   SendEnds sends;
   void on_sent(SendId send_id, const Error& error) override { sends.end(send_id, error); }
-  void on_message(ConstBytes header, const Payload& payload) override {
+  void on_message(ContextId from, ConstBytes header, const Payload& payload) override {
     got.push_back(
-        {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}});
+        {{header.begin(), header.end()}, {payload.bytes().begin(), payload.bytes().end()}, from});
   }
   void on_connection_lost(std::string_view, ContextId peer, const Error&) override {
     lost.push_back(peer);

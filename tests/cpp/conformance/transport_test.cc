@@ -36,6 +36,7 @@ TEST_P(TransportConformance, DeliversEverySizeOnceInOrder) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(b_.inbox.got[i].header, pattern(i + 1, 99));
     EXPECT_EQ(b_.inbox.got[i].payload, payloads[i]);
+    EXPECT_EQ(b_.inbox.got[i].from, row_.name == "ucx" ? 0 : a_.config.context_id);
   }
 }
 

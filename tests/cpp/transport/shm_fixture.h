@@ -39,7 +39,7 @@ struct End final : TransportDelegate {
     EXPECT_TRUE(made.ok()) << made.error().what();
     transport = std::move(made.value());
   }
-  void on_message(ConstBytes header, const Payload& payload) override {
+  void on_message(ContextId, ConstBytes header, const Payload& payload) override {
     EXPECT_EQ(header.size(), sizeof(int));
     if (reading) reading(payload);
     got.emplace_back(payload.bytes().begin(), payload.bytes().end());

@@ -78,7 +78,7 @@ TEST(GroupAlone, WhatWasTakenBackStillTellsOfADisagreement) {
     MessageHeader header{};
     ASSERT_TRUE(parse_header(sent.front().header, header));
     ASSERT_EQ(header.type, MessageType::kData);
-    members[1].group.on_message(header, Payload::revoked());
+    members[1].group.on_message(Members::context(0), header, Payload::revoked());
     if (!called) op = members[1].allreduce();
     expect_failed(*op, ErrorKind::kMismatch, "ranks disagree on op #1");
   }
@@ -93,7 +93,7 @@ TEST(GroupAlone, WhatWasTakenBackFailsNothingByItself) {
     if (called) op = members[1].allreduce();
     MessageHeader header{};
     ASSERT_TRUE(parse_header(members[0].wire.sent[Members::context(1)].front().header, header));
-    members[1].group.on_message(header, Payload::revoked());
+    members[1].group.on_message(Members::context(0), header, Payload::revoked());
     if (!called) op = members[1].allreduce();
     EXPECT_FALSE(op->finished());
     EXPECT_FALSE(members[1].group.failure());
@@ -203,6 +203,22 @@ TEST(GroupAlone, AnotherAborts) {
   expect_failed(*op, ErrorKind::kAborted, "rank 1 ended the group at op #1: ");
   EXPECT_EQ(members[0].host.count(NoticeKind::kAbort), 0) << "told once, by whom it was";
   EXPECT_TRUE(members[2].group.failure());
+}
+
+// Rank 2 sends a message in the name of rank 0.
+TEST(GroupAlone, AMessageOfAnotherProcessIsDropped) {
+  Members members(3);
+  (void)members[0].allreduce(ReduceOp::kMax);
+  const auto op = members[1].allreduce();
+  const auto& message = members[0].wire.sent[Members::context(1)].front();
+  MessageHeader header{};
+  ASSERT_TRUE(parse_header(message.header, header));
+  Group& group = members[1].group;
+  group.on_message(Members::context(2), header, message.payload);
+  EXPECT_FALSE(op->finished());
+  EXPECT_EQ(members[1].host.statistics.messages_received, 0);
+  group.on_message(/*from=*/0, header, message.payload);
+  expect_failed(*op, ErrorKind::kMismatch, "MAX");
 }
 
 // Any process that is connected can send a notice, but only its own ranks speak for it.

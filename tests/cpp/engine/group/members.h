@@ -24,6 +24,7 @@ struct Member {
   Member(int rank, int size)
       : planner({rank, size, "", false, kGroupSegment}),
         group(host, membership(rank, size, wire), config()) {}
+  ContextId context() const { return context(group.rank()); }
 
   static ContextId context(int rank) { return static_cast<ContextId>(rank + 1); }
   static GroupDescriptor membership(int rank, int size, Transport& wire) {
@@ -104,7 +105,7 @@ class Members {
             MessageHeader header{};
             ASSERT_TRUE(parse_header(message.header, header));
             Member& target = (*this)[static_cast<int>(to) - 1];
-            target.group.on_message(header, message.payload);
+            target.group.on_message(from->context(), header, message.payload);
             target.host.work(target.group);
           }
         if (!notices) continue;

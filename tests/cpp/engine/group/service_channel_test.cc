@@ -69,7 +69,7 @@ void deliver(Writer& from, int to_rank, Writer& to, uint64_t seed) {
   for (; !queue.empty(); queue.pop_front()) {
     MessageHeader header{};
     ASSERT_TRUE(parse_header(queue.front().header, header));
-    to.group.on_message(header, queue.front().payload);
+    to.group.on_message(Member::context(from.group.rank()), header, queue.front().payload);
   }
 }
 
@@ -108,7 +108,7 @@ TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
   a.one->post->send_service_message(1, message_of(3, 1));
   MessageHeader header{};
   ASSERT_TRUE(parse_header(a.wire.sent[Member::context(1)].front().header, header));
-  b.group.on_message(header, ConstBytes());
+  b.group.on_message(Member::context(0), header, ConstBytes());
   EXPECT_EQ(b.group.failure().kind(), ErrorKind::kProtocol);
 }
 

@@ -16,7 +16,7 @@ using DispatcherDeathTest = DispatcherTest;
 TEST_F(DispatcherDeathTest, WorksForTheTokensHolderOnly) {
   lock.release(nullptr);
   EXPECT_DEATH(dispatcher.run_work(), "without the progress lock");
-  EXPECT_DEATH(dispatcher.on_message({}, {}), "without the progress lock");
+  EXPECT_DEATH(dispatcher.on_message(0, {}, {}), "without the progress lock");
   EXPECT_DEATH((void)dispatcher.idle(), "without the progress lock");
   EXPECT_DEATH((void)dispatcher.dump(), "without the progress lock");
   EXPECT_TRUE(lock.take());
@@ -142,9 +142,25 @@ TEST_F(DispatcherTest, AMessageOfAnotherGenerationIsDropped) {
   header.op = 1;
   for (const uint32_t generation : {1u, 0u}) {
     header.generation = generation;
-    dispatcher.on_message(header_bytes(header), {});
+    dispatcher.on_message(/*from=*/2, header_bytes(header), {});
     EXPECT_EQ(statistics.messages_received, generation == 0 ? 1 : 0);
   }
+  dispatcher.remove(group);
+}
+
+// The group may form after the message has come.
+TEST_F(DispatcherTest, AMessageOfAnotherProcessIsDropped) {
+  MessageHeader header{};
+  header.type = MessageType::kData;
+  header.nonce = 7;
+  header.source = 1;
+  header.op = 1;
+  dispatcher.on_message(/*from=*/3, header_bytes(header), {});
+  dispatcher.on_message(/*from=*/2, header_bytes(header), {});
+  auto group = make_group(7);
+  EXPECT_EQ(statistics.messages_received, 1);
+  dispatcher.on_message(/*from=*/3, header_bytes(header), {});
+  EXPECT_EQ(statistics.messages_received, 1);
   dispatcher.remove(group);
 }
 

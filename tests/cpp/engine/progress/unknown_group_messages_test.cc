@@ -20,7 +20,7 @@ MessageHeader message_to(const UnknownGroupMessages::GroupKey& key) {
 
 struct UnknownGroupMessagesTest : testing::Test {
   void keep_one(const UnknownGroupMessages::GroupKey& key) {
-    unknown.keep(message_to(key), {}, kNow);
+    unknown.keep(/*from=*/0, message_to(key), {}, kNow);
   }
   void keep_word(bool any_forming) {
     unknown.keep(make_notice(NoticeKind::kLeave, kGroup.first, 0, 3, 0), any_forming);

@@ -56,7 +56,7 @@ bool SimTransport::progress() {
     any = true;
     switch (news->kind) {
       case SimEvent::Kind::kMessage:
-        receiver_.on_message(news->header, news->payload);
+        receiver_.on_message(news->peer, news->header, news->payload);
         break;
       case SimEvent::Kind::kSent:
         receiver_.on_sent(news->send_id, news->error);
