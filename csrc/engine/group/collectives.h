@@ -62,6 +62,7 @@ class Collectives {
   // If the message belongs to an op that has not started, keeps it and returns true. That is an op
   // which this rank has not called, or a kept barrier.
   bool store_unexpected(const MessageHeader& header, const Payload& payload);
+  size_t unexpected_count() const { return unexpected_.count(); }  // number of kept messages
 
   // Stops every op and calls `tell` for each. If that throws, the remaining ops are left for
   // another call.

@@ -153,14 +153,24 @@ void Group::on_message(ContextId from, const MessageHeader& header, const Payloa
   if (header.type == MessageType::kData) {
     Statistics::add(progress.statistics.bytes_received, payload.size());
     Statistics::add(progress.statistics.messages_received, 1);
+    if (const Error error = check_credit(header, payload.size())) return fail_if(error);
   }
   if (header.type == MessageType::kService)
     return fail_if(service_channel_.on_message(header, payload.bytes()));
   if (PointToPointId::names(header.op)) return point_to_point_.on_message(header, payload);
   if (OpExecution* run = collectives_.find(header.op)) return deliver(*run, header, payload);
-  if (collectives_.store_unexpected(header, payload)) return;
+  if (collectives_.store_unexpected(header, payload))
+    return fail_if(check_unexpected(header, collectives_.unexpected_count()));
   // This rank's part is done; a peer that still sends has called another op.
   if (carries_fingerprint(header)) (void)agree(header.op, header.source, header.fingerprint);
+}
+
+Error Group::check_credit(const MessageHeader& header, size_t payload) {
+  if (header.eager == 0 || flow.eager[header.source].arrived(payload)) return {};
+  return Error(ErrorKind::kProtocol,
+               peers_.describe_rank(header.source) + " sent more than its eager credit of " +
+                   std::to_string(flow.eager_window) + " bytes to rank " + std::to_string(rank()))
+      .blame(header.source);
 }
 
 void Group::deliver(OpExecution& run, const MessageHeader& header, const Payload& payload) {

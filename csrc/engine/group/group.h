@@ -148,6 +148,8 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   void begin(std::shared_ptr<Op> op);
   void begin_on_device(std::shared_ptr<Op> op);
   void begin_barriers();
+  // Counts data that came on eager credit. Returns an error if its sender had no credit for it.
+  Error check_credit(const MessageHeader& header, size_t payload);
   // Gives a message to its execution if the fingerprints agree.
   void deliver(OpExecution& run, const MessageHeader& header, const Payload& payload);
   std::optional<Fingerprint> call_of(uint64_t number) const;

@@ -48,6 +48,8 @@ void PointToPoint::on_message(const MessageHeader& header, const Payload& payloa
   }
   if (auto it = receives_.find(key); it != receives_.end())
     return deliver(*it->second, header, payload);
+  if (const Error error = check_unexpected(header, unexpected_.count()))
+    return delegate_.fail(error);
   if (!unexpected_.push(key, header, payload)) return;
   const uint64_t channel = PointToPointId::channel(header.op);
   waiting_[channel].arrived.push_back(key);

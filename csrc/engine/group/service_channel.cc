@@ -8,6 +8,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_payload()
+constexpr uint64_t kMostParts = 4096;  // of one message, and of those that overtake an earlier one
 
 }  // namespace
 
@@ -35,6 +36,15 @@ Error ServiceChannel::on_message(const MessageHeader& header, ConstBytes payload
   if (!service_)
     return {ErrorKind::kProtocol, "ringdist: a service message to a group without a service"};
   PeerStream& pair = pairs_[header.source];
+  if (header.op - pair.received >= kMostParts || payload.size() > kPartBytes ||
+      pair.open.size() + payload.size() > kMostParts * kPartBytes)
+    return Error(ErrorKind::kProtocol,
+                 "ringdist: rank " + std::to_string(header.source) + " sent part " +
+                     std::to_string(header.op) + " of its service messages, of " +
+                     std::to_string(payload.size()) + " bytes, after part " +
+                     std::to_string(pair.received) + " and " + std::to_string(pair.open.size()) +
+                     " bytes of a message: that is too much, or came before")
+        .blame(header.source);
   pair.out_of_order.emplace(header.op, Part{header.segment != 0, {payload.begin(), payload.end()}});
   while (!has_ended_ && !pair.out_of_order.empty() &&
          pair.out_of_order.begin()->first == pair.received) {

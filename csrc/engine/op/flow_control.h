@@ -60,7 +60,14 @@ class EagerCredit {
   // Returns the bytes sent on credit that the receiver has not reported as consumed.
   int64_t outstanding() const { return sent_ - returned_; }
 
-  // Receiver side. Counts a consumed message that was sent on credit.
+  // Receiver side. Counts a message that has arrived on credit. Returns false if the sender cannot
+  // have had credit for it, by the rule of allows().
+  bool arrived(size_t payload) {
+    const int64_t kept = arrived_ - consumed_;
+    arrived_ += charge(payload);
+    return kept == 0 || kept + charge(payload) <= window_;
+  }
+  // Counts a consumed message that was sent on credit.
   void consumed(size_t payload) { consumed_ += charge(payload); }
   // Returns the total to put into a message to the sender, and records that it has been reported.
   uint64_t report() {
@@ -75,7 +82,8 @@ class EagerCredit {
   int64_t window_;
   int64_t sent_ = 0;      // total bytes charged as a sender
   int64_t returned_ = 0;  // the peer's last reported total
-  int64_t consumed_ = 0;  // total bytes charged as a receiver
+  int64_t arrived_ = 0;   // total bytes charged as a receiver
+  int64_t consumed_ = 0;  // those of them that have been consumed
   int64_t reported_ = 0;  // value of consumed_ at the last report
 };
 

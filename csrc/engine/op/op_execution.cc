@@ -83,6 +83,9 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
   RecvEdge& in = one.in[slot];
   const int64_t segment = header.segment;
   if (!in.expects(segment)) return protocol_error(header, "which is out of range or came before");
+  const bool eager = header.eager != 0;
+  if (!eager && segment >= in.granted_until())
+    return protocol_error(header, "for which it had no grant");
   if (!state_.arithmetic->accepts(step, segment, payload.size())) {
     // The sender has revoked it because it failed; this op will fail, too.
     if (!payload.still_valid()) return;
@@ -91,7 +94,6 @@ void OpExecution::on_data(const MessageHeader& header, const Payload& payload) {
                               (state_.op->request.codec_map ? "at most " : "") +
                               std::to_string(state_.arithmetic->message_bytes(step, segment)));
   }
-  const bool eager = header.eager != 0;
   state_.window.arrived(in.peer(), payload.size(), eager ? std::nullopt : in.answers_grant(segment),
                         state_.delegate.progress.now);
   if (segment == one.written && state_.steps.ready(step, segment) && arrived(step, segment, slot)) {

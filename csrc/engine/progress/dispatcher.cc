@@ -23,7 +23,9 @@ constexpr auto kTickTime = std::chrono::milliseconds(50);
 void UnknownGroupMessages::keep(ContextId from, const MessageHeader& header, const Payload& payload,
                                 TimePoint now) {
   const GroupKey key{header.nonce, header.destination};
-  if (messages_.count() >= kMaxMessages || std::ranges::count(closed_, key) > 0) return;
+  if (messages_.count() >= kMaxMessages || messages_.bytes() + payload.size() > most_bytes_ ||
+      std::ranges::count(closed_, key) > 0)
+    return;
   if (messages_.push(key, header, payload, from)) since_.emplace_back(now, key);
 }
 

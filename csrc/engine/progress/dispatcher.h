@@ -36,10 +36,14 @@ class UnknownGroupMessages {
   // Nonce and rank: a Context may hold several ranks of a group.
   using GroupKey = std::pair<uint64_t, int>;
 
-  explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool) : messages_(std::move(pool)) {}
+  // Limit of the kept payloads. It is the eager credit of a thousand senders.
+  static constexpr size_t kMostBytes = size_t{1} << 30;
+
+  explicit UnknownGroupMessages(std::shared_ptr<ScratchPool> pool, size_t most_bytes = kMostBytes)
+      : messages_(std::move(pool)), most_bytes_(most_bytes) {}
 
   // Keeps a message of Context `from`, 0 if unknown. It is dropped if its group was closed here, or
-  // if the maximum number of messages is reached.
+  // if the maximum number of messages or bytes is reached.
   void keep(ContextId from, const MessageHeader& header, const Payload& payload, TimePoint now);
   // Keeps a notice. It is dropped if its group was closed here, unless `any_forming`: then another
   // rank of the same group may still form. Beyond a maximum, the oldest notice is dropped.
@@ -64,6 +68,7 @@ class UnknownGroupMessages {
 
  private:
   UnexpectedQueue<GroupKey> messages_;
+  const size_t most_bytes_;
   // Time of each group's first message, oldest first.
   std::deque<std::pair<TimePoint, GroupKey>> since_;
   std::deque<Notice> notices_;

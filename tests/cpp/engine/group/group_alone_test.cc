@@ -205,6 +205,46 @@ TEST(GroupAlone, AnotherAborts) {
   EXPECT_TRUE(members[2].group.failure());
 }
 
+// Sends data of rank 0 to rank 1, for an op that has not been called there.
+void send_early(Members& members, uint64_t op, bool eager) {
+  MessageHeader header{};
+  header.type = MessageType::kData;
+  header.eager = eager;
+  header.destination = 1;
+  header.nonce = kNonce;
+  header.op = op;
+  const std::vector<std::byte> payload(kGroupSegment);
+  members[1].group.on_message(Members::context(0), header, payload);
+}
+
+TEST(GroupAlone, MoreThanTheEagerCreditEndsTheGroup) {
+  for (const bool sends : {false, true}) {
+    Members members(2);
+    const uint64_t channel = PointToPointId::channel(3, Envelope::TagSpace::kCaller);
+    const auto op = [&](uint32_t i) { return sends ? PointToPointId::make(channel, i) : i + 1; };
+    const Error& failure = members[1].group.failure();
+    for (uint32_t i = 0; i < EagerCredit::kSegments; ++i) send_early(members, op(i), true);
+    EXPECT_FALSE(failure) << failure.what();
+    send_early(members, op(EagerCredit::kSegments), true);
+    EXPECT_EQ(failure.kind(), ErrorKind::kProtocol);
+    EXPECT_EQ(failure.ranks(), std::vector{0});
+    EXPECT_EQ(failure.message(),
+              "rank 0 (pid 100) sent more than its eager credit of 4096 bytes to rank 1");
+  }
+}
+
+TEST(GroupAlone, DataWithoutCreditOrGrantEndsTheGroup) {
+  const uint64_t channel = PointToPointId::channel(3, Envelope::TagSpace::kCaller);
+  for (const uint64_t op : {uint64_t{1}, PointToPointId::make(channel, 0)}) {
+    Members members(2);
+    send_early(members, op, /*eager=*/false);
+    const Error& failure = members[1].group.failure();
+    EXPECT_EQ(failure.kind(), ErrorKind::kProtocol);
+    EXPECT_EQ(failure.ranks(), std::vector{0});
+    EXPECT_NE(failure.message().find("without a grant"), std::string::npos) << failure.what();
+  }
+}
+
 // Rank 2 sends a message in the name of rank 0.
 TEST(GroupAlone, AMessageOfAnotherProcessIsDropped) {
   Members members(3);

@@ -102,6 +102,32 @@ TEST(ServiceChannel, ThatMakeNoSenseEndTheGroup) {
   EXPECT_TRUE(b.wire.sent[Member::context(0)].empty()) << "it has ended";
 }
 
+// Parts are kept until those before them have come, so their number is limited.
+TEST(ServiceChannel, PartsOutOfRangeEndTheGroup) {
+  for (const auto& [number, bytes] : {std::pair(0, 1), std::pair(5000, 1), std::pair(2, 20000)}) {
+    Writer a(0, 2), b(1, 2);
+    a.one->post->send_service_message(1, message_of(3, 1));
+    deliver(a, 1, b, 1);
+    MessageHeader header{};
+    header.type = MessageType::kService;
+    header.op = static_cast<uint64_t>(number);
+    b.group.on_message(Member::context(0), header, message_of(static_cast<size_t>(bytes), 1));
+    EXPECT_EQ(b.group.failure().kind(), ErrorKind::kProtocol) << number;
+    EXPECT_EQ(b.group.failure().ranks(), std::vector{0});
+  }
+}
+
+TEST(ServiceChannel, AMessageWithoutEndEndsTheGroup) {
+  Writer a(0, 2), b(1, 2);
+  const std::vector<std::byte> part = message_of(16 * 1024, 1);
+  MessageHeader header{};
+  header.type = MessageType::kService;
+  for (; header.op < 4096; ++header.op) b.group.on_message(Member::context(0), header, part);
+  EXPECT_FALSE(b.group.failure());
+  b.group.on_message(Member::context(0), header, part);
+  EXPECT_EQ(b.group.failure().kind(), ErrorKind::kProtocol);
+}
+
 TEST(ServiceChannel, ToAGroupThatHasNoneEndIt) {
   Writer a(0, 2);
   Member b(1, 2);

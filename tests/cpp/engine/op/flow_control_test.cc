@@ -29,6 +29,21 @@ TEST(EagerCredit, SmallMessagesAreCountedToo) {
   EXPECT_FALSE(sender.allows(0));
 }
 
+TEST(EagerCredit, TheReceiverAcceptsWhatTheSenderMaySend) {
+  EagerCredit receiver(8192);
+  EXPECT_TRUE(receiver.arrived(4096));
+  EXPECT_TRUE(receiver.arrived(4096));
+  receiver.consumed(4096);
+  EXPECT_TRUE(receiver.arrived(4096)) << "it may have heard of that";
+  EXPECT_FALSE(receiver.arrived(0));
+}
+
+TEST(EagerCredit, TheReceiverAcceptsOneMessageOfAnySize) {
+  EagerCredit receiver(1024);
+  EXPECT_TRUE(receiver.arrived(4096));
+  EXPECT_FALSE(receiver.arrived(0));
+}
+
 TEST(EagerCredit, OneMessageAlwaysFits) {
   EagerCredit sender(1024);
   EXPECT_TRUE(sender.allows(4096));

@@ -137,6 +137,7 @@ TEST_F(DispatcherTest, AMessageOfAnotherGenerationIsDropped) {
   auto group = make_group(7);
   MessageHeader header{};
   header.type = MessageType::kData;
+  header.eager = 1;
   header.nonce = 7;
   header.source = 1;
   header.op = 1;
@@ -152,6 +153,7 @@ TEST_F(DispatcherTest, AMessageOfAnotherGenerationIsDropped) {
 TEST_F(DispatcherTest, AMessageOfAnotherProcessIsDropped) {
   MessageHeader header{};
   header.type = MessageType::kData;
+  header.eager = 1;
   header.nonce = 7;
   header.source = 1;
   header.op = 1;

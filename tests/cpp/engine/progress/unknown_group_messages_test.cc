@@ -43,6 +43,16 @@ TEST_F(UnknownGroupMessagesTest, AreTakenOnceByTheGroupTheyName) {
   EXPECT_EQ(unknown.count(), 1u);
 }
 
+TEST_F(UnknownGroupMessagesTest, TheirBytesAreLimited) {
+  UnknownGroupMessages few(std::make_shared<ScratchPool>(), /*most_bytes=*/100);
+  const std::vector<std::byte> payload(60);
+  for (int i = 0; i < 2; ++i) few.keep(/*from=*/0, message_to(kGroup), payload, kNow);
+  EXPECT_EQ(few.count(), 1u);
+  EXPECT_EQ(few.take(kGroup).size(), 1u);
+  few.keep(/*from=*/0, message_to(kGroup), payload, kNow);
+  EXPECT_EQ(few.count(), 1u) << "there is room again";
+}
+
 TEST_F(UnknownGroupMessagesTest, NoticesStayForTheGroupsOtherRanks) {
   keep_word(false);
   EXPECT_EQ(words(), 1);
