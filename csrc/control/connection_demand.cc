@@ -51,9 +51,9 @@ void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) 
   link.want(now);
   if (!link.may_dial(first, now)) return;
   link.dialed(now);
-  auto [address, nonce] = groups_.address_of(id, kind);
+  auto [address, nonce, source] = groups_.address_of(id, kind);
   if (kind == LinkKind::kLocal && !groups_.has(id)) address = peer.unix_name;
-  connections_view_.dial(kind, id, address, nonce);
+  connections_view_.dial(kind, id, address, nonce, source);
 }
 
 void ControlDialer::keep_linked(const ControlGroup& group, TimePoint now, bool ends) {

@@ -86,8 +86,9 @@ ControlConnection& ConnectionManager::add(Fd fd, LinkKind kind, bool dialed) {
 }
 
 void ConnectionManager::dial(LinkKind kind, uint64_t peer, const std::string& address,
-                             uint64_t nonce) {
-  ConnectAttempt attempt = kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address);
+                             uint64_t nonce, const std::string& source) {
+  ConnectAttempt attempt =
+      kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address, source);
   ControlConnection& c = add(std::move(attempt.fd), kind, true);
   by_peer_.lead_to(peer, c);
   c.hello = {my_id_, peer, nonce};

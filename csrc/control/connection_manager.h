@@ -124,7 +124,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
     const ControlConnection* found = find(peer, kind);
     return found != nullptr && found->open();
   }
-  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override;
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+            const std::string& source) override;
   // Calls admit() again for held connections, after a group was added.
   void readmit();
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/control_peers.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -144,10 +145,12 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
   for (const auto& [nonce, group] : groups_) {
     if (!group.roster.has(id)) continue;
     const ControlMember& member = group.roster.member(id);
-    out.address = kind == LinkKind::kLocal ? member.unix_name : member.tcp_address;
     // The peer may never get a group that was left here, and would hold the connection. So a group
     // that was not left is preferred.
-    if (kind == LinkKind::kTcp && (out.nonce == 0 || !group.left())) out.nonce = nonce;
+    if (kind == LinkKind::kLocal)
+      out.address = member.unix_name;
+    else if (out.nonce == 0 || !group.left())
+      out = {member.tcp_address, nonce, without_port(group.roster.self().tcp_address)};
   }
   return out;
 }

@@ -45,6 +45,7 @@ class LinkTopology {
   bool has(uint64_t context_id) const { return processes_.contains(context_id); }
   // Returns the lowest rank of a process, which stands for it in messages and orders.
   const ControlMember& member(uint64_t context_id) const { return processes_.at(context_id); }
+  const ControlMember& self() const { return member(my_context_); }
   const std::map<uint64_t, ControlMember>& processes() const { return processes_; }
 
   // Returns the other processes of this host, by rank.
@@ -140,10 +141,12 @@ class ControlGroupTable {
   // Returns true if any group contains the process.
   bool has(uint64_t id) const { return member(id) != nullptr; }
   // Address to dial for a process, and the group to name in the hello. Empty and 0 if no group has
-  // the process. A hello on a local link names no group, so `nonce` is 0 for it.
+  // the process. A hello on a local link names no group, so `nonce` is 0 for it. Over TCP `source`
+  // is the ip at which this process listens for that group, since its members compare it.
   struct Address {
     std::string address;
     uint64_t nonce = 0;
+    std::string source = {};
   };
   Address address_of(uint64_t id, LinkKind kind) const;
 

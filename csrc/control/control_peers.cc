@@ -99,8 +99,9 @@ std::vector<uint64_t> ControlPeerTable::ids() const {
 
 void ControlPeerTable::watch_exit(uint64_t id, int pid) {
   ControlPeer& peer = peers_[id];
+  if (peer.pidfd && peer.pid == pid) return;
+  unwatch(id, peer);  // the former connection was of a process that had only named its id
   peer.pid = pid;
-  if (peer.pidfd) return;
   auto pidfd = open_pidfd(pid);
   // Not visible from here, or gone already: the failure detector finds its end by refused dials.
   if (!pidfd.ok()) return;
@@ -117,11 +118,16 @@ std::optional<uint64_t> ControlPeerTable::ended(uint64_t key) const {
   return found == exits_.end() ? std::nullopt : std::optional(found->second);
 }
 
+void ControlPeerTable::unwatch(uint64_t id, ControlPeer& peer) {
+  if (peer.pidfd) epoll_.remove(peer.pidfd.get());
+  peer.pidfd.reset();
+  std::erase_if(exits_, [id](const auto& entry) { return entry.second == id; });
+}
+
 void ControlPeerTable::forget(uint64_t id) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
-  if (found->second.pidfd) epoll_.remove(found->second.pidfd.get());
-  std::erase_if(exits_, [id](const auto& entry) { return entry.second == id; });
+  unwatch(id, found->second);
   peers_.erase(found);
 }
 

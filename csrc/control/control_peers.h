@@ -121,7 +121,8 @@ class ControlPeerTable {
   std::vector<uint64_t> ids() const;
   const std::map<uint64_t, ControlPeer>& all() const { return peers_; }
 
-  // Makes the end of process `pid` an event, if it is visible from here.
+  // Makes the end of process `pid` an event, if it is visible from here. Another process that was
+  // watched as this peer is so no more.
   void watch_exit(uint64_t id, int pid);
   // Returns the peer that has ended, if `key` is that of such an event.
   std::optional<uint64_t> ended(uint64_t key) const;
@@ -133,6 +134,8 @@ class ControlPeerTable {
   void discount_pause(Duration pause, TimePoint now);
 
  private:
+  void unwatch(uint64_t id, ControlPeer& peer);
+
   const Epoll& epoll_;
   std::map<uint64_t, ControlPeer> peers_;
   std::map<uint64_t, uint64_t> exits_;  // epoll key of a pidfd -> peer

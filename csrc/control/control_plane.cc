@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "control/control_report.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -23,7 +24,8 @@ constexpr Duration kHeartbeatPerLink = Milliseconds(7);
 // A TCP connection breaks if sent data is not confirmed for this time, or for a quarter of the peer
 // timeout if that is shorter.
 constexpr Duration kTcpTimeout = std::chrono::seconds(3);
-constexpr size_t kMostEarlyDepartures = 1024;  // as many as a new connection reports
+constexpr Duration kWarnEvery = std::chrono::seconds(1);  // of connections that are refused
+constexpr size_t kMostEarlyDepartures = 1024;             // as many as a new connection reports
 
 Duration timeout_of(const Config& config) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout));
@@ -101,6 +103,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
                            const std::vector<ControlMember>& members) {
   requests_.connect(request, [&] {
     groups_.join(request.id, id_, rank, members);
+    recheck_connections();
     // The group needs these processes, so a finished host proof need not keep their connections any
     // more.
     for (const ControlMember& member : members)
@@ -215,18 +218,54 @@ ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& c
   if (hello.from == id_ || hello.to != id_)
     return {Action::kRefuse,
             connection.kind == LinkKind::kLocal ? "another process listens there now" : ""};
+  const ControlMember* member = nullptr;
   if (connection.kind == LinkKind::kLocal) {
     if (connection.uid != geteuid()) return {Action::kRefuse, "it runs as another user"};
+    member = groups_.member(hello.from);
   } else {
     const ControlGroup* group = groups_.find(hello.nonce);
     if (group == nullptr) return {Action::kHold, ""};
     // A process that cannot show that it belongs to the group gets no explanation.
     if (!group->roster.has(hello.from)) return {Action::kRefuse, ""};
+    member = &group->roster.member(hello.from);
   }
+  if (member != nullptr && !may_be(connection, *member)) return {Action::kRefuse, ""};
   if (history_.departed(hello.from))
     return {Action::kRefuse, "it gave this process up before: " +
                                  history_.lost(hello.from).value_or("this process had left")};
   return {Action::kAccept, ""};
+}
+
+// Inside the host the pid is compared. Over TCP it is the ip at which the member listens, because
+// it dials from there. An IPv4 and an IPv6 address of one host cannot be compared.
+bool ControlPlane::may_be(const ControlConnection& connection, const ControlMember& member) {
+  std::string seen = "pid " + std::to_string(connection.pid);
+  if (connection.kind == LinkKind::kLocal) {
+    if (is_listener(connection.pid, member.unix_name)) return true;
+  } else {
+    seen = without_port(remote_address(connection.stream.fd()));
+    const std::string its = without_port(member.tcp_address);
+    if (seen == its || (!seen.empty() && seen.starts_with('[') != its.starts_with('[')))
+      return true;
+  }
+  if (now() - warned_at_ < kWarnEvery) return false;
+  warned_at_ = now();
+  log(LogLevel::kWarn,
+      "control plane: refused a connection from " + seen + " in the name of " +
+          name_of(member.context_id, groups_, processes_) + ", which listens at " +
+          (connection.kind == LinkKind::kLocal ? member.unix_name : member.tcp_address));
+  return false;
+}
+
+// The pid of such a process may be watched as the member's, so all records of the member go.
+void ControlPlane::recheck_connections() {
+  sockets_.for_each([this](ControlConnection& connection) {
+    if (connection.kind != LinkKind::kLocal || connection.dialed || !connection.open()) return;
+    const ControlMember* member = groups_.member(connection.peer);
+    if (member == nullptr || may_be(connection, *member)) return;
+    sockets_.close(connection);
+    processes_.forget(connection.peer);
+  });
 }
 
 void ControlPlane::on_reached(ControlConnection& connection) {
@@ -274,7 +313,7 @@ void ControlPlane::on_departure(ControlConnection& connection, const Frame& fram
   const auto departure = PeerDeparture::decode(frame.body);
   if (!departure) return;
   if (departure->context_id != connection.peer && !groups_.has(connection.peer)) {
-    early_departures_.push_back({connection.peer, frame.type, *departure});
+    early_departures_.push_back({connection.peer, connection.pid, frame.type, *departure});
     if (early_departures_.size() > kMostEarlyDepartures) early_departures_.pop_front();
     return;
   }
@@ -292,10 +331,11 @@ void ControlPlane::learn_departure(FrameType type, const PeerDeparture& departur
 
 void ControlPlane::learn_early_departures() {
   for (EarlyDeparture& one : std::exchange(early_departures_, {})) {
-    if (groups_.has(one.from))
-      learn_departure(one.type, one.departure, nullptr);
-    else
+    const ControlMember* member = groups_.member(one.from);
+    if (member == nullptr)
       early_departures_.push_back(std::move(one));
+    else if (is_listener(one.pid, member->unix_name))
+      learn_departure(one.type, one.departure, nullptr);
   }
 }
 

@@ -118,8 +118,16 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   Duration local_heartbeat() const;
   TimePoint now() const { return timer_.now(); }  // time of this iteration
 
+  // Returns false if the process at the other end of a connection cannot be `member`, whose id it
+  // has named. Then it logs that, at most once a second.
+  bool may_be(const ControlConnection& connection, const ControlMember& member);
+  // Closes connections of this host, accepted before there was a common group, whose processes
+  // cannot be the members that they name.
+  void recheck_connections();
+
   struct EarlyDeparture {
     uint64_t from;
+    int pid;  // of the process that has sent it, as the kernel reports it
     FrameType type;
     PeerDeparture departure;
   };
@@ -138,6 +146,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   ConnectionDemand demand_;
   DepartureHandler departures_;
   std::deque<EarlyDeparture> early_departures_;  // oldest first
+  TimePoint warned_at_{};                        // of may_be()
   ControlDialer dialer_;
   FailureDetector failure_detector_;
   RequestEvaluator evaluator_;

@@ -311,6 +311,16 @@ Result<PeerCredentials> peer_credentials(const Fd& fd) {
   return PeerCredentials{given.pid, given.uid};
 }
 
+// A process of another pid namespace has another pid than its name contains. But the kernel reports
+// the same one for its listening socket as for its connections.
+bool is_listener(pid_t pid, const std::string& name) {
+  if (pid == 0 || name.find("-" + std::to_string(pid) + "-") != std::string::npos) return true;
+  const ConnectAttempt attempt = connect_unix(name);
+  if (attempt.failure) return false;
+  const auto who = peer_credentials(attempt.fd);
+  return who.ok() && (who.value().pid == 0 || who.value().pid == pid);
+}
+
 Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds, bool* later) {
   check(fds.size() <= kMaxPassedFds, "too many descriptors in one message");
   iovec vector{const_cast<std::byte*>(note.data()), note.size()};

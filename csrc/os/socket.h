@@ -92,6 +92,11 @@ struct PeerCredentials {
   uid_t uid = 0;
 };
 Result<PeerCredentials> peer_credentials(const Fd& fd);
+// Returns true if process `pid`, as peer_credentials() reports it, listens on an abstract name. A
+// name that contains "-<pid>-" need not be looked at. Also returns true if the kernel does not show
+// the pid of one of both, which is 0 then. Returns false if nobody listens, or if the listener's
+// queue is full.
+bool is_listener(pid_t pid, const std::string& name);
 
 // Most descriptors that one message can pass over an AF_UNIX stream (unix(7), SCM_RIGHTS).
 inline constexpr size_t kMaxPassedFds = 8;

@@ -34,6 +34,9 @@ void RecvChannel::on_event() {
     return end(greeted.error());
   }
   if (!greeted.value()) return;
+  if (!check_sender_(greeted.value()->hello.from, pid_))
+    return end(Error(ErrorKind::kProtocol,
+                     "pid " + std::to_string(pid_) + " speaks in the name of another process"));
   if (greeted.value()->for_exports) {
     for_exports_ = greeted.value()->hello;
     return;
@@ -168,7 +171,7 @@ RecvChannel::~RecvChannel() {
 Error RecvChannelTable::listen(uint64_t first_key) {
   listener_key_ = first_key;
   next_key_ = first_key + 1;
-  address_ = "@ringdist-shm-" + std::to_string(random_id());
+  address_ = "@ringdist-shm-" + std::to_string(getpid()) + "-" + std::to_string(random_id());
   auto listener = listen_unix(address_);
   if (!listener.ok()) return listener.error();
   listener_ = std::move(listener.value());
@@ -243,7 +246,8 @@ void RecvChannelTable::accept_all() {
     if (!who.ok() || who.value().uid != geteuid()) continue;  // closes the connection
     const uint64_t key = next_key_++;
     if (epoll_.add(fd.get(), EPOLLIN, key)) continue;
-    links_[key] = std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd));
+    links_[key] = std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd), who.value().pid,
+                                                check_sender_);
   }
 }
 

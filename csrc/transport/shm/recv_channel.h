@@ -3,11 +3,14 @@
 // marked its ring as ended, or has ended itself. Requires the lane's progress lock.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "os/epoll.h"
 #include "transport/shm/block_exports.h"
@@ -18,12 +21,24 @@
 
 namespace ringdist::shm {
 
+// Returns false if process `pid`, which has dialed, cannot be Context `from`. `pid` is 0 if it is
+// not visible from here.
+using SenderCheck = std::function<bool(ContextId from, pid_t pid)>;
+
 // Reads one ring of one peer. Life cycle: connected, bound to a peer by its hello, ended (nothing
 // more is published), finished (all has been delivered), released, over.
 class RecvChannel {
  public:
-  RecvChannel(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, Fd socket)
-      : own_(own), bells_(bells), me_(me), socket_(std::move(socket)), since_(Clock::now()) {}
+  // `pid` is the process at the other end of `socket`. `check_sender` must outlive the channel.
+  RecvChannel(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, Fd socket, pid_t pid,
+              const SenderCheck& check_sender)
+      : own_(own),
+        bells_(bells),
+        me_(me),
+        socket_(std::move(socket)),
+        pid_(pid),
+        check_sender_(check_sender),
+        since_(Clock::now()) {}
   ~RecvChannel();
   RecvChannel(const RecvChannel&) = delete;
 
@@ -88,6 +103,8 @@ class RecvChannel {
   PeerDoorbells& bells_;
   const ContextId me_;
   Fd socket_;
+  const pid_t pid_;
+  const SenderCheck& check_sender_;
   const TimePoint since_;
   std::optional<ContextId> peer_;
   std::optional<ShmHello> for_exports_;
@@ -111,8 +128,9 @@ class RecvChannel {
 // progress lock.
 class RecvChannelTable {
  public:
-  RecvChannelTable(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, const Epoll& epoll)
-      : own_(own), bells_(bells), me_(me), epoll_(epoll) {}
+  RecvChannelTable(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, const Epoll& epoll,
+                   SenderCheck check_sender)
+      : own_(own), bells_(bells), me_(me), epoll_(epoll), check_sender_(std::move(check_sender)) {}
 
   // Listens at a new abstract address. Uses keys of the epoll set from `first_key` on.
   Error listen(uint64_t first_key);
@@ -150,6 +168,7 @@ class RecvChannelTable {
   PeerDoorbells& bells_;
   const ContextId me_;
   const Epoll& epoll_;
+  const SenderCheck check_sender_;
   std::string address_;
   Fd listener_;
   std::optional<TimePoint> accept_again_;  // set while no descriptor was left

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "os/shared_block_registry.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -56,7 +57,10 @@ ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& rec
       own_(std::move(own)),
       epoll_(std::move(epoll)),
       bells_(epoll_, kFirstDoorbellKey),
-      inbound_(*own_, bells_, me_, epoll_) {}
+      inbound_(*own_, bells_, me_, epoll_, [this](ContextId from, pid_t pid) {
+        const Peer* peer = find(from);
+        return peer == nullptr || is_listener(pid, peer->link.address());
+      }) {}
 
 std::vector<std::byte> ShmTransport::address() const {
   const ConstBytes bytes = std::as_bytes(std::span(inbound_.address()));

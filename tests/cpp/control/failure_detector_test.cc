@@ -133,6 +133,7 @@ TEST_F(FailureDetectorTest, AHostFallsSilentAsAWhole) {
   ASSERT_EQ(connections_view_.dials.size(), 1u);
   EXPECT_EQ(connections_view_.dials[0].peer, 3u) << "the other one is connected";
   EXPECT_EQ(connections_view_.dials[0].nonce, kNonce);
+  EXPECT_EQ(connections_view_.dials[0].source, "tcp1");
   detector(kTimeout);
   EXPECT_EQ(lost_.size(), 2u);
   EXPECT_EQ(lost_[3],

@@ -23,6 +23,7 @@ class FakeConnectionView final : public ConnectionView {
     uint64_t peer;
     std::string address;
     uint64_t nonce;
+    std::string source;
   };
 
   std::map<std::pair<uint64_t, LinkKind>, Link> links;
@@ -35,8 +36,9 @@ class FakeConnectionView final : public ConnectionView {
     return link(peer, kind) >= Link::kHeld;
   }
   bool open(uint64_t peer, LinkKind kind) const override { return link(peer, kind) == Link::kOpen; }
-  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce) override {
-    dials.push_back({kind, peer, address, nonce});
+  void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
+            const std::string& source) override {
+    dials.push_back({kind, peer, address, nonce, source});
   }
 
  private:

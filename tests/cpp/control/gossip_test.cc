@@ -64,7 +64,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   std::map<uint64_t, std::string> lost_;
   Ids left_;
   int floods_ = 0;
-  uint64_t origin_ = 0;  // of the last flood
+  uint64_t origin_ = 0;  // the last flood's
 };
 
 TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {

@@ -129,6 +129,7 @@ TEST(ControlGroupTable, NameALiveGroupWhereTheyDialOtherHosts) {
   (void)groups.leave(5, 0, kStart);
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).nonce, 6u);
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).address, "tcp2");
+  EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).source, "tcp1") << "this process'";
   EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 0u);
   EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
 }

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <thread>
@@ -93,6 +94,54 @@ TEST(ControlStrangers, OfOtherHostsGetNoAnswerAndNoDump) {
   as_member.insert(as_member.end(), request.begin(), request.end());
   for (const FrameType type : answers(connect_tcp(address), as_member, milliseconds(500)))
     EXPECT_NE(type, FrameType::kDump);
+}
+
+// Members dial from the ip at which they listen, by which they are recognized.
+TEST(ControlStrangers, OfAnotherAddressSpeakForNoMember) {
+  Nodes nodes = make_nodes(2);
+  connect_all(nodes, 5, members_of(nodes, {0, 1}));
+  const std::string address = nodes[0]->control->tcp_address();
+  auto bytes = ControlHello{nodes[1]->id, nodes[0]->id, 5}.frame();
+  const auto lie = PeerDeparture{nodes[1]->id, ""}.frame(FrameType::kLeft);
+  bytes.insert(bytes.end(), lie.begin(), lie.end());
+  EXPECT_TRUE(answers(connect_tcp(address, "127.0.0.2"), bytes, milliseconds(500)).empty());
+  EXPECT_EQ(nodes[0]->events.left_count(), 0u);
+}
+
+// The hosts have further addresses, and the kernel would choose 127.0.0.1.
+TEST(ControlStrangers, MembersDialFromTheAddressAtWhichTheyListen) {
+  Nodes nodes = make_nodes(2);
+  auto members = members_of(nodes, {0, 1});
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto listens = nodes[i]->control->listen("127.0.0." + std::to_string(i + 2));
+    ASSERT_TRUE(listens.ok()) << listens.error().what();
+    members[i].tcp_address = listens.value();
+  }
+  connect_all(nodes, 5, members);
+}
+
+// Another process of this user claims to be a member, before and after there is a group.
+TEST(ControlStrangers, OfAnotherPidSpeakForNoMember) {
+  Nodes nodes = make_nodes(2);
+  auto bytes = ControlHello{nodes[1]->id, nodes[0]->id, 0}.frame();
+  const auto lie = PeerDeparture{nodes[0]->id, "lies"}.frame(FrameType::kLost);
+  bytes.insert(bytes.end(), lie.begin(), lie.end());
+  const auto claim = [&] {
+    return hangs_up(connect_unix(nodes[0]->control->unix_name()), bytes, kSoon) ? 0 : 1;
+  };
+  const pid_t early = fork();
+  if (early == 0) _exit(claim());
+  std::this_thread::sleep_for(milliseconds(200));
+  connect_all(nodes, 5, members_of(nodes, {0, 0}));
+  const pid_t late = fork();
+  if (late == 0) _exit(claim());
+  for (const pid_t child : {early, late}) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << (child == early ? "early" : "late");
+  }
+  EXPECT_EQ(nodes[0]->events.lost_count(), 0u);
+  EXPECT_EQ(nodes[0]->events.left_count(), 0u);
 }
 
 // Opens `count` connections that send nothing.

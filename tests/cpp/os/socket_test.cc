@@ -39,6 +39,20 @@ TEST(Socket, UnixTellsWhoIsThere) {
   EXPECT_EQ(who.value().uid, geteuid());
 }
 
+TEST(Socket, APidIsComparedWithThatOfTheListener) {
+  const std::string name = unique_name() + "-x";
+  const auto listener = listen_unix(name);
+  ASSERT_TRUE(listener.ok()) << listener.error().what();
+  EXPECT_TRUE(is_listener(getpid(), name));
+  EXPECT_TRUE(is_listener(0, name)) << "the kernel does not show it";
+  EXPECT_FALSE(is_listener(getpid() + 1, name));
+  EXPECT_FALSE(is_listener(getpid(), "@ringdist-nobody"));
+  const auto other = listen_unix(unique_name());  // this name does not contain it between dashes
+  ASSERT_TRUE(other.ok()) << other.error().what();
+  EXPECT_TRUE(is_listener(getpid(), unique_name()));
+  EXPECT_FALSE(is_listener(getpid() + 1, unique_name()));
+}
+
 TEST(Socket, UnixFailuresTellErrno) {
   ConnectAttempt nobody = connect_unix(unique_name() + "x");
   ASSERT_TRUE(nobody.failure);

@@ -137,6 +137,41 @@ TEST(ShmStrangers, KeepNobodyOut) {
   connect(b, a);
 }
 
+// Another process of this user claims to be a peer, but has another pid.
+TEST(ShmStrangers, OfAnotherPidSpeakForNoPeer) {
+  End a;
+  End b;
+  connect(b, a);
+  a.knows(b);
+  const auto is_refused = [&a](auto&& send) {
+    const auto address = a.transport->address();
+    const pid_t child = fork();
+    if (child == 0) {
+      const Fd socket =
+          connect_unix({reinterpret_cast<const char*>(address.data()), address.size()}).fd;
+      std::byte byte;
+      pollfd entry{socket.get(), POLLIN, 0};
+      const bool ends = !send(socket) && poll(&entry, 1, 3000) == 1 &&
+                        recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+      _exit(ends ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_TRUE(together({&a}, [&] { return waitpid(child, &status, WNOHANG) == child; }));
+    return status == 0;
+  };
+  // The child makes its own descriptors, since those of the parent are closed in it.
+  EXPECT_TRUE(is_refused([&](const Fd& socket) {
+    const Doorbell doorbell = std::move(Doorbell::create().value());
+    const Fd file = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
+    return shm::send_hello(socket, b.id, a.id, 0, file, doorbell.write_end());
+  }));
+  EXPECT_TRUE(
+      is_refused([&](const Fd& socket) { return shm::send_export_hello(socket, b.id, a.id, 0); }));
+  EXPECT_TRUE(a.lost.empty()) << "nothing has happened to the peer";
+  b.send(a, numbered(10, 1));
+  EXPECT_TRUE(together({&a, &b}, [&] { return a.got.size() == 1; }));
+}
+
 // For example a regular file, which cannot be waited for.
 TEST(ShmStrangers, WhatIsNoDoorbellIsRefused) {
   End a;
