@@ -73,8 +73,8 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   // Ends an op that a device has executed. An error fails the group. Has no effect if the op has
   // already ended.
   void ended_on_device(const std::shared_ptr<Op>& op, const Error& error);
-  // Processes a message to this rank, which Context `from` has sent; 0 if the transport cannot
-  // tell. Messages of other generations are dropped, and those of a rank that another Context has.
+  // Processes a message to this rank, which Context `from` has sent; 0 if that is unknown.
+  // Messages of other generations are dropped, and those in the name of a rank of another Context.
   void on_message(ContextId from, const MessageHeader& header, const Payload& payload);
   // Processes a notice about this group from another rank.
   void on_notice(const Notice& notice);

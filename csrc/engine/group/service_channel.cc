@@ -8,7 +8,8 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kPartBytes = 16 * 1024;  // less than any transport's max_payload()
-constexpr uint64_t kMostParts = 4096;  // of one message, and of those that overtake an earlier one
+// Limit of the parts of a message, and of those that wait for an earlier one.
+constexpr uint64_t kMostParts = 4096;
 
 }  // namespace
 

@@ -34,9 +34,9 @@ struct UnexpectedMessage {
 // data to fewer.
 inline constexpr size_t kMostUnexpected = size_t{1} << 20;
 
-// Returns an error if no rank may send this message before its op or receive exists here: data
-// without eager credit needs a grant, which only an op or receive gives. `waiting` is the number of
-// messages that wait already.
+// Returns an error if no rank may send this message before its op or receive exists here. That is
+// data without eager credit, which needs a grant, and only an op or receive grants. `waiting` is
+// the number of messages that wait already.
 inline Error check_unexpected(const MessageHeader& header, size_t waiting) {
   const bool grantless = header.type == MessageType::kData && header.eager == 0;
   if (!grantless && waiting < kMostUnexpected) return {};

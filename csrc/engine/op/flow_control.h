@@ -83,7 +83,7 @@ class EagerCredit {
   int64_t sent_ = 0;      // total bytes charged as a sender
   int64_t returned_ = 0;  // the peer's last reported total
   int64_t arrived_ = 0;   // total bytes charged as a receiver
-  int64_t consumed_ = 0;  // those of them that have been consumed
+  int64_t consumed_ = 0;  // the part of arrived_ that has been consumed
   int64_t reported_ = 0;  // value of consumed_ at the last report
 };
 

@@ -183,8 +183,8 @@ ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t head
   // This transport sends eagerly only. A rendezvous message comes from a foreign sender and is
   // dropped.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) return UCS_OK;
-  if (length > self->max_payload_) return UCS_OK;  // of no peer: they send no larger ones
-  // UCX does not tell who has sent a message.
+  if (length > self->max_payload_) return UCS_OK;  // peers send no larger ones
+  // UCX does not report the sender of a message.
   self->receiver_.on_message(/*from=*/0, {static_cast<const std::byte*>(header), header_length},
                              ConstBytes{static_cast<const std::byte*>(data), length});
   return UCS_OK;

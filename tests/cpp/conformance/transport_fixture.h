@@ -36,7 +36,7 @@ struct Inbox final : TransportDelegate {
   struct Got {
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
-    ContextId from;  // 0 if the transport cannot tell
+    ContextId from;  // 0 if the transport does not report it
   };
   std::vector<Got> got;
   std::vector<ContextId> lost;
