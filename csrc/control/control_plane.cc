@@ -24,8 +24,8 @@ constexpr Duration kHeartbeatPerLink = Milliseconds(7);
 // A TCP connection breaks if sent data is not confirmed for this time, or for a quarter of the peer
 // timeout if that is shorter.
 constexpr Duration kTcpTimeout = std::chrono::seconds(3);
-constexpr Duration kWarnEvery = std::chrono::seconds(1);  // of connections that are refused
-constexpr size_t kMostEarlyDepartures = 1024;             // as many as a new connection reports
+constexpr Duration kWarnEvery = std::chrono::seconds(1);  // interval of may_be()
+constexpr size_t kMostPendingDepartures = 1024;           // a new connection reports as many
 
 Duration timeout_of(const Config& config) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config.peer_timeout));
@@ -112,7 +112,7 @@ void ControlPlane::connect(const ControlRequest& request, int rank,
     processes_.forget_failures();
     sockets_.readmit();
     gossip_.tell_members(request.id);
-    learn_early_departures();
+    learn_pending_departures();
     if (request.deadline->cancelled) disconnect(request.id, rank);  // it disconnected before
   });
   timer_.hurry();
@@ -313,8 +313,8 @@ void ControlPlane::on_departure(ControlConnection& connection, const Frame& fram
   const auto departure = PeerDeparture::decode(frame.body);
   if (!departure) return;
   if (departure->context_id != connection.peer && !groups_.has(connection.peer)) {
-    early_departures_.push_back({connection.peer, connection.pid, frame.type, *departure});
-    if (early_departures_.size() > kMostEarlyDepartures) early_departures_.pop_front();
+    pending_departures_.push_back({connection.peer, connection.pid, frame.type, *departure});
+    if (pending_departures_.size() > kMostPendingDepartures) pending_departures_.pop_front();
     return;
   }
   drain_before_report(departure->context_id, connection);
@@ -329,11 +329,11 @@ void ControlPlane::learn_departure(FrameType type, const PeerDeparture& departur
     departures_.learn_left(departure.context_id, from);
 }
 
-void ControlPlane::learn_early_departures() {
-  for (EarlyDeparture& one : std::exchange(early_departures_, {})) {
+void ControlPlane::learn_pending_departures() {
+  for (PendingDeparture& one : std::exchange(pending_departures_, {})) {
     const ControlMember* member = groups_.member(one.from);
     if (member == nullptr)
-      early_departures_.push_back(std::move(one));
+      pending_departures_.push_back(std::move(one));
     else if (is_listener(one.pid, member->unix_name))
       learn_departure(one.type, one.departure, nullptr);
   }

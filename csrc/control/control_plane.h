@@ -99,7 +99,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void learn_departure(FrameType type, const PeerDeparture& departure,
                        const ControlConnection* from);
   // Handles the reports that came before there was a common group with their senders.
-  void learn_early_departures();
+  void learn_pending_departures();
   // Reads what process `id` itself has sent, before a report of `teller` about it counts.
   void drain_before_report(uint64_t id, const ControlConnection& teller);
   // Handles the event that a process of this host has ended.
@@ -118,16 +118,16 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   Duration local_heartbeat() const;
   TimePoint now() const { return timer_.now(); }  // time of this iteration
 
-  // Returns false if the process at the other end of a connection cannot be `member`, whose id it
-  // has named. Then it logs that, at most once a second.
+  // Returns false if a connection in the name of `member` cannot come from its process. Then it
+  // logs that, at most once a second.
   bool may_be(const ControlConnection& connection, const ControlMember& member);
-  // Closes connections of this host, accepted before there was a common group, whose processes
-  // cannot be the members that they name.
+  // Closes connections of this host that were accepted before there was a common group, if they
+  // cannot come from the members that they name.
   void recheck_connections();
 
-  struct EarlyDeparture {
+  struct PendingDeparture {
     uint64_t from;
-    int pid;  // of the process that has sent it, as the kernel reports it
+    int pid;  // the sender's, as the kernel reports it
     FrameType type;
     PeerDeparture departure;
   };
@@ -145,8 +145,8 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   ControlGossip gossip_;
   ConnectionDemand demand_;
   DepartureHandler departures_;
-  std::deque<EarlyDeparture> early_departures_;  // oldest first
-  TimePoint warned_at_{};                        // of may_be()
+  std::deque<PendingDeparture> pending_departures_;  // oldest first
+  TimePoint warned_at_{};                            // of may_be()
   ControlDialer dialer_;
   FailureDetector failure_detector_;
   RequestEvaluator evaluator_;

@@ -36,7 +36,7 @@ inline constexpr size_t kMaxHeaderBytes = 160;
 class TransportDelegate {
  public:
   virtual ~TransportDelegate() = default;
-  // Delivers a message of Context `from`, which is 0 if the transport does not know. Both views end
+  // Delivers a message of Context `from`, which is 0 if that is unknown. Both views end
   // with the call, so the delegate consumes them in place or copies them. The payload lies in
   // memory of the transport or of the sender, which may revoke it meanwhile: Payload::still_valid()
   // must be checked after reading.
