@@ -203,6 +203,21 @@ TEST_F(ProcessesTest, TheKernelTellsOfTheirEnd) {
   EXPECT_TRUE(epoll_.value().wait(Duration(0)).empty());
 }
 
+// Until there is a common group, any process of the user can connect in the name of another.
+TEST_F(ProcessesTest, TheLatestPidIsWatched) {
+  const Child impostor;
+  const Child peer;
+  processes_.watch_exit(2, impostor.pid());
+  processes_.watch_exit(2, peer.pid());
+  EXPECT_EQ(processes_[2].pid, peer.pid());
+  kill(impostor.pid(), SIGKILL);
+  EXPECT_TRUE(epoll_.value().wait(Milliseconds(100)).empty());
+  kill(peer.pid(), SIGKILL);
+  const auto events = epoll_.value().wait(std::chrono::seconds(10));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(processes_.ended(events[0].key), 2u);
+}
+
 TEST_F(ProcessesTest, WhatCannotBeSeenIsNotWatched) {
   processes_.watch_exit(2, 0);  // in another pid namespace
   EXPECT_FALSE(processes_[2].pidfd);
