@@ -87,7 +87,7 @@ bool TcpRecvChannel::deliver(TransportDelegate& receiver) {
     sender_waits_ |= head.kind == RecordKind::kFlush || head.payload_bytes > kMostCopiedBytes;
     any = true;
     if (head.kind == RecordKind::kMessage)
-      receiver.on_message(record.subspan(sizeof head, head.header_bytes),
+      receiver.on_message(from_, record.subspan(sizeof head, head.header_bytes),
                           record.subspan(sizeof head + head.header_bytes));
   }
   return any;
