@@ -133,7 +133,7 @@ void Communicator::form() {
   });
 }
 
-Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
+Result<ShrinkResult> Communicator::shrink(Milliseconds timeout, std::optional<TimePoint> limit) {
   const std::string about = "ringdist: shrink: group '" + name() + "': ";
   if (context_->forked()) return Error(ErrorKind::kAborted, about + "the process was forked");
   if (size() == 1 && !own_.admits())
@@ -143,7 +143,8 @@ Result<ShrinkResult> Communicator::shrink(Milliseconds timeout) {
     options.timeout = of_ops;
     return create_next(context, std::move(options), prospect, std::move(place));
   };
-  auto out = own_.next(Clock::now() + timeout, make_next);
+  const TimePoint deadline = Clock::now() + timeout;
+  auto out = own_.next(deadline, limit.value_or(deadline), make_next);
   if (!out.ok()) return out.error().prefixed(about);
   return out;
 }

@@ -206,7 +206,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // kNotSupported if the group has one rank and accepts no newcomers, or if several of its ranks
   // are in one process. Fails with kInvalidArgument if the group has not formed, was shrunk before,
   // or is being shrunk by another thread.
-  Result<ShrinkResult> shrink(Milliseconds timeout);
+  //
+  // A caller that repeats the call in short slices gives the end of the last one as `limit`.
+  // Creating the group, which reads the store, may take until then.
+  Result<ShrinkResult> shrink(Milliseconds timeout, std::optional<TimePoint> limit = {});
   // Lets newcomers (JoinClient) join this and later generations while there are fewer members than
   // `most`; 0 means no limit. When one waits, ops fail as after a loss, and shrink() includes it.
   // All members have to call it. Rank 0 publishes an advertisement with `note`, under the name of

@@ -18,7 +18,7 @@ Error JoinClient::prepare() {
   if (entry_) return {};
   const auto network = context_->network(options_.store_host);
   if (!network.ok()) return network.error();
-  auto entry = context_->entry(network.value(), /*late=*/false);
+  auto entry = context_->entry(network.value(), /*late=*/false, options_.config.transport);
   if (!entry.ok()) return entry.error();
   entry_ = std::move(entry.value());
   options_.state_in(*entry_);

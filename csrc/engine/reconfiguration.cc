@@ -22,7 +22,7 @@ Reconfiguration::Reconfiguration(std::shared_ptr<Context> context, CommunicatorO
 Result<std::string> Reconfiguration::handle() {
   const auto network = context_->network(options().store_host);
   if (!network.ok()) return network.error();
-  auto entry = context_->entry(network.value(), /*late=*/true);
+  auto entry = context_->entry(network.value(), /*late=*/true, options().config.transport);
   if (!entry.ok()) return entry.error();
   options().state_in(entry.value());
   return ProcessHandle{std::move(entry.value()), instance_}.encode();

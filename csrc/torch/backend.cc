@@ -113,9 +113,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::shrink(
 ProcessGroupRing::Next ProcessGroupRing::next_generation(std::chrono::milliseconds timeout) {
   const auto group = active_.current();
   std::optional<Result<ShrinkResult>> shrunk;
+  const TimePoint limit = Clock::now() + timeout;
   // A shrink() that has reached its limit may be called again, so an interrupt can end the wait.
   (void)wait_in_slices(timeout, [&](std::optional<Milliseconds> slice) {
-    shrunk = group->communicator->shrink(slice.value_or(timeout));
+    shrunk = group->communicator->shrink(slice.value_or(timeout), limit);
     return shrunk->ok() || shrunk->error().kind() != ErrorKind::kTimeout;
   });
   throw_if(shrunk->error());

@@ -120,7 +120,7 @@ Error RankInfoBootstrap::choose_network() {
 
 Result<RankInfo> RankInfoBootstrap::own_entry(bool late) {
   if (Error error = choose_network()) return error;
-  auto entry = context().entry(*network_, late);
+  auto entry = context().entry(*network_, late, options_.config.transport);
   if (!entry.ok()) return entry;
   entry.value().size = size();
   options_.state_in(entry.value());

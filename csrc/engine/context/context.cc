@@ -21,8 +21,7 @@ constexpr auto kDumpTime = std::chrono::milliseconds(300);
 // are needed while connections are made.
 constexpr size_t kDescriptorsOfPeer = 3;
 constexpr size_t kDescriptorsMeanwhile = 8;
-static_assert(static_cast<uint8_t>(FrameType::kDataHello) == DataHello::kFrameType,
-              "the control plane and the transport mean the same frame");
+static_assert(static_cast<uint8_t>(FrameType::kDataHello) == DataHello::kFrameType);
 
 }  // namespace
 
@@ -124,7 +123,8 @@ Result<Transport*> Context::to_self() {
 
 // A transport within a host that cannot be opened is skipped with a warning. Any other failure is
 // an error.
-Error Context::open_transports(bool late, const std::string& devices, const std::string& address) {
+Error Context::open_transports(bool late, const std::string& wanted, const std::string& devices,
+                               const std::string& address) {
   if (Error error = open_self()) return error;
   TransportConfig transport_config;
   transport_config.context_id = id_;
@@ -136,14 +136,16 @@ Error Context::open_transports(bool late, const std::string& devices, const std:
   transport_config.data_port = data_port_;
   std::vector<std::unique_ptr<Transport>> made;
   Dispatcher& receiver = progress_->dispatcher();
-  const auto& wanted = options_.transports;
-  for (const std::string& name : wanted.empty() ? process_transports() : wanted) {
+  bool best_late = late && wanted.empty();
+  const auto& given = options_.transports;
+  for (const std::string& name : given.empty() ? process_transports() : given) {
     const TransportRow* row = ringdist::find_transport(name);
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
-    const bool named = config().transport == name;
-    if (is_open(*row, devices) || (row->opens_late ? !late && !named : open_)) continue;
+    const bool named = name == config().transport || name == wanted;
+    const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;
+    if (!opens || is_open(*row, devices)) continue;
     auto transport = row->create(transport_config, receiver);
     if (transport.ok()) {
       made.push_back(std::move(transport.value()));
@@ -179,11 +181,11 @@ Error Context::open(std::vector<std::unique_ptr<Transport>> made, const std::str
   return {};
 }
 
-Result<RankInfo> Context::entry(const Network& network, bool late) {
+Result<RankInfo> Context::entry(const Network& network, bool late, const std::string& wanted) {
   std::lock_guard lock(mutex_);
   auto address = listen(network.ip);
   if (!address.ok()) return address.error();
-  if (Error error = open_transports(late, network.devices, address.value())) return error;
+  if (Error error = open_transports(late, wanted, network.devices, address.value())) return error;
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   auto host = host_key();
   if (!host.ok()) return host.error();

@@ -71,11 +71,11 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // first call for a host may block in the resolver; later ones use the same result.
   Result<Network> network(const std::optional<std::string>& host);
   // Returns the rank info that this process publishes for a group on that network. Listens there,
-  // and opens the transports that open fast and the one that Config::transport names. With `late`,
-  // opens all others, too. Errors: no transport between hosts could be opened, or the system
-  // refused. Further ones are kInvalidArgument for an unknown transport name, and kSystem if the
-  // progress engine does not answer within 10 s.
-  Result<RankInfo> entry(const Network& network, bool late);
+  // and opens the transports that open fast and those that Config::transport and `wanted` name.
+  // With `late` and without `wanted`, also opens the best of the slow ones. Errors: no transport
+  // between hosts could be opened, or the system refused. Further ones are kInvalidArgument for an
+  // unknown transport name, and kSystem if the progress engine does not answer within 10 s.
+  Result<RankInfo> entry(const Network& network, bool late, const std::string& wanted);
   // Returns an IP address at which this process can serve others. It is that of the last network
   // given to entry() that is not loopback, or else that of the first network.
   std::string service_ip();
@@ -139,10 +139,10 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   // Opens the transport to this process if it is the first.
   Error open_self() RINGDIST_REQUIRES(mutex_);
-  // Opens those of the wanted transports that are missing. `late` also opens slow ones. The control
-  // plane listens at `address` for connections on that network.
-  Error open_transports(bool late, const std::string& devices, const std::string& address)
-      RINGDIST_REQUIRES(mutex_);
+  // Opens those transports that are missing; see entry(). The control plane listens at `address`
+  // for connections on that network.
+  Error open_transports(bool late, const std::string& wanted, const std::string& devices,
+                        const std::string& address) RINGDIST_REQUIRES(mutex_);
   // Passes transports to the progress engine, and waits for that.
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);

@@ -84,7 +84,7 @@ Error GenerationHandle::admit(std::string job, std::string note, uint32_t most,
   return own.value()->join_acceptor()->admit(std::move(job), std::move(note), most, timeout);
 }
 
-Result<ShrinkResult> GenerationHandle::next(TimePoint deadline,
+Result<ShrinkResult> GenerationHandle::next(TimePoint deadline, TimePoint limit,
                                             const GroupMembership::MakeGroup& make) {
   std::unique_lock lock(mutex_);
   const auto own = get();
@@ -99,7 +99,7 @@ Result<ShrinkResult> GenerationHandle::next(TimePoint deadline,
     }
     GenerationHandle& it;
   } const end{*this};
-  return own.value()->next(number_, deadline, make);
+  return own.value()->next(number_, deadline, limit, make);
 }
 
 }  // namespace ringdist

@@ -45,7 +45,8 @@ class GenerationHandle {
   Error give_up(Context& context, int rank, const std::string& why) const;
   // Creates the group of the next generation, see GroupMembership::next(). Also fails with
   // kNotSupported and kInvalidArgument, as Communicator::shrink().
-  Result<ShrinkResult> next(TimePoint deadline, const GroupMembership::MakeGroup& make);
+  Result<ShrinkResult> next(TimePoint deadline, TimePoint limit,
+                            const GroupMembership::MakeGroup& make);
 
  private:
   // Returns the membership. Errors: kAborted after leave(), and kNotSupported if several ranks are

@@ -70,7 +70,6 @@ GroupMembership::GroupMembership(Context& context, const CommunicatorOptions& op
 
 void GroupMembership::register_group() {
   context_.assembly().register_group({group_id_, first_members_}, shared_from_this());
-  // A group of one needs no votes.
   if (options_.rank == 0 && first_members_.size() > 1) store_.votes().open(group_id_);
 }
 
@@ -97,7 +96,7 @@ void GroupMembership::leave(uint32_t generation) {
 
 // ---- for callers
 
-Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
+Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline, TimePoint limit,
                                            const MakeGroup& make) {
   for (;;) {
     if (Error error = context_.assembly().begin(group_id_, after)) return error;
@@ -107,7 +106,7 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline,
     if (Error error = over(after)) return error;
     if (may_make(after)) {
       lock.unlock();
-      if (auto out = make_present(after, deadline, make)) return *out;
+      if (auto out = make_present(after, limit, make)) return *out;
     } else if (Clock::now() >= deadline) {
       lock.unlock();
       return no_agreement();
@@ -139,21 +138,24 @@ Error GroupMembership::over(uint32_t after) const {
   return {};
 }
 
-std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after,
-                                                                  TimePoint deadline,
+std::optional<Result<ShrinkResult>> GroupMembership::make_present(uint32_t after, TimePoint limit,
                                                                   const MakeGroup& make) {
   const Generation next = [this] {
     std::lock_guard lock(mutex_);
     return present_;
   }();
-  const auto call = [self = shared_from_this(), next, make]() -> Result<Made> {
+  const TimePoint until = std::min(limit, Clock::now() + kMakeTime);
+  constexpr auto kWhy = "the store does not answer";
+  const auto call = [self = shared_from_this(), next, make, until]() -> Result<Made> {
     auto options = self->options_of(next);
     if (!options.ok()) return options.error();
-    return make(std::move(options.value()),
-                {next.found, next.needs_rendezvous, next.survivor_count}, {self, next.number});
+    auto out = make(std::move(options.value()),
+                    {next.found, next.needs_rendezvous, next.survivor_count}, {self, next.number});
+    if (!out.ok() || !next.needs_rendezvous || Clock::now() < until) return out;
+    // A further generation follows. A group that has failed ends without a notice that it leaves.
+    (void)out.value().generation->stop_and_report({ErrorKind::kTimeout, kWhy});
+    return Error(ErrorKind::kTimeout, kWhy);
   };
-  const TimePoint until = std::min(deadline, Clock::now() + kMakeTime);
-  constexpr auto kWhy = "the store does not answer";
   auto made = next.needs_rendezvous ? context_.pool().call_until<Made>(until, call, kWhy) : call();
   if (!made.ok()) return cannot_make(next, made.error());
   std::unique_lock lock(mutex_);
@@ -212,8 +214,7 @@ Result<CommunicatorOptions> GroupMembership::options_of(const Generation& genera
   const GroupDescriptor& membership = generation.found.membership;
   CommunicatorOptions out = options_;
   std::vector<int> ranks;  // in the first generation
-  for (const GroupMember& member : membership.members)
-    ranks.push_back(rank_of(member.context, first_members_));
+  for (const auto& one : membership.members) ranks.push_back(rank_of(one.context, first_members_));
   std::unique_lock lock(mutex_);
   if (renumbered_) {
     out.rank = membership.rank;
@@ -229,8 +230,8 @@ Result<CommunicatorOptions> GroupMembership::options_of(const Generation& genera
   if (!generation.needs_rendezvous) return out;
   auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
-  out.store = std::make_shared<PrefixStore>(
-      whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
+  const std::string prefix = "ringdist/generation/" + format_id(membership.nonce) + "/";
+  out.store = std::make_shared<PrefixStore>(whole.value(), prefix);
   return out;
 }
 
@@ -362,8 +363,7 @@ GroupMembership::Generation GroupMembership::made_by(const Decision& decision) c
       out.found.membership.members.push_back({process, nullptr, book_->where(process)});
   } else {
     std::vector<int> survivors;
-    for (const ProcessId process : decision.members)
-      survivors.push_back(rank_of(process, before.contexts()));
+    for (const auto one : decision.members) survivors.push_back(rank_of(one, before.contexts()));
     out.found = before.of(survivors, before.membership.rank);
   }
   out.found.membership.nonce = decision.id().nonce;

@@ -84,8 +84,10 @@ class GroupMembership final : public GroupConsensusDelegate,
     return made_;
   }
   // Starts consensus on the generation after `after`, waits until one has begun, and creates its
-  // group. Blocks until `deadline` at most. Errors: those of Communicator::shrink().
-  Result<ShrinkResult> next(uint32_t after, TimePoint deadline, const MakeGroup& make);
+  // group. Blocks until `deadline` at most; while it creates the group, until `limit`. Errors:
+  // those of Communicator::shrink().
+  Result<ShrinkResult> next(uint32_t after, TimePoint deadline, TimePoint limit,
+                            const MakeGroup& make);
 
   // Takes a task that has to wait until the members of the last generation have found each other,
   // as no other group monitors them until then. It runs when they have, or when this process has
@@ -161,7 +163,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   // Returns the result for a caller that has `after`, without the group.
   ShrinkResult report(uint32_t after) const RINGDIST_REQUIRES(mutex_);
   // Creates the group of the present generation. Returns nothing if a further generation is needed.
-  std::optional<Result<ShrinkResult>> make_present(uint32_t after, TimePoint deadline,
+  std::optional<Result<ShrinkResult>> make_present(uint32_t after, TimePoint limit,
                                                    const MakeGroup& make);
   // Handles a failure to create the group of `next`. If the store is to blame, starts consensus on
   // a further generation and returns nothing.

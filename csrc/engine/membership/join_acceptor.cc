@@ -198,7 +198,7 @@ Error JoinAcceptor::publish() {
 Result<GroupAdvertisement> JoinAcceptor::advertisement() const {
   const auto network = context_.network(options_.store_host);
   if (!network.ok()) return network.error();
-  auto entry = context_.entry(network.value(), /*late=*/false);
+  auto entry = context_.entry(network.value(), /*late=*/false, options_.config.transport);
   if (!entry.ok()) return entry.error();
   GroupAdvertisement out;
   out.first = std::move(entry.value());
