@@ -143,7 +143,7 @@ Error Context::open_transports(bool late, const std::string& wanted, const std::
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
-    const bool named = name == config().transport || name == wanted;
+    const bool named = name == config().transport || (late && name == wanted);
     const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;
     if (!opens || is_open(*row, devices)) continue;
     auto transport = row->create(transport_config, receiver);

@@ -71,10 +71,11 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // first call for a host may block in the resolver; later ones use the same result.
   Result<Network> network(const std::optional<std::string>& host);
   // Returns the rank info that this process publishes for a group on that network. Listens there,
-  // and opens the transports that open fast and those that Config::transport and `wanted` name.
-  // With `late` and without `wanted`, also opens the best of the slow ones. Errors: no transport
-  // between hosts could be opened, or the system refused. Further ones are kInvalidArgument for an
-  // unknown transport name, and kSystem if the progress engine does not answer within 10 s.
+  // and opens the transports that open fast and the one that Config::transport names. With `late`,
+  // also opens the one that `wanted` names, or the best of the slow ones if it is empty. Errors: no
+  // transport between hosts could be opened, or the system refused. Further ones are
+  // kInvalidArgument for an unknown transport name, and kSystem if the progress engine does not
+  // answer within 10 s.
   Result<RankInfo> entry(const Network& network, bool late, const std::string& wanted);
   // Returns an IP address at which this process can serve others. It is that of the last network
   // given to entry() that is not loopback, or else that of the first network.

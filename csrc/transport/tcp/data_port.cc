@@ -34,7 +34,7 @@ std::optional<DataHello> DataHello::decode(ConstBytes body) {
   DataHello out;
   out.from = in.get<uint64_t>();
   out.to = in.get<uint64_t>();
-  out.channel = in.get<uint64_t>();
+  out.channel = in.get<uint32_t>();
   out.secret = in.get<DataSecret>();
   if (!in.ended() || magic != kDataMagic || version != kDataVersion) return std::nullopt;
   return out;

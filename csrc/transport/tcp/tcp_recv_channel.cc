@@ -12,9 +12,10 @@
 namespace ringdist::tcp {
 namespace {
 
-constexpr size_t kReadAhead = size_t{64} << 10;   // bytes that are read beyond a record
-constexpr size_t kMostPerRead = size_t{1} << 20;  // bytes; other connections come first then
-constexpr uint64_t kMostUnacknowledged = 256;     // records
+constexpr size_t kReadAhead = size_t{64} << 10;  // bytes that are read beyond a record
+constexpr size_t kMostPerRead = size_t{256}
+                                << 10;         // bytes; then it is the turn of what is to be sent
+constexpr uint64_t kMostUnacknowledged = 256;  // records
 constexpr Duration kAcknowledgeAfter = Milliseconds(10);
 
 }  // namespace
@@ -29,23 +30,33 @@ void TcpRecvChannel::connect(Fd socket, TimePoint now) {
 }
 
 // A read that does not fill the buffer has emptied the socket.
-bool TcpRecvChannel::read(TransportDelegate& receiver, TimePoint now) {
-  bool any = deliver(receiver);
+bool TcpRecvChannel::read(TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now) {
+  bool any = deliver(receiver, on_handled);
   size_t taken = 0;
   bool more = true;
   while (more && socket_ && !has_records_ && taken < kMostPerRead) {
     const size_t got = receive();
     taken += got;
     more = got > 0 && end_ == buffer_.size();
-    any |= deliver(receiver);
+    any |= deliver(receiver, on_handled);
   }
   if (!socket_ && !has_records_) drop_input();
-  if (!socket_ || handled_ == acknowledged_) return any;
-  if (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged)
-    acknowledge(now);
-  else if (!acknowledge_at_)
+  if (!more && owes()) acknowledge(now);
+  if (socket_ && handled_ != acknowledged_ && !acknowledge_at_)
     acknowledge_at_ = now + kAcknowledgeAfter;
   return any;
+}
+
+bool TcpRecvChannel::owes() const {
+  return socket_ && handled_ != acknowledged_ &&
+         (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged);
+}
+
+Handled TcpRecvChannel::take_handled() {
+  acknowledged_ = handled_;
+  sender_waits_ = false;
+  acknowledge_at_.reset();
+  return {number_, handled_};
 }
 
 size_t TcpRecvChannel::receive() {
@@ -66,7 +77,7 @@ size_t TcpRecvChannel::receive() {
   return 0;
 }
 
-bool TcpRecvChannel::deliver(TransportDelegate& receiver) {
+bool TcpRecvChannel::deliver(TransportDelegate& receiver, const OnHandled& on_handled) {
   bool any = false;
   has_records_ = false;
   while (end_ - begin_ >= sizeof(RecordHead)) {
@@ -86,6 +97,7 @@ bool TcpRecvChannel::deliver(TransportDelegate& receiver) {
     ++handled_;
     sender_waits_ |= head.kind == RecordKind::kFlush || head.payload_bytes > kMostCopiedBytes;
     any = true;
+    if (head.of_channel != 0) on_handled({head.of_channel, head.handled});
     if (head.kind == RecordKind::kMessage)
       receiver.on_message(from_, record.subspan(sizeof head, head.header_bytes),
                           record.subspan(sizeof head + head.header_bytes));

@@ -4,6 +4,7 @@
 // Threads: the caller holds the lane's progress lock.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,7 @@ class TcpRecvChannel {
  public:
   // `number` is that of the sender's hello. Events of the connection are reported by `epoll`, which
   // outlives the channel, with `key`.
-  TcpRecvChannel(ContextId from, uint64_t number, size_t max_payload, const Epoll& epoll,
+  TcpRecvChannel(ContextId from, uint32_t number, size_t max_payload, const Epoll& epoll,
                  uint64_t key)
       : from_(from), number_(number), key_(key), max_payload_(max_payload), epoll_(epoll) {}
   ~TcpRecvChannel() { close(); }
@@ -26,16 +27,24 @@ class TcpRecvChannel {
   TcpRecvChannel& operator=(const TcpRecvChannel&) = delete;
 
   ContextId from() const { return from_; }
-  uint64_t number() const { return number_; }
+  uint32_t number() const { return number_; }
   uint64_t key() const { return key_; }
   bool is_connected() const { return static_cast<bool>(socket_); }
 
   // Continues on a new connection.
   void connect(Fd socket, TimePoint now);
-  // Reads what has arrived, up to a limit, and delivers it. Returns true if anything was delivered.
-  bool read(TransportDelegate& receiver, TimePoint now);
+  // Gets what each record says of the opposite direction, before the record is delivered.
+  using OnHandled = std::function<void(const Handled& handled)>;
+  // Reads what has arrived, up to a limit, and delivers it. If nothing more is there, sends what
+  // the channel owes. Returns true if anything was delivered.
+  bool read(TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now);
   // Returns true if records lie here because TransportDelegate::takes_more() returned false.
   bool has_records() const { return has_records_; }
+  // Returns the count for a record to the peer, and takes it for sent.
+  Handled take_handled();
+  // Returns true if the sender waits for an acknowledgement.
+  bool owes() const;
+  void acknowledge(TimePoint now);
   // Sends an acknowledgement that is due.
   void tick(TimePoint now);
   // Returns when tick() is due next; nothing if it is not.
@@ -45,14 +54,13 @@ class TcpRecvChannel {
 
  private:
   // Delivers whole records. Returns true if there was one.
-  bool deliver(TransportDelegate& receiver);
+  bool deliver(TransportDelegate& receiver, const OnHandled& on_handled);
   // Reads from the socket once. Returns the number of bytes.
   size_t receive();
-  void acknowledge(TimePoint now);
   void drop_input();
 
   const ContextId from_;
-  const uint64_t number_;
+  const uint32_t number_;
   const uint64_t key_;
   const size_t max_payload_;
   const Epoll& epoll_;

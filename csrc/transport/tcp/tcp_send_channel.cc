@@ -15,7 +15,7 @@ namespace ringdist::tcp {
 namespace {
 
 constexpr size_t kMaxAddresses = 64;
-constexpr size_t kMostRecordsPerWrite = 32;
+constexpr size_t kMostRecordsPerWrite = 4;            // then it is the turn of what has arrived
 constexpr size_t kMostCopiedInAll = size_t{1} << 20;  // bytes; beyond, sends end when acknowledged
 constexpr Duration kFirstPause = Milliseconds(5);     // before the second dial
 constexpr Duration kLongestPause = Milliseconds(500);
@@ -61,11 +61,14 @@ TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to, Dur
 
 // ---- Sending
 
-void TcpSendChannel::send(ConstBytes header, const OutgoingRecord& record, TimePoint now) {
+void TcpSendChannel::send(ConstBytes header, const OutgoingRecord& record, const Handled& handled,
+                          TimePoint now) {
   if (broken_) return end(record, broken_);
   const ConstBytes payload = record.payload;
   RecordHead head;
   head.number = first_ + records_.size();
+  head.handled = handled.count;
+  head.of_channel = handled.channel;
   head.payload_bytes = static_cast<uint32_t>(payload.size());
   head.header_bytes = static_cast<uint16_t>(header.size());
   const bool copies =
@@ -146,6 +149,7 @@ void TcpSendChannel::flush(TimePoint now) {
     written_ += static_cast<size_t>(sent);
     while (next_ < records_.size() && written_ >= records_[next_].bytes())
       written_ -= records_[next_++].bytes();
+    if (next_ < records_.size()) return watch(EPOLLIN | EPOLLOUT);
   }
   watch(EPOLLIN);
 }
@@ -214,8 +218,16 @@ bool TcpSendChannel::receive(TimePoint now) {
   return acknowledged(count, now);
 }
 
+// A former connection or channel may have brought the record.
+bool TcpSendChannel::on_handled(const Handled& handled, TimePoint now) {
+  if (state_ != State::kOpen || handled.channel != hello_.channel) return false;
+  return acknowledged(handled.count, now);
+}
+
+// Counts come by two ways, so a lower one may come late.
 bool TcpSendChannel::acknowledged(uint64_t count, TimePoint now) {
   const bool greeting = state_ == State::kGreeting;
+  if (count < first_ && !greeting) return false;
   // Records that were written on a former connection may have arrived.
   const uint64_t most = first_ + (greeting ? records_.size() : next_);
   if (count < first_ || count > most) {

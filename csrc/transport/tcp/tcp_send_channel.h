@@ -52,8 +52,11 @@ class TcpSendChannel {
   // The cause, if the channel is broken. Then no send succeeds until renew().
   const Error& broken() const { return broken_; }
 
-  // Sends a message. A broken channel ends the send with its error.
-  void send(ConstBytes header, const OutgoingRecord& record, TimePoint now);
+  // Sends a message. `handled` is about the channel from that peer. A broken channel ends the send
+  // with its error.
+  void send(ConstBytes header, const OutgoingRecord& record, const Handled& handled, TimePoint now);
+  // Handles what a record of the peer says of this channel. Returns true if a send has ended.
+  bool on_handled(const Handled& handled, TimePoint now);
   // Copies the payload of that send, if it has not ended, so that the caller may change it.
   void keep_copy(SendId send_id);
   // Requests an acknowledgement of everything sent so far, without delay.

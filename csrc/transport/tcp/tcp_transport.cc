@@ -149,7 +149,9 @@ void TcpTransport::send_to(ContextId id, ConstBytes header, const tcp::OutgoingR
     peer->noticed = false;
   }
   in_use_ = true;
-  peer->channel.send(header, record, Clock::now());
+  TcpRecvChannel* inbound = find_inbound(id);
+  const tcp::Handled handled = inbound ? inbound->take_handled() : tcp::Handled();
+  peer->channel.send(header, record, handled, Clock::now());
   update(*peer);
 }
 
@@ -184,28 +186,49 @@ void TcpTransport::take_connection(Fd socket, const DataHello& hello, TimePoint 
   if (TcpRecvChannel* channel = find_inbound(hello.from)) {
     if (hello.channel < channel->number()) return;
     if (hello.channel == channel->number()) return channel->connect(std::move(socket), now);
-    inbound_.erase(channel->key());
+    drop_inbound(hello.from);
   }
   if (inbound_.size() >= kMostInbound) return;
   const uint64_t key = next_recv_key_++;
-  auto made =
-      std::make_unique<TcpRecvChannel>(hello.from, hello.channel, max_payload_, epoll_, key);
-  inbound_.emplace(key, std::move(made)).first->second->connect(std::move(socket), now);
+  auto& made = inbound_[hello.from];
+  made = std::make_unique<TcpRecvChannel>(hello.from, hello.channel, max_payload_, epoll_, key);
+  by_recv_key_[key] = made.get();
+  made->connect(std::move(socket), now);
 }
 
 TcpRecvChannel* TcpTransport::find_inbound(ContextId from) const {
-  const auto found = std::ranges::find_if(
-      inbound_, [from](const auto& one) { return one.second->from() == from; });
+  const auto found = inbound_.find(from);
   return found == inbound_.end() ? nullptr : found->second.get();
 }
 
+TcpRecvChannel* TcpTransport::find_by_key(uint64_t key) const {
+  const auto found = by_recv_key_.find(key);
+  return found == by_recv_key_.end() ? nullptr : found->second;
+}
+
+// The channel may be the one that is being read, so it is destroyed later.
+void TcpTransport::drop_inbound(ContextId from) {
+  const auto found = inbound_.find(from);
+  if (found == inbound_.end()) return;
+  found->second->close();
+  by_recv_key_.erase(found->second->key());
+  dropped_.push_back(std::move(found->second));
+  inbound_.erase(found);
+}
+
 bool TcpTransport::read(uint64_t key, TimePoint now) {
-  const auto found = inbound_.find(key);
-  if (found == inbound_.end()) return false;
-  TcpRecvChannel& channel = *found->second;
-  const bool any = channel.read(receiver_, now);  // may drop the peer
-  if (channel.has_records()) with_records_.push_back(key);
-  wake_at(channel.due());
+  TcpRecvChannel* channel = find_by_key(key);
+  if (!channel) return false;
+  const auto on_handled = [&](const tcp::Handled& handled) {
+    Peer* peer = find(channel->from());
+    if (!peer) return;
+    peer->channel.on_handled(handled, now);
+    update(*peer);
+  };
+  const bool any = channel->read(receiver_, on_handled, now);  // may drop the peer
+  if (channel->has_records()) with_records_.push_back(key);
+  if (channel->owes()) owing_.push_back(key);
+  wake_at(channel->due());
   return any;
 }
 
@@ -217,11 +240,20 @@ bool TcpTransport::progress() {
   dropped_.clear();
   const TimePoint now = Clock::now();
   bool any = false;
+  send_owed(now);  // what was sent since the last progress() has carried most of them
   for (const uint64_t key : std::exchange(with_records_, {})) any |= read(key, now);
   for (const Epoll::Event& event : epoll_.wait(Duration(0))) any |= handle_event(event.key, now);
+  // When an op has ended, its caller may leave before the next progress().
+  if (!receiver_.takes_more()) send_owed(now);
   if (now >= timer_) run_timers(now);
   if (!any && !ended_.empty()) last_empty_ = now;
   return report_broken() || any;
+}
+
+void TcpTransport::send_owed(TimePoint now) {
+  for (const uint64_t key : std::exchange(owing_, {}))
+    if (TcpRecvChannel* channel = find_by_key(key); channel && channel->owes())
+      channel->acknowledge(now);
 }
 
 bool TcpTransport::handle_event(uint64_t key, TimePoint now) {
@@ -247,7 +279,7 @@ void TcpTransport::run_timers(TimePoint now) {
     peer->channel.tick(now);
     update(*peer);
   }
-  for (const auto& [key, channel] : inbound_) {
+  for (const auto& [from, channel] : inbound_) {
     channel->tick(now);
     wake_at(channel->due());
   }
@@ -262,7 +294,9 @@ bool TcpTransport::report_broken() {
   return true;
 }
 
-bool TcpTransport::arm() { return newly_broken_.empty() && with_records_.empty(); }
+bool TcpTransport::arm() {
+  return newly_broken_.empty() && with_records_.empty() && owing_.empty();
+}
 
 std::optional<TimePoint> TcpTransport::due() const {
   if (timer_ == TimePoint::max()) return std::nullopt;
@@ -288,10 +322,7 @@ bool TcpTransport::drained(ContextId id) {
 }
 
 void TcpTransport::drop_peer(ContextId id) {
-  if (TcpRecvChannel* channel = find_inbound(id)) {
-    channel->close();
-    dropped_.push_back(std::move(inbound_.extract(channel->key()).mapped()));
-  }
+  drop_inbound(id);
   Peer* peer = find(id);
   if (!peer) return;
   peer->gone = true;
@@ -320,7 +351,7 @@ void TcpTransport::close() {
   port_->remove(own_.secret);
   for (Peer* peer : all_peers())
     peer->channel.close_with(Error(ErrorKind::kAborted, "the transport closed"));
-  for (const auto& [key, channel] : inbound_) channel->close();
+  for (const auto& [from, channel] : inbound_) channel->close();
   epoll_.remove(wake_.get());
 }
 

@@ -76,8 +76,11 @@ class TcpTransport final : public Transport {
   Peer* find(ContextId peer) const;
   // Returns all peers. Callbacks run without the lock, so callers iterate over a copy.
   std::vector<Peer*> all_peers() const;
-  // Returns the receiving channel from a process, or null.
+  // Returns the receiving channel from a process, or the one with that key, or null.
   tcp::TcpRecvChannel* find_inbound(ContextId from) const;
+  tcp::TcpRecvChannel* find_by_key(uint64_t key) const;
+  // Closes the receiving channel from a process, if there is one.
+  void drop_inbound(ContextId from);
   // Sends a message to a peer, or ends the send with an error.
   void send_to(ContextId peer, ConstBytes header, const tcp::OutgoingRecord& record);
   // Updates the flags of a peer and the timer. Must follow each call that may change its channel.
@@ -88,6 +91,8 @@ class TcpTransport final : public Transport {
   // Reads the receiving channel with that key, if it exists. Returns true if anything was
   // delivered.
   bool read(uint64_t key, TimePoint now);
+  // Sends the acknowledgements that no record has carried.
+  void send_owed(TimePoint now);
   // Handles an event of the epoll set. Returns true if anything happened.
   bool handle_event(uint64_t key, TimePoint now);
   void run_timers(TimePoint now);
@@ -110,10 +115,12 @@ class TcpTransport final : public Transport {
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
   std::vector<Peer*> by_key_ RINGDIST_GUARDED_BY(peers_mutex_);  // in the order of their keys
   std::vector<Peer*> newly_broken_;
-  std::map<uint64_t, std::unique_ptr<tcp::TcpRecvChannel>> inbound_;  // by key of its events
+  std::map<ContextId, std::unique_ptr<tcp::TcpRecvChannel>> inbound_;
+  std::map<uint64_t, tcp::TcpRecvChannel*> by_recv_key_;       // by key of its events
   std::vector<std::unique_ptr<tcp::TcpRecvChannel>> dropped_;  // destroyed by the next progress()
   uint64_t next_recv_key_;
   std::vector<uint64_t> with_records_;    // keys of receiving channels that have records
+  std::vector<uint64_t> owing_;           // keys of those that owe an acknowledgement
   TimePoint timer_ = TimePoint::max();    // progress() must run timers at this time, or before
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
   TimePoint last_empty_;                  // time of the last progress() that found nothing

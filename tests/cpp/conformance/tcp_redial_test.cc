@@ -140,10 +140,10 @@ TEST_F(TcpStranger, IsCutOffWhereItSendsWhatIsNoRecord) {
     return out;
   };
   const auto most = static_cast<uint32_t>(b_.transport->max_payload());
-  const RecordHead wrong[] = {{1, 0, 0, tcp::RecordKind::kMessage},
-                              {0, most + 1, 0, tcp::RecordKind::kMessage},
-                              {0, 0, kMaxHeaderBytes + 1, tcp::RecordKind::kMessage},
-                              {0, 0, 0, static_cast<tcp::RecordKind>(9)}};
+  const RecordHead wrong[] = {{.number = 1},
+                              {.payload_bytes = most + 1},
+                              {.header_bytes = kMaxHeaderBytes + 1},
+                              {.kind = static_cast<tcp::RecordKind>(9)}};
   for (const RecordHead& head : wrong) {
     ASSERT_TRUE(is_answered(hello_of_a_member(), as_bytes(head)));
     EXPECT_EQ(count_, 0u);
