@@ -37,7 +37,7 @@ struct RecordHead {
 };
 static_assert(sizeof(RecordHead) == 32, "no padding");
 
-// What a record says of the opposite direction.
+// The part of a record about the channel of the opposite direction.
 struct Handled {
   uint32_t channel = 0;
   uint64_t count = 0;

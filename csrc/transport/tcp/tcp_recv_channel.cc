@@ -41,13 +41,13 @@ bool TcpRecvChannel::read(TransportDelegate& receiver, const OnHandled& on_handl
     any |= deliver(receiver, on_handled);
   }
   if (!socket_ && !has_records_) drop_input();
-  if (!more && owes()) acknowledge(now);
+  if (!more && must_acknowledge()) acknowledge(now);
   if (socket_ && handled_ != acknowledged_ && !acknowledge_at_)
     acknowledge_at_ = now + kAcknowledgeAfter;
   return any;
 }
 
-bool TcpRecvChannel::owes() const {
+bool TcpRecvChannel::must_acknowledge() const {
   return socket_ && handled_ != acknowledged_ &&
          (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged);
 }

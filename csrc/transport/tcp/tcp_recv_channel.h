@@ -43,7 +43,7 @@ class TcpRecvChannel {
   // Returns the count for a record to the peer, and takes it for sent.
   Handled take_handled();
   // Returns true if the sender waits for an acknowledgement.
-  bool owes() const;
+  bool must_acknowledge() const;
   void acknowledge(TimePoint now);
   // Sends an acknowledgement that is due.
   void tick(TimePoint now);

@@ -227,7 +227,7 @@ bool TcpTransport::read(uint64_t key, TimePoint now) {
   };
   const bool any = channel->read(receiver_, on_handled, now);  // may drop the peer
   if (channel->has_records()) with_records_.push_back(key);
-  if (channel->owes()) owing_.push_back(key);
+  if (channel->must_acknowledge()) unacknowledged_.push_back(key);
   wake_at(channel->due());
   return any;
 }
@@ -240,19 +240,19 @@ bool TcpTransport::progress() {
   dropped_.clear();
   const TimePoint now = Clock::now();
   bool any = false;
-  send_owed(now);  // what was sent since the last progress() has carried most of them
+  send_acknowledgements(now);  // what was sent since the last progress() has carried most of them
   for (const uint64_t key : std::exchange(with_records_, {})) any |= read(key, now);
   for (const Epoll::Event& event : epoll_.wait(Duration(0))) any |= handle_event(event.key, now);
   // When an op has ended, its caller may leave before the next progress().
-  if (!receiver_.takes_more()) send_owed(now);
+  if (!receiver_.takes_more()) send_acknowledgements(now);
   if (now >= timer_) run_timers(now);
   if (!any && !ended_.empty()) last_empty_ = now;
   return report_broken() || any;
 }
 
-void TcpTransport::send_owed(TimePoint now) {
-  for (const uint64_t key : std::exchange(owing_, {}))
-    if (TcpRecvChannel* channel = find_by_key(key); channel && channel->owes())
+void TcpTransport::send_acknowledgements(TimePoint now) {
+  for (const uint64_t key : std::exchange(unacknowledged_, {}))
+    if (TcpRecvChannel* channel = find_by_key(key); channel && channel->must_acknowledge())
       channel->acknowledge(now);
 }
 
@@ -295,7 +295,7 @@ bool TcpTransport::report_broken() {
 }
 
 bool TcpTransport::arm() {
-  return newly_broken_.empty() && with_records_.empty() && owing_.empty();
+  return newly_broken_.empty() && with_records_.empty() && unacknowledged_.empty();
 }
 
 std::optional<TimePoint> TcpTransport::due() const {
