@@ -33,10 +33,11 @@ class TcpRecvChannel {
 
   // Continues on a new connection.
   void connect(Fd socket, TimePoint now);
-  // Gets what each record says of the opposite direction, before the record is delivered.
+  // Called for each record with its part about the opposite channel, before the record is
+  // delivered.
   using OnHandled = std::function<void(const Handled& handled)>;
-  // Reads what has arrived, up to a limit, and delivers it. If nothing more is there, sends what
-  // the channel owes. Returns true if anything was delivered.
+  // Reads what has arrived, up to a limit, and delivers it. If nothing more is there, sends an
+  // acknowledgement that the sender waits for. Returns true if anything was delivered.
   bool read(TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now);
   // Returns true if records lie here because TransportDelegate::takes_more() returned false.
   bool has_records() const { return has_records_; }

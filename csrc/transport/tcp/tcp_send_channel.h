@@ -55,7 +55,8 @@ class TcpSendChannel {
   // Sends a message. `handled` is about the channel from that peer. A broken channel ends the send
   // with its error.
   void send(ConstBytes header, const OutgoingRecord& record, const Handled& handled, TimePoint now);
-  // Handles what a record of the peer says of this channel. Returns true if a send has ended.
+  // Handles the part about this channel of a record that the peer has sent. Returns true if a send
+  // has ended.
   bool on_handled(const Handled& handled, TimePoint now);
   // Copies the payload of that send, if it has not ended, so that the caller may change it.
   void keep_copy(SendId send_id);

@@ -240,7 +240,8 @@ bool TcpTransport::progress() {
   dropped_.clear();
   const TimePoint now = Clock::now();
   bool any = false;
-  send_acknowledgements(now);  // what was sent since the last progress() has carried most of them
+  // Records that were sent since the last progress() have carried most of them.
+  send_acknowledgements(now);
   for (const uint64_t key : std::exchange(with_records_, {})) any |= read(key, now);
   for (const Epoll::Event& event : epoll_.wait(Duration(0))) any |= handle_event(event.key, now);
   // When an op has ended, its caller may leave before the next progress().
