@@ -120,7 +120,7 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<tcp::TcpRecvChannel>> dropped_;  // destroyed by the next progress()
   uint64_t next_recv_key_;
   std::vector<uint64_t> with_records_;    // keys of receiving channels that have records
-  std::vector<uint64_t> unacknowledged_;  // keys of those whose sender waits
+  std::vector<uint64_t> unacknowledged_;  // keys of those that must acknowledge
   TimePoint timer_ = TimePoint::max();    // progress() must run timers at this time, or before
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
   TimePoint last_empty_;                  // time of the last progress() that found nothing
