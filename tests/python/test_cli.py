@@ -96,6 +96,7 @@ def test_info_of_the_built_module():
     assert [row["name"] for row in out["transports"]] == [
         "shm",
         "ucx",
+        "tcp",
     ]  # none that exist for tests only
     done = command_line("info")
     assert done.returncode == 0, done.stderr
