@@ -213,8 +213,9 @@ const std::vector<Row>& rows() {
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
       text_row(
           "transport", &Config::transport,
-          "forces this transport; empty: the first that `info` lists and that reaches the peer",
-          "a name that `info` lists"),
+          "the transports to choose from; the first that `info` lists and that reaches a peer is "
+          "used",
+          "names that `info` lists, separated by commas, as shm,tcp"),
       choice_row(
           "device_path", &Config::device_path,
           "how tensors on devices travel, by NCCL or by way of the host; empty: by NCCL where "

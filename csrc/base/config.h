@@ -29,7 +29,7 @@ struct Config {
   // "run": the same call gives the same bits. "layout": an element's bits also do not depend on its
   // position. "": neither.
   std::string deterministic = "run";
-  std::string transport;      // forces a transport by name (else chosen for each peer)
+  std::string transport;      // names, separated by commas, to choose from for each peer (else all)
   std::string device_path;    // path of device tensors: "nccl" or "host" (else chosen)
   std::string ucx = "wheel";  // library to load: "wheel" or "system"
   std::string costs;          // file of constants for the planner (else built in)

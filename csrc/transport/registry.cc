@@ -1,5 +1,7 @@
 #include "transport/registry.h"
 
+#include <algorithm>
+
 #include "base/config.h"
 #include "transport/local/local_transport.h"
 #include "transport/shm/shm_transport.h"
@@ -43,14 +45,30 @@ std::vector<std::string> process_transports() {
   return out;
 }
 
+bool is_wanted(std::string_view wanted, std::string_view name) {
+  if (wanted.empty()) return true;
+  while (true) {
+    const size_t comma = wanted.find(',');
+    if (wanted.substr(0, comma) == name) return true;
+    if (comma == std::string_view::npos) return false;
+    wanted.remove_prefix(comma + 1);
+  }
+}
+
 Error check_forced_transport(const Config& config) {
   if (config.transport.empty()) return {};
-  std::string accepted = "\"\"";
-  for (const std::string& name : process_transports()) {
-    if (name == config.transport) return {};
-    accepted += ", " + name;
+  const std::vector<std::string> names = process_transports();
+  std::string_view rest = config.transport;
+  bool known = true;
+  while (known) {
+    const size_t comma = rest.find(',');
+    known = std::ranges::count(names, rest.substr(0, comma)) > 0;
+    if (known && comma == std::string_view::npos) return {};
+    if (known) rest.remove_prefix(comma + 1);
   }
-  return config.reject("transport", accepted);
+  std::string accepted = "\"\"";
+  for (const std::string& name : names) accepted += ", " + name;
+  return config.reject("transport", accepted + ", or several of them, separated by commas");
 }
 
 }  // namespace ringdist

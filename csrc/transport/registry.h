@@ -36,7 +36,9 @@ const TransportRow* find_transport(std::string_view name);
 std::string transport_names();
 // Returns the names of the transports that connect processes, best first.
 std::vector<std::string> process_transports();
-// Returns success if Config::transport is empty or names a transport that connects processes.
+// Returns true if `wanted` is empty, or a list of names, separated by commas, with `name` in it.
+bool is_wanted(std::string_view wanted, std::string_view name);
+// Returns success if Config::transport is empty or lists transports that connect processes.
 // Otherwise returns an error that lists the accepted names.
 Error check_forced_transport(const Config& config);
 

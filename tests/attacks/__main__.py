@@ -66,7 +66,9 @@ class Job:
         script.append(f"--checkpoint={folder / 'saved'}")
         self.store = f"{hosts.address(0)}:29500"
         options = ["--min-ranks=2", "--max-ranks=3", f"--rdzv={self.store}"]
-        variables = {"RINGDIST_TRANSPORT": "tcp"}  # UCX has a port of its own that is open to all
+        variables = {
+            "RINGDIST_TRANSPORT": "shm,tcp"
+        }  # UCX has a port of its own that is open to all
         self._launched = [
             stack.enter_context(
                 Launched(folder / f"host-{host}", options, script, variables, hosts.enter(host))

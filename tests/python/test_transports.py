@@ -255,7 +255,8 @@ for count in (1, 1000, 300_007):
         assert abs(tensor - 2 * size).max() < most, codec
 dump = torch_ringdist.dump()
 near, far = rank ^ 1, [r for r in range(size) if r // 2 != rank // 2]
-expected = f"over shm to rank {near}, ucx to rank {far[0]} {far[1]}"
+between = os.environ["BETWEEN"]
+expected = f"over shm to rank {near}, {between} to rank {far[0]} {far[1]}"
 assert expected in dump, (expected, dump)
 dist.destroy_process_group()
 open(os.environ["DONE"] + str(rank), "w").close()
@@ -264,10 +265,12 @@ open(os.environ["DONE"] + str(rank), "w").close()
 
 @pytest.mark.hosts
 @pytest.mark.default_of("RINGDIST_TRANSPORT", reason="each has its place")
-def test_two_hosts_of_two_ranks_use_both(tmp_path: Path):
+@pytest.mark.parametrize(("transport", "between"), [("", "ucx"), ("shm,tcp", "tcp")])
+def test_two_hosts_of_two_ranks_use_both(tmp_path: Path, transport: str, between: str):
     script = tmp_path / "both.py"
     script.write_text(SCRIPT)
     variables = {**os.environ, "DONE": str(tmp_path / "done"), "OMP_NUM_THREADS": "1"}
+    variables |= {"RINGDIST_TRANSPORT": transport, "BETWEEN": between}
     with net.Hosts(2) as hosts:
         assert torchrun(hosts, [str(script)], tmp_path, per_host=2, environment=variables) == 0
     assert len(list(tmp_path.glob("done*"))) == 4

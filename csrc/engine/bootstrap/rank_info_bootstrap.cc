@@ -74,7 +74,7 @@ using Names = std::vector<std::string>;
 Names usable(const RankInfo& entry, const std::string& wanted) {
   Names out;
   for (const auto& [name, address] : entry.transports)
-    if (find_transport(name) != nullptr && (wanted.empty() || name == wanted)) out.push_back(name);
+    if (find_transport(name) != nullptr && is_wanted(wanted, name)) out.push_back(name);
   std::ranges::sort(out);
   return out;
 }
@@ -240,8 +240,10 @@ void RankInfoBootstrap::log_formed(const ResolvedGroup& formed) const {
 
 bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted) {
-  if (const TransportRow* row = find_transport(wanted); row != nullptr && !row->opens_late)
-    return false;
+  const bool helps = std::ranges::any_of(transports(), [&wanted](const TransportRow& row) {
+    return row.opens_late && is_wanted(wanted, row.name);
+  });
+  if (!helps) return false;
   return !all_reach_all(entries, topology, wanted);
 }
 

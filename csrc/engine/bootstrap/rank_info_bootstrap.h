@@ -68,7 +68,7 @@ class RankInfoBootstrap : public GroupBootstrap {
 
 // Pure function of the published infos, so all ranks of a group get the same result. Returns true
 // if some pair of ranks has no common transport that connects their hosts, and a
-// transport that opens late may help. `wanted` restricts transports to that name; "" allows any.
+// transport that opens late may help. `wanted` restricts transports; see is_wanted().
 bool needs_late_transports(const std::vector<RankInfo>& entries, const Topology& topology,
                            const std::string& wanted);
 

@@ -143,7 +143,8 @@ Error Context::open_transports(bool late, const std::string& wanted, const std::
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
-    const bool named = name == config().transport || (late && name == wanted);
+    const bool named = (!config().transport.empty() && is_wanted(config().transport, name)) ||
+                       (late && !wanted.empty() && is_wanted(wanted, name));
     const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;
     if (!opens || is_open(*row, devices)) continue;
     auto transport = row->create(transport_config, receiver);
@@ -232,8 +233,7 @@ Result<Transport*> Context::reach(const RankInfo& peer, bool same_host, const st
     if (!devices.empty() && devices != network.devices) continue;
     // Null: the transport to this process.
     const TransportRow* row = ringdist::find_transport(transport->name());
-    if (row && ((row->within_host && !same_host) || (!wanted.empty() && wanted != row->name)))
-      continue;
+    if (row && ((row->within_host && !same_host) || !is_wanted(wanted, row->name))) continue;
     for (const auto& [name, address] : peer.transports) {
       if (name != transport->name()) continue;
       if (Error error = transport->add_peer(peer.context_id, address)) return error;

@@ -274,6 +274,10 @@ TEST(Transports, TheOptionTakesThoseThatProcessesOpen) {
     EXPECT_EQ(!check_forced_transport(parsed.value()), row.of_processes) << row.name;
   }
   EXPECT_FALSE(check_forced_transport(Config::parse({}, {}).value()));
+  for (const std::string list : {"shm,tcp", "ucx,shm"})
+    EXPECT_FALSE(check_forced_transport(Config::parse({}, {{"transport", list}}).value())) << list;
+  for (const std::string list : {"shm,", ",shm", "shm,,tcp", "shm, tcp", "shm,local"})
+    EXPECT_TRUE(check_forced_transport(Config::parse({}, {{"transport", list}}).value())) << list;
   const auto pigeon = Config::parse({{"RINGDIST_TRANSPORT", "pigeon"}}, {});
   const std::string message = check_forced_transport(pigeon.value()).message();
   EXPECT_TRUE(message.starts_with("RINGDIST_TRANSPORT=\"pigeon\" is not valid; accepted: \"\", "))

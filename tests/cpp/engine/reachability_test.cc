@@ -47,6 +47,9 @@ TEST(NeedsLateTransports, WhereItIsTheOneThatIsWanted) {
   EXPECT_TRUE(needs({kNear, kNear}, {{0, 1}}, "ucx"));
   EXPECT_TRUE(needs({kNear, kAll}, {{0, 1}}, "ucx"));
   EXPECT_FALSE(needs({kAll, kAll}, {{0, 1}}, "ucx"));
+  EXPECT_FALSE(needs({kNear, kNear}, {{0, 1}}, "shm,ucx"));
+  EXPECT_TRUE(needs({kNear, kNear}, {{0}, {1}}, "shm,ucx"));
+  EXPECT_TRUE(needs({kAll, kAll}, {{0}, {1}}, "shm,tcp"));
 }
 
 }  // namespace
