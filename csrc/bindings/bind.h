@@ -14,7 +14,6 @@ void bind_info(pybind11::module_& module);
 void bind_local(pybind11::module_& module);
 void bind_named(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
-void bind_shared_memory(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 
 }  // namespace ringdist

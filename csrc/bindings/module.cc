@@ -7,6 +7,7 @@
 
 #include "bindings/bind.h"
 #include "torch/base/errors.h"
+#include "torch/shared_allocator.h"
 #include "torch/work/interrupts.h"
 
 namespace py = pybind11;
@@ -70,7 +71,8 @@ void bind_the_rest(const py::module_& module) {
   ringdist::bind_local(rest);
   ringdist::bind_named(rest);
   ringdist::bind_plan(rest);
-  ringdist::bind_shared_memory(rest);
+  rest.def("begin_sharing", &ringdist::begin_sharing);
+  rest.def("end_sharing", &ringdist::end_sharing);
   ringdist::bind_store(rest);
   const py::object names = module.attr("__dict__");
   if (PyDict_Merge(names.ptr(), rest.attr("__dict__").ptr(), /*override=*/0) != 0)

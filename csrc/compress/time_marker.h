@@ -1,5 +1,5 @@
 // Time markers measure how long buckets and ops take. A marker of the host's clock is a time stamp.
-// A marker of a device is an event on a stream (torch/ddp/device_time_marker.h), and passes when
+// A marker of a device is an event on a stream (torch/ddp/ddp_compressor.h), and passes when
 // the device reaches it.
 //
 // Markers are immutable, so any thread may use them.

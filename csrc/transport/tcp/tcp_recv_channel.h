@@ -10,7 +10,7 @@
 
 #include "os/epoll.h"
 #include "os/fd.h"
-#include "transport/tcp/record.h"
+#include "transport/tcp/data_port.h"
 
 namespace ringdist::tcp {
 

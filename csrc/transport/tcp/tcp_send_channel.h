@@ -15,7 +15,6 @@
 #include "os/socket.h"
 #include "transport/staging_pool.h"
 #include "transport/tcp/data_port.h"
-#include "transport/tcp/record.h"
 
 namespace ringdist::tcp {
 

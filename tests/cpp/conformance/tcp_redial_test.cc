@@ -8,7 +8,6 @@
 #include <string>
 
 #include "conformance/transport_fixture.h"
-#include "transport/tcp/record.h"
 #include "transport/tcp/tcp_send_channel.h"
 
 namespace ringdist {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cuda/nccl/split_comm.h"
+#include "cuda/nccl/nccl_comms.h"
 
 namespace ringdist::gpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/stream/pinned_pool.h"
+#include "cuda/stream/host_path.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "compress/link_probe.h"
 #include "engine/communicator.h"
 #include "engine/context/context.h"
-#include "torch/ddp/device_time_marker.h"
+#include "torch/ddp/ddp_compressor.h"
 #include "torch/doubling_runner.h"
 #include "torch/test_device.h"
 
