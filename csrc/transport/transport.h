@@ -95,7 +95,7 @@ class Transport {
   // reached.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) = 0;
   // Revokes the payload of a send that has not ended, so that the caller may change its memory. If
-  // the header still arrives, its payload is marked as invalid. on_sent() is called as usual, and
+  // the header still arrives, its payload is marked as invalid, or has the former bytes. on_sent() is called as usual, and
   // the memory must not be freed before that. Does not throw.
   virtual void revoke_payload(ContextId, SendId) {}
 

@@ -31,8 +31,8 @@ struct UnexpectedMessage {
 };
 
 // Messages that may wait for ops of a group, and for its receives. Eager credit limits those with
-// data to fewer.
-inline constexpr size_t kMostUnexpected = size_t{1} << 20;
+// data to fewer, also in a group of 8000 ranks.
+inline constexpr size_t kMostUnexpected = size_t{1} << 24;
 
 // Returns an error if no rank may send this message before its op or receive exists here. That is
 // data without eager credit, which needs a grant, and only an op or receive grants. `waiting` is

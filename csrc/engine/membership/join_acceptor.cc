@@ -16,7 +16,7 @@ namespace {
 constexpr Duration kNewcomerTime = Milliseconds(700);  // after which a silent newcomer is dropped
 constexpr Duration kForOthers = Milliseconds(150);  // wait for newcomers that were started together
 constexpr size_t kMaxPending = 1024;
-constexpr size_t kMostOfSource = 16;  // newcomers from one ip or local process
+constexpr size_t kMostOfSource = 16;  // unreached newcomers from one ip or local process
 constexpr size_t kMostEntry = 4096;   // bytes of a newcomer's rank info
 constexpr size_t kMostAtOnce = 128;   // a decision contains the infos of all its newcomers
 constexpr Duration kFirstHostPause =
@@ -75,10 +75,13 @@ JoinAnswer JoinQueue::answer(ProcessId process) const {
   return known == pending_.end() || !known->second.accepted ? JoinAnswer{} : known->second.answer;
 }
 
+// A newcomer that repeats its number can be reached, so its source does not invent it. If such
+// newcomers counted, each member could keep other ones, and none would be vouched for by all.
 bool JoinQueue::make_room(const std::string& source, TimePoint now) {
   const auto is_full = [&] {
-    const auto of_source = std::ranges::count_if(
-        pending_, [&](const auto& one) { return one.second.source == source; });
+    const auto of_source = std::ranges::count_if(pending_, [&](const auto& one) {
+      return one.second.source == source && !one.second.answer.repeated;
+    });
     return pending_.size() >= kMaxPending || static_cast<size_t>(of_source) >= kMostOfSource;
   };
   if (is_full()) drop_silent(now);

@@ -36,7 +36,8 @@ std::optional<DataHello> DataHello::decode(ConstBytes body) {
   out.to = in.get<uint64_t>();
   out.channel = in.get<uint32_t>();
   out.secret = in.get<DataSecret>();
-  if (!in.ended() || magic != kDataMagic || version != kDataVersion) return std::nullopt;
+  if (!in.ended() || magic != kDataMagic || version != kDataVersion || out.channel == 0)
+    return std::nullopt;
   return out;
 }
 

@@ -27,8 +27,9 @@ struct DataHello {
 
   ContextId from = 0;
   ContextId to = 0;
-  uint32_t channel = 0;  // number of the sender's channel to that peer; a renewed one has a higher
-  DataSecret secret{};   // the receiver's
+  uint32_t channel =
+      0;  // from 1, number of the sender's channel to that peer; a renewed one has a higher
+  DataSecret secret{};  // the receiver's
 
   // Returns the whole frame: u32 length of the body, u8 type, body.
   std::vector<std::byte> frame() const;

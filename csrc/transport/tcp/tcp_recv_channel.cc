@@ -52,7 +52,7 @@ bool TcpRecvChannel::must_acknowledge() const {
          (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged);
 }
 
-Handled TcpRecvChannel::take_handled() {
+Handled TcpRecvChannel::mark_acknowledged() {
   acknowledged_ = handled_;
   sender_waits_ = false;
   acknowledge_at_.reset();
@@ -127,7 +127,7 @@ void TcpRecvChannel::tick(TimePoint now) {
 // The last acknowledgement is tried, so that the sender of a process that leaves need not dial
 // again.
 void TcpRecvChannel::close() {
-  if (!socket_) return;
+  if (!socket_ || mark_.forked()) return;  // in a child the number may be another file's
   if (handled_ != acknowledged_)
     (void)::send(socket_.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
   epoll_.remove(socket_.get());

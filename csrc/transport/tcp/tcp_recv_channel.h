@@ -10,6 +10,7 @@
 
 #include "os/epoll.h"
 #include "os/fd.h"
+#include "os/fork_guard.h"
 #include "transport/tcp/data_port.h"
 
 namespace ringdist::tcp {
@@ -41,8 +42,8 @@ class TcpRecvChannel {
   bool read(TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now);
   // Returns true if records lie here because TransportDelegate::takes_more() returned false.
   bool has_records() const { return has_records_; }
-  // Returns the count for a record to the peer, and takes it for sent.
-  Handled take_handled();
+  // Returns the count for a record that leaves now, and records that it was sent.
+  Handled mark_acknowledged();
   // Returns true if the sender waits for an acknowledgement.
   bool must_acknowledge() const;
   void acknowledge(TimePoint now);
@@ -74,6 +75,7 @@ class TcpRecvChannel {
   bool sender_waits_ = false;  // for an acknowledgement, by which a send of it ends
   bool has_records_ = false;
   std::optional<TimePoint> acknowledge_at_;
+  ForkMark mark_;
 };
 
 }  // namespace ringdist::tcp

@@ -48,16 +48,23 @@ std::optional<DataAddress> DataAddress::decode(ConstBytes bytes) {
   return out;
 }
 
-TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to, Duration peer_timeout,
-                               TransportDelegate& receiver, StagingPool& staging,
-                               const Epoll& epoll, uint64_t key)
+TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to, std::string own_ip,
+                               Duration peer_timeout, TransportDelegate& receiver,
+                               StagingPool& staging, const Epoll& epoll, uint64_t key)
     : to_(std::move(to)),
+      own_ip_(std::move(own_ip)),
       peer_timeout_(peer_timeout),
       receiver_(receiver),
       staging_(staging),
       epoll_(epoll),
       key_(key),
       hello_{me, peer, 1, to_.secret} {}
+
+bool TcpSendChannel::may_come_from(const std::string& ip) const {
+  return std::ranges::any_of(to_.addresses, [&ip](const std::string& address) {
+    return without_port(address) == ip || address.starts_with('[') != ip.starts_with('[');
+  });
+}
 
 // ---- Sending
 
@@ -87,13 +94,20 @@ void TcpSendChannel::send(ConstBytes header, const OutgoingRecord& record, const
   end(record, {});
 }
 
-// The bytes stay the same, so that the record can be sent again after a new connection.
-void TcpSendChannel::keep_copy(SendId send_id) {
+// The bytes stay the same, so that the record can be sent again after a new connection. Callbacks
+// must not run in here.
+void TcpSendChannel::keep_copy(SendId send_id) noexcept {
   const auto kept = std::ranges::find_if(
       records_, [send_id](const Kept& one) { return one.record.send_id == send_id; });
   if (kept == records_.end()) return;
   ConstBytes& payload = kept->record.payload;
-  kept->head.insert(kept->head.end(), payload.begin(), payload.end());
+  try {
+    kept->head.insert(kept->head.end(), payload.begin(), payload.end());
+  } catch (const std::bad_alloc&) {
+    close_socket();
+    unsendable_ = true;
+    tick_at_ = TimePoint();
+  }
   payload = {};
   copied_ += kept->head.size();
 }
@@ -165,7 +179,7 @@ void TcpSendChannel::dial(TimePoint now) {
   tick_at_ = now + kGreetingTime;
   state_ = State::kConnecting;
   const std::string& address = to_.addresses[address_];
-  ConnectAttempt attempt = connect_tcp(address);
+  ConnectAttempt attempt = connect_tcp(address, own_ip_);
   socket_ = std::move(attempt.fd);
   if (attempt.failure)
     return connection_lost("connecting to " + address, attempt.failure->errno_value, now);
@@ -218,9 +232,9 @@ bool TcpSendChannel::receive(TimePoint now) {
   return acknowledged(count, now);
 }
 
-// A former connection or channel may have brought the record.
+// A former channel may have brought the record. In a greeting the answer to it has the count.
 bool TcpSendChannel::on_handled(const Handled& handled, TimePoint now) {
-  if (state_ != State::kOpen || handled.channel != hello_.channel) return false;
+  if (state_ == State::kGreeting || handled.channel != hello_.channel) return false;
   return acknowledged(handled.count, now);
 }
 
@@ -264,8 +278,12 @@ void TcpSendChannel::connection_lost(const std::string& what, int errno_value, T
   tick_at_.reset();
   if (records_.empty()) return;  // the next send dials
   if (!failing_since_) failing_since_ = now;
-  const Duration limit = errno_value == ECONNREFUSED ? kRefusedTime : peer_timeout_;
-  if (now - *failing_since_ >= limit) {
+  if (errno_value != ECONNREFUSED)
+    refused_since_.reset();
+  else if (!refused_since_)
+    refused_since_ = now;
+  if (now - *failing_since_ >= peer_timeout_ ||
+      (refused_since_ && now - *refused_since_ >= kRefusedTime)) {
     const std::string why = errno_value ? std::string(": ") + std::strerror(errno_value) : "";
     return break_channel(Error(ErrorKind::kPeerLost, "the connection broke: " + what + why));
   }
@@ -277,6 +295,8 @@ void TcpSendChannel::connection_lost(const std::string& what, int errno_value, T
 void TcpSendChannel::tick(TimePoint now) {
   if (!tick_at_ || now < *tick_at_) return;
   tick_at_.reset();
+  if (unsendable_)
+    return break_channel(Error(ErrorKind::kSystem, "no memory to keep a message that was sent"));
   if (state_ == State::kIdle) return dial(now);
   if (state_ == State::kOpen) return flush(now);
   connection_lost("no answer from " + to_.addresses[address_], ETIMEDOUT, now);
@@ -293,7 +313,8 @@ void TcpSendChannel::watch(uint32_t events) {
 }
 
 void TcpSendChannel::close_socket() {
-  if (std::exchange(watched_, 0) != 0) epoll_.remove(socket_.get());
+  // In a forked child the numbers may be those of other files.
+  if (std::exchange(watched_, 0) != 0 && !mark_.forked()) epoll_.remove(socket_.get());
   socket_.reset();
   input_.clear();
   state_ = State::kIdle;
@@ -321,6 +342,7 @@ void TcpSendChannel::close_with(const Error& error) {
 void TcpSendChannel::renew() {
   check(records_.empty(), "a channel is renewed while it has sends");
   broken_ = {};
+  unsendable_ = false;
   ++hello_.channel;
   first_ = 0;
   failing_since_.reset();

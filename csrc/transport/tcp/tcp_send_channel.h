@@ -12,6 +12,7 @@
 
 #include "os/epoll.h"
 #include "os/fd.h"
+#include "os/fork_guard.h"
 #include "os/socket.h"
 #include "transport/staging_pool.h"
 #include "transport/tcp/data_port.h"
@@ -40,14 +41,20 @@ class TcpSendChannel {
  public:
   // Events of the connection are reported by `epoll` with `key`. A connection that cannot be made
   // for `peer_timeout` breaks the channel. `receiver`, `staging` and `epoll` outlive the channel.
-  TcpSendChannel(ContextId me, ContextId peer, DataAddress to, Duration peer_timeout,
-                 TransportDelegate& receiver, StagingPool& staging, const Epoll& epoll,
-                 uint64_t key);
+  // Connections come from `own_ip`, by which the peer recognizes this process.
+  TcpSendChannel(ContextId me, ContextId peer, DataAddress to, std::string own_ip,
+                 Duration peer_timeout, TransportDelegate& receiver, StagingPool& staging,
+                 const Epoll& epoll, uint64_t key);
   ~TcpSendChannel() { close_socket(); }
   TcpSendChannel(const TcpSendChannel&) = delete;
   TcpSendChannel& operator=(const TcpSendChannel&) = delete;
 
   ContextId peer() const { return hello_.to; }
+  // Returns true if a connection from `ip` may be one of the peer. An IPv4 and an IPv6 address
+  // cannot be compared.
+  bool may_come_from(const std::string& ip) const;
+  // Returns true if a record would leave at once.
+  bool is_ready() const { return state_ == State::kOpen && next_ == records_.size(); }
   // The cause, if the channel is broken. Then no send succeeds until renew().
   const Error& broken() const { return broken_; }
 
@@ -57,8 +64,9 @@ class TcpSendChannel {
   // Handles the part about this channel of a record that the peer has sent. Returns true if a send
   // has ended.
   bool on_handled(const Handled& handled, TimePoint now);
-  // Copies the payload of that send, if it has not ended, so that the caller may change it.
-  void keep_copy(SendId send_id);
+  // Copies the payload of that send, if it has not ended, so that the caller may change it. Without
+  // memory, the next tick() breaks the channel. Does not throw.
+  void keep_copy(SendId send_id) noexcept;
   // Requests an acknowledgement of everything sent so far, without delay.
   void begin_flush(TimePoint now);
   // Returns true if the peer has acknowledged everything, or if the channel is broken.
@@ -112,6 +120,7 @@ class TcpSendChannel {
   void close_socket();
 
   const DataAddress to_;
+  const std::string own_ip_;
   const Duration peer_timeout_;
   TransportDelegate& receiver_;
   StagingPool& staging_;
@@ -130,9 +139,12 @@ class TcpSendChannel {
   size_t copied_ = 0;             // bytes of copied payloads in records_
   std::vector<std::byte> input_;  // the begin of an acknowledgement
   std::optional<TimePoint> failing_since_;  // first failure after the last acknowledgement
+  std::optional<TimePoint> refused_since_;  // the peer's port has refused connections since
   std::optional<TimePoint> tick_at_;
-  Duration pause_{0};  // before the next dial
+  bool unsendable_ = false;  // a payload is lost, so the channel breaks
+  Duration pause_{0};        // before the next dial
   TimePoint silent_since_{};
+  ForkMark mark_;
 };
 
 }  // namespace ringdist::tcp

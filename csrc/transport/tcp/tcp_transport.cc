@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "os/random.h"
+#include "os/socket.h"
 
 namespace ringdist {
 namespace {
@@ -71,6 +73,7 @@ TcpTransport::TcpTransport(const TransportConfig& config, TransportDelegate& rec
       receiver_(receiver),
       staging_(config.max_payload, kTcpStagingBuffers),
       own_{random_secret(), {config.tcp_address}},
+      own_ip_(without_port(config.tcp_address)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       next_recv_key_(kFirstRecvKey) {}
@@ -144,13 +147,15 @@ void TcpTransport::send_to(ContextId id, ConstBytes header, const tcp::OutgoingR
     const Error error(ErrorKind::kPeerLost, "no address of this peer is known");
     return receiver_.end_send(record.send_id, error);
   }
-  if (peer->renewed.exchange(false)) {
+  if (peer->renewed.exchange(false) && !peer->gone) {
     peer->channel.renew();
     peer->noticed = false;
   }
   in_use_ = true;
   TcpRecvChannel* inbound = find_inbound(id);
-  const tcp::Handled handled = inbound ? inbound->take_handled() : tcp::Handled();
+  // A record that waits, or is not sent at all, would hold the count back.
+  const bool carries = inbound && peer->channel.is_ready();
+  const tcp::Handled handled = carries ? inbound->mark_acknowledged() : tcp::Handled();
   peer->channel.send(header, record, handled, Clock::now());
   update(*peer);
 }
@@ -164,7 +169,10 @@ void TcpTransport::commit(Bytes reserved, size_t used, std::span<const OutgoingM
 }
 
 void TcpTransport::revoke_payload(ContextId id, SendId send_id) {
-  if (Peer* peer = find(id)) peer->channel.keep_copy(send_id);
+  Peer* peer = find(id);
+  if (!peer) return;
+  peer->channel.keep_copy(send_id);
+  wake_at(peer->channel.due());
 }
 
 // ---- Receiving
@@ -183,9 +191,14 @@ void TcpTransport::take_connections(TimePoint now) {
 void TcpTransport::take_connection(Fd socket, const DataHello& hello, TimePoint now) {
   const Peer* peer = find(hello.from);
   if (hello.to != me_ || (peer && peer->gone)) return;
+  if (peer && !peer->channel.may_come_from(without_port(remote_address(socket))))
+    return log(LogLevel::kDebug, "transport tcp: refused a connection that is not of its peer");
   if (TcpRecvChannel* channel = find_inbound(hello.from)) {
     if (hello.channel < channel->number()) return;
-    if (hello.channel == channel->number()) return channel->connect(std::move(socket), now);
+    if (hello.channel == channel->number()) {
+      channel->connect(std::move(socket), now);
+      return wake_at(channel->due());
+    }
     drop_inbound(hello.from);
   }
   if (inbound_.size() >= kMostInbound) return;
@@ -194,6 +207,7 @@ void TcpTransport::take_connection(Fd socket, const DataHello& hello, TimePoint 
   made = std::make_unique<TcpRecvChannel>(hello.from, hello.channel, max_payload_, epoll_, key);
   by_recv_key_[key] = made.get();
   made->connect(std::move(socket), now);
+  wake_at(made->due());
 }
 
 TcpRecvChannel* TcpTransport::find_inbound(ContextId from) const {
@@ -226,7 +240,8 @@ bool TcpTransport::read(uint64_t key, TimePoint now) {
     update(*peer);
   };
   const bool any = channel->read(receiver_, on_handled, now);  // may drop the peer
-  if (channel->has_records()) with_records_.push_back(key);
+  if (channel->has_records() && !std::ranges::count(with_records_, key))
+    with_records_.push_back(key);
   if (channel->must_acknowledge()) unacknowledged_.push_back(key);
   wake_at(channel->due());
   return any;
@@ -253,8 +268,10 @@ bool TcpTransport::progress() {
 
 void TcpTransport::send_acknowledgements(TimePoint now) {
   for (const uint64_t key : std::exchange(unacknowledged_, {}))
-    if (TcpRecvChannel* channel = find_by_key(key); channel && channel->must_acknowledge())
+    if (TcpRecvChannel* channel = find_by_key(key); channel && channel->must_acknowledge()) {
       channel->acknowledge(now);
+      wake_at(channel->due());
+    }
 }
 
 bool TcpTransport::handle_event(uint64_t key, TimePoint now) {
@@ -311,7 +328,7 @@ std::optional<TimePoint> TcpTransport::due() const {
 bool TcpTransport::drained(ContextId id) {
   const TcpRecvChannel* channel = find_inbound(id);
   const bool ended = channel && !channel->is_connected() && !channel->has_records();
-  if (ended || (!channel && !find(id))) {
+  if (ended || !in_use_ || (!channel && !find(id))) {
     ended_.erase(id);
     return true;
   }

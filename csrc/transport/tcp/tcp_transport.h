@@ -59,8 +59,8 @@ class TcpTransport final : public Transport {
   // A peer that add_peer() has named, with the channel to it.
   struct Peer {
     Peer(TcpTransport& own, ContextId id, tcp::DataAddress address, uint64_t key)
-        : channel(own.me_, id, std::move(address), own.peer_timeout_, own.receiver_, own.staging_,
-                  own.epoll_, key) {}
+        : channel(own.me_, id, std::move(address), own.own_ip_, own.peer_timeout_, own.receiver_,
+                  own.staging_, own.epoll_, key) {}
     tcp::TcpSendChannel channel;
     bool noticed = false;  // it was found that the channel is broken
     bool gone = false;     // its process has ended: no other channel follows
@@ -106,6 +106,7 @@ class TcpTransport final : public Transport {
   TransportDelegate& receiver_;
   StagingPool staging_;
   const tcp::DataAddress own_;
+  const std::string own_ip_;
   Epoll epoll_;
   const EventFd wake_;
   std::atomic<bool> in_use_ = false;  // a message was sent, or a connection has come

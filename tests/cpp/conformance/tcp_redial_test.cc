@@ -97,8 +97,8 @@ TEST_F(TcpTest, ARevokedPayloadArrivesAsItWas) {
 class TcpStranger : public TcpTest {
  protected:
   // Dials b_ and sends a hello and what follows it. Returns true if b_ answers.
-  bool is_answered(const DataHello& hello, ConstBytes rest) {
-    socket_ = connect_tcp(b_.listener.address()).fd;
+  bool is_answered(const DataHello& hello, ConstBytes rest, const std::string& ip = "127.0.0.1") {
+    socket_ = connect_tcp(b_.listener.address(), ip).fd;
     std::vector<std::byte> bytes = hello.frame();
     bytes.insert(bytes.end(), rest.begin(), rest.end());
     pollfd writable{socket_.get(), POLLOUT, 0};
@@ -130,6 +130,11 @@ TEST_F(TcpStranger, NeedsTheSecret) {
   DataHello hello = hello_of_a_member();
   hello.secret[3] ^= std::byte{1};
   EXPECT_FALSE(is_answered(hello, {}));
+}
+
+TEST_F(TcpStranger, ComesFromTheAddressOfThePeer) {
+  EXPECT_FALSE(is_answered(hello_of_a_member(), {}, "127.0.0.2"));
+  EXPECT_TRUE(is_answered(hello_of_a_member(), {}));
 }
 
 TEST_F(TcpStranger, IsCutOffWhereItSendsWhatIsNoRecord) {

@@ -66,6 +66,20 @@ TEST_F(JoinQueueTest, OneSourceHasSixteen) {
   EXPECT_TRUE(from("10.0.0.1", 7)) << "the others send no more requests";
 }
 
+// Else each member could keep other newcomers of the host, and none would be vouched for by all.
+TEST_F(JoinQueueTest, OfOneSourceAllComeThatCanBeReached) {
+  for (const ProcessId first : {100, 116, 132}) {
+    for (ProcessId process = first; process < first + 16; ++process) {
+      EXPECT_TRUE(queue_.request_join({process, "an entry"}, "10.0.0.1", 0, now_)) << process;
+      accept(process);
+      (void)queue_.request_join({process, "an entry"}, "10.0.0.1", queue_.answer(process).number,
+                                now_);
+      queue_.vouch(process, kMember, 1, now_);
+    }
+  }
+  EXPECT_EQ(waiting().size(), 48u);
+}
+
 // Each newcomer has its own number, which nobody can guess.
 TEST_F(JoinQueueTest, OneRepeatsItsNumber) {
   EXPECT_TRUE(request_with(7, 0));
