@@ -95,8 +95,8 @@ class Transport {
   // reached.
   virtual void send(ContextId peer, ConstBytes header, ConstBytes payload, SendId send_id) = 0;
   // Revokes the payload of a send that has not ended, so that the caller may change its memory. If
-  // the header still arrives, its payload is marked as invalid, or has the former bytes. on_sent() is called as usual, and
-  // the memory must not be freed before that. Does not throw.
+  // the header still arrives, its payload is marked as invalid, or has the former bytes. on_sent()
+  // is called as usual, and the memory must not be freed before that. Does not throw.
   virtual void revoke_payload(ContextId, SendId) {}
 
   // Returns true if send() would first copy this payload into memory of the kind that reserve()

@@ -1,7 +1,6 @@
-#include "cuda/stream/host_path.h"
-
 #include <gtest/gtest.h>
 
+#include "cuda/stream/host_path.h"
 #include "support/fake_cuda.h"
 #include "support/fake_streams.h"
 
