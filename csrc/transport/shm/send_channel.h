@@ -39,7 +39,6 @@ class SendChannel {
   SendChannel(const SendChannel&) = delete;
 
   ContextId peer() const { return peer_; }
-  const std::string& address() const { return address_; }
   State state() const { return state_; }
   // Returns true if an answer on the socket is expected soon, so that polling it pays off.
   bool expects_message(TimePoint now) const {

@@ -59,7 +59,7 @@ ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& rec
       bells_(epoll_, kFirstDoorbellKey),
       inbound_(*own_, bells_, me_, epoll_, [this](ContextId from, pid_t pid) {
         const Peer* peer = find(from);
-        return peer == nullptr || is_listener(pid, peer->link.address());
+        return peer == nullptr || is_listener(pid, peer->address);
       }) {}
 
 std::vector<std::byte> ShmTransport::address() const {
@@ -70,11 +70,11 @@ std::vector<std::byte> ShmTransport::address() const {
 Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   if (address.empty())
     return Error(ErrorKind::kPeerLost, "the peer published no name in shared memory");
-  std::string name(reinterpret_cast<const char*>(address.data()), address.size());
+  const std::string name(reinterpret_cast<const char*>(address.data()), address.size());
   {
     std::lock_guard lock(peers_mutex_);
     auto& slot = peers_[id];
-    if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, std::move(name));
+    if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, name);
   }
   renew(id);
   return {};

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -58,8 +59,9 @@ class ShmTransport final : public Transport {
   // A peer that add_peer() has named, with the channel to it.
   struct Peer {
     Peer(shm::OwnShmSegment& own, shm::PeerDoorbells& bells, TransportDelegate& receiver,
-         ContextId me, ContextId peer, std::string address)
-        : link(own, bells, receiver, me, peer, std::move(address)) {}
+         ContextId me, ContextId peer, const std::string& name)
+        : address(name), link(own, bells, receiver, me, peer, name) {}
+    const std::string address;  // name of its AF_UNIX socket
     shm::SendChannel link;
     bool used = false;
     bool watched = false;  // its socket is in the epoll set
