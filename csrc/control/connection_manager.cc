@@ -194,11 +194,11 @@ void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
 void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
   if (!c.dialed) {
     if (frame.type == FrameType::kDataHello) return hand_over_data(c, frame.body);
-    const bool letters = frame.type == FrameType::kMembershipHello;
-    auto hello = letters || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
-                                                            : std::nullopt;
+    const bool is_membership = frame.type == FrameType::kMembershipHello;
+    auto hello = is_membership || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
+                                                                  : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
-    if (letters) return hand_over(c, *hello);
+    if (is_membership) return hand_over(c, *hello);
     c.hello = *hello;
     by_peer_.lead_to(hello->from, c);
     answer(c);
@@ -230,7 +230,7 @@ void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hell
 void ConnectionManager::hand_over_data(ControlConnection& c, ConstBytes hello) {
   if (c.kind == LinkKind::kTcp && c.state == State::kGreeting) {
     epoll_.remove(c.stream.fd().get());
-    delegate_.on_data_socket(c.stream.take_socket(), hello);
+    delegate_.on_data_socket(c.stream.release(), hello);
   }
   close(c);
 }

@@ -41,7 +41,7 @@ class FramedSocket {
   const Fd& fd() const { return fd_; }
   void close() { fd_.reset(); }
   // Returns the socket, and has none afterwards.
-  Fd take_socket() { return std::move(fd_); }
+  Fd release() { return std::move(fd_); }
 
  private:
   Fd fd_;

@@ -25,9 +25,8 @@ class ControlListeners {
 
   explicit ControlListeners(const Epoll& epoll) : epoll_(epoll) {}
 
-  // Opens both sockets. `unix_name` begins with '@'; `ip` is numeric, and `ports` has
-  // the ports to try. If the system has no AF_UNIX
-  // sockets, there is none and unix_name() is empty.
+  // Opens both sockets. `unix_name` begins with '@'; `ip` is numeric, and `ports` has the ports to
+  // try. If the system has no AF_UNIX sockets, there is none and unix_name() is empty.
   Error listen(const std::string& unix_name, const std::string& ip, const Config::PortRange& ports);
   // Adds a listening socket for processes of other hosts.
   void add(Fd tcp);

@@ -36,10 +36,10 @@ inline constexpr size_t kMaxHeaderBytes = 160;
 class TransportDelegate {
  public:
   virtual ~TransportDelegate() = default;
-  // Delivers a message of Context `from`, which is 0 if that is unknown. Both views end
-  // with the call, so the delegate consumes them in place or copies them. The payload lies in
-  // memory of the transport or of the sender, which may revoke it meanwhile: Payload::still_valid()
-  // must be checked after reading.
+  // Delivers a message of Context `from`, which is 0 if that is unknown. Both views end with the
+  // call, so the delegate consumes them in place or copies them. The payload lies in memory of the
+  // transport or of the sender, which may revoke it meanwhile: Payload::still_valid() must be
+  // checked after reading.
   virtual void on_message(ContextId from, ConstBytes header, const Payload& payload) = 0;
   // Returns false if an op has ended, so that its caller continues before more messages are
   // handled. A transport that can leave messages where they are then delivers no more in this

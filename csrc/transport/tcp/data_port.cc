@@ -41,9 +41,9 @@ std::optional<DataHello> DataHello::decode(ConstBytes body) {
   return out;
 }
 
-void DataPort::add(const DataSecret& secret, Take take) {
+void DataPort::add(const DataSecret& secret, OnConnection handler) {
   std::lock_guard lock(mutex_);
-  transports_.emplace_back(secret, std::move(take));
+  transports_.emplace_back(secret, std::move(handler));
 }
 
 void DataPort::remove(const DataSecret& secret) {
@@ -55,8 +55,8 @@ void DataPort::adopt(Fd socket, ConstBytes hello) {
   const auto named = DataHello::decode(hello);
   if (!named) return;
   std::lock_guard lock(mutex_);
-  for (const auto& [secret, take] : transports_)
-    if (are_equal(secret, named->secret)) return take(std::move(socket), *named);
+  for (const auto& [secret, handler] : transports_)
+    if (are_equal(secret, named->secret)) return handler(std::move(socket), *named);
 }
 
 }  // namespace ringdist

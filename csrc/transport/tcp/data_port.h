@@ -42,10 +42,11 @@ class DataPort {
  public:
   // Takes over a connection. Called on the thread of adopt(), under the lock of the port, so it
   // must not call the port.
-  using Take = std::function<void(Fd socket, const DataHello& hello)>;
+  using OnConnection = std::function<void(Fd socket, const DataHello& hello)>;
 
-  // Registers a transport under its secret, until remove(). After remove() `take` is not called.
-  void add(const DataSecret& secret, Take take);
+  // Registers a transport under its secret, until remove(). After remove() the handler is not
+  // called.
+  void add(const DataSecret& secret, OnConnection handler);
   void remove(const DataSecret& secret);
   // Passes a connection to the transport that it names; `hello` is the body of its first frame.
   // Closes the connection if there is no such transport or the frame is malformed.
@@ -53,7 +54,7 @@ class DataPort {
 
  private:
   std::mutex mutex_;
-  std::vector<std::pair<DataSecret, Take>> transports_ RINGDIST_GUARDED_BY(mutex_);
+  std::vector<std::pair<DataSecret, OnConnection>> transports_ RINGDIST_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringdist

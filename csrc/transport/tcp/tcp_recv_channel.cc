@@ -60,8 +60,8 @@ Handled TcpRecvChannel::mark_acknowledged() {
 }
 
 size_t TcpRecvChannel::receive() {
-  if (buffer_.empty())
-    buffer_.resize(sizeof(RecordHead) + kMaxHeaderBytes + max_payload_ + kReadAhead);
+  // A peer that sends no large record needs a small buffer only.
+  if (buffer_.size() < largest_ + kReadAhead) buffer_.resize(largest_ + kReadAhead);
   if (begin_ > 0) {  // the begin of a record that continues
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
@@ -89,6 +89,7 @@ bool TcpRecvChannel::deliver(TransportDelegate& receiver, const OnHandled& on_ha
       drop_input();
       return any;
     }
+    largest_ = std::max(largest_, head.bytes());
     if (end_ - begin_ < head.bytes()) break;
     has_records_ = !receiver.takes_more();
     if (has_records_) break;

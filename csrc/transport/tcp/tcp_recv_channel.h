@@ -68,6 +68,7 @@ class TcpRecvChannel {
   const Epoll& epoll_;
   Fd socket_;
   std::vector<std::byte> buffer_;  // has the unread bytes [begin_, end_)
+  size_t largest_ = 0;             // bytes of the largest record so far
   size_t begin_ = 0;
   size_t end_ = 0;
   uint64_t handled_ = 0;       // records handled since the channel began

@@ -177,18 +177,18 @@ void TcpTransport::revoke_payload(ContextId id, SendId send_id) {
 
 // ---- Receiving
 
-void TcpTransport::take_connections(TimePoint now) {
+void TcpTransport::adopt_accepted(TimePoint now) {
   std::vector<std::pair<Fd, DataHello>> accepted;
   {
     std::lock_guard lock(accepted_mutex_);
     accepted.swap(accepted_);
   }
-  for (auto& [socket, hello] : accepted) take_connection(std::move(socket), hello, now);
+  for (auto& [socket, hello] : accepted) adopt(std::move(socket), hello, now);
 }
 
 // A higher channel number replaces the channel: the sender has given the former one up. A lower one
 // is a connection that came late.
-void TcpTransport::take_connection(Fd socket, const DataHello& hello, TimePoint now) {
+void TcpTransport::adopt(Fd socket, const DataHello& hello, TimePoint now) {
   const Peer* peer = find(hello.from);
   if (hello.to != me_ || (peer && peer->gone)) return;
   if (peer && !peer->channel.may_come_from(without_port(remote_address(socket))))
@@ -277,7 +277,7 @@ void TcpTransport::send_acknowledgements(TimePoint now) {
 bool TcpTransport::handle_event(uint64_t key, TimePoint now) {
   if (key == kWakeKey) {
     wake_.drain();
-    take_connections(now);
+    adopt_accepted(now);
     return true;
   }
   if (key >= kFirstRecvKey) return read(key, now);

@@ -86,8 +86,8 @@ class TcpTransport final : public Transport {
   // Updates the flags of a peer and the timer. Must follow each call that may change its channel.
   void update(Peer& peer);
   // Takes over the connections that the control plane has accepted.
-  void take_connections(TimePoint now);
-  void take_connection(Fd socket, const DataHello& hello, TimePoint now);
+  void adopt_accepted(TimePoint now);
+  void adopt(Fd socket, const DataHello& hello, TimePoint now);
   // Reads the receiving channel with that key, if it exists. Returns true if anything was
   // delivered.
   bool read(uint64_t key, TimePoint now);

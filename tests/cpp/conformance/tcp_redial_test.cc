@@ -1,7 +1,10 @@
 // Transport `tcp` when its connections break, are refused, or bring what is no message.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -91,6 +94,30 @@ TEST_F(TcpTest, ARevokedPayloadArrivesAsItWas) {
   std::ranges::fill(memory, std::byte{0});
   ASSERT_TRUE(both_until([&] { return ended && !b_.inbox.got.empty(); }));
   EXPECT_EQ(b_.inbox.got[0].payload, pattern(100000, 1));
+}
+
+// The numbers of the descriptors that a child closes are soon those of other files.
+TEST_F(TcpTest, AForkedChildWritesNothing) {
+  for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)})
+    from->send(to->config.context_id, pattern(8, 0), {}, [](const Error&) {});
+  ASSERT_TRUE(both_until([&] { return a_.inbox.got.size() == 1 && b_.inbox.got.size() == 1; }));
+  const pid_t child = fork();  // acknowledgements are missing
+  if (child == 0) {
+    int written = 0;
+    std::array<std::array<int, 2>, 20> pairs;
+    for (auto& pair : pairs) (void)socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data());
+    a_.transport.reset();
+    b_.transport.reset();
+    for (const auto& pair : pairs)
+      for (const int end : pair) {
+        std::byte byte;
+        written += recv(end, &byte, 1, MSG_DONTWAIT) > 0;
+      }
+    _exit(written == 0 ? 42 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
 // A stranger has the address, but not the secret; a member has both.
