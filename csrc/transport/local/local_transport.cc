@@ -49,7 +49,7 @@ struct Inbox {
 // The inboxes of all Contexts of a test. Lock order: mutex_, then that of an Inbox.
 class LocalNetwork {
  public:
-  explicit LocalNetwork(LocalOptions options) : options_(options) {}
+  explicit LocalNetwork(const LocalOptions& options) : options_(options) {}
 
   // Creates the inbox of a Context; replaces a former one of the same id. Its random numbers depend
   // on the seed and on how many inboxes there are.
@@ -224,7 +224,7 @@ class LocalTransport final : public Transport {
 
 }  // namespace
 
-std::shared_ptr<LocalNetwork> make_local_network(LocalOptions options) {
+std::shared_ptr<LocalNetwork> make_local_network(const LocalOptions& options) {
   return std::make_shared<LocalNetwork>(options);
 }
 

@@ -24,7 +24,7 @@ struct LocalOptions {
 };
 
 // Creates the object that connects Contexts; all of them share it. Thread-safe.
-std::shared_ptr<LocalNetwork> make_local_network(LocalOptions options = {});
+std::shared_ptr<LocalNetwork> make_local_network(const LocalOptions& options = {});
 
 // Lets everything arrive that was sent to that Context of a held network until this call. Returns
 // the number of these messages. Any thread.
