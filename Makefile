@@ -47,7 +47,7 @@ help:
 	@echo '  make chaos        training while ranks are killed, stopped, sent away and replaced at random: 10 minutes'
 	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
 	@echo '  make attacks      a stranger on the network attacks a training job: memory, descriptors, rate of steps; needs'
-	@echo '                    root; 9 minutes (ARGS=--quick: two; ARGS=--help)'
+	@echo '                    root; 9 minutes (ARGS=--quick: one; ARGS=--help)'
 	@echo '  make horovod      the tests of operations by name (Horovod'\''s API); make bench-horovod: beside those by order'
 	@echo '  make horovod-random'
 	@echo '                    calls by name in any order, from any thread: SEEDS=1000 orders; FIRST=370 goes on there'

@@ -184,7 +184,7 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="5 seconds of each attack, not 30; rates of steps are shown, and not judged",
+        help="3 seconds of each attack, not 30; rates of steps are shown, and not judged",
     )
     parser.add_argument("--only", default="", help="attacks whose names have these words")
     options = parser.parse_args()
@@ -210,7 +210,7 @@ def main() -> int:
         before = job.members()
         for name in tqdm(names, unit="attack", disable=not sys.stderr.isatty()):
             row, wrong = measure(
-                name, job, hosts, 5.0 if options.quick else 30.0, judges_rate=not options.quick
+                name, job, hosts, 3.0 if options.quick else 30.0, judges_rate=not options.quick
             )
             tqdm.write(row + (f"   FAILED: {', '.join(wrong)}" if wrong else ""))
             failed += wrong
