@@ -237,16 +237,14 @@ ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& c
 }
 
 // Inside the host the pid is compared. Over TCP it is the ip at which the member listens, because
-// it dials from there. An IPv4 and an IPv6 address of one host cannot be compared.
+// it dials from there.
 bool ControlPlane::may_be(const ControlConnection& connection, const ControlMember& member) {
   std::string seen = "pid " + std::to_string(connection.pid);
   if (connection.kind == LinkKind::kLocal) {
     if (is_listener(connection.pid, member.unix_name)) return true;
   } else {
     seen = without_port(remote_address(connection.stream.fd()));
-    const std::string its = without_port(member.tcp_address);
-    if (seen == its || (!seen.empty() && seen.starts_with('[') != its.starts_with('[')))
-      return true;
+    if (may_have_ip(member.tcp_address, seen)) return true;
   }
   if (now() - warned_at_ < kWarnEvery) return false;
   warned_at_ = now();

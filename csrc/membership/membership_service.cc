@@ -23,13 +23,6 @@ constexpr Duration kTellTime = std::chrono::seconds(1);  // limit of describe()
 constexpr size_t kMostUndrained = 65536;                 // limit of undrained processes
 constexpr Duration kLogEvery = std::chrono::seconds(1);  // pause between lines of log_dropped()
 
-// Returns true if a process at these addresses may be the source of a TCP connection from `ip`. An
-// IPv4 and an IPv6 address of one host cannot be compared.
-bool comes_from(const std::string& ip, const PeerAddress& process) {
-  const std::string its = without_port(process.tcp_address);
-  return ip == its || (!ip.empty() && ip.starts_with('[') != its.starts_with('['));
-}
-
 }  // namespace
 
 MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
@@ -103,7 +96,7 @@ bool MembershipService::admits(const MessageOrigin& from, uint64_t group_id) {
   if (one == enrolled_.end()) return false;
   const auto known = one->second.owner->address_of(from.process);
   if (!known) return one->second.owner->accepts_joins();
-  if (comes_from(from.ip, *known)) return true;
+  if (may_have_ip(known->tcp_address, from.ip)) return true;
   log_dropped(from, known);
   return false;
 }
@@ -292,7 +285,7 @@ void MembershipService::on_message(const MessageOrigin& from, ConstBytes message
 // any more, it is the pid in the name, which is another number in another pid namespace. A message
 // that is dropped then may be one of the process, so its death proves nothing.
 bool MembershipService::is_sender(const MessageOrigin& from, const PeerAddress& known) {
-  if (from.kind == LinkKind::kTcp) return comes_from(from.ip, known);
+  if (from.kind == LinkKind::kTcp) return may_have_ip(known.tcp_address, from.ip);
   if (from.pid == 0) return true;
   auto listener = listeners_.find(from.process);
   if (listener == listeners_.end()) {

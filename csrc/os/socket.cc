@@ -273,6 +273,11 @@ std::string without_port(const std::string& address) {
   return address.substr(0, address.rfind(':'));
 }
 
+bool may_have_ip(const std::string& address, const std::string& ip) {
+  return without_port(address) == ip ||
+         (!ip.empty() && address.starts_with('[') != ip.starts_with('['));
+}
+
 void hang_up(const Fd& fd) {
   if (fd) shutdown(fd.get(), SHUT_RDWR);
 }

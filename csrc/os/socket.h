@@ -62,6 +62,9 @@ Result<std::string> local_address(const Fd& fd);
 std::string remote_address(const Fd& fd);
 // Returns an address in the form of format_address() without its port: "ip" or "[ip6]".
 std::string without_port(const std::string& address);
+// Returns true if a host that listens at `address` may have the ip `ip`, in the form of
+// without_port(). An IPv4 and an IPv6 address of one host cannot be compared, so these may be.
+bool may_have_ip(const std::string& address, const std::string& ip);
 
 // Shuts the connection down, even if a forked child or another process holds a copy of the
 // descriptor.

@@ -22,6 +22,18 @@ constexpr TransportRow kTransports[] = {
      local_viable, local_create},
 };
 
+// Returns the names of a list that is separated by commas.
+std::vector<std::string_view> names_in(std::string_view list) {
+  std::vector<std::string_view> out;
+  size_t comma = list.find(',');
+  for (; comma != std::string_view::npos; comma = list.find(',')) {
+    out.push_back(list.substr(0, comma));
+    list.remove_prefix(comma + 1);
+  }
+  out.push_back(list);
+  return out;
+}
+
 }  // namespace
 
 std::span<const TransportRow> transports() { return kTransports; }
@@ -46,26 +58,16 @@ std::vector<std::string> process_transports() {
 }
 
 bool is_wanted(std::string_view wanted, std::string_view name) {
-  if (wanted.empty()) return true;
-  while (true) {
-    const size_t comma = wanted.find(',');
-    if (wanted.substr(0, comma) == name) return true;
-    if (comma == std::string_view::npos) return false;
-    wanted.remove_prefix(comma + 1);
-  }
+  return wanted.empty() || std::ranges::count(names_in(wanted), name) > 0;
 }
 
 Error check_forced_transport(const Config& config) {
-  if (config.transport.empty()) return {};
   const std::vector<std::string> names = process_transports();
-  std::string_view rest = config.transport;
-  bool known = true;
-  while (known) {
-    const size_t comma = rest.find(',');
-    known = std::ranges::count(names, rest.substr(0, comma)) > 0;
-    if (known && comma == std::string_view::npos) return {};
-    if (known) rest.remove_prefix(comma + 1);
-  }
+  const auto exists = [&names](std::string_view name) {
+    return std::ranges::count(names, name) > 0;
+  };
+  if (config.transport.empty() || std::ranges::all_of(names_in(config.transport), exists))
+    return {};
   std::string accepted = "\"\"";
   for (const std::string& name : names) accepted += ", " + name;
   return config.reject("transport", accepted + ", or several of them, separated by commas");

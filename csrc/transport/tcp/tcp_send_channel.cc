@@ -61,9 +61,8 @@ TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to, std
       hello_{me, peer, 1, to_.secret} {}
 
 bool TcpSendChannel::may_come_from(const std::string& ip) const {
-  return std::ranges::any_of(to_.addresses, [&ip](const std::string& address) {
-    return without_port(address) == ip || address.starts_with('[') != ip.starts_with('[');
-  });
+  return std::ranges::any_of(
+      to_.addresses, [&ip](const std::string& address) { return may_have_ip(address, ip); });
 }
 
 // ---- Sending

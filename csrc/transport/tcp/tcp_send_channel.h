@@ -50,8 +50,7 @@ class TcpSendChannel {
   TcpSendChannel& operator=(const TcpSendChannel&) = delete;
 
   ContextId peer() const { return hello_.to; }
-  // Returns true if a connection from `ip` may be one of the peer. An IPv4 and an IPv6 address
-  // cannot be compared.
+  // Returns true if a connection from `ip` may be one of the peer; see may_have_ip().
   bool may_come_from(const std::string& ip) const;
   // Returns true if a record would leave at once.
   bool is_ready() const { return state_ == State::kOpen && next_ == records_.size(); }

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <random>
 #include <string>
 
@@ -37,17 +36,10 @@ class TcpTest : public testing::Test {
 
 // Resets all TCP connections of this process: what is in their buffers is lost.
 int reset_connections() {
-  int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::stoi(entry.path().filename());
-    sockaddr_storage peer{};
-    socklen_t length = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
-    if (peer.ss_family != AF_INET) continue;
+  return for_tcp_connections([](int fd) {
     const sockaddr unspecified{.sa_family = AF_UNSPEC, .sa_data = {}};
-    count += connect(fd, &unspecified, sizeof unspecified) == 0;
-  }
-  return count;
+    return connect(fd, &unspecified, sizeof unspecified) == 0;
+  });
 }
 
 TEST_F(TcpTest, EachMessageArrivesOnceAndInOrderThoughConnectionsAreReset) {

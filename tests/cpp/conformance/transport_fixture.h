@@ -2,12 +2,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -85,6 +88,19 @@ struct End {
     return true;
   }
 };
+
+// Calls `end` with each connected TCP socket of this process. Returns how often it returned true.
+inline int for_tcp_connections(const std::function<bool(int fd)>& end) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) count += end(fd);
+  }
+  return count;
+}
 
 inline TransportConfig networks() {
   TransportConfig out;

@@ -1,9 +1,6 @@
 // Connections that break between two processes that both live on.
 #include <sys/socket.h>
 
-#include <filesystem>
-#include <string>
-
 #include "conformance/transport_fixture.h"
 
 namespace ringdist {
@@ -11,16 +8,7 @@ namespace {
 
 // Shuts down all TCP connections of this process and returns their number.
 int shut_down_tcp_connections() {
-  int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::stoi(entry.path().filename());
-    sockaddr_storage peer{};
-    socklen_t length = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
-    if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
-    count += shutdown(fd, SHUT_RDWR) == 0;
-  }
-  return count;
+  return for_tcp_connections([](int fd) { return shutdown(fd, SHUT_RDWR) == 0; });
 }
 
 // A group that forms anew adds its peers again, although their processes never ended.
