@@ -292,6 +292,10 @@ void break_after(const Fd& fd, int64_t milliseconds) {
   setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &given, sizeof given);
 }
 
+void limit_unsent(const Fd& fd, int bytes) {
+  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
 Fd accept_connection(const Fd& listener) {
   Fd fd = Fd::open([&] { return accept4(listener.get(), nullptr, nullptr, kFlags); });
   if (fd) set_no_delay(fd);  // no effect on AF_UNIX

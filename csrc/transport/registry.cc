@@ -12,14 +12,14 @@ namespace ringdist {
 namespace {
 
 constexpr TransportRow kTransports[] = {
-    {"shm", "memory that the processes of one host share", true, true, false, shm_viable,
+    {"shm", "memory that the processes of one host share", true, true, false, false, shm_viable,
      shm_create},
-    {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, true,
+    {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, true, false,
      ucx_viable, ucx_create},
     {"tcp", "TCP connections to the one port of a process, between processes and hosts", false,
-     true, true, tcp_viable, tcp_create},
+     true, true, true, tcp_viable, tcp_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
-     local_viable, local_create},
+     false, local_viable, local_create},
 };
 
 // Returns the names of a list that is separated by commas.

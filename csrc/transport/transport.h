@@ -145,7 +145,8 @@ struct TransportConfig {
   size_t max_payload = 252 * 1024;                   // bytes
   bool system_ucx = false;                           // load the system's UCX instead of the wheel's
   Duration peer_timeout = std::chrono::seconds(10);  // transport `tcp` gives a peer up after it
-  std::string tcp_address;                      // "ip:port": where `data_port` gets its connections
+  // "ip:port" for each network interface, the best first: where `data_port` gets its connections.
+  std::vector<std::string> tcp_addresses;
   std::shared_ptr<DataPort> data_port;          // transport `tcp` only
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
 };

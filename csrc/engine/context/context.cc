@@ -72,9 +72,11 @@ Result<Context::Network> Context::network(const std::optional<std::string>& host
   const auto chosen = choose_interfaces(config().socket_ifname, towards);
   if (!chosen.ok()) return chosen.error();
   const NetworkInterface& best = chosen.value()[0];
-  Network out{best.address, "", best.loopback, best.guessed};
-  for (const NetworkInterface& one : chosen.value())  // an address may have a label: eth0:1
+  Network out{best.address, {}, "", best.loopback, best.guessed};
+  for (const NetworkInterface& one : chosen.value()) {  // an address may have a label: eth0:1
     out.devices += (out.devices.empty() ? "" : ",") + one.name.substr(0, one.name.find(':'));
+    if (&one != &best) out.others.push_back(one.address);
+  }
   std::lock_guard lock(mutex_);
   return networks_.emplace(towards, std::move(out)).first->second;
 }
@@ -84,6 +86,20 @@ Result<std::string> Context::listen(const std::string& ip) {
   auto address = control_->listen(ip);
   if (address.ok()) listens_[ip] = address.value();
   return address;
+}
+
+Result<std::vector<std::string>> Context::listen_on(const Network& network) {
+  auto best = listen(network.ip);
+  if (!best.ok()) return best.error();
+  std::vector<std::string> out{std::move(best.value())};
+  for (const std::string& ip : network.others) {
+    auto other = listen(ip);
+    if (other.ok())
+      out.push_back(std::move(other.value()));
+    else
+      log(LogLevel::kWarn, other.error().message() + "; doing without this interface");
+  }
+  return out;
 }
 
 std::string Context::service_ip() {
@@ -123,16 +139,14 @@ Result<Transport*> Context::to_self() {
 
 // A transport within a host that cannot be opened is skipped with a warning. Any other failure is
 // an error.
-Error Context::open_transports(bool late, const std::string& wanted, const std::string& devices,
-                               const std::string& address) {
+Error Context::open_transports(bool late, const std::string& wanted, const Network& network) {
   if (Error error = open_self()) return error;
   TransportConfig transport_config;
   transport_config.context_id = id_;
-  transport_config.interface_name = devices;
+  transport_config.interface_name = network.devices;
   transport_config.system_ucx = config().ucx == "system";
   transport_config.local_network = options_.local_network;
   transport_config.peer_timeout = peer_timeout();
-  transport_config.tcp_address = address;
   transport_config.data_port = data_port_;
   std::vector<std::unique_ptr<Transport>> made;
   Dispatcher& receiver = progress_->dispatcher();
@@ -146,7 +160,12 @@ Error Context::open_transports(bool late, const std::string& wanted, const std::
     const bool named = (!config().transport.empty() && is_wanted(config().transport, name)) ||
                        (late && !wanted.empty() && is_wanted(wanted, name));
     const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;
-    if (!opens || is_open(*row, devices)) continue;
+    if (!opens || is_open(*row, network.devices)) continue;
+    if (row->uses_port) {
+      auto addresses = listen_on(network);
+      if (!addresses.ok()) return addresses.error();
+      transport_config.tcp_addresses = std::move(addresses.value());
+    }
     auto transport = row->create(transport_config, receiver);
     if (transport.ok()) {
       made.push_back(std::move(transport.value()));
@@ -158,7 +177,7 @@ Error Context::open_transports(bool late, const std::string& wanted, const std::
     log(LogLevel::kWarn, error.message() + "; doing without");
   }
   if (!made.empty())
-    if (Error error = open(std::move(made), devices)) return error;
+    if (Error error = open(std::move(made), network.devices)) return error;
   open_ = true;  // a transport that could not be opened has been reported
   return {};
 }
@@ -186,7 +205,7 @@ Result<RankInfo> Context::entry(const Network& network, bool late, const std::st
   std::lock_guard lock(mutex_);
   auto address = listen(network.ip);
   if (!address.ok()) return address.error();
-  if (Error error = open_transports(late, wanted, network.devices, address.value())) return error;
+  if (Error error = open_transports(late, wanted, network)) return error;
   if (descriptors_alone_ == 0) descriptors_alone_ = fork_guard::count(fork_guard::Hold());
   auto host = host_key();
   if (!host.ok()) return host.error();

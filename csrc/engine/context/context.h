@@ -62,6 +62,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // The network by which processes on other hosts reach this one, for one group.
   struct Network {
     std::string ip;
+    std::vector<std::string> others;  // ips of further interfaces that the user named
     // The interface of `ip`, and others that the user named, in UCX' syntax.
     std::string devices;
     bool loopback = false;  // only this host can reach it
@@ -140,10 +141,9 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   // Opens the transport to this process if it is the first.
   Error open_self() RINGDIST_REQUIRES(mutex_);
-  // Opens those transports that are missing; see entry(). The control plane listens at `address`
-  // for connections on that network.
-  Error open_transports(bool late, const std::string& wanted, const std::string& devices,
-                        const std::string& address) RINGDIST_REQUIRES(mutex_);
+  // Opens those transports that are missing; see entry().
+  Error open_transports(bool late, const std::string& wanted, const Network& network)
+      RINGDIST_REQUIRES(mutex_);
   // Passes transports to the progress engine, and waits for that.
   Error open(std::vector<std::unique_ptr<Transport>> made, const std::string& devices)
       RINGDIST_REQUIRES(mutex_);
@@ -152,6 +152,8 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // Returns the address at which the control plane listens on `ip`; listens there if it does not
   // yet.
   Result<std::string> listen(const std::string& ip) RINGDIST_REQUIRES(mutex_);
+  // Does so for all interfaces of the network. Leaves out further ones where it cannot listen.
+  Result<std::vector<std::string>> listen_on(const Network& network) RINGDIST_REQUIRES(mutex_);
 
   // DispatcherDelegate
   bool run_on_pool(std::function<void()> task) override;

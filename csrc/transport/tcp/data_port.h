@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct DataHello {
   ContextId to = 0;
   uint32_t channel =
       0;  // from 1, number of the sender's channel to that peer; a renewed one has a higher
+  uint32_t path = 0;    // number of the connection in its channel, below tcp::kMostPaths
   DataSecret secret{};  // the receiver's
 
   // Returns the whole frame: u32 length of the body, u8 type, body.
@@ -61,14 +63,22 @@ class DataPort {
 
 namespace ringdist::tcp {
 
-// After the greeting the dialing side sends
-// records: a RecordHead, the message's header, its payload. The other side answers with
-// acknowledgements, each a little-endian u64: how many records of the channel it has handled since
-// the channel began. Its first one is the answer to the DataHello, and the sender goes on from
-// there.
+// A channel has one connection for each pair of network interfaces (Path). After the greeting the
+// dialing side sends records: a RecordHead, the message's header, its payload. Each record travels
+// on one of the connections, and the receiver puts them in order by their numbers. The receiver
+// answers with acknowledgements, each a little-endian u64: how many records of the channel it has
+// handled since the channel began. Its first one is the answer to the DataHello.
 //
 // A record also carries the count of the opposite direction. So where two processes send to each
 // other, the count arrives before the answer, which may overwrite the payload of a send.
+
+// Most connections of a channel.
+inline constexpr size_t kMostPaths = 8;
+// Bytes of records that a sender with several connections has on the way, and that a receiver keeps
+// because an earlier record is missing. One record more may be on the way.
+inline constexpr size_t kWindow = size_t{16} << 20;
+// A record counts as this much more, for what it takes beside its bytes.
+inline constexpr size_t kRecordCost = 128;
 
 // Kinds of records. A flush has neither header nor payload; it requests an acknowledgement at once.
 enum class RecordKind : uint16_t { kMessage = 0, kFlush = 1 };
@@ -83,14 +93,34 @@ struct RecordHead {
   RecordKind kind = RecordKind::kMessage;
   uint32_t reserved = 0;
 
-  // Returns true if the record can come next and is not too large.
-  bool is_valid(uint64_t next, size_t max_payload) const {
-    return number == next && payload_bytes <= max_payload && header_bytes <= kMaxHeaderBytes &&
+  // Returns true if the record is not too large.
+  bool is_valid(size_t max_payload) const {
+    return payload_bytes <= max_payload && header_bytes <= kMaxHeaderBytes &&
            (kind == RecordKind::kMessage || kind == RecordKind::kFlush);
   }
   size_t bytes() const { return sizeof(RecordHead) + header_bytes + payload_bytes; }
 };
 static_assert(sizeof(RecordHead) == 32, "no padding");
+
+// Where and how a process accepts connections for data.
+struct DataAddress {
+  DataSecret secret{};
+  std::vector<std::string> addresses;  // "ip:port" for each network interface, the best first
+
+  std::vector<std::byte> encode() const;
+  // Returns nothing for bytes that encode() has not made.
+  static std::optional<DataAddress> decode(ConstBytes bytes);
+};
+
+// A connection comes from an interface of this process and leads to one of the peer.
+struct Path {
+  std::string own_ip;   // in the form of without_port()
+  std::string address;  // "ip:port" of the peer
+};
+// Returns pairs in which each interface occurs once, those in the same network first, at most
+// kMostPaths. If `own_ips` is empty, the kernel chooses the interface of a single path.
+std::vector<Path> pair_interfaces(const std::vector<std::string>& own_ips,
+                                  const std::vector<std::string>& addresses);
 
 // The part of a record about the channel of the opposite direction.
 struct Handled {

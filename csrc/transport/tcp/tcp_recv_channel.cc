@@ -21,35 +21,38 @@ constexpr Duration kAcknowledgeAfter = Milliseconds(10);
 }  // namespace
 
 // Bytes of the former connection that lie here were not acknowledged, so the sender repeats them.
-void TcpRecvChannel::connect(Fd socket, TimePoint now) {
-  close();
-  drop_input();
-  socket_ = std::move(socket);
-  if (epoll_.add(socket_.get(), EPOLLIN, key_)) return close();
+void TcpRecvChannel::connect(size_t path, Fd socket, TimePoint now) {
+  Connection& to = connections_[path];
+  close(to);
+  to.drop_input();
+  to.socket = std::move(socket);
+  if (epoll_.add(to.socket.get(), EPOLLIN, key_ + path)) return to.socket.reset();
   acknowledge(now);
 }
 
 // A read that does not fill the buffer has emptied the socket.
-bool TcpRecvChannel::read(TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now) {
-  bool any = deliver(receiver, on_handled);
+bool TcpRecvChannel::read(size_t path, TransportDelegate& receiver, const OnHandled& on_handled,
+                          TimePoint now) {
+  Connection& from = connections_[path];
+  bool any = deliver(from, receiver, on_handled);
   size_t taken = 0;
   bool more = true;
-  while (more && socket_ && !has_records_ && taken < kMostPerRead) {
-    const size_t got = receive();
+  while (more && from.socket && !from.has_records && taken < kMostPerRead) {
+    const size_t got = receive(from);
     taken += got;
-    more = got > 0 && end_ == buffer_.size();
-    any |= deliver(receiver, on_handled);
+    more = got > 0 && from.end == from.buffer.size();
+    any |= deliver(from, receiver, on_handled);
   }
-  if (!socket_ && !has_records_) drop_input();
+  if (!from.socket && !from.has_records) from.drop_input();
   if (!more && must_acknowledge()) acknowledge(now);
-  if (socket_ && handled_ != acknowledged_ && !acknowledge_at_)
+  if (is_connected() && handled_ != acknowledged_ && !acknowledge_at_)
     acknowledge_at_ = now + kAcknowledgeAfter;
   return any;
 }
 
 bool TcpRecvChannel::must_acknowledge() const {
-  return socket_ && handled_ != acknowledged_ &&
-         (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged);
+  return handled_ != acknowledged_ &&
+         (sender_waits_ || handled_ - acknowledged_ >= kMostUnacknowledged) && is_connected();
 }
 
 Handled TcpRecvChannel::mark_acknowledged() {
@@ -59,87 +62,137 @@ Handled TcpRecvChannel::mark_acknowledged() {
   return {number_, handled_};
 }
 
-size_t TcpRecvChannel::receive() {
+size_t TcpRecvChannel::receive(Connection& from) {
+  std::vector<std::byte>& buffer = from.buffer;
   // A peer that sends no large record needs a small buffer only.
-  if (buffer_.size() < largest_ + kReadAhead) buffer_.resize(largest_ + kReadAhead);
-  if (begin_ > 0) {  // the begin of a record that continues
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= std::exchange(begin_, 0);
+  if (buffer.size() < largest_ + kReadAhead) buffer.resize(largest_ + kReadAhead);
+  if (from.begin > 0) {  // the begin of a record that continues
+    std::memmove(buffer.data(), buffer.data() + from.begin, from.unread());
+    from.end -= std::exchange(from.begin, 0);
   }
   const ssize_t got =
-      recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, MSG_DONTWAIT);
+      recv(from.socket.get(), buffer.data() + from.end, buffer.size() - from.end, MSG_DONTWAIT);
   if (got > 0) {
-    end_ += static_cast<size_t>(got);
+    from.end += static_cast<size_t>(got);
     return static_cast<size_t>(got);
   }
   const bool stays = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || passes(errno));
-  if (!stays) close();  // the sender dials again if it has more
+  if (!stays) close(from);  // the sender dials again if it has more
   return 0;
 }
 
-bool TcpRecvChannel::deliver(TransportDelegate& receiver, const OnHandled& on_handled) {
-  bool any = false;
-  has_records_ = false;
-  while (end_ - begin_ >= sizeof(RecordHead)) {
+bool TcpRecvChannel::deliver(Connection& from, TransportDelegate& receiver,
+                             const OnHandled& on_handled) {
+  const uint64_t before = handled_;
+  from.has_records = !deliver_early(receiver, on_handled);
+  while (!from.has_records && from.unread() >= sizeof(RecordHead)) {
     RecordHead head;
-    std::memcpy(&head, buffer_.data() + begin_, sizeof head);
-    if (!head.is_valid(handled_, max_payload_)) {
-      log(LogLevel::kWarn, "transport tcp: a peer sends what is no message");
-      close();
-      drop_input();
-      return any;
+    std::memcpy(&head, from.buffer.data() + from.begin, sizeof head);
+    bool valid = head.is_valid(max_payload_);
+    if (valid && from.unread() < head.bytes()) {
+      largest_ = std::max(largest_, head.bytes());
+      break;
     }
-    largest_ = std::max(largest_, head.bytes());
-    if (end_ - begin_ < head.bytes()) break;
-    has_records_ = !receiver.takes_more();
-    if (has_records_) break;
-    const ConstBytes record = ConstBytes(buffer_).subspan(begin_, head.bytes());
-    begin_ += head.bytes();
-    ++handled_;
-    sender_waits_ |= head.kind == RecordKind::kFlush || head.payload_bytes > kMostCopiedBytes;
-    any = true;
-    if (head.of_channel != 0) on_handled({head.of_channel, head.handled});
-    if (head.kind == RecordKind::kMessage)
-      receiver.on_message(from_, record.subspan(sizeof head, head.header_bytes),
-                          record.subspan(sizeof head + head.header_bytes));
+    const bool next = head.number == handled_;
+    from.has_records = valid && next && !receiver.takes_more();
+    if (from.has_records) break;
+    if (valid) {
+      const ConstBytes record = ConstBytes(from.buffer).subspan(from.begin, head.bytes());
+      from.begin += head.bytes();
+      if (next) {
+        deliver_one(record, receiver, on_handled);
+        from.has_records = !deliver_early(receiver, on_handled);
+      } else {
+        valid = keep_early(head.number, record);
+      }
+    }
+    if (!valid) {
+      log(LogLevel::kWarn, "transport tcp: a peer sends what is no message");
+      close(from);
+      from.drop_input();
+    }
   }
-  return any;
+  return handled_ != before;
 }
 
-// An acknowledgement is so small that the kernel takes all of it or nothing.
+bool TcpRecvChannel::deliver_early(TransportDelegate& receiver, const OnHandled& on_handled) {
+  while (!early_.empty() && early_.begin()->first == handled_) {
+    if (!receiver.takes_more()) return false;
+    const auto record = early_.extract(early_.begin());
+    early_bytes_ -= record.mapped().size() + kRecordCost;
+    deliver_one(record.mapped(), receiver, on_handled);
+  }
+  return true;
+}
+
+void TcpRecvChannel::deliver_one(ConstBytes record, TransportDelegate& receiver,
+                                 const OnHandled& on_handled) {
+  RecordHead head;
+  std::memcpy(&head, record.data(), sizeof head);
+  ++handled_;
+  sender_waits_ |= head.kind == RecordKind::kFlush || head.payload_bytes > kMostCopiedBytes;
+  if (head.of_channel != 0) on_handled({head.of_channel, head.handled});
+  if (head.kind == RecordKind::kMessage)
+    receiver.on_message(from_, record.subspan(sizeof head, head.header_bytes),
+                        record.subspan(sizeof head + head.header_bytes));
+}
+
+// The sender repeats a record if it has not read the acknowledgement.
+bool TcpRecvChannel::keep_early(uint64_t number, ConstBytes record) {
+  if (number < handled_) {
+    acknowledged_ = std::min(acknowledged_, number);
+    sender_waits_ = true;
+    return true;
+  }
+  if (early_.contains(number)) return true;
+  if (early_bytes_ > kWindow) return false;
+  early_.emplace(number, std::vector<std::byte>(record.begin(), record.end()));
+  early_bytes_ += record.size() + kRecordCost;
+  return true;
+}
+
+// An acknowledgement is so small that the kernel takes all of it or nothing. It goes to all
+// connections, because one of them may be cut.
 void TcpRecvChannel::acknowledge(TimePoint now) {
-  const ssize_t sent =
-      ::send(socket_.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
   acknowledge_at_.reset();
-  if (sent == sizeof handled_) {
-    acknowledged_ = handled_;
-    sender_waits_ = false;
-  } else if (sent < 0 && passes(errno)) {
-    acknowledge_at_ = now + kAcknowledgeAfter;
-  } else {
-    close();
+  for (Connection& to : connections_) {
+    if (!to.socket) continue;
+    const ssize_t sent =
+        ::send(to.socket.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == sizeof handled_) {
+      acknowledged_ = handled_;
+      sender_waits_ = false;
+    } else if (sent < 0 && passes(errno)) {
+      acknowledge_at_ = now + kAcknowledgeAfter;
+    } else {
+      close(to);
+    }
   }
 }
 
 void TcpRecvChannel::tick(TimePoint now) {
-  if (acknowledge_at_ && now >= *acknowledge_at_ && socket_) acknowledge(now);
+  if (acknowledge_at_ && now >= *acknowledge_at_) acknowledge(now);
+}
+
+void TcpRecvChannel::close() {
+  for (Connection& one : connections_) close(one);
+  acknowledge_at_.reset();
 }
 
 // The last acknowledgement is tried, so that the sender of a process that leaves need not dial
 // again.
-void TcpRecvChannel::close() {
-  if (!socket_ || mark_.forked()) return;  // in a child the number may be another file's
+void TcpRecvChannel::close(Connection& one) {
+  if (!one.socket || mark_.forked()) return;  // in a child the number may be another file's
   if (handled_ != acknowledged_)
-    (void)::send(socket_.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
-  epoll_.remove(socket_.get());
-  socket_.reset();
-  acknowledge_at_.reset();
+    (void)::send(one.socket.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
+  epoll_.remove(one.socket.get());
+  one.socket.reset();
 }
 
-void TcpRecvChannel::drop_input() {
-  buffer_ = {};
-  begin_ = end_ = 0;
-  has_records_ = false;
+void TcpRecvChannel::Connection::drop_input() {
+  buffer = {};
+  begin = end = 0;
+  has_records = false;
 }
 
 }  // namespace ringdist::tcp

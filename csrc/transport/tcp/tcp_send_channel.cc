@@ -14,51 +14,33 @@
 namespace ringdist::tcp {
 namespace {
 
-constexpr size_t kMaxAddresses = 64;
 constexpr size_t kMostRecordsPerWrite = 4;            // then it is the turn of what has arrived
 constexpr size_t kMostCopiedInAll = size_t{1} << 20;  // bytes; beyond, sends end when acknowledged
-constexpr Duration kFirstPause = Milliseconds(5);     // before the second dial
-constexpr Duration kLongestPause = Milliseconds(500);
-constexpr Duration kGreetingTime = std::chrono::seconds(2);  // from a dial to its answer
-constexpr Duration kRetryWrite = Milliseconds(2);            // after a lack of memory
-// If a port refuses connections for this time, the peer has closed it.
-constexpr Duration kRefusedTime = Milliseconds(200);
-// A connection breaks if sent data is not confirmed for this part of the peer timeout.
-constexpr int kUserTimeoutParts = 4;
-
-bool would_block(int errno_value) { return errno_value == EAGAIN || errno_value == EWOULDBLOCK; }
+constexpr Duration kRetryWrite = Milliseconds(2);     // after a lack of memory
+// With several connections, each has about this many bytes of records to write. Few, because they
+// wait if its network is slower than others.
+constexpr size_t kMostQueued = size_t{64} << 10;
 
 }  // namespace
 
-std::vector<std::byte> DataAddress::encode() const {
-  Writer out;
-  out.put(secret).put(static_cast<uint32_t>(addresses.size()));
-  for (const std::string& address : addresses) out.put_string(address);
-  return out.take();
-}
-
-std::optional<DataAddress> DataAddress::decode(ConstBytes bytes) {
-  Reader in(bytes);
-  DataAddress out;
-  out.secret = in.get<DataSecret>();
-  const auto count = in.get<uint32_t>();
-  if (count == 0 || count > kMaxAddresses) return std::nullopt;
-  for (uint32_t i = 0; i < count && in.ok(); ++i) out.addresses.push_back(in.get_string());
-  if (!in.ended()) return std::nullopt;
-  return out;
-}
-
-TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to, std::string own_ip,
-                               Duration peer_timeout, TransportDelegate& receiver,
-                               StagingPool& staging, const Epoll& epoll, uint64_t key)
+TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to,
+                               const std::vector<std::string>& own_ips, Duration peer_timeout,
+                               TransportDelegate& receiver, StagingPool& staging,
+                               const Epoll& epoll, uint64_t key)
     : to_(std::move(to)),
-      own_ip_(std::move(own_ip)),
       peer_timeout_(peer_timeout),
       receiver_(receiver),
       staging_(staging),
       epoll_(epoll),
       key_(key),
-      hello_{me, peer, 1, to_.secret} {}
+      hello_{me, peer, 1, 0, to_.secret} {
+  const std::vector<Path> paths = pair_interfaces(own_ips, to_.addresses);
+  connections_.resize(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    connections_[i].path = paths[i];
+    connections_[i].index = static_cast<int>(i);
+  }
+}
 
 bool TcpSendChannel::may_come_from(const std::string& ip) const {
   return std::ranges::any_of(
@@ -103,9 +85,11 @@ void TcpSendChannel::keep_copy(SendId send_id) noexcept {
   try {
     kept->head.insert(kept->head.end(), payload.begin(), payload.end());
   } catch (const std::bad_alloc&) {
-    close_socket();
     unsendable_ = true;
-    tick_at_ = TimePoint();
+    for (Connection& one : connections_) {
+      close_socket(one);
+      one.tick_at = TimePoint();
+    }
   }
   payload = {};
   copied_ += kept->head.size();
@@ -127,44 +111,82 @@ void TcpSendChannel::push(Kept kept, TimePoint now) {
   if (records_.empty()) silent_since_ = now;
   if (kept.record.payload.empty()) copied_ += kept.head.size();
   records_.push_back(std::move(kept));
-  if (state_ == State::kIdle && !tick_at_) return dial(now);
-  // While records wait for room in the socket, an event follows.
-  if (state_ == State::kOpen && next_ + 1 == records_.size()) flush(now);
+  const bool idle = std::ranges::all_of(connections_, [](const Connection& one) {
+    return one.state == State::kIdle && !one.tick_at;
+  });
+  if (idle) return dial(connections_[0], now);
+  // While records wait for room in a socket, an event follows.
+  if (next_ + 1 == records_.size()) distribute(now);
 }
 
-void TcpSendChannel::flush(TimePoint now) {
-  while (next_ < records_.size()) {
-    std::array<iovec, 2 * kMostRecordsPerWrite> parts;
-    size_t count = 0;
-    const auto add = [&](ConstBytes bytes, size_t& skip) {
-      const size_t skipped = std::min(skip, bytes.size());
-      skip -= skipped;
-      if (bytes.size() > skipped)
-        parts[count++] = {const_cast<std::byte*>(bytes.data()) + skipped, bytes.size() - skipped};
-    };
-    size_t skip = written_;
-    const size_t last = std::min(records_.size(), next_ + kMostRecordsPerWrite);
-    for (size_t i = next_; i < last; ++i) {
-      add(records_[i].head, skip);
-      add(records_[i].record.payload, skip);
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && would_block(errno)) return watch(EPOLLIN | EPOLLOUT);
-    if (sent < 0 && passes(errno)) {
-      tick_at_ = now + kRetryWrite;
-      return;
-    }
-    if (sent < 0) return connection_lost("sending", errno, now);
-    written_ += static_cast<size_t>(sent);
-    while (next_ < records_.size() && written_ >= records_[next_].bytes())
-      written_ -= records_[next_++].bytes();
-    if (next_ < records_.size()) return watch(EPOLLIN | EPOLLOUT);
+void TcpSendChannel::distribute(TimePoint now) {
+  for (Connection& one : connections_) {
+    if (next_ >= records_.size()) return;
+    if (one.state == State::kOpen && one.is_written()) flush(one, now);
   }
-  watch(EPOLLIN);
+}
+
+// The first record is never held back, so that the peer can go on.
+void TcpSendChannel::assign(Connection& to) {
+  size_t bytes = 0;
+  for (const uint64_t number : to.queue) bytes += kept(number).bytes();
+  while (next_ < records_.size() && to.queue.size() < kMostRecordsPerWrite) {
+    if (has_several() && (bytes >= kMostQueued || (next_ > 0 && on_the_way_ > kWindow))) return;
+    Kept& taken = records_[next_];
+    taken.path = to.index;
+    bytes += taken.bytes();
+    on_the_way_ += taken.cost();
+    to.queue.push_back(first_ + next_);
+    skip_assigned();
+  }
+}
+
+void TcpSendChannel::flush(Connection& to, TimePoint now) {
+  assign(to);
+  if (to.is_written()) return watch(to, EPOLLIN);
+  std::array<iovec, 1 + 2 * kMostRecordsPerWrite> parts;
+  size_t count = 0;
+  const auto add = [&](ConstBytes bytes, size_t& skip) {
+    const size_t skipped = std::min(skip, bytes.size());
+    skip -= skipped;
+    if (bytes.size() > skipped)
+      parts[count++] = {const_cast<std::byte*>(bytes.data()) + skipped, bytes.size() - skipped};
+  };
+  size_t none = 0, skip = to.written;
+  add(to.rest, none);
+  for (const uint64_t number : to.queue) {
+    add(kept(number).head, skip);
+    add(kept(number).record.payload, skip);
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(to.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+    if (errno != EINTR && !passes(errno)) return connection_lost(to, "sending", errno, now);
+    to.tick_at = now + kRetryWrite;
+    return;
+  }
+  if (sent > 0) advance(to, static_cast<size_t>(sent));
+  if (has_several()) {
+    if (!to.is_written()) dial_all(now);
+    if (!to.tick_at) {
+      to.moved_at = now;
+      to.tick_at = now + kStuckCheck;
+    }
+  }
+  if (to.queue.empty()) assign(to);
+  watch(to, to.is_written() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+void TcpSendChannel::advance(Connection& to, size_t bytes) {
+  const size_t of_rest = std::min(bytes, to.rest.size());
+  to.rest.erase(to.rest.begin(), to.rest.begin() + static_cast<ptrdiff_t>(of_rest));
+  to.written += bytes - of_rest;
+  while (!to.queue.empty() && to.written >= kept(to.queue.front()).bytes()) {
+    to.written -= kept(to.queue.front()).bytes();
+    to.queue.pop_front();
+  }
 }
 
 void TcpSendChannel::end(const OutgoingRecord& record, const Error& error) {
@@ -172,164 +194,72 @@ void TcpSendChannel::end(const OutgoingRecord& record, const Error& error) {
   receiver_.end_send(record.send_id, error);
 }
 
-// ---- The connection
+// ---- Acknowledgements
 
-void TcpSendChannel::dial(TimePoint now) {
-  tick_at_ = now + kGreetingTime;
-  state_ = State::kConnecting;
-  const std::string& address = to_.addresses[address_];
-  ConnectAttempt attempt = connect_tcp(address, own_ip_);
-  socket_ = std::move(attempt.fd);
-  if (attempt.failure)
-    return connection_lost("connecting to " + address, attempt.failure->errno_value, now);
-  const auto timeout = std::chrono::duration_cast<Milliseconds>(peer_timeout_).count();
-  break_after(socket_, timeout / kUserTimeoutParts);
-  if (!attempt.pending) return connected(now);
-  watch(EPOLLOUT);
-}
-
-void TcpSendChannel::connected(TimePoint now) {
-  if (const int problem = connect_result(socket_))
-    return connection_lost("connecting to " + to_.addresses[address_], problem, now);
-  state_ = State::kGreeting;
-  const std::vector<std::byte> hello = hello_.frame();
-  const ssize_t sent =
-      ::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // A new socket has room for a hello.
-  if (sent != static_cast<ssize_t>(hello.size()))
-    return connection_lost("sending a hello", sent < 0 ? errno : EMSGSIZE, now);
-  watch(EPOLLIN);
-}
-
-bool TcpSendChannel::on_event(TimePoint now) {
-  if (state_ == State::kConnecting) {
-    connected(now);
-    return false;
-  }
-  if (state_ == State::kIdle) return false;
-  const bool any = receive(now);
-  if (state_ == State::kOpen && next_ < records_.size()) flush(now);
-  return any;
-}
-
-bool TcpSendChannel::receive(TimePoint now) {
-  std::array<std::byte, 512> bytes;
-  const ssize_t got = recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got < 0 && (errno == EINTR || passes(errno) || would_block(errno))) return false;
-  if (got <= 0) {
-    connection_lost(got == 0 ? "the peer closed the connection" : "receiving", got == 0 ? 0 : errno,
-                    now);
-    return false;
-  }
-  input_.insert(input_.end(), bytes.begin(), bytes.begin() + got);
-  const size_t whole = input_.size() / sizeof(uint64_t);
-  if (whole == 0) return false;
-  // The counts grow, so only the last one matters.
-  uint64_t count = 0;
-  std::memcpy(&count, input_.data() + (whole - 1) * sizeof count, sizeof count);
-  input_.erase(input_.begin(), input_.begin() + static_cast<ptrdiff_t>(whole * sizeof count));
-  return acknowledged(count, now);
-}
-
-// A former channel may have brought the record. In a greeting the answer to it has the count.
+// A former channel may have brought the record. The answer to a greeting may be older than it.
 bool TcpSendChannel::on_handled(const Handled& handled, TimePoint now) {
-  if (state_ == State::kGreeting || handled.channel != hello_.channel) return false;
+  const bool greets = !has_several() && connections_[0].state == State::kGreeting;
+  if (greets || handled.channel != hello_.channel) return false;
   return acknowledged(handled.count, now);
 }
 
-// Counts come by two ways, so a lower one may come late.
+// Counts come by several ways, so a lower one may come late.
 bool TcpSendChannel::acknowledged(uint64_t count, TimePoint now) {
-  const bool greeting = state_ == State::kGreeting;
-  if (count < first_ && !greeting) return false;
-  // Records that were written on a former connection may have arrived.
-  const uint64_t most = first_ + (greeting ? records_.size() : next_);
-  if (count < first_ || count > most) {
+  if (count < first_) return false;
+  if (count > first_ + records_.size()) {
     break_channel(Error(ErrorKind::kProtocol, "the peer acknowledges messages that do not exist"));
     return false;
-  }
-  if (greeting) {
-    state_ = State::kOpen;
-    next_ = 0;
-    written_ = 0;
-    tick_at_.reset();
   }
   // A connection on which nothing gets through is no end of the failure.
   if (count > first_) {
     failing_since_.reset();
-    pause_ = Duration(0);
+    for (Connection& one : connections_) one.pause = Duration(0);
   }
   bool any = false;
   silent_since_ = now;
   while (first_ < count) {
-    const Kept kept = std::move(records_.front());
+    const Kept done = std::move(records_.front());
+    if (done.path >= 0) forget(done, connections_[static_cast<size_t>(done.path)]);
     records_.pop_front();
     ++first_;
     if (next_ > 0) --next_;
-    if (kept.record.payload.empty()) copied_ -= kept.head.size();
-    any |= kept.record.send_id != kNoSendId;
-    end(kept.record, {});  // may send, which changes records_
+    skip_assigned();
+    if (done.record.payload.empty()) copied_ -= done.head.size();
+    any |= done.record.send_id != kNoSendId;
+    end(done.record, {});  // may send, which changes records_
   }
   return any;
 }
 
-void TcpSendChannel::connection_lost(const std::string& what, int errno_value, TimePoint now) {
-  close_socket();
-  tick_at_.reset();
-  if (records_.empty()) return;  // the next send dials
-  if (!failing_since_) failing_since_ = now;
-  if (errno_value != ECONNREFUSED)
-    refused_since_.reset();
-  else if (!refused_since_)
-    refused_since_ = now;
-  if (now - *failing_since_ >= peer_timeout_ ||
-      (refused_since_ && now - *refused_since_ >= kRefusedTime)) {
-    const std::string why = errno_value ? std::string(": ") + std::strerror(errno_value) : "";
-    return break_channel(Error(ErrorKind::kPeerLost, "the connection broke: " + what + why));
+// A record that was repeated may be acknowledged while it is written again. Then its memory is no
+// longer there, and the connection needs the rest of its bytes.
+void TcpSendChannel::forget(const Kept& first, Connection& of) {
+  on_the_way_ -= first.cost();
+  if (of.written > 0 && of.queue.front() == first_) {
+    size_t skip = of.written;
+    for (const ConstBytes part : {ConstBytes(first.head), first.record.payload}) {
+      const size_t skipped = std::min(skip, part.size());
+      skip -= skipped;
+      of.rest.insert(of.rest.end(), part.begin() + static_cast<ptrdiff_t>(skipped), part.end());
+    }
+    of.written = 0;
   }
-  address_ = (address_ + 1) % to_.addresses.size();
-  tick_at_ = now + pause_;
-  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
-}
-
-void TcpSendChannel::tick(TimePoint now) {
-  if (!tick_at_ || now < *tick_at_) return;
-  tick_at_.reset();
-  if (unsendable_)
-    return break_channel(Error(ErrorKind::kSystem, "no memory to keep a message that was sent"));
-  if (state_ == State::kIdle) return dial(now);
-  if (state_ == State::kOpen) return flush(now);
-  connection_lost("no answer from " + to_.addresses[address_], ETIMEDOUT, now);
-}
-
-std::optional<TimePoint> TcpSendChannel::due() const { return tick_at_; }
-
-void TcpSendChannel::watch(uint32_t events) {
-  if (watched_ == events) return;
-  const Error error = watched_ == 0 ? epoll_.add(socket_.get(), events, key_)
-                                    : epoll_.modify(socket_.get(), events, key_);
-  if (error) return break_channel(error);
-  watched_ = events;
-}
-
-void TcpSendChannel::close_socket() {
-  // In a forked child the numbers may be those of other files.
-  if (std::exchange(watched_, 0) != 0 && !mark_.forked()) epoll_.remove(socket_.get());
-  socket_.reset();
-  input_.clear();
-  state_ = State::kIdle;
+  std::erase(of.queue, first_);
 }
 
 // ---- The end
 
 void TcpSendChannel::break_channel(const Error& cause) {
-  close_socket();
-  tick_at_.reset();
+  for (Connection& one : connections_) {
+    close_socket(one);
+    one.tick_at.reset();
+  }
   if (!broken_) broken_ = cause;
   // Callbacks may send, which ends at once as the channel is broken.
   std::deque<Kept> open;
   open.swap(records_);
   first_ += open.size();
-  next_ = written_ = copied_ = 0;
+  next_ = copied_ = on_the_way_ = 0;
   for (const Kept& kept : open) end(kept.record, broken_);
 }
 
@@ -345,7 +275,7 @@ void TcpSendChannel::renew() {
   ++hello_.channel;
   first_ = 0;
   failing_since_.reset();
-  pause_ = Duration(0);
+  for (Connection& one : connections_) one.pause = Duration(0);
 }
 
 }  // namespace ringdist::tcp

@@ -1,6 +1,10 @@
 // Channel of transport `tcp` from this process to one peer. It numbers its records and keeps each
-// until the peer has acknowledged it. If the connection breaks, it dials again and continues with
-// the first record that the peer has not handled, so that nothing is lost or delivered twice.
+// until the peer has acknowledged it. If a connection breaks, the records that it had are sent by
+// the others, and it dials again. So nothing is lost or delivered twice.
+//
+// There is a connection for each pair of network interfaces. The first one alone is used until its
+// socket is full. Then each connection takes a record when it has room for one, so that a faster
+// network carries more.
 //
 // Threads: the caller holds the lane's progress lock.
 #pragma once
@@ -19,15 +23,8 @@
 
 namespace ringdist::tcp {
 
-// Where and how a process accepts connections for data.
-struct DataAddress {
-  DataSecret secret{};
-  std::vector<std::string> addresses;  // "ip:port", in order of preference
-
-  std::vector<std::byte> encode() const;
-  // Returns nothing for bytes that encode() has not made.
-  static std::optional<DataAddress> decode(ConstBytes bytes);
-};
+// With several connections, the bytes of each are looked at so often.
+inline constexpr Duration kStuckCheck = Milliseconds(100);
 
 // One message, or nothing more than its header, on its way to a peer.
 struct OutgoingRecord {
@@ -39,13 +36,16 @@ struct OutgoingRecord {
 // The sending half of a pair of processes.
 class TcpSendChannel {
  public:
-  // Events of the connection are reported by `epoll` with `key`. A connection that cannot be made
-  // for `peer_timeout` breaks the channel. `receiver`, `staging` and `epoll` outlive the channel.
-  // Connections come from `own_ip`, by which the peer recognizes this process.
-  TcpSendChannel(ContextId me, ContextId peer, DataAddress to, std::string own_ip,
-                 Duration peer_timeout, TransportDelegate& receiver, StagingPool& staging,
-                 const Epoll& epoll, uint64_t key);
-  ~TcpSendChannel() { close_socket(); }
+  // Events of connection i are reported by `epoll` with `key` + i. If no connection can be made for
+  // `peer_timeout`, the channel breaks. `receiver`, `staging` and `epoll` outlive the channel.
+  // Connections come from `own_ips`, by which the peer recognizes this process.
+  TcpSendChannel(ContextId me, ContextId peer, DataAddress to,
+                 const std::vector<std::string>& own_ips, Duration peer_timeout,
+                 TransportDelegate& receiver, StagingPool& staging, const Epoll& epoll,
+                 uint64_t key);
+  ~TcpSendChannel() {
+    for (Connection& one : connections_) close_socket(one);
+  }
   TcpSendChannel(const TcpSendChannel&) = delete;
   TcpSendChannel& operator=(const TcpSendChannel&) = delete;
 
@@ -53,7 +53,10 @@ class TcpSendChannel {
   // Returns true if a connection from `ip` may be one of the peer; see may_have_ip().
   bool may_come_from(const std::string& ip) const;
   // Returns true if a record would leave at once.
-  bool is_ready() const { return state_ == State::kOpen && next_ == records_.size(); }
+  bool is_ready() const {
+    return connections_[0].state == State::kOpen && connections_[0].is_written() &&
+           next_ == records_.size();
+  }
   // The cause, if the channel is broken. Then no send succeeds until renew().
   const Error& broken() const { return broken_; }
 
@@ -73,8 +76,8 @@ class TcpSendChannel {
   // Returns since when the peer has acknowledged nothing. Meaningful while not flushed().
   TimePoint silent_since() const { return silent_since_; }
 
-  // Handles an event of the connection. Returns true if a send has ended.
-  bool on_event(TimePoint now);
+  // Handles an event of connection `path`. Returns true if a send has ended.
+  bool on_event(size_t path, TimePoint now);
   // Dials, repeats a write and checks timeouts, if that is due.
   void tick(TimePoint now);
   // Returns when tick() is due next; nothing if it is not.
@@ -97,29 +100,66 @@ class TcpSendChannel {
   struct Kept {
     std::vector<std::byte> head;
     OutgoingRecord record;
+    int path = -1;  // the connection that has it, or -1
     size_t bytes() const { return head.size() + record.payload.size(); }
+    size_t cost() const { return bytes() + kRecordCost; }
+  };
+  // One connection, on one pair of interfaces.
+  struct Connection {
+    Path path;
+    int index = 0;  // in connections_
+    State state = State::kIdle;
+    Fd socket;
+    uint32_t watched = 0;  // the events in the epoll set; 0 if the socket is not in it
+    std::optional<TimePoint> tick_at;
+    Duration pause{0};             // before the next dial
+    std::deque<uint64_t> queue;    // numbers of its records that are not written completely
+    size_t written = 0;            // bytes of the first one that are written
+    std::vector<std::byte> rest;   // of a record that was acknowledged while it was written again
+    std::vector<std::byte> input;  // the begin of an acknowledgement
+    TimePoint moved_at{};          // when the kernel last had other bytes to send, or none
+    size_t in_kernel = 0;          // those bytes
+    bool is_written() const { return queue.empty() && rest.empty(); }
   };
 
+  bool has_several() const { return connections_.size() > 1; }
+  Kept& kept(uint64_t number) { return records_[static_cast<size_t>(number - first_)]; }
+  // Moves next_ to a record that no connection has.
+  void skip_assigned() {
+    while (next_ < records_.size() && records_[next_].path >= 0) ++next_;
+  }
   void push(Kept kept, TimePoint now);
-  void dial(TimePoint now);
+  // Gives records to open connections that have none, and writes them.
+  void distribute(TimePoint now);
+  // Takes records for a connection until it has enough for a write.
+  void assign(Connection& connection);
+  void dial(Connection& connection, TimePoint now);
+  // Dials the connections that are idle and do not wait.
+  void dial_all(TimePoint now);
   // Handles the end of a dial: sends the hello.
-  void connected(TimePoint now);
-  // Writes as many records as the socket takes.
-  void flush(TimePoint now);
+  void connected(Connection& connection, TimePoint now);
+  // Writes as much as the socket takes.
+  void flush(Connection& connection, TimePoint now);
+  // Removes what was written from the connection's queue.
+  void advance(Connection& connection, size_t bytes);
   // Reads acknowledgements. Returns true if a send has ended.
-  bool receive(TimePoint now);
+  bool receive(Connection& connection, TimePoint now);
   // Handles the number of records that the peer has. Returns true if a send has ended.
   bool acknowledged(uint64_t count, TimePoint now);
+  // Removes the first record, which is acknowledged, from the queue of its connection.
+  void forget(const Kept& first, Connection& connection);
   void end(const OutgoingRecord& record, const Error& error);
-  // Closes the connection. If something is to be sent, dials again soon, or breaks the channel if
-  // there was no connection for too long.
-  void connection_lost(const std::string& what, int errno_value, TimePoint now);
+  // Closes the connection and gives its records to others. If something is to be sent, dials again
+  // soon, or breaks the channel if there was no connection for too long.
+  void connection_lost(Connection& connection, const std::string& what, int errno_value,
+                       TimePoint now);
+  // Returns true if the bytes of a connection do not arrive, while those of another one do.
+  bool is_stuck(const Connection& connection, TimePoint now);
   void break_channel(const Error& cause);
-  void watch(uint32_t events);
-  void close_socket();
+  void watch(Connection& connection, uint32_t events);
+  void close_socket(Connection& connection);
 
   const DataAddress to_;
-  const std::string own_ip_;
   const Duration peer_timeout_;
   TransportDelegate& receiver_;
   StagingPool& staging_;
@@ -127,21 +167,15 @@ class TcpSendChannel {
   const uint64_t key_;
   DataHello hello_;
   Error broken_;
-  State state_ = State::kIdle;
-  Fd socket_;
-  uint32_t watched_ = 0;  // the events in the epoll set; 0 if the socket is not in it
-  size_t address_ = 0;    // index of the address that is dialed
+  std::vector<Connection> connections_;
   std::deque<Kept> records_;
-  uint64_t first_ = 0;            // number of records_.front()
-  size_t next_ = 0;               // index of the first record that is not written completely
-  size_t written_ = 0;            // bytes of that record that are written
-  size_t copied_ = 0;             // bytes of copied payloads in records_
-  std::vector<std::byte> input_;  // the begin of an acknowledgement
+  uint64_t first_ = 0;                      // number of records_.front()
+  size_t next_ = 0;                         // index of the first record that no connection has
+  size_t copied_ = 0;                       // bytes of copied payloads in records_
+  size_t on_the_way_ = 0;                   // cost of the records that connections have
   std::optional<TimePoint> failing_since_;  // first failure after the last acknowledgement
-  std::optional<TimePoint> refused_since_;  // the peer's port has refused connections since
-  std::optional<TimePoint> tick_at_;
-  bool unsendable_ = false;  // a payload is lost, so the channel breaks
-  Duration pause_{0};        // before the next dial
+  std::optional<TimePoint> refused_since_;  // the peer's ports have refused connections since
+  bool unsendable_ = false;                 // a payload is lost, so the channel breaks
   TimePoint silent_since_{};
   ForkMark mark_;
 };

@@ -16,9 +16,10 @@ using tcp::TcpRecvChannel;
 constexpr size_t kTcpStagingBuffers = 64;
 constexpr size_t kMostAccepted = 4096;  // connections that wait for progress()
 constexpr size_t kMostInbound = 16384;  // receiving channels
-// Keys in the epoll set: of wake_, of the first sending channel, of the first receiving one.
+// Keys in the epoll set: of wake_, of the first sending channel, of the first receiving one. Each
+// channel has a key for each path.
 constexpr uint64_t kWakeKey = 0;
-constexpr uint64_t kFirstSendKey = 1;  // plus the index in by_key_
+constexpr uint64_t kFirstSendKey = tcp::kMostPaths;
 constexpr uint64_t kFirstRecvKey = uint64_t{1} << 32;
 // drained() waits this much longer, because a notice of an end may come before the last bytes.
 constexpr auto kLastBytesTime = std::chrono::milliseconds(50);
@@ -26,6 +27,12 @@ constexpr auto kLastBytesTime = std::chrono::milliseconds(50);
 constexpr auto kLongestDrain = std::chrono::milliseconds(500);
 // A flush does not wait for a peer that acknowledges nothing for this long.
 constexpr auto kSilentFlush = std::chrono::seconds(2);
+
+std::vector<std::string> without_ports(const std::vector<std::string>& addresses) {
+  std::vector<std::string> out;
+  for (const std::string& address : addresses) out.push_back(without_port(address));
+  return out;
+}
 
 DataSecret random_secret() {
   const std::array<uint64_t, 2> numbers{random_id(), random_id()};
@@ -46,7 +53,7 @@ Result<std::unique_ptr<Transport>> tcp_create(const TransportConfig& config,
 
 Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportConfig& config,
                                                         TransportDelegate& receiver) {
-  check(config.data_port && !config.tcp_address.empty(), "a transport tcp without a port");
+  check(config.data_port && !config.tcp_addresses.empty(), "a transport tcp without a port");
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
   auto wake = EventFd::create();
@@ -72,8 +79,8 @@ TcpTransport::TcpTransport(const TransportConfig& config, TransportDelegate& rec
       port_(config.data_port),
       receiver_(receiver),
       staging_(config.max_payload, kTcpStagingBuffers),
-      own_{random_secret(), {config.tcp_address}},
-      own_ip_(without_port(config.tcp_address)),
+      own_{random_secret(), config.tcp_addresses},
+      own_ips_(without_ports(config.tcp_addresses)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       next_recv_key_(kFirstRecvKey) {}
@@ -88,7 +95,7 @@ Error TcpTransport::add_peer(ContextId id, ConstBytes address) {
     std::lock_guard lock(peers_mutex_);
     auto& slot = peers_[id];
     if (!slot) {
-      const uint64_t key = kFirstSendKey + by_key_.size();
+      const uint64_t key = kFirstSendKey + tcp::kMostPaths * by_key_.size();
       slot = std::make_unique<Peer>(*this, id, std::move(*to), key);
       by_key_.push_back(slot.get());
     }
@@ -196,17 +203,17 @@ void TcpTransport::adopt(Fd socket, const DataHello& hello, TimePoint now) {
   if (TcpRecvChannel* channel = find_inbound(hello.from)) {
     if (hello.channel < channel->number()) return;
     if (hello.channel == channel->number()) {
-      channel->connect(std::move(socket), now);
+      channel->connect(hello.path, std::move(socket), now);
       return wake_at(channel->due());
     }
     drop_inbound(hello.from);
   }
   if (inbound_.size() >= kMostInbound) return;
-  const uint64_t key = next_recv_key_++;
+  const uint64_t key = std::exchange(next_recv_key_, next_recv_key_ + tcp::kMostPaths);
   auto& made = inbound_[hello.from];
   made = std::make_unique<TcpRecvChannel>(hello.from, hello.channel, max_payload_, epoll_, key);
   by_recv_key_[key] = made.get();
-  made->connect(std::move(socket), now);
+  made->connect(hello.path, std::move(socket), now);
   wake_at(made->due());
 }
 
@@ -216,7 +223,7 @@ TcpRecvChannel* TcpTransport::find_inbound(ContextId from) const {
 }
 
 TcpRecvChannel* TcpTransport::find_by_key(uint64_t key) const {
-  const auto found = by_recv_key_.find(key);
+  const auto found = by_recv_key_.find(key - key % tcp::kMostPaths);
   return found == by_recv_key_.end() ? nullptr : found->second;
 }
 
@@ -239,8 +246,9 @@ bool TcpTransport::read(uint64_t key, TimePoint now) {
     peer->channel.on_handled(handled, now);
     update(*peer);
   };
-  const bool any = channel->read(receiver_, on_handled, now);  // may drop the peer
-  if (channel->has_records() && !std::ranges::count(with_records_, key))
+  const size_t path = key % tcp::kMostPaths;
+  const bool any = channel->read(path, receiver_, on_handled, now);  // may drop the peer
+  if (channel->has_records(path) && !std::ranges::count(with_records_, key))
     with_records_.push_back(key);
   if (channel->must_acknowledge()) unacknowledged_.push_back(key);
   wake_at(channel->due());
@@ -284,9 +292,9 @@ bool TcpTransport::handle_event(uint64_t key, TimePoint now) {
   Peer* peer = nullptr;
   {
     std::lock_guard lock(peers_mutex_);
-    peer = by_key_[key - kFirstSendKey];
+    peer = by_key_[key / tcp::kMostPaths - 1];
   }
-  const bool any = peer->channel.on_event(now);
+  const bool any = peer->channel.on_event(key % tcp::kMostPaths, now);
   update(*peer);
   return any;
 }

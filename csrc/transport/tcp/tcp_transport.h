@@ -1,7 +1,7 @@
-// Transport `tcp` connects processes by TCP. Each direction of a pair has a connection of its own,
-// which the sender dials at its first send. Connections arrive at the listening port of the control
-// plane (data_port.h), so a process has one port. A connection that breaks while both processes
-// live is dialed again, and nothing is lost (tcp_send_channel.h).
+// Transport `tcp` connects processes by TCP. Each direction of a pair has connections of its own,
+// one for each pair of network interfaces, which the sender dials. Connections arrive at the
+// listening port of the control plane (data_port.h), so a process has one port. A connection that
+// breaks while both processes live is dialed again, and nothing is lost (tcp_send_channel.h).
 //
 // Large payloads are written from the caller's memory; their sends end when the peer has handled
 // them. The receiver reduces out of the buffer into which it has read.
@@ -59,7 +59,7 @@ class TcpTransport final : public Transport {
   // A peer that add_peer() has named, with the channel to it.
   struct Peer {
     Peer(TcpTransport& own, ContextId id, tcp::DataAddress address, uint64_t key)
-        : channel(own.me_, id, std::move(address), own.own_ip_, own.peer_timeout_, own.receiver_,
+        : channel(own.me_, id, std::move(address), own.own_ips_, own.peer_timeout_, own.receiver_,
                   own.staging_, own.epoll_, key) {}
     tcp::TcpSendChannel channel;
     bool noticed = false;  // it was found that the channel is broken
@@ -76,7 +76,8 @@ class TcpTransport final : public Transport {
   Peer* find(ContextId peer) const;
   // Returns all peers. Callbacks run without the lock, so callers iterate over a copy.
   std::vector<Peer*> all_peers() const;
-  // Returns the receiving channel from a process, or the one with that key, or null.
+  // Returns the receiving channel from a process, or the one with a connection of that key, or
+  // null.
   tcp::TcpRecvChannel* find_inbound(ContextId from) const;
   tcp::TcpRecvChannel* find_by_key(uint64_t key) const;
   // Closes the receiving channel from a process, if there is one.
@@ -88,7 +89,7 @@ class TcpTransport final : public Transport {
   // Takes over the connections that the control plane has accepted.
   void adopt_accepted(TimePoint now);
   void adopt(Fd socket, const DataHello& hello, TimePoint now);
-  // Reads the receiving channel with that key, if it exists. Returns true if anything was
+  // Reads the connection with that key, if its channel exists. Returns true if anything was
   // delivered.
   bool read(uint64_t key, TimePoint now);
   // Sends the acknowledgements that no record has carried.
@@ -106,7 +107,7 @@ class TcpTransport final : public Transport {
   TransportDelegate& receiver_;
   StagingPool staging_;
   const tcp::DataAddress own_;
-  const std::string own_ip_;
+  const std::vector<std::string> own_ips_;
   Epoll epoll_;
   const EventFd wake_;
   std::atomic<bool> in_use_ = false;  // a message was sent, or a connection has come
@@ -117,11 +118,11 @@ class TcpTransport final : public Transport {
   std::vector<Peer*> by_key_ RINGDIST_GUARDED_BY(peers_mutex_);  // in the order of their keys
   std::vector<Peer*> newly_broken_;
   std::map<ContextId, std::unique_ptr<tcp::TcpRecvChannel>> inbound_;
-  std::map<uint64_t, tcp::TcpRecvChannel*> by_recv_key_;       // by key of its events
+  std::map<uint64_t, tcp::TcpRecvChannel*> by_recv_key_;       // by its first key
   std::vector<std::unique_ptr<tcp::TcpRecvChannel>> dropped_;  // destroyed by the next progress()
   uint64_t next_recv_key_;
-  std::vector<uint64_t> with_records_;    // keys of receiving channels that have records
-  std::vector<uint64_t> unacknowledged_;  // keys of those that must acknowledge
+  std::vector<uint64_t> with_records_;    // keys of connections whose records wait
+  std::vector<uint64_t> unacknowledged_;  // keys of channels that must acknowledge
   TimePoint timer_ = TimePoint::max();    // progress() must run timers at this time, or before
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
   TimePoint last_empty_;                  // time of the last progress() that found nothing

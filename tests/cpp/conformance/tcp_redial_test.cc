@@ -1,5 +1,7 @@
 // Transport `tcp` when its connections break, are refused, or bring what is no message.
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +12,7 @@
 #include <string>
 
 #include "conformance/transport_fixture.h"
-#include "transport/tcp/tcp_send_channel.h"
+#include "transport/tcp/data_port.h"
 
 namespace ringdist {
 namespace {
@@ -19,8 +21,9 @@ using tcp::RecordHead;
 
 class TcpTest : public testing::Test {
  protected:
-  End a_{*find_transport("tcp"), {}};
-  End b_{*find_transport("tcp"), {}};
+  explicit TcpTest(int interfaces = 1)
+      : a_(*find_transport("tcp"), {}, interfaces), b_(*find_transport("tcp"), {}, interfaces) {}
+  End a_, b_;
 
   void SetUp() override {
     ASSERT_FALSE(a_.transport->add_peer(b_.config.context_id, b_.transport->address()));
@@ -42,7 +45,12 @@ int reset_connections() {
   });
 }
 
-TEST_F(TcpTest, EachMessageArrivesOnceAndInOrderThoughConnectionsAreReset) {
+class TcpResets : public TcpTest, public testing::WithParamInterface<int> {
+ protected:
+  TcpResets() : TcpTest(GetParam()) {}
+};
+
+TEST_P(TcpResets, EachMessageArrivesOnceAndInOrder) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -71,6 +79,45 @@ TEST_F(TcpTest, EachMessageArrivesOnceAndInOrderThoughConnectionsAreReset) {
     ASSERT_EQ(b_.inbox.got[i].payload, payloads[i]);
   }
   EXPECT_TRUE(a_.inbox.lost.empty() && b_.inbox.lost.empty());
+}
+
+// Unlike in the test above, both ends have a long queue.
+TEST_P(TcpResets, EachInterfaceCarriesAPart) {
+  const std::vector<std::byte> payload = pattern(200000, 0);
+  int ended = 0;
+  for (int i = 0; i < 100; ++i)
+    for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)})
+      from->send(to->config.context_id, pattern(8, i), payload, [&](const Error& error) {
+        EXPECT_FALSE(error);
+        ++ended;
+      });
+  ASSERT_TRUE(both_until([&] { return ended == 200; }));
+  const int carrying = for_tcp_connections([](int fd) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_bytes_acked > 400000;
+  });
+  EXPECT_EQ(carrying, 2 * GetParam());
+  EXPECT_EQ(a_.inbox.got.size(), 100u);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(a_.inbox.got[i].header, pattern(8, i));
+}
+
+INSTANTIATE_TEST_SUITE_P(Interfaces, TcpResets, testing::Values(1, 2, 3));
+
+TEST(TcpPaths, ConnectInterfacesOfTheSameNetwork) {
+  const auto pairs = [](const std::vector<std::string>& own, const std::vector<std::string>& peer) {
+    std::string out;
+    for (const auto& [ip, address] : tcp::pair_interfaces(own, peer))
+      out += ip + "-" + address + " ";
+    return out;
+  };
+  EXPECT_EQ(pairs({"10.0.0.1", "10.1.0.1"}, {"10.1.0.2:7", "10.0.0.2:7"}),
+            "10.0.0.1-10.0.0.2:7 10.1.0.1-10.1.0.2:7 ");
+  EXPECT_EQ(pairs({"10.0.0.1", "10.1.0.1"}, {"10.1.0.2:7"}), "10.1.0.1-10.1.0.2:7 ");
+  EXPECT_EQ(pairs({"10.0.0.1", "[fd00::1]"}, {"[fd00::2]:7", "10.0.0.2:7"}),
+            "[fd00::1]-[fd00::2]:7 10.0.0.1-10.0.0.2:7 ");
+  EXPECT_EQ(pairs({"10.0.0.1"}, {"[fd00::2]:7"}), "-[fd00::2]:7 ");
 }
 
 // The memory of a revoked payload changes before the message is written, or written again.
@@ -117,7 +164,7 @@ class TcpStranger : public TcpTest {
  protected:
   // Dials b_ and sends a hello and what follows it. Returns true if b_ answers.
   bool is_answered(const DataHello& hello, ConstBytes rest, const std::string& ip = "127.0.0.1") {
-    socket_ = connect_tcp(b_.listener.address(), ip).fd;
+    socket_ = connect_tcp(b_.listener.addresses()[0], ip).fd;
     std::vector<std::byte> bytes = hello.frame();
     bytes.insert(bytes.end(), rest.begin(), rest.end());
     pollfd writable{socket_.get(), POLLOUT, 0};
@@ -139,7 +186,7 @@ class TcpStranger : public TcpTest {
   }
   DataHello hello_of_a_member() const {
     const auto to = tcp::DataAddress::decode(b_.transport->address());
-    return {a_.config.context_id, b_.config.context_id, 1, to->secret};
+    return {a_.config.context_id, b_.config.context_id, 1, 0, to->secret};
   }
   Fd socket_;
   uint64_t count_ = 0;
@@ -163,8 +210,7 @@ TEST_F(TcpStranger, IsCutOffWhereItSendsWhatIsNoRecord) {
     return out;
   };
   const auto most = static_cast<uint32_t>(b_.transport->max_payload());
-  const RecordHead wrong[] = {{.number = 1},
-                              {.payload_bytes = most + 1},
+  const RecordHead wrong[] = {{.payload_bytes = most + 1},
                               {.header_bytes = kMaxHeaderBytes + 1},
                               {.kind = static_cast<tcp::RecordKind>(9)}};
   for (const RecordHead& head : wrong) {
@@ -172,6 +218,29 @@ TEST_F(TcpStranger, IsCutOffWhereItSendsWhatIsNoRecord) {
     EXPECT_EQ(count_, 0u);
     EXPECT_TRUE(is_closed());
   }
+  EXPECT_TRUE(b_.inbox.got.empty());
+}
+
+// The first record never comes, so all others wait for it.
+TEST_F(TcpStranger, MakesNoMemoryGrowWithRecordsThatComeEarly) {
+  ASSERT_TRUE(is_answered(hello_of_a_member(), {}));
+  RecordHead head{.payload_bytes = static_cast<uint32_t>(b_.transport->max_payload())};
+  std::vector<std::byte> record(head.bytes());
+  size_t sent = 0;
+  const auto goes_on = [&] {
+    if (sent % record.size() == 0) {
+      ++head.number;
+      std::memcpy(record.data(), &head, sizeof head);
+    }
+    const size_t offset = sent % record.size();
+    const ssize_t took = ::send(socket_.get(), record.data() + offset, record.size() - offset,
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (took > 0) sent += static_cast<size_t>(took);
+    return took > 0 || errno == EAGAIN || errno == EWOULDBLOCK;
+  };
+  EXPECT_TRUE(b_.progress_until([&] { return !goes_on(); }));
+  EXPECT_GT(sent, tcp::kWindow);
+  EXPECT_LT(sent, 3 * tcp::kWindow);  // a part is in buffers of the kernel
   EXPECT_TRUE(b_.inbox.got.empty());
 }
 

@@ -65,11 +65,12 @@ struct End {
   Inbox inbox;
   std::unique_ptr<Transport> transport;
 
-  End(const TransportRow& row, const TransportConfig& networks) : config(networks) {
+  End(const TransportRow& row, const TransportConfig& networks, int addresses = 1)
+      : listener(addresses), config(networks) {
     config.context_id = random_id();
     config.interface_name = "lo";
     config.system_ucx = wants_system_ucx();
-    config.tcp_address = listener.address();
+    config.tcp_addresses = listener.addresses();
     config.data_port = listener.port();
     auto made = row.create(config, inbox);
     EXPECT_TRUE(made.ok()) << made.error().what();
@@ -118,6 +119,7 @@ inline std::shared_ptr<SimNetwork>& sim_network() {
 inline constexpr TransportRow kSimRow{
     "sim",
     "a computed network with a virtual clock",
+    false,
     false,
     false,
     false,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "os/socket.h"
 #include "transport/tcp/data_port.h"
@@ -19,8 +20,12 @@ namespace ringdist {
 // Accepts connections on a thread and reads their first frame, as the control plane does.
 class DataListener {
  public:
-  DataListener() : socket_(std::move(listen_tcp("127.0.0.1", 0).value())) {
-    address_ = local_address(socket_).value();
+  // Listens at 127.0.0.1, and at the following addresses if there shall be several.
+  explicit DataListener(int addresses = 1) {
+    for (int i = 1; i <= addresses; ++i) {
+      sockets_.push_back(std::move(listen_tcp("127.0.0." + std::to_string(i), 0).value()));
+      addresses_.push_back(local_address(sockets_.back()).value());
+    }
     thread_ = std::thread([this] { run(); });
   }
   ~DataListener() {
@@ -30,7 +35,7 @@ class DataListener {
   DataListener(const DataListener&) = delete;
   DataListener& operator=(const DataListener&) = delete;
 
-  const std::string& address() const { return address_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
   const std::shared_ptr<DataPort>& port() const { return port_; }
 
  private:
@@ -39,9 +44,9 @@ class DataListener {
     return poll(&readable, 1, milliseconds) == 1;
   }
   void run() {
-    while (!ended_) {
-      if (!is_readable(socket_, 20)) continue;
-      Fd accepted = accept_connection(socket_);
+    for (size_t i = 0; !ended_; i = (i + 1) % sockets_.size()) {
+      if (!is_readable(sockets_[i], 20)) continue;
+      Fd accepted = accept_connection(sockets_[i]);
       const size_t size = DataHello().frame().size();
       std::vector<std::byte> frame(size);
       if (!accepted || !is_readable(accepted, 1000)) continue;
@@ -51,8 +56,8 @@ class DataListener {
     }
   }
 
-  Fd socket_;
-  std::string address_;
+  std::vector<Fd> sockets_;
+  std::vector<std::string> addresses_;
   std::shared_ptr<DataPort> port_ = std::make_shared<DataPort>();
   std::atomic<bool> ended_ = false;
   std::thread thread_;
