@@ -1,4 +1,4 @@
-"""Transport tcp over two networks at once, as RINGDIST_SOCKET_IFNAME=eth0,eth1 asks for."""
+"""Transport tcp sends over two networks at once if RINGDIST_SOCKET_IFNAME names both."""
 
 from __future__ import annotations
 

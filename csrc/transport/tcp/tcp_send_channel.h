@@ -115,7 +115,7 @@ class TcpSendChannel {
     Duration pause{0};             // before the next dial
     std::deque<uint64_t> queue;    // numbers of its records that are not written completely
     size_t written = 0;            // bytes of the first one that are written
-    std::vector<std::byte> rest;   // of a record that was acknowledged while it was written again
+    std::vector<std::byte> rest;   // the end of a record that has no memory now
     std::vector<std::byte> input;  // the begin of an acknowledgement
     TimePoint moved_at{};          // when the kernel last had other bytes to send, or none
     size_t in_kernel = 0;          // those bytes

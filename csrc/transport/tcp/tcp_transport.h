@@ -121,7 +121,7 @@ class TcpTransport final : public Transport {
   std::map<uint64_t, tcp::TcpRecvChannel*> by_recv_key_;       // by its first key
   std::vector<std::unique_ptr<tcp::TcpRecvChannel>> dropped_;  // destroyed by the next progress()
   uint64_t next_recv_key_;
-  std::vector<uint64_t> with_records_;    // keys of connections whose records wait
+  std::vector<uint64_t> with_records_;    // keys of connections with waiting records
   std::vector<uint64_t> unacknowledged_;  // keys of channels that must acknowledge
   TimePoint timer_ = TimePoint::max();    // progress() must run timers at this time, or before
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
