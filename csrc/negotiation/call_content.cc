@@ -166,6 +166,18 @@ Result<OpRequest> allreduce_of(DType dtype, const CallContent& call,
   return out;
 }
 
+// Adds the bytes of a tensor to `bytes`. Returns false if a length is invalid, or if they do not
+// fit.
+bool add_bytes(const CallContent::Tensor& tensor, int64_t& bytes) {
+  if (tensor.dtype > DType::kFloat8E5M2) return false;
+  auto own = static_cast<int64_t>(dtype_size(tensor.dtype));
+  for (const int64_t length : tensor.shape) {
+    if (length < 0 && length != CallContent::kAny) return false;
+    if (__builtin_mul_overflow(own, length == CallContent::kAny ? 1 : length, &own)) return false;
+  }
+  return !__builtin_add_overflow(bytes, own, &bytes);
+}
+
 }  // namespace
 
 int64_t CallContent::Tensor::count() const {
@@ -233,12 +245,13 @@ Result<CallContent> CallContent::parse(const std::string& content) {
   out.prescale = in.get<double>();
   out.postscale = in.get<double>();
   bool makes_sense = true;
+  int64_t bytes = 0;
   for (uint32_t left = in.get<uint32_t>(); left > 0 && in.ok(); --left) {
     Tensor& tensor = out.tensors.emplace_back();
     tensor.dtype = in.get<DType>();
     for (uint32_t dims = in.get<uint32_t>(); dims > 0 && in.ok(); --dims)
       tensor.shape.push_back(in.get<int64_t>());
-    makes_sense = makes_sense && tensor.dtype <= DType::kFloat8E5M2 && tensor.count() >= 0;
+    makes_sense = makes_sense && add_bytes(tensor, bytes);
   }
   if (!in.ended() || !makes_sense || !is_collective(out.kind) || !is_reduce_op(out.reduce_op))
     return Error(ErrorKind::kProtocol, "ringdist: negotiation: what a call is cannot be read");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/serialize.h"
+
 namespace ringdist {
 namespace {
 
@@ -74,6 +76,29 @@ TEST(CallContent, ThatMakesNoSenseIsAnError) {
   std::string bad = good;
   bad[0] = 100;
   EXPECT_FALSE(CallContent::parse(bad).ok());
+}
+
+// A joined rank allocates memory of the sizes that it reads.
+TEST(CallContent, OfSizesThatDoNotFitIsAnError) {
+  constexpr int64_t kHalf = int64_t{1} << 61;  // bytes: as float32, four of them do not fit
+  using Tensors = std::vector<CallContent::Tensor>;
+  for (const Tensors& tensors :
+       {Tensors{{DType::kFloat32, {-2, -3}}},
+        Tensors{{DType::kInt8, {1 << 16, 1 << 16, 1 << 16, 1 << 16}}},
+        Tensors{{DType::kFloat32, {kHalf}}}, Tensors(4, {DType::kInt8, {kHalf}})}) {
+    CallContent call;
+    call.tensors = {{DType::kInt8, {}}};
+    std::string content = call.describe().content;
+    content.resize(content.size() - 9);  // the number of tensors, and a tensor without lengths
+    Writer out;
+    out.put(static_cast<uint32_t>(tensors.size()));
+    for (const auto& [dtype, shape] : tensors) {
+      out.put(dtype).put(static_cast<uint32_t>(shape.size()));
+      for (const int64_t length : shape) out.put(length);
+    }
+    for (const std::byte byte : out.take()) content += static_cast<char>(byte);
+    EXPECT_FALSE(CallContent::parse(content).ok());
+  }
 }
 
 TEST(CallContent, TheFirstTensorThatIsNotAlikeIsNamed) {
