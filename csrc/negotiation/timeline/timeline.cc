@@ -34,7 +34,13 @@ Result<TimelineMessage> TimelineMessage::decode(ConstBytes in_bytes) {
   // Receivers add a suffix to the path, which a zero byte would cut off.
   const bool good = out.path.find('\0') == std::string::npos && !out.path.ends_with("/..") &&
                     out.path.find("/../") == std::string::npos;
-  if (!in.ended() || out.kind > Kind::kDone || !good)
+  // Sums and differences of such numbers do not overflow.
+  const auto is_small = [](int64_t number) {
+    constexpr int64_t kMost = int64_t{1} << 60;
+    return number >= -kMost && number <= kMost;
+  };
+  const bool fits = is_small(out.time) && is_small(out.root_time) && is_small(out.offset);
+  if (!in.ended() || out.kind > Kind::kDone || !good || !fits || out.offset < 0)
     return Error(ErrorKind::kProtocol, "ringdist: timeline: a message that cannot be read");
   return out;
 }

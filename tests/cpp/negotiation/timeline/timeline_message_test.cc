@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "negotiation/timeline/timeline.h"
 
 namespace ringdist {
@@ -34,6 +36,24 @@ TEST(TimelineMessage, APathThatWouldLoseItsSuffixOrItsFolderIsRefused) {
     message.path = path;
     EXPECT_FALSE(TimelineMessage::decode(message.encode()).ok()) << path;
   }
+}
+
+// The receiver computes differences of the times, and the end of a part.
+TEST(TimelineMessage, NumbersThatWouldOverflowAreRefused) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto is_read = [](int64_t time, int64_t root_time, int64_t offset) {
+    TimelineMessage message;
+    message.time = time;
+    message.root_time = root_time;
+    message.offset = offset;
+    return TimelineMessage::decode(message.encode()).ok();
+  };
+  EXPECT_TRUE(is_read(kMost / 8, -kMost / 8, kMost / 8));
+  EXPECT_FALSE(is_read(-kMost - 1, 0, 0));
+  EXPECT_FALSE(is_read(kMost, 0, 0));
+  EXPECT_FALSE(is_read(0, -kMost - 1, 0));
+  EXPECT_FALSE(is_read(0, 0, kMost));
+  EXPECT_FALSE(is_read(0, 0, -1));
 }
 
 }  // namespace
