@@ -20,10 +20,17 @@ void put(Writer& out, const GroupCosts& costs) {
   out.put_string(costs.file);
 }
 
-GroupCosts get_costs(Reader& in) {
+// Returns nothing for constants that no file may have. All ranks plan by them, and their sums must
+// not overflow.
+std::optional<GroupCosts> get_costs(Reader& in) {
+  constexpr double kMost = 1e15;
   GroupCosts out;
   for (LinkCosts* link : {&out.constants.inside, &out.constants.between})
-    for (const LinkConstant& one : link_constants()) one.set(*link, in.get<double>());
+    for (const LinkConstant& one : link_constants()) {
+      const auto value = in.get<double>();
+      if (!(value >= 0 && value <= kMost)) return std::nullopt;  // not a number fails both
+      one.set(*link, value);
+    }
   out.file = in.get_text(kMostInfoText);
   return out;
 }
@@ -106,8 +113,9 @@ std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_text(kMostInfoText);
   out.transports = get_addresses(in);
-  out.costs = get_costs(in);
-  if (!in.ok()) return std::nullopt;
+  auto costs = get_costs(in);
+  if (!in.ok() || !costs) return std::nullopt;
+  out.costs = std::move(*costs);
   return out;
 }
 

@@ -37,8 +37,8 @@ struct RankInfo {
 
   // Serializes all fields.
   std::vector<std::byte> encode() const;
-  // Parses an entry. Returns nothing if it is cut short. If it has another wire version, only that
-  // field is set.
+  // Parses an entry. Returns nothing if it is cut short or has impossible costs. If it has another
+  // wire version, only that field is set.
   static std::optional<RankInfo> decode(ConstBytes bytes, uint16_t wire_version);
 
   // Returns "pid 123 on host x".

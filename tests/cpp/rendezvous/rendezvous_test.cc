@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <thread>
 
 #include "support/map_store.h"
@@ -54,6 +55,14 @@ TEST(RankInfo, OfAnotherVersionHasThatAlone) {
   ASSERT_TRUE(other);
   EXPECT_EQ(other->wire_version, 1);
   EXPECT_EQ(other->context_id, 0u);
+}
+
+TEST(RankInfo, OfImpossibleCostsIsNotRead) {
+  for (const double wrong : {-1.0, 1e30, std::numeric_limits<double>::quiet_NaN()}) {
+    RankInfo info = entry_of(0);
+    info.costs.constants.between.bytes_per_second = wrong;
+    EXPECT_FALSE(RankInfo::decode(info.encode(), info.wire_version)) << wrong;
+  }
 }
 
 TEST(Rendezvous, CollectsAllAndSeesNoEarlierIncarnation) {
