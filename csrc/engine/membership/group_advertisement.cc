@@ -59,6 +59,8 @@ std::optional<GroupAdvertisement> GroupAdvertisement::decode(ConstBytes bytes,
     one.where = in.get_text(kMostAdvertised);
     out.members.push_back(std::move(one));
   }
+  // A later time than now plus kLongest could not be represented.
+  if (out.timeout < Milliseconds(0) || out.timeout > kLongest) return std::nullopt;
   if (!in.ended() || out.members.empty()) return std::nullopt;
   return out;
 }

@@ -58,6 +58,11 @@ TEST(GroupAdvertisement, WhatIsNoneIsNotRead) {
   GroupAdvertisement nobody = advertisement();
   nobody.members.clear();
   EXPECT_FALSE(GroupAdvertisement::decode(nobody.encode(), kVersion));
+  for (const Milliseconds timeout : {Milliseconds(-1), kLongest + Milliseconds(1)}) {
+    GroupAdvertisement endless = advertisement();
+    endless.timeout = timeout;
+    EXPECT_FALSE(GroupAdvertisement::decode(endless.encode(), kVersion)) << timeout.count();
+  }
 }
 
 TEST(GroupAdvertisement, WhoDiffersIsRefusedByName) {
