@@ -59,7 +59,8 @@ help:
 	@echo '  make call-path    the functions from ProcessGroupRing::allreduce to the transport, by gdb; minutes'
 	@echo '  make format       rewrite the files so that lint is content'
 	@echo '  make sanitize     the C++ tests under ASan + UBSan, then under TSan'
-	@echo '  make fuzz         bytes that libFuzzer makes up, into every codec (10 minutes; FUZZ_SECONDS=60)'
+	@echo '  make fuzz         bytes that libFuzzer makes up, into what reads bytes of others; 10 minutes per target'
+	@echo '                    (ARGS="tcp shm", FUZZ_SECONDS=60; ARGS=--help)'
 	@echo '  make clean        remove what was built; .venv stays'
 	@echo
 	@echo 'Each makes .venv and installs what is missing first. PYTHON=python3.12 chooses the interpreter,'
@@ -218,7 +219,8 @@ sanitize:
 	tools/sanitize.sh thread
 
 fuzz:
-	tools/fuzz.sh
+	@tools/bootstrap.sh tests
+	tools/fuzz.sh $(ARGS)
 
 clean:
 	rm -rf build torch_ringdist/*.so torch_ringdist/_build_info.py .venv/installed

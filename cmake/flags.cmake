@@ -41,8 +41,13 @@ elseif(SANITIZE STREQUAL "thread")
   # GCC warns that TSan does not model std::atomic_thread_fence. This must not fail the build, because
   # some code needs fences. Reports of TSan about such code are checked by hand.
   set(sanitizers -fsanitize=thread $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=tsan>)
+elseif(SANITIZE STREQUAL "fuzz")
+  # libFuzzer chooses inputs by its own counters. The others are for llvm-cov, which prints the lines that
+  # the inputs reach.
+  set(sanitizers -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+    -fprofile-instr-generate -fcoverage-mapping)
 elseif(SANITIZE)
-  message(FATAL_ERROR "SANITIZE is '${SANITIZE}'; have: address, thread")
+  message(FATAL_ERROR "SANITIZE is '${SANITIZE}'; have: address, thread, fuzz")
 endif()
 if(SANITIZE)
   # Reports always name functions. Line numbers take a fifth of the compiler's time.
