@@ -8,7 +8,7 @@
 #include "base/serialize.h"
 #include "fuzz/target.h"
 #include "os/socket.h"
-#include "transport/tcp/tcp_send_channel.h"
+#include "transport/tcp/data_port.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace ringdist::test {
@@ -47,7 +47,7 @@ class World {
     TransportConfig config;
     config.context_id = kTested;
     config.max_payload = kMaxPayload;
-    config.tcp_address = "127.0.0.1:1";
+    config.tcp_addresses = {"127.0.0.1:1"};
     config.data_port = port_;
     transport_ = std::move(tcp_create(config, receiver_).value());
     secret_ = tcp::DataAddress::decode(transport_->address())->secret;
@@ -139,7 +139,7 @@ bool run(ConstBytes bytes) {
 // ---- Seeds
 
 std::vector<std::byte> hello(ContextId from, uint32_t channel) {
-  const auto frame = DataHello{from, kTested, channel, {}}.frame();
+  const auto frame = DataHello{from, kTested, channel, 0, {}}.frame();
   return {frame.begin() + 5, frame.end()};  // behind length and type
 }
 
