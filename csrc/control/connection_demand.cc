@@ -52,7 +52,7 @@ void ControlDialer::want(uint64_t id, LinkKind kind, bool first, TimePoint now) 
   if (!link.may_dial(first, now)) return;
   link.dialed(now);
   auto [address, nonce, source] = groups_.address_of(id, kind);
-  if (kind == LinkKind::kLocal && !groups_.has(id)) address = peer.unix_name;
+  if (kind == LinkKind::kLocal && nonce == 0) address = peer.unix_name;  // a host proof
   connections_view_.dial(kind, id, address, nonce, source);
 }
 

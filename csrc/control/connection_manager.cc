@@ -21,13 +21,17 @@ constexpr Duration kHelloTimeout = std::chrono::seconds(5);  // from the accept 
 // A held connection is closed if its group does not appear here within this time.
 constexpr Duration kHoldTimeout = std::chrono::seconds(60);
 constexpr Duration kClosingTimeout = std::chrono::seconds(2);  // for the rest of the output
-constexpr size_t kMaxStrangers = 256;     // connections of one kind that have not been admitted
+constexpr size_t kMaxStrangers = 256;     // connections of a process that have not been admitted
 constexpr size_t kMaxUnknownFrame = 256;  // bytes: a hello is smaller
 constexpr size_t kMaxAnswer = 4096;       // bytes: the answer to a hello may be a text
 constexpr int kMaxReads = 64;             // reads of one connection in a row
 
 // Returns true for an accepted connection that has not been admitted.
 bool unknown(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
+
+bool may_come_while_held(FrameType type) {
+  return type == FrameType::kHeartbeat || type == FrameType::kExits || type == FrameType::kLeft;
+}
 
 }  // namespace
 
@@ -132,7 +136,7 @@ void ConnectionManager::limit_tcp_timeout(const ControlConnection& c) {
 }
 
 void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
-  make_room(kind);
+  make_room(kind, who.pid);
   ControlConnection& c = add(std::move(fd), kind, false);
   c.stream.limit_frames(kMaxUnknownFrame);
   c.pid = who.pid;
@@ -142,12 +146,12 @@ void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who)
 }
 
 // Makes room for one more stranger. The oldest one without a hello is closed, or else the oldest.
-void ConnectionManager::make_room(LinkKind kind) {
+void ConnectionManager::make_room(LinkKind kind, int pid) {
   for (;;) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
     for (auto& [key, c] : connections_) {
-      if (!unknown(*c) || c->kind != kind) continue;
+      if (!unknown(*c) || c->kind != kind || c->pid != pid) continue;
       ++strangers;
       bool silent = c->state == State::kGreeting;
       if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
@@ -178,13 +182,12 @@ void ConnectionManager::take_frames(ControlConnection& c) {
   }
 }
 
-// A dump request needs no greeting. While a connection is held, heartbeats count on the side that
-// dialed; the other side ignores them.
+// A dump request needs no greeting. While a connection is held, the side that dialed receives
+// heartbeats and the end of the other process; the other side ignores heartbeats.
 void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
     delegate_.on_frame(c, frame);
-  } else if (c.open() ||
-             (c.dialed && c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
+  } else if (c.open() || (c.dialed && c.state == State::kHeld && may_come_while_held(frame.type))) {
     delegate_.on_frame(c, frame);
   } else if (!(c.state == State::kHeld && frame.type == FrameType::kHeartbeat)) {
     greet(c, frame);
@@ -209,7 +212,7 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
     fail(c, EACCES, printable(decode_text(frame.body), kMaxUnknownFrame));
   } else if (!id || *id != c.peer) {
     fail(c, EPROTO, "another process answers on its control socket");
-  } else if (frame.type == FrameType::kWelcome) {
+  } else if (frame.type == FrameType::kWelcome && c.hello.nonce != 0) {
     open(c);
   } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
     c.state = State::kHeld;

@@ -149,8 +149,9 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
   // Handles a connection that another process has dialed.
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
-  // Closes the oldest strangers, which are connections not admitted so far, when there are many.
-  void make_room(LinkKind kind);
+  // Closes the oldest strangers, which are connections not admitted so far, when process `pid` has
+  // many. Those of other hosts, and of local processes that are not visible, have pid 0.
+  void make_room(LinkKind kind, int pid);
   // Applies `tcp_timeout` to a TCP connection.
   void limit_tcp_timeout(const ControlConnection& connection);
   // Handles the end of a dial, and sends the hello.

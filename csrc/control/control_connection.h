@@ -105,9 +105,10 @@ class ConnectionView {
   virtual bool reached(uint64_t peer, LinkKind kind) const = 0;
   // Returns true if both sides may send.
   virtual bool open(uint64_t peer, LinkKind kind) const = 0;
-  // Dials `peer` at `address`. `nonce` is that of a common group, or 0 inside the host. Over TCP
-  // the connection comes from ip `source`; if that is empty, the kernel chooses. A failure is
-  // reported by ConnectionManager::Delegate::on_closed().
+  // Dials `peer` at `address`. `nonce` is that of a common group, or 0 for a host proof: the other
+  // side holds such a connection as long as it exists. Over TCP the connection comes from ip
+  // `source`; if that is empty, the kernel chooses. A failure is reported by
+  // ConnectionManager::Delegate::on_closed().
   virtual void dial(LinkKind kind, uint64_t peer, const std::string& address, uint64_t nonce,
                     const std::string& source) = 0;
 };

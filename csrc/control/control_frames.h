@@ -74,8 +74,8 @@ class FrameReader {
 struct ControlHello {
   uint64_t from = 0;
   uint64_t to = 0;
-  // A group that both are in; 0 on local control connections. In a kMembershipHello frame it is the
-  // id of the group that the messages are about.
+  // A group that both are in, or 0 for a host proof. In a kMembershipHello frame it is the id of
+  // the group that the messages are about.
   uint64_t nonce = 0;
 
   std::vector<std::byte> frame(FrameType type = FrameType::kHello) const;

@@ -147,10 +147,9 @@ ControlGroupTable::Address ControlGroupTable::address_of(uint64_t id, LinkKind k
     const ControlMember& member = group.roster.member(id);
     // The peer may never get a group that was left here, and would hold the connection. So a group
     // that was not left is preferred.
-    if (kind == LinkKind::kLocal)
-      out.address = member.unix_name;
-    else if (out.nonce == 0 || !group.left())
-      out = {member.tcp_address, nonce, without_port(group.roster.self().tcp_address)};
+    if (out.nonce == 0 || !group.left())
+      out = {kind == LinkKind::kLocal ? member.unix_name : member.tcp_address, nonce,
+             without_port(group.roster.self().tcp_address)};
   }
   return out;
 }

@@ -141,8 +141,8 @@ class ControlGroupTable {
   // Returns true if any group contains the process.
   bool has(uint64_t id) const { return member(id) != nullptr; }
   // Address to dial for a process, and the group to name in the hello. Empty and 0 if no group has
-  // the process. A hello on a local link names no group, so `nonce` is 0 for it. Over TCP `source`
-  // is the ip at which this process listens for that group, since its members compare it.
+  // the process. `source` is the ip at which this process listens for that group, since its members
+  // compare it over TCP.
   struct Address {
     std::string address;
     uint64_t nonce = 0;

@@ -102,8 +102,7 @@ void ControlPlane::prove(const ControlRequest& request, const std::string& unix_
 void ControlPlane::connect(const ControlRequest& request, int rank,
                            const std::vector<ControlMember>& members) {
   requests_.connect(request, [&] {
-    groups_.join(request.id, id_, rank, members);
-    recheck_connections();
+    close_held(groups_.join(request.id, id_, rank, members).roster);
     // The group needs these processes, so a finished host proof need not keep their connections any
     // more.
     for (const ControlMember& member : members)
@@ -214,22 +213,15 @@ void ControlPlane::on_process_ended(uint64_t id) {
 
 ConnectionManager::AcceptDecision ControlPlane::admit(const ControlConnection& connection,
                                                       const ControlHello& hello) {
-  // A stranger of another host gets no answer.
-  if (hello.from == id_ || hello.to != id_)
-    return {Action::kRefuse,
-            connection.kind == LinkKind::kLocal ? "another process listens there now" : ""};
-  const ControlMember* member = nullptr;
-  if (connection.kind == LinkKind::kLocal) {
-    if (connection.uid != geteuid()) return {Action::kRefuse, "it runs as another user"};
-    member = groups_.member(hello.from);
-  } else {
-    const ControlGroup* group = groups_.find(hello.nonce);
-    if (group == nullptr) return {Action::kHold, ""};
-    // A process that cannot show that it belongs to the group gets no explanation.
-    if (!group->roster.has(hello.from)) return {Action::kRefuse, ""};
-    member = &group->roster.member(hello.from);
-  }
-  if (member != nullptr && !may_be(connection, *member)) return {Action::kRefuse, ""};
+  // A process that cannot show that it belongs to a group of this one gets no explanation. Root may
+  // connect inside the host, but only for dumps.
+  const bool another_user = connection.kind == LinkKind::kLocal && connection.uid != geteuid();
+  if (hello.from == id_ || hello.to != id_ || another_user) return {Action::kRefuse, ""};
+  const ControlGroup* group = groups_.find(hello.nonce);
+  if (group == nullptr) return {Action::kHold, ""};  // a later group, or a host proof
+  const LinkTopology& roster = group->roster;
+  if (!roster.has(hello.from) || !may_be(connection, roster.member(hello.from)))
+    return {Action::kRefuse, ""};
   if (history_.departed(hello.from))
     return {Action::kRefuse, "it gave this process up before: " +
                                  history_.lost(hello.from).value_or("this process had left")};
@@ -255,25 +247,22 @@ bool ControlPlane::may_be(const ControlConnection& connection, const ControlMemb
   return false;
 }
 
-// The pid of such a process may be watched as the member's, so all records of the member go.
-void ControlPlane::recheck_connections() {
-  sockets_.for_each([this](ControlConnection& connection) {
-    if (connection.kind != LinkKind::kLocal || connection.dialed || !connection.open()) return;
-    const ControlMember* member = groups_.member(connection.peer);
-    if (member == nullptr || may_be(connection, *member)) return;
-    sockets_.close(connection);
-    processes_.forget(connection.peer);
+void ControlPlane::close_held(const LinkTopology& roster) {
+  sockets_.for_each([&](ControlConnection& connection) {
+    if (!connection.dialed || connection.open() || !roster.has(connection.peer)) return;
+    const ControlGroup* named = groups_.find(connection.hello.nonce);
+    if (named == nullptr || named->left()) sockets_.close(connection);
   });
 }
 
 void ControlPlane::on_reached(ControlConnection& connection) {
   processes_[connection.peer].link(connection.kind).connected(now());
+  if (connection.kind == LinkKind::kLocal) processes_.watch_exit(connection.peer, connection.pid);
 }
 
 void ControlPlane::on_open(ControlConnection& connection) {
   on_reached(connection);
   const bool local = connection.kind == LinkKind::kLocal;
-  if (local) processes_.watch_exit(connection.peer, connection.pid);
   log(LogLevel::kDebug, "control link to " + name_of(connection.peer, groups_, processes_) +
                             (local ? " is open, on this host" : " is open, over TCP"));
   gossip_.bring_up_to_date(connection, now());
@@ -311,7 +300,7 @@ void ControlPlane::on_departure(ControlConnection& connection, const Frame& fram
   const auto departure = PeerDeparture::decode(frame.body);
   if (!departure) return;
   if (departure->context_id != connection.peer && !groups_.has(connection.peer)) {
-    pending_departures_.push_back({connection.peer, connection.pid, frame.type, *departure});
+    pending_departures_.push_back({connection.peer, frame.type, *departure});
     if (pending_departures_.size() > kMostPendingDepartures) pending_departures_.pop_front();
     return;
   }
@@ -329,11 +318,10 @@ void ControlPlane::learn_departure(FrameType type, const PeerDeparture& departur
 
 void ControlPlane::learn_pending_departures() {
   for (PendingDeparture& one : std::exchange(pending_departures_, {})) {
-    const ControlMember* member = groups_.member(one.from);
-    if (member == nullptr)
-      pending_departures_.push_back(std::move(one));
-    else if (is_listener(one.pid, member->unix_name))
+    if (groups_.has(one.from))
       learn_departure(one.type, one.departure, nullptr);
+    else
+      pending_departures_.push_back(std::move(one));
   }
 }
 

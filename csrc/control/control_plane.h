@@ -94,7 +94,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // During the graceful shutdown: reports processes that have announced their end as left.
   void tell_of_ends();
   // Handles a report that some process was lost or has left. Reports about others count only from
-  // members of a common group, since any process of this user can connect inside the host.
+  // members of a common group. A connection may outlive its groups.
   void on_departure(ControlConnection& connection, const Frame& frame);
   void learn_departure(FrameType type, const PeerDeparture& departure,
                        const ControlConnection* from);
@@ -121,13 +121,12 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // Returns false if a connection in the name of `member` cannot come from its process. Then it
   // logs that, at most once a second.
   bool may_be(const ControlConnection& connection, const ControlMember& member);
-  // Closes connections of this host that were accepted before there was a common group, if they
-  // cannot come from the members that they name.
-  void recheck_connections();
+  // Closes connections that members of a new group hold because they named no group, or one that
+  // this process has left. Other connections, which name the new group, take their place.
+  void close_held(const LinkTopology& roster);
 
   struct PendingDeparture {
     uint64_t from;
-    int pid;  // the sender's, as the kernel reports it
     FrameType type;
     PeerDeparture departure;
   };

@@ -17,7 +17,7 @@ std::string describe_member(const ControlMember& member) {
 }  // namespace
 
 std::optional<Error> RequestEvaluator::proof(uint64_t id, const std::string& who, bool expired) {
-  if (connections_view_.open(id, LinkKind::kLocal)) return Error();
+  if (connections_view_.reached(id, LinkKind::kLocal)) return Error();
   if (history_.departed(id)) return Error(ErrorKind::kPeerLost, who + " is gone");
   const PeerLink& link = processes_[id].link(LinkKind::kLocal);
   if (!link.rejection().empty())

@@ -46,9 +46,12 @@ bool GracefulShutdown::waits_for_links() {
 }
 
 void GracefulShutdown::send_exit_notice(TimePoint now) {
-  sender_.send_to_all(process_ends_ ? make_frame(FrameType::kExits)
-                                    : PeerDeparture{id_, ""}.frame(FrameType::kLeft));
-  sender_.for_each([this](ControlConnection& connection) {
+  const auto notice = process_ends_ ? make_frame(FrameType::kExits)
+                                    : PeerDeparture{id_, ""}.frame(FrameType::kLeft);
+  sender_.for_each([&](ControlConnection& connection) {
+    const bool held_here =
+        !connection.dialed && connection.state == ControlConnection::State::kHeld;
+    if (connection.open() || held_here) sender_.send(connection, notice);
     if (!connection.open()) sender_.close(connection);
   });
   state_ = State::kWaiting;

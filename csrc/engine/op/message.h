@@ -13,7 +13,7 @@
 
 namespace ringdist {
 
-inline constexpr uint16_t kWireVersion = 12;
+inline constexpr uint16_t kWireVersion = 13;
 
 // Kind of a message. "Sender" and "receiver" below are those of the edge's data.
 enum class MessageType : uint8_t {

@@ -96,6 +96,20 @@ TEST_F(PlaneTest, WhatIsProvenStaysUntilTheNewGroupConnects) {
   EXPECT_EQ(first_.plane.report().find("local open"), std::string::npos) << "nobody needs it";
 }
 
+// Only the process that requested the proof watches the other one, and learns of its end.
+TEST_F(PlaneTest, AProofReportsTheEndToOneSide) {
+  const Answer proof = std::make_shared<std::promise<Error>>();
+  first_.plane.prove(request(ControlRequest::Kind::kProof, second_.id, proof),
+                     second_.plane.unix_name());
+  const Error error = await(proof);
+  ASSERT_FALSE(error) << error.what();
+  EXPECT_NE(first_.plane.report().find("local held"), std::string::npos) << first_.plane.report();
+  EXPECT_EQ(second_.plane.report().find("local"), std::string::npos) << second_.plane.report();
+  second_.plane.leave(/*process_ends=*/false, std::make_shared<std::promise<Error>>());
+  pass(Milliseconds(100));
+  EXPECT_EQ(first_.told.left_times(second_.id), 1) << first_.plane.report();
+}
+
 // Processes 1, 2 and 3 on one host, and 4 on another. Process 4 is linked to 1 and 2.
 class EndOfAHostTest : public testing::Test {
  protected:

@@ -103,6 +103,17 @@ TEST_F(GracefulShutdownTest, OfAProcessThatEndsTheConnectionsStay) {
   EXPECT_TRUE(answers.open() && exits.open());
 }
 
+// The process at the other end watches this one, though they have no common group.
+TEST_F(GracefulShutdownTest, ItIsReportedOnHeldConnections) {
+  ControlConnection& held = sender_.add(2, LinkKind::kLocal, Connection::kHeld);
+  ControlConnection& dialed = sender_.add(3, LinkKind::kLocal, Connection::kHeld);
+  held.dialed = false;
+  begin(/*process_ends=*/true);
+  shutdown_.advance(kStart);
+  EXPECT_EQ(sender_.take(FrameType::kExits), Ids{2});
+  EXPECT_TRUE(held.closed() && dialed.closed() && said());
+}
+
 TEST_F(GracefulShutdownTest, AnEndCutsItShort) {
   ControlConnection& open = sender_.add(2);
   begin(/*process_ends=*/false);

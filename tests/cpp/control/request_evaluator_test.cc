@@ -23,14 +23,14 @@ class RequestEvaluatorTest : public testing::Test {
   RequestEvaluator evaluator_{kMe, processes_, history_, formation_barrier_, connections_view_};
 };
 
-TEST_F(RequestEvaluatorTest, AProofIsAnOpenConnection) {
+TEST_F(RequestEvaluatorTest, AProofIsAConnectionThatWasAnswered) {
   const auto ask = [this](bool expired) { return evaluator_.proof(2, "it", expired); };
   EXPECT_FALSE(ask(false).has_value()) << "no answer yet";
-  connections_view_.links[{2, LinkKind::kLocal}] = Link::kHeld;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kTried;
   EXPECT_FALSE(ask(false).has_value());
   ASSERT_TRUE(ask(true).has_value());
   EXPECT_EQ(ask(true)->kind(), ErrorKind::kTimeout);
-  connections_view_.links[{2, LinkKind::kLocal}] = Link::kOpen;
+  connections_view_.links[{2, LinkKind::kLocal}] = Link::kHeld;
   ASSERT_TRUE(ask(false).has_value());
   EXPECT_FALSE(*ask(false));
 }
@@ -122,7 +122,7 @@ TEST(ControlGroupTable, StayUntilAllHaveHeardThatTheyWereLeft) {
   EXPECT_EQ(groups.member(2), nullptr);
 }
 
-TEST(ControlGroupTable, NameALiveGroupWhereTheyDialOtherHosts) {
+TEST(ControlGroupTable, NameALiveGroupWhereTheyDial) {
   ControlGroupTable groups;
   (void)groups.join(5, 1, 0, processes_on({0, 1}));
   (void)groups.join(6, 1, 0, processes_on({0, 1}));
@@ -130,7 +130,8 @@ TEST(ControlGroupTable, NameALiveGroupWhereTheyDialOtherHosts) {
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).nonce, 6u);
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).address, "tcp2");
   EXPECT_EQ(groups.address_of(2, LinkKind::kTcp).source, "tcp1") << "this process'";
-  EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 0u);
+  EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).nonce, 6u);
+  EXPECT_EQ(groups.address_of(2, LinkKind::kLocal).address, "@2");
   EXPECT_EQ(groups.address_of(9, LinkKind::kLocal).address, "");
 }
 

@@ -23,7 +23,7 @@ inline bool readable(const Transport& transport, int milliseconds) {
 inline constexpr auto kDeadline = std::chrono::seconds(20);
 
 struct End final : TransportDelegate {
-  ContextId id = random_id();
+  const ContextId id;
   SendEnds sends;  // outlives the transport, which reports completions to it
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
@@ -32,7 +32,7 @@ struct End final : TransportDelegate {
   int sent = 0;
   int failed = 0;
 
-  End() {
+  explicit End(ContextId its_id = random_id()) : id(its_id) {
     TransportConfig config;
     config.context_id = id;
     auto made = shm_create(config, *this);
@@ -72,6 +72,7 @@ inline bool together(std::initializer_list<End*> ends, const std::function<bool(
 // Sends a first message, which creates the link.
 inline void connect(End& from, End& to) {
   from.knows(to);
+  to.knows(from);
   const size_t before = to.got.size();
   from.send(to, {});
   ASSERT_TRUE(together({&from, &to}, [&] { return to.got.size() > before; }));
