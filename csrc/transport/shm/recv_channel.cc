@@ -14,7 +14,8 @@ namespace {
 
 // The chunks are mapped in steps of this size, to call the kernel rarely.
 constexpr size_t kMappedStep = size_t{1} << 20;
-// Limits for the greeting: of the wait for a hello, and of attempts to answer it.
+// Limits for the greeting: of the wait for a hello, and of that for its sender's address and of
+// attempts to answer it.
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr auto kAnswerLimit = std::chrono::seconds(30);
 constexpr auto kAnswerAgain = std::chrono::milliseconds(5);
@@ -28,29 +29,39 @@ constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 void RecvChannel::on_event() {
   if (ended()) return;
   if (doorbell_) return receive_exports();
+  // A peer sends nothing before it is answered, so this is the end of its connection.
+  if (hello_) return end(PeerDoorbells::closed());
   auto greeted = receive_hello(socket_, me_, /*reads=*/true);
   if (!greeted.ok()) {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
   }
-  if (!greeted.value()) return;
-  if (!check_sender_(greeted.value()->hello.from, pid_))
+  hello_ = std::move(greeted.value());
+  check_hello();
+}
+
+void RecvChannel::check_hello() {
+  if (!is_waiting()) return;
+  const auto is_sender = check_sender_(hello_->hello.from, pid_);
+  if (!is_sender) return;
+  if (!*is_sender)
     return end(Error(ErrorKind::kProtocol,
                      "pid " + std::to_string(pid_) + " speaks in the name of another process"));
-  if (greeted.value()->for_exports) {
-    for_exports_ = greeted.value()->hello;
+  ReceivedHello greeted = *std::exchange(hello_, {});
+  if (greeted.for_exports) {
+    for_exports_ = greeted.hello;
     return;
   }
-  auto doorbell = bells_.add(greeted.value()->hello.from, std::move(greeted.value()->write_end));
+  auto doorbell = bells_.add(greeted.hello.from, std::move(greeted.write_end));
   if (!doorbell.ok()) return end(doorbell.error());
   counter_ = own_.take_counter();
   if (!counter_)
     return end(Error(ErrorKind::kSystem, "too many processes of this host send to it"));
-  memory_ = std::move(greeted.value()->segment);
-  chunks_ = std::move(greeted.value()->chunks);
+  memory_ = std::move(greeted.segment);
+  chunks_ = std::move(greeted.chunks);
   doorbell_ = std::move(doorbell.value());
-  peer_ = greeted.value()->hello.from;
-  ring_index_ = greeted.value()->hello.index;
+  peer_ = greeted.hello.from;
+  ring_index_ = greeted.hello.index;
   ring_ = &reinterpret_cast<const ShmSegment*>(memory_.data())->rings[ring_index_];
   answer();
 }
@@ -144,6 +155,7 @@ void RecvChannel::end(const Error& cause) {
   if (ended()) return;
   last_ = ring_ ? published() : 0;
   error_ = cause;
+  hello_.reset();
 }
 
 void RecvChannel::check_end() {
@@ -162,7 +174,9 @@ void RecvChannel::release() {
   if (doorbell_) doorbell_->ring();
 }
 
-bool RecvChannel::is_outsider(TimePoint now) const { return !peer_ && now - since_ > kHelloTime; }
+bool RecvChannel::is_outsider(TimePoint now) const {
+  return !peer_ && now - since_ > (hello_ ? kAnswerLimit : kHelloTime);
+}
 
 RecvChannel::~RecvChannel() {
   if (counter_) own_.give_back_counter(*counter_);
@@ -185,21 +199,31 @@ bool RecvChannelTable::on_event(uint64_t key) {
   }
   auto it = links_.find(key);
   if (it == links_.end()) return false;
+  handle(it, &RecvChannel::on_event);
+  return true;
+}
+
+void RecvChannelTable::check_waiting() {
+  for (auto it = links_.begin(); it != links_.end();) {
+    const auto link = it++;  // handle() may erase it
+    if (link->second->is_waiting()) handle(link, &RecvChannel::check_hello);
+  }
+}
+
+void RecvChannelTable::handle(Links::iterator it, void (RecvChannel::*act)()) {
   const bool was_known = it->second->peer().has_value();
-  it->second->on_event();
+  (it->second.get()->*act)();
   if (const auto peer = it->second->peer(); peer && !was_known)
     for (const auto& [other, link] : links_)
-      if (other != key && link->peer() == peer) link->replace();
+      if (other != it->first && link->peer() == peer) link->replace();
   if (it->second->for_exports())
     hand_over(it);
   else
     close_unneeded_socket(*it->second);
-  return true;
 }
 
 // Moves the socket to another channel, which gets its events from here on.
-void RecvChannelTable::hand_over(
-    std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller) {
+void RecvChannelTable::hand_over(Links::iterator caller) {
   RecvChannel& from = *caller->second;
   const ShmHello hello = *from.for_exports();
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
@@ -283,7 +307,8 @@ bool RecvChannelTable::reap(TimePoint now,
   bool any = false;
   for (auto it = links_.begin(); it != links_.end();) {
     RecvChannel& link = *it->second;
-    if (link.is_outsider(now)) link.end(Error(ErrorKind::kProtocol, "it said nothing"));
+    if (link.is_outsider(now))
+      link.end(Error(ErrorKind::kProtocol, "it sent no hello of a known process"));
     if (const auto due = link.due(); due && now >= *due) link.answer();
     link.check_end();
     close_unneeded_socket(link);

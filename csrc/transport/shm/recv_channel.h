@@ -21,12 +21,13 @@
 
 namespace ringdist::shm {
 
-// Returns false if process `pid`, which has dialed, cannot be Context `from`. `pid` is 0 if it is
-// not visible from here.
-using SenderCheck = std::function<bool(ContextId from, pid_t pid)>;
+// Returns false if process `pid`, which has dialed, cannot be Context `from`, and nothing as long
+// as this process has no address of `from`. `pid` is 0 if it is not visible from here.
+using SenderCheck = std::function<std::optional<bool>(ContextId from, pid_t pid)>;
 
-// Reads one ring of one peer. Life cycle: connected, bound to a peer by its hello, ended (nothing
-// more is published), finished (all has been delivered), released, over.
+// Reads one ring of one peer. Life cycle: connected, greeted, bound to a peer, ended (nothing more
+// is published), finished (all has been delivered), released, over. While it is greeted, its hello
+// waits for the address of the peer that it names.
 class RecvChannel {
  public:
   // `pid` is the process at the other end of `socket`. `check_sender` must outlive the channel.
@@ -50,6 +51,10 @@ class RecvChannel {
 
   // Handles a readable socket: the hello, export messages, or that the peer has closed it.
   void on_event();
+  // Returns true if its hello waits for an address.
+  bool is_waiting() const { return !ended() && hello_; }
+  // Checks the sender of the hello that waits. If there is an address, accepts or refuses it.
+  void check_hello();
   // Returns the hello if it belongs to an export connection for another RecvChannel instead of a
   // channel of its own.
   const std::optional<ShmHello>& for_exports() const { return for_exports_; }
@@ -86,7 +91,7 @@ class RecvChannel {
   // Returns true if the channel can be deleted. The peer reads its counter no more, so another
   // channel may get it.
   bool over() const { return released_ && (!doorbell_ || doorbell_->closed() || replaced_); }
-  // Returns true if the connection has sent no hello for 5 s.
+  // Returns true if it has sent no hello for 5 s, or waits for an address for 30 s.
   bool is_outsider(TimePoint now) const;
 
  private:
@@ -106,6 +111,7 @@ class RecvChannel {
   const pid_t pid_;
   const SenderCheck& check_sender_;
   const TimePoint since_;
+  std::optional<ReceivedHello> hello_;  // until there is an address of its sender
   std::optional<ContextId> peer_;
   std::optional<ShmHello> for_exports_;
   std::optional<uint32_t> counter_;
@@ -138,6 +144,8 @@ class RecvChannelTable {
 
   // Handles an event. Returns false if the key belongs to no channel and is not the listener's.
   bool on_event(uint64_t key);
+  // Handles the hellos that wait for addresses, after add_peer().
+  void check_waiting();
   // Delivers a few messages of every channel. Returns true if there were any.
   bool deliver(TransportDelegate& receiver);
   bool has_messages() const;
@@ -155,6 +163,10 @@ class RecvChannelTable {
   void close();
 
  private:
+  using Links = std::map<uint64_t, std::unique_ptr<RecvChannel>>;
+
+  // Calls `act`, which handles the hello or another event of the channel, and updates the table.
+  void handle(Links::iterator it, void (RecvChannel::*act)());
   // Accepts connections of this user, and closes others. If descriptors run out, stops watching the
   // listener until reap().
   void accept_all();
@@ -162,7 +174,7 @@ class RecvChannelTable {
   void close_unneeded_socket(RecvChannel& link) const;
   void close_socket(RecvChannel& link) const;
   // Moves the socket of a connection with an export hello to the channel that it belongs to.
-  void hand_over(std::map<uint64_t, std::unique_ptr<RecvChannel>>::iterator caller);
+  void hand_over(Links::iterator caller);
 
   OwnShmSegment& own_;
   PeerDoorbells& bells_;
@@ -175,7 +187,7 @@ class RecvChannelTable {
   bool warned_ = false;                    // the shortage was logged
   uint64_t listener_key_ = 0;
   uint64_t next_key_ = 0;
-  std::map<uint64_t, std::unique_ptr<RecvChannel>> links_;
+  Links links_;
 };
 
 }  // namespace ringdist::shm

@@ -1,5 +1,6 @@
 // The handshake of two Contexts of a host. The sender dials the other's abstract socket and sends a
-// hello with its segment and its doorbell. The other maps the segment and answers with its own.
+// hello with its segment and its doorbell. The other maps the segment. Once it has the address of
+// the sender, it compares the pid and answers with its own.
 // Both then close the connection.
 //
 // To export shared tensors over that channel, the sender dials again. Its export hello needs no

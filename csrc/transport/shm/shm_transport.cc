@@ -59,7 +59,7 @@ ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& rec
       bells_(epoll_, kFirstDoorbellKey),
       inbound_(*own_, bells_, me_, epoll_, [this](ContextId from, pid_t pid) {
         const Peer* peer = find(from);
-        return peer == nullptr || is_listener(pid, peer->address);
+        return peer == nullptr ? std::nullopt : std::optional(is_listener(pid, peer->address));
       }) {}
 
 std::vector<std::byte> ShmTransport::address() const {
@@ -71,11 +71,14 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
   if (address.empty())
     return Error(ErrorKind::kPeerLost, "the peer published no name in shared memory");
   const std::string name(reinterpret_cast<const char*>(address.data()), address.size());
+  bool is_new = false;
   {
     std::lock_guard lock(peers_mutex_);
     auto& slot = peers_[id];
-    if (!slot) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, name);
+    is_new = !slot;
+    if (is_new) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, name);
   }
+  if (is_new) own_->doorbell().ring();  // its hello may be waiting
   renew(id);
   return {};
 }
@@ -222,7 +225,10 @@ bool ShmTransport::must_poll_sockets(TimePoint now) const {
 void ShmTransport::poll_sockets(TimePoint now) {
   last_look_ = now;
   for (const auto& event : epoll_.wait(Duration(0))) {
-    if (event.key == kDoorbellKey) own_->doorbell().drain();
+    if (event.key == kDoorbellKey) {
+      own_->doorbell().drain();
+      inbound_.check_waiting();
+    }
     if (event.key == kDoorbellKey || inbound_.on_event(event.key)) continue;
     if (const auto closed = bells_.on_event(event.key)) {
       on_peer_closed(*closed);

@@ -215,6 +215,11 @@ TEST(PeerProcess, TakesTenMessagesAndDies) {
   const auto address = end.transport->address();
   ASSERT_EQ(write(fd, &end.config.context_id, 8), 8);
   ASSERT_EQ(write(fd, address.data(), address.size()), static_cast<ssize_t>(address.size()));
+  ContextId from = 0;
+  std::vector<std::byte> its(65536);
+  ASSERT_EQ(read(fd, &from, 8), 8);
+  its.resize(std::max<ssize_t>(0, read(fd, its.data(), its.size())));
+  ASSERT_FALSE(end.transport->add_peer(from, its));
   _exit(end.progress_until([&] { return end.inbox.got.size() >= 10; }) ? 42 : 1);
 }
 
@@ -241,6 +246,9 @@ TEST_P(TransportConformance, ADeadProcessFailsItsSends) {
   address.resize(std::max<ssize_t>(0, read(pair[0], address.data(), address.size())));
   ASSERT_FALSE(address.empty());
   ASSERT_FALSE(a_.transport->add_peer(id, address));
+  const auto mine = a_.transport->address();
+  ASSERT_EQ(write(pair[0], &a_.config.context_id, 8), 8);
+  ASSERT_EQ(write(pair[0], mine.data(), mine.size()), static_cast<ssize_t>(mine.size()));
   const ConstBytes payload = lay(pattern(200000, 3));
   int sent = 0;
   int flushed = 0, failed = 0;

@@ -207,9 +207,10 @@ TEST(ShmExports, ExportsOfADeadPeerAreReadToTheEnd) {
   auto tensor = std::make_unique<Tensor>(1);
   export_block(*a, b, *tensor);
   // The process dies, so nothing is revoked.
+  const ContextId id = random_id();
   const pid_t child = fork();
   if (child == 0) {
-    End dying;
+    End dying(id);
     dying.knows(b);
     Tensor last(6);
     dying.send(b, last.part());
@@ -222,6 +223,8 @@ TEST(ShmExports, ExportsOfADeadPeerAreReadToTheEnd) {
     dying.send(b, last.part());
     _exit(dying.sent == 1 ? 0 : 1);  // the second message waits to be read
   }
+  const std::string name = "@ringdist-shm-" + std::to_string(child) + "-0";
+  ASSERT_FALSE(b.transport->add_peer(id, std::as_bytes(std::span(name))));
   int status = -1;
   ASSERT_TRUE(together({&b}, [&] { return waitpid(child, &status, WNOHANG) == child; }));
   EXPECT_EQ(WEXITSTATUS(status), 0);

@@ -27,6 +27,7 @@ TEST(ShmRenewal, ALinkThatCouldNotBeMadeIsReplacedForTheNextGroup) {
   End a;
   End b;
   a.knows(b);
+  b.knows(a);
   {
     const NoDescriptors lack;
     a.send(b, {});
@@ -52,6 +53,7 @@ TEST(ShmRenewal, LinksFollowEachOtherInOrder) {
   End a;
   End b;
   a.knows(b);
+  b.knows(a);
   std::deque<std::vector<std::byte>> sent;
   for (int i = 0; i < static_cast<int>(shm::kMaxChannels) + 50; ++i) {
     for (const size_t size : {size_t{8}, size_t{100'000}}) {
@@ -85,6 +87,7 @@ TEST(ShmRenewal, AFewPeersAreGreetedAtATime) {
   for (auto& peer : peers) {
     peer = std::make_unique<End>();
     a.knows(*peer);
+    peer->knows(a);
   }
   const auto before = open_files();
   for (auto& peer : peers) a.send(*peer, {});
@@ -135,6 +138,7 @@ int greet_while_no_descriptor_may_be_in_flight() {
   End a;
   End b;
   a.knows(b);
+  b.knows(a);
   std::optional<Flood> flood(std::in_place);
   if (!flood->full()) return 3;
   a.send(b, {});

@@ -17,13 +17,15 @@
 namespace ringdist::test {
 namespace {
 
-// A foreign process on the socket, with a segment of its own.
+// A process on the socket, with a segment of its own. The target has its address.
 class Outsider {
  public:
   explicit Outsider(End& target) : target_(target) {
     socket_ = dial();
     file_ = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
     mapping_ = std::move(map_memory(file_, shm::kSegmentBytes, /*writable=*/true).value());
+    const std::string name = "@ringdist-shm-" + std::to_string(getpid()) + "-0";
+    EXPECT_FALSE(target_.transport->add_peer(id_, std::as_bytes(std::span(name))));
   }
   Error greet(uint32_t index) {
     return shm::send_hello(socket_, id_, target_.id, index, file_, doorbell_.write_end());
@@ -137,39 +139,68 @@ TEST(ShmStrangers, KeepNobodyOut) {
   connect(b, a);
 }
 
-// Another process of this user claims to be a peer, but has another pid.
+// Another process of this user, which claims to be `peer`. Its status is 0 if its connection to
+// `target` ends without an answer.
+class Impostor {
+ public:
+  Impostor(End& target, ContextId peer, bool exports) : target_(target) {
+    const auto address = target.transport->address();
+    child_ = fork();
+    if (child_ != 0) return;
+    // The child makes its own descriptors, since those of the parent are closed in it.
+    const Fd socket =
+        connect_unix({reinterpret_cast<const char*>(address.data()), address.size()}).fd;
+    const Doorbell doorbell = std::move(Doorbell::create().value());
+    const Fd file = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
+    const Error error =
+        exports ? shm::send_export_hello(socket, peer, target.id, 0)
+                : shm::send_hello(socket, peer, target.id, 0, file, doorbell.write_end());
+    std::byte byte;
+    pollfd entry{socket.get(), POLLIN, 0};
+    const bool ends =
+        !error && poll(&entry, 1, 3000) == 1 && recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+    _exit(ends ? 0 : 1);
+  }
+  bool has_ended() { return waitpid(child_, &status_, WNOHANG) == child_; }
+  bool is_refused() {
+    EXPECT_TRUE(together({&target_}, [this] { return has_ended(); }));
+    return status_ == 0;
+  }
+
+ private:
+  End& target_;
+  pid_t child_ = -1;
+  int status_ = -1;
+};
+
 TEST(ShmStrangers, OfAnotherPidSpeakForNoPeer) {
   End a;
   End b;
   connect(b, a);
-  a.knows(b);
-  const auto is_refused = [&a](auto&& send) {
-    const auto address = a.transport->address();
-    const pid_t child = fork();
-    if (child == 0) {
-      const Fd socket =
-          connect_unix({reinterpret_cast<const char*>(address.data()), address.size()}).fd;
-      std::byte byte;
-      pollfd entry{socket.get(), POLLIN, 0};
-      const bool ends = !send(socket) && poll(&entry, 1, 3000) == 1 &&
-                        recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
-      _exit(ends ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_TRUE(together({&a}, [&] { return waitpid(child, &status, WNOHANG) == child; }));
-    return status == 0;
-  };
-  // The child makes its own descriptors, since those of the parent are closed in it.
-  EXPECT_TRUE(is_refused([&](const Fd& socket) {
-    const Doorbell doorbell = std::move(Doorbell::create().value());
-    const Fd file = std::move(create_memory("ringdist-test", shm::kSegmentBytes).value());
-    return shm::send_hello(socket, b.id, a.id, 0, file, doorbell.write_end());
-  }));
-  EXPECT_TRUE(
-      is_refused([&](const Fd& socket) { return shm::send_export_hello(socket, b.id, a.id, 0); }));
+  EXPECT_TRUE(Impostor(a, b.id, /*exports=*/false).is_refused());
+  EXPECT_TRUE(Impostor(a, b.id, /*exports=*/true).is_refused());
   EXPECT_TRUE(a.lost.empty()) << "nothing has happened to the peer";
   b.send(a, numbered(10, 1));
   EXPECT_TRUE(together({&a, &b}, [&] { return a.got.size() == 1; }));
+}
+
+// Until a process has the address of a peer, it cannot compare the pid, and reads nothing.
+TEST(ShmStrangers, NobodyIsReadBeforeTheAddressIsKnown) {
+  End a;
+  End b;
+  b.knows(a);
+  Impostor impostor(a, b.id, /*exports=*/false);
+  b.send(a, numbered(10, 1));
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(300);
+  EXPECT_TRUE(together({&a, &b}, [&] { return Clock::now() > until; }));
+  EXPECT_TRUE(a.got.empty() && a.lost.empty() && !impostor.has_ended());
+  while (a.transport->progress() || !a.transport->arm()) {
+  }
+  a.knows(b);
+  EXPECT_TRUE(readable(*a.transport, 5000)) << "asleep, though there is a hello";
+  EXPECT_TRUE(together({&a, &b}, [&] { return a.got.size() == 1; }));
+  EXPECT_TRUE(impostor.is_refused());
+  EXPECT_TRUE(a.lost.empty());
 }
 
 // For example a regular file, which cannot be waited for.

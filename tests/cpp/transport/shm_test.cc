@@ -140,6 +140,7 @@ TEST(Shm, TheMemoryOfAPeerIsMappedAsFarAsItIsUsed) {
 TEST(Shm, CommittedAndSentMessagesKeepTheirOrder) {
   End a;
   End b;
+  b.knows(a);
   a.knows(b);  // the ring does not exist yet, so all messages wait
   const int header = 7;
   const auto bytes = std::as_bytes(std::span(&header, 1));
@@ -290,6 +291,7 @@ TEST(Shm, AKilledPeerIsLost) {
   const pid_t child = fork();
   if (child == 0) {
     End b;
+    b.knows(a);
     const auto address = b.transport->address();
     (void)!write(told[1], &b.id, sizeof b.id);
     (void)!write(told[1], address.data(), address.size());
