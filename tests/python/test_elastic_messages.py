@@ -178,7 +178,7 @@ def test_a_tree_is_checked_before_it_is_written():
         whole = {"training": "0" * 8, "trees": {**state._given(), **trees}, "owed": []}
         return decode(encode(whole, "state"))
 
-    _transfer._check_content(state, content())
+    _transfer.check_content(state, content())
     tensors, _ = state._given()["net (buffers)"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"more": 1}, "other entries"),
@@ -193,14 +193,14 @@ def test_a_tree_is_checked_before_it_is_written():
     ]
     for trees, said in wrong:
         with pytest.raises(ValueError, match=said):
-            _transfer._check_content(state, content(**trees))
+            _transfer.check_content(state, content(**trees))
     for training in ("x/../../../victim", "", "0" * 7, f"a b-{'0' * 8}", f"{'0' * 8}\n", 1):
         with pytest.raises(ValueError, match="no id of a training"):
-            _transfer._check_content(state, {**content(), "training": training})
-    _transfer._check_content(state, {**content(), "training": f"a_b.c-{'0' * 8}"})
+            _transfer.check_content(state, {**content(), "training": training})
+    _transfer.check_content(state, {**content(), "training": f"a_b.c-{'0' * 8}"})
     for bad in (1, {}, {**content(), "owed": {}}, {**content(), "owed": [{"steps": 1}]}):
         with pytest.raises(ValueError):
-            _transfer._check_content(state, bad)
+            _transfer.check_content(state, bad)
 
 
 VALID = RankState("0" * 32, 1, True, False, False, 1, "1" * 32, "2" * 32)

@@ -1,4 +1,8 @@
-"""Saves a State to files and loads it, with torch.distributed.checkpoint."""
+"""Saves a State to files and loads it.
+
+A file has the tensors, and everything else as a message, so nothing is unpickled. Only with
+State(trust_members=True) a message may contain pickles.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import uuid
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -18,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._printable import printable
+from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.elastic import _log, _messages, _rank_state
 from torch_ringdist.elastic._settings import JOB
 
@@ -27,8 +32,11 @@ if TYPE_CHECKING:
 _TRAINING = r"(?:([\w.-]+)-)?[0-9a-f]{8}"
 _FOLDER = re.compile(rf"step-(\d+)(?:-({_TRAINING}))?")
 _DEFAULT_JOB = "default"
+_FILE = "state.pt"  # the file of a saved state, for torch.load(weights_only=True)
 _OUTLINE = "ringdist"  # key of everything except the tensors
-_VERSION = 1
+_VERSION = 2
+_PICKLED = 1  # version of the pickles that torch.distributed.checkpoint wrote
+_NO_TRAINING = "0" * 8  # an id, where none is needed
 _LONGEST = 4096  # characters of an error that rank 0 reports
 
 
@@ -101,14 +109,8 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
         one.training == training and one.steps > saved_state.steps
         for one in saved_in(source.parent)
     )
-    loaded: dict[str, Any] = {_OUTLINE: b""}
-    _alone("load", loaded, source)
-    saved = pickle.loads(loaded[_OUTLINE])
+    saved, tensors = _read(state, source)
     state._look()
-    if saved["version"] != _VERSION:
-        raise ArgumentError(
-            f"ringdist: State.load: {source} is of version {saved['version']}, this is {_VERSION}"
-        )
     theirs, ours = saved["terms"], _terms(state)
     for name in sorted({*theirs, *ours}):
         if theirs.get(name) != ours.get(name):
@@ -116,19 +118,11 @@ def load(state: State, folder: str | os.PathLike[str]) -> bool:
                 f"ringdist: State.load: {source} differs from this State in {name}: saved "
                 f"{theirs.get(name, 'without it')!r}, here {ours.get(name, 'without it')!r}"
             )
-    tensors = {
-        name: torch.empty(shape, dtype=dtype, device="cpu")
-        for name, shape, dtype in saved["tensors"]
-    }
-    _alone("load", tensors, source)
-
-    def tensor_of(leaf: Any) -> Any:
-        return tensors[leaf.name] if isinstance(leaf, Key) else leaf
-
-    parts = pytree.tree_map(tensor_of, saved["parts"])
+    _refuse_damaged(state, saved, tensors, source)
+    whole = _messages.with_tensors({name: saved[name] for name in ("parts", "owed")}, tensors)
     # Outside of elastic.run a training has no id, so it gets one when it begins.
-    state._replace(parts, saved["steps"], None if branches else training or None)
-    state._residuals.replace(pytree.tree_map(tensor_of, saved["owed"]))
+    state._replace(whole["parts"], saved["steps"], None if branches else training or None)
+    state._residuals.replace(whole["owed"])
     where = os.path.abspath(source)
     _log.event("loaded", f"loaded step {state.steps} from {where}", steps=state.steps, where=where)
     return True
@@ -191,7 +185,7 @@ def _job() -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """Takes the place of a tensor, which is stored separately under this name."""
+    """Takes the place of a tensor in a pickle of an earlier version. Pickles name this class."""
 
     name: str
 
@@ -244,28 +238,26 @@ def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 # Writes the state to a temporary folder and renames it to `target`.
 def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
-    tensors: dict[str, torch.Tensor] = {}
-
-    def key_of(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        key = Key(f"tensor {len(tensors)}")
-        tensors[key.name] = leaf
-        return key
-
-    parts = pytree.tree_map(key_of, state._given())
     saved = {
         "version": _VERSION,
         "steps": state.steps,
         "terms": _terms(state),
-        "parts": parts,
-        "owed": pytree.tree_map(key_of, owed),
-        "tensors": [(name, one.shape, one.dtype) for name, one in tensors.items()],
+        "parts": state._given(),
+        "owed": owed,
     }
+    text = _messages.encode(saved, "a checkpoint", state._trusts).decode()
+    # torch.save() would write the whole memory of which a tensor is a part.
+    tensors = [
+        one.clone() if one.untyped_storage().nbytes() > one.nbytes else one
+        for one in _messages.tensors_of(saved)
+    ]
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
-    # Pickled as one value, because dcp would make keys of the contents of dicts and lists.
-    _alone("save", {_OUTLINE: pickle.dumps(saved), **tensors}, draft)
+    draft.mkdir(parents=True)
+    with open(draft / _FILE, "wb") as file:
+        torch.save({_OUTLINE: text, "tensors": tensors}, file)
+        file.flush()
+        os.fsync(file.fileno())
     old = draft.with_name(f"{draft.name}.old")
     if target.exists():  # an older save of the same step
         target.rename(old)
@@ -273,16 +265,96 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _alone(what: str, content: dict[str, Any], folder: Path) -> None:
-    """Calls load or save of torch.distributed.checkpoint for this process alone, whatever groups
-    exist."""
-    # Imported late, because it takes a second in which other ranks may wait for this process.
+def _read(state: State, source: Path) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    """Returns a saved state, with a TensorMeta in place of each tensor, and the tensors.
+
+    Raises:
+        ArgumentError: it contains pickles, and members are not trusted; or it is damaged.
+    """
+    file = source / _FILE
+    if not file.exists() and (source / ".metadata").exists():
+        if not state._trusts:
+            _refuse_pickles(source, "the pickles of an earlier version of torch_ringdist")
+        return _read_pickles(source)
+    try:
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
+        saved = _messages.decode(loaded[_OUTLINE].encode(), state._trusts)
+        tensors = loaded["tensors"]
+        if saved["version"] != _VERSION:
+            raise ArgumentError(
+                f"ringdist: State.load: {file} is of version {saved['version']}, this is {_VERSION}"
+            )
+    except pickle.UnpicklingError as error:
+        kind = re.search(r"GLOBAL (\S+)", str(error))
+        _refuse_pickles(file, kind[1] if kind else str(error), error)
+    except _messages.PickleError as error:
+        _refuse_pickles(file, error.kind, error)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise _damaged(file, error) from error
+    return saved, tensors
+
+
+def _refuse_pickles(where: Path, kind: str, error: Exception | None = None) -> NoReturn:
+    raise ArgumentError(
+        f"ringdist: State.load: {where} has {printable(kind)[:200]}, which would have to be "
+        "unpickled, and that runs code of its writer. If nobody else can write there, load it with "
+        "State(trust_members=True), and save it again without that"
+    ) from error
+
+
+def _damaged(where: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"ringdist: State.load: {where} is damaged: {printable(str(error))}")
+
+
+def _refuse_damaged(
+    state: State, saved: dict[str, Any], tensors: list[torch.Tensor], source: Path
+) -> None:
+    """Raises ArgumentError unless the State can take what was saved."""
+    from torch_ringdist.elastic import _transfer  # it imports this module
+
+    try:
+        content = {"training": _NO_TRAINING, "trees": saved["parts"], "owed": saved["owed"]}
+        _transfer.check_content(state, content)
+        if type(saved["steps"]) is not int or saved["steps"] < 0:
+            raise ValueError("no number of steps")
+        _messages.check_tensors(content, tensors)
+    except (ValueError, LookupError) as error:
+        raise _damaged(source, error) from error
+
+
+def _read_pickles(source: Path) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    """Does what _read() does for a state that an earlier version has pickled."""
+    # Imported late, because it takes a second.
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        try:
-            getattr(dcp, what)(content, checkpoint_id=folder, no_dist=True)
-        except CheckpointException as error:  # not derived from Exception
-            raise RuntimeError(str(error)) from error
+    def load(content: dict[str, Any]) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+            try:
+                dcp.load(content, checkpoint_id=source, no_dist=True)
+            except CheckpointException as error:  # not derived from Exception
+                raise RuntimeError(str(error)) from error
+        return content
+
+    saved = pickle.loads(load({_OUTLINE: b""})[_OUTLINE])
+    if saved["version"] != _PICKLED:
+        raise ArgumentError(f"ringdist: State.load: {source} is of version {saved['version']}")
+    empty = {
+        name: torch.empty(shape, dtype=dtype, device="cpu")
+        for name, shape, dtype in saved["tensors"]
+    }
+    tensors = load(empty)
+    keys: list[str] = []
+
+    def meta_of(leaf: Any) -> Any:
+        if not isinstance(leaf, Key):
+            return leaf
+        keys.append(leaf.name)
+        return TensorMeta.of(tensors[leaf.name])
+
+    for name in ("parts", "owed"):
+        saved[name] = pytree.tree_map(meta_of, saved[name])
+    return saved, [tensors[name] for name in keys]

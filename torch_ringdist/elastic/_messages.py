@@ -11,11 +11,12 @@ import json
 import math
 import pickle
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._printable import printable
@@ -52,6 +53,14 @@ class MessageError(RuntimeError):
             f"ringdist: elastic: rank {rank} {self.why}. Do all ranks run the same version of "
             "torch_ringdist?"
         )
+
+
+class PickleError(ValueError):
+    """A message has a pickle, and its sender is not trusted. `kind` is the name of its type."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(f"a pickle of {kind}")
 
 
 Check = Callable[[Any], None]  # raises ValueError for a value that is not accepted
@@ -110,13 +119,42 @@ def _encoded(value: Any, name: str, trusts: bool, inside: bool = False) -> Any:
         return ["dtype", _name_of(value)]
     if kind is torch.device:
         return ["device", value.type]
+    kind_name = f"{kind.__module__}.{kind.__qualname__}"
     if trusts:
-        return ["pickle", base64.b64encode(pickle.dumps(value)).decode()]
+        return ["pickle", base64.b64encode(pickle.dumps(value)).decode(), kind_name]
     raise ArgumentError(
-        f"ringdist: State: {name} is a {kind.__module__}.{kind.__qualname__}, which other ranks "
+        f"ringdist: State: {name} is a {kind_name}, which other ranks "
         "would have to unpickle, and that runs code of the sender. Convert it, as with float(...) "
         "or dict(...), or give State(trust_members=True)"
     )
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """Returns the tensors of a value for which encode() puts their shapes, in that order."""
+    leaves = pytree.tree_leaves(tree, is_leaf=is_leaf)
+    return [one.detach() for one in leaves if isinstance(one, torch.Tensor) and travels(one)]
+
+
+def with_tensors(outline: Any, tensors: Iterable[torch.Tensor]) -> Any:
+    """Returns a decoded value with the tensors of tensors_of() in place of each TensorMeta."""
+    left = iter(tensors)
+
+    def put(leaf: Any) -> Any:
+        return next(left) if isinstance(leaf, TensorMeta) else leaf
+
+    return pytree.tree_map(put, outline, is_leaf=is_leaf)
+
+
+def check_tensors(outline: Any, tensors: Any) -> None:
+    """Raises ValueError unless with_tensors() may be called with these arguments."""
+    leaves = pytree.tree_leaves(outline, is_leaf=is_leaf)
+    metas = [one for one in leaves if isinstance(one, TensorMeta)]
+    if type(tensors) is not list or len(tensors) != len(metas):
+        raise ValueError("another number of tensors")
+    for meta, one in zip(metas, tensors, strict=True):
+        good = isinstance(one, torch.Tensor) and one.layout is torch.strided
+        if not good or (one.shape, one.dtype) != (meta.shape, meta.dtype):
+            raise ValueError("tensors of other shapes")
 
 
 # Returns True if the tensor itself is sent, after a message with its TensorMeta.
@@ -138,7 +176,8 @@ def decode(message: bytes, trusts: bool = False) -> Any:
     """Returns the value of a message, with a TensorMeta in place of each tensor.
 
     Raises:
-        ValueError: the bytes are no message, or have a pickle without `trusts`.
+        PickleError: the message has a pickle, and `trusts` is False.
+        ValueError: the bytes are no message.
     """
     try:
         return _decoded(json.loads(message), trusts)
@@ -165,7 +204,7 @@ def _decoded(value: Any, trusts: bool, inside: bool = False) -> Any:
         pairs = ((_decoded(k, trusts, True), _decoded(v, trusts, within)) for k, v in rest)
         return _MAPPINGS[tag](dict(pairs))
     if tag == "pickle" and not trusts:
-        raise ValueError("a pickle")
+        raise PickleError(str(rest[-1])[:200])
     if tag not in _READERS:
         raise ValueError(f"unknown tag {tag[:20]!r}")
     return _READERS[tag](*rest)
@@ -196,7 +235,7 @@ _READERS: dict[str, Callable[..., Any]] = {
     "complex": complex,
     "dtype": lambda name: _DTYPES[name],
     "device": lambda kind: torch.device({one: one for one in _DEVICES}[kind]),
-    "pickle": lambda text: pickle.loads(_bytes(text)),
+    "pickle": lambda text, kind: pickle.loads(_bytes(text)),
 }
 
 

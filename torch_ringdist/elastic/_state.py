@@ -66,9 +66,10 @@ class State:
                 before optimizer.step(). Otherwise a loss raises an ArgumentError that names the
                 changed tensor. Writes through .data are not detected. An optimizer with its own
                 state_dict() is always copied.
-            trust_members: send values of other types than Python's and torch's plain ones, such as
-                numpy.int64, as pickles. All ranks pass the same. A rank that unpickles runs code
-                of the sender, so every process that can join the job can run code in all others.
+            trust_members: send and save values of other types than Python's and torch's plain ones,
+                such as numpy.int64, as pickles. All ranks pass the same. A rank that unpickles runs
+                code of the sender. So every process that can join the job can run code in all
+                others, and so can one that writes to the files of save().
             entries: the entries by name.
 
         Raises:
@@ -202,8 +203,8 @@ class State:
         return function
 
     def save(self, folder: str | os.PathLike[str]) -> str:
-        """Writes the State of the last commit, except random generators, with
-        torch.distributed.checkpoint.
+        """Writes the State of the last commit, except random generators, to a file for
+        torch.load(weights_only=True).
 
         If there is a group, all its ranks call it, and rank 0 writes. The files replace the
         previous ones atomically.
@@ -235,7 +236,7 @@ class State:
         Raises:
             ArgumentError: there are states of several trainings that do not continue each other.
                 Also if entries or shapes differ from this State, or the data's length, seed or
-                shuffle from the sampler.
+                shuffle from the sampler. Also if the file has pickles, and trust_members is False.
         """
         return _checkpoint.load(self, folder)
 

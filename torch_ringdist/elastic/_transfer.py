@@ -43,7 +43,7 @@ def transfer(state: State, company: GenerationView) -> None:
         owed = state._residuals.owed() if first else state._residuals.without_tensors()
         state._refuse_unknown()
         mine = {"training": state._identify(), "trees": state._given(), "owed": owed}
-    check = functools.partial(_check_content, state)
+    check = functools.partial(check_content, state)
     content = _send_tree(mine, source, "a State like its own", check, needed, state._trusts)
     if needed:
         steps = company.standings[source].steps
@@ -109,7 +109,7 @@ def _send_tree(
     return tree if sends else pytree.tree_unflatten(leaves, shape)
 
 
-def _check_content(state: State, content: Any) -> None:
+def check_content(state: State, content: Any) -> None:
     """Raises ValueError unless transfer() can use the content, which another rank has sent."""
     if type(content) is not dict or content.keys() != {"training", "trees", "owed"}:
         raise ValueError("no training, trees and residuals")
