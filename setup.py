@@ -39,6 +39,7 @@ if int(setuptools.__version__.split(".")[0]) < int(FLOOR):
         f"{setuptools.__version__}: pip install -U setuptools"
     )
 CUDA_LIBRARY = "libringdist_cuda.so"
+TLS_LIBRARY = "libringdist_tls.so"  # built where OpenSSL's headers are
 # `import torch` in a build step must not start the very package that is being built.
 ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
@@ -119,6 +120,8 @@ class CMakeBuild(build_ext):
         module = os.path.basename(self.get_ext_filename(f"{PACKAGE}._C"))
         names = [module, "libringdist_ucx.so", "_build_info.py"]
         names += [CUDA_LIBRARY] * is_on("RINGDIST_CUDA")
+        package = ROOT if self.editable_mode or self.inplace else Path(self.build_lib)
+        names += [TLS_LIBRARY] * (package / PACKAGE / TLS_LIBRARY).exists()
         return [f"{PACKAGE}/{name}" for name in names]
 
     def get_outputs(self) -> list[str]:

@@ -23,6 +23,7 @@ compiles() { ${CXX:-c++} -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1; }
 has_header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | compiles; }
 has_cxx20() { has_header semaphore && has_header source_location; }
 has_googletest() { has_header gtest/gtest.h; }
+has_openssl() { has_header openssl/ssl.h; }
 
 # python_can INTERPRETER CODE
 python_can() { "$1" -c "$2" >/dev/null 2>&1; }
@@ -71,6 +72,7 @@ look_around() {
       lacks "Python's headers" "$package"
     fi
   fi
+  has_openssl || lacks "OpenSSL's headers" libssl-dev
   if [ "$with_tests" = tests ]; then has_googletest || lacks "GoogleTest" libgtest-dev; fi
 }
 

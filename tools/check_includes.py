@@ -57,6 +57,7 @@ LIBRARIES = [
     ("Python", re.compile(r"Python\.h$"), ["torch", "bindings"]),
     ("torch", re.compile(r"(torch|c10|ATen|caffe2)/"), ["torch", "bindings"]),
     ("UCX", re.compile(r"(ucp|uct|ucs|ucm)/"), ["transport/ucx"]),
+    ("OpenSSL", re.compile(r"openssl/"), ["os/tls"]),
     ("CUDA or NCCL", re.compile(r"(cuda\w*|cub/.*|nccl)\.(h|cuh)$"), ["cuda"]),
 ]
 

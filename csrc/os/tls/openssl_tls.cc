@@ -1,0 +1,392 @@
+// TLS 1.3 by OpenSSL, with a key that both sides know and an ephemeral key exchange. The key of a
+// connection is bound to both context ids and to who has dialed, so a connection that is redirected
+// or reflected fails in its handshake.
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "os/socket.h"
+#include "os/tls/psk.h"
+#include "os/tls_key.h"
+
+namespace ringdist::tls {
+namespace {
+
+constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;  // bytes of a full record, 16384
+// Records are sent together, because each one alone would end in a short packet.
+constexpr size_t kSentTogether = 4 * kRecord;
+constexpr size_t kReadAhead = size_t{64} << 10;  // bytes per recv()
+class OpenSslKey;
+
+class OpenSslSession final : public TlsSession {
+ public:
+  // `peer` is 0 on the side that has accepted.
+  OpenSslSession(std::shared_ptr<const OpenSslKey> key, uint64_t me, uint64_t peer);
+  OpenSslSession(const OpenSslSession&) = delete;
+  OpenSslSession& operator=(const OpenSslSession&) = delete;
+
+  int handshake(int fd) override;
+  ssize_t read(int fd, Bytes into) override;
+  ssize_t write(int fd, std::span<const iovec> parts) override;
+  bool flush(int fd) override;
+  bool has_input() const override { return may_have_input_; }
+  bool has_output() const override { return sent_ < out_.size(); }
+  void end_output(int fd) override;
+  uint64_t peer() const override { return done_ ? peer_ : 0; }
+  std::string failure() const override { return why_; }
+
+  // Functions that OpenSSL calls: of the socket, and for the key of either side.
+  static int bio_write(BIO* bio, const char* data, size_t size, size_t* taken);
+  static int bio_read(BIO* bio, char* into, size_t size, size_t* got);
+  static long bio_control(BIO* bio, int command, long, void*);
+  static int use_key(SSL* ssl, const EVP_MD* md, const unsigned char** id, size_t* id_bytes,
+                     SSL_SESSION** out);
+  static int find_key(SSL* ssl, const unsigned char* id, size_t id_bytes, SSL_SESSION** out);
+
+ private:
+  // Records the error of the last call on ssl_. Returns its errno, or EAGAIN if it must wait.
+  int problem_of(int result);
+  // Encrypts one record. Returns false on an error.
+  bool encrypt(ConstBytes record);
+
+  const std::shared_ptr<const OpenSslKey> key_;
+  const uint64_t me_;
+  const bool dialed_;
+  uint64_t peer_;
+  Owned<SSL, SSL_free> ssl_;
+  std::vector<std::byte> identity_;  // that this side has sent
+  int fd_ = -1;                      // of the call under way
+  int socket_errno_ = 0;
+  int problem_ = 0;  // errno of the failure that has ended the session
+  bool done_ = false;
+  bool at_end_ = false;     // the socket has no more input
+  bool has_ended_ = false;  // this side has sent its notice of the end
+  bool names_key_ = false;  // the other side has named a key
+  // OpenSSL may have input: the last read has filled its buffer, or none has followed the
+  // handshake.
+  bool may_have_input_ = false;
+  std::string why_;
+  uint64_t records_ = 0;        // encrypted with the present key
+  std::vector<std::byte> out_;  // encrypted; `sent_` bytes of it are in the kernel
+  size_t sent_ = 0;
+  std::vector<std::byte> record_;  // a record that is made of several parts
+};
+
+class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<OpenSslKey> {
+ public:
+  OpenSslKey(std::unique_ptr<SecretKey> key, const TlsOptions& options)
+      : options_(options), secret_(std::move(key)) {
+    // Configuration files of the machine do not apply in a library context of one's own.
+    library_.reset(required(OSSL_LIB_CTX_new()));
+    bio_.reset(required(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ringdist")));
+    BIO_meth_set_write_ex(bio_.get(), OpenSslSession::bio_write);
+    BIO_meth_set_read_ex(bio_.get(), OpenSslSession::bio_read);
+    BIO_meth_set_ctrl(bio_.get(), OpenSslSession::bio_control);
+    dialing_ = make(TLS_client_method());
+    accepting_ = make(TLS_server_method());
+    SSL_CTX_set_psk_use_session_callback(dialing_.get(), OpenSslSession::use_key);
+    SSL_CTX_set_psk_find_session_callback(accepting_.get(), OpenSslSession::find_key);
+    // No certificate is trusted, so a peer without the key cannot offer one instead.
+    SSL_CTX_set_verify(dialing_.get(), SSL_VERIFY_PEER, nullptr);
+    std::array<uint8_t, sizeof(uint64_t)> print{};
+    static constexpr std::string_view kPrint = "ringdist fingerprint";
+    if (!derive(library_.get(), *secret_, "SHA256", std::as_bytes(std::span(kPrint)), print))
+      throw std::bad_alloc();
+    std::memcpy(&fingerprint_, print.data(), sizeof fingerprint_);
+    fingerprint_ += fingerprint_ == 0;
+  }
+
+  std::unique_ptr<TlsSession> dial(uint64_t me, uint64_t peer) const override {
+    return std::make_unique<OpenSslSession>(shared_from_this(), me, peer);
+  }
+  std::unique_ptr<TlsSession> accept(uint64_t me) const override {
+    return std::make_unique<OpenSslSession>(shared_from_this(), me, 0);
+  }
+  uint64_t fingerprint() const override { return fingerprint_; }
+
+  const TlsOptions& options() const { return options_; }
+  const BIO_METHOD* bio() const { return bio_.get(); }
+  SSL_CTX* context(bool dials) const { return dials ? dialing_.get() : accepting_.get(); }
+  const Suite& suite() const { return suite_to_dial(options_.suite); }
+  SSL_SESSION* derive_session(const Identity& identity, SSL* ssl) const {
+    return tls::derive_session(library_.get(), *secret_, identity, ssl);
+  }
+
+ private:
+  using Context = Owned<SSL_CTX, SSL_CTX_free>;
+
+  Context make(const SSL_METHOD* method) const {
+    Context out(required(SSL_CTX_new_ex(library_.get(), nullptr, method)));
+    SSL_CTX* one = out.get();
+    SSL_CTX_set_options(one, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_mode(one, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(one, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_read_ahead(one, 1);
+    SSL_CTX_set_default_read_buffer_len(one, kReadAhead);
+    const bool good =
+        SSL_CTX_set_min_proto_version(one, TLS1_3_VERSION) == 1 &&
+        SSL_CTX_set_max_proto_version(one, TLS1_3_VERSION) == 1 &&
+        SSL_CTX_set_num_tickets(one, 0) == 1 && SSL_CTX_set_max_early_data(one, 0) == 1 &&
+        SSL_CTX_set_ciphersuites(one, "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256") == 1 &&
+        SSL_CTX_set1_groups_list(one, "X25519:P-256") == 1;
+    if (!good) throw std::bad_alloc();
+    return out;
+  }
+
+  const TlsOptions options_;
+  const std::unique_ptr<SecretKey> secret_;
+  Owned<OSSL_LIB_CTX, OSSL_LIB_CTX_free> library_;
+  Owned<BIO_METHOD, BIO_meth_free> bio_;
+  Context dialing_;
+  Context accepting_;
+  uint64_t fingerprint_ = 0;
+};
+
+OpenSslSession::OpenSslSession(std::shared_ptr<const OpenSslKey> key, uint64_t me, uint64_t peer)
+    : key_(std::move(key)),
+      me_(me),
+      dialed_(peer != 0),
+      peer_(peer),
+      ssl_(required(SSL_new(key_->context(peer != 0)))) {
+  BIO* const bio = required(BIO_new(key_->bio()));
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_.get(), bio, bio);
+  SSL_set_app_data(ssl_.get(), this);
+  if (!dialed_)
+    SSL_set_accept_state(ssl_.get());
+  else
+    SSL_set_connect_state(ssl_.get());
+  if (dialed_ && SSL_set_ciphersuites(ssl_.get(), key_->suite().name) != 1) throw std::bad_alloc();
+}
+
+// ---- Called by OpenSSL, so nothing throws
+
+int OpenSslSession::bio_write(BIO* bio, const char* data, size_t size, size_t* taken) try {
+  auto& self = *static_cast<OpenSslSession*>(BIO_get_data(bio));
+  const auto* bytes = reinterpret_cast<const std::byte*>(data);
+  self.out_.insert(self.out_.end(), bytes, bytes + size);
+  *taken = size;
+  return 1;
+} catch (const std::bad_alloc&) {
+  return 0;
+}
+
+int OpenSslSession::bio_read(BIO* bio, char* into, size_t size, size_t* got) {
+  auto& self = *static_cast<OpenSslSession*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  const ssize_t n = recv(self.fd_, into, size, MSG_DONTWAIT);
+  if (n < 0 && passes(errno))
+    BIO_set_retry_read(bio);
+  else if (n < 0)
+    self.socket_errno_ = errno;
+  self.at_end_ = n == 0;
+  *got = n > 0 ? static_cast<size_t>(n) : 0;
+  return n > 0 ? 1 : 0;
+}
+
+long OpenSslSession::bio_control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_EOF) return static_cast<OpenSslSession*>(BIO_get_data(bio))->at_end_;
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+int OpenSslSession::use_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_bytes,
+                            SSL_SESSION** out) try {
+  auto& self = *static_cast<OpenSslSession*>(SSL_get_app_data(ssl));
+  const Identity identity{&self.key_->suite(), self.me_, self.peer_};
+  self.identity_ = identity.encode();
+  *id = reinterpret_cast<const unsigned char*>(self.identity_.data());
+  *id_bytes = self.identity_.size();
+  *out = self.key_->derive_session(identity, ssl);
+  return *out != nullptr;
+} catch (const std::bad_alloc&) {
+  return 0;
+}
+
+int OpenSslSession::find_key(SSL* ssl, const unsigned char* id, size_t id_bytes,
+                             SSL_SESSION** out) try {
+  auto& self = *static_cast<OpenSslSession*>(SSL_get_app_data(ssl));
+  *out = nullptr;
+  Identity identity;
+  if (!identity.decode(std::as_bytes(std::span(id, id_bytes)))) return 1;
+  self.names_key_ = true;
+  if (identity.to != self.me_ || identity.from == self.me_ || identity.from == 0) {
+    self.why_ = "it means another process";
+    return 1;
+  }
+  self.peer_ = identity.from;
+  *out = self.key_->derive_session(identity, ssl);
+  return *out != nullptr;
+} catch (const std::bad_alloc&) {
+  return 0;
+}
+
+// ---- Calls of Stream
+
+int OpenSslSession::problem_of(int result) {
+  const int error = SSL_get_error(ssl_.get(), result);
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return EAGAIN;
+  const unsigned long first = ERR_peek_error();
+  ERR_clear_error();
+  problem_ = socket_errno_ != 0 ? socket_errno_ : EPROTO;
+  const int reason = ERR_GET_REASON(first);
+  if (at_end_)
+    why_ = "the connection ended early";
+  else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
+    why_ = "it has another key";
+  else if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST)
+    why_ = "it does not use TLS";
+  else if (why_.empty() && !done_ && !dialed_ && !names_key_ &&
+           reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM)
+    why_ = "it has no key";
+  else if (const char* text = ERR_reason_error_string(first); why_.empty())
+    why_ = text != nullptr ? text : "failed";
+  return problem_;
+}
+
+int OpenSslSession::handshake(int fd) {
+  if (problem_ != 0) return problem_;
+  fd_ = fd;
+  if (!done_) {
+    ERR_clear_error();
+    const int result = SSL_do_handshake(ssl_.get());
+    const int problem = result == 1 ? 0 : problem_of(result);
+    if (!flush(fd)) return errno;  // an alert, too
+    if (problem != 0) return problem;
+    // A handshake without the key cannot succeed. This is checked all the same.
+    if (SSL_session_reused(ssl_.get()) != 1) {
+      why_ = "the handshake did not use the key";
+      return problem_ = EPROTO;
+    }
+    done_ = may_have_input_ = true;
+  }
+  if (!flush(fd)) return errno;
+  return has_output() ? EAGAIN : 0;
+}
+
+ssize_t OpenSslSession::read(int fd, Bytes into) {
+  fd_ = fd;
+  size_t got = 0;
+  int problem = problem_;
+  while (problem == 0 && got < into.size()) {
+    size_t n = 0;
+    ERR_clear_error();
+    const int result = SSL_read_ex(ssl_.get(), into.data() + got, into.size() - got, &n);
+    got += n;
+    if (result == 1) continue;
+    if (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) break;
+    problem = problem_of(result);
+  }
+  may_have_input_ = problem == 0 && got == into.size();
+  if (got > 0) return static_cast<ssize_t>(got);  // an error comes again
+  if (problem == 0) return 0;                     // the end, or no room in `into`
+  errno = problem;
+  return -1;
+}
+
+bool OpenSslSession::encrypt(ConstBytes record) {
+  ERR_clear_error();
+  if (records_ >= key_->options().records_per_key) {
+    if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
+    records_ = 0;
+  }
+  size_t n = 0;
+  ++records_;
+  return SSL_write_ex(ssl_.get(), record.data(), record.size(), &n) == 1;
+}
+
+// While encrypted bytes wait for the socket, no others are taken.
+ssize_t OpenSslSession::write(int fd, std::span<const iovec> parts) {
+  fd_ = fd;
+  size_t taken = 0;
+  size_t part = 0;
+  size_t skip = 0;  // bytes of parts[part] that were taken
+  const auto rest = [&] {
+    return ConstBytes(static_cast<const std::byte*>(parts[part].iov_base), parts[part].iov_len)
+        .subspan(skip);
+  };
+  if (!flush(fd)) return -1;
+  while (!has_output()) {
+    while (!has_output() || out_.size() - sent_ < kSentTogether) {
+      while (part < parts.size() && rest().empty()) ++part, skip = 0;
+      if (part == parts.size()) break;
+      ConstBytes record = rest().first(std::min(rest().size(), kRecord));
+      skip += record.size();
+      if (record.size() < kRecord && part + 1 < parts.size()) {
+        record_.assign(record.begin(), record.end());
+        for (++part, skip = 0; part < parts.size() && record_.size() < kRecord; ++part, skip = 0) {
+          const ConstBytes more = rest().first(std::min(rest().size(), kRecord - record_.size()));
+          record_.insert(record_.end(), more.begin(), more.end());
+          skip = more.size();
+          if (!rest().empty()) break;
+        }
+        record = record_;
+      }
+      if (!encrypt(record)) {
+        errno = problem_of(0);
+        return -1;
+      }
+      taken += record.size();
+    }
+    if (!has_output()) break;
+    if (!flush(fd)) return -1;
+  }
+  if (taken > 0) return static_cast<ssize_t>(taken);
+  errno = EAGAIN;
+  return -1;
+}
+
+bool OpenSslSession::flush(int fd) {
+  while (has_output()) {
+    const ssize_t n =
+        send(fd, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && passes(errno)) return true;
+    if (n < 0) {
+      problem_ = errno;
+      return false;
+    }
+    sent_ += static_cast<size_t>(n);
+  }
+  out_.clear();
+  sent_ = 0;
+  return true;
+}
+
+void OpenSslSession::end_output(int fd) {
+  if (!done_ || problem_ != 0 || has_output() || std::exchange(has_ended_, true)) return;
+  fd_ = fd;
+  ERR_clear_error();
+  (void)SSL_shutdown(ssl_.get());
+  (void)flush(fd);
+  ERR_clear_error();
+}
+
+Result<std::shared_ptr<const TlsKey>> make_key(std::unique_ptr<SecretKey> key,
+                                               const TlsOptions& options) {
+  // Other threads may still be at work when the program exits.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  try {
+    return std::shared_ptr<const TlsKey>(std::make_shared<OpenSslKey>(std::move(key), options));
+  } catch (const std::bad_alloc&) {
+    const char* text = ERR_reason_error_string(ERR_peek_error());
+    return Error(ErrorKind::kSystem,
+                 std::string("OpenSSL cannot be used: ") + (text != nullptr ? text : "no memory"));
+  }
+}
+
+}  // namespace
+}  // namespace ringdist::tls
+
+extern "C" __attribute__((visibility("default"))) ringdist::TlsPlugin ringdist_tls_plugin() {
+  return &ringdist::tls::make_key;
+}
