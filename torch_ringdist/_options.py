@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         peer_timeout: float | None = None
         socket_ifname: str | None = None
         port: str | None = None
+        key_file: str | None = None
         deterministic: str | None = None
         transport: str | None = None
         device_path: str | None = None

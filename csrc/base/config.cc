@@ -192,6 +192,16 @@ Row port_row() {
           true};
 }
 
+// Its value is shown as "set", since logs need no more.
+Row key_file_row() {
+  Row out = text_row("key_file", &Config::key_file,
+                     "the file with the key of the job, by which connections between hosts are "
+                     "encrypted; empty: they are not",
+                     "a file that `python -m torch_ringdist key new` wrote");
+  out.format = [](const Config& c) { return std::string(c.key_file.empty() ? "" : "set"); };
+  return out;
+}
+
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       text_row("algorithm", &Config::algorithm, "forces this algorithm; empty: chosen per call",
@@ -208,6 +218,7 @@ const std::vector<Row>& rows() {
                "network interfaces to use; empty: the one that routes to the store",
                "comma separated names, name prefixes or networks like 10.0.0.0/8"),
       port_row(),
+      key_file_row(),
       choice_row("deterministic", &Config::deterministic,
                  "run: same call, same bits; layout: also wherever an element lies",
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),

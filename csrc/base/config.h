@@ -26,6 +26,7 @@ struct Config {
   // Where this process listens: "47000", or "47000-47999" for the first free one (else the kernel
   // chooses).
   std::string port;
+  std::string key_file;  // file with the key of the job (else connections are not encrypted)
   // "run": the same call gives the same bits. "layout": an element's bits also do not depend on its
   // position. "": neither.
   std::string deterministic = "run";

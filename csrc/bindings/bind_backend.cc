@@ -89,6 +89,12 @@ Result<OfProcess> of_process(const std::string& host, int size,
   if (!config.ok()) return config.error();
   if (Error error = check_forced_algorithm(config.value())) return error;
   if (Error error = check_forced_transport(config.value())) return error;
+  // NCCL's connections are not encrypted.
+  const bool has_key = !config.value().key_file.empty();
+  if (has_key && config.value().device_path == "nccl")
+    return config.value().reject("device_path",
+                                 "\"\" or \"host\", as RINGDIST_KEY_FILE is set and NCCL does not "
+                                 "encrypt");
   auto codecs = parse_compression("option codec", config.value().codec, size);
   if (!codecs.ok()) return codecs.error();
   auto costs = read_costs(config.value().costs, read);
@@ -99,9 +105,8 @@ Result<OfProcess> of_process(const std::string& host, int size,
   OfProcess out{context.value(), {}, codecs.value()};
   out.options.config = config.value();
   out.options.costs = costs.value();
-  out.options.make_runner = [path = config.value().device_path](RunnerDelegate& group) {
-    return make_cuda_runner(group, path);
-  };
+  out.options.make_runner = [path = has_key ? std::string("host") : config.value().device_path](
+                                RunnerDelegate& group) { return make_cuda_runner(group, path); };
   out.options.store_server = process_store_server();
   out.options.store_host = host;
   return out;

@@ -1,5 +1,7 @@
 #include "rendezvous/rank_info.h"
 
+#include <algorithm>
+
 #include "base/describe.h"
 #include "base/serialize.h"
 
@@ -82,6 +84,30 @@ Error compare_costs(const std::vector<RankInfo>& entries) {
   return {};
 }
 
+// Compares the keys with the one that most ranks have. All ranks get the same result.
+Error compare_keys(const std::vector<RankInfo>& entries) {
+  const auto count = [&](const RankInfo& one) {
+    return std::ranges::count(entries, one.key, &RankInfo::key);
+  };
+  const auto usual = std::ranges::max_element(entries, {}, count);
+  const auto other =
+      std::ranges::find_if(entries, [&](const RankInfo& one) { return one.key != usual->key; });
+  if (other == entries.end()) return {};
+  const auto name = [&](auto entry) {
+    return describe_rank(static_cast<int>(entry - entries.begin()), entry->where());
+  };
+  const std::string has = other->key == 0   ? " has no key, "
+                          : usual->key == 0 ? " has a key, "
+                                            : " has another key than ";
+  return Error(ErrorKind::kMismatch,
+               "ranks cannot form a group: " + name(other) + has + name(usual) +
+                   (other->key == 0   ? " has one"
+                    : usual->key == 0 ? " has none"
+                                      : "") +
+                   "; give all ranks the same file by RINGDIST_KEY_FILE, or none")
+      .blame(static_cast<int>(other - entries.begin()));
+}
+
 }  // namespace
 
 std::vector<std::byte> RankInfo::encode() const {
@@ -89,7 +115,7 @@ std::vector<std::byte> RankInfo::encode() const {
   out.put(wire_version).put(context_id).put(nonce).put(size).put(lanes).put(pid);
   out.put_string(host_name).put_string(host_key).put_string(unix_name).put_string(tcp_address);
   out.put(guessed);
-  out.put(options_hash).put_string(options);
+  out.put(options_hash).put_string(options).put(key);
   put(out, transports);
   put(out, costs);
   return out.take();
@@ -112,6 +138,7 @@ std::optional<RankInfo> RankInfo::decode(ConstBytes bytes, uint16_t wire_version
   out.guessed = in.get_bool();
   out.options_hash = in.get<uint64_t>();
   out.options = in.get_text(kMostInfoText);
+  out.key = in.get<uint64_t>();
   out.transports = get_addresses(in);
   auto costs = get_costs(in);
   if (!in.ok() || !costs) return std::nullopt;
@@ -126,6 +153,7 @@ Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank) {
     if (Error error = compare(entries[static_cast<size_t>(rank)], rank, entries[peer],
                               static_cast<int>(peer)))
       return error;
+  if (Error error = compare_keys(entries)) return error;
   return compare_costs(entries);
 }
 

@@ -32,6 +32,7 @@ struct RankInfo {
   bool guessed = false;     // the address may change once those of the others are available
   uint64_t options_hash = 0;
   std::string options;            // text of them, to name the difference in messages
+  uint64_t key = 0;               // fingerprint of the job's key; 0 without one
   TransportAddresses transports;  // transports that are open; see Rendezvous::exchange()
   GroupCosts costs;               // rank 0's apply to the group
 
@@ -47,8 +48,8 @@ struct RankInfo {
 
 // Checks if processes can form a group. `entries` are in the order of ranks, and `rank` is the
 // caller's. Error: kMismatch, naming the difference. It may be the wire version, the size, the
-// options, or the costs if a rank other than rank 0 has a file of costs with other constants. Pure
-// function.
+// options, the key, or the costs if a rank other than rank 0 has a file of costs with other
+// constants. Pure function.
 Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank);
 
 }  // namespace ringdist

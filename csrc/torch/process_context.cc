@@ -35,6 +35,7 @@ Error compare(const Config& ours, const Config& theirs) {
   if (Error error = differs("socket_ifname", ours.socket_ifname, theirs.socket_ifname))
     return error;
   if (Error error = differs("port", ours.port, theirs.port)) return error;
+  if (Error error = differs("key_file", ours.key_file, theirs.key_file)) return error;
   return differs("ucx", ours.ucx, theirs.ucx);
 }
 

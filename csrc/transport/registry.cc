@@ -12,14 +12,14 @@ namespace ringdist {
 namespace {
 
 constexpr TransportRow kTransports[] = {
-    {"shm", "memory that the processes of one host share", true, true, false, false, shm_viable,
-     shm_create},
+    {"shm", "memory that the processes of one host share", true, true, false, false, true,
+     shm_viable, shm_create},
     {"ucx", "UCX active messages over TCP, between processes and hosts", false, true, true, false,
-     ucx_viable, ucx_create},
+     false, ucx_viable, ucx_create},
     {"tcp", "TCP connections to the one port of a process, between processes and hosts", false,
-     true, true, true, tcp_viable, tcp_create},
+     true, true, true, true, tcp_viable, tcp_create},
     {"local", "threads of one process, seeded order and delays, for tests", false, false, false,
-     false, local_viable, local_create},
+     false, true, local_viable, local_create},
 };
 
 // Returns the names of a list that is separated by commas.
@@ -66,8 +66,15 @@ Error check_forced_transport(const Config& config) {
   const auto exists = [&names](std::string_view name) {
     return std::ranges::count(names, name) > 0;
   };
-  if (config.transport.empty() || std::ranges::all_of(names_in(config.transport), exists))
-    return {};
+  if (config.transport.empty()) return {};
+  for (const std::string_view name : names_in(config.transport))
+    if (const TransportRow* row = find_transport(name);
+        row && !row->secure && !config.key_file.empty())
+      return Error(ErrorKind::kInvalidArgument,
+                   "RINGDIST_TRANSPORT=\"" + config.transport + "\" cannot be used together with " +
+                       "RINGDIST_KEY_FILE, because " + std::string(name) +
+                       " does not encrypt: use shm,tcp, or no key");
+  if (std::ranges::all_of(names_in(config.transport), exists)) return {};
   std::string accepted = "\"\"";
   for (const std::string& name : names) accepted += ", " + name;
   return config.reject("transport", accepted + ", or several of them, separated by commas");

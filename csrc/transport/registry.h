@@ -22,6 +22,7 @@ struct TransportRow {
   bool of_processes;  // connects processes; the best has the first row
   bool opens_late;    // opening takes long, so it waits for a group that needs it
   bool uses_port;     // its connections arrive at the port of the control plane
+  bool secure;        // may be used with a key: it encrypts, or does not leave the host
   // Returns success, or the reason why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
   // Opens an instance. `receiver` must outlive it.

@@ -4,6 +4,7 @@
 
 #include "base/describe.h"
 #include "base/serialize.h"
+#include "control/control_history.h"
 
 namespace ringdist {
 namespace {
@@ -76,6 +77,9 @@ Error GroupAdvertisement::refusal(const RankInfo& newcomer) const {
                   std::to_string(newcomer.wire_version));
   if (newcomer.options_hash != first.options_hash)
     return differ("options", first.options, newcomer.options);
+  if (newcomer.key != first.key)
+    return differ("the key", first.key == 0 ? "(no key)" : format_id(first.key),
+                  newcomer.key == 0 ? "(no key)" : format_id(newcomer.key));
   if (!newcomer.costs.file.empty() && newcomer.costs.constants != first.costs.constants)
     return differ("the constants of", first.costs.describe(),
                   "those of " + newcomer.costs.describe() + ", whose " +
