@@ -25,6 +25,7 @@ constexpr size_t kMaxStrangers = 256;     // connections of a process that have 
 constexpr size_t kMaxUnknownFrame = 256;  // bytes: a hello is smaller
 constexpr size_t kMaxAnswer = 4096;       // bytes: the answer to a hello may be a text
 constexpr int kMaxReads = 64;             // reads of one connection in a row
+constexpr uint64_t kHandshakeKey = 7;     // in the epoll set
 
 // Returns true for an accepted connection that has not been admitted.
 bool unknown(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
@@ -35,8 +36,20 @@ bool may_come_while_held(FrameType type) {
 
 }  // namespace
 
+Error ConnectionManager::listen(const std::string& unix_name, const std::string& local_ip,
+                                const Config::PortRange& ports) {
+  if (tls_key_) {
+    auto started = Handshakes::start();
+    if (!started.ok()) return started.error();
+    handshakes_ = std::move(started.value());
+    if (Error e = epoll_.add(handshakes_->event_fd(), EPOLLIN, kHandshakeKey)) return e;
+  }
+  return listeners_.listen(unix_name, local_ip, ports);
+}
+
 void ConnectionManager::handle(uint64_t key, uint32_t events) {
   if (listeners_.handle(key, accept_)) return;
+  if (key == kHandshakeKey) return on_handshakes();
   auto found = connections_.find(key);
   if (found == connections_.end()) return;
   ControlConnection& c = *found->second;
@@ -83,9 +96,9 @@ void ConnectionManager::reap() {
   });
 }
 
-ControlConnection& ConnectionManager::add(Fd fd, LinkKind kind, bool dialed) {
+ControlConnection& ConnectionManager::add(Stream socket, LinkKind kind, bool dialed) {
   uint64_t key = next_key_++;
-  auto made = std::make_unique<ControlConnection>(std::move(fd), kind, dialed, key, now_);
+  auto made = std::make_unique<ControlConnection>(std::move(socket), kind, dialed, key, now_);
   return *connections_.emplace(key, std::move(made)).first->second;
 }
 
@@ -93,7 +106,7 @@ void ConnectionManager::dial(LinkKind kind, uint64_t peer, const std::string& ad
                              uint64_t nonce, const std::string& source) {
   ConnectAttempt attempt =
       kind == LinkKind::kLocal ? connect_unix(address) : connect_tcp(address, source);
-  ControlConnection& c = add(std::move(attempt.fd), kind, true);
+  ControlConnection& c = add(Stream(std::move(attempt.fd)), kind, true);
   by_peer_.lead_to(peer, c);
   c.hello = {my_id_, peer, nonce};
   c.state = State::kConnecting;
@@ -124,6 +137,13 @@ void ConnectionManager::connected(ControlConnection& c) {
     c.uid = who.value().uid;
   }
   limit_tcp_timeout(c);
+  if (c.kind == LinkKind::kLocal || !tls_key_) return begin_greeting(c);
+  epoll_.remove(c.stream.fd().get());
+  Stream plain = c.stream.release();
+  handshakes_->add(c.key, Stream(plain.release(), tls_key_->dial(my_id_, c.hello.to)));
+}
+
+void ConnectionManager::begin_greeting(ControlConnection& c) {
   c.state = State::kGreeting;
   c.last_sent = now_;
   c.stream.limit_frames(kMaxAnswer);
@@ -135,14 +155,42 @@ void ConnectionManager::limit_tcp_timeout(const ControlConnection& c) {
     break_after(c.stream.fd(), std::chrono::duration_cast<Milliseconds>(tcp_timeout_).count());
 }
 
+void ConnectionManager::on_handshakes() {
+  for (Handshakes::Ended& ended : handshakes_->take()) {
+    if (ended.key == 0) {
+      accept(std::move(ended.stream), LinkKind::kTcp, {});
+      continue;
+    }
+    const auto found = connections_.find(ended.key);
+    if (found == connections_.end() || found->second->state != State::kConnecting) continue;
+    ControlConnection& c = *found->second;
+    c.stream = FramedSocket(std::move(ended.stream));
+    if (ended.problem != 0)
+      fail(c, ended.problem, ended.reason);
+    else if (Error e = epoll_.add(c.stream.fd().get(), EPOLLIN, c.key))
+      fail(c, ENOMEM, e.message());
+    else
+      begin_greeting(c);
+  }
+  for (auto& [key, c] : connections_)
+    if (!c->closed() && c->stream.has_input()) receive(*c);
+}
+
 void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
+  if (kind == LinkKind::kTcp && tls_key_)
+    return handshakes_->add(0, Stream(std::move(fd), tls_key_->accept(my_id_)));
+  accept(Stream(std::move(fd)), kind, who);
+}
+
+void ConnectionManager::accept(Stream socket, LinkKind kind, const PeerCredentials& who) {
   make_room(kind, who.pid);
-  ControlConnection& c = add(std::move(fd), kind, false);
+  ControlConnection& c = add(std::move(socket), kind, false);
   c.stream.limit_frames(kMaxUnknownFrame);
   c.pid = who.pid;
   c.uid = who.uid;
   limit_tcp_timeout(c);
-  if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) close(c);
+  if (epoll_.add(c.stream.fd().get(), EPOLLIN, c.key)) return close(c);
+  if (c.stream.has_input()) receive(c);
 }
 
 // Makes room for one more stranger. The oldest one without a hello is closed, or else the oldest.
@@ -171,6 +219,8 @@ void ConnectionManager::receive(ControlConnection& c) {
       return fail(c, 0, "connection closed by the other side");
     take_frames(c);
   }
+  // No event follows for what TLS has read ahead.
+  if (!c.closed() && c.stream.has_input()) handshakes_->wake();
 }
 
 void ConnectionManager::take_frames(ControlConnection& c) {
@@ -201,6 +251,7 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
     auto hello = is_membership || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
                                                                   : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
+    if (c.stream.peer() != 0 && c.stream.peer() != hello->from) return close(c);
     if (is_membership) return hand_over(c, *hello);
     c.hello = *hello;
     by_peer_.lead_to(hello->from, c);
@@ -306,11 +357,6 @@ void ConnectionManager::send(ControlConnection& c, ConstBytes frame) {
   update_interest(c);
 }
 
-void ConnectionManager::send_to_all(ConstBytes frame, const ControlConnection* except) {
-  for (auto& [key, c] : connections_)
-    if (c->open() && c.get() != except) send(*c, frame);
-}
-
 void ConnectionManager::update_interest(ControlConnection& c) {
   if (c.closed() || c.wants_output == c.stream.has_output()) return;
   if (c.state == State::kConnecting) return;
@@ -324,10 +370,6 @@ void ConnectionManager::close(ControlConnection& c) {
   if (c.stream.fd()) epoll_.remove(c.stream.fd().get());
   c.stream.close();
   c.state = State::kClosed;
-}
-
-void ConnectionManager::end_output(ControlConnection& c) {
-  if (!c.stream.has_output()) c.stream.end_output();
 }
 
 void ConnectionManager::close_after_output(ControlConnection& c) {
@@ -353,11 +395,6 @@ bool ConnectionManager::drain_connections() {
     receive(*c);
   }
   return all;
-}
-
-void ConnectionManager::for_each(const std::function<void(ControlConnection&)>& fn) {
-  for (auto& [key, c] : connections_)
-    if (!c->closed()) fn(*c);
 }
 
 }  // namespace ringdist

@@ -12,11 +12,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/control_connection.h"
+#include "control/handshakes.h"
 #include "control/listeners.h"
 #include "os/epoll.h"
+#include "os/tls_key.h"
 
 namespace ringdist {
 
@@ -74,7 +77,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
     // An accepted connection is for membership messages. The delegate takes its stream over.
     virtual void on_membership_stream(ControlConnection& connection, const ControlHello& hello) = 0;
     // A process of any host has dialed for messages of a transport; see ControlDelegate.
-    virtual void on_data_socket(Fd socket, ConstBytes hello) = 0;
+    virtual void on_data_socket(Stream socket, ConstBytes hello) = 0;
     // A dialed or open connection has ended, and not by a call of close(). errno_value is 0 for an
     // end of stream.
     virtual void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,
@@ -82,15 +85,20 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   };
 
   // A TCP connection breaks when sent data is not confirmed for `tcp_timeout`, and can then be
-  // dialed anew. TCP itself retries ever more rarely, long after the network is back.
-  ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, Duration tcp_timeout)
-      : my_id_(my_id), epoll_(epoll), delegate_(owner), tcp_timeout_(tcp_timeout) {}
+  // dialed anew. TCP itself retries ever more rarely, long after the network is back. With a
+  // `tls_key` all TCP connections are encrypted.
+  ConnectionManager(uint64_t my_id, const Epoll& epoll, Delegate& owner, Duration tcp_timeout,
+                    std::shared_ptr<const TlsKey> tls_key)
+      : my_id_(my_id),
+        epoll_(epoll),
+        delegate_(owner),
+        tcp_timeout_(tcp_timeout),
+        tls_key_(std::move(tls_key)) {}
 
-  // Opens the listening sockets; see ControlListeners.
+  // Opens the listening sockets; see ControlListeners. With a key, starts the thread for
+  // handshakes.
   Error listen(const std::string& unix_name, const std::string& local_ip,
-               const Config::PortRange& ports) {
-    return listeners_.listen(unix_name, local_ip, ports);
-  }
+               const Config::PortRange& ports);
   void add_listener(Fd tcp) { listeners_.add(std::move(tcp)); }
   const std::string& unix_name() const { return listeners_.unix_name(); }
   const std::string& tcp_address() const { return listeners_.tcp_address(); }
@@ -130,10 +138,18 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void readmit();
 
   // ConnectionSender. on_closed() does not follow. close_after_output() sends queued frames first.
-  void for_each(const std::function<void(ControlConnection&)>& fn) override;
+  void for_each(const std::function<void(ControlConnection&)>& fn) override {
+    for (auto& [key, c] : connections_)
+      if (!c->closed()) fn(*c);
+  }
   void send(ControlConnection& connection, ConstBytes frame) override;
-  void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) override;
-  void end_output(ControlConnection& connection) override;
+  void send_to_all(ConstBytes frame, const ControlConnection* except = nullptr) override {
+    for (auto& [key, c] : connections_)
+      if (c->open() && c.get() != except) send(*c, frame);
+  }
+  void end_output(ControlConnection& connection) override {
+    if (!connection.stream.has_output()) connection.stream.end_output();
+  }
   void close(ControlConnection& connection) override;
   void close_after_output(ControlConnection& connection) override;
   void stop_listening() override { listeners_.stop(); }
@@ -146,16 +162,22 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
 
  private:
   // Creates a connection in state kGreeting.
-  ControlConnection& add(Fd fd, LinkKind kind, bool dialed);
-  // Handles a connection that another process has dialed.
+  ControlConnection& add(Stream socket, LinkKind kind, bool dialed);
+  // Handles a connection that another process has dialed. With a key, those of TCP first run their
+  // handshakes.
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
+  void accept(Stream socket, LinkKind kind, const PeerCredentials& who);
+  // Goes on with connections after their handshakes, and with input that TLS has read ahead.
+  void on_handshakes();
   // Closes the oldest strangers, which are connections not admitted so far, when process `pid` has
   // many. Those of other hosts, and of local processes that are not visible, have pid 0.
   void make_room(LinkKind kind, int pid);
   // Applies `tcp_timeout` to a TCP connection.
   void limit_tcp_timeout(const ControlConnection& connection);
-  // Handles the end of a dial, and sends the hello.
+  // Handles the end of a connect. Runs the handshake if there is a key, then greets.
   void connected(ControlConnection& connection);
+  // Sends the hello.
+  void begin_greeting(ControlConnection& connection);
   void take_frames(ControlConnection& connection);
   // Passes a frame to the greeting or to the delegate.
   void dispatch(ControlConnection& connection, const Frame& frame);
@@ -183,6 +205,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   const Epoll& epoll_;
   Delegate& delegate_;
   const Duration tcp_timeout_;
+  const std::shared_ptr<const TlsKey> tls_key_;
+  std::unique_ptr<Handshakes> handshakes_;  // with a key
   TimePoint now_{};
   ControlListeners listeners_{epoll_};
   const ControlListeners::Accept accept_ = [this](Fd fd, LinkKind kind,

@@ -1,7 +1,5 @@
 #include "control/control_connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -27,18 +25,18 @@ bool FramedSocket::send(ConstBytes frame) {
 }
 
 bool FramedSocket::flush() {
-  while (has_output()) {
-    ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+  while (sent_ < out_.size()) {
+    const ssize_t n = stream_.write(ConstBytes(out_).subspan(sent_));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     sent_ += static_cast<size_t>(n);
   }
   out_.clear();
   sent_ = 0;
-  return true;
+  return stream_.flush();
 }
 
-void FramedSocket::end_output() { shutdown(fd_.get(), SHUT_WR); }
+void FramedSocket::end_output() { stream_.end_output(); }
 
 // Reads at most one frame's limit at a time. So a connection that is not admitted, with its low
 // limit, takes little memory.
@@ -46,7 +44,7 @@ FramedSocket::Input FramedSocket::receive() {
   std::array<std::byte, kReadAtOnce> buffer;
   const size_t size = std::min(buffer.size(), reader_.limit());
   for (;;) {
-    ssize_t n = recv(fd_.get(), buffer.data(), size, 0);
+    const ssize_t n = stream_.read(Bytes(buffer).first(size));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Input::kEmpty : Input::kEnd;
     if (n == 0) return Input::kEnd;

@@ -12,39 +12,46 @@
 #include "base/clock.h"
 #include "control/control_frames.h"
 #include "os/fd.h"
+#include "os/stream.h"
 
 namespace ringdist {
 
-// Sends and receives frames over a non-blocking socket. Output that the socket does not take at
-// once is kept in a buffer of at most 4 MiB. Not thread-safe; the membership transport uses it on
-// its own thread.
+// Sends and receives frames over a stream. Output that the stream does not take at once is kept in
+// a buffer of at most 4 MiB. Not thread-safe; the membership transport uses it on its own thread.
 class FramedSocket {
  public:
-  explicit FramedSocket(Fd fd) : fd_(std::move(fd)) {}
+  explicit FramedSocket(Stream stream) : stream_(std::move(stream)) {}
 
   // Appends `frame` to the output and sends what the socket takes. Returns false if the peer is
   // gone, or so far behind that the buffer is full.
   bool send(ConstBytes frame);
   // Sends buffered output. Returns false if the peer is gone.
   bool flush();
-  bool has_output() const { return sent_ < out_.size(); }
+  bool has_output() const { return sent_ < out_.size() || stream_.has_output(); }
   // Shuts the sending direction down.
   void end_output();
 
-  // Reads once from the socket. kEmpty means that nothing is there at present.
+  // Reads once from the stream. kEmpty means that nothing is there at present.
   enum class Input { kData, kEmpty, kEnd };
   Input receive();
+  // Returns true if there may be input without an event.
+  bool has_input() const { return stream_.has_input(); }
   // These two are the functions of FrameReader.
   Result<std::optional<Frame>> next() { return reader_.next(); }
   void limit_frames(size_t body_bytes) { reader_.set_limit(body_bytes); }
 
-  const Fd& fd() const { return fd_; }
-  void close() { fd_.reset(); }
-  // Returns the socket, and has none afterwards.
-  Fd release() { return std::move(fd_); }
+  const Fd& fd() const { return stream_.fd(); }
+  // Continues a dial; see Stream::establish().
+  int establish() { return stream_.establish(); }
+  uint32_t events() const { return stream_.events(); }
+  // Returns the process that TLS has proven; 0 on a plain stream.
+  uint64_t peer() const { return stream_.peer(); }
+  void close() { stream_.close(); }
+  // Returns the stream, and has none afterwards.
+  Stream release() { return std::move(stream_); }
 
  private:
-  Fd fd_;
+  Stream stream_;
   FrameReader reader_;
   std::vector<std::byte> out_;  // output, of which `sent_` bytes are in the kernel
   size_t sent_ = 0;
@@ -65,8 +72,9 @@ struct ControlConnection {
     kClosed,   // removed at the end of the loop's iteration
   };
 
-  ControlConnection(Fd fd, LinkKind link_kind, bool by_me, uint64_t epoll_key, TimePoint now)
-      : stream(std::move(fd)), kind(link_kind), dialed(by_me), key(epoll_key), since(now) {}
+  ControlConnection(Stream socket, LinkKind link_kind, bool by_me, uint64_t epoll_key,
+                    TimePoint now)
+      : stream(std::move(socket)), kind(link_kind), dialed(by_me), key(epoll_key), since(now) {}
 
   bool open() const { return state == State::kOpen; }
   // Returns true once the greeting is over, though the accepting side may still hold the

@@ -34,7 +34,7 @@ struct ControlDelegate {
                                     LinkKind kind) = 0;
   // Another process has dialed for messages of a transport. `hello` is the body of its first frame,
   // which the control plane does not read, and nothing follows it before it is answered.
-  virtual void on_data_socket(Fd socket, ConstBytes hello) = 0;
+  virtual void on_data_socket(Stream socket, ConstBytes hello) = 0;
   // The control thread ends because of an exception, such as lack of memory, so this process can
   // neither detect failures nor send notices any more. Called last, once; again if it throws.
   virtual void on_control_failed(const Error& cause) = 0;

@@ -34,11 +34,12 @@ Duration timeout_of(const Config& config) {
 }  // namespace
 
 ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& events,
-                           const Epoll& epoll)
+                           const Epoll& epoll, std::shared_ptr<const TlsKey> tls_key)
     : id_(id),
       ports_(config.ports()),
       events_(events),
-      sockets_(id, epoll, *this, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout)),
+      sockets_(id, epoll, *this, std::min<Duration>(timeout_of(config) / 4, kTcpTimeout),
+               std::move(tls_key)),
       processes_(epoll),
       gossip_(id, sockets_, history_, formation_barrier_, groups_, events),
       demand_(id, processes_, groups_, sockets_, sockets_),

@@ -32,7 +32,8 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
  public:
   // Connections and ends of processes are events of `epoll`, which outlives the object, as `events`
   // does.
-  ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll);
+  ControlPlane(uint64_t id, const Config& config, ControlDelegate& events, const Epoll& epoll,
+               std::shared_ptr<const TlsKey> tls_key = nullptr);
 
   // Opens the listening sockets of this process.
   Error listen(const std::string& local_ip);
@@ -78,7 +79,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   void on_open(ControlConnection& connection) override;
   void on_frame(ControlConnection& connection, const Frame& frame) override;
   void on_membership_stream(ControlConnection& connection, const ControlHello& hello) override;
-  void on_data_socket(Fd socket, ConstBytes hello) override {
+  void on_data_socket(Stream socket, ConstBytes hello) override {
     events_.on_data_socket(std::move(socket), hello);
   }
   void on_closed(const ControlConnection& connection, bool was_reached, int errno_value,

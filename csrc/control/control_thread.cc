@@ -24,18 +24,20 @@ Error in_a_child() {
 }  // namespace
 
 ControlThread::ControlThread(uint64_t id, const Config& config, ControlDelegate& events,
-                             Epoll epoll, EventFd wake, EventFd signalled)
+                             Epoll epoll, EventFd wake, EventFd signalled,
+                             std::shared_ptr<const TlsKey> tls_key)
     : ports_(config.ports()),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalled_(std::move(signalled)),
       events_(events),
-      plane_(id, config, events, epoll_) {}
+      plane_(id, config, events, epoll_, std::move(tls_key)) {}
 
 Result<std::unique_ptr<ControlThread>> ControlThread::start(uint64_t context_id,
                                                             const Config& config,
                                                             const std::string& local_ip,
-                                                            ControlDelegate& events) {
+                                                            ControlDelegate& events,
+                                                            std::shared_ptr<const TlsKey> tls_key) {
   auto epoll = Epoll::create();
   if (!epoll.ok()) return epoll.error();
   auto wake = EventFd::create();
@@ -44,7 +46,7 @@ Result<std::unique_ptr<ControlThread>> ControlThread::start(uint64_t context_id,
   if (!signalled.ok()) return signalled.error();
   std::unique_ptr<ControlThread> out(
       new ControlThread(context_id, config, events, std::move(epoll.value()),
-                        std::move(wake.value()), std::move(signalled.value())));
+                        std::move(wake.value()), std::move(signalled.value()), std::move(tls_key)));
   if (Error e = out->open(local_ip)) return e.prefixed("control plane: ");
   return out;
 }

@@ -48,10 +48,11 @@ namespace ringdist {
 class ControlThread {
  public:
   // Opens the listening sockets and starts the thread. `local_ip` is a numeric address of this host
-  // that other hosts can reach. `events` must outlive the ControlThread.
-  static Result<std::unique_ptr<ControlThread>> start(uint64_t context_id, const Config& config,
-                                                      const std::string& local_ip,
-                                                      ControlDelegate& events);
+  // that other hosts can reach. `events` must outlive the ControlThread. With a `tls_key`,
+  // connections between hosts are encrypted.
+  static Result<std::unique_ptr<ControlThread>> start(
+      uint64_t context_id, const Config& config, const std::string& local_ip,
+      ControlDelegate& events, std::shared_ptr<const TlsKey> tls_key = nullptr);
   ~ControlThread() { stop(); }
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
@@ -110,7 +111,7 @@ class ControlThread {
 
  private:
   ControlThread(uint64_t id, const Config& config, ControlDelegate& events, Epoll epoll,
-                EventFd wake, EventFd signalled);
+                EventFd wake, EventFd signalled, std::shared_ptr<const TlsKey> tls_key);
 
   // Opens the listening sockets and starts the thread.
   Error open(const std::string& local_ip);

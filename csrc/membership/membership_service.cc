@@ -26,8 +26,12 @@ constexpr Duration kLogEvery = std::chrono::seconds(1);  // pause between lines 
 }  // namespace
 
 MembershipService::MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
-                                     DrainConnections drain_connections)
-    : self_(self), timeouts_(timeouts), drain_connections_(std::move(drain_connections)) {}
+                                     DrainConnections drain_connections,
+                                     std::shared_ptr<const TlsKey> tls_key)
+    : self_(self),
+      timeouts_(timeouts),
+      drain_connections_(std::move(drain_connections)),
+      tls_key_(std::move(tls_key)) {}
 
 void MembershipService::register_group(InitialMembers origin,
                                        std::shared_ptr<GroupConsensusDelegate> owner) {
@@ -65,7 +69,7 @@ Error MembershipService::start() {
   if (Error error = epoll.value().add(wake.value().get(), EPOLLIN, kAssemblyWakeKey)) return error;
   epoll_ = std::make_unique<Epoll>(std::move(epoll.value()));
   transport_ = std::make_unique<MembershipTransport>(
-      self_, *epoll_, kFirstKey, static_cast<MembershipTransport::Delegate&>(*this));
+      self_, *epoll_, kFirstKey, static_cast<MembershipTransport::Delegate&>(*this), tls_key_);
   try {
     thread_ = thread_without_signals("ringdist-member", [this] { run(); });
   } catch (...) {

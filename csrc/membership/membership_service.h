@@ -40,7 +40,8 @@ class MembershipService final : private MembershipTransport::Delegate {
 
   // `self` is the id of this process' Context.
   MembershipService(ProcessId self, const PaxosTimeouts& timeouts,
-                    DrainConnections drain_connections);
+                    DrainConnections drain_connections,
+                    std::shared_ptr<const TlsKey> tls_key = nullptr);
   ~MembershipService() override { stop(); }
   MembershipService(const MembershipService&) = delete;
   MembershipService& operator=(const MembershipService&) = delete;
@@ -118,6 +119,7 @@ class MembershipService final : private MembershipTransport::Delegate {
   const ProcessId self_;
   const PaxosTimeouts timeouts_;
   const DrainConnections drain_connections_;
+  const std::shared_ptr<const TlsKey> tls_key_;
   ForkMark mark_;
 
   mutable std::mutex mutex_;  // lock order: before the mutexes of owners

@@ -47,8 +47,8 @@ MessageOrigin MessageOrigin::of(const Fd& connection, ProcessId process, LinkKin
 }
 
 OutboundConnection::OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll,
-                                       uint64_t key)
-    : self_(self), to_(std::move(to)), epoll_(epoll), key_(key) {}
+                                       uint64_t key, const TlsKey* tls_key)
+    : self_(self), to_(std::move(to)), epoll_(epoll), key_(key), tls_key_(tls_key) {}
 
 bool OutboundConnection::send(uint64_t group_id, ConstBytes message, bool certain, TimePoint now) {
   look(group_id, now);
@@ -76,14 +76,19 @@ void OutboundConnection::dial(TimePoint now) {
     const auto who = peer_credentials(attempt.fd);
     if (!who.ok() || who.value().uid != geteuid()) return;  // no message for another user
   }
-  stream_.emplace(std::move(attempt.fd));
+  const bool encrypts = !local && tls_key_ != nullptr;
+  stream_.emplace(
+      Stream(std::move(attempt.fd), encrypts ? tls_key_->dial(self_, to_.process) : nullptr));
   state_ = State::kConnecting;
   if (epoll_.add(stream_->fd().get(), attempt.pending ? EPOLLOUT : EPOLLIN, key_)) return close();
   if (!attempt.pending) opened(now);
 }
 
 void OutboundConnection::opened(TimePoint now) {
-  if (const int problem = connect_result(stream_->fd()); problem != 0) return fail(problem, now);
+  if (const int problem = stream_->establish(); problem == EAGAIN)
+    return (void)epoll_.modify(stream_->fd().get(), stream_->events(), key_);
+  else if (problem != 0)
+    return fail(problem, now);
   if (to_.kind == LinkKind::kTcp) break_after(stream_->fd(), kBreakAfter);
   (void)epoll_.modify(stream_->fd().get(), EPOLLIN, key_);
   state_ = State::kOpen;
@@ -151,8 +156,12 @@ void OutboundConnection::close() {
 }
 
 MembershipTransport::MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key,
-                                         Delegate& owner)
-    : self_(self), epoll_(epoll), delegate_(owner), next_key_(first_key) {}
+                                         Delegate& owner, std::shared_ptr<const TlsKey> tls_key)
+    : self_(self),
+      epoll_(epoll),
+      delegate_(owner),
+      tls_key_(std::move(tls_key)),
+      next_key_(first_key) {}
 
 OutboundConnection& MembershipTransport::to(const PeerAddress& address_of) {
   auto& line = outgoing_[address_of.process];
@@ -160,7 +169,8 @@ OutboundConnection& MembershipTransport::to(const PeerAddress& address_of) {
   if (!line || !line->to().is_dialed_like(address_of)) {
     std::erase_if(keys_, [&](const auto& one) { return one.second == address_of.process; });
     keys_[next_key_] = address_of.process;
-    line = std::make_unique<OutboundConnection>(self_, address_of, epoll_, next_key_++);
+    line = std::make_unique<OutboundConnection>(self_, address_of, epoll_, next_key_++,
+                                                tls_key_.get());
   }
   return *line;
 }
@@ -248,7 +258,8 @@ void MembershipTransport::take_in(ProcessId from, TimePoint now) {
 
 void MembershipTransport::on_event(uint64_t key, int most_reads, TimePoint now) {
   if (const auto line = incoming_.find(key); line != incoming_.end()) {
-    if (!read(*line->second, most_reads, now)) close(key);
+    if (!read(*line->second, most_reads, now)) return close(key);
+    if (line->second->stream.has_input()) with_input_.push_back(key);
     return;
   }
   const auto process = keys_.find(key);
@@ -265,6 +276,7 @@ void MembershipTransport::close(uint64_t key) {
 }
 
 std::optional<TimePoint> MembershipTransport::next() const {
+  if (!with_input_.empty()) return TimePoint();
   std::optional<TimePoint> out;
   for (const auto& [process, line] : outgoing_)
     if (const auto at = line->next()) out = std::min(out.value_or(*at), *at);
@@ -272,6 +284,7 @@ std::optional<TimePoint> MembershipTransport::next() const {
 }
 
 void MembershipTransport::tick(TimePoint now) {
+  for (const uint64_t key : std::exchange(with_input_, {})) on_event(key, now);
   // A process that vanished with its host does not close its connection. If a living one is closed,
   // it dials again.
   for (auto line = incoming_.begin(); line != incoming_.end();) {

@@ -20,6 +20,7 @@
 #include "control/control_connection.h"
 #include "membership/paxos/decision.h"
 #include "os/epoll.h"
+#include "os/tls_key.h"
 
 namespace ringdist {
 
@@ -65,8 +66,10 @@ class OutboundConnection {
   // ringdist down for good. That state is final.
   enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
 
-  // Events of the connection are reported by `epoll`, which outlives it, with `key`.
-  OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll, uint64_t key);
+  // Events of the connection are reported by `epoll`, which outlives it, with `key`. With a
+  // `tls_key`, which also outlives it, a connection to another host is encrypted.
+  OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll, uint64_t key,
+                     const TlsKey* tls_key);
   ~OutboundConnection() { close(); }
   OutboundConnection(const OutboundConnection&) = delete;
   OutboundConnection& operator=(const OutboundConnection&) = delete;
@@ -94,7 +97,7 @@ class OutboundConnection {
 
  private:
   void dial(TimePoint now);
-  // Handles the end of a dial: sends the hello frame, then the queued messages.
+  // Continues a dial. At its end, sends the hello frame, then the queued messages.
   void opened(TimePoint now);
   // Closes after an error; `errno_value` is 0 if the other side closed. Sets the pause before the
   // next dial.
@@ -106,6 +109,7 @@ class OutboundConnection {
   const PeerAddress to_;
   const Epoll& epoll_;
   const uint64_t key_;
+  const TlsKey* const tls_key_;
   State state_ = State::kClosed;
   std::optional<FramedSocket> stream_;
   std::deque<std::vector<std::byte>> waiting_;  // messages queued while it connects
@@ -132,7 +136,8 @@ class MembershipTransport {
   };
 
   // Events are reported by `epoll`, which outlives the object, with keys from `first_key` on.
-  MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner);
+  MembershipTransport(ProcessId self, const Epoll& epoll, uint64_t first_key, Delegate& owner,
+                      std::shared_ptr<const TlsKey> tls_key = nullptr);
 
   // Sends as OutboundConnection::send() does.
   bool send(const PeerAddress& to, uint64_t group_id, ConstBytes message, bool certain,
@@ -152,7 +157,7 @@ class MembershipTransport {
   void on_event(uint64_t key, TimePoint now) { on_event(key, kReadsPerEvent, now); }
   // Does the periodic work of all connections, and closes those that are idle or abandoned.
   void tick(TimePoint now);
-  // Returns when the next redial is due; nothing if none is.
+  // Returns when tick() is due next; nothing if it is not.
   std::optional<TimePoint> next() const;
 
  private:
@@ -181,7 +186,9 @@ class MembershipTransport {
   const ProcessId self_;
   const Epoll& epoll_;
   Delegate& delegate_;
+  const std::shared_ptr<const TlsKey> tls_key_;
   uint64_t next_key_;
+  std::vector<uint64_t> with_input_;  // keys of connections with input that TLS has read ahead
   std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by epoll key
   std::map<uint64_t, ProcessId> keys_;  // epoll key of an outbound connection -> its process
   std::map<ProcessId, std::unique_ptr<OutboundConnection>> outgoing_;

@@ -36,6 +36,11 @@ Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
 Error Context::start() {
   set_log_level(config().log_level);
   host_name_ = host_name();
+  if (!config().key_file.empty()) {
+    auto key = read_tls_key(config().key_file);
+    if (!key.ok()) return key.error();
+    tls_key_ = std::move(key.value());
+  }
   auto first = network(options_.store_host);
   if (!first.ok()) return first.error();
   auto progress = ProgressEngine::start(statistics_, config().memory, *this);
@@ -45,8 +50,9 @@ Error Context::start() {
   timeouts.reply_timeout = peer_timeout();
   assembly_ = std::make_unique<MembershipService>(
       id_, timeouts,
-      [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); });
-  auto control = ControlThread::start(id_, config(), first.value().ip, *this);
+      [this](std::function<void(bool)> then) { control_->drain_connections(std::move(then)); },
+      tls_key_);
+  auto control = ControlThread::start(id_, config(), first.value().ip, *this, tls_key_);
   if (!control.ok()) return control.error();
   control_ = std::move(control.value());
   std::lock_guard lock(mutex_);
@@ -93,6 +99,7 @@ Result<RankInfo> Context::entry(const Network& network, bool late, const std::st
   if (!network.loopback) service_ip_ = address.value().substr(0, address.value().rfind(':'));
   out.tcp_address = std::move(address.value());
   out.guessed = network.guessed;
+  out.key = tls_key_ ? tls_key_->fingerprint() : 0;
   for (const auto& [transport, devices] : opened_)
     if (devices.empty() || devices == network.devices)
       out.transports.emplace_back(transport->name(), transport->address());
@@ -205,12 +212,6 @@ Error Context::departed(ContextId context_id) {
   return {ErrorKind::kPeerLost, "its process has left"};
 }
 
-bool Context::run_on_pool(std::function<void()> task) {
-  return !process_ends_ && pool_.run_callbacks(std::move(task));
-}
-
-void Context::flood(const Notice& notice) { control_->flood(notice.encode()); }
-
 // Runs on the control thread. Messages that the process had sent are read before its loss is
 // reported, so that ops which it had completed still succeed.
 void Context::on_process_lost(uint64_t context_id, const Error& cause) {
@@ -253,10 +254,6 @@ void Context::on_flood(uint64_t origin, std::span<const std::byte> payload) {
   if (!notice) return;
   notice->from = origin;
   progress_->post([this, notice = *notice] { progress_->dispatcher().on_notice(notice); });
-}
-
-void Context::on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) {
-  assembly_->adopt(std::move(stream), hello, kind);
 }
 
 bool Context::record(std::shared_ptr<TraceRecorder> recorder) {

@@ -156,16 +156,21 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   Result<std::vector<std::string>> listen_on(const Network& network) RINGDIST_REQUIRES(mutex_);
 
   // DispatcherDelegate
-  bool run_on_pool(std::function<void()> task) override;
-  void flood(const Notice& notice) override;
+  bool run_on_pool(std::function<void()> task) override {
+    return !process_ends_ && pool_.run_callbacks(std::move(task));
+  }
+  void flood(const Notice& notice) override { control_->flood(notice.encode()); }
 
   // ControlDelegate
   void on_process_lost(uint64_t context_id, const Error& cause) override;
   void on_control_failed(const Error& cause) override;
   void on_process_left(uint64_t context_id) override;
   void on_flood(uint64_t origin, std::span<const std::byte> payload) override;
-  void on_membership_stream(FramedSocket stream, const ControlHello& hello, LinkKind kind) override;
-  void on_data_socket(Fd socket, ConstBytes hello) override {
+  void on_membership_stream(FramedSocket stream, const ControlHello& hello,
+                            LinkKind kind) override {
+    assembly_->adopt(std::move(stream), hello, kind);
+  }
+  void on_data_socket(Stream socket, ConstBytes hello) override {
     data_port_->adopt(std::move(socket), hello);
   }
 
@@ -173,6 +178,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   const ContextId id_;
   Statistics statistics_;
   TaskPool pool_;
+  std::shared_ptr<const TlsKey> tls_key_;  // null without Config::key_file
   const std::shared_ptr<DataPort> data_port_ = std::make_shared<DataPort>();
   std::unique_ptr<ProgressEngine> progress_;
   std::unique_ptr<MembershipService> assembly_;

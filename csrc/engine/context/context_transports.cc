@@ -80,6 +80,7 @@ Error Context::open_transports(bool late, const std::string& wanted, const Netwo
   transport_config.local_network = options_.local_network;
   transport_config.peer_timeout = peer_timeout();
   transport_config.data_port = data_port_;
+  transport_config.tls_key = tls_key_;
   std::vector<std::unique_ptr<Transport>> made;
   Dispatcher& receiver = progress_->dispatcher();
   bool best_late = late && wanted.empty();
@@ -89,6 +90,7 @@ Error Context::open_transports(bool late, const std::string& wanted, const Netwo
     if (!row)
       return Error(ErrorKind::kInvalidArgument,
                    "unknown transport '" + name + "'; have: " + transport_names());
+    if (tls_key_ && !row->secure) continue;
     const bool named = (!config().transport.empty() && is_wanted(config().transport, name)) ||
                        (late && !wanted.empty() && is_wanted(wanted, name));
     const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;

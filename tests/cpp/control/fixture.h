@@ -55,7 +55,7 @@ class Recorder : public ControlDelegate {
     });
   }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
-  void on_data_socket(Fd, ConstBytes) override {}
+  void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return "dump of the owner"; }
 
   bool waits_for_lost(uint64_t id, milliseconds limit) {

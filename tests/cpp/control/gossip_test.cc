@@ -45,7 +45,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
     ++floods_;
   }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
-  void on_data_socket(Fd, ConstBytes) override {}
+  void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
 
   Result<Epoll> epoll_ = Epoll::create();

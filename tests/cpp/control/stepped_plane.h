@@ -24,7 +24,7 @@ struct Told final : ControlDelegate {
     floods.push_back(static_cast<int>(payload[0]));
   }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
-  void on_data_socket(Fd, ConstBytes) override {}
+  void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
   auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
   auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
