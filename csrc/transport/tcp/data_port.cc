@@ -59,9 +59,9 @@ void DataPort::remove(const DataSecret& secret) {
   std::erase_if(transports_, [&](const auto& one) { return are_equal(one.first, secret); });
 }
 
-void DataPort::adopt(Fd socket, ConstBytes hello) {
+void DataPort::adopt(Stream socket, ConstBytes hello) {
   const auto named = DataHello::decode(hello);
-  if (!named) return;
+  if (!named || (socket.peer() != 0 && socket.peer() != named->from)) return;
   std::lock_guard lock(mutex_);
   for (const auto& [secret, handler] : transports_)
     if (are_equal(secret, named->secret)) return handler(std::move(socket), *named);

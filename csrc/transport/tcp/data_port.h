@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "os/fd.h"
+#include "os/stream.h"
 #include "transport/transport.h"
 
 namespace ringdist {
@@ -44,15 +44,16 @@ class DataPort {
  public:
   // Takes over a connection. Called on the thread of adopt(), under the lock of the port, so it
   // must not call the port.
-  using OnConnection = std::function<void(Fd socket, const DataHello& hello)>;
+  using OnConnection = std::function<void(Stream socket, const DataHello& hello)>;
 
   // Registers a transport under its secret, until remove(). After remove() the handler is not
   // called.
   void add(const DataSecret& secret, OnConnection handler);
   void remove(const DataSecret& secret);
   // Passes a connection to the transport that it names; `hello` is the body of its first frame.
-  // Closes the connection if there is no such transport or the frame is malformed.
-  void adopt(Fd socket, ConstBytes hello);
+  // Closes the connection if there is no such transport, if the frame is malformed, or if it names
+  // another sender than TLS has proven.
+  void adopt(Stream socket, ConstBytes hello);
 
  private:
   std::mutex mutex_;

@@ -1,10 +1,9 @@
 #include "transport/tcp/tcp_recv_channel.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "base/log.h"
 #include "os/socket.h"
@@ -21,12 +20,12 @@ constexpr Duration kAcknowledgeAfter = Milliseconds(10);
 }  // namespace
 
 // Bytes of the former connection that lie here were not acknowledged, so the sender repeats them.
-void TcpRecvChannel::connect(size_t path, Fd socket, TimePoint now) {
+void TcpRecvChannel::connect(size_t path, Stream socket, TimePoint now) {
   Connection& to = connections_[path];
   close(to);
   to.drop_input();
   to.socket = std::move(socket);
-  if (epoll_.add(to.socket.get(), EPOLLIN, key_ + path)) return to.socket.reset();
+  if (epoll_.add(to.socket.fd().get(), EPOLLIN, key_ + path)) return to.socket.close();
   acknowledge(now);
 }
 
@@ -70,8 +69,7 @@ size_t TcpRecvChannel::receive(Connection& from) {
     std::memmove(buffer.data(), buffer.data() + from.begin, from.unread());
     from.end -= std::exchange(from.begin, 0);
   }
-  const ssize_t got =
-      recv(from.socket.get(), buffer.data() + from.end, buffer.size() - from.end, MSG_DONTWAIT);
+  const ssize_t got = from.socket.read(Bytes(buffer).subspan(from.end));
   if (got > 0) {
     from.end += static_cast<size_t>(got);
     return static_cast<size_t>(got);
@@ -157,11 +155,12 @@ void TcpRecvChannel::acknowledge(TimePoint now) {
   acknowledge_at_.reset();
   for (Connection& to : connections_) {
     if (!to.socket) continue;
-    const ssize_t sent =
-        ::send(to.socket.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = to.socket.write(std::as_bytes(std::span(&handled_, 1)));
     if (sent == sizeof handled_) {
       acknowledged_ = handled_;
       sender_waits_ = false;
+      // Encrypted bytes that the socket did not take are sent by the next tick().
+      if (to.socket.has_output()) acknowledge_at_ = now + kAcknowledgeAfter;
     } else if (sent < 0 && passes(errno)) {
       acknowledge_at_ = now + kAcknowledgeAfter;
     } else {
@@ -183,10 +182,9 @@ void TcpRecvChannel::close() {
 // again.
 void TcpRecvChannel::close(Connection& one) {
   if (!one.socket || mark_.forked()) return;  // in a child the number may be another file's
-  if (handled_ != acknowledged_)
-    (void)::send(one.socket.get(), &handled_, sizeof handled_, MSG_NOSIGNAL | MSG_DONTWAIT);
-  epoll_.remove(one.socket.get());
-  one.socket.reset();
+  if (handled_ != acknowledged_) (void)one.socket.write(std::as_bytes(std::span(&handled_, 1)));
+  epoll_.remove(one.socket.fd().get());
+  one.socket.close();
 }
 
 void TcpRecvChannel::Connection::drop_input() {

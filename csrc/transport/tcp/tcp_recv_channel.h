@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "os/epoll.h"
-#include "os/fd.h"
 #include "os/fork_guard.h"
+#include "os/stream.h"
 #include "transport/tcp/data_port.h"
 
 namespace ringdist::tcp {
@@ -37,7 +37,7 @@ class TcpRecvChannel {
   bool is_connected() const { return std::ranges::any_of(connections_, &Connection::is_open); }
 
   // Replaces connection `path`, which is below kMostPaths.
-  void connect(size_t path, Fd socket, TimePoint now);
+  void connect(size_t path, Stream socket, TimePoint now);
   // Called for each record with its part about the opposite channel, before the record is
   // delivered.
   using OnHandled = std::function<void(const Handled& handled)>;
@@ -45,9 +45,11 @@ class TcpRecvChannel {
   // there, sends an acknowledgement that the sender waits for. Returns true if anything was
   // delivered.
   bool read(size_t path, TransportDelegate& receiver, const OnHandled& on_handled, TimePoint now);
-  // Returns true if records of connection `path`, or of any one, lie here because
-  // TransportDelegate::takes_more() returned false.
-  bool has_records(size_t path) const { return connections_[path].has_records; }
+  // Returns true if read() must be called again for connection `path` without an event.
+  bool must_read(size_t path) const {
+    return connections_[path].has_records || connections_[path].socket.has_input();
+  }
+  // Returns true if records lie here because TransportDelegate::takes_more() returned false.
   bool has_records() const { return std::ranges::any_of(connections_, &Connection::has_records); }
   // Returns the count for a record that leaves now, and records that it was sent.
   Handled mark_acknowledged();
@@ -63,7 +65,7 @@ class TcpRecvChannel {
 
  private:
   struct Connection {
-    Fd socket;
+    Stream socket;
     std::vector<std::byte> buffer;  // has the unread bytes [begin, end)
     size_t begin = 0;
     size_t end = 0;

@@ -1,12 +1,12 @@
 #include "transport/tcp/tcp_send_channel.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "base/serialize.h"
@@ -26,13 +26,14 @@ constexpr size_t kMostQueued = size_t{64} << 10;
 TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to,
                                const std::vector<std::string>& own_ips, Duration peer_timeout,
                                TransportDelegate& receiver, StagingPool& staging,
-                               const Epoll& epoll, uint64_t key)
+                               const Epoll& epoll, uint64_t key, const TlsKey* tls_key)
     : to_(std::move(to)),
       peer_timeout_(peer_timeout),
       receiver_(receiver),
       staging_(staging),
       epoll_(epoll),
       key_(key),
+      tls_key_(tls_key),
       hello_{me, peer, 1, 0, to_.secret} {
   const std::vector<Path> paths = pair_interfaces(own_ips, to_.addresses);
   connections_.resize(paths.size());
@@ -142,8 +143,9 @@ void TcpSendChannel::assign(Connection& to) {
 }
 
 void TcpSendChannel::flush(Connection& to, TimePoint now) {
+  if (!to.socket.flush()) return connection_lost(to, "sending", errno, now);
   assign(to);
-  if (to.is_written()) return watch(to, EPOLLIN);
+  if (to.queue.empty() && to.rest.empty()) return watch(to, to.socket.events());
   std::array<iovec, 1 + 2 * kMostRecordsPerWrite> parts;
   size_t count = 0;
   const auto add = [&](ConstBytes bytes, size_t& skip) {
@@ -158,10 +160,7 @@ void TcpSendChannel::flush(Connection& to, TimePoint now) {
     add(kept(number).head, skip);
     add(kept(number).record.payload, skip);
   }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t sent = sendmsg(to.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = to.socket.write(std::span(parts).first(count));
   if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     if (errno != EINTR && !passes(errno)) return connection_lost(to, "sending", errno, now);
     to.tick_at = now + kRetryWrite;

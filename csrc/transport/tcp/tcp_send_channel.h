@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "os/epoll.h"
-#include "os/fd.h"
 #include "os/fork_guard.h"
 #include "os/socket.h"
+#include "os/tls_key.h"
 #include "transport/staging_pool.h"
 #include "transport/tcp/data_port.h"
 
@@ -38,11 +38,12 @@ class TcpSendChannel {
  public:
   // Events of connection i are reported by `epoll` with `key` + i. If no connection can be made for
   // `peer_timeout`, the channel breaks. `receiver`, `staging` and `epoll` outlive the channel.
-  // Connections come from `own_ips`, by which the peer recognizes this process.
+  // Connections come from `own_ips`, by which the peer recognizes this process. With a `tls_key`,
+  // which outlives the channel, they are encrypted.
   TcpSendChannel(ContextId me, ContextId peer, DataAddress to,
                  const std::vector<std::string>& own_ips, Duration peer_timeout,
                  TransportDelegate& receiver, StagingPool& staging, const Epoll& epoll,
-                 uint64_t key);
+                 uint64_t key, const TlsKey* tls_key);
   ~TcpSendChannel() {
     for (Connection& one : connections_) close_socket(one);
   }
@@ -109,7 +110,7 @@ class TcpSendChannel {
     Path path;
     int index = 0;  // in connections_
     State state = State::kIdle;
-    Fd socket;
+    Stream socket;
     uint32_t watched = 0;  // the events in the epoll set; 0 if the socket is not in it
     std::optional<TimePoint> tick_at;
     Duration pause{0};             // before the next dial
@@ -119,7 +120,7 @@ class TcpSendChannel {
     std::vector<std::byte> input;  // the begin of an acknowledgement
     TimePoint moved_at{};          // when the kernel last had other bytes to send, or none
     size_t in_kernel = 0;          // those bytes
-    bool is_written() const { return queue.empty() && rest.empty(); }
+    bool is_written() const { return queue.empty() && rest.empty() && !socket.has_output(); }
   };
 
   bool has_several() const { return connections_.size() > 1; }
@@ -136,7 +137,7 @@ class TcpSendChannel {
   void dial(Connection& connection, TimePoint now);
   // Dials the connections that are idle and do not wait.
   void dial_all(TimePoint now);
-  // Handles the end of a dial: sends the hello.
+  // Continues a dial. At its end, sends the hello.
   void connected(Connection& connection, TimePoint now);
   // Writes as much as the socket takes.
   void flush(Connection& connection, TimePoint now);
@@ -165,6 +166,7 @@ class TcpSendChannel {
   StagingPool& staging_;
   const Epoll& epoll_;
   const uint64_t key_;
+  const TlsKey* const tls_key_;
   DataHello hello_;
   Error broken_;
   std::vector<Connection> connections_;

@@ -1,6 +1,4 @@
 // The connections of a TcpSendChannel: dials, greetings, and what happens when one breaks.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -29,13 +27,14 @@ void TcpSendChannel::dial(Connection& by, TimePoint now) {
   by.tick_at = now + kGreetingTime;
   by.state = State::kConnecting;
   ConnectAttempt attempt = connect_tcp(by.path.address, by.path.own_ip);
-  by.socket = std::move(attempt.fd);
+  by.socket =
+      Stream(std::move(attempt.fd), tls_key_ ? tls_key_->dial(hello_.from, hello_.to) : nullptr);
   if (attempt.failure)
     return connection_lost(by, "connecting to " + by.path.address, attempt.failure->errno_value,
                            now);
   const auto timeout = std::chrono::duration_cast<Milliseconds>(peer_timeout_).count();
-  break_after(by.socket, timeout / kUserTimeoutParts);
-  if (has_several()) limit_unsent(by.socket, kMostUnsent);
+  break_after(by.socket.fd(), timeout / kUserTimeoutParts);
+  if (has_several()) limit_unsent(by.socket.fd(), kMostUnsent);
   if (!attempt.pending) return connected(by, now);
   watch(by, EPOLLOUT);
 }
@@ -46,17 +45,17 @@ void TcpSendChannel::dial_all(TimePoint now) {
 }
 
 void TcpSendChannel::connected(Connection& by, TimePoint now) {
-  if (const int problem = connect_result(by.socket))
-    return connection_lost(by, "connecting to " + by.path.address, problem, now);
+  const int problem = by.socket.establish();
+  if (problem == EAGAIN) return watch(by, by.socket.events());
+  if (problem != 0) return connection_lost(by, "connecting to " + by.path.address, problem, now);
   by.state = State::kGreeting;
   hello_.path = static_cast<uint32_t>(by.index);
   const std::vector<std::byte> hello = hello_.frame();
-  const ssize_t sent =
-      ::send(by.socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = by.socket.write(hello);
   // A new socket has room for a hello.
   if (sent != static_cast<ssize_t>(hello.size()))
     return connection_lost(by, "sending a hello", sent < 0 ? errno : EMSGSIZE, now);
-  watch(by, EPOLLIN);
+  watch(by, by.socket.events());
 }
 
 bool TcpSendChannel::on_event(size_t path, TimePoint now) {
@@ -67,14 +66,15 @@ bool TcpSendChannel::on_event(size_t path, TimePoint now) {
     return false;
   }
   if (of.state == State::kIdle) return false;
-  const bool any = receive(of, now);
+  bool any = receive(of, now);
+  while (of.socket.has_input()) any |= receive(of, now);
   if (of.state == State::kOpen && (!of.is_written() || next_ < records_.size())) flush(of, now);
   return any;
 }
 
 bool TcpSendChannel::receive(Connection& from, TimePoint now) {
   std::array<std::byte, 512> bytes;
-  const ssize_t got = recv(from.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t got = from.socket.read(bytes);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK || passes(errno)))
     return false;
   if (got <= 0) {
@@ -138,7 +138,7 @@ void TcpSendChannel::connection_lost(Connection& lost, const std::string& what, 
 // If no connection gets anything through, then the peer may be busy.
 bool TcpSendChannel::is_stuck(const Connection& one, TimePoint now) {
   for (Connection& of : connections_) {
-    const size_t before = std::exchange(of.in_kernel, of.socket ? unread(of.socket) : 0);
+    const size_t before = std::exchange(of.in_kernel, of.socket ? unread(of.socket.fd()) : 0);
     if (of.in_kernel == 0 || of.in_kernel != before) of.moved_at = now;
   }
   const auto moves = [&](const Connection& of) {
@@ -176,16 +176,16 @@ std::optional<TimePoint> TcpSendChannel::due() const {
 void TcpSendChannel::watch(Connection& of, uint32_t events) {
   if (of.watched == events) return;
   const uint64_t key = key_ + static_cast<uint64_t>(of.index);
-  const Error error = of.watched == 0 ? epoll_.add(of.socket.get(), events, key)
-                                      : epoll_.modify(of.socket.get(), events, key);
+  const Error error = of.watched == 0 ? epoll_.add(of.socket.fd().get(), events, key)
+                                      : epoll_.modify(of.socket.fd().get(), events, key);
   if (error) return break_channel(error);
   of.watched = events;
 }
 
 void TcpSendChannel::close_socket(Connection& of) {
   // In a forked child the numbers may be those of other files.
-  if (std::exchange(of.watched, 0) != 0 && !mark_.forked()) epoll_.remove(of.socket.get());
-  of.socket.reset();
+  if (std::exchange(of.watched, 0) != 0 && !mark_.forked()) epoll_.remove(of.socket.fd().get());
+  of.socket.close();
   of.input.clear();
   of.queue.clear();
   of.rest.clear();

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportConfig& c
   std::unique_ptr<TcpTransport> out(
       new TcpTransport(config, receiver, std::move(epoll.value()), std::move(wake.value())));
   if (Error error = out->epoll_.add(out->wake_.get(), EPOLLIN, kWakeKey)) return error;
-  out->port_->add(out->own_.secret, [self = out.get()](Fd socket, const DataHello& hello) {
+  out->port_->add(out->own_.secret, [self = out.get()](Stream socket, const DataHello& hello) {
     std::lock_guard lock(self->accepted_mutex_);
     if (self->accepted_.size() >= kMostAccepted) return;
     self->accepted_.emplace_back(std::move(socket), hello);
@@ -77,6 +77,7 @@ TcpTransport::TcpTransport(const TransportConfig& config, TransportDelegate& rec
       max_payload_(config.max_payload),
       peer_timeout_(config.peer_timeout),
       port_(config.data_port),
+      tls_key_(config.tls_key),
       receiver_(receiver),
       staging_(config.max_payload, kTcpStagingBuffers),
       own_{random_secret(), config.tcp_addresses},
@@ -185,7 +186,7 @@ void TcpTransport::revoke_payload(ContextId id, SendId send_id) {
 // ---- Receiving
 
 void TcpTransport::adopt_accepted(TimePoint now) {
-  std::vector<std::pair<Fd, DataHello>> accepted;
+  std::vector<std::pair<Stream, DataHello>> accepted;
   {
     std::lock_guard lock(accepted_mutex_);
     accepted.swap(accepted_);
@@ -195,10 +196,10 @@ void TcpTransport::adopt_accepted(TimePoint now) {
 
 // A higher channel number replaces the channel: the sender has given the former one up. A lower one
 // is a connection that came late.
-void TcpTransport::adopt(Fd socket, const DataHello& hello, TimePoint now) {
+void TcpTransport::adopt(Stream socket, const DataHello& hello, TimePoint now) {
   const Peer* peer = find(hello.from);
   if (hello.to != me_ || (peer && peer->gone)) return;
-  if (peer && !peer->channel.may_come_from(without_port(remote_address(socket))))
+  if (peer && !peer->channel.may_come_from(without_port(remote_address(socket.fd()))))
     return log(LogLevel::kDebug, "transport tcp: refused a connection that is not of its peer");
   if (TcpRecvChannel* channel = find_inbound(hello.from)) {
     if (hello.channel < channel->number()) return;
@@ -248,7 +249,7 @@ bool TcpTransport::read(uint64_t key, TimePoint now) {
   };
   const size_t path = key % tcp::kMostPaths;
   const bool any = channel->read(path, receiver_, on_handled, now);  // may drop the peer
-  if (channel->has_records(path) && !std::ranges::count(with_records_, key))
+  if (channel->must_read(path) && !std::ranges::count(with_records_, key))
     with_records_.push_back(key);
   if (channel->must_acknowledge()) unacknowledged_.push_back(key);
   wake_at(channel->due());

@@ -60,7 +60,7 @@ class TcpTransport final : public Transport {
   struct Peer {
     Peer(TcpTransport& own, ContextId id, tcp::DataAddress address, uint64_t key)
         : channel(own.me_, id, std::move(address), own.own_ips_, own.peer_timeout_, own.receiver_,
-                  own.staging_, own.epoll_, key) {}
+                  own.staging_, own.epoll_, key, own.tls_key_.get()) {}
     tcp::TcpSendChannel channel;
     bool noticed = false;  // it was found that the channel is broken
     bool gone = false;     // its process has ended: no other channel follows
@@ -88,7 +88,7 @@ class TcpTransport final : public Transport {
   void update(Peer& peer);
   // Takes over the connections that the control plane has accepted.
   void adopt_accepted(TimePoint now);
-  void adopt(Fd socket, const DataHello& hello, TimePoint now);
+  void adopt(Stream socket, const DataHello& hello, TimePoint now);
   // Reads the connection with that key, if its channel exists. Returns true if anything was
   // delivered.
   bool read(uint64_t key, TimePoint now);
@@ -104,6 +104,7 @@ class TcpTransport final : public Transport {
   const size_t max_payload_;
   const Duration peer_timeout_;
   const std::shared_ptr<DataPort> port_;
+  const std::shared_ptr<const TlsKey> tls_key_;
   TransportDelegate& receiver_;
   StagingPool staging_;
   const tcp::DataAddress own_;
@@ -112,7 +113,7 @@ class TcpTransport final : public Transport {
   const EventFd wake_;
   std::atomic<bool> in_use_ = false;  // a message was sent, or a connection has come
   std::mutex accepted_mutex_;         // a leaf: the control thread adds connections
-  std::vector<std::pair<Fd, DataHello>> accepted_ RINGDIST_GUARDED_BY(accepted_mutex_);
+  std::vector<std::pair<Stream, DataHello>> accepted_ RINGDIST_GUARDED_BY(accepted_mutex_);
   mutable std::mutex peers_mutex_;  // a leaf: bootstrap threads add peers
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
   std::vector<Peer*> by_key_ RINGDIST_GUARDED_BY(peers_mutex_);  // in the order of their keys

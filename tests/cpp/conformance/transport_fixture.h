@@ -123,6 +123,7 @@ inline constexpr TransportRow kSimRow{
     false,
     false,
     false,
+    false,
     [](const TransportConfig&) { return Error(); },
     [](const TransportConfig& config,
        TransportDelegate& receiver) -> Result<std::unique_ptr<Transport>> {

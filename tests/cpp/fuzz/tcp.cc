@@ -94,7 +94,7 @@ class World {
     std::array<int, 2> ends{};
     check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0, "no sockets");
     sockets_.push_back(Fd::open([&] { return ends[0]; }));
-    port_->adopt(Fd::open([&] { return ends[1]; }), hello);
+    port_->adopt(Stream(Fd::open([&] { return ends[1]; })), hello);
   }
   void write(size_t at, ConstBytes bytes) {
     if (sockets_.empty()) return;

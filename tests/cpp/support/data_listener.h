@@ -52,7 +52,8 @@ class DataListener {
       if (!accepted || !is_readable(accepted, 1000)) continue;
       if (recv(accepted.get(), frame.data(), size, MSG_WAITALL) != static_cast<ssize_t>(size))
         continue;
-      port_->adopt(std::move(accepted), ConstBytes(frame).subspan(5));  // behind length and type
+      port_->adopt(Stream(std::move(accepted)),
+                   ConstBytes(frame).subspan(5));  // behind length and type
     }
   }
 
