@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostAccepted = 256;  // handshakes of accepted connections
 constexpr Duration kLimit = std::chrono::seconds(5);
-constexpr Duration kLateCheck = Milliseconds(250);  // of the check for late ones
+constexpr Duration kLateCheck = Milliseconds(250);  // interval of the check for late ones
 constexpr uint64_t kAddedKey = 0;
 constexpr Duration kLogFailuresEvery = std::chrono::seconds(1);
 

@@ -20,20 +20,20 @@ namespace ringdist {
 
 // Encryption of one connection, over a socket that the caller owns. The calls have the results of
 // the functions of Stream. One thread at a time.
-class TlsSession {
+class TlsConnection {
  public:
-  virtual ~TlsSession() = default;
+  virtual ~TlsConnection() = default;
   virtual int handshake(int fd) = 0;
   virtual ssize_t read(int fd, Bytes into) = 0;
   virtual ssize_t write(int fd, std::span<const iovec> parts) = 0;
   virtual bool flush(int fd) = 0;
   virtual bool has_input() const = 0;
   virtual bool has_output() const = 0;
-  // Tells the peer that nothing follows, if that is possible without waiting.
+  // Sends the peer a notice that nothing follows, if that is possible without waiting.
   virtual void end_output(int fd) = 0;
   // Returns the process at the other end, which the handshake has proven; 0 before that.
   virtual uint64_t peer() const = 0;
-  // Returns why the session has failed; empty if it has not.
+  // Returns why the connection has failed; empty if it has not.
   virtual std::string failure() const = 0;
 };
 
@@ -44,7 +44,7 @@ class Stream {
  public:
   Stream() = default;
   // Without `tls`, the stream is plain.
-  explicit Stream(Fd fd, std::unique_ptr<TlsSession> tls = nullptr)
+  explicit Stream(Fd fd, std::unique_ptr<TlsConnection> tls = nullptr)
       : fd_(std::move(fd)), tls_(std::move(tls)) {}
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&& other) noexcept {
@@ -102,7 +102,7 @@ class Stream {
 
  private:
   Fd fd_;
-  std::unique_ptr<TlsSession> tls_;
+  std::unique_ptr<TlsConnection> tls_;
   ForkMark mark_;
 };
 

@@ -13,15 +13,15 @@
 
 namespace ringdist {
 
-// The key of a job, from which the keys of TLS sessions are derived. Any thread.
+// The key of a job, from which the keys of connections are derived. Any thread.
 class TlsKey {
  public:
   virtual ~TlsKey() = default;
-  // Makes a session with `peer`, for the side that has dialed. `me` and `peer` are context ids.
-  virtual std::unique_ptr<TlsSession> dial(uint64_t me, uint64_t peer) const = 0;
-  // Makes a session for the side that has accepted. The dialing side names itself and must mean
+  // Makes a connection with `peer`, for the side that has dialed. `me` and `peer` are context ids.
+  virtual std::unique_ptr<TlsConnection> dial(uint64_t me, uint64_t peer) const = 0;
+  // Makes a connection for the side that has accepted. The dialing side names itself and must mean
   // `me`.
-  virtual std::unique_ptr<TlsSession> accept(uint64_t me) const = 0;
+  virtual std::unique_ptr<TlsConnection> accept(uint64_t me) const = 0;
   // Returns a number that identifies the key and reveals nothing that is of use. It is never 0.
   virtual uint64_t fingerprint() const = 0;
 };

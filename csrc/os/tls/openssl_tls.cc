@@ -1,6 +1,6 @@
-// TLS 1.3 by OpenSSL, with a key that both sides know and an ephemeral key exchange. The key of a
-// connection is bound to both context ids and to who has dialed, so a connection that is redirected
-// or reflected fails in its handshake.
+// TLS 1.3 by OpenSSL, with a key that both sides have and an ephemeral key exchange. The key of a
+// connection is bound to both context ids and to the direction of the dial, so a connection that is
+// redirected or reflected fails in its handshake.
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -27,12 +27,12 @@ constexpr size_t kSentTogether = 4 * kRecord;
 constexpr size_t kReadAhead = size_t{64} << 10;  // bytes per recv()
 class OpenSslKey;
 
-class OpenSslSession final : public TlsSession {
+class OpenSslConnection final : public TlsConnection {
  public:
   // `peer` is 0 on the side that has accepted.
-  OpenSslSession(std::shared_ptr<const OpenSslKey> key, uint64_t me, uint64_t peer);
-  OpenSslSession(const OpenSslSession&) = delete;
-  OpenSslSession& operator=(const OpenSslSession&) = delete;
+  OpenSslConnection(std::shared_ptr<const OpenSslKey> key, uint64_t me, uint64_t peer);
+  OpenSslConnection(const OpenSslConnection&) = delete;
+  OpenSslConnection& operator=(const OpenSslConnection&) = delete;
 
   int handshake(int fd) override;
   ssize_t read(int fd, Bytes into) override;
@@ -63,10 +63,10 @@ class OpenSslSession final : public TlsSession {
   const bool dialed_;
   uint64_t peer_;
   Owned<SSL, SSL_free> ssl_;
-  std::vector<std::byte> identity_;  // that this side has sent
-  int fd_ = -1;                      // of the call under way
+  std::vector<std::byte> identity_;  // sent by this side
+  int fd_ = -1;                      // the socket in the call under way
   int socket_errno_ = 0;
-  int problem_ = 0;  // errno of the failure that has ended the session
+  int problem_ = 0;  // errno of the failure that has ended the connection
   bool done_ = false;
   bool at_end_ = false;     // the socket has no more input
   bool has_ended_ = false;  // this side has sent its notice of the end
@@ -88,13 +88,13 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
     // Configuration files of the machine do not apply in a library context of one's own.
     library_.reset(required(OSSL_LIB_CTX_new()));
     bio_.reset(required(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ringdist")));
-    BIO_meth_set_write_ex(bio_.get(), OpenSslSession::bio_write);
-    BIO_meth_set_read_ex(bio_.get(), OpenSslSession::bio_read);
-    BIO_meth_set_ctrl(bio_.get(), OpenSslSession::bio_control);
+    BIO_meth_set_write_ex(bio_.get(), OpenSslConnection::bio_write);
+    BIO_meth_set_read_ex(bio_.get(), OpenSslConnection::bio_read);
+    BIO_meth_set_ctrl(bio_.get(), OpenSslConnection::bio_control);
     dialing_ = make(TLS_client_method());
     accepting_ = make(TLS_server_method());
-    SSL_CTX_set_psk_use_session_callback(dialing_.get(), OpenSslSession::use_key);
-    SSL_CTX_set_psk_find_session_callback(accepting_.get(), OpenSslSession::find_key);
+    SSL_CTX_set_psk_use_session_callback(dialing_.get(), OpenSslConnection::use_key);
+    SSL_CTX_set_psk_find_session_callback(accepting_.get(), OpenSslConnection::find_key);
     // No certificate is trusted, so a peer without the key cannot offer one instead.
     SSL_CTX_set_verify(dialing_.get(), SSL_VERIFY_PEER, nullptr);
     std::array<uint8_t, sizeof(uint64_t)> print{};
@@ -105,11 +105,11 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
     fingerprint_ += fingerprint_ == 0;
   }
 
-  std::unique_ptr<TlsSession> dial(uint64_t me, uint64_t peer) const override {
-    return std::make_unique<OpenSslSession>(shared_from_this(), me, peer);
+  std::unique_ptr<TlsConnection> dial(uint64_t me, uint64_t peer) const override {
+    return std::make_unique<OpenSslConnection>(shared_from_this(), me, peer);
   }
-  std::unique_ptr<TlsSession> accept(uint64_t me) const override {
-    return std::make_unique<OpenSslSession>(shared_from_this(), me, 0);
+  std::unique_ptr<TlsConnection> accept(uint64_t me) const override {
+    return std::make_unique<OpenSslConnection>(shared_from_this(), me, 0);
   }
   uint64_t fingerprint() const override { return fingerprint_; }
 
@@ -117,8 +117,8 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
   const BIO_METHOD* bio() const { return bio_.get(); }
   SSL_CTX* context(bool dials) const { return dials ? dialing_.get() : accepting_.get(); }
   const Suite& suite() const { return suite_to_dial(options_.suite); }
-  SSL_SESSION* derive_session(const Identity& identity, SSL* ssl) const {
-    return tls::derive_session(library_.get(), *secret_, identity, ssl);
+  SSL_SESSION* derive_psk(const Identity& identity, SSL* ssl) const {
+    return tls::derive_psk(library_.get(), *secret_, identity, ssl);
   }
 
  private:
@@ -151,7 +151,8 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
   uint64_t fingerprint_ = 0;
 };
 
-OpenSslSession::OpenSslSession(std::shared_ptr<const OpenSslKey> key, uint64_t me, uint64_t peer)
+OpenSslConnection::OpenSslConnection(std::shared_ptr<const OpenSslKey> key, uint64_t me,
+                                     uint64_t peer)
     : key_(std::move(key)),
       me_(me),
       dialed_(peer != 0),
@@ -171,8 +172,8 @@ OpenSslSession::OpenSslSession(std::shared_ptr<const OpenSslKey> key, uint64_t m
 
 // ---- Called by OpenSSL, so nothing throws
 
-int OpenSslSession::bio_write(BIO* bio, const char* data, size_t size, size_t* taken) try {
-  auto& self = *static_cast<OpenSslSession*>(BIO_get_data(bio));
+int OpenSslConnection::bio_write(BIO* bio, const char* data, size_t size, size_t* taken) try {
+  auto& self = *static_cast<OpenSslConnection*>(BIO_get_data(bio));
   const auto* bytes = reinterpret_cast<const std::byte*>(data);
   self.out_.insert(self.out_.end(), bytes, bytes + size);
   *taken = size;
@@ -181,8 +182,8 @@ int OpenSslSession::bio_write(BIO* bio, const char* data, size_t size, size_t* t
   return 0;
 }
 
-int OpenSslSession::bio_read(BIO* bio, char* into, size_t size, size_t* got) {
-  auto& self = *static_cast<OpenSslSession*>(BIO_get_data(bio));
+int OpenSslConnection::bio_read(BIO* bio, char* into, size_t size, size_t* got) {
+  auto& self = *static_cast<OpenSslConnection*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
   const ssize_t n = recv(self.fd_, into, size, MSG_DONTWAIT);
   if (n < 0 && passes(errno))
@@ -194,27 +195,27 @@ int OpenSslSession::bio_read(BIO* bio, char* into, size_t size, size_t* got) {
   return n > 0 ? 1 : 0;
 }
 
-long OpenSslSession::bio_control(BIO* bio, int command, long, void*) {
-  if (command == BIO_CTRL_EOF) return static_cast<OpenSslSession*>(BIO_get_data(bio))->at_end_;
+long OpenSslConnection::bio_control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_EOF) return static_cast<OpenSslConnection*>(BIO_get_data(bio))->at_end_;
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-int OpenSslSession::use_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_bytes,
-                            SSL_SESSION** out) try {
-  auto& self = *static_cast<OpenSslSession*>(SSL_get_app_data(ssl));
+int OpenSslConnection::use_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_bytes,
+                               SSL_SESSION** out) try {
+  auto& self = *static_cast<OpenSslConnection*>(SSL_get_app_data(ssl));
   const Identity identity{&self.key_->suite(), self.me_, self.peer_};
   self.identity_ = identity.encode();
   *id = reinterpret_cast<const unsigned char*>(self.identity_.data());
   *id_bytes = self.identity_.size();
-  *out = self.key_->derive_session(identity, ssl);
+  *out = self.key_->derive_psk(identity, ssl);
   return *out != nullptr;
 } catch (const std::bad_alloc&) {
   return 0;
 }
 
-int OpenSslSession::find_key(SSL* ssl, const unsigned char* id, size_t id_bytes,
-                             SSL_SESSION** out) try {
-  auto& self = *static_cast<OpenSslSession*>(SSL_get_app_data(ssl));
+int OpenSslConnection::find_key(SSL* ssl, const unsigned char* id, size_t id_bytes,
+                                SSL_SESSION** out) try {
+  auto& self = *static_cast<OpenSslConnection*>(SSL_get_app_data(ssl));
   *out = nullptr;
   Identity identity;
   if (!identity.decode(std::as_bytes(std::span(id, id_bytes)))) return 1;
@@ -224,7 +225,7 @@ int OpenSslSession::find_key(SSL* ssl, const unsigned char* id, size_t id_bytes,
     return 1;
   }
   self.peer_ = identity.from;
-  *out = self.key_->derive_session(identity, ssl);
+  *out = self.key_->derive_psk(identity, ssl);
   return *out != nullptr;
 } catch (const std::bad_alloc&) {
   return 0;
@@ -232,7 +233,7 @@ int OpenSslSession::find_key(SSL* ssl, const unsigned char* id, size_t id_bytes,
 
 // ---- Calls of Stream
 
-int OpenSslSession::problem_of(int result) {
+int OpenSslConnection::problem_of(int result) {
   const int error = SSL_get_error(ssl_.get(), result);
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return EAGAIN;
   const unsigned long first = ERR_peek_error();
@@ -253,7 +254,7 @@ int OpenSslSession::problem_of(int result) {
   return problem_;
 }
 
-int OpenSslSession::handshake(int fd) {
+int OpenSslConnection::handshake(int fd) {
   if (problem_ != 0) return problem_;
   fd_ = fd;
   if (!done_) {
@@ -273,7 +274,7 @@ int OpenSslSession::handshake(int fd) {
   return has_output() ? EAGAIN : 0;
 }
 
-ssize_t OpenSslSession::read(int fd, Bytes into) {
+ssize_t OpenSslConnection::read(int fd, Bytes into) {
   fd_ = fd;
   size_t got = 0;
   int problem = problem_;
@@ -293,7 +294,7 @@ ssize_t OpenSslSession::read(int fd, Bytes into) {
   return -1;
 }
 
-bool OpenSslSession::encrypt(ConstBytes record) {
+bool OpenSslConnection::encrypt(ConstBytes record) {
   ERR_clear_error();
   if (records_ >= key_->options().records_per_key) {
     if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
@@ -305,7 +306,7 @@ bool OpenSslSession::encrypt(ConstBytes record) {
 }
 
 // While encrypted bytes wait for the socket, no others are taken.
-ssize_t OpenSslSession::write(int fd, std::span<const iovec> parts) {
+ssize_t OpenSslConnection::write(int fd, std::span<const iovec> parts) {
   fd_ = fd;
   size_t taken = 0;
   size_t part = 0;
@@ -345,7 +346,7 @@ ssize_t OpenSslSession::write(int fd, std::span<const iovec> parts) {
   return -1;
 }
 
-bool OpenSslSession::flush(int fd) {
+bool OpenSslConnection::flush(int fd) {
   while (has_output()) {
     const ssize_t n =
         send(fd, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -362,7 +363,7 @@ bool OpenSslSession::flush(int fd) {
   return true;
 }
 
-void OpenSslSession::end_output(int fd) {
+void OpenSslConnection::end_output(int fd) {
   if (!done_ || problem_ != 0 || has_output() || std::exchange(has_ended_, true)) return;
   fd_ = fd;
   ERR_clear_error();

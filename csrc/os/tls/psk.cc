@@ -78,8 +78,8 @@ bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, Con
   return EVP_KDF_derive(state.get(), out.data(), out.size(), parameters.data()) == 1;
 }
 
-SSL_SESSION* derive_session(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
-                            SSL* ssl) {
+SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
+                        SSL* ssl) {
   std::array<uint8_t, kMostKeyBytes> bytes{};
   const std::span<uint8_t> psk = std::span(bytes).first(identity.suite->key_bytes);
   Owned<SSL_SESSION, SSL_SESSION_free> out(SSL_SESSION_new());

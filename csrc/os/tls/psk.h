@@ -59,7 +59,7 @@ struct Identity {
 bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, ConstBytes info,
             std::span<uint8_t> out);
 // Returns the key of a connection in the form that OpenSSL needs, or null without memory.
-SSL_SESSION* derive_session(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
-                            SSL* ssl);
+SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
+                        SSL* ssl);
 
 }  // namespace ringdist::tls
