@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _info_text, _inspect, _plan, _timeline, _tune
+from torch_ringdist import _codecs, _dump, _info_text, _inspect, _key, _plan, _timeline, _tune
 from torch_ringdist._launch import arguments as _run_arguments
 from torch_ringdist._launch import store as _store
 
@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     _timeline.add_arguments(
         commands.add_parser("timeline", help="what ranks have recorded, as one file to look at")
     )
+    _key.add_arguments(
+        commands.add_parser("key", help="make the key of a job, which encrypts its connections")
+    )
     dump = commands.add_parser("dump", help="what a running process is doing in ringdist")
     which = dump.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
@@ -123,6 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from torch_ringdist._launch import launcher
 
             return launcher.run(args)
+        elif args.command == "key":
+            _key.run(args)
         elif args.command == "timeline":
             _timeline.run(args)
         elif args.command == "store":
