@@ -7,7 +7,7 @@ namespace {
 
 TEST(ConnectionIndex, KnowsTheConnectionsOfAPeer) {
   const auto make = [](uint64_t key) {
-    return ControlConnection(Fd(), LinkKind::kLocal, /*dialed=*/true, key, TimePoint());
+    return ControlConnection(Stream(), LinkKind::kLocal, /*dialed=*/true, key, TimePoint());
   };
   auto first = make(1);
   auto second = make(2);

@@ -25,7 +25,7 @@ class FakeConnectionSender final : public ConnectionSender {
   ControlConnection& add(uint64_t peer, LinkKind kind = LinkKind::kLocal,
                          State state = State::kOpen) {
     connections.push_back(
-        std::make_unique<ControlConnection>(Fd(), kind, true, connections.size(), TimePoint()));
+        std::make_unique<ControlConnection>(Stream(), kind, true, connections.size(), TimePoint()));
     connections.back()->peer = peer;
     connections.back()->state = state;
     return *connections.back();
