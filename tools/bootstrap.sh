@@ -2,7 +2,7 @@
 # Prepares this checkout for builds: a compiler, .venv, and the packages of requirements.txt.
 #
 #   tools/bootstrap.sh          everything that building and running needs
-#   tools/bootstrap.sh tests    the same and GoogleTest
+#   tools/bootstrap.sh tests    the same, GoogleTest and the headers of OpenSSL
 #
 # It installs only what is missing, so it can run before every make target. System packages come from
 # apt if this user may install them. Otherwise it prints the command for that.
@@ -72,8 +72,10 @@ look_around() {
       lacks "Python's headers" "$package"
     fi
   fi
-  has_openssl || lacks "OpenSSL's headers" libssl-dev
-  if [ "$with_tests" = tests ]; then has_googletest || lacks "GoogleTest" libgtest-dev; fi
+  if [ "$with_tests" = tests ]; then
+    has_googletest || lacks "GoogleTest" libgtest-dev
+    has_openssl || lacks "OpenSSL's headers" libssl-dev
+  fi
 }
 
 words() {

@@ -1,0 +1,166 @@
+"""Connections between hosts are encrypted with the key of the job. Here all ranks are on one host,
+and transport tcp is forced."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.pool import Pool
+from support.rank import Ranks, caught, init
+
+import torch_ringdist
+
+TLS = Path(torch_ringdist.__file__).parent / "libringdist_tls.so"
+
+pytestmark = [
+    pytest.mark.skipif(not TLS.exists(), reason="this build has no TLS: libssl-dev is missing"),
+    pytest.mark.default_of("RINGDIST_TRANSPORT", reason="a key needs transport tcp"),
+]
+
+
+def _new_key(path: Path) -> Path:
+    command = [sys.executable, "-m", "torch_ringdist", "key", "new", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return _new_key(tmp_path / "job.key")
+
+
+def test_a_new_key_is_of_its_user_alone(key: Path):
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(key.read_bytes()) == 32
+    command = [sys.executable, "-m", "torch_ringdist", "key", "new", str(key)]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert again.returncode != 0 and str(key) in again.stderr
+    assert "Traceback" not in again.stderr
+
+
+Start = Callable[..., Pool]
+
+
+@pytest.fixture
+def start(fresh_pool: Callable[..., Pool]) -> Start:
+    def start(size: int, key: Path, **more: Any) -> Pool:
+        settings = {"RINGDIST_TRANSPORT": "tcp", "RINGDIST_KEY_FILE": str(key)}
+        return fresh_pool(size, environment=settings, **more)
+
+    return start
+
+
+def _everything() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for count in (1, 1000, 300_007, 4_000_037):
+        given = torch.arange(count, dtype=torch.int64)
+        dist.all_reduce(tensor := given * (rank + 1))
+        assert tensor.equal(given * (size * (size + 1) // 2))
+    parts = torch.arange(size * 100_000) + rank
+    dist.all_to_all_single(got := torch.empty_like(parts), parts)
+    given = torch.arange(100_000) + rank * 100_000
+    assert got.equal(torch.cat([given + peer for peer in range(size)]))
+
+
+def _ports() -> list[tuple[str, int]]:
+    """Returns the addresses at which this process listens."""
+    own = {
+        os.readlink(f"/proc/self/fd/{name}")
+        for name in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{name}")
+    }
+    out = []
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+            ip, port = fields[1].split(":")
+            out.append((socket.inet_ntoa(bytes.fromhex(ip)[::-1]), int(port, 16)))
+    return out
+
+
+def _is_refused(address: tuple[str, int], version: ssl.TLSVersion) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = version
+    try:
+        with (
+            socket.create_connection(address, timeout=20) as plain,
+            context.wrap_socket(plain) as secure,
+        ):
+            secure.recv(1)
+    except (ssl.SSLError, ConnectionError):
+        return True
+    return False
+
+
+def test_ranks_with_the_key_work_and_strangers_are_refused(start: Start, key: Path):
+    pool = start(3, key)
+    pool.run(_everything)
+    for addresses in pool.run(_ports):
+        assert len(addresses) == 1, "a process has one port"
+        assert _is_refused(addresses[0], ssl.TLSVersion.TLSv1_2)
+        assert _is_refused(addresses[0], ssl.TLSVersion.TLSv1_3)
+        with socket.create_connection(addresses[0], timeout=20) as plain:
+            plain.sendall(b"x" * 200)
+            with pytest.raises(ConnectionError):
+                while plain.recv(1000):  # an alert of TLS
+                    pass
+                raise ConnectionResetError
+    pool.run(_everything)
+
+
+@pytest.mark.parametrize("other", [True, False], ids=["another", "none"])
+def test_a_rank_with_another_key_is_named_everywhere(
+    start: Start, key: Path, tmp_path: Path, other: bool
+):
+    second = str(_new_key(tmp_path / "second.key")) if other else None
+    for error in start(3, key, init=False).run(_begin, second):
+        assert "rank 1" in error and "key" in error, error
+
+
+def _begin(key: str | None) -> str:
+    if Ranks.rank == 1:
+        os.environ.pop("RINGDIST_KEY_FILE")
+        if key:
+            os.environ["RINGDIST_KEY_FILE"] = key
+    return caught(init).text
+
+
+def _bad_files(folder: str) -> dict[str, str]:
+    out = {}
+    for name, size, mode in (("short", 31, 0o600), ("open", 32, 0o640), ("long", 33, 0o600)):
+        path = Path(folder) / name
+        path.write_bytes(b"k" * size)
+        path.chmod(mode)
+    for name in ("short", "open", "long", "absent", ""):
+        os.environ["RINGDIST_KEY_FILE"] = str(Path(folder) / name)
+        out[name] = caught(init, name or "folder").text
+    os.environ["RINGDIST_KEY_FILE"] = str(Path(folder) / "short")
+    os.environ["RINGDIST_TRANSPORT"] = "shm,ucx"
+    out["ucx"] = caught(init, "ucx").text
+    return out
+
+
+def test_each_bad_key_has_its_error(start: Start, key: Path, tmp_path: Path):
+    (errors,) = start(1, key, init=False).run(_bad_files, str(tmp_path))
+    for name, text in errors.items():
+        assert "RINGDIST_KEY_FILE" in text, (name, text)
+    assert "has 31 bytes, not 32" in errors["short"]
+    assert "mode 0640" in errors["open"] and "chmod 600" in errors["open"]
+    assert "has 33 bytes, not 32" in errors["long"]
+    assert "No such file" in errors["absent"]
+    assert "is no regular file" in errors[""]
+    assert re.search("ucx does not encrypt: use shm,tcp", errors["ucx"])
