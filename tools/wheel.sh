@@ -32,7 +32,7 @@ RINGDIST_RELEASE=ON RINGDIST_BUILD_DIR=$folder/cmake RINGDIST_WERROR=${RINGDIST_
 
 # Torch and UCX come from other wheels, which pip installs beside this one.
 auditwheel repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' \
-  --exclude 'libuc*' "$folder"/made/*.whl
+  --exclude 'libuc*' --exclude 'libssl*' --exclude 'libcrypto*' "$folder"/made/*.whl
 wheel=$(find dist -name '*.whl' -newer "$folder/made" -print -quit)
 
 # Installed like by pip, beside torch and UCX, and outside of the checkout, because its sources would be
