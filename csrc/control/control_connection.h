@@ -21,6 +21,7 @@ namespace ringdist {
 class FramedSocket {
  public:
   explicit FramedSocket(Stream stream) : stream_(std::move(stream)) {}
+  explicit FramedSocket(Fd fd) : FramedSocket(Stream(std::move(fd))) {}
 
   // Appends `frame` to the output and sends what the socket takes. Returns false if the peer is
   // gone, or so far behind that the buffer is full.
