@@ -46,7 +46,7 @@ class SecretKey {
 // Limits and choices that tests change.
 struct TlsOptions {
   enum class Suite : uint8_t { kByCpu, kAes256, kChaCha20 };
-  Suite suite = Suite::kByCpu;  // of connections that this process dials
+  Suite suite = Suite::kByCpu;  // the suite when this process dials
   // Records after which a direction gets another key. AES-GCM is safe for 2^24.5 (RFC 8446).
   uint64_t records_per_key = uint64_t{1} << 23;
 };

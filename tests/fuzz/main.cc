@@ -14,7 +14,7 @@ const ringdist::test::FuzzTarget* target = nullptr;
 
 }  // namespace
 
-// Without a known target, prints all of them: the name, then the expression for their files.
+// Without a known target, the program lists the names, and the expressions for their files.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   ringdist::set_log_level(ringdist::LogLevel::kError);
   const char* name = std::getenv("FUZZ_TARGET");

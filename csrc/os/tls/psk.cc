@@ -18,7 +18,7 @@ namespace ringdist::tls {
 namespace {
 
 constexpr std::string_view kLabel = "ringdist";
-constexpr uint8_t kVersion = 1;  // of the identity, and of the derivation of keys
+constexpr uint8_t kVersion = 1;  // version of the identity and of the derivation of keys
 constexpr size_t kMostKeyBytes = 48;
 
 constexpr std::array<Suite, 2> kSuites = {

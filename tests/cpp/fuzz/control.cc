@@ -31,7 +31,7 @@ struct Events final : ControlDelegate {
   void on_control_failed(const Error&) override {}
   void on_flood(uint64_t origin, std::span<const std::byte>) override { floods.insert(origin); }
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
-  void on_data_socket(Fd, ConstBytes) override {}
+  void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
   void gone(uint64_t id) { check(departed.insert(id).second, "a process departs twice"); }
 

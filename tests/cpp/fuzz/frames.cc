@@ -7,7 +7,7 @@
 namespace ringdist::test {
 namespace frames_fuzz {
 
-constexpr size_t kHeaderBytes = 5;  // of a frame: length and type
+constexpr size_t kHeaderBytes = 5;  // length and type
 
 using Frames = std::vector<std::pair<FrameType, std::vector<std::byte>>>;
 

@@ -17,7 +17,7 @@ constexpr size_t kMembers = 4;  // processes 1 to 4
 
 enum Step : uint8_t { kMessage, kBytes, kTick, kBegin, kDeath, kGiveUp, kVote, kSteps };
 
-// The group's owner. It answers for the store when the input says so.
+// The group's owner. It answers for the store at a step of the input.
 class Owner final : public GroupConsensusDelegate {
  public:
   std::optional<PeerAddress> address_of(ProcessId process) override {

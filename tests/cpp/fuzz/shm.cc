@@ -1,5 +1,5 @@
 // Fuzz target: transport shm, with a process of this host that sends any hello and any export
-// messages, and writes anything into its shared memory, also while that is being read.
+// messages. It also writes anything into its shared memory, even while that is being read.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,7 +42,8 @@ struct Receiver final : TransportDelegate {
   void on_message(ContextId, ConstBytes header, const Payload& payload) override {
     check(header.size() <= kMaxHeaderBytes, "a header that is too large");
     for (const ConstBytes bytes : {header, payload.bytes()})
-      for (const std::byte byte : bytes) sum ^= std::to_integer<uint8_t>(byte);
+      for (const std::byte byte : bytes)
+        sum = static_cast<uint8_t>(sum ^ std::to_integer<uint8_t>(byte));
     (void)payload.still_valid();
   }
   void on_sent(SendId, const Error&) override {}

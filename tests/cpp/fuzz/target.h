@@ -20,8 +20,8 @@ namespace ringdist::test {
 using FuzzSeeds = std::vector<std::vector<std::byte>>;
 
 struct FuzzTarget {
-  std::string_view name;     // of the target and of its folder in tests/fuzz/corpus
-  std::string_view sources;  // regular expression: the files whose coverage `make fuzz` prints
+  std::string_view name;     // also the name of its folder in tests/fuzz/corpus
+  std::string_view sources;  // regular expression for the files of its coverage
   // Ends the process if an invariant is violated. Accesses outside of buffers are left for a
   // sanitizer to detect. Returns false for an input that is not worth keeping.
   bool (*run)(ConstBytes input);
