@@ -14,7 +14,7 @@ const ringdist::test::FuzzTarget* target = nullptr;
 
 }  // namespace
 
-// If no target is known, all targets are listed with the expressions for their files.
+// Any other name gives a list of all targets, with the expressions for their files.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   ringdist::set_log_level(ringdist::LogLevel::kError);
   const char* name = std::getenv("FUZZ_TARGET");
