@@ -2,7 +2,8 @@
 # Builds the C++ tests under a sanitizer and runs them: tools/sanitize.sh address|thread [build]
 #
 # "build" only builds them.
-# "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests.
+# "address" is AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in one, for all tests but
+# those of fuzz targets, for which tools/fuzz.sh has a build with the same sanitizers.
 # "thread" is ThreadSanitizer, for the tests of code with several threads. Further arguments go to ctest
 # (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
 # at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
@@ -27,7 +28,7 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
     -DRINGDIST_UCX="${RINGDIST_UCX:-wheel}"
 fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
-  sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | sort -u)
+  sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | grep -vxF fuzz | sort -u)
 core=(base codec conformance control engine kernel membership negotiation os rendezvous transport)
 # Algorithms, codecs, kernels, the consensus, traces, simulated ranks and explored orders have no
 # threads that could race with each other. Compressed ops need one codec of each kind, and PowerSGD

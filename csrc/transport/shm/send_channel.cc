@@ -167,7 +167,7 @@ void SendChannel::begin_again() {
 void SendChannel::send(ConstBytes header, ConstBytes payload, SendId send_id, bool spare) {
   PendingSend parcel{{}, header.size(), payload, kNone, send_id};
   parcel.spare = spare;
-  std::memcpy(parcel.header.data(), header.data(), header.size());
+  std::ranges::copy(header, parcel.header.begin());
   enqueue(std::move(parcel));
 }
 
