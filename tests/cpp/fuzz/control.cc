@@ -134,13 +134,7 @@ class World {
   std::vector<Fd> connections_;
 };
 
-bool run(ConstBytes bytes) {
-  FuzzInput input(bytes);
-  World world;
-  while (!input.empty()) world.step(input.byte() % kSteps, input);
-  world.end();
-  return true;
-}
+bool run(ConstBytes bytes) { return run_steps<World>(bytes, kSteps); }
 
 std::vector<std::byte> seed(Step dial, const std::vector<std::vector<std::byte>>& frames) {
   FuzzSeed out;

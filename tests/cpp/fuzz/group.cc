@@ -75,13 +75,7 @@ class World {
   int calls_ = 0;
 };
 
-bool run(ConstBytes bytes) {
-  FuzzInput input(bytes);
-  World world;
-  while (!input.empty()) world.step(input.byte() % kSteps, input);
-  world.end();
-  return true;
-}
+bool run(ConstBytes bytes) { return run_steps<World>(bytes, kSteps); }
 
 // Records the messages and notices that two ranks send to rank 0.
 std::vector<std::byte> recorded(uint8_t what, bool is_called_late) {

@@ -181,13 +181,7 @@ class World {
   std::unique_ptr<Transport> transport_;
 };
 
-bool run(ConstBytes bytes) {
-  FuzzInput input(bytes);
-  World world;
-  while (!input.empty()) world.step(input.byte() % kSteps, input);
-  world.end();
-  return true;
-}
+bool run(ConstBytes bytes) { return run_steps<World>(bytes, kSteps); }
 
 // ---- Seeds
 

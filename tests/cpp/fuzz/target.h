@@ -87,6 +87,16 @@ class FuzzSeed {
   std::vector<std::byte> bytes_;
 };
 
+// Runs an input that is a list of steps, each a number below `steps` and its arguments.
+template <typename World>
+bool run_steps(ConstBytes bytes, uint8_t steps) {
+  FuzzInput input(bytes);
+  World world;
+  while (!input.empty()) world.step(input.byte() % steps, input);
+  world.end();
+  return true;
+}
+
 template <typename T>
 bool is_there(const std::optional<T>& value) {
   return value.has_value();

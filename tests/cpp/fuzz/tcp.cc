@@ -128,13 +128,7 @@ class World {
   int sends_ = 0;
 };
 
-bool run(ConstBytes bytes) {
-  FuzzInput input(bytes);
-  World world;
-  while (!input.empty()) world.step(input.byte() % kSteps, input);
-  world.end();
-  return true;
-}
+bool run(ConstBytes bytes) { return run_steps<World>(bytes, kSteps); }
 
 // ---- Seeds
 
