@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, store_for
+from support.store import ForwardingStore
 from test_join import (
     Reports,
     _found,
@@ -113,29 +114,13 @@ def test_no_more_come_than_there_is_room_for(fresh_pool):
     _run(pool, set(range(4)) - {rank}, _leave)
 
 
-class _StoreThatHangs(dist.Store):
+class _StoreThatHangs(ForwardingStore):
     """A store that never answers writes of a new generation, as if its host had lost power."""
-
-    def __init__(self, store: dist.Store) -> None:
-        super().__init__()
-        self._store = store
 
     def add(self, key: str, amount: int) -> int:
         if "ringdist/generation/" in key:
             time.sleep(600)
-        return self._store.add(key, amount)
-
-    def set(self, key: str, value: str) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        return self._store.get(key)
-
-    def check(self, keys: list[str]) -> bool:
-        return self._store.check(keys)
-
-    def has_extended_api(self) -> bool:
-        return False
+        return super().add(key, amount)
 
 
 def _shrink_at_a_store_that_hangs() -> Raised | None:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from support.rank import Raised, Ranks, caught, init, poll
 from support.shared import read_in_place, reads_in_place, settle, shares_alone
+from support.store import ForwardingStore
 
 import torch_ringdist
 
@@ -24,7 +25,7 @@ counts_descriptors = pytest.mark.default_of(
 
 
 def _first_op() -> None:
-    init(timeout=timedelta(seconds=10))
+    init(timeout=timedelta(seconds=60))
     size = dist.get_world_size()
     dist.all_to_all_single(torch.empty(size), torch.ones(size))
 
@@ -141,16 +142,30 @@ def test_the_number_that_a_group_needs_is_named(fresh_pool):
         ), error
 
 
-def _one_lacks_descriptors(lacking: int) -> Raised | None:
+class _SlowStore(ForwardingStore):
+    """A store that answers only once the others have agreed on their hosts."""
+
+    def check(self, keys: list[str]) -> bool:
+        if keys[0].endswith("entry/0") and super().check(keys):
+            agreed = keys[0].replace("entry/0", "host/0")
+            assert poll(lambda: super(_SlowStore, self).check([agreed]))
+            time.sleep(0.5)  # until they connect
+        return super().check(keys)
+
+
+def _one_lacks_descriptors(lacking: int, slow: bool) -> Raised | None:
     if Ranks.rank == lacking:
         _leave_descriptors(24)
+        if slow:
+            Ranks.store = _SlowStore(Ranks.store)
     return caught(_first_op)
 
 
 # The others get the error while they look for the rank, not after their whole timeout.
 @counts_descriptors
-def test_of_the_one_that_lacks_descriptors_all_are_told(fresh_pool):
-    for error in fresh_pool(8, init=False).run(_one_lacks_descriptors, 3):
+@pytest.mark.parametrize("slow", [False, True])
+def test_of_the_one_that_lacks_descriptors_all_are_told(fresh_pool, slow: bool):
+    for error in fresh_pool(8, init=False).run(_one_lacks_descriptors, 3, slow):
         assert error and "needs about 29 file descriptors" in error.text, error
 
 

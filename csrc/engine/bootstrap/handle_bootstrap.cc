@@ -1,6 +1,5 @@
 #include "engine/bootstrap/handle_bootstrap.h"
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,12 +23,6 @@ Error no_handle(const std::string& text) {
       ErrorKind::kInvalidArgument,
       "'" + text.substr(0, kShown) + (text.size() > kShown ? "..." : "") +
           "' is no handle of a ringdist group: it must be what get_reconfigure_handle() returned"};
-}
-
-// Returns the host that the rank claims, which can be verified. A rank without AF_UNIX sockets
-// cannot prove it, so it counts as a host of its own.
-std::string claim(const RankInfo& entry) {
-  return entry.host_key + (entry.unix_name.empty() ? std::to_string(entry.context_id) : "");
 }
 
 }  // namespace
@@ -81,17 +74,14 @@ Result<ResolvedGroup> HandleBootstrap::resolve() {
   if (size() == 1) return alone(nonce_);
   if (Error error = compare_rank_infos(entries(), rank())) return error;
   if (Error error = check_room(nonce_)) return error;
-  std::vector<std::vector<int>> hosts;
-  std::map<std::string, size_t> host_of;
-  for (int one = 0; one < size(); ++one) {
-    const auto [host, is_new] = host_of.emplace(claim(entries()[one]), hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[host->second].push_back(one);
+  Topology topology = claimed_topology();
+  Error error = verify_same_host(topology);
+  if (!error) error = check_separated(topology);
+  if (!error) error = check_addresses();
+  if (error) {
+    introduce(nonce_);
+    return error;
   }
-  auto topology = Topology::from_hosts(std::move(hosts), size());
-  if (Error error = verify_same_host(topology)) return error;
-  if (Error error = check_separated(topology)) return error;
-  if (Error error = check_addresses()) return error;
   return found(nonce_, std::move(topology));
 }
 

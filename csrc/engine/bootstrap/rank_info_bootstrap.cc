@@ -27,6 +27,12 @@ std::string ip_of(const std::string& address) {
   return ip.starts_with('[') ? ip.substr(1, ip.size() - 2) : ip;
 }
 
+// Returns the host that the rank claims, which can be verified. A rank without AF_UNIX sockets
+// cannot prove it, so it counts as a host of its own.
+std::string claim(const RankInfo& entry) {
+  return entry.host_key + (entry.unix_name.empty() ? std::to_string(entry.context_id) : "");
+}
+
 // Returns the members in the form that the control plane uses.
 std::vector<ControlMember> control_members(const std::vector<RankInfo>& entries,
                                            const Topology& topology) {
@@ -182,8 +188,29 @@ Error RankInfoBootstrap::check_room(uint64_t nonce) {
   for (const RankInfo& entry : entries_)
     if (entry.host_key == entries_[rank()].host_key) here.push_back(entry.context_id);
   const Error error = context().room_for(here);
-  if (error) flood(abort_notice(nonce, /*generation=*/0, rank(), /*op=*/0, error));
+  if (!error) return error;
+  flood(abort_notice(nonce, /*generation=*/0, rank(), /*op=*/0, error));
+  introduce(nonce);
   return error;
+}
+
+Topology RankInfoBootstrap::claimed_topology() const {
+  std::vector<std::vector<int>> hosts;
+  std::map<std::string, size_t> host_of;
+  for (int one = 0; one < size(); ++one) {
+    const auto [host, is_new] = host_of.emplace(claim(entries_[one]), hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[host->second].push_back(one);
+  }
+  return Topology::from_hosts(std::move(hosts), size());
+}
+
+// The control plane keeps a group that was left until all members have been notified.
+void RankInfoBootstrap::introduce(uint64_t nonce) {
+  CancellableDeadline over(Clock::now());
+  over.cancelled = true;
+  (void)context().control().connect_group(nonce, rank(),
+                                          control_members(entries_, claimed_topology()), over);
 }
 
 Error RankInfoBootstrap::prove(const RankInfo& peer) {

@@ -42,6 +42,11 @@ class RankInfoBootstrap : public GroupBootstrap {
   // notifies the other ranks over the control plane: those with all infos do not read the store any
   // more.
   Error check_room(uint64_t nonce);
+  // Returns the hosts that the ranks claim to be on, which are not verified.
+  Topology claimed_topology() const;
+  // Adds the group to the control plane, as one that this rank has left. The other ranks name it
+  // when they connect: without it they would not get the notice that this rank has failed.
+  void introduce(uint64_t nonce);
   // Fails with kSystem if a rank of a group of several hosts offers a loopback address.
   Error check_addresses() const;
   // Fails if two ranks claim one host, did not find each other there, and the higher one offers a

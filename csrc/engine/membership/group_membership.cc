@@ -109,7 +109,7 @@ Result<ShrinkResult> GroupMembership::next(uint32_t after, TimePoint deadline, T
       if (auto out = make_present(after, limit, make)) return *out;
     } else if (Clock::now() >= deadline) {
       lock.unlock();
-      return no_agreement();
+      return no_agreement(after);
     }
   }
 }
@@ -200,14 +200,14 @@ std::optional<Result<ShrinkResult>> GroupMembership::cannot_make(const Generatio
   return std::nullopt;
 }
 
-Error GroupMembership::no_agreement() {
-  {
-    std::lock_guard lock(mutex_);
-    if (unusable_ == present_.number && unusable_because_) return unusable_because_;
-  }
-  const std::string why = context_.assembly().describe(group_id_);
-  return {ErrorKind::kTimeout, "no agreement on the next generation in time: " +
-                                   (why.empty() ? "this process does not come to it" : why)};
+// A generation without a usable store is the reason even if a further one is decided too late.
+Error GroupMembership::no_agreement(uint32_t after) {
+  std::string text = context_.assembly().describe(group_id_);
+  if (text.empty()) text = "this process does not come to it";
+  text.insert(0, "no agreement on the next generation in time: ");
+  std::lock_guard lock(mutex_);
+  if (unusable_ <= after || !unusable_because_) return {ErrorKind::kTimeout, text};
+  return unusable_because_.suffixed(unusable_ == present_.number ? "" : "; then " + text);
 }
 
 Result<CommunicatorOptions> GroupMembership::options_of(const Generation& generation) {
@@ -230,8 +230,8 @@ Result<CommunicatorOptions> GroupMembership::options_of(const Generation& genera
   if (!generation.needs_rendezvous) return out;
   auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
-  const std::string prefix = "ringdist/generation/" + format_id(membership.nonce) + "/";
-  out.store = std::make_shared<PrefixStore>(whole.value(), prefix);
+  out.store = std::make_shared<PrefixStore>(
+      whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
   return out;
 }
 

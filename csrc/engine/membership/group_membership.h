@@ -169,7 +169,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   // a further generation and returns nothing.
   std::optional<Result<ShrinkResult>> cannot_make(const Generation& next, Error error);
   // Returns the error for a consensus that was not reached in time.
-  Error no_agreement();
+  Error no_agreement(uint32_t after);
 
   Context& context_;                   // used by the Communicators, too
   const CommunicatorOptions options_;  // for the first generation
