@@ -206,7 +206,7 @@ Error GroupMembership::no_agreement(uint32_t after) {
   if (text.empty()) text = "this process does not come to it";
   text.insert(0, "no agreement on the next generation in time: ");
   std::lock_guard lock(mutex_);
-  if (unusable_ <= after || !unusable_because_) return {ErrorKind::kTimeout, text};
+  if (unusable_ <= after) return {ErrorKind::kTimeout, text};
   return unusable_because_.suffixed(unusable_ == present_.number ? "" : "; then " + text);
 }
 
@@ -230,8 +230,8 @@ Result<CommunicatorOptions> GroupMembership::options_of(const Generation& genera
   if (!generation.needs_rendezvous) return out;
   auto whole = store_.get()->get();
   if (!whole.ok()) return whole.error();
-  out.store = std::make_shared<PrefixStore>(
-      whole.value(), "ringdist/generation/" + format_id(membership.nonce) + "/");
+  const std::string prefix = "ringdist/generation/" + format_id(membership.nonce) + "/";
+  out.store = std::make_shared<PrefixStore>(whole.value(), prefix);
   return out;
 }
 

@@ -168,7 +168,7 @@ class GroupMembership final : public GroupConsensusDelegate,
   // Handles a failure to create the group of `next`. If the store is to blame, starts consensus on
   // a further generation and returns nothing.
   std::optional<Result<ShrinkResult>> cannot_make(const Generation& next, Error error);
-  // Returns the error for a consensus that was not reached in time.
+  // Returns the error for a consensus that a caller which has `after` did not see in time.
   Error no_agreement(uint32_t after);
 
   Context& context_;                   // used by the Communicators, too

@@ -173,7 +173,7 @@ void SendChannel::send(ConstBytes header, ConstBytes payload, SendId send_id, bo
 
 void SendChannel::send_chunk(ConstBytes header, ChunkPool::Id chunk, size_t bytes, SendId send_id) {
   PendingSend parcel{{}, header.size(), own_.chunks().bytes(chunk).first(bytes), chunk, send_id};
-  std::memcpy(parcel.header.data(), header.data(), header.size());
+  std::ranges::copy(header, parcel.header.begin());
   const bool large = own_.chunks().is_large(chunk);
   if (large && large_ >= kMostLarge) {
     parcel.copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
