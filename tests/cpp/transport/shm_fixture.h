@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -25,6 +26,7 @@ inline constexpr auto kDeadline = std::chrono::seconds(20);
 struct End final : TransportDelegate {
   const ContextId id;
   SendEnds sends;  // outlives the transport, which reports completions to it
+  std::vector<std::vector<std::byte>> kept;  // payloads, which the transport may read later
   std::unique_ptr<Transport> transport;
   std::vector<std::vector<std::byte>> got;
   std::vector<std::pair<ContextId, Error>> lost;
@@ -57,6 +59,11 @@ struct End final : TransportDelegate {
     const SendId send_id = sends.begin([this](const Error& error) { ++(error ? failed : sent); });
     transport->send(to.id, std::as_bytes(std::span(&kHeader, 1)), payload, send_id);
     return send_id;
+  }
+  // A temporary lives as long as this end, since a transport need not copy a payload in send().
+  template <std::same_as<std::vector<std::byte>> Bytes>
+  SendId send(End& to, Bytes&& payload) {
+    return send(to, ConstBytes(kept.emplace_back(std::move(payload))));
   }
 };
 
