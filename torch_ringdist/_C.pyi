@@ -212,6 +212,7 @@ def stop_trace() -> None: ...
 def dump() -> str:
     """Returns the state of this process: operations, steps, peers, credits. Any thread."""
 
+def dump_of(unix_name: str, key_file: str, seconds: float) -> str: ...  # by the same key
 def shutdown() -> None:
     """Sends queued messages and stops all threads within bounded time; later calls do nothing.
     Pending operations fail. Any thread."""
@@ -300,13 +301,14 @@ def codec_traits(spec: str, size: int) -> tuple[str, float, bool]:
     it does not exist."""
 
 class BoundedStore:
-    """TCPStore client. Calls raise DistNetworkError if no answer comes within `limit`."""
+    """TCPStore client, sealed by a key. DistNetworkError if no answer comes within `limit`."""
 
-    def __init__(self, host: str, port: int, limit: timedelta) -> None: ...
+    def __init__(self, host: str, port: int, limit: timedelta, key_file: str = "") -> None: ...
     def connect(self, timeout: timedelta) -> None: ...  # waits until a store answers
     def set(self, key: str, value: str) -> None: ...
     def find(self, key: str) -> str | None: ...
     def add(self, key: str, amount: int) -> int: ...
+    def count(self, key: str) -> int: ...  # a sum of add(); 0 if the value is no number
     def compare_set(self, key: str, expected: str, desired: str) -> str: ...
 
 class LocalRanks:
@@ -336,8 +338,7 @@ class LocalRanks:
 def codec_examples() -> list[tuple[str, str]]: ...  # (spec, description)
 def measure_codec(spec: str, elements: int, seconds: float) -> dict[str, float | str]: ...
 
-# Cost constants by key "inside" and "between", each with the keys of _costs.Link.
-_Costs = dict[str, dict[str, float]]
+_Costs = dict[str, dict[str, float]]  # by "inside" and "between", with the keys of _costs.Link
 
 USUAL_RATE: float  # default bits per second between hosts
 USUAL_LATENCY_NS: int

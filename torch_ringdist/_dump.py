@@ -1,7 +1,8 @@
 """Client of ``python -m torch_ringdist dump PID``: queries other processes for their state.
 
-It is pure Python and needs no group of its own. Every Context of a process that uses ringdist
-listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>". A frame on it has this format:
+It is pure Python, except for jobs with a key, and needs no group of its own. Every Context of a
+process that uses ringdist listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>". A
+frame on it has this format:
 
     body length (u32, little endian) | type (u8) | body
 
@@ -18,6 +19,8 @@ import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from torch_ringdist import _native
 
 TIMEOUT = 5.0
 _HEADER = struct.Struct("<IB")
@@ -129,6 +132,8 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             peer.connect("\0" + name)
             if only_ours and _uid(peer) != os.getuid():
                 raise _OfAnotherUser
+            if os.environ.get("RINGDIST_KEY_FILE"):
+                return _ask_with_key(pid, name, timeout)
             peer.sendall(_HEADER.pack(0, _REQUEST))
             size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
             if kind != _REPLY or size > _MAX_BODY:
@@ -145,10 +150,22 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
         except (PermissionError, EOFError, ConnectionResetError, BrokenPipeError):
             raise DumpError(
                 f"process {pid} closed the connection: it answers only its own user and root"
-                f"{_owner(pid)}"
+                f"{_owner(pid)}, and if its job has a key, processes with that RINGDIST_KEY_FILE; "
+                f"'kill -USR1 {pid}' lets it write its state to its standard error"
             ) from None
         except OSError as error:
             raise DumpError(f"cannot ask process {pid} on socket @{name}: {error}") from None
+
+
+# Returns the state of one Context that has the key of RINGDIST_KEY_FILE.
+def _ask_with_key(pid: int, name: str, timeout: float) -> str:
+    native = _native.load()
+    try:
+        return native.dump_of("@" + name, os.environ["RINGDIST_KEY_FILE"], timeout)
+    except RuntimeError as error:
+        raise DumpError(
+            f"process {pid} does not answer with the key of RINGDIST_KEY_FILE: {error}"
+        ) from None
 
 
 # Reads exactly `size` bytes. Raises TimeoutError at the deadline and EOFError at the end of the

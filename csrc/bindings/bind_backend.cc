@@ -138,7 +138,7 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   wanted.name = group_name.empty() ? "default" : group_name;
   wanted.members = std::move(global_ranks);
   wanted.timeout = limit.value();
-  wanted.store = wrap_store(store, *context);
+  wanted.store = wrap_store(store, *context, wanted.name);
   wanted.unprefixed_store = wrap_store(unprefixed_store(store), *context);
   auto communicator = Communicator::create(context, std::move(wanted));
   throw_if(communicator.error());

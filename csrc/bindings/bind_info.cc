@@ -10,6 +10,7 @@
 #include "codec/codec.h"
 #include "engine/communicator.h"
 #include "engine/device/devices.h"
+#include "engine/dump_client.h"
 #include "os/shared_block_registry.h"
 #include "torch/base/errors.h"
 #include "torch/process_context.h"
@@ -162,6 +163,13 @@ std::string dump() {
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
 
+// Returns the state of the process that listens at the socket. Both have the key of the job.
+std::string dump_of(const std::string& unix_name, const std::string& key_file, double seconds) {
+  const std::chrono::duration<double> limit(seconds);
+  return value_of(
+      read_dump(unix_name, key_file, Clock::now() + std::chrono::duration_cast<Duration>(limit)));
+}
+
 // Starts a recording of this process, which need not have a group. Returns false if it is recorded
 // already.
 bool start_trace(const std::string& path, int rank, const std::string& name) {
@@ -182,6 +190,8 @@ void bind_info(py::module_& module) {
   module.def("stats", &stats);
   module.def("dump", &dump);
   using Release = py::call_guard<py::gil_scoped_release>;
+  module.def("dump_of", &dump_of, py::arg("unix_name"), py::arg("key_file"), py::arg("seconds"),
+             Release());
   module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
              Release());
   module.def("stop_trace", [] { (void)record_process(nullptr); }, Release());

@@ -27,8 +27,8 @@ struct DeletesWithoutGil {
 void bind_store(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")
-      .def(py::init<std::string, uint16_t, Milliseconds>(), py::arg("host"), py::arg("port"),
-           py::arg("limit"))
+      .def(py::init<std::string, uint16_t, Milliseconds, std::string>(), py::arg("host"),
+           py::arg("port"), py::arg("limit"), py::arg("key_file") = "")
       .def(
           "connect", [](BoundedStore& it, Milliseconds timeout) { throw_if(it.connect(timeout)); },
           py::arg("timeout"), Release())
@@ -47,6 +47,9 @@ void bind_store(py::module_& module) {
             return value_of(it.add(key, amount));
           },
           py::arg("key"), py::arg("amount"), Release())
+      .def(
+          "count", [](BoundedStore& it, const std::string& key) { return value_of(it.count(key)); },
+          py::arg("key"), Release())
       .def(
           "compare_set",
           [](BoundedStore& it, const std::string& key, const std::string& expected,

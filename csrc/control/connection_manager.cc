@@ -26,9 +26,8 @@ constexpr size_t kMaxUnknownFrame = 256;  // bytes: a hello is smaller
 constexpr size_t kMaxAnswer = 4096;       // bytes: the answer to a hello may be a text
 constexpr int kMaxReads = 64;             // reads of one connection in a row
 constexpr uint64_t kHandshakeKey = 7;     // in the epoll set
-
-// Returns true for an accepted connection that has not been admitted.
-bool unknown(const ControlConnection& c) { return !c.dialed && !c.open() && !c.closed(); }
+constexpr Duration kLogRefusedEvery =
+    std::chrono::seconds(1);  // pause between lines of log_refused()
 
 bool may_come_while_held(FrameType type) {
   return type == FrameType::kHeartbeat || type == FrameType::kExits || type == FrameType::kLeft;
@@ -137,10 +136,19 @@ void ConnectionManager::connected(ControlConnection& c) {
     c.uid = who.value().uid;
   }
   limit_tcp_timeout(c);
-  if (c.kind == LinkKind::kLocal || !tls_key_) return begin_greeting(c);
-  epoll_.remove(c.stream.fd().get());
-  Stream plain = c.stream.release();
-  handshakes_->add(c.key, Stream(plain.release(), tls_key_->dial(my_id_, c.hello.to)));
+  if (!tls_key_) return begin_greeting(c);
+  if (!c.stream.is_encrypted()) {
+    if (c.kind == LinkKind::kTcp) epoll_.remove(c.stream.fd().get());
+    Stream encrypted(c.stream.release().release(), tls_key_->dial(my_id_, c.hello.to));
+    if (c.kind == LinkKind::kTcp) return handshakes_->add(c.key, std::move(encrypted));
+    c.stream = FramedSocket(std::move(encrypted));
+  }
+  const int problem = c.stream.establish();
+  if (problem == 0) return begin_greeting(c);
+  if (problem != EAGAIN) return fail(c, problem, c.stream.describe(problem));
+  c.wants_output = c.stream.has_output();
+  if (epoll_.modify(c.stream.fd().get(), c.stream.events(), c.key))
+    fail(c, ENOMEM, "epoll refused");
 }
 
 void ConnectionManager::begin_greeting(ControlConnection& c) {
@@ -176,10 +184,11 @@ void ConnectionManager::on_handshakes() {
     if (!c->closed() && c->stream.has_input()) receive(*c);
 }
 
+// Processes of this user could take this thread's time without handshakes, too.
 void ConnectionManager::accept(Fd fd, LinkKind kind, const PeerCredentials& who) {
-  if (kind == LinkKind::kTcp && tls_key_)
-    return handshakes_->add(0, Stream(std::move(fd), tls_key_->accept(my_id_)));
-  accept(Stream(std::move(fd)), kind, who);
+  Stream stream(std::move(fd), tls_key_ ? tls_key_->accept(my_id_) : nullptr);
+  if (kind == LinkKind::kTcp && tls_key_) return handshakes_->add(0, std::move(stream));
+  accept(std::move(stream), kind, who);
 }
 
 void ConnectionManager::accept(Stream socket, LinkKind kind, const PeerCredentials& who) {
@@ -199,7 +208,7 @@ void ConnectionManager::make_room(LinkKind kind, int pid) {
     size_t strangers = 0;
     ControlConnection* oldest = nullptr;
     for (auto& [key, c] : connections_) {
-      if (!unknown(*c) || c->kind != kind || c->pid != pid) continue;
+      if (!c->is_stranger() || c->kind != kind || c->pid != pid) continue;
       ++strangers;
       bool silent = c->state == State::kGreeting;
       if (!oldest || (silent && oldest->state != State::kGreeting)) oldest = c.get();
@@ -211,16 +220,34 @@ void ConnectionManager::make_room(LinkKind kind, int pid) {
   }
 }
 
+// Membership messages inside a host need no answer of a process that may stand still, so they are
+// sealed one by one instead of encrypted by TLS.
+void ConnectionManager::expect_plain(ControlConnection& c) {
+  if (!c.is_stranger() || c.kind != LinkKind::kLocal || !c.stream.begins_plain()) return;
+  c.stream = FramedSocket(c.stream.release().release());
+  c.stream.limit_frames(kMaxUnknownFrame);
+}
+
 void ConnectionManager::receive(ControlConnection& c) {
+  expect_plain(c);
   for (int reads = 0; reads < kMaxReads && !c.closed(); ++reads) {
     auto input = c.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return;
-    if (input == FramedSocket::Input::kEnd)
+    if (input == FramedSocket::Input::kEnd) {
+      if (c.is_stranger() && c.stream.peer() == 0) log_refused(c, c.stream.failure());
       return fail(c, 0, "connection closed by the other side");
+    }
     take_frames(c);
   }
   // No event follows for what TLS has read ahead.
   if (!c.closed() && c.stream.has_input()) handshakes_->wake();
+}
+
+void ConnectionManager::log_refused(const ControlConnection& c, const std::string& why) {
+  if (why.empty() || now_ - logged_at_ < kLogRefusedEvery) return;
+  logged_at_ = now_;
+  log(LogLevel::kWarn,
+      "control plane: refused a connection from pid " + std::to_string(c.pid) + ": TLS: " + why);
 }
 
 void ConnectionManager::take_frames(ControlConnection& c) {
@@ -235,6 +262,10 @@ void ConnectionManager::take_frames(ControlConnection& c) {
 // A dump request needs no greeting. While a connection is held, the side that dialed receives
 // heartbeats and the end of the other process; the other side ignores heartbeats.
 void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
+  if (tls_key_ && !c.stream.is_encrypted() && frame.type != FrameType::kMembershipHello) {
+    log_refused(c, "it does not use TLS");
+    return close(c);
+  }
   if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
     delegate_.on_frame(c, frame);
   } else if (c.open() || (c.dialed && c.state == State::kHeld && may_come_while_held(frame.type))) {
@@ -244,107 +275,10 @@ void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   }
 }
 
-void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
-  if (!c.dialed) {
-    if (frame.type == FrameType::kDataHello) return hand_over_data(c, frame.body);
-    const bool is_membership = frame.type == FrameType::kMembershipHello;
-    auto hello = is_membership || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
-                                                                  : std::nullopt;
-    if (!hello || c.state != State::kGreeting) return close(c);
-    if (c.stream.peer() != 0 && c.stream.peer() != hello->from) return close(c);
-    if (is_membership) return hand_over(c, *hello);
-    c.hello = *hello;
-    by_peer_.lead_to(hello->from, c);
-    answer(c);
-    return;
-  }
-  auto id = decode_id(frame.body);
-  if (frame.type == FrameType::kRefused) {
-    fail(c, EACCES, printable(decode_text(frame.body), kMaxUnknownFrame));
-  } else if (!id || *id != c.peer) {
-    fail(c, EPROTO, "another process answers on its control socket");
-  } else if (frame.type == FrameType::kWelcome && c.hello.nonce != 0) {
-    open(c);
-  } else if (frame.type == FrameType::kHeld && c.state == State::kGreeting) {
-    c.state = State::kHeld;
-    c.since = now_;
-    delegate_.on_reached(c);
-  } else {
-    fail(c, EPROTO, "a control frame of unexpected type");
-  }
-}
-
-void ConnectionManager::hand_over(ControlConnection& c, const ControlHello& hello) {
-  if (hello.to != my_id_ || hello.from == my_id_) return close(c);
-  epoll_.remove(c.stream.fd().get());
-  delegate_.on_membership_stream(c, hello);
-  close(c);
-}
-
-void ConnectionManager::hand_over_data(ControlConnection& c, ConstBytes hello) {
-  if (c.kind == LinkKind::kTcp && c.state == State::kGreeting) {
-    epoll_.remove(c.stream.fd().get());
-    delegate_.on_data_socket(c.stream.release(), hello);
-  }
-  close(c);
-}
-
-void ConnectionManager::answer(ControlConnection& c) {
-  AcceptDecision admission = delegate_.admit(c, c.hello);
-  if (admission.action == AcceptAction::kHold) {
-    if (c.state != State::kHeld) hold(c);
-    return;
-  }
-  if (admission.action == AcceptAction::kRefuse) {
-    if (!admission.reason.empty()) send(c, make_frame(FrameType::kRefused, admission.reason));
-    close_after_output(c);
-    return;
-  }
-  if (!wins(c)) return close(c);
-  send(c, id_frame(FrameType::kWelcome, my_id_));
-  open(c);
-}
-
-// A closing connection does not count: its peer gets a new one.
-bool ConnectionManager::wins(ControlConnection& incoming) {
-  for (ControlConnection* other : by_peer_.to(incoming.peer)) {
-    const bool ends = other->closed() || other->state == State::kClosing;
-    if (other == &incoming || other->kind != incoming.kind || ends || unknown(*other)) continue;
-    // A dialed connection that is held must not win: the peer has just shown that it prefers its
-    // own.
-    if (other->dialed && my_id_ < incoming.peer && other->state != State::kHeld) return false;
-    if (!other->dialed && incoming.state == State::kHeld) return false;
-    close(*other);
-  }
-  return true;
-}
-
-void ConnectionManager::open(ControlConnection& c) {
-  if (c.closed()) return;
-  c.state = State::kOpen;
-  c.since = now_;
-  c.stream.limit_frames(kMaxFrameBody);
-  delegate_.on_open(c);
-}
-
-void ConnectionManager::hold(ControlConnection& c) {
-  c.state = State::kHeld;
-  c.since = now_;
-  send(c, id_frame(FrameType::kHeld, my_id_));
-}
-
-void ConnectionManager::readmit() {
-  // The keys order connections by age.
-  for (auto& [key, c] : connections_) {
-    if (c->dialed || c->state != State::kHeld) continue;
-    answer(*c);
-  }
-}
-
 ControlConnection* ConnectionManager::find(uint64_t peer, LinkKind kind) const {
   ControlConnection* best = nullptr;
   for (ControlConnection* c : by_peer_.to(peer)) {
-    if (c->kind != kind || c->closed() || c->state == State::kClosing || unknown(*c)) continue;
+    if (c->kind != kind || c->closed() || c->state == State::kClosing || c->is_stranger()) continue;
     if (!best || c->open()) best = c;
   }
   return best;
@@ -391,7 +325,7 @@ void ConnectionManager::fail(ControlConnection& c, int errno_value, const std::s
 bool ConnectionManager::drain_connections() {
   bool all = listeners_.accept_local(accept_);
   for (auto& [key, c] : connections_) {
-    if (!unknown(*c) || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
+    if (!c->is_stranger() || c->kind != LinkKind::kLocal || c->state != State::kGreeting) continue;
     receive(*c);
   }
   return all;

@@ -163,8 +163,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
  private:
   // Creates a connection in state kGreeting.
   ControlConnection& add(Stream socket, LinkKind kind, bool dialed);
-  // Handles a connection that another process has dialed. With a key, those of TCP first run their
-  // handshakes.
+  // Handles a connection that another process has dialed. With a key, handshakes come first: those
+  // of TCP on a thread of their own.
   void accept(Fd fd, LinkKind kind, const PeerCredentials& who);
   void accept(Stream socket, LinkKind kind, const PeerCredentials& who);
   // Goes on with connections after their handshakes, and with input that TLS has read ahead.
@@ -178,6 +178,11 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   void connected(ControlConnection& connection);
   // Sends the hello.
   void begin_greeting(ControlConnection& connection);
+  // Lets a connection of this host be plain if it begins so: only a membership hello may come on
+  // it.
+  void expect_plain(ControlConnection& connection);
+  // Logs why TLS refused a stranger, at most once a second.
+  void log_refused(const ControlConnection& connection, const std::string& why);
   void take_frames(ControlConnection& connection);
   // Passes a frame to the greeting or to the delegate.
   void dispatch(ControlConnection& connection, const Frame& frame);
@@ -208,6 +213,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   const std::shared_ptr<const TlsKey> tls_key_;
   std::unique_ptr<Handshakes> handshakes_;  // with a key
   TimePoint now_{};
+  TimePoint logged_at_{};  // time of the last line of log_refused()
   ControlListeners listeners_{epoll_};
   const ControlListeners::Accept accept_ = [this](Fd fd, LinkKind kind,
                                                   const PeerCredentials& who) {

@@ -47,6 +47,11 @@ class FramedSocket {
   uint32_t events() const { return stream_.events(); }
   // Returns the process that TLS has proven; 0 on a plain stream.
   uint64_t peer() const { return stream_.peer(); }
+  // These are the functions of Stream.
+  bool is_encrypted() const { return stream_.is_encrypted(); }
+  bool begins_plain() const { return stream_.begins_plain(); }
+  std::string failure() const { return stream_.failure(); }
+  std::string describe(int errno_value) const { return stream_.describe(errno_value); }
   void close() { stream_.close(); }
   // Returns the stream, and has none afterwards.
   Stream release() { return std::move(stream_); }
@@ -65,7 +70,7 @@ inline constexpr LinkKind kLinkKinds[] = {LinkKind::kLocal, LinkKind::kTcp};
 // One connection to another process, from the dial or the accept to its end.
 struct ControlConnection {
   enum class State : uint8_t {
-    kConnecting,  // dialed, not connected so far
+    kConnecting,  // dialed; not connected so far, or in the handshake of TLS
     kGreeting,    // waits for a hello, or for its answer
     kHeld,        // the accepting side does not have the connection's group so far
     kOpen,
@@ -82,6 +87,8 @@ struct ControlConnection {
   // connection.
   bool reached() const { return state == State::kOpen || state == State::kHeld; }
   bool closed() const { return state == State::kClosed; }
+  // Returns true if it was accepted and has not been admitted.
+  bool is_stranger() const { return !dialed && !open() && !closed(); }
 
   FramedSocket stream;
   LinkKind kind;

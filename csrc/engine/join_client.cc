@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/op/message.h"
+#include "rendezvous/sealed_store.h"
 
 namespace ringdist {
 namespace {
@@ -29,6 +30,10 @@ Error JoinClient::read_advertisement() {
   const auto value = options_.store->find(GroupAdvertisement::key(job_));
   if (!value.ok()) return value.error();
   if (!value.value()) return {};
+  if (!context_->tls_key() && is_sealed(*value.value()))
+    return {ErrorKind::kMismatch,
+            "the group has a key, and this process has none: give it the same file by "
+            "RINGDIST_KEY_FILE"};
   auto read = GroupAdvertisement::decode(*value.value(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
   advertisement_ = std::move(read);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "os/socket.h"
 
 namespace ringdist {
@@ -33,7 +34,13 @@ constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 // A process dials one connection at a time, and another one while the end of the first is under
 // way.
 constexpr size_t kMostFromOne = 4;
+constexpr Duration kLogRefusals = std::chrono::seconds(1);  // pause between lines of pass_on()
 constexpr size_t kMostIncoming = 16384;  // there are more than members of most groups
+
+// Messages are sealed under this name inside a host, where a process need not answer to get them.
+std::string seal_name(ProcessId from, ProcessId to) {
+  return "membership message from " + std::to_string(from) + " to " + std::to_string(to);
+}
 
 }  // namespace
 
@@ -106,7 +113,10 @@ bool OutboundConnection::write(ConstBytes message, bool certain, TimePoint now) 
     return false;
   }
   if (stream_->has_output() || (!certain && unread(stream_->fd()) > kRoomForCertain)) return false;
-  if (!stream_->send(make_frame(FrameType::kMembership, message))) {
+  const bool seals = tls_key_ != nullptr && to_.kind == LinkKind::kLocal;
+  const auto sealed =
+      seals ? tls_key_->seal(message, seal_name(self_, to_.process)) : std::vector<std::byte>();
+  if (!stream_->send(make_frame(FrameType::kMembership, seals ? ConstBytes(sealed) : message))) {
     fail(0, now);
     return false;
   }
@@ -208,7 +218,8 @@ bool MembershipTransport::adopt(FramedSocket stream, const MessageOrigin& from, 
   return true;
 }
 
-// Closes the connections that have been silent for the longest time.
+// Closes the connections that have been silent for the longest time, and first those without a
+// message that was sealed. Messages that have arrived are delivered.
 void MembershipTransport::make_room(const MessageOrigin& from) {
   for (;;) {
     size_t of_process = 0;
@@ -218,15 +229,18 @@ void MembershipTransport::make_room(const MessageOrigin& from) {
       of_process += line->from == from;
     }
     if (of_process < kMostFromOne && of_kind < kMostIncoming) return;
-    const InboundConnection* oldest = nullptr;
+    InboundConnection* oldest = nullptr;
     uint64_t its_key = 0;
     for (const auto& [key, line] : incoming_) {
       if (line->from.kind != from.kind || (of_process >= kMostFromOne && line->from != from))
         continue;
-      if (oldest && oldest->heard_at <= line->heard_at) continue;
+      if (oldest &&
+          std::pair(oldest->proven, oldest->heard_at) <= std::pair(line->proven, line->heard_at))
+        continue;
       oldest = line.get();
       its_key = key;
     }
+    (void)read(*oldest, kReadsPerEvent, oldest->heard_at);
     close(its_key);
   }
 }
@@ -240,13 +254,31 @@ bool MembershipTransport::read(InboundConnection& line, int most, TimePoint now)
       if (!frame.ok()) return false;
       if (!frame.value()) break;
       if (frame.value()->type != FrameType::kMembership) return false;
-      delegate_.on_message(line.from, frame.value()->body);
+      if (!pass_on(line, frame.value()->body)) return false;
     }
     if (reads >= most) return true;
     const auto input = line.stream.receive();
     if (input == FramedSocket::Input::kEmpty) return true;
     if (input == FramedSocket::Input::kEnd) return false;
   }
+}
+
+bool MembershipTransport::pass_on(InboundConnection& line, ConstBytes message) {
+  const MessageOrigin& from = line.from;
+  if (!tls_key_ || from.kind != LinkKind::kLocal) {
+    delegate_.on_message(from, message);
+    return true;
+  }
+  const auto plain = tls_key_->unseal(message, seal_name(from.process, self_));
+  line.proven |= plain.has_value();
+  if (plain) {
+    delegate_.on_message(from, *plain);
+  } else if (const TimePoint now = Clock::now(); now - refused_at_ >= kLogRefusals) {
+    refused_at_ = now;
+    log(LogLevel::kWarn, "membership: refused a connection from pid " + std::to_string(from.pid) +
+                             ": it does not have the key");
+  }
+  return plain.has_value();
 }
 
 void MembershipTransport::take_in(ProcessId from, TimePoint now) {

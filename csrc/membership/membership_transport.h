@@ -67,7 +67,8 @@ class OutboundConnection {
   enum class State : uint8_t { kClosed, kConnecting, kOpen, kDeserted };
 
   // Events of the connection are reported by `epoll`, which outlives it, with `key`. With a
-  // `tls_key`, which also outlives it, a connection to another host is encrypted.
+  // `tls_key`, which also outlives it, a connection to another host is encrypted, and messages to a
+  // process of this host are sealed one by one.
   OutboundConnection(ProcessId self, PeerAddress to, const Epoll& epoll, uint64_t key,
                      const TlsKey* tls_key);
   ~OutboundConnection() { close(); }
@@ -165,7 +166,8 @@ class MembershipTransport {
   struct InboundConnection {
     FramedSocket stream;
     MessageOrigin from;
-    TimePoint heard_at;  // last input
+    TimePoint heard_at;   // last input
+    bool proven = false;  // it has brought a message with the seal that it must have
   };
 
   // Returns the connection to a process, or a new one if there is none or its address has changed.
@@ -178,6 +180,9 @@ class MembershipTransport {
   // Reads what has arrived, at most `most` times, and delivers it. Returns false if the connection
   // has ended.
   bool read(InboundConnection& line, int most, TimePoint now);
+  // Delivers a message. Returns false, and logs it at most once a second, if it lacks the seal that
+  // it must have.
+  bool pass_on(InboundConnection& line, ConstBytes message);
   void on_event(uint64_t key, int most_reads, TimePoint now);
   void close(uint64_t key);
 
@@ -188,6 +193,7 @@ class MembershipTransport {
   Delegate& delegate_;
   const std::shared_ptr<const TlsKey> tls_key_;
   uint64_t next_key_;
+  TimePoint refused_at_{};            // time of the last line about a message without a seal
   std::vector<uint64_t> with_input_;  // keys of connections with input that TLS has read ahead
   std::map<uint64_t, std::unique_ptr<InboundConnection>> incoming_;  // by epoll key
   std::map<uint64_t, ProcessId> keys_;  // epoll key of an outbound connection -> its process

@@ -8,6 +8,17 @@
 #include "os/socket.h"
 
 namespace ringdist {
+namespace {
+
+constexpr std::byte kTlsHandshake{0x16};  // the first byte of TLS (RFC 8446, 5.1)
+
+}  // namespace
+
+bool sends_plain(const Fd& connection) {
+  std::byte first{};
+  return recv(connection.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) == sizeof first &&
+         first != kTlsHandshake;
+}
 
 int Stream::establish() {
   if (const int problem = connect_result(fd_)) return problem;
@@ -38,7 +49,7 @@ void Stream::close() {
 }
 
 std::string Stream::describe(int errno_value) const {
-  if (const std::string why = tls_ ? tls_->failure() : ""; errno_value == EPROTO && !why.empty())
+  if (const std::string why = failure(); errno_value == EPROTO && !why.empty())
     return "TLS: " + why;
   return std::strerror(errno_value);
 }

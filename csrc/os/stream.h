@@ -33,9 +33,14 @@ class TlsConnection {
   virtual void end_output(int fd) = 0;
   // Returns the process at the other end, which the handshake has proven; 0 before that.
   virtual uint64_t peer() const = 0;
+  // Returns true once anything was read from the socket.
+  virtual bool heard() const = 0;
   // Returns why the connection has failed; empty if it has not.
   virtual std::string failure() const = 0;
 };
+
+// Returns true if the bytes that wait on a connection do not begin a handshake of TLS.
+bool sends_plain(const Fd& connection);
 
 // Owns a connection. Errors are errno values, as of the system calls; EPROTO is a failure of TLS.
 // A plain stream costs no more than its system calls. In a forked child it does nothing. One thread
@@ -67,7 +72,8 @@ class Stream {
   // Returns the events of epoll to wait for: EPOLLIN, and EPOLLOUT while has_output().
   uint32_t events() const;
 
-  // Reads what has arrived. Returns as recv(2): the number of bytes, 0 at the end, or -1 and errno.
+  // Reads what has arrived, and first continues the handshake of a stream that was accepted.
+  // Returns as recv(2): the number of bytes, 0 at the end, or -1 and errno.
   // Fewer bytes than `into` has room for mean that nothing more is there at present. A TLS stream
   // that ends without the peer's notice of its end is an error.
   ssize_t read(Bytes into) {
@@ -95,8 +101,13 @@ class Stream {
   // Closes the connection. A TLS peer gets a notice of the end if that needs no wait.
   void close();
 
+  bool is_encrypted() const { return tls_ != nullptr; }
+  // Returns true if a TLS stream has not begun, and the peer has sent something that is not TLS.
+  bool begins_plain() const { return tls_ && !tls_->heard() && sends_plain(fd_); }
   // Returns the process at the other end that TLS has proven; 0 on a plain stream.
   uint64_t peer() const { return tls_ ? tls_->peer() : 0; }
+  // Returns why TLS has failed; empty if it has not.
+  std::string failure() const { return tls_ ? tls_->failure() : ""; }
   // Returns the text of an error of this stream.
   std::string describe(int errno_value) const;
 

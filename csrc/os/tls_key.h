@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/buffers.h"
 #include "base/error.h"
@@ -24,6 +27,12 @@ class TlsKey {
   virtual std::unique_ptr<TlsConnection> accept(uint64_t me) const = 0;
   // Returns a number that identifies the key and reveals nothing that is of use. It is never 0.
   virtual uint64_t fingerprint() const = 0;
+  // Encrypts a value and binds it to a name (AES-256-GCM with a random nonce). Throws
+  // std::bad_alloc.
+  virtual std::vector<std::byte> seal(ConstBytes value, std::string_view name) const = 0;
+  // Returns the value of the bytes that seal() has made for this name, or nothing for others.
+  virtual std::optional<std::vector<std::byte>> unseal(ConstBytes sealed,
+                                                       std::string_view name) const = 0;
 };
 
 // Memory of a key. Core dumps and forked children do not get it, and it is cleared at the end.

@@ -9,6 +9,7 @@
 #include "base/serialize.h"
 #include "os/pidfd.h"
 #include "rendezvous/rank_info.h"
+#include "rendezvous/sealed_store.h"
 
 namespace ringdist {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 constexpr auto kEndTime = std::chrono::seconds(5);
+constexpr size_t kMostReason = 4096;  // bytes of a withdrawal's text that are shown
 
 // Returns a text for these members, which is part of the keys. It is the same on all ranks.
 std::string hash_of(const std::vector<int>& members) {
@@ -41,11 +43,12 @@ Result<std::string> begin(Store& store, int rank, const std::vector<int>& member
 // Publishes a withdrawal for this creation of the group.
 Error write_withdrawal(Store& store, const std::string& prefix, int rank, ErrorKind kind,
                        const std::string& why, bool process_ends) {
-  auto there = store.check({prefix + "withdrawn"});
+  const std::string name = prefix + std::string(kWithdrawalName);
+  auto there = store.check({name});
   if (there.ok() && there.value()) return {};  // the first cause is kept
   Writer note;
   note.put<int32_t>(rank).put(kind).put(process_ends).put_string(why);
-  return store.set(prefix + "withdrawn", note.take());
+  return store.set(name, note.take());
 }
 
 }  // namespace
@@ -100,7 +103,7 @@ Error Rendezvous::publish_withdrawal(ErrorKind kind, const std::string& why, boo
 }
 
 Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
-  const auto note = store_->find(prefix_ + "withdrawn");
+  const auto note = store_->find(prefix_ + std::string(kWithdrawalName));
   if (!note.ok() || !note.value()) return note.error();
   Reader in(*note.value());
   const int rank = in.get<int32_t>();
@@ -113,7 +116,7 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, deadline);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                describe_rank(rank, entry ? entry->where() : "") +
-                   " ended the group before its first operation: " + in.get_string())
+                   " ended the group before its first operation: " + in.get_text(kMostReason))
       .blame(rank);
 }
 
@@ -136,7 +139,7 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
     auto there = store_->check(keys);
     if (there.ok()) {
       if (Error error = find_withdrawal(deadline)) return error;
-      if (there.value()) return store_->multi_get(keys);
+      if (there.value()) return read(keys, ranks);
     }
     if (const Error error = given_up ? given_up() : Error()) return error;
     if (!there.ok()) return there.error();
@@ -156,6 +159,14 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
   }
   return Error(ErrorKind::kTimeout, "Timed out waiting for " + what + " of rank " + names)
       .blame(std::move(missing));
+}
+
+Result<std::vector<std::vector<std::byte>>> Rendezvous::read(const std::vector<std::string>& keys,
+                                                             const std::vector<int>& ranks) const {
+  auto out = store_->multi_get(keys);
+  if (out.ok() || out.error().ranks().empty()) return out;
+  const auto first = static_cast<size_t>(out.error().ranks().front());
+  return keys_differ(ranks[first], " has another key than ", ", or none");
 }
 
 Error Rendezvous::find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
@@ -185,6 +196,14 @@ Error Rendezvous::exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
   return {};
 }
 
+Error Rendezvous::keys_differ(int rank, const std::string& has, const std::string& other) const {
+  return Error(ErrorKind::kMismatch,
+               "ranks cannot form a group: rank " + std::to_string(rank) + has + "rank " +
+                   std::to_string(rank_) + other +
+                   "; give all ranks the same file by RINGDIST_KEY_FILE, or none")
+      .blame(rank);
+}
+
 Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& deadline,
                                                   const std::function<Error()>& given_up) {
   auto values = await_values("entry", ranks_, "the group's creation", deadline, given_up);
@@ -193,11 +212,12 @@ Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& dea
     // continue without it; the next wait finds the withdrawal.
     const auto entries = keys("entry", ranks_);
     if (const auto there = store_->check(entries); there.ok() && there.value())
-      values = store_->multi_get(entries);
+      values = read(entries, ranks_);
   }
   if (!values.ok()) return values.error();
   std::vector<RankInfo> out;
   for (int rank = 0; rank < size_; ++rank) {
+    if (is_sealed(values.value()[rank])) return keys_differ(rank, " has a key, ", " has none");
     auto entry = RankInfo::decode(values.value()[rank], mine_.wire_version);
     if (!entry)
       return Error(ErrorKind::kProtocol,

@@ -88,6 +88,12 @@ class Rendezvous {
   Error set(const std::string& what, std::span<const std::byte> value);
   // Returns an error if another rank has published a withdrawal.
   Error find_withdrawal(const CancellableDeadline& deadline);
+  // Returns the values of keys that are there, of those ranks. Error: that of keys_differ(), too.
+  Result<std::vector<std::vector<std::byte>>> read(const std::vector<std::string>& keys,
+                                                   const std::vector<int>& ranks) const;
+  // Returns the error for a rank that does not have the key of this rank: "rank X" + `has` + "rank
+  // Y" + `other`, where Y is this rank.
+  Error keys_differ(int rank, const std::string& has, const std::string& other) const;
   // Builds the topology from the lists of all hosts.
   Result<Topology> topology_of(const std::vector<std::vector<std::byte>>& lists) const;
   // Waits until a process of this host has ended, at most 5 s or until the deadline.

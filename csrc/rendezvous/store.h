@@ -43,7 +43,7 @@ class Store {
     if (!there.ok()) return there.error();
     if (!there.value()) return std::optional<std::vector<std::byte>>();
     auto values = multi_get({key});
-    if (!values.ok()) return values.error();
+    if (!values.ok()) return values.error().blame(std::vector<int>{});
     return std::optional(std::move(values.value().front()));
   }
 };

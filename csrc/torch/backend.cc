@@ -81,8 +81,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRing::split(
   const auto group = active_.current();
   const Milliseconds timeout =
       value_of(checked_timeout("split_group", opts ? opts->timeout : kBackendDefaultTimeout));
+  const std::string scope = group->communicator->name() + "/" + name;
   auto communicator = group->communicator->subgroup(
-      ranks, wrap_store(own, group->communicator->context()), name, timeout);
+      ranks, wrap_store(own, group->communicator->context(), scope), name, timeout);
   throw_if(communicator.error());
   if (!communicator.value()) return nullptr;
   return make_backend(communicator.value());

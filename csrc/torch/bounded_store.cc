@@ -1,11 +1,13 @@
 #include "torch/bounded_store.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <sstream>
 #include <utility>
 
 #include "os/socket.h"
+#include "torch/base/errors.h"
 #include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 
@@ -18,6 +20,17 @@ constexpr Milliseconds kListenTime{2000};  // until a listener has answered
 // time.
 constexpr Milliseconds kOpenTime{30000};
 constexpr Milliseconds kPause{200};  // between two attempts of connect()
+constexpr size_t kMostDigits = 10;   // counters have no more
+
+// Returns the whole number that the text is; 0 for other texts, which something else has written.
+int64_t number_in(ConstBytes bytes) {
+  const char* const begin = reinterpret_cast<const char*>(bytes.data());
+  const char* const end = begin + bytes.size();
+  const bool digits = std::all_of(begin, end, [](char c) { return c >= '0' && c <= '9'; });
+  int64_t number = 0;
+  if (digits && bytes.size() <= kMostDigits) std::from_chars(begin, end, number);
+  return number;
+}
 
 Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t port) {
   // If no process listens there, c10d's client tries until its time is over.
@@ -31,8 +44,12 @@ Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t por
 
 }  // namespace
 
-BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit)
-    : host_(std::move(host)), port_(port), limit_(limit) {}
+BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit,
+                           const std::string& key_file)
+    : host_(std::move(host)),
+      port_(port),
+      limit_(limit),
+      key_(key_file.empty() ? nullptr : value_of(read_tls_key(key_file))) {}
 
 Error BoundedStore::connect(Milliseconds timeout) {
   const TimePoint deadline = deadline_after(timeout);
@@ -55,11 +72,15 @@ Error BoundedStore::set(const std::string& key, const std::string& value) {
 
 Result<std::optional<std::string>> BoundedStore::find(const std::string& key) {
   using Found = std::optional<std::string>;
-  return ask<Found>([key](Store& store) -> Result<Found> {
+  return ask<Found>([key, has_key = key_ != nullptr](Store& store) -> Result<Found> {
     const auto found = store.find(key);
     if (!found.ok()) return found.error();
     if (!found.value()) return Found();
     const auto& bytes = *found.value();
+    if (!has_key && is_sealed(bytes))
+      return Error(ErrorKind::kMismatch,
+                   "ringdist: the job of this store has a key, and this process has none: give it "
+                   "the same file by RINGDIST_KEY_FILE");
     return Found(std::in_place, reinterpret_cast<const char*>(bytes.data()), bytes.size());
   });
 }
@@ -68,19 +89,29 @@ Result<int64_t> BoundedStore::add(const std::string& key, int64_t amount) {
   return ask<int64_t>([key, amount](Store& store) { return store.add(key, amount); });
 }
 
+Result<int64_t> BoundedStore::count(const std::string& key) {
+  const auto read = [key](Store& store) -> Result<int64_t> {
+    const auto found = store.find(key);
+    if (!found.ok()) return found.error();
+    return found.value() ? number_in(*found.value()) : 0;
+  };
+  return ask<int64_t>(read, /*plain=*/true);
+}
+
 Result<std::string> BoundedStore::compare_set(const std::string& key, const std::string& expected,
                                               const std::string& desired) {
   return ask<std::string>([=](Store& store) { return store.compare_set(key, expected, desired); });
 }
 
 template <typename T>
-Result<T> BoundedStore::ask(const std::function<Result<T>(Store&)>& request) {
+Result<T> BoundedStore::ask(const std::function<Result<T>(Store&)>& request, bool plain) {
   const TimePoint deadline = deadline_after(limit_);
   const auto client = client_until(deadline, limit_);
   if (!client.ok()) return client.error();
   const auto answer = std::make_shared<std::optional<Result<T>>>();
-  const auto task = [state = state_, client = client.value(), answer, request] {
-    auto result = request(*client);
+  const auto view = plain ? client.value() : sealed_with(key_, client.value(), /*scope=*/"");
+  const auto task = [state = state_, view, answer, request] {
+    auto result = request(*view);
     std::lock_guard lock(state->mutex);
     *answer = std::move(result);
     state->changed.notify_all();
@@ -89,6 +120,7 @@ Result<T> BoundedStore::ask(const std::function<Result<T>(Store&)>& request) {
   (void)wait(deadline, [&] { return answer->has_value(); });
   std::lock_guard lock(state_->mutex);
   if (*answer && (*answer)->ok()) return (*answer)->value();
+  if (*answer && (*answer)->error().kind() == ErrorKind::kMismatch) return (*answer)->error();
   // The task may still block in this client. Another request may have replaced it already.
   if (state_->client == client.value()) state_->client.reset();
   return silent(*answer ? (*answer)->error().message() : "", limit_);

@@ -20,14 +20,15 @@
 #include "base/thread_annotations.h"
 #include "engine/context/task_pool.h"
 #include "os/fork_guard.h"
-#include "rendezvous/store.h"
+#include "rendezvous/sealed_store.h"
 
 namespace ringdist {
 
 class BoundedStore {
  public:
-  // Does not connect. `limit` is the time that each request may take.
-  BoundedStore(std::string host, uint16_t port, Milliseconds limit);
+  // Does not connect. `limit` is the time that each request may take. With `key_file`, the file of
+  // a key, values are sealed. Throws errors of the file, as throw_error() does.
+  BoundedStore(std::string host, uint16_t port, Milliseconds limit, const std::string& key_file);
   BoundedStore(const BoundedStore&) = delete;
   BoundedStore& operator=(const BoundedStore&) = delete;
 
@@ -35,12 +36,17 @@ class BoundedStore {
   Error connect(Milliseconds timeout);
 
   // The requests return kPeerLost if the store has not answered within the limit, or has failed.
-  // The store may still carry out such a request. An exception of the interrupt check is passed on.
+  // The store may still carry out such a request. They return kMismatch for a value of a process
+  // with another key, or of one with a key if this one has none. An exception of the interrupt
+  // check is passed on.
   Error set(const std::string& key, const std::string& value);
   // Returns nothing if the key is missing.
   Result<std::optional<std::string>> find(const std::string& key);
-  // Returns the sum. A missing key counts as 0.
+  // Returns the sum. A missing key counts as 0. A TCPStore's server ends if the value is no number.
   Result<int64_t> add(const std::string& key, int64_t amount);
+  // Returns a sum of add(), which is never sealed; 0 if the key is missing, or its value is not a
+  // whole number of at most ten digits.
+  Result<int64_t> count(const std::string& key);
   // Sets the value to `desired` if it was `expected`; "" stands for a missing key. Returns the
   // value that the key has afterwards.
   Result<std::string> compare_set(const std::string& key, const std::string& expected,
@@ -58,9 +64,10 @@ class BoundedStore {
     Error failure RINGDIST_GUARDED_BY(mutex);          // why the last attempt failed
   };
 
-  // Runs a request on the pool, within the limit.
+  // Runs a request on the pool, within the limit. With a key, the request gets a SealedStore,
+  // unless it is `plain`.
   template <typename T>
-  Result<T> ask(const std::function<Result<T>(Store&)>& request);
+  Result<T> ask(const std::function<Result<T>(Store&)>& request, bool plain = false);
   // `limit` is the time until `deadline`, for the error.
   Result<Client> client_until(TimePoint deadline, Milliseconds limit);
   template <typename Condition>
@@ -71,6 +78,7 @@ class BoundedStore {
   const std::string host_;
   const uint16_t port_;
   const Milliseconds limit_;
+  const std::shared_ptr<const TlsKey> key_;
   const ForkMark mark_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with tasks
   TaskPool pool_;

@@ -10,6 +10,7 @@
 #include "os/per_process.h"
 #include "rendezvous/fallback_store.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/sealed_store.h"
 
 namespace ringdist {
 namespace {
@@ -170,8 +171,12 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_shared<TorchStore>(std::move(store));
 }
 
-std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context) {
-  if (!tcp_store(store)) return wrap_store(std::move(store));
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context,
+                                  const std::string& scope) {
+  const auto sealed = [&](std::shared_ptr<Store> one) {
+    return sealed_with(context.tls_key(), std::move(one), scope);
+  };
+  if (!tcp_store(store)) return sealed(wrap_store(std::move(store)));
   static std::once_flag first;
   std::call_once(first, [&] {
     use_each_request(*store, "ringdist/first use by " + std::to_string(context.id()));
@@ -185,7 +190,7 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
     }
   };
   const auto run = [&context](std::function<void()> task) { context.pool().run(std::move(task)); };
-  return std::make_shared<FallbackStore>(wrap_store(store), open, run);
+  return sealed(std::make_shared<FallbackStore>(wrap_store(store), open, run));
 }
 
 std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port,

@@ -15,9 +15,11 @@ namespace ringdist {
 
 // Returns an adapter for a c10d store. It is thread-safe, as c10d's stores are, and returns kSystem
 // for each exception of the store. With a context, which must outlive it, a TCPStore client that
-// its user blocks in a get() is bypassed (see FallbackStore).
+// its user blocks in a get() is bypassed (see FallbackStore). If the context has a key, values are
+// sealed; `scope` is as for SealedStore.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
-std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context);
+std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context,
+                                  const std::string& scope = "");
 
 // Opens a client of the TCPStore at a host and a port. Connecting takes `timeout` at most; a store
 // that accepts the connection and never answers blocks the call. Throws what c10d throws.

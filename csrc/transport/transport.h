@@ -149,7 +149,7 @@ struct TransportConfig {
   // "ip:port" for each network interface, the best first: where `data_port` gets its connections.
   std::vector<std::string> tcp_addresses;
   std::shared_ptr<DataPort> data_port;          // transport `tcp` only
-  std::shared_ptr<const TlsKey> tls_key;        // encrypts transport `tcp`, unless null
+  std::shared_ptr<const TlsKey> tls_key;        // the job's, or null
   std::shared_ptr<LocalNetwork> local_network;  // transport `local` only
 };
 

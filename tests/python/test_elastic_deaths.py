@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.digits import EPOCHS, course_of, script_of, trained
+from support.job_key import needs_tls, write_key
 from support.launched import CHAOS, Launched
 
 RANKS = 4
@@ -53,9 +54,14 @@ def test_deaths(tmp_path: Path, undisturbed_losses: list[float], deaths: dict[st
     assert marked == expected | seconds
 
 
-def test_one_that_was_stopped_comes_back(tmp_path: Path, undisturbed_losses: list[float]):
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
+def test_one_that_was_stopped_comes_back(
+    tmp_path: Path, undisturbed_losses: list[float], has_key: bool
+):
     script = script_of(tmp_path, "--pause=0.1", epochs=EPOCHS)
     variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT)}
+    if has_key:
+        variables["RINGDIST_KEY_FILE"] = str(write_key(tmp_path / "job.key"))
     with Launched(tmp_path, [f"--nproc-per-node={RANKS}"], script, variables) as job:
         pid = trained(job, tmp_path, RANKS)[2]
         os.kill(pid, signal.SIGSTOP)

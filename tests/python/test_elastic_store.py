@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
+from support.job_key import needs_tls, write_key
 from support.launched import Launched
 from support.pool import free_port
 from support.rank import poll
@@ -332,6 +333,21 @@ def test_values_of_something_else_end_no_launcher_and_no_rank(
 def test_numbers_of_the_store():
     texts = ["0", "12", "9" * 10, "9" * 11, "", "x", "-1", "\u00b2", "1 ", "+1", "1_0"]
     assert [_progress.number_in(one) for one in texts] == [0, 12, 9_999_999_999, *[0] * 8]
+
+
+@pytest.mark.parametrize("is_sealed", [False, pytest.param(True, marks=needs_tls)])
+def test_counters_have_no_seal(tmp_path: Path, is_sealed: bool):
+    """Any process may write a counter. Reading it must not end the store, as add() would."""
+    key = str(write_key(tmp_path / "job.key")) if is_sealed else ""
+    held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    own = _native.load().BoundedStore("127.0.0.1", held.port, timedelta(seconds=10), key)
+    assert own.count("counter") == 0
+    assert own.add("counter", 3) == 3 and own.count("counter") == 3
+    for value in OTHERS:
+        held.set("counter", value)
+        assert own.count("counter") == (9_999_999_999 if value == "9" * 10 else 0), value
+    own.set("text", "words")
+    assert own.find("text") == "words" and (held.get("text") == b"words") != is_sealed
 
 
 @pytest.mark.parametrize(

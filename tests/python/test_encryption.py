@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,15 +17,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.job_key import needs_tls
 from support.pool import Pool
 from support.rank import Ranks, caught, init
+from support.store import ForwardingStore
+from test_shrink import PEER_TIMEOUT
+from test_shrink_stopped import leave_the_sleeper_behind
 
-import torch_ringdist
-
-TLS = Path(torch_ringdist.__file__).parent / "libringdist_tls.so"
+from torch_ringdist import _dump as dumps
 
 pytestmark = [
-    pytest.mark.skipif(not TLS.exists(), reason="this build has no TLS: libssl-dev is missing"),
+    needs_tls,
     pytest.mark.default_of("RINGDIST_TRANSPORT", reason="a key needs transport tcp"),
 ]
 
@@ -55,8 +58,8 @@ Start = Callable[..., Pool]
 
 @pytest.fixture
 def start(fresh_pool: Callable[..., Pool]) -> Start:
-    def start(size: int, key: Path, **more: Any) -> Pool:
-        settings = {"RINGDIST_TRANSPORT": "tcp", "RINGDIST_KEY_FILE": str(key)}
+    def start(size: int, key: Path, transport: str = "tcp", **more: Any) -> Pool:
+        settings = {"RINGDIST_TRANSPORT": transport, "RINGDIST_KEY_FILE": str(key)}
         return fresh_pool(size, environment=settings, **more)
 
     return start
@@ -120,6 +123,63 @@ def test_ranks_with_the_key_work_and_strangers_are_refused(start: Start, key: Pa
                     pass
                 raise ConnectionResetError
     pool.run(_everything)
+
+
+def _dump(pid: int, key: Path | None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "RINGDIST_KEY_FILE": str(key or "")}
+    command = [sys.executable, "-m", "torch_ringdist", "dump", str(pid)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_inside_a_host_only_the_key_opens_sockets(start: Start, key: Path, tmp_path: Path):
+    pool = start(3, key, "shm,tcp")
+    pool.run(_everything)
+    pid = pool.run(os.getpid)[0]
+    assert "rank 0 of 3" in _dump(pid, key).stdout
+    refused = _dump(pid, None)
+    assert refused.returncode == 1 and f"kill -USR1 {pid}" in refused.stderr, refused
+    refused = _dump(pid, _new_key(tmp_path / "second.key"))
+    assert refused.returncode == 1 and "it has another key" in pool.log(0), refused
+    [name] = dumps.find(pid)
+    with socket.socket(socket.AF_UNIX) as plain:
+        plain.settimeout(20)
+        plain.connect("\0" + name)
+        to = bytes.fromhex(name[-16:])[::-1]  # a hello that proves the host needs no group
+        plain.sendall(struct.pack("<IB4sI8s8s8s", 32, 1, b"Rdtl", 1, b"12345678", to, bytes(8)))
+        answer = plain.recv(1000)
+        assert answer[:2] in (b"\x15\x03", b""), answer  # an alert of TLS
+    pool.run(_everything)
+
+
+# A stopped process gets the decision without a handshake, and finds out that it is excluded.
+def test_a_rank_that_stopped_is_left_behind(fresh_pool: Callable[..., Pool], key: Path):
+    variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT), "RINGDIST_KEY_FILE": str(key)}
+    leave_the_sleeper_behind(fresh_pool(3, environment=variables))
+
+
+class _RecordingStore(ForwardingStore):
+    def __init__(self, store: dist.Store) -> None:
+        super().__init__(store)
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self.values[key] = value.encode() if isinstance(value, str) else value
+        super().set(key, value)
+
+
+def _published() -> dict[str, bytes]:
+    Ranks.store = store = _RecordingStore(Ranks.store)
+    init()
+    dist.all_reduce(torch.ones(3))
+    return store.values
+
+
+def test_the_store_learns_neither_host_nor_address(start: Start, key: Path):
+    for values in start(2, key, init=False).run(_published):
+        assert values
+        for name, value in values.items():
+            assert socket.gethostname().encode() not in value, name
+            assert b"127.0.0.1" not in value and b"ringdist-" not in value, name
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["another", "none"])

@@ -230,33 +230,6 @@ def test_other_groups_go_with_the_default_group(fresh_pool):
     pool.collect(without=(1,))
 
 
-SLEEPER = 2
-
-
-def _go_on_without_the_sleeper() -> list[Loss] | tuple[Raised | None, bool]:
-    if Ranks.rank != SLEEPER:
-        return _go_on(2)
-    _until_an_error()
-    return caught(torch_ringdist.shrink, timeout=timedelta(seconds=20)), dist.is_initialized()
-
-
-def test_one_that_stopped_and_goes_on_later_is_out(fresh_pool):
-    variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT)}
-    pool = _prepared(fresh_pool(3, environment=variables))
-    pool.start(_go_on_without_the_sleeper)
-    time.sleep(0.7)
-    pool.kill(SLEEPER, signal.SIGSTOP)
-    losses = pool.collect(without=(SLEEPER,))
-    for [(_, _, report)] in losses.values():
-        [lost] = report.lost
-        assert lost == Lost(SLEEPER, SLEEPER, "silent", lost.where)
-    pool.kill(SLEEPER, signal.SIGCONT)
-    error, has_group = pool.collect(without=(0, 1))[SLEEPER]
-    assert error is not None and "excluded in generation 1" in error.text, error
-    assert has_group, "what failed changes nothing"
-    pool.run(_leave)
-
-
 def _no_quorum() -> list[Raised | None]:
     if dist.get_rank() != 0:
         time.sleep(600)

@@ -164,7 +164,7 @@ class FixedLauncher:
         args, until = self._args, time.monotonic() + _LEAVE
         with contextlib.suppress(dist.DistError):
             self._store.add(_ENDED, args.nproc_per_node)
-            while self._holds and self._store.add(_ENDED, 0) < args.world_size:
+            while self._holds and self._store.count(_ENDED) < args.world_size:
                 has_failed = bool(text_of(self._store, _FAILED) or self._signals)
                 if self._is_left_alone() or (has_failed and time.monotonic() > until):
                     return

@@ -55,7 +55,7 @@ def generations_of(store: BoundedStore, job: str) -> int:
 
 def beats_of(store: BoundedStore, job: str) -> int:
     """Returns the number of heartbeats of the job's group. The group lives while it grows."""
-    return number_in(text_of(store, key(job, "beat")))
+    return store.count(key(job, "beat"))
 
 
 class Workers:
@@ -78,7 +78,7 @@ class Workers:
 
     def count(self) -> int:
         """Returns the number of workers of all launchers."""
-        launchers = number_in(text_of(self._store, key(self._job, "launchers")))
+        launchers = self._store.count(key(self._job, "launchers"))
         there = range(1, min(launchers, _MOST_LAUNCHERS) + 1)
         return sum(number_in(text_of(self._store, self._key(one))) for one in there)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -24,9 +25,12 @@ _PAUSE = 1.0  # seconds between two attempts to write
 def open_store(
     host: str, port: int, timeout: timedelta = timedelta(seconds=_OPENING)
 ) -> BoundedStore:
-    """Opens a client. Raises torch.distributed.DistNetworkError if no store answers there within
-    `timeout`."""
-    store: BoundedStore = _native.load().BoundedStore(host, port, timedelta(seconds=LIMIT))
+    """Opens a client, which seals values if this process has RINGDIST_KEY_FILE. Raises
+    torch.distributed.DistNetworkError if no store answers there within `timeout`, and ArgumentError
+    for a bad key."""
+    key_file = os.environ.get("RINGDIST_KEY_FILE", "")
+    limit = timedelta(seconds=LIMIT)
+    store: BoundedStore = _native.load().BoundedStore(host, port, limit, key_file)
     store.connect(timeout)
     return store
 

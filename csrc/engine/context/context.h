@@ -92,6 +92,8 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   Result<Transport*> reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                            const Network& network);
 
+  // Returns the key of the job; null without one.
+  const std::shared_ptr<const TlsKey>& tls_key() const { return tls_key_; }
   // Succeeds if a process that listens on that AF_UNIX name answers as `process`, which proves that
   // it runs on this host. Blocks for two seconds at most.
   Error prove_same_host(ContextId process, const std::string& unix_name);

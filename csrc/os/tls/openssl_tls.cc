@@ -39,6 +39,7 @@ class OpenSslConnection final : public TlsConnection {
   ssize_t write(int fd, std::span<const iovec> parts) override;
   bool flush(int fd) override;
   bool has_input() const override { return may_have_input_; }
+  bool heard() const override { return heard_; }
   bool has_output() const override { return sent_ < out_.size(); }
   void end_output(int fd) override;
   uint64_t peer() const override { return done_ ? peer_ : 0; }
@@ -69,6 +70,7 @@ class OpenSslConnection final : public TlsConnection {
   int problem_ = 0;  // errno of the failure that has ended the connection
   bool done_ = false;
   bool at_end_ = false;     // the socket has no more input
+  bool heard_ = false;      // the socket had input
   bool has_ended_ = false;  // this side has sent its notice of the end
   bool names_key_ = false;  // the other side has named a key
   // OpenSSL may have input: the last read has filled its buffer, or none has followed the
@@ -97,11 +99,10 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
     SSL_CTX_set_psk_find_session_callback(accepting_.get(), OpenSslConnection::find_key);
     // No certificate is trusted, so a peer without the key cannot offer one instead.
     SSL_CTX_set_verify(dialing_.get(), SSL_VERIFY_PEER, nullptr);
-    std::array<uint8_t, sizeof(uint64_t)> print{};
     static constexpr std::string_view kPrint = "ringdist fingerprint";
-    if (!derive(library_.get(), *secret_, "SHA256", std::as_bytes(std::span(kPrint)), print))
+    const std::span out(reinterpret_cast<uint8_t*>(&fingerprint_), sizeof fingerprint_);
+    if (!derive(library_.get(), *secret_, "SHA256", std::as_bytes(std::span(kPrint)), out))
       throw std::bad_alloc();
-    std::memcpy(&fingerprint_, print.data(), sizeof fingerprint_);
     fingerprint_ += fingerprint_ == 0;
   }
 
@@ -112,6 +113,13 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
     return std::make_unique<OpenSslConnection>(shared_from_this(), me, 0);
   }
   uint64_t fingerprint() const override { return fingerprint_; }
+  std::vector<std::byte> seal(ConstBytes value, std::string_view name) const override {
+    return tls::seal(library_.get(), *secret_, value, name);
+  }
+  std::optional<std::vector<std::byte>> unseal(ConstBytes sealed,
+                                               std::string_view name) const override {
+    return tls::unseal(library_.get(), *secret_, sealed, name);
+  }
 
   const TlsOptions& options() const { return options_; }
   const BIO_METHOD* bio() const { return bio_.get(); }
@@ -163,10 +171,7 @@ OpenSslConnection::OpenSslConnection(std::shared_ptr<const OpenSslKey> key, uint
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_.get(), bio, bio);
   SSL_set_app_data(ssl_.get(), this);
-  if (!dialed_)
-    SSL_set_accept_state(ssl_.get());
-  else
-    SSL_set_connect_state(ssl_.get());
+  (dialed_ ? SSL_set_connect_state : SSL_set_accept_state)(ssl_.get());
   if (dialed_ && SSL_set_ciphersuites(ssl_.get(), key_->suite().name) != 1) throw std::bad_alloc();
 }
 
@@ -191,6 +196,7 @@ int OpenSslConnection::bio_read(BIO* bio, char* into, size_t size, size_t* got) 
   else if (n < 0)
     self.socket_errno_ = errno;
   self.at_end_ = n == 0;
+  self.heard_ |= n > 0;
   *got = n > 0 ? static_cast<size_t>(n) : 0;
   return n > 0 ? 1 : 0;
 }
@@ -238,10 +244,10 @@ int OpenSslConnection::problem_of(int result) {
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return EAGAIN;
   const unsigned long first = ERR_peek_error();
   ERR_clear_error();
-  problem_ = socket_errno_ != 0 ? socket_errno_ : EPROTO;
+  problem_ = socket_errno_ != 0 ? socket_errno_ : at_end_ && !heard_ ? ECONNRESET : EPROTO;
   const int reason = ERR_GET_REASON(first);
   if (at_end_)
-    why_ = "the connection ended early";
+    why_ = heard_ ? "the connection ended early" : "";
   else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
     why_ = "it has another key";
   else if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST)
@@ -277,7 +283,7 @@ int OpenSslConnection::handshake(int fd) {
 ssize_t OpenSslConnection::read(int fd, Bytes into) {
   fd_ = fd;
   size_t got = 0;
-  int problem = problem_;
+  int problem = done_ ? problem_ : handshake(fd);
   while (problem == 0 && got < into.size()) {
     size_t n = 0;
     ERR_clear_error();

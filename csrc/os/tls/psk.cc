@@ -2,9 +2,13 @@
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/kdf.h>
+#include <openssl/rand.h>
 
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <string_view>
 
@@ -76,6 +80,75 @@ bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, Con
       octets(OSSL_KDF_PARAM_KEY, key.bytes()), octets(OSSL_KDF_PARAM_INFO, info),
       OSSL_PARAM_construct_end()};
   return EVP_KDF_derive(state.get(), out.data(), out.size(), parameters.data()) == 1;
+}
+
+namespace {
+
+// Sizes of AES-256-GCM (NIST SP 800-38D).
+constexpr size_t kSealKeyBytes = 32;
+constexpr size_t kNonceBytes = 12;
+constexpr size_t kTagBytes = 16;
+
+using Cipher = Owned<EVP_CIPHER_CTX, EVP_CIPHER_CTX_free>;
+
+// Begins AES-256-GCM with the key for values of the store. Returns null without memory.
+Cipher begin_cipher(OSSL_LIB_CTX* library, const SecretKey& key, const uint8_t* nonce,
+                    std::string_view name, bool encrypts) {
+  static constexpr std::string_view kInfo = "ringdist store";
+  std::array<uint8_t, kSealKeyBytes> bytes{};
+  const Owned<EVP_CIPHER, EVP_CIPHER_free> cipher(
+      EVP_CIPHER_fetch(library, "AES-256-GCM", nullptr));
+  Cipher out(EVP_CIPHER_CTX_new());
+  int n = 0;
+  const auto* text = reinterpret_cast<const uint8_t*>(name.data());
+  const bool good =
+      cipher && out && derive(library, key, "SHA256", std::as_bytes(std::span(kInfo)), bytes) &&
+      EVP_CipherInit_ex2(out.get(), cipher.get(), bytes.data(), nonce, encrypts ? 1 : 0, nullptr) ==
+          1 &&
+      EVP_CipherUpdate(out.get(), nullptr, &n, text, static_cast<int>(name.size())) == 1;
+  OPENSSL_cleanse(bytes.data(), bytes.size());
+  return good ? std::move(out) : nullptr;
+}
+
+}  // namespace
+
+// The form is nonce, encrypted value, tag.
+std::vector<std::byte> seal(OSSL_LIB_CTX* library, const SecretKey& key, ConstBytes value,
+                            std::string_view name) {
+  std::vector<std::byte> out(kNonceBytes + value.size() + kTagBytes);
+  auto* const bytes = reinterpret_cast<uint8_t*>(out.data());
+  if (value.size() > INT_MAX || RAND_bytes_ex(library, bytes, kNonceBytes, 0) != 1)
+    throw std::bad_alloc();
+  const Cipher state = begin_cipher(library, key, bytes, name, /*encrypts=*/true);
+  int n = 0;
+  const bool good = state &&
+                    EVP_CipherUpdate(state.get(), bytes + kNonceBytes, &n,
+                                     reinterpret_cast<const uint8_t*>(value.data()),
+                                     static_cast<int>(value.size())) == 1 &&
+                    EVP_CipherFinal_ex(state.get(), bytes + kNonceBytes + n, &n) == 1 &&
+                    EVP_CIPHER_CTX_ctrl(state.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes,
+                                        bytes + kNonceBytes + value.size()) == 1;
+  if (!good) throw std::bad_alloc();
+  return out;
+}
+
+std::optional<std::vector<std::byte>> unseal(OSSL_LIB_CTX* library, const SecretKey& key,
+                                             ConstBytes sealed, std::string_view name) {
+  if (sealed.size() < kNonceBytes + kTagBytes || sealed.size() > INT_MAX) return std::nullopt;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(sealed.data());
+  const size_t size = sealed.size() - kNonceBytes - kTagBytes;
+  std::vector<std::byte> out(size);
+  auto* const into = reinterpret_cast<uint8_t*>(out.data());
+  const Cipher state = begin_cipher(library, key, bytes, name, /*encrypts=*/false);
+  int n = 0;
+  const bool good =
+      state &&
+      EVP_CipherUpdate(state.get(), into, &n, bytes + kNonceBytes, static_cast<int>(size)) == 1 &&
+      EVP_CIPHER_CTX_ctrl(state.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes,
+                          const_cast<uint8_t*>(bytes + kNonceBytes + size)) == 1 &&
+      EVP_CipherFinal_ex(state.get(), into + n, &n) == 1;
+  ERR_clear_error();
+  return good ? std::optional(std::move(out)) : std::nullopt;
 }
 
 SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,

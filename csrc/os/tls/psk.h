@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/buffers.h"
@@ -58,6 +60,11 @@ struct Identity {
 // Derives `out` from the key by HKDF (RFC 5869). Returns false without memory.
 bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, ConstBytes info,
             std::span<uint8_t> out);
+// These are the functions of TlsKey.
+std::vector<std::byte> seal(OSSL_LIB_CTX* library, const SecretKey& key, ConstBytes value,
+                            std::string_view name);
+std::optional<std::vector<std::byte>> unseal(OSSL_LIB_CTX* library, const SecretKey& key,
+                                             ConstBytes sealed, std::string_view name);
 // Returns the key of a connection in the form that OpenSSL needs, or null without memory.
 SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
                         SSL* ssl);

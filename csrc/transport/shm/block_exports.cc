@@ -21,7 +21,7 @@ bool send_export_message(const Fd& socket, const ExportMessage& note, const Fd* 
 // If this process has no descriptor left, the message has arrived without its file. It is returned
 // in that form, so that its block is refused.
 Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& socket) {
-  ExportMessage note{};
+  ExportMessage note;
   bool empty = false;
   auto received = receive_with_fds(socket, std::as_writable_bytes(std::span(&note, 1)), empty);
   const bool no_descriptor = !received.ok() && received.error().kind() == ErrorKind::kSystem;
@@ -48,27 +48,37 @@ constexpr auto kOfferAnswerTime = std::chrono::milliseconds(10);
 }  // namespace
 
 bool ExportConnection::open(uint32_t ring) {
-  if (state_ != State::kClosed) return is_open();
-  return Clock::now() >= dial_again_ && dial(ring);
+  if (state_ == State::kClosed && Clock::now() >= dial_again_) dial();
+  if (is_proving() && is_proven()) {
+    state_ = State::kOpen;
+    if (const Error error = send_export_hello(socket_, me_, peer_, ring)) fail(error);
+  }
+  return is_open();
 }
 
-bool ExportConnection::dial(uint32_t ring) {
+void ExportConnection::dial() {
   ConnectAttempt attempt = connect_to_own_user(address_);
-  Error error;
-  if (attempt.failure)
-    error = attempt.failure->error;
-  else
-    error = send_export_hello(attempt.fd, me_, peer_, ring);
-  if (error) {
-    dial_again_ = Clock::now() + kDialAgainAfter;
-    if (!std::exchange(warned_, true))
-      log(LogLevel::kWarn,
-          "tensors in shared memory are copied for a process of this host: " + error.message());
-    return false;
+  if (attempt.failure) {
+    fail(attempt.failure->error);
+    state_ = State::kClosed;
+    return;
   }
   socket_ = std::move(attempt.fd);
-  state_ = State::kOpen;
-  return true;
+  proof_ = KeyProof::dial(tls_key_, me_, peer_);
+  state_ = State::kProving;
+}
+
+bool ExportConnection::is_proven() {
+  const auto over = proof_.advance(socket_);
+  if (!over.ok()) fail(over.error());
+  return over.ok() && over.value();
+}
+
+void ExportConnection::fail(const Error& error) {
+  abandon();
+  if (!std::exchange(warned_, true))
+    log(LogLevel::kWarn,
+        "tensors in shared memory are copied for a process of this host: " + error.message());
 }
 
 bool ExportConnection::send(const ExportMessage& note, const Fd* file) {
@@ -76,6 +86,7 @@ bool ExportConnection::send(const ExportMessage& note, const Fd* file) {
 }
 
 Result<std::optional<ReceivedExportMessage>> ExportConnection::receive() {
+  if (is_proving()) (void)is_proven();
   if (!is_open()) return std::optional<ReceivedExportMessage>();
   return receive_export_message(socket_);
 }
@@ -101,17 +112,17 @@ BlockExports::Export* BlockExports::find(const SharedBlock& block) {
 
 std::optional<uint64_t> BlockExports::place(uint32_t ring, ConstBytes payload) {
   if (payload.size() <= kMostCopied) return std::nullopt;
-  auto block = SharedBlockRegistry::of_process().find(payload);
+  const auto block = SharedBlockRegistry::of_process().find(payload);
   if (!block) return std::nullopt;
   const auto offset = static_cast<uint64_t>(payload.data() - block->data());
   const Export* exported = find(*block);
-  if (!exported) offer(ring, std::move(block));
+  if (!exported) offer(ring, block);
   if (!exported || exported->state != State::kTaken) return std::nullopt;
   SharedBlockRegistry::of_process().count_read(payload.size());
   return export_address(exported->number, offset);
 }
 
-void BlockExports::offer(uint32_t ring, std::shared_ptr<SharedBlock> block) {
+void BlockExports::offer(uint32_t ring, const std::shared_ptr<SharedBlock>& block) {
   detach_freed();
   if (all_.size() == kMaxExports || !line_.open(ring)) return;
   // No block is exported, so no earlier free concerns one.
@@ -154,6 +165,11 @@ Error BlockExports::on_event() {
     if (!heard.value()) return {};
     if (Error error = on_message(heard.value()->note)) return error;
   }
+}
+
+void BlockExports::clear() {
+  all_.clear();
+  if (line_.is_proving()) line_.abandon();
 }
 
 // The blocks that messages in the ring name stay mapped by the peer until it has read them. They

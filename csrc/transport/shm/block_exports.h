@@ -20,6 +20,7 @@
 #include "os/fd.h"
 #include "os/memfd.h"
 #include "os/shared_block_registry.h"
+#include "transport/shm/key_proof.h"
 #include "transport/shm/segment_layout.h"
 #include "transport/shm/shm_hello.h"
 
@@ -39,9 +40,9 @@ enum class ExportMessageType : uint32_t {
 // One message on the export connection. Little-endian, as it lies in memory.
 struct ExportMessage {
   uint64_t magic = kMagic;
-  ExportMessageType word;
-  uint32_t export_id;  // number of the export
-  uint64_t bytes = 0;  // size of the block; kExport only
+  ExportMessageType word = ExportMessageType::kExport;
+  uint32_t export_id = 0;  // number of the export
+  uint64_t bytes = 0;      // size of the block; kExport only
 
   static constexpr uint64_t kMagic = 0x6e616f6c2d6d6873ull;
 };
@@ -64,15 +65,20 @@ Result<std::optional<ReceivedExportMessage>> receive_export_message(const Fd& so
 // copied.
 class ExportConnection {
  public:
-  // Creates a closed connection to the peer that listens at `address`.
-  ExportConnection(std::string address, ContextId me, ContextId peer)
-      : address_(std::move(address)), me_(me), peer_(peer) {}
+  // Creates a closed connection to the peer that listens at `address`. The key, or null, outlives
+  // it.
+  ExportConnection(std::string address, ContextId me, ContextId peer,
+                   const TlsKey* tls_key = nullptr)
+      : address_(std::move(address)), me_(me), peer_(peer), tls_key_(tls_key) {}
 
   // Returns true if messages can be sent. Dials if the connection is closed; `ring` identifies the
-  // channel. After a failure it dials again only after one second.
+  // channel. After a failure it dials again only after one second. With a key, it is open once the
+  // peer has shown that it has the key, too.
   bool open(uint32_t ring);
   // Returns true if the connection is dialed and not abandoned.
   bool is_open() const { return state_ == State::kOpen; }
+  // Returns true between the dial and the next open() after the proof of the key.
+  bool is_proving() const { return state_ == State::kProving; }
   // Sends a message if the connection is open. Returns true on success.
   bool send(const ExportMessage& note, const Fd* file = nullptr);
   // Receives the peer's next message, if any. After an error, which is that of
@@ -86,14 +92,20 @@ class ExportConnection {
   void close();
 
  private:
-  enum class State { kClosed, kOpen, kLost };
+  enum class State { kClosed, kProving, kOpen, kLost };
 
-  // Connects and sends the export hello. Logs the first failure.
-  bool dial(uint32_t ring);
+  // Connects and begins the proof.
+  void dial();
+  // Continues the proof. Returns true once it is over.
+  bool is_proven();
+  // Abandons the connection, and logs the first failure.
+  void fail(const Error& error);
 
   const std::string address_;
   const ContextId me_;
   const ContextId peer_;
+  const TlsKey* const tls_key_;
+  KeyProof proof_;
   State state_ = State::kClosed;
   Fd socket_;
   TimePoint dial_again_;
@@ -103,8 +115,8 @@ class ExportConnection {
 // The blocks of this process that one peer may read. Owned by the SendChannel to that peer.
 class BlockExports {
  public:
-  BlockExports(std::string address, ContextId me, ContextId peer)
-      : line_(std::move(address), me, peer) {}
+  BlockExports(std::string address, ContextId me, ContextId peer, const TlsKey* tls_key)
+      : line_(std::move(address), me, peer, tls_key) {}
 
   // Returns the address at which the peer finds the payload (export_address()). Returns nothing if
   // the payload is short, lies in no shared tensor or its block is not exported yet. The first
@@ -119,7 +131,7 @@ class BlockExports {
   void detach_freed();
   // Forgets all exports, because no later message names one. The peer keeps its mappings as long as
   // its channel.
-  void clear() { all_.clear(); }
+  void clear();
   // Returns true once after an export message was sent. The next message in the ring then carries
   // kExportAnnounced, so that the peer reads the export connection.
   bool take_hint() { return std::exchange(hint_, false); }
@@ -129,7 +141,7 @@ class BlockExports {
   // Returns the socket of the connection; empty while nothing is exported.
   const Fd& socket() const { return line_.socket(); }
   // Returns true if the socket must stay open and watched.
-  bool needs_socket() const { return line_.is_open() && !all_.empty(); }
+  bool needs_socket() const { return line_.is_proving() || (line_.is_open() && !all_.empty()); }
   void close_socket() { line_.close(); }
   // Abandons the connection and forgets all exports.
   void lose_socket();
@@ -145,7 +157,7 @@ class BlockExports {
   Export* find(const SharedBlock& block);
   // Exports a block: dials if necessary, and sends its file. If that fails, a later payload in the
   // block tries again.
-  void offer(uint32_t ring, std::shared_ptr<SharedBlock> block);
+  void offer(uint32_t ring, const std::shared_ptr<SharedBlock>& block);
   // Handles an answer. Returns kProtocol unless it is kTaken or kRefused for an export that waits
   // for it or was freed.
   Error on_message(const ExportMessage& note);

@@ -27,7 +27,7 @@ constexpr auto kAcceptAgain = std::chrono::milliseconds(20);
 }  // namespace
 
 void RecvChannel::on_event() {
-  if (ended()) return;
+  if (ended() || !is_proven()) return;
   if (doorbell_) return receive_exports();
   // A peer sends nothing before it is answered, so this is the end of its connection.
   if (hello_) return end(PeerDoorbells::closed());
@@ -36,8 +36,18 @@ void RecvChannel::on_event() {
     if (greeted.error().kind() == ErrorKind::kSystem) refuse_hello(socket_, me_);
     return end(greeted.error());
   }
+  const ContextId proven = proof_.peer();
+  if (greeted.value() && proven != 0 && proven != greeted.value()->hello.from)
+    return end(Error(ErrorKind::kProtocol,
+                     "pid " + std::to_string(pid_) + " names another process than it has proven"));
   hello_ = std::move(greeted.value());
   check_hello();
+}
+
+bool RecvChannel::is_proven() {
+  const auto over = proof_.advance(socket_);
+  if (!over.ok()) end(over.error());
+  return over.ok() && over.value();
 }
 
 void RecvChannel::check_hello() {
@@ -270,8 +280,9 @@ void RecvChannelTable::accept_all() {
     if (!who.ok() || who.value().uid != geteuid()) continue;  // closes the connection
     const uint64_t key = next_key_++;
     if (epoll_.add(fd.get(), EPOLLIN, key)) continue;
-    links_[key] = std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd), who.value().pid,
-                                                check_sender_);
+    links_[key] =
+        std::make_unique<RecvChannel>(own_, bells_, me_, std::move(fd), who.value().pid,
+                                      check_sender_, KeyProof::accept(tls_key_.get(), me_));
   }
 }
 

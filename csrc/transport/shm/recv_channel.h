@@ -14,6 +14,7 @@
 
 #include "os/epoll.h"
 #include "transport/shm/block_exports.h"
+#include "transport/shm/key_proof.h"
 #include "transport/shm/own_shm_segment.h"
 #include "transport/shm/peer_doorbells.h"
 #include "transport/shm/ring.h"
@@ -32,14 +33,15 @@ class RecvChannel {
  public:
   // `pid` is the process at the other end of `socket`. `check_sender` must outlive the channel.
   RecvChannel(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, Fd socket, pid_t pid,
-              const SenderCheck& check_sender)
+              const SenderCheck& check_sender, KeyProof proof)
       : own_(own),
         bells_(bells),
         me_(me),
         socket_(std::move(socket)),
         pid_(pid),
         check_sender_(check_sender),
-        since_(Clock::now()) {}
+        since_(Clock::now()),
+        proof_(std::move(proof)) {}
   ~RecvChannel();
   RecvChannel(const RecvChannel&) = delete;
 
@@ -96,6 +98,8 @@ class RecvChannel {
 
  private:
   uint64_t published() const;  // without the kLast bit
+  // Continues the proof. Returns true once it is over, and ends the channel if it fails.
+  bool is_proven();
   // Delivers the next message and publishes that it was consumed. Ends the channel if the message
   // is invalid.
   void consume_one(TransportDelegate& receiver);
@@ -111,6 +115,7 @@ class RecvChannel {
   const pid_t pid_;
   const SenderCheck& check_sender_;
   const TimePoint since_;
+  KeyProof proof_;
   std::optional<ReceivedHello> hello_;  // until there is an address of its sender
   std::optional<ContextId> peer_;
   std::optional<ShmHello> for_exports_;
@@ -135,8 +140,13 @@ class RecvChannel {
 class RecvChannelTable {
  public:
   RecvChannelTable(OwnShmSegment& own, PeerDoorbells& bells, ContextId me, const Epoll& epoll,
-                   SenderCheck check_sender)
-      : own_(own), bells_(bells), me_(me), epoll_(epoll), check_sender_(std::move(check_sender)) {}
+                   SenderCheck check_sender, std::shared_ptr<const TlsKey> tls_key)
+      : own_(own),
+        bells_(bells),
+        me_(me),
+        epoll_(epoll),
+        check_sender_(std::move(check_sender)),
+        tls_key_(std::move(tls_key)) {}
 
   // Listens at a new abstract address. Uses keys of the epoll set from `first_key` on.
   Error listen(uint64_t first_key);
@@ -181,6 +191,7 @@ class RecvChannelTable {
   const ContextId me_;
   const Epoll& epoll_;
   const SenderCheck check_sender_;
+  const std::shared_ptr<const TlsKey> tls_key_;
   std::string address_;
   Fd listener_;
   std::optional<TimePoint> accept_again_;  // set while no descriptor was left

@@ -25,24 +25,44 @@ void SendChannel::dial() {
   if (attempt.failure && passes(attempt.failure->errno_value))
     return dial_later(now, attempt.failure->error);
   if (attempt.failure) return close_with(attempt.failure->error);
+  socket_ = std::move(attempt.fd);
+  proof_ = KeyProof::dial(tls_key_, me_, peer_);
+  if (proof_.is_over()) return greet(now);
+  begin_greeting(now);
+  prove();
+}
+
+void SendChannel::begin_greeting(TimePoint now) {
+  state_ = State::kGreeting;
+  if (greeting_since_) return;
+  greeting_since_ = now;
+  own_.begin_greeting();
+}
+
+void SendChannel::greet(TimePoint now) {
   auto ring = own_.take_ring();
   if (!ring.ok()) return close_with(ring.error());
   bool later = false;
-  if (Error error = send_hello(attempt.fd, me_, peer_, ring.value(), own_.file(),
+  if (Error error = send_hello(socket_, me_, peer_, ring.value(), own_.file(),
                                own_.doorbell().write_end(), &later)) {
     own_.give_back_ring(ring.value());
     return later ? dial_later(now, error) : close_with(error);
   }
-  socket_ = std::move(attempt.fd);
   ring_ = ring.value();
-  state_ = State::kGreeting;
-  greeting_since_ = now;
-  own_.begin_greeting();
+  begin_greeting(now);
+}
+
+void SendChannel::prove() {
+  const auto over = proof_.advance(socket_);
+  if (!over.ok()) return end(over.error());
+  if (over.value()) greet(Clock::now());
 }
 
 void SendChannel::dial_later(TimePoint now, const Error& cause) {
   if (dial_pause_ == Duration(0)) dialing_since_ = now;
   if (now - dialing_since_ > kDialTime) return close_with(cause);
+  end_greeting();
+  state_ = State::kDialing;
   dial_pause_ = std::clamp(2 * dial_pause_, kFirstPause, kLastPause);
   dial_again_ = now + dial_pause_;
 }
@@ -54,6 +74,7 @@ void SendChannel::end_greeting() {
 }
 
 void SendChannel::on_event() {
+  if (!proof_.is_over()) return prove();
   if (doorbell_) return poll();
   auto greeted = receive_hello(socket_, me_, /*reads=*/false);
   if (!greeted.ok()) {
@@ -157,6 +178,7 @@ void SendChannel::begin_again() {
   error_ = {};
   ring_.reset();
   doorbell_.reset();
+  proof_ = {};
   asked_ -= std::min(asked_, slots_.published());
   slots_ = {};
   dial_pause_ = {};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "transport/shm/block_exports.h"
+#include "transport/shm/key_proof.h"
 #include "transport/shm/own_shm_segment.h"
 #include "transport/shm/peer_doorbells.h"
 #include "transport/shm/ring.h"
@@ -26,16 +27,17 @@ class SendChannel {
   // and over when the peer reads no more.
   enum class State { kIdle, kDialing, kGreeting, kOpen, kBroken, kOver };
 
-  // `receiver` is notified when sends end.
+  // `receiver` is notified when sends end. With `tls_key`, the peer must prove that it has the key.
   SendChannel(OwnShmSegment& own, PeerDoorbells& bells, TransportDelegate& receiver, ContextId me,
-              ContextId peer, std::string address)
+              ContextId peer, std::string address, const TlsKey* tls_key)
       : own_(own),
         bells_(bells),
         receiver_(receiver),
         me_(me),
         peer_(peer),
         address_(std::move(address)),
-        exports_(address_, me, peer) {}
+        tls_key_(tls_key),
+        exports_(address_, me, peer, tls_key) {}
   SendChannel(const SendChannel&) = delete;
 
   ContextId peer() const { return peer_; }
@@ -65,7 +67,8 @@ class SendChannel {
   void on_peer_closed();
   // Returns true while the socket must be watched. Otherwise nothing more is to be read from it.
   bool needs_socket() const {
-    return socket_ ? !doorbell_ && state_ != State::kOver : exports_.needs_socket();
+    return socket_ ? !doorbell_ && state_ != State::kOver && state_ != State::kDialing
+                   : exports_.needs_socket();
   }
   void close_socket() { socket_ ? socket_.reset() : exports_.close_socket(); }
   // Handles that the transport cannot watch the socket: closes the channel, or gives up the exports
@@ -122,8 +125,15 @@ class SendChannel {
   };
 
   bool has_ended() const { return state_ == State::kBroken || state_ == State::kOver; }
-  // Connects to the peer and sends the hello. Does nothing while too many handshakes are under way.
+  // Connects to the peer, and begins the proof. Does nothing while too many handshakes are under
+  // way.
   void dial();
+  // Continues the proof, and sends the hello after it.
+  void prove();
+  // Sends the hello.
+  void greet(TimePoint now);
+  // Counts this channel as a handshake under way.
+  void begin_greeting(TimePoint now);
   // Schedules another attempt with a growing pause; closes the channel after 30 s of failures.
   void dial_later(TimePoint now, const Error& cause);
   // Stops counting this channel as a handshake under way.
@@ -163,6 +173,8 @@ class SendChannel {
   const ContextId me_;
   const ContextId peer_;
   const std::string address_;
+  const TlsKey* const tls_key_;
+  KeyProof proof_;
   State state_ = State::kIdle;
   Error error_;
   Fd socket_;

@@ -4,7 +4,10 @@
 // Both then close the connection.
 //
 // To export shared tensors over that channel, the sender dials again. Its export hello needs no
-// answer; block_exports.h has the messages that follow. All functions are thread-safe.
+// answer; block_exports.h has the messages that follow.
+//
+// With a key of the job, both kinds of connections begin with a handshake of TLS (KeyProof). All
+// functions are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -54,13 +54,17 @@ ShmTransport::ShmTransport(const TransportConfig& config, TransportDelegate& rec
     : me_(config.context_id),
       max_payload_(std::min(config.max_payload, shm::kLargeChunk)),
       receiver_(receiver),
+      tls_key_(config.tls_key),
       own_(std::move(own)),
       epoll_(std::move(epoll)),
       bells_(epoll_, kFirstDoorbellKey),
-      inbound_(*own_, bells_, me_, epoll_, [this](ContextId from, pid_t pid) {
-        const Peer* peer = find(from);
-        return peer == nullptr ? std::nullopt : std::optional(is_listener(pid, peer->address));
-      }) {}
+      inbound_(
+          *own_, bells_, me_, epoll_,
+          [this](ContextId from, pid_t pid) {
+            const Peer* peer = find(from);
+            return peer == nullptr ? std::nullopt : std::optional(is_listener(pid, peer->address));
+          },
+          tls_key_) {}
 
 std::vector<std::byte> ShmTransport::address() const {
   const ConstBytes bytes = std::as_bytes(std::span(inbound_.address()));
@@ -76,7 +80,8 @@ Error ShmTransport::add_peer(ContextId id, ConstBytes address) {
     std::lock_guard lock(peers_mutex_);
     auto& slot = peers_[id];
     is_new = !slot;
-    if (is_new) slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, name);
+    if (is_new)
+      slot = std::make_unique<Peer>(*own_, bells_, receiver_, me_, id, name, tls_key_.get());
   }
   if (is_new) own_->doorbell().ring();  // its hello may be waiting
   renew(id);

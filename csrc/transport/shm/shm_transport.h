@@ -59,8 +59,8 @@ class ShmTransport final : public Transport {
   // A peer that add_peer() has named, with the channel to it.
   struct Peer {
     Peer(shm::OwnShmSegment& own, shm::PeerDoorbells& bells, TransportDelegate& receiver,
-         ContextId me, ContextId peer, const std::string& name)
-        : address(name), link(own, bells, receiver, me, peer, name) {}
+         ContextId me, ContextId peer, const std::string& name, const TlsKey* tls_key)
+        : address(name), link(own, bells, receiver, me, peer, name, tls_key) {}
     const std::string address;  // name of its AF_UNIX socket
     shm::SendChannel link;
     bool used = false;
@@ -94,6 +94,7 @@ class ShmTransport final : public Transport {
   const ContextId me_;
   const size_t max_payload_;
   TransportDelegate& receiver_;
+  const std::shared_ptr<const TlsKey> tls_key_;
   std::unique_ptr<shm::OwnShmSegment> own_;
   Epoll epoll_;  // the doorbell, the listener, handshakes and peers' doorbells
   shm::PeerDoorbells bells_;

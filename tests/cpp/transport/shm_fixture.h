@@ -34,9 +34,11 @@ struct End final : TransportDelegate {
   int sent = 0;
   int failed = 0;
 
-  explicit End(ContextId its_id = random_id()) : id(its_id) {
+  explicit End(ContextId its_id = random_id(), std::shared_ptr<const TlsKey> key = nullptr)
+      : id(its_id) {
     TransportConfig config;
     config.context_id = id;
+    config.tls_key = std::move(key);
     auto made = shm_create(config, *this);
     EXPECT_TRUE(made.ok()) << made.error().what();
     transport = std::move(made.value());

@@ -1,0 +1,75 @@
+#include "engine/dump_client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include "control/control_connection.h"
+#include "os/random.h"
+#include "os/socket.h"
+#include "os/tls_key.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kIdDigits = 16;  // a context id ends the name
+
+uint64_t context_of(const std::string& unix_name) {
+  uint64_t out = 0;
+  const size_t from = unix_name.size() - std::min(unix_name.size(), kIdDigits);
+  const char* const end = unix_name.data() + unix_name.size();
+  const auto read = std::from_chars(unix_name.data() + from, end, out, 16);
+  return read.ptr == end ? out : 0;
+}
+
+// Returns the report once it has come, or nothing so far.
+Result<std::optional<std::string>> report_of(FramedSocket& socket) {
+  for (;;) {
+    const auto frame = socket.next();
+    if (!frame.ok()) return frame.error();
+    if (frame.value() && frame.value()->type == FrameType::kDump)
+      return std::optional(decode_text(frame.value()->body));
+    if (frame.value()) continue;
+    const FramedSocket::Input input = socket.receive();
+    if (input == FramedSocket::Input::kEmpty) return std::optional<std::string>();
+    if (input == FramedSocket::Input::kEnd)
+      return Error(ErrorKind::kPeerLost, socket.failure().empty() ? "it closed the connection"
+                                                                  : "TLS: " + socket.failure());
+  }
+}
+
+}  // namespace
+
+Result<std::string> read_dump(const std::string& unix_name, const std::string& key_file,
+                              TimePoint deadline) {
+  const auto key = read_tls_key(key_file);
+  if (!key.ok()) return key.error();
+  const uint64_t peer = context_of(unix_name);
+  if (peer == 0)
+    return Error(ErrorKind::kInvalidArgument, "'" + unix_name + "' is the socket of no context");
+  ConnectAttempt attempt = connect_unix(unix_name);
+  if (attempt.failure) return attempt.failure->error;
+  FramedSocket socket(Stream(std::move(attempt.fd), key.value()->dial(random_id(), peer)));
+  bool asked = false;
+  for (;;) {
+    const int problem = socket.establish();
+    if (problem != 0 && problem != EAGAIN)
+      return Error(ErrorKind::kPeerLost, socket.describe(problem));
+    if (problem == 0) {
+      if (!std::exchange(asked, true)) (void)socket.send(make_frame(FrameType::kDumpRequest));
+      auto report = report_of(socket);
+      if (!report.ok()) return report.error();
+      if (report.value()) return std::move(*report.value());
+    }
+    const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return Error(ErrorKind::kTimeout, "it did not answer in time");
+    const bool writes = (socket.events() & POLLOUT) != 0;
+    pollfd entry{socket.fd().get(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0};
+    (void)poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, 1000)));
+  }
+}
+
+}  // namespace ringdist
