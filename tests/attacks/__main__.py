@@ -5,8 +5,9 @@
 An elastic job trains on two hosts, which are network namespaces. The attacker is on a third one and
 has no rank, no key and no secret. For each attack the table shows how much memory and how many
 descriptors the worst rank has more, and the rate of steps beside that without an attack. An attack
-that exceeds a bound, ends a rank or changes the members is a failure, and the status is 1. It needs
-root, and iproute2.
+that exceeds a bound, ends a rank or changes the members is a failure, and the status is 1. A second
+job has a key: there the logs must have refusals with address and reason, at most one a second and
+rank. It needs root, and iproute2.
 
 Attacks with the knowledge of a member are tests of their parts, in tests/cpp/control, membership
 and engine.
@@ -28,7 +29,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.net import hosts as net
-from tests.attacks.strangers import ATTACKS
+from tests.attacks.strangers import ATTACKS, HANDSHAKES
 from tests.chaos import digits
 from tests.chaos.launched import Launched
 from tests.chaos.records import committed
@@ -60,7 +61,9 @@ print(knocks, "join requests of processes that nobody reaches")
 class Job:
     """An elastic training on hosts 0 and 1."""
 
-    def __init__(self, folder: Path, hosts: net.Hosts, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, folder: Path, hosts: net.Hosts, stack: contextlib.ExitStack, key: Path | None
+    ) -> None:
         self._steps = folder / "steps"
         script = [*digits.SCRIPT, f"--log={self._steps}", "--pause=0.02", "--epochs=1000000"]
         script.append(f"--checkpoint={folder / 'saved'}")
@@ -69,6 +72,8 @@ class Job:
         variables = {
             "RINGDIST_TRANSPORT": "shm,tcp"
         }  # UCX has a port of its own that is open to all
+        if key:
+            variables["RINGDIST_KEY_FILE"] = str(key)
         self._launched = [
             stack.enter_context(
                 Launched(folder / f"host-{host}", options, script, variables, hosts.enter(host))
@@ -111,6 +116,10 @@ class Job:
 
     def output(self) -> str:
         return "\n".join(one.output() for one in self._launched)
+
+    def refusals(self) -> int:
+        """Returns how many refused connections the logs have, with address and reason."""
+        return len(re.findall(r"refused a connection from [0-9.]+:\d+: \w", self.output()))
 
 
 @contextlib.contextmanager
@@ -184,7 +193,13 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="3 seconds of each attack, not 30; rates of steps are shown, and not judged",
+        help="3 seconds of each attack, not 30, and one of the job with a key; rates of steps are "
+        "shown, and not judged",
+    )
+    parser.add_argument(
+        "--key",
+        choices=("with", "without"),
+        help="only the job that has a key, or only the one that has none",
     )
     parser.add_argument("--only", default="", help="attacks whose names have these words")
     options = parser.parse_args()
@@ -195,8 +210,26 @@ def main() -> int:
     if not names:
         parser.error(f"--only {options.only!r}: expected words of one of {[*ATTACKS, JOIN]}")
     failed = []
+    for has_key in (False, True):
+        if options.key == ("without" if has_key else "with"):
+            continue
+        if has_key and options.quick and HANDSHAKES in names:
+            names = [HANDSHAKES]
+        failed += attack_job(names, has_key, options.quick)
+    print(f"{len(failed)} failures")
+    return 1 if failed else 0
+
+
+def attack_job(names: list[str], has_key: bool, quick: bool) -> list[str]:
+    """Starts a job and attacks it. Prints a row for each attack, and returns what was wrong."""
+    print(f"a job with{'' if has_key else 'out'} a key:", flush=True)
+    failed = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ringdist-attacks-")))
+        key = folder / "job.key" if has_key else None
+        if key:
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(32))
         hosts = stack.enter_context(net.Hosts(3))
         inside = [*hosts.enter(2), "ip"]
         for words in (
@@ -206,19 +239,23 @@ def main() -> int:
             "address add 192.0.2.9/32 dev inside",
         ):
             net.call(*inside, *words.split())
-        job = Job(folder, hosts, stack)
+        job = Job(folder, hosts, stack, key)
         before = job.members()
         for name in tqdm(names, unit="attack", disable=not sys.stderr.isatty()):
-            row, wrong = measure(
-                name, job, hosts, 3.0 if options.quick else 30.0, judges_rate=not options.quick
-            )
+            seconds = 3.0 if quick else 30.0
+            logged = job.refusals()
+            row, wrong = measure(name, job, hosts, seconds, judges_rate=not quick)
+            logged = job.refusals() - logged
+            if has_key:
+                row += f"   {logged} refusals in the logs"
+                if not 0 < logged <= (seconds + 20) * len(job.pids) and name != JOIN:
+                    wrong.append("refusals")
             tqdm.write(row + (f"   FAILED: {', '.join(wrong)}" if wrong else ""))
             failed += wrong
         if job.members() != before:
             failed.append("members")
             print(f"FAILED: the members were {before}, and are {job.members()}\n{job.output()}")
-    print(f"{len(names)} attacks, {len(failed)} failures")
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":

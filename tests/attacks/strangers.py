@@ -14,6 +14,7 @@ import os
 import random
 import resource
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -89,6 +90,36 @@ def many_hellos(targets: list[Address], seconds: float) -> str:
     return f"{len(kept)} hellos of unknown processes"
 
 
+def handshakes(targets: list[Address], seconds: float) -> str:
+    """Begins 1000 handshakes of TLS a second, and goes on with none of them."""
+    begin, made = time.monotonic(), 0
+    kept: list[socket.socket] = []
+    while (passed := time.monotonic() - begin) < seconds:
+        if made >= 1000 * passed:
+            time.sleep(0.001)
+            continue
+        if stream := dial(targets[made % len(targets)]):
+            with contextlib.suppress(OSError):
+                stream.send(_client_hello())
+            kept.append(stream)
+        made += 1
+        for old in kept[:-1000]:
+            old.close()
+        del kept[:-1000]
+    return f"{made / seconds:.0f} handshakes a second"
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+HANDSHAKES = "handshakes of TLS"
 ATTACKS: dict[str, Callable[[list[Address], float], str]] = {
     "silent connections": silent_connections,
     "hellos of unknown processes": many_hellos,
@@ -97,6 +128,7 @@ ATTACKS: dict[str, Callable[[list[Address], float], str]] = {
     "frames behind a membership hello": _streams(lambda: hello(0x05)),
     "frames behind a data hello": _streams(lambda: hello(0x07)),
     "random bytes": _streams(lambda: os.urandom(1 << 16)),
+    HANDSHAKES: handshakes,
 }
 
 
