@@ -20,6 +20,8 @@ constexpr Duration kRetryWrite = Milliseconds(2);     // after a lack of memory
 // With several connections, each has about this many bytes of records to write. Few, because they
 // wait if its network is slower than others.
 constexpr size_t kMostQueued = size_t{64} << 10;
+// A connection breaks if the peer acknowledges nothing for this part of the peer timeout.
+constexpr int kSilenceParts = 2;
 
 }  // namespace
 
@@ -29,6 +31,7 @@ TcpSendChannel::TcpSendChannel(ContextId me, ContextId peer, DataAddress to,
                                const Epoll& epoll, uint64_t key, const TlsKey* tls_key)
     : to_(std::move(to)),
       peer_timeout_(peer_timeout),
+      longest_silence_(peer_timeout / kSilenceParts),
       receiver_(receiver),
       staging_(staging),
       epoll_(epoll),
@@ -109,7 +112,7 @@ void TcpSendChannel::begin_flush(TimePoint now) {
 }
 
 void TcpSendChannel::push(Kept kept, TimePoint now) {
-  if (records_.empty()) silent_since_ = now;
+  if (records_.empty()) silent_since_ = progressed_at_ = now;
   if (kept.record.payload.empty()) copied_ += kept.head.size();
   records_.push_back(std::move(kept));
   const bool idle = std::ranges::all_of(connections_, [](const Connection& one) {
@@ -167,12 +170,10 @@ void TcpSendChannel::flush(Connection& to, TimePoint now) {
     return;
   }
   if (sent > 0) advance(to, static_cast<size_t>(sent));
-  if (has_several()) {
-    if (!to.is_written()) dial_all(now);
-    if (!to.tick_at) {
-      to.moved_at = now;
-      to.tick_at = now + kStuckCheck;
-    }
+  if (has_several() && !to.is_written()) dial_all(now);
+  if (!to.tick_at) {
+    to.moved_at = now;
+    to.tick_at = now + (has_several() ? kStuckCheck : longest_silence_);
   }
   if (to.queue.empty()) assign(to);
   watch(to, to.is_written() ? EPOLLIN : EPOLLIN | EPOLLOUT);
@@ -211,6 +212,7 @@ bool TcpSendChannel::acknowledged(uint64_t count, TimePoint now) {
   }
   // A connection on which nothing gets through is no end of the failure.
   if (count > first_) {
+    progressed_at_ = now;
     failing_since_.reset();
     for (Connection& one : connections_) one.pause = Duration(0);
   }

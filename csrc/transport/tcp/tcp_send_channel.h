@@ -156,12 +156,16 @@ class TcpSendChannel {
                        TimePoint now);
   // Returns true if the bytes of a connection do not arrive, while those of another one do.
   bool is_stuck(const Connection& connection, TimePoint now);
+  // Returns true if the peer's kernel has all bytes of a connection, and the peer does not
+  // acknowledge them: somebody on the way may have dropped some.
+  bool is_silent(const Connection& connection, TimePoint now) const;
   void break_channel(const Error& cause);
   void watch(Connection& connection, uint32_t events);
   void close_socket(Connection& connection);
 
   const DataAddress to_;
   const Duration peer_timeout_;
+  const Duration longest_silence_;  // while acknowledgements are due
   TransportDelegate& receiver_;
   StagingPool& staging_;
   const Epoll& epoll_;
@@ -179,6 +183,7 @@ class TcpSendChannel {
   std::optional<TimePoint> refused_since_;  // the peer's ports have refused connections since
   bool unsendable_ = false;                 // a payload is lost, so the channel breaks
   TimePoint silent_since_{};
+  TimePoint progressed_at_{};  // time of the last new acknowledgement, or of the first record
   ForkMark mark_;
 };
 

@@ -93,6 +93,7 @@ bool TcpSendChannel::receive(Connection& from, TimePoint now) {
   if (from.state == State::kGreeting) {
     from.state = State::kOpen;
     from.tick_at.reset();
+    progressed_at_ = now;
     if (count < first_ && !has_several()) {
       break_channel(Error(ErrorKind::kProtocol, "the peer has forgotten messages"));
       return false;
@@ -147,6 +148,12 @@ bool TcpSendChannel::is_stuck(const Connection& one, TimePoint now) {
   return !moves(one) && std::ranges::any_of(connections_, moves);
 }
 
+bool TcpSendChannel::is_silent(const Connection& one, TimePoint now) const {
+  return now - progressed_at_ >= longest_silence_ && one.is_written() &&
+         std::ranges::any_of(records_, [&](const Kept& kept) { return kept.path == one.index; }) &&
+         unread(one.socket.fd()) == 0;
+}
+
 void TcpSendChannel::tick(TimePoint now) {
   for (Connection& one : connections_) {
     if (!one.tick_at || now < *one.tick_at) continue;
@@ -159,8 +166,10 @@ void TcpSendChannel::tick(TimePoint now) {
       connection_lost(one, "no answer from " + one.path.address, ETIMEDOUT, now);
     } else if (has_several() && is_stuck(one, now)) {
       connection_lost(one, "nothing arrives at " + one.path.address, ETIMEDOUT, now);
+    } else if (is_silent(one, now)) {
+      connection_lost(one, one.path.address + " acknowledges nothing", ETIMEDOUT, now);
     } else {
-      if (has_several() && !records_.empty()) one.tick_at = now + kStuckCheck;
+      if (!records_.empty()) one.tick_at = now + (has_several() ? kStuckCheck : longest_silence_);
       flush(one, now);
     }
   }

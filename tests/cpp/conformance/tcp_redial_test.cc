@@ -21,8 +21,9 @@ using tcp::RecordHead;
 
 class TcpTest : public testing::Test {
  protected:
-  explicit TcpTest(int interfaces = 1)
-      : a_(*find_transport("tcp"), {}, interfaces), b_(*find_transport("tcp"), {}, interfaces) {}
+  explicit TcpTest(int interfaces = 1, const TransportConfig& config = {})
+      : a_(*find_transport("tcp"), config, interfaces),
+        b_(*find_transport("tcp"), config, interfaces) {}
   End a_, b_;
 
   void SetUp() override {
@@ -104,6 +105,42 @@ TEST_P(TcpResets, EachInterfaceCarriesAPart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Interfaces, TcpResets, testing::Values(1, 2, 3));
+
+// Somebody between the hosts takes bytes away, and confirms them.
+class TcpThief : public TcpTest, public testing::WithParamInterface<int> {
+ protected:
+  TcpThief() : TcpTest(GetParam(), impatient()) {}
+  static TransportConfig impatient() {
+    TransportConfig out;
+    out.peer_timeout = Milliseconds(600);
+    return out;
+  }
+};
+
+TEST_P(TcpThief, WhatIsStolenIsSentAgain) {
+  int ended = 0;
+  const auto send = [&] {
+    a_.send(b_.config.context_id, pattern(8, 0), pattern(60000, 1), [&](const Error& error) {
+      EXPECT_FALSE(error) << error.what();
+      ++ended;
+    });
+  };
+  for (size_t i = 1; i <= 3; ++i) {
+    send();
+    ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 2 * i - 1; }));
+    send();
+    std::vector<std::byte> loot(1 << 20);
+    const auto takes = [&](int fd) {
+      return recv(fd, loot.data(), loot.size(), MSG_DONTWAIT) > 1000;
+    };
+    ASSERT_TRUE(a_.progress_until([&] { return for_tcp_connections(takes) > 0; }));
+    ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 2 * i; }));
+  }
+  EXPECT_TRUE(both_until([&] { return ended == 6; }));
+  EXPECT_TRUE(a_.inbox.lost.empty() && b_.inbox.lost.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Interfaces, TcpThief, testing::Values(1, 2));
 
 TEST(TcpPaths, ConnectInterfacesOfTheSameNetwork) {
   const auto pairs = [](const std::vector<std::string>& own, const std::vector<std::string>& peer) {
