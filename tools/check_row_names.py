@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROWS = [
     ("csrc/algorithm/*.cc", re.compile(r'\.name = "(\w+)"')),
     ("csrc/codec/registry.cc", re.compile(r"CodecRow (\w+)_row\(\)")),
-    ("csrc/transport/registry.cc", re.compile(r'^\s*\{"(\w+)",', re.MULTILINE)),
+    ("csrc/transport/registry.cc", re.compile(r'\.name = "(\w+)"')),
     ("csrc/compress/*_method.cc", re.compile(r'kName = "(\w+)"')),
 ]
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "os/fd.h"
 
@@ -37,17 +39,31 @@ std::vector<uint8_t> address_bytes(const sockaddr* address) {
   return out;
 }
 
+// The scope of a link-local address is ignored.
 std::optional<std::vector<uint8_t>> parse_ip(const std::string& text) {
+  const std::string ip = text.substr(0, text.find('%'));
   std::vector<uint8_t> v4(4), v6(16);
-  if (inet_pton(AF_INET, text.c_str(), v4.data()) == 1) return v4;
-  if (inet_pton(AF_INET6, text.c_str(), v6.data()) == 1) return v6;
+  if (inet_pton(AF_INET, ip.c_str(), v4.data()) == 1) return v4;
+  if (inet_pton(AF_INET6, ip.c_str(), v6.data()) == 1) return v6;
   return std::nullopt;
 }
 
-std::string format_ip(const std::vector<uint8_t>& bytes) {
+// Returns true for 169.254.0.0/16 (RFC 3927) and fe80::/10 (RFC 4291).
+bool is_link_local(const std::vector<uint8_t>& bytes) {
+  return bytes.size() == 4 ? bytes[0] == 169 && bytes[1] == 254
+                           : bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
+
+// Returns the numeric form of an address, with the scope if it is a link-local one of IPv6.
+std::string format_ip(const sockaddr* address) {
+  const std::vector<uint8_t> bytes = address_bytes(address);
   std::array<char, INET6_ADDRSTRLEN> text{};
   inet_ntop(bytes.size() == 4 ? AF_INET : AF_INET6, bytes.data(), text.data(), text.size());
-  return text.data();
+  std::string out = text.data();
+  if (bytes.size() == 4 || !is_link_local(bytes)) return out;
+  std::array<char, IF_NAMESIZE> name{};
+  const uint32_t scope = reinterpret_cast<const sockaddr_in6*>(address)->sin6_scope_id;
+  return if_indextoname(scope, name.data()) ? out + '%' + name.data() : out;
 }
 
 int prefix_bits(const sockaddr* mask) {
@@ -125,20 +141,22 @@ Error none_fits(const std::string& why, const std::vector<NetworkInterface>& can
 }
 
 // Returns the address that the kernel would send from. Connecting a datagram socket sends nothing.
-std::optional<std::vector<uint8_t>> source_address(const sockaddr* to, socklen_t length) {
+std::optional<std::string> source_address(const sockaddr* to, socklen_t length) {
   Fd fd = Fd::open([to] { return socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   if (!fd || connect(fd.get(), to, length) != 0) return std::nullopt;
   sockaddr_storage from{};
   socklen_t size = sizeof from;
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &size) != 0) return std::nullopt;
-  return address_bytes(reinterpret_cast<const sockaddr*>(&from));
+  return format_ip(reinterpret_cast<const sockaddr*>(&from));
 }
 
+bool has_scope(const NetworkInterface& i) { return i.address.find('%') != std::string::npos; }
+
 // Returns the interface that has the address and is up.
-std::optional<NetworkInterface> holder_of(const std::vector<uint8_t>& address,
+std::optional<NetworkInterface> holder_of(const std::string& address,
                                           const std::vector<NetworkInterface>& candidates) {
   for (const NetworkInterface& i : candidates)
-    if (i.up && parse_ip(i.address) == address) return i;
+    if (i.up && i.address == address) return i;
   return std::nullopt;
 }
 
@@ -165,12 +183,13 @@ std::optional<NetworkInterface> route_to(const std::string& host, int flags,
 }
 
 // Returns the interface behind which other hosts most likely are. The addresses belong to
-// documentation networks: they are routed like any outside address, and no machine has them.
+// documentation networks: they are routed like any outside address, and no machine has them. Almost
+// every interface has a link-local address of IPv6, so that is no sign of other hosts.
 std::optional<NetworkInterface> outside(const std::vector<NetworkInterface>& candidates) {
   for (const char* nobody : {"192.0.2.1", "2001:db8::1"})
     if (auto found = route_to(nobody, AI_NUMERICHOST, candidates)) return found;
   const auto first = std::ranges::find_if(
-      candidates, [](const NetworkInterface& i) { return i.up && !i.loopback; });
+      candidates, [](const NetworkInterface& i) { return i.up && !i.loopback && !has_scope(i); });
   return first == candidates.end() ? std::nullopt : std::optional(*first);
 }
 
@@ -185,10 +204,8 @@ Result<NetworkInterface> choose_by_route(const std::string& store_host,
   if (!store_host.empty()) {
     found = route_to(store_host, 0, candidates);
     if (!found)
-      return none_fits(
-          "no network interface routes to the store's host \"" + store_host + "\"" +
-              (store_host.starts_with("fe80:") ? ", as UCX uses no link-local address" : ""),
-          candidates);
+      return none_fits("no network interface routes to the store's host \"" + store_host + "\"",
+                       candidates);
     if (!found->loopback) return *found;
   }
   // Debian's /etc/hosts maps a machine's own name to 127.0.1.1, which other hosts cannot reach.
@@ -208,17 +225,20 @@ Result<std::vector<NetworkInterface>> list_interfaces() {
   if (getifaddrs(&found) != 0) return system_error("getifaddrs", errno);
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, freeifaddrs);
   std::vector<NetworkInterface> out;
+  std::set<std::string> plain;  // devices with an address that is neither link-local nor labelled
   for (ifaddrs* i = found; i; i = i->ifa_next) {
     if (!i->ifa_addr) continue;
     auto bytes = address_bytes(i->ifa_addr);
     if (bytes.empty()) continue;
-    bool v6 = bytes.size() == 16;
-    // fe80::/10 are the link-local addresses.
-    if (v6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) continue;
-    out.push_back({i->ifa_name, format_ip(bytes), prefix_bits(i->ifa_netmask), v6,
-                   (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0});
+    NetworkInterface one{
+        i->ifa_name,        format_ip(i->ifa_addr),       prefix_bits(i->ifa_netmask),
+        bytes.size() == 16, (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0};
+    if (!is_link_local(bytes) && one.device() == one.name) plain.insert(one.name);
+    out.push_back(std::move(one));
   }
-  std::stable_partition(out.begin(), out.end(), [](const NetworkInterface& i) { return !i.ipv6; });
+  for (NetworkInterface& one : out) one.plain = plain.contains(one.device());
+  std::ranges::stable_sort(
+      out, {}, [](const NetworkInterface& i) { return std::pair(i.ipv6, has_scope(i)); });
   return out;
 }
 
@@ -258,12 +278,6 @@ Result<std::vector<NetworkInterface>> choose_interfaces(const std::string& spec,
   auto chosen = choose_by_route(store_host, candidates.value());
   if (!chosen.ok()) return chosen.error();
   return std::vector<NetworkInterface>{chosen.value()};
-}
-
-Result<NetworkInterface> choose_interface(const std::string& spec, const std::string& store_host) {
-  auto all = choose_interfaces(spec, store_host);
-  if (!all.ok()) return all.error();
-  return all.value().front();
 }
 
 }  // namespace ringdist

@@ -12,17 +12,19 @@ namespace ringdist {
 
 // One address of an interface.
 struct NetworkInterface {
-  std::string name;
-  std::string address;  // numeric
+  std::string name;     // with the label of the address, if it has one: eth0:1
+  std::string address;  // numeric, with its scope if it is a link-local IPv6 address (%eth0)
   int prefix = 0;       // bits of the network part
   bool ipv6 = false;
   bool up = false;
   bool loopback = false;
   bool guessed = false;  // chosen without a route to another host
+  bool plain = true;     // its device has an address that is neither link-local nor labelled
+
+  std::string device() const { return name.substr(0, name.find(':')); }
 };
 
-// Returns one entry per address, IPv4 first. Link-local IPv6 addresses are left out, because they
-// need a scope. Error: kSystem.
+// Returns one entry per address: IPv4 first, link-local IPv6 last. Error: kSystem.
 Result<std::vector<NetworkInterface>> list_interfaces();
 
 // Formats interfaces for messages: "eth0 10.0.0.3/24, lo 127.0.0.1/8 (loopback)".
@@ -45,7 +47,5 @@ Result<std::vector<NetworkInterface>> select_interfaces(
 // address of it. May block in the resolver. Errors: kInvalidArgument, kSystem.
 Result<std::vector<NetworkInterface>> choose_interfaces(const std::string& spec,
                                                         const std::string& store_host);
-// Returns the first of choose_interfaces().
-Result<NetworkInterface> choose_interface(const std::string& spec, const std::string& store_host);
 
 }  // namespace ringdist

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,8 +18,7 @@
 #include <climits>
 #include <cstring>
 #include <memory>
-
-#include "base/check.h"
+#include <string_view>
 
 namespace ringdist {
 namespace {
@@ -54,7 +54,9 @@ std::optional<Address> ip_address(const std::string& ip, uint16_t port) {
     return out;
   }
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
-  if (inet_pton(AF_INET6, ip.c_str(), &v6->sin6_addr) != 1) return std::nullopt;
+  const size_t scope = std::min(ip.find('%'), ip.size());
+  if (inet_pton(AF_INET6, ip.substr(0, scope).c_str(), &v6->sin6_addr) != 1) return std::nullopt;
+  if (scope < ip.size()) v6->sin6_scope_id = if_nametoindex(ip.c_str() + scope + 1);
   v6->sin6_family = AF_INET6;
   v6->sin6_port = htons(port);
   out.length = sizeof *v6;
@@ -83,7 +85,11 @@ std::string format_ip_address(const Address& address) {
   }
   auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
   inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
-  return format_address(text.data(), ntohs(v6->sin6_port));
+  std::string ip = text.data();
+  std::array<char, IF_NAMESIZE> name{};
+  if (v6->sin6_scope_id != 0 && if_indextoname(v6->sin6_scope_id, name.data()))
+    ip += std::string("%") + name.data();
+  return format_address(ip, ntohs(v6->sin6_port));
 }
 
 Error bad_address(const std::string& text) {
@@ -117,6 +123,15 @@ ConnectAttempt failed(int errno_value, Error error) {
   return {Fd(), false, ConnectFailure{errno_value, std::move(error)}};
 }
 
+// A link-local address of another host names the interface of that host. The way there begins at
+// the interface of `own`.
+void take_scope(Address& address, const Address& own) {
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (v6->sin6_family != AF_INET6 || own.storage.ss_family != AF_INET6) return;
+  if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
+    v6->sin6_scope_id = reinterpret_cast<const sockaddr_in6*>(&own.storage)->sin6_scope_id;
+}
+
 // The kernel picks the port in connect() and not in bind(), so that one port serves connections to
 // many destinations.
 Error bind_to(const Fd& fd, const Address& source) {
@@ -138,26 +153,6 @@ ConnectAttempt connect_to(const Address& address, const std::string& text,
   if (errno != EINPROGRESS) return failed(errno, system_error("connect to " + text, errno));
   out.pending = true;
   return out;
-}
-
-// Space for the descriptors of one message, aligned as the kernel requires.
-union Control {
-  cmsghdr align;
-  std::array<char, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
-};
-static_assert(sizeof(Control) == CMSG_LEN(kMaxPassedFds * sizeof(int)), "it fits no more of them");
-
-// Moves received descriptors to `out`, which must have space: an exception would leak them.
-void take_fds(const fork_guard::Hold& hold, msghdr& message, std::vector<Fd>& out) noexcept {
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      out.push_back(Fd::adopt(hold, fd));
-    }
-  }
 }
 
 }  // namespace
@@ -191,7 +186,9 @@ ConnectAttempt connect_unix(const std::string& name) {
 ConnectAttempt connect_tcp(const std::string& text, const std::string& ip) {
   auto address = parse_address(text);
   if (!address) return failed(EINVAL, bad_address(text));
-  return connect_to(*address, text, parse_address(ip + ":0"));
+  const auto source = parse_address(ip + ":0");
+  if (source) take_scope(*address, *source);
+  return connect_to(*address, text, source);
 }
 
 int connect_result(const Fd& fd) {
@@ -273,8 +270,12 @@ std::string without_port(const std::string& address) {
   return address.substr(0, address.rfind(':'));
 }
 
+// Each host has its own name for the network of a link-local address.
 bool may_have_ip(const std::string& address, const std::string& ip) {
-  return without_port(address) == ip ||
+  const auto without_scope = [](std::string_view text) {
+    return text.substr(0, text.find_first_of("%]"));
+  };
+  return without_scope(without_port(address)) == without_scope(ip) ||
          (!ip.empty() && address.starts_with('[') != ip.starts_with('['));
 }
 
@@ -328,62 +329,6 @@ bool is_listener(pid_t pid, const std::string& name) {
   if (attempt.failure) return false;
   const auto who = peer_credentials(attempt.fd);
   return who.ok() && (who.value().pid == 0 || who.value().pid == pid);
-}
-
-Error send_with_fds(const Fd& socket, ConstBytes note, std::span<const int> fds, bool* later) {
-  check(fds.size() <= kMaxPassedFds, "too many descriptors in one message");
-  iovec vector{const_cast<std::byte*>(note.data()), note.size()};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
-  }
-  const ssize_t sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent == static_cast<ssize_t>(note.size())) return {};
-  const int problem = sent < 0 ? errno : EMSGSIZE;
-  if (later) *later = passes(problem);
-  return system_error("passing descriptors", problem);
-}
-
-Result<ReceivedFds> receive_with_fds(const Fd& socket, Bytes note, bool& empty) {
-  iovec vector{note.data(), note.size()};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  ReceivedFds out;
-  out.fds.reserve(kMaxPassedFds);
-  int problem = 0;
-  {
-    // No child may get a received descriptor before it is registered.
-    const fork_guard::Hold hold(kMaxPassedFds);
-    const ssize_t got = recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0) problem = errno;
-    if (got > 0) {
-      out.bytes = static_cast<size_t>(got);
-      take_fds(hold, message, out.fds);
-    }
-  }
-  // A lack of memory passes, so it is no reason to give the connection up.
-  empty = problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR || problem == ENOMEM ||
-          problem == ENOBUFS;
-  if (problem != 0 && !empty)
-    return Error(ErrorKind::kPeerLost, std::string("recvmsg: ") + std::strerror(problem));
-  if (message.msg_flags & MSG_CTRUNC)
-    return Error(ErrorKind::kSystem,
-                 "this process has no descriptor left for what another passed to it: raise "
-                 "'ulimit -n'");
-  return out;
 }
 
 }  // namespace ringdist

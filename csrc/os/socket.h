@@ -43,7 +43,9 @@ struct ConnectAttempt {
 // Start a connection without blocking. The errno EAGAIN means that the listener's queue is full.
 ConnectAttempt connect_unix(const std::string& name);
 // The address of TCP is in the form of format_address(). The connection comes from `ip`, in the
-// form of without_port(), or from one that the kernel chooses if it is empty.
+// form of without_port(), or from one that the kernel chooses if it is empty. The scope of a
+// link-local address (RFC 4007) is replaced by that of `ip`, since it names an interface of the
+// other host.
 ConnectAttempt connect_tcp(const std::string& address, const std::string& ip = "");
 // Returns the errno of a pending connect when its socket became writable; 0 means success.
 int connect_result(const Fd& fd);
@@ -63,7 +65,8 @@ std::string remote_address(const Fd& fd);
 // Returns an address in the form of format_address() without its port: "ip" or "[ip6]".
 std::string without_port(const std::string& address);
 // Returns true if a host that listens at `address` may have the ip `ip`, in the form of
-// without_port(). An IPv4 and an IPv6 address of one host cannot be compared, so these may be.
+// without_port(). Scopes are not compared. An IPv4 and an IPv6 address of one host cannot be
+// compared, so these may be.
 bool may_have_ip(const std::string& address, const std::string& ip);
 
 // Shuts the connection down, even if a forked child or another process holds a copy of the

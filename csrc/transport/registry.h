@@ -18,11 +18,13 @@ struct Config;
 struct TransportRow {
   std::string_view name;
   std::string_view description;
-  bool within_host;   // connects processes of one host only
-  bool of_processes;  // connects processes; the best has the first row
-  bool opens_late;    // opening takes long, so it waits for a group that needs it
-  bool uses_port;     // its connections arrive at the port of the control plane
-  bool secure;        // may be used with a key: it encrypts, or does not leave the host
+  bool within_host = false;   // connects processes of one host only
+  bool of_processes = false;  // connects processes; the best has the first row
+  bool opens_late = false;    // opening takes long, so it waits for a group that needs it
+  bool uses_port = false;     // its connections arrive at the port of the control plane
+  bool secure = false;        // may be used with a key: it encrypts, or does not leave the host
+  // Uses no address that is link-local or has a label (eth0:1).
+  bool needs_plain_address = false;
   // Returns success, or the reason why this transport cannot work in this process.
   Error (*viable)(const TransportConfig& config);
   // Opens an instance. `receiver` must outlive it.

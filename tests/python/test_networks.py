@@ -50,7 +50,8 @@ class SetUp:
     stores: tuple[tuple[str, str], ...]
     local: str = ""
     interface: str = "eth0"  # for gloo, which would use the host's name
-    refused: str = ""  # the error message, if UCX cannot work
+    transport: str = ""
+    refused: str = ""  # the error message, if `transport` cannot work
 
 
 SETUPS = {
@@ -89,16 +90,30 @@ SETUPS = {
         ("address add 10.7.0.{n}/24 dev eth0 label eth0:1",),
         (("10.7.0.1",) * 2,),
         interface="eth0:1",
+    ),
+    "the same, for UCX": SetUp(
+        ("address add 10.7.0.{n}/24 dev eth0 label eth0:1",),
+        (("10.7.0.1",) * 2,),
+        interface="eth0:1",
+        transport="ucx",
         refused="none with a label",
     ),
-    "a cable, IPv4": SetUp(
+    "a cable, IPv4": SetUp(("address add 169.254.3.{n}/16 dev eth0",), (("169.254.3.1",) * 2,)),
+    "a cable, IPv6": SetUp(("address add fe80::{n}/64 dev eth0 nodad",), (("fe80::1%eth0",) * 2,)),
+    "a cable at interfaces of different names, IPv6": SetUp(
+        (
+            "link set eth0 down",
+            "link set eth0 name port{n}",
+            "link set port{n} up",
+            "address add fe80::{n}/64 dev port{n} nodad",
+        ),
+        (("fe80::1%port1", "fe80::1%port2"),),
+        interface="port{n}",
+    ),
+    "a cable, IPv4, for UCX": SetUp(
         ("address add 169.254.3.{n}/16 dev eth0",),
         (("169.254.3.1",) * 2,),
-        refused="no link-local address",
-    ),
-    "a cable, IPv6": SetUp(
-        ("address add fe80::{n}/64 dev eth0 nodad",),
-        (("fe80::1%eth0",) * 2,),
+        transport="ucx",
         refused="no link-local address",
     ),
 }
@@ -176,7 +191,8 @@ def _meet(setup: SetUp, path: str) -> tuple[list[str | None], list[str | None]]:
             else dist.TCPStore(setup.local, 0, is_master=True, wait_for_workers=False)
         )
         _one_group("ringdist", local, size=1)
-    os.environ["GLOO_SOCKET_IFNAME"] = setup.interface
+    os.environ["GLOO_SOCKET_IFNAME"] = setup.interface.format(n=Ranks.rank + 1)
+    os.environ["RINGDIST_TRANSPORT"] = setup.transport
     outcomes: tuple[list[str | None], list[str | None]] = ([], [])
     Ranks.stores = []  # rank 1 may need rank 0's a little longer
     for number, addresses in enumerate(setup.stores):

@@ -67,6 +67,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
     std::string devices;
     bool loopback = false;  // only this host can reach it
     bool guessed = false;   // no route led to a host, so the choice may be wrong
+    bool plain = false;     // a device has an address that is neither link-local nor labelled
   };
   // Returns the network on the route to `host`, or to ContextOptions::store_host without one. The
   // first call for a host may block in the resolver; later ones use the same result.

@@ -20,8 +20,9 @@ Result<Context::Network> Context::network(const std::optional<std::string>& host
   if (!chosen.ok()) return chosen.error();
   const NetworkInterface& best = chosen.value()[0];
   Network out{best.address, {}, "", best.loopback, best.guessed};
-  for (const NetworkInterface& one : chosen.value()) {  // an address may have a label: eth0:1
-    out.devices += (out.devices.empty() ? "" : ",") + one.name.substr(0, one.name.find(':'));
+  for (const NetworkInterface& one : chosen.value()) {
+    out.devices += (out.devices.empty() ? "" : ",") + one.device();
+    out.plain |= one.plain;
     if (&one != &best) out.others.push_back(one.address);
   }
   std::lock_guard lock(mutex_);
@@ -93,6 +94,7 @@ Error Context::open_transports(bool late, const std::string& wanted, const Netwo
     if (tls_key_ && !row->secure) continue;
     const bool named = (!config().transport.empty() && is_wanted(config().transport, name)) ||
                        (late && !wanted.empty() && is_wanted(wanted, name));
+    if (row->needs_plain_address && !network.plain && !named) continue;
     const bool opens = row->opens_late ? named || std::exchange(best_late, false) : !open_;
     if (!opens || is_open(*row, network.devices)) continue;
     if (row->uses_port) {

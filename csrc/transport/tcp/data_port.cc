@@ -80,7 +80,7 @@ std::vector<uint8_t> bytes_of(const std::string& ip) {
   if (inet_pton(AF_INET, ip.c_str(), out.data()) == 1) {
     out.resize(sizeof(in_addr));
   } else {
-    const std::string bare = ip.size() > 2 && ip[0] == '[' ? ip.substr(1, ip.size() - 2) : ip;
+    const std::string bare = ip.starts_with('[') ? ip.substr(1, ip.find_first_of("%]") - 1) : ip;
     if (inet_pton(AF_INET6, bare.c_str(), out.data()) != 1) out.clear();
   }
   return out;

@@ -117,16 +117,11 @@ inline std::shared_ptr<SimNetwork>& sim_network() {
 
 // The simulated network serves tests only, so the registry has no row for it.
 inline constexpr TransportRow kSimRow{
-    "sim",
-    "a computed network with a virtual clock",
-    false,
-    false,
-    false,
-    false,
-    false,
-    [](const TransportConfig&) { return Error(); },
-    [](const TransportConfig& config,
-       TransportDelegate& receiver) -> Result<std::unique_ptr<Transport>> {
+    .name = "sim",
+    .description = "a computed network with a virtual clock",
+    .viable = [](const TransportConfig&) { return Error(); },
+    .create = [](const TransportConfig& config,
+                 TransportDelegate& receiver) -> Result<std::unique_ptr<Transport>> {
       if (!sim_network())
         sim_network() = std::make_shared<SimNetwork>(
             SimOptions{.jitter = std::chrono::microseconds(100), .moves_by_progress = true});

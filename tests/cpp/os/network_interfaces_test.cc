@@ -12,6 +12,7 @@ const std::vector<NetworkInterface> kCandidates = {
     {"eth10", "10.200.0.1", 24, false, true, false},
     {"ib0", "172.16.0.1", 12, false, false, false},
     {"eth0", "2001:db8:1::5", 64, true, true, false},
+    {"eth1", "fe80::7%eth1", 64, true, true, false},
 };
 
 // Returns the addresses that a spec selects, or the error message.
@@ -30,6 +31,7 @@ TEST(Interfaces, SelectsByNamePrefixAndNetwork) {
   EXPECT_EQ(select("10.200.0.0/16, eth0"), "10.200.0.1 10.1.2.3");
   EXPECT_EQ(select("10.1.2.3"), "10.1.2.3");
   EXPECT_EQ(select("2001:db8::/32"), "2001:db8:1::5");
+  EXPECT_EQ(select("fe80::/10"), "fe80::7%eth1");
   EXPECT_EQ(select("0.0.0.0/0"), "10.1.2.3 192.168.7.9 10.200.0.1");
   EXPECT_EQ(select("192.168.7.128/25,eth1,"), "192.168.7.9");
 }
@@ -49,29 +51,29 @@ TEST(Interfaces, ErrorListsTheCandidatesAndTheRemedy) {
 
 TEST(Interfaces, FollowsTheRouteToTheStore) {
   for (const char* host : {"127.0.0.1", "localhost"}) {
-    auto chosen = choose_interface("", host);
+    auto chosen = choose_interfaces("", host);
     ASSERT_TRUE(chosen.ok()) << chosen.error().what();
-    EXPECT_TRUE(chosen.value().loopback) << host;
+    EXPECT_TRUE(chosen.value()[0].loopback) << host;
   }
   auto all = list_interfaces();
   ASSERT_TRUE(all.ok());
   for (const NetworkInterface& i : all.value()) {
     if (i.loopback || i.ipv6 || !i.up) continue;
-    auto chosen = choose_interface("", i.address);
+    auto chosen = choose_interfaces("", i.address);
     ASSERT_TRUE(chosen.ok()) << chosen.error().what();
-    EXPECT_EQ(chosen.value().address, i.address);
-    EXPECT_FALSE(chosen.value().loopback);
+    EXPECT_EQ(chosen.value()[0].address, i.address);
+    EXPECT_FALSE(chosen.value()[0].loopback);
   }
 }
 
 TEST(Interfaces, WorksWithoutAStoreHost) {
-  auto chosen = choose_interface("", "");
+  auto chosen = choose_interfaces("", "");
   ASSERT_TRUE(chosen.ok()) << chosen.error().what();
-  EXPECT_FALSE(chosen.value().address.empty());
+  EXPECT_FALSE(chosen.value()[0].address.empty());
 }
 
 TEST(Interfaces, UnknownHostIsAnError) {
-  auto chosen = choose_interface("", "no-such-host.invalid");
+  auto chosen = choose_interfaces("", "no-such-host.invalid");
   ASSERT_FALSE(chosen.ok());
   EXPECT_NE(chosen.error().message().find("no-such-host.invalid"), std::string::npos);
 }
