@@ -32,28 +32,16 @@ class ProcessGroupRing(_Backend):
         the group has formed, and NotSupportedError for a single rank."""
 
 class NextGeneration:
-    """Result of a change of members: the next generation and its differences."""
+    """Result of a change of members: the next generation and its differences. Read-only."""
 
-    @property
-    def backend(self) -> ProcessGroupRing:
-        """Group of the new generation; it is still forming."""
-    @property
-    def generation(self) -> int: ...  # 1 after the first shrink
-    @property
-    def id(self) -> str: ...  # equal on all members, unique to the generation
-    @property
-    def stayed(self) -> list[int]: ...  # old ranks of the survivors, ordered by new rank
-    @property
-    def lost(self) -> list[tuple[int, str, str]]:
-        """Old rank, cause ("died" or "silent") and process, such as "pid 12 on host x"."""
-    @property
-    def joined(self) -> list[int]: ...  # new ranks of the newcomers
-    @property
-    def first_unfinished(self) -> int:
-        """First collective, counted from 1, that at least one survivor had not finished."""
-    @property
-    def store(self) -> str:
-        """Empty if the old store lives; else "host:port" of a TCPStore at the new rank 0."""
+    backend: ProcessGroupRing  # group of the new generation; it is still forming
+    generation: int  # 1 after the first shrink
+    id: str  # equal on all members, unique to the generation
+    stayed: list[int]  # old ranks of the survivors, ordered by new rank
+    lost: list[tuple[int, str, str]]  # old rank, "died" or "silent", "pid 12 on host x"
+    joined: list[int]  # new ranks of the newcomers
+    first_unfinished: int  # first collective, from 1, that a survivor had not finished
+    store: str  # "" if the old store lives; else "host:port" of a TCPStore at the new rank 0
 
 def create_reconfigurable(
     store: Store,
@@ -135,12 +123,9 @@ class NamedGroup:
         """Waits for all calls, then leaves the group. Releases the GIL."""
 
 class JoinedGroup:
-    @property
-    def next(self) -> NextGeneration: ...  # has no survivors and no lost members for a newcomer
-    @property
-    def name(self) -> str: ...  # name of the first generation's group
-    @property
-    def note(self) -> str: ...  # the `note` of admit()
+    next: NextGeneration  # has no survivors and no lost members for a newcomer
+    name: str  # name of the first generation's group
+    note: str  # the `note` of admit()
 
 def join_group(
     store: Store,
@@ -310,6 +295,21 @@ class BoundedStore:
     def add(self, key: str, amount: int) -> int: ...
     def count(self, key: str) -> int: ...  # a sum of add(); 0 if the value is no number
     def compare_set(self, key: str, expected: str, desired: str) -> str: ...
+
+class RingdistStore(Store):
+    """Store of ringdist:// addresses. Serves it at `listener`, a listening socket, unless it is -1;
+    else waits `timeout` for its answer."""
+
+    def __init__(
+        self, host: str, port: int, listener: int, timeout: timedelta, key_file: str
+    ) -> None: ...
+    host: str
+    port: int
+    @staticmethod
+    def serve_near(host: str, timeout: timedelta, key_file: str) -> RingdistStore: ...
+
+def set_sealed(store: Store, key_file: str, key: str, value: str) -> None: ...
+def get_sealed(store: Store, key_file: str, key: str) -> str: ...  # the key must be there
 
 class LocalRanks:
     """A group for studies with all ranks in this process: one Context each, joined by memory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist import _address, _native, _registration
+from torch_ringdist import _address, _native, _registration, _served_store
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._generation import (
     backend_of_generations,
@@ -73,8 +73,9 @@ def admit(job: str = "default", max_ranks: int | None = None) -> str:
             members pass the same value.
 
     Returns:
-        "host:port" of the group's TCPStore, which newcomers pass to join(). It is empty if the
-        group's store is of another kind, which newcomers must open themselves.
+        "host:port" of the group's TCPStore, or "ringdist://host:port", which newcomers pass to
+        join(). It is empty if the group's store is of another kind, which newcomers must open
+        themselves.
 
     Raises:
         ArgumentError: there is no default group, or another backend serves some of its devices.
@@ -90,6 +91,8 @@ def admit(job: str = "default", max_ranks: int | None = None) -> str:
     backend_name, store = c10d._world.pg_map[world]
     backend.admit(_checked_job("admit", job), backend_name, most)
     whole = shared_store(store)
+    if isinstance(whole, _native.load().RingdistStore):
+        return f"{_served_store.SCHEME}{_address.join(whole.host, whole.port)}"
     return f"{whole.host}:{whole.port}" if isinstance(whole, dist.TCPStore) else ""
 
 
@@ -106,8 +109,8 @@ def join(
     returns with the same default group. The new group has the timeout of the existing one.
 
     Args:
-        rendezvous: a store, or "host:port" of the group's TCPStore as admit() returns it. While the
-            first rank 0 lives, that is MASTER_ADDR:MASTER_PORT.
+        rendezvous: a store, or the address of the group's store as admit() returns it. While the
+            first rank 0 lives, that of a TCPStore is MASTER_ADDR:MASTER_PORT.
         timeout: time to wait until the group admits this process; 30 minutes if None.
         options: the Options of init_process_group(pg_options=). Shared options must equal those of
             the group.
@@ -144,7 +147,7 @@ def join(
         limit, backend_name = outcome.backend.timeout, _checked_backend(joined.note)
         if outcome.store:
             store = connect(outcome.store, limit) or store
-        elif isinstance(store, dist.TCPStore):  # our clone; the caller's client keeps its timeout
+        elif _is_served(store):  # our clone; the caller's client keeps its timeout
             store.set_timeout(limit)
         group = install_default(outcome, joined.name, backend_name, store, limit, None)
     except BaseException:
@@ -196,18 +199,27 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
         whole = shared_store(rendezvous)
         # A clone is used because the group sets its timeout on the client.
         # torch's type stubs lack clone().
-        return whole.clone() if isinstance(whole, dist.TCPStore) else whole  # type: ignore[attr-defined]
+        return whole.clone() if _is_served(whole) else whole  # type: ignore[attr-defined]
     if not isinstance(rendezvous, str):
         raise TypeError(
-            'ringdist: join: rendezvous must be "host:port" or a torch.distributed.Store, '
-            f"got {rendezvous!r} of type {type(rendezvous).__name__}"
+            'ringdist: join: rendezvous must be "host:port", "ringdist://host:port" or a '
+            f"torch.distributed.Store, got {rendezvous!r} of type {type(rendezvous).__name__}"
         )
-    address = _address.parse(rendezvous)
+    is_own = rendezvous.startswith(_served_store.SCHEME)
+    address = _address.parse(rendezvous.removeprefix(_served_store.SCHEME))
     if address is None:
         raise ArgumentError(
-            f'ringdist: join: rendezvous must be "host:port" or a store, got {rendezvous!r}'
+            'ringdist: join: rendezvous must be "host:port", "ringdist://host:port" or a store, '
+            f"got {rendezvous!r}"
         )
     try:
+        if is_own:
+            return _served_store.open_own(*address, serves=False, timeout=timeout)
         return open_tcp_store(address, timeout)
     except dist.DistError as error:
         raise dist.DistBackendError(f"ringdist: join: {error}") from error
+
+
+# Returns True if a process serves the store, and this object is one of its clients.
+def _is_served(store: dist.Store) -> bool:
+    return isinstance(store, (dist.TCPStore, _native.load().RingdistStore))

@@ -11,35 +11,59 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 
 def watch() -> None:
-    """Adds a timer to torch's rendezvous by env:// and tcp:// for groups of the backend ringdist.
+    """Adds ringdist:// to torch's rendezvous, and a timer to env:// and tcp:// for groups of the
+    backend ringdist.
 
     Other groups use torch's own handlers unchanged. A second call does nothing, and neither does a
     call with a torch that stores its handlers elsewhere.
     """
     module = sys.modules.get("torch.distributed.rendezvous")
     handlers = getattr(module, "_rendezvous_handlers", {})
+    if handlers:
+        handlers.setdefault("ringdist", _own)
     for scheme in ("env", "tcp"):
         if scheme in handlers and not hasattr(handlers[scheme], "_watched_by_ringdist"):
             handlers[scheme] = _watched(handlers[scheme])
+
+
+# Rendezvous by ringdist://; see _served_store.rendezvous(), which takes long to import.
+def _own(url: str, **named: Any) -> Iterator[Any]:
+    from torch_ringdist import _served_store
+
+    return _served_store.rendezvous(url, **named)
 
 
 # Returns a handler that runs `original` under a timer.
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
-        iterator, timer = original(url, *args, **named), None
+        iterator, timer, is_ours = original(url, *args, **named), None, False
         with contextlib.suppress(Exception):  # the report must never cause a failure
-            if _is_for_ringdist():
+            if is_ours := _is_for_ringdist():
                 timer = _timer(url)
-        return iterator if timer is None else _timed(iterator, timer)
+        iterator = iterator if timer is None else _timed(iterator, timer)
+        if is_ours and os.environ.get("RINGDIST_KEY_FILE"):
+            iterator = _moved(iterator, named.get("timeout"))
+        return iterator
 
     handler._watched_by_ringdist = True  # type: ignore[attr-defined]
     return handler
+
+
+# Replaces a store without encryption; see _served_store.move().
+def _moved(iterator: Iterator[Any], timeout: timedelta | None) -> Iterator[Any]:
+    from torch_ringdist import _served_store
+
+    store, rank, size = next(iterator)
+    limit = timeout or _served_store.USUAL_TIMEOUT
+    yield _served_store.move(store, rank, size, limit), rank, size
+    yield from iterator
 
 
 def _is_for_ringdist() -> bool:

@@ -24,6 +24,8 @@ enum class FrameType : uint8_t {
   kMembershipHello = 0x05,  // ControlHello: kMembership frames follow on it, and nothing else
   kMembership = 0x06,       // a membership message, to the process that accepts them
   kDataHello = 0x07,        // DataHello: messages of a transport follow on it
+  kStoreRequest = 0x08,     // StoreRequest, to a store
+  kStoreAnswer = 0x09,      // StoreAnswer, its answer
   kHeartbeat = 0x10,        // empty: the sender is alive
   kLost = 0x11,             // PeerDeparture
   // PeerDeparture without text. If it is about the sender itself, it is a graceful shutdown.

@@ -11,6 +11,7 @@
 #include "rendezvous/fallback_store.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/sealed_store.h"
+#include "torch/ringdist_store.h"
 
 namespace ringdist {
 namespace {
@@ -173,6 +174,8 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store) {
 
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context,
                                   const std::string& scope) {
+  const auto* const own = dynamic_cast<RingdistStore*>(unprefixed_store(store).get());
+  if (own && own->remote()->is_encrypted()) return wrap_store(std::move(store));
   const auto sealed = [&](std::shared_ptr<Store> one) {
     return sealed_with(context.tls_key(), std::move(one), scope);
   };
@@ -209,7 +212,9 @@ void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
   const auto tcp = tcp_store(store);
-  return tcp ? tcp->getHost() : "";
+  const auto whole = unprefixed_store(store);
+  const auto* const own = dynamic_cast<RingdistStore*>(whole.get());
+  return tcp ? tcp->getHost() : own ? own->host() : "";
 }
 
 // Not a static object: a store must not end in static destructors, and a forked child serves none.

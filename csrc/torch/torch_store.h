@@ -16,7 +16,7 @@ namespace ringdist {
 // Returns an adapter for a c10d store. It is thread-safe, as c10d's stores are, and returns kSystem
 // for each exception of the store. With a context, which must outlive it, a TCPStore client that
 // its user blocks in a get() is bypassed (see FallbackStore). If the context has a key, values are
-// sealed; `scope` is as for SealedStore.
+// sealed, unless the connections of the store are encrypted; `scope` is as for SealedStore.
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store);
 std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context& context,
                                   const std::string& scope = "");
@@ -32,7 +32,7 @@ c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::
 void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                      const std::vector<int>& members, const Error& why);
 
-// Returns the host that a TCPStore connects to; "" for other stores.
+// Returns the host that a TCPStore or a RingdistStore connects to; "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);
 
 // Returns the store server of this process. It serves c10d TCPStores after a group has lost its

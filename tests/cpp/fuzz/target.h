@@ -30,10 +30,10 @@ struct FuzzTarget {
 };
 
 extern const FuzzTarget kCodecFuzz, kFramesFuzz, kControlFuzz, kMembershipFuzz, kGroupFuzz,
-    kRankInfoFuzz, kShmFuzz, kTcpFuzz, kNegotiationFuzz;
+    kRankInfoFuzz, kShmFuzz, kTcpFuzz, kNegotiationFuzz, kStoreFuzz;
 inline constexpr const FuzzTarget* kFuzzTargets[] = {
-    &kCodecFuzz,    &kFramesFuzz, &kControlFuzz, &kMembershipFuzz, &kGroupFuzz,
-    &kRankInfoFuzz, &kShmFuzz,    &kTcpFuzz,     &kNegotiationFuzz};
+    &kCodecFuzz,    &kFramesFuzz, &kControlFuzz, &kMembershipFuzz,  &kGroupFuzz,
+    &kRankInfoFuzz, &kShmFuzz,    &kTcpFuzz,     &kNegotiationFuzz, &kStoreFuzz};
 
 // Splits an input into numbers and pieces. Past the end it returns zeros and empty pieces.
 class FuzzInput {

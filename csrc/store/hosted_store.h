@@ -1,0 +1,129 @@
+// HostedStore: the server of a key-value store, in which the ranks of a job find each other. It
+// replaces c10d's TCPStore, which has no encryption and no bounds. RemoteStore is its client.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "control/control_frames.h"
+#include "control/handshakes.h"
+#include "os/epoll.h"
+#include "os/fd.h"
+#include "os/fork_guard.h"
+#include "os/stream.h"
+#include "os/tls_key.h"
+#include "store/store_messages.h"
+
+namespace ringdist {
+
+// Keys and values, and the clients that wait for keys. Not thread-safe.
+class StoreTable {
+ public:
+  // Limit of all keys and values together, in bytes.
+  static constexpr size_t kMaxBytes = size_t{1} << 30;
+  static constexpr size_t kMaxKeys = size_t{1} << 22;
+
+  // Carries a request out. Returns nothing for kWait if keys are missing: then take_ready() names
+  // the client when they are there.
+  std::optional<StoreAnswer> handle(uint64_t client, StoreRequest request);
+  // Forgets that a client waits.
+  void end_wait(uint64_t client);
+  // Returns the clients that wait no longer, since their keys are there.
+  std::vector<uint64_t> take_ready() { return std::exchange(ready_, {}); }
+
+ private:
+  using Value = std::vector<std::byte>;
+
+  // Sets a key. Returns false if there is no room.
+  bool put(const std::string& key, Value value);
+  StoreAnswer add(const std::string& key, int64_t amount);
+  StoreAnswer compare_set(const std::string& key, const Value& expected, const Value& desired);
+  StoreAnswer get(const std::vector<std::string>& keys) const;
+  StoreAnswer remove(const std::string& key);
+  bool has_all(const std::vector<std::string>& keys) const;
+  std::optional<StoreAnswer> wait(uint64_t client, const std::vector<std::string>& keys);
+
+  std::map<std::string, Value> values_;
+  size_t bytes_ = 0;
+  std::map<uint64_t, std::vector<std::string>> waiting_;  // missing keys of clients
+  std::map<std::string, std::vector<uint64_t>> waiters_;  // the same by key
+  std::vector<uint64_t> ready_;
+};
+
+// Serves a store until it is destroyed. It has a thread of its own, and with a key one for
+// handshakes. In a forked child it does nothing. Any thread.
+class HostedStore {
+ public:
+  // Serves at a TCP socket that listens. With a key, only clients that have it, too, are served.
+  // Error: kSystem.
+  static Result<std::unique_ptr<HostedStore>> serve(Fd listener, std::shared_ptr<const TlsKey> key);
+  ~HostedStore();
+  HostedStore(const HostedStore&) = delete;
+  HostedStore& operator=(const HostedStore&) = delete;
+
+  // Returns the address at which it listens, as format_address() does.
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Client {
+    Stream stream;
+    TimePoint since;  // when it was accepted
+    FrameReader reader{};
+    std::vector<std::byte> out{};  // the rest of an answer
+    size_t sent = 0;
+    bool is_greeted = false;
+    std::optional<TimePoint> waits_until{};  // for keys
+    bool wants_output = false;
+  };
+
+  HostedStore(Fd listener, std::string address, Epoll epoll, EventFd stop,
+              std::shared_ptr<const TlsKey> key)
+      : listener_(std::move(listener)),
+        address_(std::move(address)),
+        epoll_(std::move(epoll)),
+        stop_(std::move(stop)),
+        key_(std::move(key)) {}
+  Error start();
+  // The following run on the thread.
+  void run();
+  Duration time_to_wait() const;
+  void accept_some();
+  void add(Stream stream);
+  void make_room();
+  // Reads what a client has sent, and sends the rest of an answer. Returns false if it ends.
+  bool advance(uint64_t id, Client& client);
+  bool receive(uint64_t id, Client& client);
+  // Carries a request out, or checks a hello. Returns false if the client ends.
+  bool take(uint64_t id, Client& client, const Frame& frame);
+  bool answer(Client& client, const StoreAnswer& answer);
+  bool flush(uint64_t id, Client& client);
+  // Answers clients for which keys have come.
+  void wake();
+  // Ends waits at their deadline, and clients without a hello.
+  void expire();
+  void drop(uint64_t id);
+
+  const Fd listener_;
+  const std::string address_;
+  Epoll epoll_;
+  const EventFd stop_;
+  const std::shared_ptr<const TlsKey> key_;
+  std::unique_ptr<Handshakes> handshakes_;  // with a key
+  std::map<uint64_t, Client> clients_;      // by age
+  StoreTable table_;
+  uint64_t next_id_ = 16;   // lower keys of the epoll set are the listener's and such
+  TimePoint checked_at_{};  // time of the last expire()
+  std::optional<TimePoint> accepts_again_;  // after a lack of descriptors
+  ForkMark mark_;
+  std::thread thread_;
+};
+
+}  // namespace ringdist

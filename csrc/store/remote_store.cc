@@ -1,0 +1,262 @@
+#include "store/remote_store.h"
+
+#include <netdb.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "control/control_frames.h"
+#include "os/random.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMostIdle = 4;               // connections that are kept
+constexpr Milliseconds kFirstRetryPause{20};  // between attempts of connect()
+constexpr Milliseconds kLongestRetryPause{500};
+
+std::vector<std::byte> copy_of(ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::vector<std::byte> bytes_in(const std::string& text) {
+  return copy_of(std::as_bytes(std::span(text)));
+}
+
+// Returns the numeric addresses of a host, with the port. May block in the resolver.
+std::vector<std::string> addresses_of(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::vector<std::string> out;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return out;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  for (const addrinfo* one = found; one; one = one->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) == 0)
+      out.push_back(format_address(text.data(), port));
+  }
+  return out;
+}
+
+Milliseconds left_until(TimePoint deadline) {
+  return std::max(std::chrono::ceil<Milliseconds>(deadline - Clock::now()), Milliseconds(0));
+}
+
+}  // namespace
+
+RemoteStore::RemoteStore(std::string host, uint16_t port, std::shared_ptr<const TlsKey> key,
+                         Waits waits)
+    : host_(std::move(host)), port_(port), key_(std::move(key)), waits_(std::move(waits)) {}
+
+Error RemoteStore::connect(Milliseconds timeout) {
+  const TimePoint deadline = deadline_after(timeout);
+  for (Milliseconds pause = kFirstRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
+    auto stream = connection(deadline);
+    if (stream.ok()) {
+      const auto answer = ask(stream.value(), {.op = StoreOp::kCount}, deadline);
+      if (!answer.ok()) return answer.error();
+      std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(stream.value()));
+      return {};
+    }
+    const bool may_come = stream.error().kind() == ErrorKind::kPeerLost;
+    if (!may_come || Clock::now() + pause >= deadline) return stream.error();
+    (void)waits_(pause, [](std::optional<Milliseconds> part) {
+      (void)poll(nullptr, 0, static_cast<int>(part.value_or(kLongestRetryPause).count()));
+      return false;
+    });
+  }
+}
+
+Error RemoteStore::set(const std::string& key, std::span<const std::byte> value) {
+  return ask({.op = StoreOp::kSet, .keys = {key}, .values = {copy_of(value)}}).error();
+}
+
+Result<std::vector<std::vector<std::byte>>> RemoteStore::multi_get(
+    const std::vector<std::string>& keys) {
+  auto answer = ask({.op = StoreOp::kGet, .keys = keys});
+  if (!answer.ok()) return answer.error();
+  if (answer.value().status == StoreAnswer::Status::kMissing)
+    return Error(ErrorKind::kInvalidArgument, "a key is not in the store");
+  if (answer.value().values.size() != keys.size()) return failed("it sent another answer");
+  return std::move(answer.value().values);
+}
+
+Result<int64_t> RemoteStore::add(const std::string& key, int64_t amount) {
+  const auto answer = ask({.op = StoreOp::kAdd, .number = amount, .keys = {key}});
+  return answer.ok() ? Result(answer.value().number) : answer.error();
+}
+
+Result<std::string> RemoteStore::compare_set(const std::string& key, const std::string& expected,
+                                             const std::string& desired) {
+  const auto answer = ask({.op = StoreOp::kCompareSet,
+                           .keys = {key},
+                           .values = {bytes_in(expected), bytes_in(desired)}});
+  if (!answer.ok()) return answer.error();
+  if (answer.value().values.size() != 1) return failed("it sent another answer");
+  const auto& there = answer.value().values[0];
+  return std::string(reinterpret_cast<const char*>(there.data()), there.size());
+}
+
+Result<bool> RemoteStore::check(const std::vector<std::string>& keys) {
+  const auto answer = ask({.op = StoreOp::kCheck, .keys = keys});
+  return answer.ok() ? Result(answer.value().number != 0) : answer.error();
+}
+
+Result<bool> RemoteStore::erase(const std::string& key) {
+  const auto answer = ask({.op = StoreOp::kRemove, .keys = {key}});
+  return answer.ok() ? Result(answer.value().number != 0) : answer.error();
+}
+
+Result<int64_t> RemoteStore::count() {
+  const auto answer = ask({.op = StoreOp::kCount});
+  return answer.ok() ? Result(answer.value().number) : answer.error();
+}
+
+Error RemoteStore::append(const std::string& key, ConstBytes value) {
+  return ask({.op = StoreOp::kAppend, .keys = {key}, .values = {copy_of(value)}}).error();
+}
+
+Error RemoteStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
+  const Milliseconds limit = std::min(timeout, kLongest);
+  const auto answer =
+      ask({.op = StoreOp::kWait, .number = limit.count(), .keys = keys}, limit + kAnswerTime);
+  if (!answer.ok()) return answer.error();
+  if (answer.value().status == StoreAnswer::Status::kDone) return {};
+  std::string names;
+  for (const std::string& key : keys) names += (names.empty() ? "'" : ", '") + key + "'";
+  return Error(ErrorKind::kTimeout, "ringdist: the store at " + format_address(host_, port_) +
+                                        " had no value of " + names + " after " +
+                                        std::to_string(limit.count()) + " ms");
+}
+
+Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds limit) {
+  const TimePoint deadline = deadline_after(limit);
+  auto stream = connection(deadline);
+  if (!stream.ok()) return stream.error();
+  auto answer = ask(stream.value(), request, deadline);
+  if (!answer.ok()) return answer;
+  std::lock_guard lock(mutex_);
+  if (idle_.size() < kMostIdle) idle_.push_back(std::move(stream.value()));
+  return answer;
+}
+
+Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request,
+                                     TimePoint deadline) const {
+  const auto bytes = request.frame();
+  if (bytes.size() > kMaxStoreMessage)
+    return Error(ErrorKind::kInvalidArgument, "ringdist: the store takes requests of at most " +
+                                                  std::to_string(kMaxStoreMessage >> 20) +
+                                                  " MiB, and this one has " +
+                                                  std::to_string(bytes.size()) + " bytes");
+  if (Error error = send(stream, bytes, deadline)) return error;
+  FrameReader reader;
+  reader.set_limit(kMaxStoreMessage);
+  std::array<std::byte, size_t{64} << 10> buffer;
+  for (;;) {
+    const auto frame = reader.next();
+    if (!frame.ok()) return failed("it sent unknown bytes");
+    if (frame.value()) {
+      auto answer = frame.value()->type == FrameType::kStoreAnswer
+                        ? StoreAnswer::decode(frame.value()->body)
+                        : std::nullopt;
+      if (!answer) return failed("it sent unknown bytes");
+      if (answer->status != StoreAnswer::Status::kRefused) return std::move(*answer);
+      return Error(ErrorKind::kInvalidArgument,
+                   "ringdist: the store at " + format_address(host_, port_) + ": " + answer->text);
+    }
+    const ssize_t got = stream.read(buffer);
+    if (got > 0) {
+      reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
+    } else if (got == 0 || errno != EAGAIN) {
+      return failed(got == 0 ? "it closed the connection" : stream.describe(errno));
+    } else if (!await(stream, stream.events(), deadline)) {
+      return failed("it did not answer in time");
+    }
+  }
+}
+
+Result<Stream> RemoteStore::connection(TimePoint deadline) {
+  if (mark_.forked()) return failed("this process was forked from the one that opened it");
+  {
+    std::lock_guard lock(mutex_);
+    while (!idle_.empty()) {
+      Stream out = std::move(idle_.back());
+      idle_.pop_back();
+      // A connection with input at this time has ended.
+      pollfd entry{out.fd().get(), POLLIN, 0};
+      if (poll(&entry, 1, 0) == 0) return out;
+    }
+  }
+  const auto addresses = addresses_of(host_, port_);
+  if (addresses.empty()) return failed("its host name does not resolve");
+  Error last;
+  for (const std::string& address : addresses) {
+    auto stream = dial(address, deadline);
+    if (stream.ok()) return stream;
+    last = stream.error();
+  }
+  return last;
+}
+
+Result<Stream> RemoteStore::dial(const std::string& address, TimePoint deadline) const {
+  ConnectAttempt attempt = connect_tcp(address);
+  if (attempt.failure) return failed(attempt.failure->error.message());
+  Stream out(std::move(attempt.fd), key_ ? key_->dial(random_id(), kStoreId) : nullptr);
+  bool connecting = attempt.pending;
+  for (;;) {
+    if (connecting && !await(out, POLLOUT, deadline)) return failed("it did not answer in time");
+    const int problem = out.establish();
+    if (problem == 0) break;
+    if (problem != EAGAIN && (connecting || !key_)) return failed(out.describe(problem));
+    if (problem != EAGAIN)
+      return Error(ErrorKind::kMismatch,
+                   "ringdist: the store at " + address + " did not prove that it has the key of " +
+                       "this process (" + out.describe(problem) +
+                       "): give all processes the same file by RINGDIST_KEY_FILE, or none");
+    connecting = false;
+    if (!await(out, out.events(), deadline)) return failed("it did not answer in time");
+  }
+  const StoreRequest hello{.op = StoreOp::kHello, .number = StoreRequest::kVersion};
+  if (Error error = send(out, hello.frame(), deadline)) return error;
+  return out;
+}
+
+Error RemoteStore::send(Stream& stream, ConstBytes bytes, TimePoint deadline) const {
+  while (!bytes.empty() || stream.has_output()) {
+    if (!stream.flush()) return failed(stream.describe(errno));
+    const ssize_t sent = bytes.empty() ? 0 : stream.write(bytes);
+    if (sent < 0 && errno != EAGAIN) return failed(stream.describe(errno));
+    if (sent > 0) bytes = bytes.subspan(static_cast<size_t>(sent));
+    if ((sent < 0 || stream.has_output()) && !await(stream, POLLOUT, deadline))
+      return failed("it did not answer in time");
+  }
+  return {};
+}
+
+bool RemoteStore::await(const Stream& stream, uint32_t events, TimePoint deadline) const {
+  const short waits_for = static_cast<short>(((events & POLLIN) != 0 ? POLLIN : 0) |
+                                             ((events & POLLOUT) != 0 ? POLLOUT : 0));
+  return waits_(left_until(deadline), [&](std::optional<Milliseconds> part) {
+    pollfd entry{stream.fd().get(), waits_for, 0};
+    const int limit = part ? static_cast<int>(std::min<int64_t>(part->count(), 1 << 30)) : -1;
+    int ready = 0;
+    do ready = poll(&entry, 1, limit);
+    while (ready < 0 && errno == EINTR);
+    return ready != 0;
+  });
+}
+
+Error RemoteStore::failed(const std::string& why) const {
+  return Error(ErrorKind::kPeerLost,
+               "ringdist: the store at " + format_address(host_, port_) + " has failed: " + why +
+                   (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE"));
+}
+
+}  // namespace ringdist

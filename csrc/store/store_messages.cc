@@ -1,0 +1,63 @@
+#include "store/store_messages.h"
+
+#include "base/serialize.h"
+#include "control/control_frames.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMaxRefusal = 512;  // bytes of a refusal that are shown
+
+void put_values(Writer& out, const std::vector<std::vector<std::byte>>& values) {
+  out.put(static_cast<uint32_t>(values.size()));
+  for (const auto& value : values) out.put_bytes(value);
+}
+
+// Each entry takes four bytes at least, so a count that is too large ends soon.
+std::vector<std::vector<std::byte>> get_values(Reader& in) {
+  std::vector<std::vector<std::byte>> out;
+  for (auto left = in.get<uint32_t>(); left > 0 && in.ok(); --left) out.push_back(in.get_bytes());
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> StoreRequest::frame() const {
+  Writer out;
+  out.put(op).put(number).put(static_cast<uint32_t>(keys.size()));
+  for (const std::string& key : keys) out.put_string(key);
+  put_values(out, values);
+  return make_frame(FrameType::kStoreRequest, out.take());
+}
+
+std::optional<StoreRequest> StoreRequest::decode(ConstBytes body) {
+  Reader in(body);
+  StoreRequest out;
+  out.op = in.get<StoreOp>();
+  out.number = in.get<int64_t>();
+  for (auto left = in.get<uint32_t>(); left > 0 && in.ok(); --left)
+    out.keys.push_back(in.get_string());
+  out.values = get_values(in);
+  if (!in.ended() || out.op > StoreOp::kWait) return std::nullopt;
+  return out;
+}
+
+std::vector<std::byte> StoreAnswer::frame() const {
+  Writer out;
+  out.put(status).put(number).put_string(text);
+  put_values(out, values);
+  return make_frame(FrameType::kStoreAnswer, out.take());
+}
+
+std::optional<StoreAnswer> StoreAnswer::decode(ConstBytes body) {
+  Reader in(body);
+  StoreAnswer out;
+  out.status = in.get<Status>();
+  out.number = in.get<int64_t>();
+  out.text = in.get_text(kMaxRefusal);
+  out.values = get_values(in);
+  if (!in.ended() || out.status > Status::kRefused) return std::nullopt;
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,235 @@
+// The store of a job: its server and its client, plain and with a key.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "os/socket.h"
+#include "store/hosted_store.h"
+#include "store/remote_store.h"
+
+namespace ringdist {
+namespace {
+
+using Keys = std::vector<std::string>;
+using Value = std::vector<std::byte>;
+
+std::shared_ptr<const TlsKey> key_of(int value) {
+  auto secret = std::make_unique<SecretKey>();
+  std::memset(secret->data(), value, SecretKey::kBytes);
+  auto key = load_tls(std::move(secret), {});
+  EXPECT_TRUE(key.ok()) << key.error().message();
+  return key.ok() ? key.value() : nullptr;
+}
+
+Value bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string text_of(const Value& value) {
+  return {reinterpret_cast<const char*>(value.data()), value.size()};
+}
+
+bool wait_plainly(std::optional<Milliseconds> limit,
+                  const std::function<bool(std::optional<Milliseconds>)>& wait) {
+  return wait(limit);
+}
+
+// With `has_key`, server and clients have the same key.
+class StoreTest : public testing::TestWithParam<bool> {
+ protected:
+  const std::shared_ptr<const TlsKey> key_ = GetParam() ? key_of(1) : nullptr;
+  std::unique_ptr<HostedStore> hosted_ =
+      std::move(HostedStore::serve(std::move(listen_tcp("127.0.0.1", 0).value()), key_).value());
+
+  std::unique_ptr<RemoteStore> client(std::shared_ptr<const TlsKey> key) {
+    const std::string& address = hosted_->address();
+    const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+    return std::make_unique<RemoteStore>("127.0.0.1", port, std::move(key), wait_plainly);
+  }
+  std::unique_ptr<RemoteStore> client() {
+    auto out = client(key_);
+    const Error error = out->connect(std::chrono::seconds(20));
+    EXPECT_FALSE(error) << error.message();
+    return out;
+  }
+};
+
+TEST_P(StoreTest, HasTheMeaningOfC10dsStores) {
+  const auto a = client();
+  const auto b = client();
+  EXPECT_FALSE(a->set("text", bytes_of("one")));
+  EXPECT_EQ(text_of(b->multi_get({"text"}).value()[0]), "one");
+  EXPECT_FALSE(b->append("text", bytes_of(" two")));
+  EXPECT_FALSE(b->append("new", bytes_of("x")));
+  EXPECT_EQ(text_of(*a->find("text").value()), "one two");
+  EXPECT_EQ(a->find("absent").value(), std::nullopt);
+  EXPECT_EQ(a->multi_get({"text", "absent"}).error().kind(), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(a->add("count", 2).value(), 2);
+  EXPECT_EQ(b->add("count", -5).value(), -3);
+  EXPECT_EQ(text_of(*a->find("count").value()), "-3");
+  EXPECT_EQ(a->compare_set("vote", "x", "a").value(), "x");
+  EXPECT_EQ(a->compare_set("vote", "", "a").value(), "a");
+  EXPECT_EQ(b->compare_set("vote", "", "b").value(), "a");
+  EXPECT_EQ(b->compare_set("vote", "a", "b").value(), "b");
+  EXPECT_TRUE(a->check({"text", "vote"}).value());
+  EXPECT_FALSE(a->check({"text", "absent"}).value());
+  EXPECT_EQ(a->count().value(), 4);
+  EXPECT_TRUE(b->erase("vote").value());
+  EXPECT_FALSE(b->erase("vote").value());
+  EXPECT_EQ(a->count().value(), 3);
+}
+
+TEST_P(StoreTest, RefusesAnAddToAText) {
+  const auto a = client();
+  for (const std::string_view text : {"", "x", "1 ", "99999999999999999999", "\xff"}) {
+    ASSERT_FALSE(a->set("key", bytes_of(text)));
+    const auto sum = a->add("key", 0);
+    ASSERT_FALSE(sum.ok()) << text;
+    EXPECT_NE(sum.error().message().find("no number"), std::string::npos);
+  }
+  ASSERT_FALSE(a->set("key", bytes_of("9223372036854775807")));
+  EXPECT_FALSE(a->add("key", 1).ok());
+  EXPECT_EQ(a->add("key", -1).value(), 9223372036854775806);
+}
+
+TEST_P(StoreTest, AWaitEndsWhenAllKeysAreThere) {
+  const auto a = client();
+  std::atomic<bool> over = false;
+  auto waiting = std::async(std::launch::async, [&] {
+    const Error error = a->wait({"one", "two", "one"}, std::chrono::seconds(20));
+    over = true;
+    return error;
+  });
+  EXPECT_FALSE(a->set("one", {}));  // the wait delays no other request of the client
+  EXPECT_EQ(a->wait({"two"}, Milliseconds(200)).kind(), ErrorKind::kTimeout);
+  EXPECT_FALSE(over);
+  EXPECT_EQ(client()->add("two", 1).value(), 1);
+  const Error error = waiting.get();
+  EXPECT_FALSE(error) << error.message();
+  EXPECT_FALSE(a->wait({"one", "two"}, Milliseconds(0)));
+}
+
+TEST_P(StoreTest, CarriesLargeValues) {
+  const auto a = client();
+  const Value large(7 << 20, std::byte{5});
+  EXPECT_FALSE(a->set("large", large));
+  EXPECT_TRUE(a->multi_get({"large"}).value()[0] == large);
+  const Error error = a->set("larger", Value(kMaxStoreMessage));
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.message();
+  EXPECT_EQ(a->multi_get({"large", "large"}).error().kind(), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(a->count().value(), 1);
+}
+
+TEST_P(StoreTest, EndsOfTheServerAreReported) {
+  const auto a = client();
+  auto waiting =
+      std::async(std::launch::async, [&] { return a->wait({"key"}, std::chrono::seconds(60)); });
+  while (waiting.wait_for(Milliseconds(200)) == std::future_status::ready) {
+  }
+  hosted_.reset();
+  EXPECT_EQ(waiting.get().kind(), ErrorKind::kPeerLost);
+  EXPECT_EQ(a->set("key", {}).kind(), ErrorKind::kPeerLost);
+}
+
+TEST_P(StoreTest, ManyClientsAtOnce) {
+  std::vector<std::future<int64_t>> sums;
+  for (int i = 0; i < 20; ++i)
+    sums.push_back(std::async(std::launch::async, [this] {
+      const auto one = client();
+      for (int n = 0; n < 50; ++n) (void)one->add("sum", 1);
+      return one->add("sum", 0).value();
+    }));
+  for (auto& sum : sums) EXPECT_GE(sum.get(), 50);
+  EXPECT_EQ(client()->add("sum", 0).value(), 1000);
+}
+
+TEST_P(StoreTest, StrangersAreRefusedAndBounded) {
+  const auto good = client();
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 600; ++i) strangers.push_back(std::move(connect_tcp(hosted_->address()).fd));
+  EXPECT_FALSE(good->set("key", {}));
+  const std::string noise(1000, '\x7f');
+  for (const Fd& one : strangers)
+    (void)send(one.get(), noise.data(), noise.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  for (const Fd& one : strangers) {
+    pollfd entry{one.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&entry, 1, 8000), 1) << "it is kept";
+  }
+  EXPECT_TRUE(good->check({"key"}).value());
+  EXPECT_FALSE(client()->set("other", {}));
+}
+
+TEST_P(StoreTest, AnotherKeyOrNoneIsNamed) {
+  const auto expect_refused = [&](std::shared_ptr<const TlsKey> key) {
+    const auto stranger = client(std::move(key));
+    const Error error = stranger->connect(std::chrono::seconds(20));
+    ASSERT_TRUE(error);
+    EXPECT_NE(error.message().find("RINGDIST_KEY_FILE"), std::string::npos) << error.message();
+    EXPECT_TRUE(stranger->set("key", {}));
+  };
+  expect_refused(key_of(2));
+  if (GetParam()) expect_refused(nullptr);
+  EXPECT_EQ(client()->count().value(), 0);
+}
+
+TEST_P(StoreTest, AForkedChildDoesNotUseIt) {
+  const auto a = client();
+  EXPECT_FALSE(a->set("key", {}));
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool fails = a->set("key", bytes_of("child")).kind() == ErrorKind::kPeerLost;
+    hosted_.reset();
+    _exit(fails ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(text_of(*a->find("key").value()), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Keys, StoreTest, testing::Bool(),
+                         [](const auto& one) { return one.param ? "Sealed" : "Plain"; });
+
+// Any bytes are a value or nothing.
+TEST(StoreMessages, AnyBytesAreDecodedSafely) {
+  const auto request =
+      StoreRequest{.op = StoreOp::kCompareSet, .keys = {"key"}, .values = {{}, bytes_of("v")}}
+          .frame();
+  const ConstBytes body = ConstBytes(request).subspan(5);
+  ASSERT_TRUE(StoreRequest::decode(body));
+  for (size_t cut = 0; cut < body.size(); ++cut)
+    EXPECT_FALSE(StoreRequest::decode(body.first(cut)));
+  const auto answer = StoreAnswer{.text = "why", .values = {bytes_of("v")}}.frame();
+  ASSERT_TRUE(StoreAnswer::decode(ConstBytes(answer).subspan(5)));
+  std::vector<std::byte> huge(64, std::byte{0xff});
+  EXPECT_FALSE(StoreAnswer::decode(huge));
+  EXPECT_FALSE(StoreRequest::decode(huge));
+}
+
+TEST(StoreTable, ForgetsWhoWaitsNoLonger) {
+  StoreTable table;
+  EXPECT_FALSE(table.handle(1, {.op = StoreOp::kWait, .keys = {"a", "b"}}));
+  EXPECT_FALSE(table.handle(2, {.op = StoreOp::kWait, .keys = {"a"}}));
+  table.end_wait(1);
+  EXPECT_TRUE(table.handle(3, {.op = StoreOp::kSet, .keys = {"a"}, .values = {{}}}));
+  EXPECT_EQ(table.take_ready(), std::vector<uint64_t>{2});
+  EXPECT_TRUE(table.handle(3, {.op = StoreOp::kSet, .keys = {"b"}, .values = {{}}}));
+  EXPECT_TRUE(table.take_ready().empty());
+  for (const auto& wrong : {StoreRequest{.op = StoreOp::kSet},
+                            {.op = StoreOp::kAdd},
+                            {.op = StoreOp::kCompareSet, .keys = {"a"}},
+                            {.op = StoreOp::kHello},
+                            {.op = StoreOp::kCount, .keys = {"a"}}})
+    EXPECT_EQ(table.handle(4, wrong)->status, StoreAnswer::Status::kRefused);
+}
+
+}  // namespace
+}  // namespace ringdist

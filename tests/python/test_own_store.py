@@ -1,0 +1,240 @@
+"""The store of ringdist:// addresses: c10d's interface, groups that find each other in it, joins,
+and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.job_key import needs_tls, write_key
+from support.pool import Pool, free_port
+from support.rank import Ranks, caught
+from torch.distributed import distributed_c10d as c10d
+
+import torch_ringdist
+from torch_ringdist import ArgumentError, _native, _served_store
+from torch_ringdist._generation import shared_store
+
+LIMIT = timedelta(seconds=30)
+Store = Callable[..., dist.Store]
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_tls)], ids=["plain", "sealed"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dist.Store:
+    if request.param:
+        monkeypatch.setenv("RINGDIST_KEY_FILE", str(write_key(tmp_path / "job.key")))
+    return _served_store.open_own("127.0.0.1", 0, serves=True, timeout=LIMIT)
+
+
+def test_it_has_the_interface_of_c10d(store: dist.Store):
+    store.set("text", "one")
+    store.append("text", " two")
+    assert store.get("text") == b"one two" and store.num_keys() == 1
+    assert store.add("count", 3) == 3 and store.get("count") == b"3"
+    assert store.compare_set("vote", "", "a") == b"a"
+    assert store.compare_set("vote", "x", "b") == b"a"
+    assert store.check(["text", "count"]) and not store.check(["text", "absent"])
+    store.multi_set(["a", "b"], ["1", "2"])
+    assert store.multi_get(["b", "a"]) == [b"2", b"1"] and store.has_extended_api()
+    assert store.delete_key("a") and not store.delete_key("a")
+    with pytest.raises(dist.DistStoreError, match="'a', 'absent' after 50 ms"):
+        store.wait(["a", "absent"], timedelta(milliseconds=50))
+    store.set_timeout(timedelta(milliseconds=50))
+    with pytest.raises(dist.DistStoreError, match="'absent' after 50 ms"):
+        store.get("absent")
+    with pytest.raises(ArgumentError, match="no number"):
+        store.add("text", 1)
+    clone = store.clone()
+    store.set_timeout(LIMIT)
+    prefixed = dist.PrefixStore("p", clone)
+    prefixed.set("text", "other")
+    assert store.get("p/text") == b"other" and store.get("text") == b"one two"
+
+
+def test_a_wait_delays_no_other_call(store: dist.Store):
+    got: list[bytes] = []
+    waiting = threading.Thread(target=lambda: got.append(store.get("late")))
+    waiting.start()
+    time.sleep(0.2)
+    assert not store.check(["late"])
+    store.set("late", "here")
+    waiting.join(20)
+    assert got == [b"here"]
+
+
+def _start(port: int, backend: str = "ringdist") -> float:
+    dist.init_process_group(
+        backend,
+        init_method=f"ringdist://127.0.0.1:{port}",
+        rank=Ranks.rank,
+        world_size=Ranks.launch.size,
+        timeout=LIMIT,
+    )
+    try:
+        tensor = torch.ones(1000)
+        dist.all_reduce(tensor)
+        second = dist.new_group(backend=backend)
+        dist.barrier(second)
+        objects: list[str] = [""] * Ranks.launch.size
+        dist.all_gather_object(objects, str(Ranks.rank))
+        assert objects == [str(rank) for rank in range(Ranks.launch.size)]
+        return float(tensor.sum())
+    finally:
+        dist.destroy_process_group()
+
+
+Start = Callable[..., Pool]
+
+
+@pytest.mark.parametrize("backend", ["ringdist", "gloo"])
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
+def test_groups_find_each_other(fresh_pool: Start, tmp_path: Path, backend: str, has_key: bool):
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    pool = fresh_pool(3, init=False, environment=key)
+    for _ in range(2):
+        assert pool.run(_start, free_port(), backend) == [3000.0] * 3
+
+
+def _start_by_env(port: int, key: str) -> str:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RINGDIST_KEY_FILE=key)
+    os.environ.update(RANK=str(Ranks.rank), WORLD_SIZE=str(Ranks.launch.size))
+    dist.init_process_group("ringdist", timeout=LIMIT)
+    try:
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor)
+        assert tensor.eq(Ranks.launch.size).all()
+        return type(shared_store(c10d._get_default_store())).__name__
+    finally:
+        dist.destroy_process_group()
+
+
+@needs_tls
+def test_a_job_with_a_key_leaves_its_tcp_store(fresh_pool: Start, tmp_path: Path):
+    key = str(write_key(tmp_path / "job.key"))
+    pool = fresh_pool(3, init=False)
+    for _ in range(2):
+        assert pool.run(_start_by_env, free_port(), key) == ["RingdistStore"] * 3
+    pool = fresh_pool(2, init=False)
+    assert pool.run(_start_by_env, free_port(), "") == ["TCPStore"] * 2
+
+
+def _start_with_keys(port: int, keys: list[str]) -> str:
+    return caught(_start_by_env, port, keys[Ranks.rank]).text
+
+
+@needs_tls
+def test_another_key_is_named_by_both(fresh_pool: Start, tmp_path: Path):
+    keys = [str(write_key(tmp_path / f"{number}.key")) for number in range(2)]
+    for error in fresh_pool(2, init=False).run(_start_with_keys, free_port(), keys):
+        assert "RINGDIST_KEY_FILE" in error and "key" in error, error
+
+
+def _join(port: int) -> list[float]:
+    """Ranks 0 and 1 form a group. Rank 2 joins it."""
+    address = f"ringdist://127.0.0.1:{port}"
+    if Ranks.rank < 2:
+        dist.init_process_group(
+            "ringdist", init_method=address, rank=Ranks.rank, world_size=2, timeout=LIMIT
+        )
+        dist.all_reduce(torch.ones(1))
+        assert torch_ringdist.admit() == address
+        group = dist.group.WORLD
+        while dist.get_world_size() < 3:
+            try:
+                dist.all_reduce(torch.ones(1))
+                time.sleep(0.01)
+            except dist.DistNetworkError:
+                group, _ = torch_ringdist.shrink()
+        assert group is not None
+    else:
+        time.sleep(1)
+        torch_ringdist.join(address, timeout=LIMIT)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    dist.destroy_process_group()
+    return tensor.tolist()
+
+
+def test_a_newcomer_joins_by_its_address(fresh_pool: Start):
+    assert fresh_pool(3, init=False).run(_join, free_port()) == [[3.0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("ringdist://127.0.0.1", "ringdist://HOST:PORT"),
+        ("ringdist://:29500", "ringdist://HOST:PORT"),
+        ("ringdist://127.0.0.1:x", "ringdist://HOST:PORT"),
+        ("ringdist://127.0.0.1:29500/path", "ringdist://HOST:PORT"),
+        ("ringdist://127.0.0.1:29500", "rank must be given"),
+        ("ringdist://127.0.0.1:29500?rank=0", "world_size must be given"),
+        ("ringdist://127.0.0.1:29500?rank=-1&world_size=2", "rank must be given"),
+        ("ringdist://127.0.0.1:29500?rank=2&world_size=2", r"rank must be in 0\.\.1, got 2"),
+    ],
+)
+def test_bad_addresses(monkeypatch: pytest.MonkeyPatch, url: str, named: str):
+    for variable in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ArgumentError, match=named):
+        next(_served_store.rendezvous(url))
+
+
+def test_rank_and_size_come_from_torchrun(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    found = _served_store.rendezvous(f"ringdist://127.0.0.1:{free_port()}", LIMIT)
+    _, rank, size = next(found)
+    assert (rank, size) == (0, 2)
+    with pytest.raises(RuntimeError, match="once"):
+        next(found)
+
+
+def test_a_port_in_use_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(dist.DistNetworkError, match=f"{port} .*in use.* choose a free port"):
+            _served_store.open_own("127.0.0.1", port, serves=True, timeout=LIMIT)
+
+
+def test_a_store_that_does_not_come_is_named():
+    with pytest.raises(dist.DistNetworkError, match=r"the store at 127\.0\.0\.1:9 has failed"):
+        _served_store.open_own("127.0.0.1", 9, serves=False, timeout=timedelta(seconds=1))
+
+
+@needs_tls
+def test_both_sides_need_the_same_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    keys = [str(write_key(tmp_path / f"{number}.key")) for number in range(2)] + [""]
+    native = _native.load()
+    for served in keys[::2]:
+        monkeypatch.setenv("RINGDIST_KEY_FILE", served)
+        store = _served_store.open_own("127.0.0.1", 0, serves=True, timeout=LIMIT)
+        for other in keys:
+            if other != served:
+                with pytest.raises(
+                    (dist.DistNetworkError, dist.DistBackendError), match="KEY_FILE"
+                ):
+                    native.RingdistStore("127.0.0.1", store.port, -1, LIMIT, other)
+
+
+def test_ctrl_c_ends_a_wait(store: dist.Store):
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), 2))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        store.wait(["absent"], timedelta(seconds=60))
+
+
+def test_other_stores_can_be_joined_as_before():
+    for bad in ("ringdist://", "ringdist://x", "x"):
+        raised = caught(torch_ringdist.join, bad)
+        assert raised is not None and '"ringdist://host:port"' in str(raised)
