@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python test-tools attacks soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python test-tools attacks relay soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -48,6 +48,8 @@ help:
 	@echo '                    (ARGS="--minutes 1 --seed 7"; ARGS=--help)'
 	@echo '  make attacks      a stranger on the network attacks a training job: memory, descriptors, rate of steps; needs'
 	@echo '                    root; 9 minutes (ARGS=--quick: one; ARGS=--help)'
+	@echo '  make relay        1000 runs of a job with a key, while a relay between its hosts changes, drops, repeats, swaps'
+	@echo '                    or diverts records of TLS; needs root; 15 minutes (ARGS="--runs 60"; ARGS=--help)'
 	@echo '  make horovod      the tests of operations by name (Horovod'\''s API); make bench-horovod: beside those by order'
 	@echo '  make horovod-random'
 	@echo '                    calls by name in any order, from any thread: SEEDS=1000 orders; FIRST=370 goes on there'
@@ -120,6 +122,9 @@ test-tools: build
 
 attacks: build
 	$(VENV)/python -m tests.attacks $(ARGS)
+
+relay: build
+	$(VENV)/python -m tests.relay $(ARGS)
 
 soak: build
 	tools/soak.sh $(ARGS)

@@ -38,6 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--backend", default="ringdist", help="of init_process_group (default: ringdist)")
+    add("--init-method", help="of init_process_group, as ringdist://10.1.0.1:46999")
     add("--epochs", type=int, default=20, help="passes over the training images (default: 20)")
     add("--batch-size", type=int, default=32, help="images per rank and step (default: 32)")
     add("--lr", type=float, default=7e-3, help="peak learning rate of Adam (default: 0.007)")
@@ -274,7 +275,7 @@ def main() -> int:
         print(f"launch me with: torchrun --nproc-per-node=2 {sys.argv[0]}", file=sys.stderr)
         return 2
     start = time.perf_counter()
-    dist.init_process_group(args.backend)
+    dist.init_process_group(args.backend, init_method=args.init_method)
     trainer = Trainer(args)
     trainer.run()
     same = identical_on_all_ranks(trainer.model)

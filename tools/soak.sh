@@ -15,13 +15,14 @@ declare -A checks=(
   [membership]="make membership-sim ARGS=--large"
   [mutants]="$python -m tests.membership"
   [chaos]="make chaos"
+  [relay]="make relay"
   [wear]="$python -m tests.chaos.wear"
   [conformance]="make conformance"
   [matrix]="make matrix"
 )
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
-  names=(kills endings differential membership mutants chaos wear horovod-random conformance matrix)
+  names=(kills endings differential membership mutants chaos relay wear horovod-random conformance matrix)
 fi
 for name in "${names[@]}"; do
   if [ -z "${checks[$name]:-}" ]; then

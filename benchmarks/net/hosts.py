@@ -94,7 +94,7 @@ class Hosts:
         self.rate = rate
         self.congestion = congestion
         self._names = [f"{PREFIX}-{os.getpid()}-h{host}" for host in range(count)]
-        self._switch = f"{PREFIX}-{os.getpid()}-switch"
+        self.switch = f"{PREFIX}-{os.getpid()}-switch"  # namespace with a port for each host
 
     def address(self, host: int) -> str:
         return str(SUBNET[host + 1])
@@ -119,16 +119,16 @@ class Hosts:
         self._remove()
 
     def _build(self) -> None:
-        for name in (self._switch, *self._names):
+        for name in (self.switch, *self._names):
             call("ip", "netns", "add", name)
-        call("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
-        call("ip", "-n", self._switch, "link", "set", "bridge", "addrgenmode", "none", "up")
+        call("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        call("ip", "-n", self.switch, "link", "set", "bridge", "addrgenmode", "none", "up")
         for host, name in enumerate(self._names):
             self._plug(host, name)
         self._wait_for_carrier()
 
     def _plug(self, host: int, name: str) -> None:
-        port, switch = f"port{host}", self._switch
+        port, switch = f"port{host}", self.switch
         ends = ("type", "veth", "peer", "name", port, "netns", switch)
         call("ip", "-n", name, "link", "add", INTERFACE, *ends)
         if self.rate != "none":
@@ -157,7 +157,7 @@ class Hosts:
 
     def _remove(self) -> None:
         with _undisturbed():
-            for name in (*self._names, self._switch):
+            for name in (*self._names, self.switch):
                 _remove(name)
 
 

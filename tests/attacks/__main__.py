@@ -31,6 +31,7 @@ from tqdm import tqdm
 from benchmarks.net import hosts as net
 from tests.attacks.strangers import ATTACKS, HANDSHAKES
 from tests.chaos import digits
+from tests.chaos.job_key import write_key
 from tests.chaos.launched import Launched
 from tests.chaos.records import committed
 
@@ -226,10 +227,7 @@ def attack_job(names: list[str], has_key: bool, quick: bool) -> list[str]:
     failed = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ringdist-attacks-")))
-        key = folder / "job.key" if has_key else None
-        if key:
-            key.touch(mode=0o600)
-            key.write_bytes(os.urandom(32))
+        key = write_key(folder / "job.key") if has_key else None
         hosts = stack.enter_context(net.Hosts(3))
         inside = [*hosts.enter(2), "ip"]
         for words in (

@@ -62,7 +62,7 @@ class Network(net.Hosts):
 
     def part(self, *hosts: int) -> None:
         """Lets these hosts reach each other, and no others."""
-        other = ("ip", "-n", self._switch, "link")
+        other = ("ip", "-n", self.switch, "link")
         net.call(*other, "add", "other", "type", "bridge")
         net.call(*other, "set", "other", "addrgenmode", "none", "up")
         for host in hosts:
@@ -70,7 +70,7 @@ class Network(net.Hosts):
 
     def deafen(self, host: int) -> None:
         """Drops packets to the host, but not packets from it."""
-        net.call("tc", "-n", self._switch, *self._queue("replace", f"port{host}"), "blackhole")
+        net.call("tc", "-n", self.switch, *self._queue("replace", f"port{host}"), "blackhole")
 
     def add_address(self, host: int, interface: str, address: str) -> None:
         """Adds an address on an interface that leads nowhere. Others have no route to it."""
@@ -87,13 +87,13 @@ class Network(net.Hosts):
     def heal(self) -> None:
         for host, name in enumerate(self._names):
             self._port(host, "master", "bridge", "up")
-            for end in ((self._switch, f"port{host}"), (name, net.INTERFACE)):
+            for end in ((self.switch, f"port{host}"), (name, net.INTERFACE)):
                 with contextlib.suppress(net.CommandError):  # nothing was dropped there
                     net.call("tc", "-n", end[0], *self._queue("del", end[1]))
         self._wait_for_carrier()
 
     def _port(self, host: int, *change: str) -> None:
-        net.call("ip", "-n", self._switch, "link", "set", f"port{host}", *change)
+        net.call("ip", "-n", self.switch, "link", "set", f"port{host}", *change)
 
     def _queue(self, change: str, interface: str) -> tuple[str, ...]:
         return ("qdisc", change, "dev", interface, "root")
