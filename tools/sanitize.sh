@@ -29,13 +29,13 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
 fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
   sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | grep -vxF fuzz | sort -u)
-core=(base codec conformance control engine kernel membership negotiation os rendezvous transport)
+core=(conformance control engine membership negotiation os rendezvous store transport)
 # Algorithms, codecs, kernels, the consensus, traces, simulated ranks and explored orders have no
 # threads that could race with each other. Compressed ops need one codec of each kind, and PowerSGD
 # half of its cases. When threads that used UCX end, the loader frees thread-local memory of UCX's
 # libraries, which ThreadSanitizer reports as a race.
 if [ "$sanitizer" = thread ]; then
-  folders=(control membership engine compress conformance negotiation os rendezvous transport)
+  folders=(control membership engine compress conformance negotiation os rendezvous store transport)
   core=(control engine negotiation transport)
   without=(MembershipWorld CodecConformance CudaCodec LosslessKernels CodedStream RingOverUcx
     ShmLinkOrders Simulated. SimulationAndEngine Traces. OpExecution. 'Sizes/LowRank.*/'{0,2,4}

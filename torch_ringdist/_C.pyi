@@ -32,16 +32,24 @@ class ProcessGroupRing(_Backend):
         the group has formed, and NotSupportedError for a single rank."""
 
 class NextGeneration:
-    """Result of a change of members: the next generation and its differences. Read-only."""
+    """Result of a change of members: the next generation and its differences."""
 
-    backend: ProcessGroupRing  # group of the new generation; it is still forming
-    generation: int  # 1 after the first shrink
-    id: str  # equal on all members, unique to the generation
-    stayed: list[int]  # old ranks of the survivors, ordered by new rank
-    lost: list[tuple[int, str, str]]  # old rank, "died" or "silent", "pid 12 on host x"
-    joined: list[int]  # new ranks of the newcomers
-    first_unfinished: int  # first collective, from 1, that a survivor had not finished
-    store: str  # "" if the old store lives; else "host:port" of a TCPStore at the new rank 0
+    @property
+    def backend(self) -> ProcessGroupRing: ...  # group of the new generation; it is still forming
+    @property
+    def generation(self) -> int: ...  # 1 after the first shrink
+    @property
+    def id(self) -> str: ...  # equal on all members, unique to the generation
+    @property
+    def stayed(self) -> list[int]: ...  # old ranks of the survivors, ordered by new rank
+    @property
+    def lost(self) -> list[tuple[int, str, str]]: ...  # rank, cause, "pid 12 on host x"
+    @property
+    def joined(self) -> list[int]: ...  # new ranks of the newcomers
+    @property
+    def first_unfinished(self) -> int: ...  # collective, from 1, that a survivor had not finished
+    @property
+    def store(self) -> str: ...  # "", or "host:port" of a TCPStore that replaces the old store
 
 def create_reconfigurable(
     store: Store,
@@ -62,8 +70,7 @@ class NamedWork:
     def poll(self) -> bool:
         """Returns True if the operation has ended; then its name may be used again."""
     def wait(self) -> list[Tensor]:
-        """Waits for the end, also on the device; returns the outputs. Raises its error, or on
-        Ctrl-C."""
+        """Waits for the end, also on the device; returns the outputs. Raises its error."""
 
 class NamedGroup:
     """Operations that ranks match by name, so each rank may call them in its own order. Calls
@@ -114,18 +121,19 @@ class NamedGroup:
         """On rank 0: starts recording on all ranks, rank N in `path`.rank-N. Raises ArgumentError
         if they record already, and DistBackendError if the file cannot be written."""
     def stop_timeline(self, timeout: float) -> bool:
-        """On rank 0: ends recording on all ranks. Returns False if their files were not complete
-        next to `path` within `timeout` seconds."""
+        """On rank 0: ends recording. Returns False if files are missing after `timeout` seconds."""
     def join(self, device: int | None = None) -> int:
-        """Returns the last rank to join. `device` is the CUDA device that holds the neutral parts
-        of this rank in calls on CUDA tensors. Releases the GIL while it blocks."""
+        """Returns the last rank to join. `device`, of CUDA, holds this rank's neutral parts."""
     def close(self) -> None:
         """Waits for all calls, then leaves the group. Releases the GIL."""
 
 class JoinedGroup:
-    next: NextGeneration  # has no survivors and no lost members for a newcomer
-    name: str  # name of the first generation's group
-    note: str  # the `note` of admit()
+    @property
+    def next(self) -> NextGeneration: ...  # has no survivors and no lost members for a newcomer
+    @property
+    def name(self) -> str: ...  # name of the first generation's group
+    @property
+    def note(self) -> str: ...  # the `note` of admit()
 
 def join_group(
     store: Store,
@@ -181,12 +189,9 @@ def cuda_devices() -> tuple[list[tuple[str, str, int, str]], str]:
 def options() -> list[tuple[str, str, str, str]]:
     """Returns name, type ("str", "int", "float", "bool"), default and meaning per Options field."""
 
-def stats() -> dict[str, int]:
-    """Counters since the first group of this process (keys: torch_ringdist.stats). Any thread."""
-
+def stats() -> dict[str, int]: ...  # counters of this process, as torch_ringdist.stats has them
 def begin_sharing() -> None:
-    """Allocates later tensors of this thread in shared memory, until a matching end_sharing().
-    Allocations raise RuntimeError when memory is exhausted."""
+    """Allocates later tensors of this thread in shared memory, until a matching end_sharing()."""
 
 def end_sharing() -> None: ...
 def start_trace(path: str, rank: int, name: str) -> bool:
@@ -297,19 +302,15 @@ class BoundedStore:
     def compare_set(self, key: str, expected: str, desired: str) -> str: ...
 
 class RingdistStore(Store):
-    """Store of ringdist:// addresses. Serves it at `listener`, a listening socket, unless it is -1;
-    else waits `timeout` for its answer."""
+    """Serves a ringdist:// store at the socket `listener`; if it is -1, connects to one."""
 
     def __init__(
         self, host: str, port: int, listener: int, timeout: timedelta, key_file: str
     ) -> None: ...
-    host: str
-    port: int
-    @staticmethod
-    def serve_near(host: str, timeout: timedelta, key_file: str) -> RingdistStore: ...
-
-def set_sealed(store: Store, key_file: str, key: str, value: str) -> None: ...
-def get_sealed(store: Store, key_file: str, key: str) -> str: ...  # the key must be there
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
 
 class LocalRanks:
     """A group for studies with all ranks in this process: one Context each, joined by memory
@@ -393,8 +394,7 @@ def device_route(
     path: str,  # a value of RINGDIST_DEVICE_PATH, or ""
     nccl: bool,  # assume NCCL on each rank; else check this process
 ) -> _Route:
-    """Returns how a group would run an operation on CUDA tensors, without starting CUDA. Any
-    thread.
+    """Returns how a group would run an operation on CUDA tensors. Starts no CUDA. Any thread.
 
     Raises RuntimeError if libringdist_cuda.so is not loaded, and ValueError or TypeError if a group
     would refuse it."""

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -43,27 +42,14 @@ def _own(url: str, **named: Any) -> Iterator[Any]:
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
-        iterator, timer, is_ours = original(url, *args, **named), None, False
+        iterator, timer = original(url, *args, **named), None
         with contextlib.suppress(Exception):  # the report must never cause a failure
-            if is_ours := _is_for_ringdist():
+            if _is_for_ringdist():
                 timer = _timer(url)
-        iterator = iterator if timer is None else _timed(iterator, timer)
-        if is_ours and os.environ.get("RINGDIST_KEY_FILE"):
-            iterator = _moved(iterator, named.get("timeout"))
-        return iterator
+        return iterator if timer is None else _timed(iterator, timer)
 
     handler._watched_by_ringdist = True  # type: ignore[attr-defined]
     return handler
-
-
-# Replaces a store without encryption; see _served_store.move().
-def _moved(iterator: Iterator[Any], timeout: timedelta | None) -> Iterator[Any]:
-    from torch_ringdist import _served_store
-
-    store, rank, size = next(iterator)
-    limit = timeout or _served_store.USUAL_TIMEOUT
-    yield _served_store.move(store, rank, size, limit), rank, size
-    yield from iterator
 
 
 def _is_for_ringdist() -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
-import itertools
 import os
 import socket
-import time
 import warnings
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import torch.distributed as dist
 
-from torch_ringdist import _address, _native
+from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._generation import shared_store
 
 if TYPE_CHECKING:
     from torch_ringdist._C import RingdistStore
@@ -28,7 +24,6 @@ _ALL = frozenset({"", "0.0.0.0", "::"})  # hosts that mean all addresses
 _LOCAL = "localhost"
 USUAL_TIMEOUT = timedelta(minutes=30)  # default of PyTorch's groups
 SCHEME = "ringdist://"
-_moves = itertools.count()  # all ranks move in the same order
 
 
 def serve(host: str, port: int, **named: Any) -> dist.TCPStore:
@@ -136,73 +131,6 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
         listener = made.detach()
     key_file = os.environ.get("RINGDIST_KEY_FILE", "")
     return _native.load().RingdistStore(host, port, listener, timeout, key_file)
-
-
-def move(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.Store:
-    """Moves a job with a key from a TCPStore, which is not encrypted, to a store of its own.
-
-    Rank 0 serves that one, and its address is the only value in the TCPStore. It is sealed, so
-    nobody without the key can make one up. All ranks call it, and rank 0 waits for all. A store
-    that is no TCPStore is returned unchanged.
-
-    Raises:
-        torch.distributed.DistStoreError: some ranks did not come within `timeout`.
-        torch.distributed.DistBackendError: a rank has another key.
-    """
-    whole = shared_store(store)
-    if not isinstance(whole, dist.TCPStore):
-        return store
-    key_file = os.environ["RINGDIST_KEY_FILE"]
-    name = f"ringdist/store/{next(_moves)}"
-    native = _native.load()
-    if rank == 0:
-        own = native.RingdistStore.serve_near(whole.host, timeout, key_file)
-        native.set_sealed(store, key_file, name, _address.join(own.host, own.port))
-        _await_ranks(own, store, f"{name}/other key", size, timeout)
-        return own
-    store.wait([name], timeout)
-    try:
-        address = _address.parse(native.get_sealed(store, key_file, name))
-    except dist.DistBackendError:
-        store.set(f"{name}/other key", str(rank))
-        raise
-    assert address is not None
-    own = native.RingdistStore(*address, -1, timeout, key_file)
-    own.set(_come(rank), "")
-    return own
-
-
-def _come(rank: int) -> str:
-    return f"ringdist/come/{rank}"
-
-
-# Waits until all ranks have come to the new store; raises as move() does.
-def _await_ranks(
-    own: dist.Store, old: dist.Store, other_key: str, size: int, timeout: timedelta
-) -> None:
-    begin = time.monotonic()
-    warns_at = float(os.environ.get("RINGDIST_WARN_AFTER") or 30) or float("inf")
-    while True:
-        missing = [rank for rank in range(1, size) if not own.check([_come(rank)])]
-        if not missing:
-            return
-        if old.check([other_key]):
-            raise dist.DistBackendError(
-                f"ringdist: rank {old.get(other_key).decode(errors='replace')[:20]!r} has another "
-                "key than rank 0: give all ranks the same file by RINGDIST_KEY_FILE"
-            )
-        waited = time.monotonic() - begin
-        text = (
-            f"ringdist: ranks {missing} have not come to the encrypted store of rank 0 for "
-            f"{waited:.0f} s: were they started, and do they have RINGDIST_KEY_FILE?"
-        )
-        if waited > timeout.total_seconds():
-            raise dist.DistStoreError(text)
-        if waited > warns_at:
-            warns_at = float("inf")
-            warnings.warn(text, stacklevel=2)
-        with contextlib.suppress(dist.DistStoreError):
-            own.wait([_come(rank) for rank in missing], timedelta(seconds=1))
 
 
 # Returns host and port of a ringdist:// address; raises as rendezvous() does.

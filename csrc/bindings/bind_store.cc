@@ -4,14 +4,12 @@
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <span>
 #include <string>
 
 #include "bindings/bind.h"
 #include "torch/base/errors.h"
 #include "torch/bounded_store.h"
 #include "torch/ringdist_store.h"
-#include "torch/torch_store.h"
 
 namespace py = pybind11;
 
@@ -25,12 +23,6 @@ struct DeletesWithoutGil {
     delete store;
   }
 };
-
-// Returns a view of a store of c10d that seals values with the key in that file.
-std::shared_ptr<Store> sealed(const c10::intrusive_ptr<c10d::Store>& store,
-                              const std::string& key_file) {
-  return sealed_with(value_of(read_tls_key(key_file)), wrap_store(store), /*scope=*/"");
-}
 
 }  // namespace
 
@@ -46,25 +38,8 @@ void bind_store(py::module_& module) {
            }),
            py::arg("host"), py::arg("port"), py::arg("listener"), py::arg("timeout"),
            py::arg("key_file"), Release())
-      .def_static("serve_near", &RingdistStore::serve_near, py::arg("host"), py::arg("timeout"),
-                  py::arg("key_file"), Release())
       .def_property_readonly("host", &RingdistStore::host)
       .def_property_readonly("port", &RingdistStore::port);
-  module.def(
-      "set_sealed",
-      [](const c10::intrusive_ptr<c10d::Store>& store, const std::string& key_file,
-         const std::string& key, const std::string& value) {
-        throw_if(sealed(store, key_file)->set(key, std::as_bytes(std::span(value))));
-      },
-      py::arg("store"), py::arg("key_file"), py::arg("key"), py::arg("value"), Release());
-  module.def(
-      "get_sealed",
-      [](const c10::intrusive_ptr<c10d::Store>& store, const std::string& key_file,
-         const std::string& key) {
-        const auto value = value_of(sealed(store, key_file)->multi_get({key})).front();
-        return std::string(reinterpret_cast<const char*>(value.data()), value.size());
-      },
-      py::arg("store"), py::arg("key_file"), py::arg("key"), Release());
   py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")
       .def(py::init<std::string, uint16_t, Milliseconds, std::string>(), py::arg("host"),
            py::arg("port"), py::arg("limit"), py::arg("key_file") = "")

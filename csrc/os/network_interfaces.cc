@@ -114,6 +114,8 @@ std::vector<std::string> split_spec(const std::string& spec) {
   return out;
 }
 
+bool has_scope(const NetworkInterface& i) { return i.address.find('%') != std::string::npos; }
+
 // Returns the candidates that are up and match one part of a spec.
 std::vector<NetworkInterface> matching(const std::string& part,
                                        const std::vector<NetworkInterface>& candidates) {
@@ -130,6 +132,8 @@ std::vector<NetworkInterface> matching(const std::string& part,
     if (network && i.loopback && network->bits == 0) match = false;
     if (match) out.push_back(i);
   }
+  // Almost every interface has a link-local address of IPv6, also one that leads nowhere.
+  if (!std::ranges::all_of(out, has_scope)) std::erase_if(out, has_scope);
   return out;
 }
 
@@ -149,8 +153,6 @@ std::optional<std::string> source_address(const sockaddr* to, socklen_t length) 
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &size) != 0) return std::nullopt;
   return format_ip(reinterpret_cast<const sockaddr*>(&from));
 }
-
-bool has_scope(const NetworkInterface& i) { return i.address.find('%') != std::string::npos; }
 
 // Returns the interface that has the address and is up.
 std::optional<NetworkInterface> holder_of(const std::string& address,

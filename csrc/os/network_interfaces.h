@@ -32,8 +32,9 @@ std::string format_interfaces(const std::vector<NetworkInterface>& interfaces);
 
 // Returns the candidates that are up and that `spec` names, in its order, with one address per
 // interface. `spec` has names, name prefixes ("eth") or networks ("10.0.0.0/8"), separated by
-// commas. A full name wins over a prefix; loopback matches only its full name or network. Error:
-// kInvalidArgument, if none matches.
+// commas. A full name wins over a prefix; loopback matches only its full name or network. A
+// link-local address of IPv6 counts only if nothing else matches a part. Error: kInvalidArgument,
+// if none matches.
 Result<std::vector<NetworkInterface>> select_interfaces(
     const std::string& spec, const std::vector<NetworkInterface>& candidates);
 

@@ -293,6 +293,14 @@ void break_after(const Fd& fd, int64_t milliseconds) {
   setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &given, sizeof given);
 }
 
+void notice_dead_peers(const Fd& fd) {
+  const int on = 1, idle = 30, interval = 10, probes = 3;  // seconds, but for the number of probes
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 void limit_unsent(const Fd& fd, int bytes) {
   (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }

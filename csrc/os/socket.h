@@ -79,6 +79,9 @@ size_t unread(const Fd& fd);
 // For TCP: breaks the connection if sent data has not been confirmed for `milliseconds`. Values
 // below 1 count as 1. Errors are ignored.
 void break_after(const Fd& fd, int64_t milliseconds);
+// For TCP: breaks an idle connection if the other host does not answer for a minute (tcp(7),
+// SO_KEEPALIVE). Errors are ignored.
+void notice_dead_peers(const Fd& fd);
 // For TCP: the socket takes no more data while it has `bytes` that were not sent (tcp(7),
 // TCP_NOTSENT_LOWAT). Errors are ignored.
 void limit_unsent(const Fd& fd, int bytes);

@@ -26,6 +26,8 @@ constexpr Duration kCheckInterval = Milliseconds(50);  // of deadlines
 constexpr int kAcceptsAtOnce = 64;
 constexpr int kReadsAtOnce = 64;
 constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr size_t kFrameHead = 5;                    // bytes of a frame beside its body
+constexpr size_t kMaxBuffered = size_t{256} << 20;  // bytes of requests and answers of all clients
 
 }  // namespace
 
@@ -64,10 +66,14 @@ Error HostedStore::start() {
   return {};
 }
 
+// A forked child has neither thread, and the parent's may have been changing what the child got. So
+// that is leaked there.
 HostedStore::~HostedStore() {
   if (!thread_.joinable()) return;
-  if (mark_.forked()) {                                 // a forked child has neither thread
-    (void)new std::unique_ptr(std::move(handshakes_));  // leaked, since its end would wait
+  if (mark_.forked()) {
+    (void)new std::unique_ptr(std::move(handshakes_));
+    (void)new std::map(std::move(clients_));
+    (void)new StoreTable(std::move(table_));
     thread_.detach();
     return;
   }
@@ -81,19 +87,25 @@ void HostedStore::run() {
     for (const Epoll::Event& event : epoll_.wait(time_to_wait())) {
       if (event.key == kStopKey) return;
       try {
-        if (event.key == kListenerKey) {
-          accept_some();
-        } else if (event.key == kHandshakesKey) {
-          for (Handshakes::Ended& one : handshakes_->take()) add(std::move(one.stream));
-        } else if (const auto found = clients_.find(event.key); found != clients_.end()) {
-          if (!advance(event.key, found->second)) drop(event.key);
-        }
-        wake();
+        handle(event.key);
       } catch (...) {
         drop(event.key);
       }
     }
-    expire();
+    try {
+      wake();
+      expire();
+    } catch (...) {  // the next turn goes on
+    }
+  }
+}
+
+void HostedStore::handle(uint64_t key) {
+  if (key == kListenerKey) return accept_some();
+  if (key == kHandshakesKey) {
+    for (Handshakes::Ended& one : handshakes_->take()) add(std::move(one.stream));
+  } else if (const auto found = clients_.find(key); found != clients_.end()) {
+    if (!advance(key, found->second)) drop(key);
   }
 }
 
@@ -113,6 +125,7 @@ void HostedStore::accept_some() {
       accepts_again_ = Clock::now() + kAcceptPause;
       return;
     }
+    notice_dead_peers(fd);
     if (handshakes_)
       handshakes_->add(0, Stream(std::move(fd), key_->accept(kStoreId)));
     else
@@ -145,20 +158,34 @@ bool HostedStore::advance(uint64_t id, Client& client) {
 
 bool HostedStore::receive(uint64_t id, Client& client) {
   std::array<std::byte, kReadBytes> buffer;
-  for (int i = 0; i < kReadsAtOnce; ++i) {
+  for (int i = 0; i < kReadsAtOnce || client.stream.has_input(); ++i) {
     const ssize_t got = client.stream.read(buffer);
     if (got == 0) return false;
     if (got < 0) return errno == EAGAIN || errno == EINTR;
+    client.unread += static_cast<size_t>(got);
+    if (!count(got)) return false;
     client.reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
     for (;;) {
       const auto frame = client.reader.next();
       if (!frame.ok()) return false;
       if (!frame.value()) break;
+      const size_t used = std::min(client.unread, kFrameHead + frame.value()->body.size());
       if (!take(id, client, *frame.value())) return false;
+      client.unread -= used;
+      (void)count(-static_cast<ptrdiff_t>(used));
+    }
+    if (client.unread == 0 && client.is_greeted) {  // its memory is not kept
+      client.reader = FrameReader();
+      client.reader.set_limit(kMaxStoreMessage);
     }
     if (static_cast<size_t>(got) < buffer.size() && !client.stream.has_input()) return true;
   }
   return true;
+}
+
+bool HostedStore::count(ptrdiff_t bytes) {
+  buffered_ += static_cast<size_t>(bytes);
+  return buffered_ <= kMaxBuffered;
 }
 
 bool HostedStore::take(uint64_t id, Client& client, const Frame& frame) {
@@ -186,21 +213,24 @@ bool HostedStore::take(uint64_t id, Client& client, const Frame& frame) {
 bool HostedStore::answer(Client& client, const StoreAnswer& answer) {
   client.out = answer.frame();
   client.sent = 0;
-  const ssize_t sent = client.stream.write(client.out);
+  if (!count(static_cast<ptrdiff_t>(client.out.size()))) return false;
+  return write(client);
+}
+
+// The memory of a large answer is not kept.
+bool HostedStore::write(Client& client) {
+  const ssize_t sent = client.stream.write(ConstBytes(client.out).subspan(client.sent));
   if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
-  client.sent = static_cast<size_t>(std::max<ssize_t>(sent, 0));
-  if (client.sent == client.out.size()) client.out.clear();
+  client.sent += static_cast<size_t>(std::max<ssize_t>(sent, 0));
+  if (client.sent < client.out.size()) return true;
+  (void)count(-static_cast<ptrdiff_t>(client.out.size()));
+  client.out = {};
   return true;
 }
 
 bool HostedStore::flush(uint64_t id, Client& client) {
   if (!client.stream.flush()) return false;
-  if (!client.out.empty()) {
-    const ssize_t sent = client.stream.write(ConstBytes(client.out).subspan(client.sent));
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
-    client.sent += static_cast<size_t>(std::max<ssize_t>(sent, 0));
-    if (client.sent == client.out.size()) client.out.clear();
-  }
+  if (!client.out.empty() && !write(client)) return false;
   const bool wants = !client.out.empty() || client.stream.has_output();
   if (wants == std::exchange(client.wants_output, wants)) return true;
   return !epoll_.modify(client.stream.fd().get(), wants ? EPOLLIN | EPOLLOUT : EPOLLIN, id);
@@ -238,6 +268,7 @@ void HostedStore::drop(uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   table_.end_wait(id);
+  (void)count(-static_cast<ptrdiff_t>(found->second.unread + found->second.out.size()));
   epoll_.remove(found->second.stream.fd().get());
   clients_.erase(found);
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,6 +31,8 @@ class StoreTable {
   // Limit of all keys and values together, in bytes.
   static constexpr size_t kMaxBytes = size_t{1} << 30;
   static constexpr size_t kMaxKeys = size_t{1} << 22;
+  // Limit of the keys that clients wait for, in bytes.
+  static constexpr size_t kMaxWaitBytes = size_t{64} << 20;
 
   // Carries a request out. Returns nothing for kWait if keys are missing: then take_ready() names
   // the client when they are there.
@@ -42,8 +45,10 @@ class StoreTable {
  private:
   using Value = std::vector<std::byte>;
 
-  // Sets a key. Returns false if there is no room.
-  bool put(const std::string& key, Value value);
+  // Sets a key. Returns why not, if there is no room.
+  std::optional<StoreAnswer> put(const std::string& key, Value value);
+  // Removes a key from those that a client waits for.
+  void end_wait(uint64_t client, const std::string& key);
   StoreAnswer add(const std::string& key, int64_t amount);
   StoreAnswer compare_set(const std::string& key, const Value& expected, const Value& desired);
   StoreAnswer get(const std::vector<std::string>& keys) const;
@@ -53,8 +58,9 @@ class StoreTable {
 
   std::map<std::string, Value> values_;
   size_t bytes_ = 0;
-  std::map<uint64_t, std::vector<std::string>> waiting_;  // missing keys of clients
-  std::map<std::string, std::vector<uint64_t>> waiters_;  // the same by key
+  std::map<uint64_t, std::set<std::string>> waiting_;  // missing keys of clients
+  std::map<std::string, std::set<uint64_t>> waiters_;  // the same by key
+  size_t wait_bytes_ = 0;
   std::vector<uint64_t> ready_;
 };
 
@@ -77,6 +83,7 @@ class HostedStore {
     Stream stream;
     TimePoint since;  // when it was accepted
     FrameReader reader{};
+    size_t unread = 0;             // bytes in `reader`
     std::vector<std::byte> out{};  // the rest of an answer
     size_t sent = 0;
     bool is_greeted = false;
@@ -94,6 +101,7 @@ class HostedStore {
   Error start();
   // The following run on the thread.
   void run();
+  void handle(uint64_t key);
   Duration time_to_wait() const;
   void accept_some();
   void add(Stream stream);
@@ -104,7 +112,11 @@ class HostedStore {
   // Carries a request out, or checks a hello. Returns false if the client ends.
   bool take(uint64_t id, Client& client, const Frame& frame);
   bool answer(Client& client, const StoreAnswer& answer);
+  bool write(Client& client);
   bool flush(uint64_t id, Client& client);
+  // Counts bytes of requests and answers that are on their way. Returns false if there are too many
+  // of all clients.
+  bool count(ptrdiff_t bytes);
   // Answers clients for which keys have come.
   void wake();
   // Ends waits at their deadline, and clients without a hello.
@@ -119,6 +131,7 @@ class HostedStore {
   std::unique_ptr<Handshakes> handshakes_;  // with a key
   std::map<uint64_t, Client> clients_;      // by age
   StoreTable table_;
+  size_t buffered_ = 0;     // bytes of requests and answers
   uint64_t next_id_ = 16;   // lower keys of the epoll set are the listener's and such
   TimePoint checked_at_{};  // time of the last expire()
   std::optional<TimePoint> accepts_again_;  // after a lack of descriptors

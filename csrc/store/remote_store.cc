@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kMostIdle = 4;               // connections that are kept
 constexpr Milliseconds kFirstRetryPause{20};  // between attempts of connect()
 constexpr Milliseconds kLongestRetryPause{500};
+constexpr Duration kDoubtTime = std::chrono::seconds(2);    // while handshakes fail; see connect()
+constexpr Duration kAddressTime = std::chrono::seconds(5);  // for each address but the last
 
 std::vector<std::byte> copy_of(ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -54,24 +56,33 @@ RemoteStore::RemoteStore(std::string host, uint16_t port, std::shared_ptr<const 
                          Waits waits)
     : host_(std::move(host)), port_(port), key_(std::move(key)), waits_(std::move(waits)) {}
 
+// A store that answers, but not as it should, may only be busy: its handshakes and its clients
+// without a hello are limited.
 Error RemoteStore::connect(Milliseconds timeout) {
-  const TimePoint deadline = deadline_after(timeout);
+  const Limit limit{deadline_after(timeout), /*is_interruptible=*/true};
+  TimePoint doubtful_until = TimePoint::max();
   for (Milliseconds pause = kFirstRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
-    auto stream = connection(deadline);
-    if (stream.ok()) {
-      const auto answer = ask(stream.value(), {.op = StoreOp::kCount}, deadline);
-      if (!answer.ok()) return answer.error();
-      std::lock_guard lock(mutex_);
-      idle_.push_back(std::move(stream.value()));
-      return {};
-    }
-    const bool may_come = stream.error().kind() == ErrorKind::kPeerLost;
-    if (!may_come || Clock::now() + pause >= deadline) return stream.error();
-    (void)waits_(pause, [](std::optional<Milliseconds> part) {
-      (void)poll(nullptr, 0, static_cast<int>(part.value_or(kLongestRetryPause).count()));
-      return false;
-    });
+    auto stream = connection(limit);
+    Error error = stream.error();
+    const bool is_there = stream.ok() || error.kind() != ErrorKind::kPeerLost;
+    if (stream.ok())
+      if (error = ask(stream.value(), {.op = StoreOp::kCount}, limit).error(); !error) {
+        std::lock_guard lock(mutex_);
+        idle_.push_back(std::move(stream.value()));
+        return {};
+      }
+    const TimePoint now = Clock::now();
+    doubtful_until = is_there ? std::min(doubtful_until, now + kDoubtTime) : TimePoint::max();
+    if (now + pause >= limit.deadline || now >= doubtful_until) return error;
+    sleep(pause);
   }
+}
+
+void RemoteStore::sleep(Milliseconds pause) const {
+  (void)waits_(pause, [](std::optional<Milliseconds> part) {
+    (void)poll(nullptr, 0, static_cast<int>(part.value_or(kLongestRetryPause).count()));
+    return false;
+  });
 }
 
 Error RemoteStore::set(const std::string& key, std::span<const std::byte> value) {
@@ -124,23 +135,23 @@ Error RemoteStore::append(const std::string& key, ConstBytes value) {
 }
 
 Error RemoteStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
-  const Milliseconds limit = std::min(timeout, kLongest);
+  const Milliseconds time = std::min(timeout, kLongest);
   const auto answer =
-      ask({.op = StoreOp::kWait, .number = limit.count(), .keys = keys}, limit + kAnswerTime);
+      ask({.op = StoreOp::kWait, .number = time.count(), .keys = keys}, time + kAnswerTime);
   if (!answer.ok()) return answer.error();
   if (answer.value().status == StoreAnswer::Status::kDone) return {};
   std::string names;
   for (const std::string& key : keys) names += (names.empty() ? "'" : ", '") + key + "'";
   return Error(ErrorKind::kTimeout, "ringdist: the store at " + format_address(host_, port_) +
                                         " had no value of " + names + " after " +
-                                        std::to_string(limit.count()) + " ms");
+                                        std::to_string(time.count()) + " ms");
 }
 
-Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds limit) {
-  const TimePoint deadline = deadline_after(limit);
-  auto stream = connection(deadline);
+Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds time) {
+  const Limit limit{deadline_after(time), request.op == StoreOp::kWait};
+  auto stream = connection(limit);
   if (!stream.ok()) return stream.error();
-  auto answer = ask(stream.value(), request, deadline);
+  auto answer = ask(stream.value(), request, limit);
   if (!answer.ok()) return answer;
   std::lock_guard lock(mutex_);
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(stream.value()));
@@ -148,14 +159,14 @@ Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds l
 }
 
 Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request,
-                                     TimePoint deadline) const {
+                                     const Limit& limit) const {
   const auto bytes = request.frame();
   if (bytes.size() > kMaxStoreMessage)
     return Error(ErrorKind::kInvalidArgument, "ringdist: the store takes requests of at most " +
                                                   std::to_string(kMaxStoreMessage >> 20) +
                                                   " MiB, and this one has " +
                                                   std::to_string(bytes.size()) + " bytes");
-  if (Error error = send(stream, bytes, deadline)) return error;
+  if (Error error = send(stream, bytes, limit)) return error;
   FrameReader reader;
   reader.set_limit(kMaxStoreMessage);
   std::array<std::byte, size_t{64} << 10> buffer;
@@ -176,13 +187,13 @@ Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request
       reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
     } else if (got == 0 || errno != EAGAIN) {
       return failed(got == 0 ? "it closed the connection" : stream.describe(errno));
-    } else if (!await(stream, stream.events(), deadline)) {
+    } else if (!await(stream, stream.events(), limit)) {
       return failed("it did not answer in time");
     }
   }
 }
 
-Result<Stream> RemoteStore::connection(TimePoint deadline) {
+Result<Stream> RemoteStore::connection(const Limit& limit) {
   if (mark_.forked()) return failed("this process was forked from the one that opened it");
   {
     std::lock_guard lock(mutex_);
@@ -194,24 +205,39 @@ Result<Stream> RemoteStore::connection(TimePoint deadline) {
       if (poll(&entry, 1, 0) == 0) return out;
     }
   }
+  // A handshake that has failed is repeated, since no request was sent.
+  const TimePoint until = std::min(limit.deadline, Clock::now() + kDoubtTime);
+  for (;;) {
+    auto stream = dial_any(limit);
+    if (stream.ok() || stream.error().kind() != ErrorKind::kMismatch || Clock::now() >= until)
+      return stream;
+    sleep(kFirstRetryPause);
+  }
+}
+
+Result<Stream> RemoteStore::dial_any(const Limit& limit) const {
   const auto addresses = addresses_of(host_, port_);
   if (addresses.empty()) return failed("its host name does not resolve");
   Error last;
   for (const std::string& address : addresses) {
-    auto stream = dial(address, deadline);
+    const bool is_last = &address == &addresses.back();
+    Limit own = limit;
+    if (!is_last) own.deadline = std::min(own.deadline, Clock::now() + kAddressTime);
+    auto stream = dial(address, own);
     if (stream.ok()) return stream;
     last = stream.error();
   }
   return last;
 }
 
-Result<Stream> RemoteStore::dial(const std::string& address, TimePoint deadline) const {
+Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit) const {
   ConnectAttempt attempt = connect_tcp(address);
   if (attempt.failure) return failed(attempt.failure->error.message());
   Stream out(std::move(attempt.fd), key_ ? key_->dial(random_id(), kStoreId) : nullptr);
+  notice_dead_peers(out.fd());
   bool connecting = attempt.pending;
   for (;;) {
-    if (connecting && !await(out, POLLOUT, deadline)) return failed("it did not answer in time");
+    if (connecting && !await(out, POLLOUT, limit)) return failed("it did not answer in time");
     const int problem = out.establish();
     if (problem == 0) break;
     if (problem != EAGAIN && (connecting || !key_)) return failed(out.describe(problem));
@@ -221,36 +247,38 @@ Result<Stream> RemoteStore::dial(const std::string& address, TimePoint deadline)
                        "this process (" + out.describe(problem) +
                        "): give all processes the same file by RINGDIST_KEY_FILE, or none");
     connecting = false;
-    if (!await(out, out.events(), deadline)) return failed("it did not answer in time");
+    if (!await(out, out.events(), limit)) return failed("it did not answer in time");
   }
   const StoreRequest hello{.op = StoreOp::kHello, .number = StoreRequest::kVersion};
-  if (Error error = send(out, hello.frame(), deadline)) return error;
+  if (Error error = send(out, hello.frame(), limit)) return error;
   return out;
 }
 
-Error RemoteStore::send(Stream& stream, ConstBytes bytes, TimePoint deadline) const {
+Error RemoteStore::send(Stream& stream, ConstBytes bytes, const Limit& limit) const {
   while (!bytes.empty() || stream.has_output()) {
     if (!stream.flush()) return failed(stream.describe(errno));
     const ssize_t sent = bytes.empty() ? 0 : stream.write(bytes);
     if (sent < 0 && errno != EAGAIN) return failed(stream.describe(errno));
     if (sent > 0) bytes = bytes.subspan(static_cast<size_t>(sent));
-    if ((sent < 0 || stream.has_output()) && !await(stream, POLLOUT, deadline))
+    if ((sent < 0 || stream.has_output()) && !await(stream, POLLOUT, limit))
       return failed("it did not answer in time");
   }
   return {};
 }
 
-bool RemoteStore::await(const Stream& stream, uint32_t events, TimePoint deadline) const {
+bool RemoteStore::await(const Stream& stream, uint32_t events, const Limit& limit) const {
   const short waits_for = static_cast<short>(((events & POLLIN) != 0 ? POLLIN : 0) |
                                              ((events & POLLOUT) != 0 ? POLLOUT : 0));
-  return waits_(left_until(deadline), [&](std::optional<Milliseconds> part) {
+  const auto wait = [&](std::optional<Milliseconds> part) {
     pollfd entry{stream.fd().get(), waits_for, 0};
-    const int limit = part ? static_cast<int>(std::min<int64_t>(part->count(), 1 << 30)) : -1;
+    const int time = part ? static_cast<int>(std::min<int64_t>(part->count(), 1 << 30)) : -1;
     int ready = 0;
-    do ready = poll(&entry, 1, limit);
+    do ready = poll(&entry, 1, time);
     while (ready < 0 && errno == EINTR);
     return ready != 0;
-  });
+  };
+  const Milliseconds left = left_until(limit.deadline);
+  return limit.is_interruptible ? waits_(left, wait) : wait(left);
 }
 
 Error RemoteStore::failed(const std::string& why) const {

@@ -29,14 +29,14 @@ class RemoteStore final : public Store {
  public:
   static constexpr Milliseconds kAnswerTime{60000};
   // Waits for an event: calls the function with parts of the limit until it returns true. Returns
-  // false at the limit. It may throw, which ends the request.
+  // false at the limit. It may throw, which ends connect() and wait().
   using Waits = std::function<bool(std::optional<Milliseconds> limit,
                                    const std::function<bool(std::optional<Milliseconds>)>& wait)>;
 
   // Does not connect. With a key, the connections are encrypted, and the store must have it, too.
   RemoteStore(std::string host, uint16_t port, std::shared_ptr<const TlsKey> key, Waits waits);
 
-  // Waits until a store answers. Errors: kPeerLost after `timeout`, and kMismatch at once if the
+  // Waits until a store answers. Errors: kPeerLost after `timeout`, and kMismatch after 5 s if the
   // store does not have the key.
   Error connect(Milliseconds timeout);
 
@@ -63,14 +63,23 @@ class RemoteStore final : public Store {
   bool is_encrypted() const { return key_ != nullptr; }
 
  private:
-  Result<StoreAnswer> ask(const StoreRequest& request, Milliseconds limit = kAnswerTime);
-  Result<StoreAnswer> ask(Stream& stream, const StoreRequest& request, TimePoint deadline) const;
+  // When a request ends, and whether an interrupt may end it before.
+  struct Limit {
+    TimePoint deadline;
+    bool is_interruptible = false;
+  };
+
+  Result<StoreAnswer> ask(const StoreRequest& request, Milliseconds time = kAnswerTime);
+  Result<StoreAnswer> ask(Stream& stream, const StoreRequest& request, const Limit& limit) const;
   // Returns a connection that no request uses, or a new one.
-  Result<Stream> connection(TimePoint deadline);
-  Result<Stream> dial(const std::string& address, TimePoint deadline) const;
-  Error send(Stream& stream, ConstBytes bytes, TimePoint deadline) const;
-  // Waits for an event of the stream. Returns false at the deadline.
-  bool await(const Stream& stream, uint32_t events, TimePoint deadline) const;
+  Result<Stream> connection(const Limit& limit);
+  // Dials all addresses of the host, one after the other.
+  Result<Stream> dial_any(const Limit& limit) const;
+  Result<Stream> dial(const std::string& address, const Limit& limit) const;
+  void sleep(Milliseconds pause) const;
+  Error send(Stream& stream, ConstBytes bytes, const Limit& limit) const;
+  // Waits for an event of the stream. Returns false at the limit.
+  bool await(const Stream& stream, uint32_t events, const Limit& limit) const;
   Error failed(const std::string& why) const;
 
   const std::string host_;

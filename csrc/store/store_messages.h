@@ -17,6 +17,9 @@ namespace ringdist {
 inline constexpr uint64_t kStoreId = 0x65726f74732d6472ull;
 // Limit of the body of a request and of an answer, in bytes.
 inline constexpr size_t kMaxStoreMessage = size_t{16} << 20;
+// Limits of a value, in bytes, and of the keys of a request.
+inline constexpr size_t kMaxStoreValue = size_t{8} << 20;
+inline constexpr size_t kMaxStoreKeys = size_t{1} << 16;
 
 // Requests, with what they need of the fields of StoreRequest, and their answers.
 enum class StoreOp : uint8_t {

@@ -11,11 +11,11 @@ namespace {
 
 using Status = StoreAnswer::Status;
 
+constexpr size_t kWaitCost = 256;  // bytes that a key of a wait counts beside its own
+
 StoreAnswer refused(std::string why) {
   return {.status = Status::kRefused, .text = std::move(why)};
 }
-
-StoreAnswer full() { return refused("the store is full"); }
 
 // Returns the number of keys (-1 for any number) and of values that an operation needs.
 std::pair<int, size_t> needs(StoreOp op) {
@@ -48,14 +48,16 @@ std::optional<StoreAnswer> StoreTable::handle(uint64_t client, StoreRequest requ
   if ((keys >= 0 && request.keys.size() != static_cast<size_t>(keys)) ||
       request.values.size() != values)
     return refused("the request has no meaning");
+  if (request.keys.size() > kMaxStoreKeys)
+    return refused("a request may have " + std::to_string(kMaxStoreKeys) + " keys at most");
   switch (request.op) {
     case StoreOp::kSet:
-      return put(request.keys[0], std::move(request.values[0])) ? StoreAnswer() : full();
+      return put(request.keys[0], std::move(request.values[0])).value_or(StoreAnswer());
     case StoreOp::kAppend: {
       const auto found = values_.find(request.keys[0]);
       Value whole = found == values_.end() ? Value() : found->second;
       std::ranges::copy(request.values[0], std::back_inserter(whole));
-      return put(request.keys[0], std::move(whole)) ? StoreAnswer() : full();
+      return put(request.keys[0], std::move(whole)).value_or(StoreAnswer());
     }
     case StoreOp::kGet:
       return get(request.keys);
@@ -77,24 +79,23 @@ std::optional<StoreAnswer> StoreTable::handle(uint64_t client, StoreRequest requ
   return refused("the request has no meaning");
 }
 
-bool StoreTable::put(const std::string& key, Value value) {
+std::optional<StoreAnswer> StoreTable::put(const std::string& key, Value value) {
+  if (value.size() > kMaxStoreValue)
+    return refused("a value may have " + std::to_string(kMaxStoreValue >> 20) + " MiB at most");
   const auto found = values_.find(key);
   const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const size_t after = bytes_ - before + key.size() + value.size();
-  if (after > kMaxBytes || (found == values_.end() && values_.size() == kMaxKeys)) return false;
+  if (after > kMaxBytes || (found == values_.end() && values_.size() == kMaxKeys))
+    return refused("the store is full");
   bytes_ = after;
   values_.insert_or_assign(key, std::move(value));
   const auto waiting = waiters_.find(key);
-  if (waiting == waiters_.end()) return true;
-  for (const uint64_t client : waiting->second) {
-    auto& missing = waiting_[client];
-    std::erase(missing, key);
-    if (!missing.empty()) continue;
-    waiting_.erase(client);
-    ready_.push_back(client);
+  if (waiting == waiters_.end()) return std::nullopt;
+  for (const uint64_t client : std::set(waiting->second)) {
+    end_wait(client, key);
+    if (!waiting_.contains(client)) ready_.push_back(client);
   }
-  waiters_.erase(waiting);
-  return true;
+  return std::nullopt;
 }
 
 StoreAnswer StoreTable::get(const std::vector<std::string>& keys) const {
@@ -104,7 +105,8 @@ StoreAnswer StoreTable::get(const std::vector<std::string>& keys) const {
     const auto found = values_.find(key);
     if (found == values_.end()) return {.status = Status::kMissing};
     bytes += sizeof(uint32_t) + found->second.size();
-    if (bytes > kMaxStoreMessage / 2) return refused("the values are too large for one answer");
+    if (bytes > kMaxStoreMessage - kMaxStoreValue / 2)
+      return refused("the values are too large for one answer");
     out.values.push_back(found->second);
   }
   return out;
@@ -121,8 +123,7 @@ StoreAnswer StoreTable::add(const std::string& key, int64_t amount) {
       return refused("the value to add to is no number");
   }
   if (__builtin_add_overflow(sum, amount, &sum)) return refused("the sum is too large");
-  if (!put(key, bytes_of(std::to_string(sum)))) return full();
-  return {.number = sum};
+  return put(key, bytes_of(std::to_string(sum))).value_or(StoreAnswer{.number = sum});
 }
 
 // "" stands for a missing key, and what a missing key is not equal to comes back, as in c10d's
@@ -132,8 +133,7 @@ StoreAnswer StoreTable::compare_set(const std::string& key, const Value& expecte
   const auto found = values_.find(key);
   if (found != values_.end() && found->second != expected) return {.values = {found->second}};
   if (found == values_.end() && !expected.empty()) return {.values = {expected}};
-  if (!put(key, desired)) return full();
-  return {.values = {desired}};
+  return put(key, desired).value_or(StoreAnswer{.values = {desired}});
 }
 
 StoreAnswer StoreTable::remove(const std::string& key) {
@@ -150,25 +150,40 @@ bool StoreTable::has_all(const std::vector<std::string>& keys) const {
 }
 
 std::optional<StoreAnswer> StoreTable::wait(uint64_t client, const std::vector<std::string>& keys) {
-  if (has_all(keys)) return StoreAnswer();
-  std::vector<std::string>& missing = waiting_[client];
   for (const std::string& key : keys) {
-    if (values_.contains(key) || std::ranges::count(missing, key) > 0) continue;
-    missing.push_back(key);
-    waiters_[key].push_back(client);
+    if (values_.contains(key) || !waiting_[client].insert(key).second) continue;
+    waiters_[key].insert(client);
+    wait_bytes_ += key.size() + kWaitCost;
+    if (wait_bytes_ <= kMaxWaitBytes) continue;
+    end_wait(client);
+    return refused("too many keys are waited for");
   }
-  return std::nullopt;
+  if (const auto found = waiting_.find(client); found != waiting_.end() && !found->second.empty())
+    return std::nullopt;
+  waiting_.erase(client);
+  return StoreAnswer();
 }
 
 void StoreTable::end_wait(uint64_t client) {
-  const auto found = waiting_.find(client);
-  if (found == waiting_.end()) return;
-  for (const std::string& key : found->second) {
-    const auto waiting = waiters_.find(key);
-    std::erase(waiting->second, client);
-    if (waiting->second.empty()) waiters_.erase(waiting);
+  while (waiting_.contains(client)) {
+    const auto& missing = waiting_[client];
+    if (missing.empty()) {
+      waiting_.erase(client);
+      return;
+    }
+    end_wait(client, std::string(*missing.begin()));
   }
-  waiting_.erase(found);
+}
+
+void StoreTable::end_wait(uint64_t client, const std::string& key) {
+  const auto found = waiting_.find(client);
+  if (found == waiting_.end() || found->second.erase(key) == 0) return;
+  wait_bytes_ -= key.size() + kWaitCost;
+  if (found->second.empty()) waiting_.erase(found);
+  const auto waiters = waiters_.find(key);
+  if (waiters == waiters_.end()) return;
+  waiters->second.erase(client);
+  if (waiters->second.empty()) waiters_.erase(waiters);
 }
 
 }  // namespace ringdist

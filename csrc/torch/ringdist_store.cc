@@ -3,8 +3,6 @@
 #include <span>
 #include <utility>
 
-#include "base/config.h"
-#include "os/network_interfaces.h"
 #include "os/socket.h"
 #include "os/tls_key.h"
 #include "torch/base/errors.h"
@@ -35,16 +33,6 @@ RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener
   }
   remote_ = std::make_shared<RemoteStore>(host, port, key, wait_in_slices);
   throw_if(remote_->connect(timeout));
-}
-
-c10::intrusive_ptr<RingdistStore> RingdistStore::serve_near(const std::string& host,
-                                                            std::chrono::milliseconds timeout,
-                                                            const std::string& key_file) {
-  const Config config = value_of(Config::from_environment({}));
-  const auto chosen = value_of(choose_interfaces(config.socket_ifname, host));
-  const std::string& ip = chosen.front().address;
-  Fd listener = value_of(listen_tcp(ip, config.ports().first, config.ports().last));
-  return c10::make_intrusive<RingdistStore>(ip, 0, std::move(listener), timeout, key_file);
 }
 
 c10::intrusive_ptr<c10d::Store> RingdistStore::clone() {

@@ -30,12 +30,6 @@ class RingdistStore final : public c10d::Store {
   RingdistStore(const std::string& host, uint16_t port, Fd listener,
                 std::chrono::milliseconds timeout, const std::string& key_file);
 
-  // Serves a store at the interface that leads to `host` (choose_interfaces()), at a port of
-  // RINGDIST_PORT if that is set. Throws as the constructor does.
-  static c10::intrusive_ptr<RingdistStore> serve_near(const std::string& host,
-                                                      std::chrono::milliseconds timeout,
-                                                      const std::string& key_file);
-
   c10::intrusive_ptr<c10d::Store> clone() override;
   using c10d::Store::set;
   void set(const std::string& key, const Bytes& value) override;

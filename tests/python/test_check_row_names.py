@@ -10,7 +10,7 @@ GOOD = {
     "csrc/algorithm/registry.cc": "Algorithm star_algorithm();\n",
     "csrc/codec/registry.cc": "CodecRow int3_row();\n",
     "csrc/codec/int3.cc": 'return {"int3", 9};\n',
-    "csrc/transport/registry.cc": '    {"wire", "a wire"},\n',
+    "csrc/transport/registry.cc": '    {.name = "wire",\n     .description = "a wire"},\n',
     "csrc/transport/wire/wire.h": 'return "wire";\n',
     "csrc/compress/half_method.cc": 'constexpr std::string_view kName = "half";\n',
     "csrc/plan/plan.cc": '// not "star"\nauto x = "star:2"; char c = \'"\'; /* "int3" */\n',

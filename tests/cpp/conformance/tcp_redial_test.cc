@@ -118,9 +118,10 @@ class TcpThief : public TcpTest, public testing::WithParamInterface<int> {
 };
 
 TEST_P(TcpThief, WhatIsStolenIsSentAgain) {
+  const std::vector<std::byte> payload = pattern(60000, 1);  // read until the sends have ended
   int ended = 0;
   const auto send = [&] {
-    a_.send(b_.config.context_id, pattern(8, 0), pattern(60000, 1), [&](const Error& error) {
+    a_.send(b_.config.context_id, pattern(8, 0), payload, [&](const Error& error) {
       EXPECT_FALSE(error) << error.what();
       ++ended;
     });

@@ -13,6 +13,7 @@ const std::vector<NetworkInterface> kCandidates = {
     {"ib0", "172.16.0.1", 12, false, false, false},
     {"eth0", "2001:db8:1::5", 64, true, true, false},
     {"eth1", "fe80::7%eth1", 64, true, true, false},
+    {"eth2", "fe80::8%eth2", 64, true, true, false},
 };
 
 // Returns the addresses that a spec selects, or the error message.
@@ -31,7 +32,9 @@ TEST(Interfaces, SelectsByNamePrefixAndNetwork) {
   EXPECT_EQ(select("10.200.0.0/16, eth0"), "10.200.0.1 10.1.2.3");
   EXPECT_EQ(select("10.1.2.3"), "10.1.2.3");
   EXPECT_EQ(select("2001:db8::/32"), "2001:db8:1::5");
-  EXPECT_EQ(select("fe80::/10"), "fe80::7%eth1");
+  EXPECT_EQ(select("fe80::/10"), "fe80::7%eth1 fe80::8%eth2");
+  EXPECT_EQ(select("eth2"), "fe80::8%eth2");
+  EXPECT_EQ(select("::/0"), "2001:db8:1::5");
   EXPECT_EQ(select("0.0.0.0/0"), "10.1.2.3 192.168.7.9 10.200.0.1");
   EXPECT_EQ(select("192.168.7.128/25,eth1,"), "192.168.7.9");
 }

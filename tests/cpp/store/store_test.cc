@@ -124,6 +124,7 @@ TEST_P(StoreTest, CarriesLargeValues) {
   EXPECT_TRUE(a->multi_get({"large"}).value()[0] == large);
   const Error error = a->set("larger", Value(kMaxStoreMessage));
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.message();
+  EXPECT_EQ(a->append("large", Value(2 << 20)).kind(), ErrorKind::kInvalidArgument);
   EXPECT_EQ(a->multi_get({"large", "large"}).error().kind(), ErrorKind::kInvalidArgument);
   EXPECT_EQ(a->count().value(), 1);
 }
@@ -212,6 +213,21 @@ TEST(StoreMessages, AnyBytesAreDecodedSafely) {
   std::vector<std::byte> huge(64, std::byte{0xff});
   EXPECT_FALSE(StoreAnswer::decode(huge));
   EXPECT_FALSE(StoreRequest::decode(huge));
+}
+
+TEST(StoreTable, BoundsWhatIsWaitedFor) {
+  StoreTable table;
+  Keys keys;
+  for (size_t i = 0; i < kMaxStoreKeys; ++i) keys.push_back(std::to_string(i));
+  uint64_t client = 0;
+  while (!table.handle(++client, {.op = StoreOp::kWait, .keys = keys})) {
+  }
+  EXPECT_LT(client, 10u);
+  table.end_wait(1);
+  EXPECT_FALSE(table.handle(1, {.op = StoreOp::kWait, .keys = keys}));
+  keys.emplace_back("one more");
+  EXPECT_EQ(table.handle(20, {.op = StoreOp::kCheck, .keys = keys})->status,
+            StoreAnswer::Status::kRefused);
 }
 
 TEST(StoreTable, ForgetsWhoWaitsNoLonger) {
