@@ -47,8 +47,8 @@ class Outcome:
     at: float
     ended: float
 
-    def problem(self, attacked_at: float | None) -> str:
-        """Returns what is wrong with it, or nothing."""
+    def problem(self, attacked_at: float | None, bound: float) -> str:
+        """Returns what is wrong with it, or nothing. `bound` is in seconds after the attack."""
         if self.wrong:
             return f"rank {self.rank} has a wrong result"
         if self.error and not re.search(rf"rank (?!{self.rank}\b)\d", self.error):
@@ -56,7 +56,7 @@ class Outcome:
         if self.error and attacked_at is None:
             return f"rank {self.rank} failed without an attack: {self.error}"
         late = self.at - attacked_at if attacked_at else 0.0
-        if late > PEER_TIMEOUT + MORE:
+        if late > bound:
             return f"rank {self.rank} ended {late:.1f} s after the attack: {self.error or 'right'}"
         return ""
 
@@ -126,7 +126,7 @@ class Job:
         return "\n".join(one.read_text() for one in sorted(self._folder.glob("*.log")))
 
 
-async def attack_all(hosts: net.Hosts, seeds: list[int], folder: Path) -> int:
+async def attack_all(hosts: net.Hosts, seeds: list[int], folder: Path, bound: float) -> int:
     """Runs one attack per seed. Returns the number of runs that ended otherwise than they must."""
     for host in range(RANKS):
         for other in range(RANKS):
@@ -142,14 +142,14 @@ async def attack_all(hosts: net.Hosts, seeds: list[int], folder: Path) -> int:
     job = Job(hosts, folder)
     await job.start()
     try:
-        return await _attack_with(relay, job, seeds)
+        return await _attack_with(relay, job, seeds, bound)
     finally:
         relay.attack = None
         await job.end()
         relay.close()
 
 
-async def _attack_with(relay: Relay, job: Job, seeds: list[int]) -> int:
+async def _attack_with(relay: Relay, job: Job, seeds: list[int], bound: float) -> int:
     bad, endings, longest = 0, Counter[str](), 0.0
     for seed in tqdm(seeds, unit="run", disable=not sys.stderr.isatty()):
         relay.attack = attack = Attack.draw(seed, RANKS)
@@ -159,7 +159,7 @@ async def _attack_with(relay: Relay, job: Job, seeds: list[int]) -> int:
         except RuntimeError as error:
             print(f"seed {seed}: {attack}: {error}\n{job.logs()}")
             return bad + 1
-        problems = [text for one in outcomes if (text := one.problem(attack.at))]
+        problems = [text for one in outcomes if (text := one.problem(attack.at, bound))]
         if problems:
             bad += 1
             tqdm.write(f"seed {seed}: {attack}: {'; '.join(problems)}")
@@ -191,6 +191,12 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, help="seed of the first run; a random one if it is missing"
     )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        default=PEER_TIMEOUT + MORE,
+        help="seconds after the attack in which a run must end (default: 5)",
+    )
     options = parser.parse_args()
     if options.runs < 1:
         parser.error(f"--runs: got {options.runs}, expected a number from 1")
@@ -201,7 +207,9 @@ def main() -> int:
     print(f"seeds {first} to {first + options.runs - 1}", flush=True)
     net.unwind_on_signals()
     with net.Hosts(RANKS) as hosts, tempfile.TemporaryDirectory(prefix="ringdist-relay-") as folder:
-        bad = asyncio.run(attack_all(hosts, list(range(first, first + options.runs)), Path(folder)))
+        bad = asyncio.run(
+            attack_all(hosts, list(range(first, first + options.runs)), Path(folder), options.bound)
+        )
     print(f"{bad} of {options.runs} runs ended otherwise than they must")
     return 1 if bad else 0
 

@@ -16,6 +16,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+import torch_ringdist  # noqa: F401 - registers the backend
+
 LIMIT = timedelta(seconds=60)  # longer than the bound that is checked
 OPERATIONS = 6
 MOST_ELEMENTS = 1 << 18
