@@ -158,21 +158,13 @@ std::optional<StoreAnswer> StoreTable::wait(uint64_t client, const std::vector<s
     end_wait(client);
     return refused("too many keys are waited for");
   }
-  if (const auto found = waiting_.find(client); found != waiting_.end() && !found->second.empty())
-    return std::nullopt;
-  waiting_.erase(client);
+  if (waiting_.contains(client)) return std::nullopt;
   return StoreAnswer();
 }
 
 void StoreTable::end_wait(uint64_t client) {
-  while (waiting_.contains(client)) {
-    const auto& missing = waiting_[client];
-    if (missing.empty()) {
-      waiting_.erase(client);
-      return;
-    }
-    end_wait(client, std::string(*missing.begin()));
-  }
+  for (auto found = waiting_.find(client); found != waiting_.end(); found = waiting_.find(client))
+    end_wait(client, std::string(*found->second.begin()));
 }
 
 void StoreTable::end_wait(uint64_t client, const std::string& key) {

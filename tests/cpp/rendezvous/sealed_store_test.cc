@@ -3,22 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "rendezvous/rendezvous.h"
 #include "support/map_store.h"
+#include "support/test_key.h"
 
 namespace ringdist {
 namespace {
-
-std::shared_ptr<const TlsKey> key_of(int value) {
-  auto secret = std::make_unique<SecretKey>();
-  std::memset(secret->data(), value, SecretKey::kBytes);
-  auto key = load_tls(std::move(secret), {});
-  EXPECT_TRUE(key.ok()) << key.error().message();
-  return key.ok() ? key.value() : nullptr;
-}
 
 std::vector<std::byte> bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));

@@ -6,27 +6,19 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 #include <future>
 #include <thread>
 
 #include "os/socket.h"
 #include "store/hosted_store.h"
 #include "store/remote_store.h"
+#include "support/test_key.h"
 
 namespace ringdist {
 namespace {
 
 using Keys = std::vector<std::string>;
 using Value = std::vector<std::byte>;
-
-std::shared_ptr<const TlsKey> key_of(int value) {
-  auto secret = std::make_unique<SecretKey>();
-  std::memset(secret->data(), value, SecretKey::kBytes);
-  auto key = load_tls(std::move(secret), {});
-  EXPECT_TRUE(key.ok()) << key.error().message();
-  return key.ok() ? key.value() : nullptr;
-}
 
 Value bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 
 #include "os/doorbell.h"
 #include "os/tls_key.h"
+#include "support/test_key.h"
 #include "transport/shm/block_exports.h"
 #include "transport/shm/key_proof.h"
 #include "transport/shm/segment_layout.h"
@@ -16,14 +16,6 @@
 
 namespace ringdist::test {
 namespace {
-
-std::shared_ptr<const TlsKey> key_of(int value) {
-  auto secret = std::make_unique<SecretKey>();
-  std::memset(secret->data(), value, SecretKey::kBytes);
-  auto key = load_tls(std::move(secret), {});
-  EXPECT_TRUE(key.ok()) << key.error().message();
-  return key.ok() ? key.value() : nullptr;
-}
 
 class ShmKey : public testing::Test {
  protected:
