@@ -122,7 +122,7 @@ void PaxosInstance::on_death(int rank, TimePoint now) {
 
 void PaxosInstance::give_up(int rank, TimePoint now) {
   if (rank == self() || decided_) return;
-  others_.give_up(rank);
+  others_.give_up(rank, now);
   if (round_) return reconsider(now);
   if (active_ && rank == acceptor_.promised().rank) take_turn(now);
 }

@@ -12,8 +12,8 @@ std::vector<int32_t> VoterTracker::dead_ranks() const {
 bool VoterTracker::is_silent(int rank, TimePoint now) const {
   const VoterState& member = at(rank);
   if (!member.asked) return false;
-  const Duration after = given_up_.has(rank) ? timeouts_.loss_report : timeouts_.reply_timeout;
-  return now - *member.asked >= after;
+  if (member.given_up) return now - *member.given_up >= timeouts_.loss_report;
+  return now - *member.asked >= timeouts_.reply_timeout;
 }
 
 bool VoterTracker::all_others_gone(const RankSet& here, TimePoint now) const {

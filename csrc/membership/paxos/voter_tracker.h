@@ -24,16 +24,16 @@ struct PaxosTimeouts {
   Duration proposer_stagger = Milliseconds(20);
   // Another rank waits this long for the proposer of a ballot that was promised.
   Duration proposal_timeout = Milliseconds(500);
-  // The reply timeout of a voter that was given up. A kernel may have reported its death, and that
-  // notice may still be under way.
-  Duration loss_report = Milliseconds(50);
+  // A voter that was given up is waited for this much longer. A kernel may have reported its death,
+  // and that notice may still be under way.
+  Duration loss_report = Milliseconds(250);
 };
 
 // State of all voters of one decision, by rank, as one of them sees it.
 class VoterTracker {
  public:
   VoterTracker(int size, const PaxosTimeouts& timeouts)
-      : timeouts_(timeouts), members_(size), dead_(size), given_up_(size) {}
+      : timeouts_(timeouts), members_(size), dead_(size) {}
 
   // Records a death that a kernel has reported. Returns true if it is new.
   bool note_death(int rank) { return dead_.add(rank); }
@@ -41,9 +41,11 @@ class VoterTracker {
   // Returns the dead in the form in which messages carry them, in ascending order.
   std::vector<int32_t> dead_ranks() const;
 
-  // Records that `rank` was given up: its messages are ignored, and its reply timeout is the
-  // shortest.
-  void give_up(int rank) { given_up_.add(rank); }
+  // Records that `rank` was given up: its messages are ignored, and only the report of its death is
+  // waited for.
+  void give_up(int rank, TimePoint now) {
+    if (!at(rank).given_up) at(rank).given_up = now;
+  }
   // Starts the reply timeout of `rank`, unless it runs already.
   void note_request(int rank, TimePoint now) {
     if (!at(rank).asked) at(rank).asked = now;
@@ -51,7 +53,11 @@ class VoterTracker {
   // Records an answer of `rank` to a request of this process. The answer proves that messages get
   // through in both directions, so everything held against that voter is cleared. It stays given up
   // or dead if it was.
-  void note_answer(int rank) { at(rank) = {}; }
+  void note_answer(int rank) {
+    VoterState cleared;
+    cleared.given_up = at(rank).given_up;
+    at(rank) = cleared;
+  }
   // Stops all reply timeouts.
   void drop_questions() {
     for (VoterState& one : members_) one.asked.reset();
@@ -78,12 +84,13 @@ class VoterTracker {
   // `promised_at` the time of the first promise to it.
   struct VoterState {
     std::optional<TimePoint> asked;  // time of the oldest unanswered request
+    std::optional<TimePoint> given_up;
     Ballot promised;
     TimePoint promised_at;
     bool unresponsive = false;
   };
 
-  bool is_gone(int rank) const { return dead_.has(rank) || given_up_.has(rank); }
+  bool is_gone(int rank) const { return dead_.has(rank) || at(rank).given_up; }
   VoterState& at(int rank) { return members_[static_cast<size_t>(rank)]; }
   const VoterState& at(int rank) const { return members_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
@@ -91,7 +98,6 @@ class VoterTracker {
   const PaxosTimeouts timeouts_;
   std::vector<VoterState> members_;
   RankSet dead_;
-  RankSet given_up_;
 };
 
 }  // namespace ringdist
