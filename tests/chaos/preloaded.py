@@ -42,29 +42,46 @@ _PRELOADED = [
 
 
 class ForkedProcess:
-    """Replaces subprocess.Popen for an interpreter's command with -u, by the fork server."""
+    """Replaces subprocess.Popen, by the fork server. Interpreters are forked, other commands are
+    executed by a fork. Of stdin and stderr only what launchers use is supported."""
 
     def __init__(
         self,
         args: Sequence[str],
         *,
-        env: Mapping[str, str],
-        stdout: IO[Any] | None = None,
-        stderr: IO[Any] | int | None = subprocess.STDOUT,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: Any = None,
+        stderr: Any = None,
         cwd: str | os.PathLike[str] = ".",
         **_: Any,
     ) -> None:
         self.returncode: int | None = None
-        out = 1 if stdout is None else stdout.fileno()
-        if stderr is None:
-            stderr = 2
-        elif not isinstance(stderr, int):
-            stderr = stderr.fileno()
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
         self._server = socket.socket(socket.AF_UNIX)
         self._server.connect(server())
-        streams = [out, out if stderr == subprocess.STDOUT else stderr]
-        socket.send_fds(self._server, [b" "], streams)
-        request = [list(args), dict(env), os.path.abspath(cwd)]
+        if stdin == subprocess.PIPE:
+            source, end = os.pipe()
+            self.stdin = os.fdopen(end, "wb")
+        else:
+            source = os.open(os.devnull, os.O_RDONLY)
+        opened = [source]
+        if stdout == subprocess.PIPE:
+            end, out = os.pipe()
+            self.stdout = os.fdopen(end, "rb")
+            opened.append(out)
+        else:
+            out = 1 if stdout is None else stdout.fileno()
+        if stderr is None or isinstance(stderr, int):
+            errors = out if stderr == subprocess.STDOUT else 2
+        else:
+            errors = stderr.fileno()
+        socket.send_fds(self._server, [b" "], [source, out, errors])
+        for stream in opened:  # the process has them
+            os.close(stream)
+        environment = dict(os.environ if env is None else env)
+        request = [list(args), environment, os.path.abspath(cwd)]
         self._server.sendall(json.dumps(request).encode() + b"\n")
         self._answers = self._server.makefile()
         self.pid = int(self._answers.readline())
@@ -99,7 +116,8 @@ def run(
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
     """Replaces subprocess.run() for an interpreter's arguments, and captures the output."""
-    command = [sys.executable, "-u", *args]
+    command = [sys.executable, *args]
+    env = {**env, SERVER: server()}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = ForkedProcess(command, env=env, stdout=out, stderr=err, cwd=cwd)
         try:
@@ -152,7 +170,7 @@ def _serve(address: str) -> None:
             wakes.recv(4096)
         if listener in ready:
             client, _ = listener.accept()
-            _, streams, _, _ = socket.recv_fds(client, 1, 2)
+            _, streams, _, _ = socket.recv_fds(client, 1, 3)
             if line := client.makefile().readline():  # else the client has ended
                 if (pid := os.fork()) == 0:
                     for one in (listener, wakes, wake, client, *running.values()):
@@ -183,22 +201,22 @@ def _run(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *streams)):
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    if command[:2] != [sys.executable, "-u"]:
+    if command[0] not in (sys.executable, "python"):
         os.execvpe(command[0], command, environment)
-    os._exit(_interpret(command[2:]))
+    os._exit(_interpret(command[2:] if command[1] == "-u" else command[1:]))
 
 
 def _interpret(words: list[str]) -> int:
-    """Runs a script or module and returns its exit status, after its threads and exit handlers
-    end."""
-    is_module = words[0] == "-m"
-    sys.argv = words[1:] if is_module else words
+    """Runs a script, module or code and returns its exit status, after its threads and exit
+    handlers end."""
+    is_module, is_code = words[0] == "-m", words[0] == "-c"
+    sys.argv = words[1:] if is_module else words[:1] + words[2:] if is_code else words
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     status = 0
     if HURRY in os.environ:
@@ -206,7 +224,12 @@ def _interpret(words: list[str]) -> int:
     try:
         if is_module:
             sys.path[0] = os.getcwd()
+            if words[1].startswith("torch_ringdist"):
+                fork_workers()
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif is_code:
+            sys.path[0] = ""
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
             runpy.run_path(words[0], run_name="__main__")
@@ -225,6 +248,14 @@ def _interpret(words: list[str]) -> int:
     return status
 
 
+def fork_workers() -> None:
+    """Makes the launchers of torch_ringdist fork their workers, in this process."""
+    from torch_ringdist._launch import remote_command, worker
+
+    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedProcess})
+    worker.subprocess = remote_command.subprocess = forking  # type: ignore[assignment]
+
+
 def _sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
     is_script = sys._getframe(1).f_globals["__name__"] == "__main__"
     if not (is_script and os.path.exists(os.environ[HURRY])):
@@ -241,11 +272,8 @@ def main() -> None:
         subprocess_handler.Popen = ForkedProcess  # type: ignore[assignment, misc]
         return run.main(sys.argv[2:])
     from torch_ringdist import __main__ as command_line
-    from torch_ringdist._launch import worker
 
-    worker.subprocess = SimpleNamespace(  # type: ignore[assignment]
-        Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT
-    )
+    fork_workers()
     sys.exit(command_line.main())
 
 

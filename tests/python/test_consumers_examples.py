@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.launched import preloaded
 from support.torchrun import torchrun
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -17,10 +17,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def alone(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """Runs an example without torchrun, with the given variables."""
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    return subprocess.run(
-        command, env=environment | variables, capture_output=True, text=True, timeout=110
-    )
+    command = [str(EXAMPLES / f"{name}.py"), *arguments]
+    return preloaded.run(command, env=environment | variables, timeout=110)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.launched import ROOT, Launched, loop, python_path, run_loop
+from support.launched import ROOT, Launched, loop, preloaded, python_path, run_loop
 from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
@@ -371,8 +371,7 @@ def test_several_ranks_under_one_torchrun_are_warned():
     ],
 )
 def test_bad_launches(options: list[str], said: str):
-    done = subprocess.run(
-        [sys.executable, "-m", "torch_ringdist", "run", *options], capture_output=True, text=True
-    )
+    command = ["-m", "torch_ringdist", "run", *options]
+    done = preloaded.run(command, env=os.environ, timeout=60)
     assert done.returncode == 2
     assert said in done.stderr

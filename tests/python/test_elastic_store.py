@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 from support.job_key import needs_tls, write_key
-from support.launched import Launched
+from support.launched import Launched, preloaded
 from support.pool import free_port
 from support.rank import poll
 from test_elastic_entry import settings
@@ -37,31 +37,31 @@ sys.stdin.read()
 """
 
 
-def hold(port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
+def hold(port: int = 0) -> tuple[preloaded.ForkedProcess, int]:
     """Starts a store in its own process. Returns the process and its port."""
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command = [sys.executable, "-c", HOLDER, str(port)]
+    holder = preloaded.ForkedProcess(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     return holder, int(holder.stdout.readline())
 
 
 @pytest.fixture
-def held() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def held() -> Iterator[tuple[preloaded.ForkedProcess, int]]:
     holder, port = hold()
     yield holder, port
     holder.kill()
     holder.wait()
 
 
-def _stop(holder: subprocess.Popen[bytes]) -> None:
+def _stop(holder: preloaded.ForkedProcess) -> None:
     """Stops the process and waits until all its threads have stopped."""
     holder.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+    tasks = Path(f"/proc/{holder.pid}/task")
+    assert poll(lambda: all(") T " in (one / "stat").read_text() for one in tasks.iterdir()))
 
 
 def test_a_store_that_does_not_answer(
-    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
+    held: tuple[preloaded.ForkedProcess, int], monkeypatch: pytest.MonkeyPatch
 ):
     """Neither training nor a launcher waits for the store. Their updates reach it later."""
     holder, port = held
@@ -93,7 +93,7 @@ def test_a_store_that_does_not_answer(
 
 @pytest.mark.timeout(300)
 def test_a_fixed_launcher_ends_without_the_store(
-    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path
+    held: tuple[preloaded.ForkedProcess, int], tmp_path: Path
 ):
     holder, port = held
     wait = "import pathlib, sys, time\nwhile not pathlib.Path('now').exists(): time.sleep(0.1)\n"
@@ -127,7 +127,7 @@ time.sleep(0.5)
 """
 
 
-def test_a_process_ends_while_its_thread_waits(held: tuple[subprocess.Popen[bytes], int]):
+def test_a_process_ends_while_its_thread_waits(held: tuple[preloaded.ForkedProcess, int]):
     """A thread that returns into an interpreter that has ended would abort it."""
     holder, port = held
     line = [sys.executable, "-c", ENDING, str(port), str(holder.pid)]
@@ -136,7 +136,7 @@ def test_a_process_ends_while_its_thread_waits(held: tuple[subprocess.Popen[byte
 
 
 def test_a_silent_store_costs_no_more_with_each_request(
-    held: tuple[subprocess.Popen[bytes], int],
+    held: tuple[preloaded.ForkedProcess, int],
 ):
     holder, port = held
     store = _native.load().BoundedStore("127.0.0.1", port, timedelta(seconds=0.2))
@@ -157,7 +157,7 @@ def test_a_silent_store_costs_no_more_with_each_request(
 
 
 def test_who_joins_does_not_wait_for_a_store_that_is_silent(
-    held: tuple[subprocess.Popen[bytes], int],
+    held: tuple[preloaded.ForkedProcess, int],
 ):
     holder, port = held
     _stop(holder)
@@ -168,7 +168,7 @@ def test_who_joins_does_not_wait_for_a_store_that_is_silent(
 
 
 def test_who_comes_waits_while_the_store_is_silent(
-    held: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch
+    held: tuple[preloaded.ForkedProcess, int], monkeypatch: pytest.MonkeyPatch
 ):
     """The wait is limited by the rejoin_timeout."""
     holder, port = held
@@ -359,7 +359,7 @@ def test_a_failure_of_another_host_is_no_success(text: str, status: int):
 
 @pytest.mark.parametrize(("value", "status"), [("0 \x1b[2Jdone\nx", 1), (b"\xff", 3)])
 def test_a_fixed_launcher_does_not_trust_the_store(
-    held: tuple[subprocess.Popen[bytes], int], tmp_path: Path, value: str | bytes, status: int
+    held: tuple[preloaded.ForkedProcess, int], tmp_path: Path, value: str | bytes, status: int
 ):
     _, port = held
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)

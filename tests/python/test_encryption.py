@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.job_key import needs_tls
+from support.launched import preloaded
 from support.pool import Pool
 from support.rank import Ranks, caught, init
 from support.store import ForwardingStore
@@ -32,9 +32,13 @@ pytestmark = [
 ]
 
 
+def _command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return preloaded.run(["-m", "torch_ringdist", *words], env=environment, timeout=60)
+
+
 def _new_key(path: Path) -> Path:
-    command = [sys.executable, "-m", "torch_ringdist", "key", "new", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = _command("key", "new", str(path))
     assert done.returncode == 0, done.stderr
     return path
 
@@ -47,8 +51,7 @@ def key(tmp_path: Path) -> Path:
 def test_a_new_key_is_of_its_user_alone(key: Path):
     assert key.stat().st_mode & 0o777 == 0o600
     assert len(key.read_bytes()) == 32
-    command = [sys.executable, "-m", "torch_ringdist", "key", "new", str(key)]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    again = _command("key", "new", str(key))
     assert again.returncode != 0 and str(key) in again.stderr
     assert "Traceback" not in again.stderr
 
@@ -126,9 +129,7 @@ def test_ranks_with_the_key_work_and_strangers_are_refused(start: Start, key: Pa
 
 
 def _dump(pid: int, key: Path | None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "RINGDIST_KEY_FILE": str(key or "")}
-    command = [sys.executable, "-m", "torch_ringdist", "dump", str(pid)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return _command("dump", str(pid), RINGDIST_KEY_FILE=str(key or ""))
 
 
 def test_inside_a_host_only_the_key_opens_sockets(start: Start, key: Path, tmp_path: Path):

@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.launched import ringdistrun
 
 from torch_ringdist.horovod._autotune import FUSION_BYTES, IN_FLIGHT, WARM_UP, Autotune
 from torch_ringdist.horovod._successive_halving import SuccessiveHalving
-
-RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 
 
 def test_halving_finds_the_best_of_many():
@@ -101,13 +98,9 @@ for _ in range({}):
 def test_a_training_is_tuned(tmp_path: Path, set_by: str):
     log = tmp_path / "log.csv"
     options = ["--autotune", f"--autotune-log-file={log}"] if set_by == "option" else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path)}
-    subprocess.run(
-        [*RUN, "-np", "2", *options, sys.executable, "-c", SCRIPT.format(160)],
-        check=True,
-        timeout=100,
-        env=environment,
-    )
+    script = [sys.executable, "-c", SCRIPT.format(160)]
+    done = ringdistrun("-np", "2", *options, *script, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
     assert log.exists() == bool(options)
     if not options:
         return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.launched import preloaded, ringdistrun
 
 import torch_ringdist.horovod as hvd
 from torch_ringdist._errors import ArgumentError
@@ -158,17 +160,24 @@ if __name__ == "__main__":
 def test_scripts_that_import_horovod(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    alone = [sys.executable, "-m", "torch_ringdist.horovod", str(script)]
-    run = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun", "-np", "2", "python"]
-    for command, line in ((alone, "size 1"), ([*run, str(script)], "[0] size 2")):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    alone = ["-m", "torch_ringdist.horovod", str(script)]
+    for done, line in (
+        (preloaded.run(alone, env=os.environ, timeout=100), "size 1"),
+        (ringdistrun("-np", "2", "python", str(script)), "[0] size 2"),
+    ):
         assert done.returncode == 0, done.stderr
         assert line in done.stdout.splitlines(), done.stdout
 
 
-def test_a_function_on_ranks(capfd):
-    from torch_ringdist.horovod._call import run
+def test_a_function_on_ranks(capfd, monkeypatch: pytest.MonkeyPatch):
+    from torch_ringdist.horovod import _call
 
+    def forked(command: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+        status = preloaded.ForkedProcess(command).wait(100)
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(_call, "subprocess", SimpleNamespace(run=forked))
+    run = _call.run
     assert run(divmod, args=(7, 2), np=2) == [(3, 1), (3, 1)]
     with pytest.raises(hvd.HorovodInternalError, match="a rank has failed"):
         run(divmod, args=(7, 0), np=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,11 +9,10 @@ import time
 
 import torch
 from support.horovod import initialized
+from support.launched import ringdistrun
 
 import torch_ringdist
 import torch_ringdist.horovod as hvd
-
-RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 
 SCRIPT = """
 import time, torch, torch_ringdist.horovod as hvd
@@ -27,11 +25,7 @@ hvd.allreduce(torch.ones(1), name="late")
 
 
 def _run(seconds: float, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN, "-np", "3", *options, sys.executable, "-c", SCRIPT.format(seconds)],
-        **{"capture_output": True, "text": True, "timeout": 100},
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    return ringdistrun("-np", "3", *options, sys.executable, "-c", SCRIPT.format(seconds))
 
 
 def test_a_rank_that_sleeps_is_named_in_one_line():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.horovod import initialized
+from support.launched import preloaded, ringdistrun
 from test_shrink_hosts import Network
 
 import torch_ringdist.horovod as hvd
@@ -144,15 +145,12 @@ KILL = "import os, signal, time; time.sleep(1); os.kill(os.getpid(), signal.SIGK
 def test_the_launcher_asks_for_it(tmp_path: Path, end: str):
     path = tmp_path / "timeline.json"
     options = ("--timeline-filename", str(path), "--timeline-mark-cycles")
-    done = subprocess.run(
-        [*RUN, "-np", "2", *options, sys.executable, "-c", SCRIPT.format(end)],
-        **{"capture_output": True, "text": True, "timeout": 100, "env": ENVIRONMENT},
-    )
+    done = ringdistrun("-np", "2", *options, sys.executable, "-c", SCRIPT.format(end))
     assert (done.returncode == 0) == (end != KILL), done.stderr
     if end == KILL:  # recorded events can still be read
         assert not path.exists()
-        merge = [sys.executable, "-m", "torch_ringdist", "timeline", "merge", str(path)]
-        assert "2 ranks" in subprocess.run(merge, check=True, capture_output=True, text=True).stdout
+        merge = ["-m", "torch_ringdist", "timeline", "merge", str(path)]
+        assert "2 ranks" in preloaded.run(merge, env=ENVIRONMENT, timeout=100).stdout
     for rank in range(2):
         rows = _rows(json.loads(path.read_text())["traceEvents"], rank)
         assert len(rows["allreduce.x"]) == 6, rows

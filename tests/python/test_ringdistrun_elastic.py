@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.launched import CHAOS
+from support.launched import CHAOS, preloaded, python_path
 from test_ringdistrun import ENVIRONMENT, RUN
 from test_shrink_hosts import Network
 
@@ -30,12 +30,16 @@ class _Job:
 
     def __init__(self, folder: Path, *arguments: str, enter: Sequence[str] = ()) -> None:
         self._output = folder / "output"
+        environment = {**ENVIRONMENT, "PYTHONPATH": python_path()}
+        if not enter:  # else the fork server must run inside, too
+            environment[preloaded.SERVER] = preloaded.server()
+        start: Any = subprocess.Popen if enter else preloaded.ForkedProcess
         with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
+            self._process = start(
                 [*enter, *RUN, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=ENVIRONMENT,
+                env=environment,
                 cwd=folder,
             )
 

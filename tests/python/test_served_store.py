@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from support.launched import python_path
+from support.launched import preloaded, python_path
 from support.pool import free_port
 
 from torch_ringdist import _served_store
@@ -127,15 +127,8 @@ def test_launchers_hold_stores_for_the_hosts_of_the_job(line: list[str], tmp_pat
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable] if "ringdistrun" in line[0] else []
-    done = subprocess.run(
-        [sys.executable, "-m", *line, *command, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        env=ENVIRONMENT,
-    )
-    assert "at 127.0.0.1\n" in done.stdout, done.stdout
+    done = preloaded.run(["-m", *line, *command, str(script)], env=ENVIRONMENT, timeout=120)
+    assert "at 127.0.0.1\n" in done.stdout + done.stderr, done
 
 
 def test_the_store_command_listens_where_it_says():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,6 +36,7 @@ __all__ = [
     "python_path",
     "read",
     "read_events",
+    "ringdistrun",
     "run_loop",
 ]
 
@@ -45,3 +48,10 @@ LOOP = str(CHAOS / "loop.py")
 def run_loop(folder: Path, *options: str, script: list[str]) -> Launched:
     """Runs tests/chaos/loop.py without restarts."""
     return Launched(folder, ["--max-restarts=0", *options], [LOOP, *script])
+
+
+def ringdistrun(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs ringdistrun with forked ranks, for tests that do not depend on how ranks begin."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(), **variables}
+    command = ["-m", "torch_ringdist._launch.ringdistrun", *arguments]
+    return preloaded.run(command, env=environment, timeout=100)
