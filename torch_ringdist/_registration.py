@@ -9,6 +9,7 @@ not raise.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _native  # small; importing it later would delay forked ranks
@@ -78,6 +79,18 @@ def register() -> None:
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
         _coalescing.guard_regions()
         _rendezvous.watch()
+
+
+def torchrun_handler() -> Callable[[Any], Any]:
+    """Returns the function that makes the handler of ``torchrun --rdzv-backend=ringdist``; entry
+    point of torchrun.handlers. It imports nothing, because every torchrun calls it."""
+
+    def create_handler(params: Any) -> Any:
+        from torch_ringdist import _torchrun
+
+        return _torchrun.create_handler(params)
+
+    return create_handler
 
 
 def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:

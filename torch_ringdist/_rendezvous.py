@@ -14,10 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+# Variable with the store that ranks use instead of that at MASTER_ADDR and MASTER_PORT, as
+# "ringdist://HOST:PORT?prefix=NAME&master=MASTER_ADDR:MASTER_PORT". The launchers of `torchrun
+# --rdzv-backend=ringdist` set it. Other values of these two are of another job that a rank starts.
+STORE_OF_RANKS = "TORCHRUN_RINGDIST_STORE"
+
 
 def watch() -> None:
-    """Adds ringdist:// to torch's rendezvous, and a timer to env:// and tcp:// for groups of the
-    backend ringdist.
+    """Adds ringdist:// to torch's rendezvous. For groups of the backend ringdist it also adds a
+    timer to env:// and tcp://, and lets env:// use STORE_OF_RANKS.
 
     Other groups use torch's own handlers unchanged. A second call does nothing, and neither does a
     call with a torch that stores its handlers elsewhere.
@@ -42,6 +47,10 @@ def _own(url: str, **named: Any) -> Iterator[Any]:
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
+        if url.startswith("env:") and (address := _store_of_ranks()) and _is_for_ringdist():
+            from torch_ringdist import _served_store
+
+            return _served_store.of_ranks(address, url, *args, **named)
         iterator, timer = original(url, *args, **named), None
         with contextlib.suppress(Exception):  # the report must never cause a failure
             if _is_for_ringdist():
@@ -50,6 +59,13 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
 
     handler._watched_by_ringdist = True  # type: ignore[attr-defined]
     return handler
+
+
+def _store_of_ranks() -> str:
+    """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it."""
+    address = os.environ.get(STORE_OF_RANKS, "")
+    master = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    return address if parse_qs(urlparse(address).query).get("master") == [master] else ""
 
 
 def _is_for_ringdist() -> bool:

@@ -100,12 +100,28 @@ def rendezvous(
             `timeout`.
     """
     host, port = _place(url)
-    given = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-    rank = _number("rank", given.get("rank"), "RANK")
-    size = _number("world_size", given.get("world_size"), "WORLD_SIZE")
-    if not 0 <= rank < size:
-        raise ArgumentError(f"ringdist: {url}: rank must be in 0..{size - 1}, got {rank}")
+    rank, size = _rank_and_size(url)
     yield open_own(host, port, serves=rank == 0, timeout=timeout), rank, size
+    raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
+
+
+def of_ranks(
+    address: str, url: str, timeout: timedelta = USUAL_TIMEOUT, **_: Any
+) -> Iterator[tuple[dist.Store, int, int]]:
+    """Yields store, rank and world size for ``init_method="env://"`` where launchers serve the
+    store, once.
+
+    Args:
+        address: ``ringdist://HOST:PORT?prefix=NAME``; keys of the ranks begin with NAME.
+        url: the init method, which may have rank and world size.
+
+    Raises:
+        As rendezvous().
+    """
+    host, port = _place(address)
+    rank, size = _rank_and_size(url)
+    store = open_own(host, port, serves=False, timeout=timeout)
+    yield dist.PrefixStore(_query(address)["prefix"], store), rank, size
     raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
 
 
@@ -143,6 +159,19 @@ def _place(url: str) -> tuple[str, int]:
     if not host or port is None or parts.path.strip("/"):
         raise ArgumentError(f"ringdist: expected ringdist://HOST:PORT, got {url!r}")
     return host, port
+
+
+def _rank_and_size(url: str) -> tuple[int, int]:
+    given = _query(url)
+    rank = _number("rank", given.get("rank"), "RANK")
+    size = _number("world_size", given.get("world_size"), "WORLD_SIZE")
+    if not 0 <= rank < size:
+        raise ArgumentError(f"ringdist: {url}: rank must be in 0..{size - 1}, got {rank}")
+    return rank, size
+
+
+def _query(url: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
 
 def _number(name: str, given: str | None, variable: str) -> int:
