@@ -22,7 +22,7 @@ STORE_OF_RANKS = "TORCHRUN_RINGDIST_STORE"
 
 def watch() -> None:
     """Adds ringdist:// to torch's rendezvous. For groups of the backend ringdist it also adds a
-    timer to env:// and tcp://, and lets env:// use STORE_OF_RANKS.
+    timer to all schemes, and lets env:// use STORE_OF_RANKS.
 
     Other groups use torch's own handlers unchanged. A second call does nothing, and neither does a
     call with a torch that stores its handlers elsewhere.
@@ -30,7 +30,7 @@ def watch() -> None:
     module = sys.modules.get("torch.distributed.rendezvous")
     handlers = getattr(module, "_rendezvous_handlers", {})
     if handlers:
-        handlers.setdefault("ringdist", _own)
+        handlers.setdefault("ringdist", _watched(_own))
     for scheme in ("env", "tcp"):
         if scheme in handlers and not hasattr(handlers[scheme], "_watched_by_ringdist"):
             handlers[scheme] = _watched(handlers[scheme])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ALL = frozenset({"", "0.0.0.0", "::"})  # hosts that mean all addresses
 _LOCAL = "localhost"
+_BACKLOG = 4096  # ranks that dial at once
 USUAL_TIMEOUT = timedelta(minutes=30)  # default of PyTorch's groups
 SCHEME = "ringdist://"
 
@@ -66,7 +67,9 @@ def _listener(host: str, port: int) -> socket.socket | None:
         try:
             # Dual-stack, for IPv4 addresses that are written as IPv6.
             dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-            return socket.create_server(address, family=family, dualstack_ipv6=dual)
+            return socket.create_server(
+                address, family=family, dualstack_ipv6=dual, backlog=_BACKLOG
+            )
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 return None  # perhaps torch has a store there; or the store reports it
@@ -98,6 +101,7 @@ def rendezvous(
         ArgumentError: the address, the rank or the world size is missing or invalid.
         torch.distributed.DistNetworkError: rank 0 cannot listen there, or nothing answers within
             `timeout`.
+        torch.distributed.DistBackendError: ranks have different keys.
     """
     host, port = _place(url)
     rank, size = _rank_and_size(url)
@@ -131,13 +135,18 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
     Raises:
         torch.distributed.DistNetworkError: this process cannot listen there, or nothing answers
             within `timeout`.
+        torch.distributed.DistBackendError: the store has another key, or this process has none.
         ArgumentError: RINGDIST_KEY_FILE names no key.
     """
     listener = -1
     if serves:
         try:
+            dual = socket.has_dualstack_ipv6()  # not where the kernel has no IPv6
             made = _listener(host, port) or socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6()
+                ("", port),
+                family=socket.AF_INET6 if dual else socket.AF_INET,
+                dualstack_ipv6=dual,
+                backlog=_BACKLOG,
             )
         except OSError as error:
             raise dist.DistNetworkError(

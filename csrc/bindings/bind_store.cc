@@ -1,5 +1,5 @@
 // Binds the store of an elastic job for threads of Python, and the store of ringdist:// addresses.
-// Requests run without the GIL. Those of the first kind block no thread for long.
+// Requests run without the GIL. Those of a BoundedStore block no thread for long.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 

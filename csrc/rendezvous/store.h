@@ -1,5 +1,5 @@
-// Interfaces of the key-value store through which ranks find each other. It is c10d's in production
-// and a map in tests. Any thread.
+// Interfaces of the key-value store through which ranks find each other. It is c10d's or a
+// RemoteStore in production, and a map in tests. Any thread.
 #pragma once
 
 #include <cstddef>

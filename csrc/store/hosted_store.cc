@@ -28,6 +28,8 @@ constexpr int kReadsAtOnce = 64;
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr size_t kFrameHead = 5;                    // bytes of a frame beside its body
 constexpr size_t kMaxBuffered = size_t{256} << 20;  // bytes of requests and answers of all clients
+constexpr Duration kStuckTime = std::chrono::seconds(60);  // for bytes of one to go on
+constexpr Duration kLongIdle = std::chrono::seconds(1);    // see make_room()
 
 }  // namespace
 
@@ -95,6 +97,7 @@ void HostedStore::run() {
     try {
       wake();
       expire();
+      resume();
     } catch (...) {  // the next turn goes on
     }
   }
@@ -109,10 +112,31 @@ void HostedStore::handle(uint64_t key) {
   }
 }
 
+bool HostedStore::hold(uint64_t id, Client& client, StoreRequest& request) {
+  const bool is_large = request.op == StoreOp::kGet || request.op == StoreOp::kCompareSet;
+  if (!is_large || buffered_ <= kMaxBuffered / 2) return false;
+  client.held = std::move(request);
+  held_.insert(id);
+  return true;
+}
+
+void HostedStore::resume() {
+  while (!held_.empty() && buffered_ <= kMaxBuffered / 2) {
+    const uint64_t id = *held_.begin();
+    held_.erase(held_.begin());
+    Client& client = clients_.at(id);
+    StoreRequest request = std::move(*client.held);
+    client.held.reset();
+    if (const auto result = table_.handle(id, std::move(request))) reply(id, client, *result);
+  }
+}
+
 Duration HostedStore::time_to_wait() const {
-  const bool has_deadlines = accepts_again_ || std::ranges::any_of(clients_, [](const auto& one) {
-                               return !one.second.is_greeted || one.second.waits_until;
-                             });
+  const bool has_deadlines =
+      accepts_again_ || std::ranges::any_of(clients_, [](const auto& one) {
+        const Client& client = one.second;
+        return !client.is_greeted || client.waits_until || client.unread > 0 || !client.out.empty();
+      });
   return has_deadlines ? kCheckInterval : Duration(-1);
 }
 
@@ -121,11 +145,13 @@ void HostedStore::accept_some() {
     Fd fd = accept_connection(listener_);
     if (!fd) {
       if (!exhausted(errno)) return;
+      if (drop_idle()) continue;
       epoll_.remove(listener_.get());
       accepts_again_ = Clock::now() + kAcceptPause;
       return;
     }
     notice_dead_peers(fd);
+    break_after(fd, std::chrono::ceil<Milliseconds>(kStuckTime).count());
     if (handshakes_)
       handshakes_->add(0, Stream(std::move(fd), key_->accept(kStoreId)));
     else
@@ -148,8 +174,21 @@ void HostedStore::make_room() {
   const auto count = static_cast<size_t>(std::ranges::count_if(clients_, ungreeted));
   if (count >= kMaxUngreeted)
     drop(std::ranges::find_if(clients_, ungreeted)->first);
-  else if (clients_.size() >= kMaxClients)
+  else if (clients_.size() >= kMaxClients && !drop_idle())
     drop(clients_.begin()->first);
+}
+
+// A client notices before its next request that such a connection has ended, and dials again.
+bool HostedStore::drop_idle() {
+  const TimePoint now = Clock::now();
+  const auto found = std::ranges::find_if(clients_, [&](const auto& one) {
+    const Client& client = one.second;
+    return client.is_greeted && !client.waits_until && !client.held && client.unread == 0 &&
+           client.out.empty() && now - client.moved_at > kLongIdle;
+  });
+  if (found == clients_.end()) return false;
+  drop(found->first);
+  return true;
 }
 
 bool HostedStore::advance(uint64_t id, Client& client) {
@@ -162,6 +201,7 @@ bool HostedStore::receive(uint64_t id, Client& client) {
     const ssize_t got = client.stream.read(buffer);
     if (got == 0) return false;
     if (got < 0) return errno == EAGAIN || errno == EINTR;
+    client.moved_at = Clock::now();
     client.unread += static_cast<size_t>(got);
     if (!count(got)) return false;
     client.reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
@@ -190,7 +230,7 @@ bool HostedStore::count(ptrdiff_t bytes) {
 
 bool HostedStore::take(uint64_t id, Client& client, const Frame& frame) {
   // A client waits for its answer before it sends another request.
-  if (client.waits_until || !client.out.empty()) return false;
+  if (client.waits_until || client.held || !client.out.empty()) return false;
   auto request =
       frame.type == FrameType::kStoreRequest ? StoreRequest::decode(frame.body) : std::nullopt;
   if (!request || client.is_greeted == (request->op == StoreOp::kHello)) return false;
@@ -204,6 +244,7 @@ bool HostedStore::take(uint64_t id, Client& client, const Frame& frame) {
     client.reader.set_limit(kMaxStoreMessage);
     return true;
   }
+  if (hold(id, client, *request)) return true;
   const auto limit = Milliseconds(std::clamp<int64_t>(request->number, 0, kLongest.count()));
   if (const auto result = table_.handle(id, std::move(*request))) return answer(client, *result);
   client.waits_until = deadline_after(limit);
@@ -221,6 +262,7 @@ bool HostedStore::answer(Client& client, const StoreAnswer& answer) {
 bool HostedStore::write(Client& client) {
   const ssize_t sent = client.stream.write(ConstBytes(client.out).subspan(client.sent));
   if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
+  if (sent > 0) client.moved_at = Clock::now();
   client.sent += static_cast<size_t>(std::max<ssize_t>(sent, 0));
   if (client.sent < client.out.size()) return true;
   (void)count(-static_cast<ptrdiff_t>(client.out.size()));
@@ -241,8 +283,16 @@ void HostedStore::wake() {
     const auto found = clients_.find(id);
     if (found == clients_.end()) continue;
     found->second.waits_until.reset();
-    if (!answer(found->second, {}) || !flush(id, found->second)) drop(id);
+    reply(id, found->second, {});
   }
+}
+
+void HostedStore::reply(uint64_t id, Client& client, const StoreAnswer& result) {
+  try {
+    if (answer(client, result) && flush(id, client)) return;
+  } catch (...) {  // a lack of memory must not cost the others their answers
+  }
+  drop(id);
 }
 
 void HostedStore::expire() {
@@ -252,22 +302,25 @@ void HostedStore::expire() {
   if (accepts_again_ && now >= *accepts_again_ &&
       !epoll_.add(listener_.get(), EPOLLIN, kListenerKey))
     accepts_again_.reset();
-  std::vector<uint64_t> over;
-  for (auto& [id, client] : clients_) {
-    if (!client.is_greeted && now - client.since > kGreetingTime) over.push_back(id);
-    if (!client.waits_until || now < *client.waits_until) continue;
-    client.waits_until.reset();
-    table_.end_wait(id);
-    const bool goes_on = answer(client, {.status = StoreAnswer::Status::kTimeout});
-    if (!goes_on || !flush(id, client)) over.push_back(id);
+  for (auto next = clients_.begin(); next != clients_.end();) {
+    auto& [id, client] = *next++;  // it may be dropped
+    const bool is_stuck = client.unread > 0 || !client.out.empty();
+    if ((!client.is_greeted && now - client.since > kGreetingTime) ||
+        (is_stuck && now - client.moved_at > kStuckTime)) {
+      drop(id);
+    } else if (client.waits_until && now >= *client.waits_until) {
+      client.waits_until.reset();
+      table_.end_wait(id);
+      reply(id, client, {.status = StoreAnswer::Status::kTimeout});
+    }
   }
-  for (const uint64_t id : over) drop(id);
 }
 
 void HostedStore::drop(uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   table_.end_wait(id);
+  held_.erase(id);
   (void)count(-static_cast<ptrdiff_t>(found->second.unread + found->second.out.size()));
   epoll_.remove(found->second.stream.fd().get());
   clients_.erase(found);

@@ -81,13 +81,15 @@ class HostedStore {
  private:
   struct Client {
     Stream stream;
-    TimePoint since;  // when it was accepted
+    TimePoint since;             // when it was accepted
+    TimePoint moved_at = since;  // when bytes came from it or went to it
     FrameReader reader{};
     size_t unread = 0;             // bytes in `reader`
     std::vector<std::byte> out{};  // the rest of an answer
     size_t sent = 0;
     bool is_greeted = false;
     std::optional<TimePoint> waits_until{};  // for keys
+    std::optional<StoreRequest> held{};      // see hold()
     bool wants_output = false;
   };
 
@@ -106,12 +108,19 @@ class HostedStore {
   void accept_some();
   void add(Stream stream);
   void make_room();
+  // Ends the connection of a client that has no request. Returns false if there is none.
+  bool drop_idle();
+  // Returns true if the request is carried out later, since answers of others take much memory.
+  bool hold(uint64_t id, Client& client, StoreRequest& request);
+  void resume();
   // Reads what a client has sent, and sends the rest of an answer. Returns false if it ends.
   bool advance(uint64_t id, Client& client);
   bool receive(uint64_t id, Client& client);
   // Carries a request out, or checks a hello. Returns false if the client ends.
   bool take(uint64_t id, Client& client, const Frame& frame);
   bool answer(Client& client, const StoreAnswer& answer);
+  // Answers a client that has waited. Drops it if that fails.
+  void reply(uint64_t id, Client& client, const StoreAnswer& result);
   bool write(Client& client);
   bool flush(uint64_t id, Client& client);
   // Counts bytes of requests and answers that are on their way. Returns false if there are too many
@@ -119,7 +128,7 @@ class HostedStore {
   bool count(ptrdiff_t bytes);
   // Answers clients for which keys have come.
   void wake();
-  // Ends waits at their deadline, and clients without a hello.
+  // Ends waits at their deadline, clients without a hello, and transfers that do not go on.
   void expire();
   void drop(uint64_t id);
 
@@ -130,6 +139,7 @@ class HostedStore {
   const std::shared_ptr<const TlsKey> key_;
   std::unique_ptr<Handshakes> handshakes_;  // with a key
   std::map<uint64_t, Client> clients_;      // by age
+  std::set<uint64_t> held_;                 // clients with a request that is held back
   StoreTable table_;
   size_t buffered_ = 0;     // bytes of requests and answers
   uint64_t next_id_ = 16;   // lower keys of the epoll set are the listener's and such

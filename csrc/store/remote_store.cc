@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <span>
 #include <utility>
 
+#include "base/describe.h"
 #include "control/control_frames.h"
 #include "os/random.h"
 #include "os/socket.h"
@@ -20,7 +22,11 @@ constexpr size_t kMostIdle = 4;               // connections that are kept
 constexpr Milliseconds kFirstRetryPause{20};  // between attempts of connect()
 constexpr Milliseconds kLongestRetryPause{500};
 constexpr Duration kDoubtTime = std::chrono::seconds(2);    // while handshakes fail; see connect()
+constexpr Duration kClosedTime = std::chrono::seconds(60);  // while connections are closed
 constexpr Duration kAddressTime = std::chrono::seconds(5);  // for each address but the last
+constexpr size_t kKeysAtOnce = 64;                          // in one request
+constexpr size_t kKeysShown = 4;
+constexpr size_t kKeyShown = 200;  // bytes
 
 std::vector<std::byte> copy_of(ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -46,6 +52,15 @@ std::vector<std::string> addresses_of(const std::string& host, uint16_t port) {
   return out;
 }
 
+// Returns the names of keys for an error.
+std::string shown(const std::vector<std::string>& keys) {
+  std::string out;
+  for (size_t i = 0; i < std::min(keys.size(), kKeysShown); ++i)
+    out += (i == 0 ? "'" : ", '") + printable(keys[i], kKeyShown) + "'";
+  if (keys.size() > kKeysShown) out += " or one of " + std::to_string(keys.size()) + " keys";
+  return out;
+}
+
 Milliseconds left_until(TimePoint deadline) {
   return std::max(std::chrono::ceil<Milliseconds>(deadline - Clock::now()), Milliseconds(0));
 }
@@ -56,15 +71,14 @@ RemoteStore::RemoteStore(std::string host, uint16_t port, std::shared_ptr<const 
                          Waits waits)
     : host_(std::move(host)), port_(port), key_(std::move(key)), waits_(std::move(waits)) {}
 
-// A store that answers, but not as it should, may only be busy: its handshakes and its clients
-// without a hello are limited.
+// A handshake that fails may be that of a busy store, since handshakes are limited. A connection
+// that is only closed proves less: a proxy does that before the store is there.
 Error RemoteStore::connect(Milliseconds timeout) {
   const Limit limit{deadline_after(timeout), /*is_interruptible=*/true};
-  TimePoint doubtful_until = TimePoint::max();
+  TimePoint doubtful_since = TimePoint::max();
   for (Milliseconds pause = kFirstRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
     auto stream = connection(limit);
     Error error = stream.error();
-    const bool is_there = stream.ok() || error.kind() != ErrorKind::kPeerLost;
     if (stream.ok())
       if (error = ask(stream.value(), {.op = StoreOp::kCount}, limit).error(); !error) {
         std::lock_guard lock(mutex_);
@@ -72,8 +86,11 @@ Error RemoteStore::connect(Milliseconds timeout) {
         return {};
       }
     const TimePoint now = Clock::now();
-    doubtful_until = is_there ? std::min(doubtful_until, now + kDoubtTime) : TimePoint::max();
-    if (now + pause >= limit.deadline || now >= doubtful_until) return error;
+    const bool is_closed = error.kind() == ErrorKind::kPeerLost;
+    const bool is_there = stream.ok() || !is_closed;
+    doubtful_since = is_there ? std::min(doubtful_since, now) : TimePoint::max();
+    const Duration patience = is_closed ? kClosedTime : kDoubtTime;
+    if (now + pause >= limit.deadline || now - doubtful_since >= patience) return error;
     sleep(pause);
   }
 }
@@ -89,14 +106,29 @@ Error RemoteStore::set(const std::string& key, std::span<const std::byte> value)
   return ask({.op = StoreOp::kSet, .keys = {key}, .values = {copy_of(value)}}).error();
 }
 
+// The store refuses values that are too large for one answer. They are requested in parts then.
 Result<std::vector<std::vector<std::byte>>> RemoteStore::multi_get(
     const std::vector<std::string>& keys) {
-  auto answer = ask({.op = StoreOp::kGet, .keys = keys});
-  if (!answer.ok()) return answer.error();
-  if (answer.value().status == StoreAnswer::Status::kMissing)
-    return Error(ErrorKind::kInvalidArgument, "a key is not in the store");
-  if (answer.value().values.size() != keys.size()) return failed("it sent another answer");
-  return std::move(answer.value().values);
+  std::vector<std::vector<std::byte>> out;
+  size_t part = kKeysAtOnce;
+  while (out.size() < keys.size()) {
+    const auto begin = keys.begin() + static_cast<ptrdiff_t>(out.size());
+    const size_t count = std::min(part, keys.size() - out.size());
+    auto answer =
+        ask({.op = StoreOp::kGet, .keys = {begin, begin + static_cast<ptrdiff_t>(count)}});
+    if (!answer.ok() && answer.error().kind() == ErrorKind::kInvalidArgument && count > 1) {
+      part = count / 2;
+      continue;
+    }
+    if (!answer.ok()) return answer.error();
+    if (answer.value().status == StoreAnswer::Status::kMissing)
+      return Error(ErrorKind::kInvalidArgument, "ringdist: the store at " +
+                                                    format_address(host_, port_) +
+                                                    " does not have " + shown(keys));
+    if (answer.value().values.size() != count) return failed("it sent another answer");
+    std::ranges::move(answer.value().values, std::back_inserter(out));
+  }
+  return out;
 }
 
 Result<int64_t> RemoteStore::add(const std::string& key, int64_t amount) {
@@ -136,15 +168,22 @@ Error RemoteStore::append(const std::string& key, ConstBytes value) {
 
 Error RemoteStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
   const Milliseconds time = std::min(timeout, kLongest);
-  const auto answer =
-      ask({.op = StoreOp::kWait, .number = time.count(), .keys = keys}, time + kAnswerTime);
-  if (!answer.ok()) return answer.error();
-  if (answer.value().status == StoreAnswer::Status::kDone) return {};
-  std::string names;
-  for (const std::string& key : keys) names += (names.empty() ? "'" : ", '") + key + "'";
-  return Error(ErrorKind::kTimeout, "ringdist: the store at " + format_address(host_, port_) +
-                                        " had no value of " + names + " after " +
-                                        std::to_string(time.count()) + " ms");
+  const TimePoint deadline = deadline_after(time);
+  // In parts, since the store bounds the keys that are waited for.
+  for (size_t done = 0; done < keys.size(); done += kKeysAtOnce) {
+    const auto begin = keys.begin() + static_cast<ptrdiff_t>(done);
+    const std::vector<std::string> part(
+        begin, begin + static_cast<ptrdiff_t>(std::min(kKeysAtOnce, keys.size() - done)));
+    const Milliseconds left = std::min(time, left_until(deadline));
+    const auto answer =
+        ask({.op = StoreOp::kWait, .number = left.count(), .keys = part}, left + kAnswerTime);
+    if (!answer.ok()) return answer.error();
+    if (answer.value().status != StoreAnswer::Status::kDone)
+      return Error(ErrorKind::kTimeout, "ringdist: the store at " + format_address(host_, port_) +
+                                            " had no value of " + shown(part) + " after " +
+                                            std::to_string(time.count()) + " ms");
+  }
+  return {};
 }
 
 Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds time) {
@@ -160,6 +199,10 @@ Result<StoreAnswer> RemoteStore::ask(const StoreRequest& request, Milliseconds t
 
 Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request,
                                      const Limit& limit) const {
+  if (request.keys.size() > kMaxStoreKeys)
+    return Error(ErrorKind::kInvalidArgument,
+                 "ringdist: the store takes requests of at most " + std::to_string(kMaxStoreKeys) +
+                     " keys, and this one has " + std::to_string(request.keys.size()));
   const auto bytes = request.frame();
   if (bytes.size() > kMaxStoreMessage)
     return Error(ErrorKind::kInvalidArgument, "ringdist: the store takes requests of at most " +
@@ -172,7 +215,11 @@ Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request
   std::array<std::byte, size_t{64} << 10> buffer;
   for (;;) {
     const auto frame = reader.next();
-    if (!frame.ok()) return failed("it sent unknown bytes");
+    if (!frame.ok())
+      return Error(ErrorKind::kMismatch, "ringdist: " + format_address(host_, port_) +
+                                             " answers as no store without a key does: check the "
+                                             "address, and set RINGDIST_KEY_FILE if the job of "
+                                             "the store has a key");
     if (frame.value()) {
       auto answer = frame.value()->type == FrameType::kStoreAnswer
                         ? StoreAnswer::decode(frame.value()->body)
@@ -186,7 +233,7 @@ Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request
     if (got > 0) {
       reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
     } else if (got == 0 || errno != EAGAIN) {
-      return failed(got == 0 ? "it closed the connection" : stream.describe(errno));
+      return failed(got == 0 ? closed() : stream.describe(errno));
     } else if (!await(stream, stream.events(), limit)) {
       return failed("it did not answer in time");
     }
@@ -215,17 +262,31 @@ Result<Stream> RemoteStore::connection(const Limit& limit) {
   }
 }
 
-Result<Stream> RemoteStore::dial_any(const Limit& limit) const {
-  const auto addresses = addresses_of(host_, port_);
-  if (addresses.empty()) return failed("its host name does not resolve");
+Result<Stream> RemoteStore::dial_any(const Limit& limit) {
   Error last;
-  for (const std::string& address : addresses) {
-    const bool is_last = &address == &addresses.back();
+  const auto dials = [&](const std::string& address, bool is_last) {
     Limit own = limit;
     if (!is_last) own.deadline = std::min(own.deadline, Clock::now() + kAddressTime);
     auto stream = dial(address, own);
-    if (stream.ok()) return stream;
-    last = stream.error();
+    // The error of a store with another key is worth more than that of an unused address.
+    if (!stream.ok() && (!last || last.kind() != ErrorKind::kMismatch)) last = stream.error();
+    return stream;
+  };
+  std::string proven;
+  {
+    std::lock_guard lock(mutex_);
+    proven = address_;
+  }
+  if (!proven.empty())
+    if (auto stream = dials(proven, false); stream.ok()) return stream;
+  const auto addresses = addresses_of(host_, port_);
+  if (addresses.empty() && !last) return failed("its host name does not resolve");
+  for (const std::string& address : addresses) {
+    auto stream = dials(address, &address == &addresses.back());
+    if (!stream.ok()) continue;
+    std::lock_guard lock(mutex_);
+    address_ = address;
+    return stream;
   }
   return last;
 }
@@ -235,6 +296,7 @@ Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit)
   if (attempt.failure) return failed(attempt.failure->error.message());
   Stream out(std::move(attempt.fd), key_ ? key_->dial(random_id(), kStoreId) : nullptr);
   notice_dead_peers(out.fd());
+  break_after(out.fd(), kAnswerTime.count());
   bool connecting = attempt.pending;
   for (;;) {
     if (connecting && !await(out, POLLOUT, limit)) return failed("it did not answer in time");
@@ -271,20 +333,27 @@ bool RemoteStore::await(const Stream& stream, uint32_t events, const Limit& limi
                                              ((events & POLLOUT) != 0 ? POLLOUT : 0));
   const auto wait = [&](std::optional<Milliseconds> part) {
     pollfd entry{stream.fd().get(), waits_for, 0};
-    const int time = part ? static_cast<int>(std::min<int64_t>(part->count(), 1 << 30)) : -1;
-    int ready = 0;
-    do ready = poll(&entry, 1, time);
-    while (ready < 0 && errno == EINTR);
-    return ready != 0;
+    // Signals do not prolong a part, since their handlers run after it.
+    const TimePoint end = deadline_after(part);
+    for (;;) {
+      const int64_t time = part ? std::min<int64_t>(left_until(end).count(), 1 << 30) : -1;
+      const int ready = poll(&entry, 1, static_cast<int>(time));
+      if (ready >= 0 || errno != EINTR) return ready != 0;
+      if (Clock::now() >= end) return false;
+    }
   };
   const Milliseconds left = left_until(limit.deadline);
   return limit.is_interruptible ? waits_(left, wait) : wait(left);
 }
 
+std::string RemoteStore::closed() const {
+  return std::string("it closed the connection") +
+         (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE");
+}
+
 Error RemoteStore::failed(const std::string& why) const {
   return Error(ErrorKind::kPeerLost,
-               "ringdist: the store at " + format_address(host_, port_) + " has failed: " + why +
-                   (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE"));
+               "ringdist: the store at " + format_address(host_, port_) + " has failed: " + why);
 }
 
 }  // namespace ringdist

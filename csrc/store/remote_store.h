@@ -36,8 +36,8 @@ class RemoteStore final : public Store {
   // Does not connect. With a key, the connections are encrypted, and the store must have it, too.
   RemoteStore(std::string host, uint16_t port, std::shared_ptr<const TlsKey> key, Waits waits);
 
-  // Waits until a store answers. Errors: kPeerLost after `timeout`, and kMismatch after 5 s if the
-  // store does not have the key.
+  // Waits until a store answers. Errors: kPeerLost after `timeout`, and after some seconds
+  // kMismatch if it does not have the key, or kInvalidArgument if it has another version.
   Error connect(Milliseconds timeout);
 
   Error set(const std::string& key, std::span<const std::byte> value) override;
@@ -74,13 +74,14 @@ class RemoteStore final : public Store {
   // Returns a connection that no request uses, or a new one.
   Result<Stream> connection(const Limit& limit);
   // Dials all addresses of the host, one after the other.
-  Result<Stream> dial_any(const Limit& limit) const;
+  Result<Stream> dial_any(const Limit& limit);
   Result<Stream> dial(const std::string& address, const Limit& limit) const;
   void sleep(Milliseconds pause) const;
   Error send(Stream& stream, ConstBytes bytes, const Limit& limit) const;
   // Waits for an event of the stream. Returns false at the limit.
   bool await(const Stream& stream, uint32_t events, const Limit& limit) const;
   Error failed(const std::string& why) const;
+  std::string closed() const;
 
   const std::string host_;
   const uint16_t port_;
@@ -89,6 +90,7 @@ class RemoteStore final : public Store {
   const ForkMark mark_;
   std::mutex mutex_;  // a leaf lock
   std::vector<Stream> idle_ RINGDIST_GUARDED_BY(mutex_);
+  std::string address_ RINGDIST_GUARDED_BY(mutex_);  // worked last, so it is dialed first
 };
 
 }  // namespace ringdist

@@ -13,10 +13,11 @@ void put_values(Writer& out, const std::vector<std::vector<std::byte>>& values) 
   for (const auto& value : values) out.put_bytes(value);
 }
 
-// Each entry takes four bytes at least, so a count that is too large ends soon.
-std::vector<std::vector<std::byte>> get_values(Reader& in) {
+std::optional<std::vector<std::vector<std::byte>>> get_values(Reader& in) {
   std::vector<std::vector<std::byte>> out;
-  for (auto left = in.get<uint32_t>(); left > 0 && in.ok(); --left) out.push_back(in.get_bytes());
+  const auto count = in.get<uint32_t>();
+  if (count > kMaxStoreKeys) return std::nullopt;
+  for (auto left = count; left > 0 && in.ok(); --left) out.push_back(in.get_bytes());
   return out;
 }
 
@@ -35,10 +36,12 @@ std::optional<StoreRequest> StoreRequest::decode(ConstBytes body) {
   StoreRequest out;
   out.op = in.get<StoreOp>();
   out.number = in.get<int64_t>();
-  for (auto left = in.get<uint32_t>(); left > 0 && in.ok(); --left)
-    out.keys.push_back(in.get_string());
-  out.values = get_values(in);
-  if (!in.ended() || out.op > StoreOp::kWait) return std::nullopt;
+  const auto count = in.get<uint32_t>();
+  if (count > kMaxStoreKeys) return std::nullopt;
+  for (auto left = count; left > 0 && in.ok(); --left) out.keys.push_back(in.get_string());
+  auto values = get_values(in);
+  if (!values || !in.ended() || out.op > StoreOp::kWait) return std::nullopt;
+  out.values = std::move(*values);
   return out;
 }
 
@@ -55,8 +58,9 @@ std::optional<StoreAnswer> StoreAnswer::decode(ConstBytes body) {
   out.status = in.get<Status>();
   out.number = in.get<int64_t>();
   out.text = in.get_text(kMaxRefusal);
-  out.values = get_values(in);
-  if (!in.ended() || out.status > Status::kRefused) return std::nullopt;
+  auto values = get_values(in);
+  if (!values || !in.ended() || out.status > Status::kRefused) return std::nullopt;
+  out.values = std::move(*values);
   return out;
 }
 

@@ -47,9 +47,7 @@ std::optional<StoreAnswer> StoreTable::handle(uint64_t client, StoreRequest requ
   const auto [keys, values] = needs(request.op);
   if ((keys >= 0 && request.keys.size() != static_cast<size_t>(keys)) ||
       request.values.size() != values)
-    return refused("the request has no meaning");
-  if (request.keys.size() > kMaxStoreKeys)
-    return refused("a request may have " + std::to_string(kMaxStoreKeys) + " keys at most");
+    return refused("the request has a wrong number of keys or values");
   switch (request.op) {
     case StoreOp::kSet:
       return put(request.keys[0], std::move(request.values[0])).value_or(StoreAnswer());
@@ -76,7 +74,7 @@ std::optional<StoreAnswer> StoreTable::handle(uint64_t client, StoreRequest requ
     case StoreOp::kHello:
       break;
   }
-  return refused("the request has no meaning");
+  return refused("the request is out of place");
 }
 
 std::optional<StoreAnswer> StoreTable::put(const std::string& key, Value value) {
@@ -87,8 +85,8 @@ std::optional<StoreAnswer> StoreTable::put(const std::string& key, Value value) 
   const size_t after = bytes_ - before + key.size() + value.size();
   if (after > kMaxBytes || (found == values_.end() && values_.size() == kMaxKeys))
     return refused("the store is full");
-  bytes_ = after;
   values_.insert_or_assign(key, std::move(value));
+  bytes_ = after;
   const auto waiting = waiters_.find(key);
   if (waiting == waiters_.end()) return std::nullopt;
   for (const uint64_t client : std::set(waiting->second)) {

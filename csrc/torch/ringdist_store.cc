@@ -36,7 +36,8 @@ RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener
 }
 
 c10::intrusive_ptr<c10d::Store> RingdistStore::clone() {
-  return c10::intrusive_ptr<RingdistStore>::reclaim(new RingdistStore(hosted_, remote_, timeout_));
+  return c10::intrusive_ptr<RingdistStore>::unsafe_steal_from_new(
+      new RingdistStore(hosted_, remote_, timeout_));
 }
 
 void RingdistStore::set(const std::string& key, const Bytes& value) {

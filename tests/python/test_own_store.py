@@ -3,6 +3,7 @@ and what goes wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -189,7 +190,55 @@ def test_both_sides_need_the_same_key(tmp_path: Path, monkeypatch: pytest.Monkey
                 with pytest.raises(
                     (dist.DistNetworkError, dist.DistBackendError), match="KEY_FILE"
                 ):
-                    native.RingdistStore("127.0.0.1", store.port, -1, LIMIT, other)
+                    native.RingdistStore("127.0.0.1", store.port, -1, LIMIT / 4, other)
+
+
+def test_the_last_of_its_clones_ends_it():
+    store = _served_store.open_own("127.0.0.1", 0, serves=True, timeout=LIMIT)
+    port, clone = store.port, store.clone()
+    del store
+    clone.set("key", "value")
+    del clone
+    again = _served_store.open_own("127.0.0.1", port, serves=True, timeout=LIMIT)
+    assert not again.check(["key"])
+
+
+def test_it_is_waited_for_behind_a_proxy():
+    """A proxy accepts connections before the store is there, and closes them."""
+    opened: list[dist.Store] = []
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        port = proxy.getsockname()[1]
+        opening = threading.Thread(
+            target=lambda: opened.append(_served_store.open_own("127.0.0.1", port, False, LIMIT))
+        )
+        opening.start()
+        deadline = time.monotonic() + 4
+        proxy.settimeout(0.1)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                proxy.accept()[0].close()
+    served = _served_store.open_own("127.0.0.1", port, serves=True, timeout=LIMIT)
+    opening.join(30)
+    assert opened and served.num_keys() == opened[0].num_keys()
+
+
+def test_signals_do_not_prolong_a_wait(store: dist.Store):
+    """The handler runs all the time, and the wait ends all the same."""
+    count = 0
+
+    def handle(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        with pytest.raises(dist.DistStoreError, match="'absent' after 1000 ms"):
+            store.wait(["absent"], timedelta(seconds=1))
+        assert count > 3
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_ctrl_c_ends_a_wait(store: dist.Store):

@@ -154,10 +154,11 @@ def test_launchers_and_ranks_meet_again_after_a_failure(tmp_path: Path, has_key:
 def test_a_launcher_without_the_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RINGDIST_KEY_FILE", str(write_key(tmp_path / "job.key")))
     store = _served_store.open_own("127.0.0.1", 0, serves=True, timeout=timedelta(seconds=30))
-    options = (f"--rdzv-endpoint=127.0.0.1:{store.port}", "script.py")
+    endpoint = f"--rdzv-endpoint=127.0.0.1:{store.port}"
+    options = (endpoint, "--rdzv-conf=read_timeout=3", "script.py")
     done = _launch(*options, RINGDIST_KEY_FILE="")
     assert done.returncode == 1
-    assert f"--rdzv-endpoint=127.0.0.1:{store.port}: " in done.stderr, done.stderr
+    assert f"{endpoint}: " in done.stderr, done.stderr
     assert "RINGDIST_KEY_FILE" in done.stderr, done.stderr
 
 

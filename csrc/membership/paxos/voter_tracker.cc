@@ -1,5 +1,7 @@
 #include "membership/paxos/voter_tracker.h"
 
+#include <algorithm>
+
 namespace ringdist {
 
 std::vector<int32_t> VoterTracker::dead_ranks() const {
@@ -12,8 +14,9 @@ std::vector<int32_t> VoterTracker::dead_ranks() const {
 bool VoterTracker::is_silent(int rank, TimePoint now) const {
   const VoterState& member = at(rank);
   if (!member.asked) return false;
-  if (member.given_up) return now - *member.given_up >= timeouts_.loss_report;
-  return now - *member.asked >= timeouts_.reply_timeout;
+  const TimePoint late = *member.asked + timeouts_.reply_timeout;
+  if (!member.given_up) return now >= late;
+  return now >= std::min(late, std::max(*member.asked, *member.given_up) + timeouts_.loss_report);
 }
 
 bool VoterTracker::all_others_gone(const RankSet& here, TimePoint now) const {

@@ -24,8 +24,8 @@ struct PaxosTimeouts {
   Duration proposer_stagger = Milliseconds(20);
   // Another rank waits this long for the proposer of a ballot that was promised.
   Duration proposal_timeout = Milliseconds(500);
-  // A voter that was given up is waited for this much longer. A kernel may have reported its death,
-  // and that notice may still be under way.
+  // The reply timeout of a voter that was given up, since that or since the request. A kernel may
+  // have reported its death, and that notice may still be under way.
   Duration loss_report = Milliseconds(250);
 };
 

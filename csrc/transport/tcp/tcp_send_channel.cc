@@ -171,6 +171,7 @@ void TcpSendChannel::flush(Connection& to, TimePoint now) {
   }
   if (sent > 0) advance(to, static_cast<size_t>(sent));
   if (has_several() && !to.is_written()) dial_all(now);
+  if (broken_) return;
   if (!to.tick_at) {
     to.moved_at = now;
     to.tick_at = now + (has_several() ? kStuckCheck : longest_silence_);
@@ -200,7 +201,9 @@ void TcpSendChannel::end(const OutgoingRecord& record, const Error& error) {
 bool TcpSendChannel::on_handled(const Handled& handled, TimePoint now) {
   const bool greets = !has_several() && connections_[0].state == State::kGreeting;
   if (greets || handled.channel != hello_.channel) return false;
-  return acknowledged(handled.count, now);
+  const bool any = acknowledged(handled.count, now);
+  if (has_several()) distribute(now);  // more may be on the way now
+  return any;
 }
 
 // Counts come by several ways, so a lower one may come late.
@@ -276,7 +279,12 @@ void TcpSendChannel::renew() {
   ++hello_.channel;
   first_ = 0;
   failing_since_.reset();
-  for (Connection& one : connections_) one.pause = Duration(0);
+  refused_since_.reset();
+  for (Connection& one : connections_) {
+    close_socket(one);
+    one.tick_at.reset();
+    one.pause = Duration(0);
+  }
 }
 
 }  // namespace ringdist::tcp

@@ -56,7 +56,7 @@ class TcpSendChannel {
   // Returns true if a record would leave at once.
   bool is_ready() const {
     return connections_[0].state == State::kOpen && connections_[0].is_written() &&
-           next_ == records_.size();
+           next_ == records_.size() && (!has_several() || next_ == 0 || on_the_way_ <= kWindow);
   }
   // The cause, if the channel is broken. Then no send succeeds until renew().
   const Error& broken() const { return broken_; }

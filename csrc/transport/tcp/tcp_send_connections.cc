@@ -41,7 +41,7 @@ void TcpSendChannel::dial(Connection& by, TimePoint now) {
 
 void TcpSendChannel::dial_all(TimePoint now) {
   for (Connection& one : connections_)
-    if (one.state == State::kIdle && !one.tick_at) dial(one, now);
+    if (!broken_ && one.state == State::kIdle && !one.tick_at) dial(one, now);
 }
 
 void TcpSendChannel::connected(Connection& by, TimePoint now) {
@@ -93,6 +93,7 @@ bool TcpSendChannel::receive(Connection& from, TimePoint now) {
   if (from.state == State::kGreeting) {
     from.state = State::kOpen;
     from.tick_at.reset();
+    refused_since_.reset();
     progressed_at_ = now;
     if (count < first_ && !has_several()) {
       break_channel(Error(ErrorKind::kProtocol, "the peer has forgotten messages"));
@@ -106,6 +107,7 @@ bool TcpSendChannel::receive(Connection& from, TimePoint now) {
 
 void TcpSendChannel::connection_lost(Connection& lost, const std::string& what, int errno_value,
                                      TimePoint now) {
+  const std::string why = errno_value ? ": " + lost.socket.describe(errno_value) : "";
   close_socket(lost);
   lost.tick_at.reset();
   for (Kept& one : records_)
@@ -119,13 +121,12 @@ void TcpSendChannel::connection_lost(Connection& lost, const std::string& what, 
   const auto is_open = [](const Connection& one) { return one.state == State::kOpen; };
   const bool others = std::ranges::any_of(connections_, is_open);
   if (!others && !failing_since_) failing_since_ = now;
-  if (others || errno_value != ECONNREFUSED)
-    refused_since_.reset();
-  else if (!refused_since_)
-    refused_since_ = now;
+  // A failure on this side proves nothing about the peer's ports.
+  const bool refused = errno_value == ECONNREFUSED;
+  if (others) refused_since_.reset();
+  if (!others && refused && !refused_since_) refused_since_ = now;
   if (!others && (now - *failing_since_ >= peer_timeout_ ||
-                  (refused_since_ && now - *refused_since_ >= kRefusedTime))) {
-    const std::string why = errno_value ? std::string(": ") + std::strerror(errno_value) : "";
+                  (refused && now - *refused_since_ >= kRefusedTime))) {
     return break_channel(Error(ErrorKind::kPeerLost, "the connection broke: " + what + why));
   }
   lost.tick_at = now + lost.pause;
@@ -169,7 +170,11 @@ void TcpSendChannel::tick(TimePoint now) {
     } else if (is_silent(one, now)) {
       connection_lost(one, one.path.address + " acknowledges nothing", ETIMEDOUT, now);
     } else {
-      if (!records_.empty()) one.tick_at = now + (has_several() ? kStuckCheck : longest_silence_);
+      const TimePoint silent_at = progressed_at_ + longest_silence_;
+      if (!records_.empty())
+        one.tick_at = has_several()     ? now + kStuckCheck
+                      : silent_at > now ? silent_at
+                                        : now + longest_silence_;
       flush(one, now);
     }
   }
