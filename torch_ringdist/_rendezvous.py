@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, urlparse
 
 # Variable with the store that ranks use instead of that at MASTER_ADDR and MASTER_PORT, as
 # "ringdist://HOST:PORT?prefix=NAME&master=MASTER_ADDR:MASTER_PORT". The launchers of `torchrun
-# --rdzv-backend=ringdist` set it. Other values of these two are of another job that a rank starts.
+# --rdzv-backend=ringdist` set it. With another MASTER_ADDR or MASTER_PORT, a process belongs to a
+# job that a rank has started.
 STORE_OF_RANKS = "TORCHRUN_RINGDIST_STORE"
 
 
@@ -47,14 +48,17 @@ def _own(url: str, **named: Any) -> Iterator[Any]:
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
-        if url.startswith("env:") and (address := _store_of_ranks()) and _is_for_ringdist():
+        timer, store = None, ""
+        is_ours = _is_for_ringdist()
+        if is_ours and url.startswith("env:") and (store := _store_of_ranks()):
             from torch_ringdist import _served_store
 
-            return _served_store.of_ranks(address, url, *args, **named)
-        iterator, timer = original(url, *args, **named), None
+            iterator = _served_store.of_ranks(store, url, *args, **named)
+        else:
+            iterator = original(url, *args, **named)
         with contextlib.suppress(Exception):  # the report must never cause a failure
-            if _is_for_ringdist():
-                timer = _timer(url)
+            if is_ours:
+                timer = _timer(url, store)
         return iterator if timer is None else _timed(iterator, timer)
 
     handler._watched_by_ringdist = True  # type: ignore[attr-defined]
@@ -78,7 +82,8 @@ def _is_for_ringdist() -> bool:
 
 
 # Returns a timer that reports this rank after RINGDIST_WARN_AFTER seconds; None if that is off.
-def _timer(url: str) -> threading.Timer | None:
+# `store` is STORE_OF_RANKS if that is used.
+def _timer(url: str, store: str) -> threading.Timer | None:
     seconds = float(os.environ.get("RINGDIST_WARN_AFTER") or 30)
     if seconds <= 0 or os.environ.get("RINGDIST_LOG_LEVEL") == "error":
         return None
@@ -86,8 +91,9 @@ def _timer(url: str) -> threading.Timer | None:
     given = {name: values[0] for name, values in parse_qs(parts.query).items()}
     rank = int(given.get("rank") or os.environ["RANK"])
     size = int(given.get("world_size") or os.environ["WORLD_SIZE"])
-    host, port = parts.hostname, parts.port
-    if parts.scheme == "env":
+    there = urlparse(store) if store else parts
+    host, port = there.hostname, there.port
+    if parts.scheme == "env" and not store:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     timer = threading.Timer(seconds, _report, (seconds, rank, size, host, port))
     timer.daemon = True

@@ -7,10 +7,13 @@ none unpickles a value of the store. Groups with the backend ringdist use the st
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
 import secrets
+import socket
+import weakref
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,29 +40,32 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
     """Returns the handler of one launcher, and serves the store if the endpoint is this host.
 
     Args:
-        params: the options of torchrun. `read_timeout` limits requests to the store; the default
-            is 60 s. `is_host` decides whether this launcher serves it.
+        params: the options of torchrun. `read_timeout` limits, in seconds, the time to connect to
+            the store and to wait for a key; the default is 60. `is_host` decides whether this
+            launcher serves it.
 
     Raises:
-        RendezvousConnectionError: the store cannot be served or reached.
-        ArgumentError: RINGDIST_KEY_FILE names no key.
+        RendezvousConnectionError: the store cannot be served or reached, or has another key.
+        ValueError: an option is invalid. RINGDIST_KEY_FILE names no key (ArgumentError).
     """
     host, port = parse_rendezvous_endpoint(params.endpoint, default_port=_PORT)
     store = _open(host, port, params)
     backend = JsonBackend(store, params.run_id)
     handler = dynamic_rendezvous.create_handler(store, backend, params)
-    join = handler.next_rendezvous
+    place = _address.join(host, store.port)
+    weak = weakref.ref(handler)  # the store ends with the handler, so nothing else may hold either
 
     def join_and_tell() -> api.RendezvousInfo:
-        info = join()
+        alive = weak()
+        assert alive is not None
+        info = dynamic_rendezvous.DynamicRendezvousHandler.next_rendezvous(alive)
         if info.rank == 0:
             info.store.set(_NAME, secrets.token_hex(8))
         there = info.bootstrap_store_info
         assert there is not None
         master = f"{there.master_addr}:{there.master_port}"
         query = {"prefix": info.store.get(_NAME), "master": master}
-        address = f"{SCHEME}{_address.join(host, store.port)}?{urlencode(query)}"
-        os.environ[STORE_OF_RANKS] = address  # ranks inherit it
+        os.environ[STORE_OF_RANKS] = f"{SCHEME}{place}?{urlencode(query)}"  # ranks inherit it
         return info
 
     handler.next_rendezvous = join_and_tell  # type: ignore[method-assign]
@@ -68,26 +74,37 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
 
 # Opens the store of the endpoint, and serves it unless another launcher of this host does.
 def _open(host: str, port: int, params: api.RendezvousParameters) -> Any:
-    timeout = timedelta(seconds=params.get_as_int("read_timeout", 60) or 60)
+    seconds = params.get_as_int("read_timeout", 60)
+    if seconds is None or seconds <= 0:
+        raise ValueError(f"ringdist: --rdzv-conf: read_timeout must be above 0, got {seconds}")
+    timeout = timedelta(seconds=seconds)
     asked = params.get_as_bool("is_host")
     try:
-        if is_here(host) if asked is None else asked:
+        if _is_here(host) if asked is None else asked:
             try:
                 return open_own(host, port, serves=True, timeout=timeout)
-            except dist.DistNetworkError:
-                if asked:
+            except dist.DistNetworkError as error:
+                if asked or getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                     raise
         return open_own(host, port, serves=False, timeout=timeout)
-    except (OSError, dist.DistNetworkError) as error:
+    except (OSError, dist.DistError) as error:
         raise api.RendezvousConnectionError(
             f"ringdist: --rdzv-endpoint={host}:{port}: {error}"
         ) from error
 
 
+def _is_here(host: str) -> bool:
+    try:
+        return is_here(host)
+    except (OSError, UnicodeError):  # no such name yet; a client repeats the look-up
+        return host == socket.gethostname()
+
+
 class JsonBackend(dynamic_rendezvous.RendezvousBackend):
     """Keeps the state of a rendezvous in a store, as JSON. Any thread.
 
-    torchrun's interface passes pickles. They are made and read in this process alone.
+    torch hands the state to a backend as a pickle, and takes it back as one. Here these pickles
+    are made and read in one process.
     """
 
     def __init__(self, store: dist.Store, run_id: str) -> None:
@@ -167,16 +184,17 @@ def decode(value: bytes) -> _RendezvousState:
             raise ValueError(f"the fields are {sorted(given)}")
         for name, kind in (("round", int), ("complete", bool), ("closed", bool)):
             setattr(state, name, _of(kind, given[name]))
-        state.deadline = given["deadline"] and datetime.fromisoformat(given["deadline"])
+        state.deadline = None if given["deadline"] is None else _time(given["deadline"])
         state.participants = {_node(node): _of(int, rank) for node, rank in given["participants"]}
         state.last_heartbeats = {
-            _node(node): datetime.fromisoformat(time) for node, time in given["last_heartbeats"]
+            _node(node): _time(time) for node, time in given["last_heartbeats"]
         }
         for name in _LISTS:
             setattr(state, name, set(map(_node, given[name])))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise api.RendezvousStateError(
-            f"ringdist: something else writes to the store of the rendezvous: {error}"
+            "ringdist: something else writes to the store of the rendezvous, or launchers have "
+            f"different versions of torch-ringdist: {str(error)[:200]}"
         ) from error
     return state
 
@@ -184,6 +202,13 @@ def decode(value: bytes) -> _RendezvousState:
 def _node(given: Any) -> _NodeDesc:
     address, pid, number = given
     return _NodeDesc(_of(str, address), _of(int, pid), _of(int, number))
+
+
+def _time(given: Any) -> datetime:
+    time = datetime.fromisoformat(given)
+    if time.tzinfo is None:
+        raise ValueError("a time has no zone")
+    return time
 
 
 def _of(kind: type, value: Any) -> Any:

@@ -202,7 +202,7 @@ def test_a_rank_0_that_is_never_launched_is_missed():
 def test_a_group_of_another_backend_is_not_watched(monkeypatch):
     """The end of a watched group is not delayed either. The ranks get torch's own error."""
     made = []
-    monkeypatch.setattr(_rendezvous, "_timer", lambda url: made.append(url))
+    monkeypatch.setattr(_rendezvous, "_timer", lambda url, _: made.append(url))
 
     def original(url: str, timeout: float) -> Iterator[str]:
         yield url
