@@ -50,7 +50,7 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
         timer, store = None, ""
         is_ours = _is_for_ringdist()
-        if is_ours and url.startswith("env:") and (store := _store_of_ranks()):
+        if is_ours and url.startswith("env:") and (store := store_of_ranks()):
             from torch_ringdist import _served_store
 
             iterator = _served_store.of_ranks(store, url, *args, **named)
@@ -65,7 +65,7 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     return handler
 
 
-def _store_of_ranks() -> str:
+def store_of_ranks() -> str:
     """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it."""
     address = os.environ.get(STORE_OF_RANKS, "")
     master = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"

@@ -122,11 +122,16 @@ def of_ranks(
     Raises:
         As rendezvous().
     """
-    host, port = _place(address)
     rank, size = _rank_and_size(url)
-    store = open_own(host, port, serves=False, timeout=timeout)
-    yield dist.PrefixStore(_query(address)["prefix"], store), rank, size
+    yield open_of_ranks(address, timeout), rank, size
     raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
+
+
+def open_of_ranks(address: str, timeout: timedelta) -> dist.Store:
+    """Opens the store of of_ranks(). Raises as open_own() does."""
+    host, port = _place(address)
+    store = open_own(host, port, serves=False, timeout=timeout)
+    return dist.PrefixStore(_query(address)["prefix"], store)
 
 
 def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> RingdistStore:

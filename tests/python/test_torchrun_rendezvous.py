@@ -155,6 +155,27 @@ def test_launchers_and_ranks_meet_again_after_a_failure(tmp_path: Path, has_key:
         assert one.stdout.count("sum 2.0 RingdistStore\n") == 2, one
 
 
+HOROVOD = """
+import torch, torch_ringdist.horovod as hvd
+from torch_ringdist.horovod import _global_state
+for _ in range(2):
+    hvd.init()
+    print("sum", hvd.allreduce(torch.ones(1), op=hvd.Sum).item(), flush=True)
+    [store] = _global_state._stores.values()
+    print(type(store.underlying_store).__name__, flush=True)
+    hvd.shutdown()
+"""
+
+
+def test_horovod_uses_the_store(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(HOROVOD)
+    options = ("--rdzv-endpoint=localhost:0", "--nnodes=1", "--nproc-per-node=2")
+    done = _launch(tmp_path, *options, str(script))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2.0\n") == done.stdout.count("RingdistStore\n") == 4, done
+
+
 @needs_tls
 def test_a_launcher_without_the_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RINGDIST_KEY_FILE", str(write_key(tmp_path / "job.key")))
@@ -202,6 +223,6 @@ def test_a_job_that_a_rank_starts_has_its_own_store(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(_rendezvous.STORE_OF_RANKS, address)
     monkeypatch.setenv("MASTER_ADDR", "host")
     monkeypatch.setenv("MASTER_PORT", "7")
-    assert _rendezvous._store_of_ranks() == address
+    assert _rendezvous.store_of_ranks() == address
     monkeypatch.setenv("MASTER_PORT", "8")
-    assert _rendezvous._store_of_ranks() == ""
+    assert _rendezvous.store_of_ranks() == ""

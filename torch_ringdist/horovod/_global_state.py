@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
-from torch_ringdist._served_store import serve
+from torch_ringdist._rendezvous import store_of_ranks
+from torch_ringdist._served_store import open_of_ranks, serve
 from torch_ringdist._units import LONGEST
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launch_info import LaunchInfo, is_elastic, launched, number_of
@@ -281,16 +282,14 @@ def _store(me: LaunchInfo) -> dist.Store:
     where = os.getpid(), me.address, me.port, me.size  # a forked child needs its own
     if where in _stores:
         return _stores[where]
+    timeout = _timeout("HOROVOD_START_TIMEOUT")
+    if address := store_of_ranks():
+        _stores[where] = open_of_ranks(address, timeout)
+        return _stores[where]
     # The launcher's store is used if there is one, as in torch. Otherwise rank 0 hosts a store that
     # a later init_process_group() may share.
     of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     open_it: Any = serve if me.rank == 0 and not of_launcher else dist.TCPStore
-    made: Any = open_it(
-        me.address,
-        me.port,
-        world_size=me.size,
-        timeout=_timeout("HOROVOD_START_TIMEOUT"),
-        multi_tenant=True,
-    )
+    made: Any = open_it(me.address, me.port, world_size=me.size, timeout=timeout, multi_tenant=True)
     _stores[where] = made
     return made
