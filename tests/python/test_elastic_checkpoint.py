@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
@@ -81,7 +83,7 @@ def test_another_file_is_not_unpickled(tmp_path: Path):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("what", ["tensors", "steps", "text"])
+@pytest.mark.parametrize("what", ["tensors", "steps", "text", "half", "nothing"])
 def test_a_damaged_file_changes_nothing(tmp_path: Path, what: str):
     file = Path(_state(note="saved").save(tmp_path)) / "state.pt"
     content = torch.load(file, weights_only=True)
@@ -89,13 +91,35 @@ def test_a_damaged_file_changes_nothing(tmp_path: Path, what: str):
         content["tensors"] = [torch.zeros(5)]
     elif what == "steps":
         content["ringdist"] = content["ringdist"].replace('"steps",0', '"steps",-1')
-    else:
+    elif what == "text":
         content["ringdist"] = content["ringdist"][:-3]
     torch.save(content, file)
+    if what in ("half", "nothing"):
+        os.truncate(file, file.stat().st_size // 2 if what == "half" else 0)
     state = _state()
     with pytest.raises(ValueError, match="is damaged"):
         state.load(tmp_path)
     assert state.note == ""
+
+
+def test_a_lack_of_space_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    state = _state(note="first")
+    kept = Path(state.save(tmp_path))
+
+    def fail(content: object, file: IO[bytes]) -> None:
+        file.write(b"part of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", fail)
+        with pytest.raises(RuntimeError, match="No space"):
+            state.save(tmp_path)
+    assert list(tmp_path.iterdir()) == [kept]
+    assert Path(_state(note="second").save(tmp_path)) == kept
+    assert list(tmp_path.iterdir()) == [kept]
+    other = _state()
+    other.load(tmp_path)
+    assert other.note == "second"
 
 
 def test_pickles_of_an_earlier_version_need_trust(tmp_path: Path):

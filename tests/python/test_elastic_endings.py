@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import torch.distributed as dist
-from support.launched import LOOP, Launched, run_loop
+from support.launched import LOOP, ROOT, Launched, run_loop
+from support.rank import poll
 
 from torch_ringdist.elastic import _progress
 
@@ -39,6 +40,53 @@ def test_one_dies_when_others_have_returned(tmp_path: Path):
         os.kill(job.members()[0], signal.SIGKILL)
         assert job.end() == 0, job.output()
         assert job.output().count("trained 20 steps, 2 ranks") == 4, job.output()
+
+
+FAILS_LATE = """
+import os, sys
+sys.path.insert(0, sys.argv.pop())
+from tests.chaos import loop
+loop.main()
+sys.exit(3 if os.environ["LOCAL_RANK"] == "0" else 0)
+"""
+
+
+def test_a_failure_after_training_is_the_status(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(FAILS_LATE)
+    words = [str(script), "--steps=20", str(ROOT)]
+    with Launched(tmp_path / "job", ["--nproc-per-node=2", "--max-restarts=1"], words) as job:
+        assert job.end() == 1, job.output()
+        assert job.output().count("trained 20 steps, 2 ranks") >= 2, job.output()
+
+
+def test_training_goes_on_without_its_logs(tmp_path: Path):
+    with run_loop(tmp_path / "job", "--nproc-per-node=1", script=["--steps=1000"]) as job:
+        job.wait_for_size(1)
+        for log in (tmp_path / "job").glob("worker-*.log"):
+            log.unlink()
+        assert job.end() == 0, job.output()
+
+
+def test_no_rank_outlives_its_shell(tmp_path: Path):
+    script = tmp_path / "rank.sh"
+    script.write_text(
+        f"sleep 100 & echo $$ $! > {tmp_path}/pids.new\n"
+        f"mv {tmp_path}/pids.new {tmp_path}/pids\nwait\n"
+    )
+    options = ["--nproc-per-node=1", "--max-restarts=0", "--no-python"]
+    with Launched(tmp_path / "job", options, ["bash", str(script)]) as job:
+        shell, sleep = job.wait_for(
+            lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text().split()
+        )
+        os.kill(int(shell), signal.SIGKILL)
+        assert job.end() == 128 + signal.SIGKILL, job.output()
+        assert poll(
+            lambda: (
+                not Path(f"/proc/{sleep}").exists()
+                or " Z " in Path(f"/proc/{sleep}/stat").read_text()
+            )
+        )
 
 
 def test_one_comes_when_all_is_over(tmp_path: Path):

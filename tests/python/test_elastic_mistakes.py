@@ -20,6 +20,7 @@ from support.launched import ROOT, Launched, loop, preloaded, python_path, run_l
 from torch import nn
 
 from torch_ringdist import ArgumentError, elastic
+from torch_ringdist._launch import addresses
 from torch_ringdist.elastic import _rank_state, _settings
 
 # Errors of the newcomer about the group's state.
@@ -366,6 +367,8 @@ def test_several_ranks_under_one_torchrun_are_warned():
     [
         (["--nproc-per-node=0", "x.py"], "must be a whole number, 1 or more, got '0'"),
         (["--nproc-per-node=four", "x.py"], "must be a whole number, 1 or more, got 'four'"),
+        (["--grace=nan", "x.py"], "must be a number of seconds, 0 or more, got 'nan'"),
+        (["--job=", "x.py"], "must not be empty; is a variable of the shell unset?"),
         (["--rdzv=nowhere", "x.py"], "the address must be \"host:port\", got 'nowhere'"),
         ([], "the following arguments are required: SCRIPT"),
     ],
@@ -375,3 +378,8 @@ def test_bad_launches(options: list[str], said: str):
     done = preloaded.run(command, env=os.environ, timeout=60)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_a_host_without_an_address_is_named():
+    with pytest.raises(OSError, match=r"no\.such\.host\.invalid: "):
+        addresses.is_here("no.such.host.invalid")

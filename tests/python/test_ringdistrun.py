@@ -14,7 +14,7 @@ from support.pool import free_port
 from test_shrink_hosts import Network
 
 from torch_ringdist._launch import hosts
-from torch_ringdist._launch.ringdistrun import main, parse_arguments
+from torch_ringdist._launch.ringdistrun import main, parse_arguments, script_for
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "horovod_digits.py"
 RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
@@ -98,6 +98,18 @@ def test_a_shell_script_ends_with_all_that_it_started(tmp_path: Path):
     while any(_alive(pid) for pid in pids):
         assert time.monotonic() < deadline, pids
         time.sleep(0.05)
+
+
+def test_a_folder_that_another_host_lacks_ends_the_job(monkeypatch: pytest.MonkeyPatch):
+    args = parse_arguments(["-np", "1", "-H", "a:1", "python", "x.py"])
+    monkeypatch.setattr(os, "getcwd", lambda: "/no/such/folder")
+    text = script_for(args, args.shares[0], stdin=True)
+    with subprocess.Popen(["sh"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
+        assert shell.stdin is not None and shell.stderr is not None
+        shell.stdin.write(text.encode())
+        shell.stdin.flush()  # and it stays open, as that of a remote shell
+        assert shell.wait(20) == 1
+        assert b"/no/such/folder" in shell.stderr.read()
 
 
 def test_its_reader_may_leave():

@@ -17,8 +17,13 @@ _POLL = 0.5
 
 
 def is_here(host: str) -> bool:
-    """Returns True if `host` is an address of this machine, that is, if it can be bound."""
-    for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+    """Returns True if `host` is an address of this machine, that is, if it can be bound. Raises
+    OSError if it is an unknown name."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise OSError(f"{host}: {error.strerror}") from None
+    for family, kind, _, _, address in found:
         with contextlib.suppress(OSError), socket.socket(family, kind) as one:
             one.bind(address)
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -67,6 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     option(
         "--job",
+        type=_name,
         default=os.environ.get("SLURM_JOB_ID", "default"),
         metavar="NAME",
         help='several jobs may share a store; default: that of Slurm, or "default"',
@@ -85,7 +87,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     option(
         "--grace",
-        type=float,
+        type=_seconds,
         default=30.0,
         metavar="S",
         help="seconds that workers have to leave when all are asked to end; default: 30",
@@ -111,6 +113,19 @@ def _count(text: str) -> int:
 
 def _natural(text: str) -> int:
     return _whole(text, 0)
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, got {text!r}")
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty; is a variable of the shell unset?")
+    return text
 
 
 def _whole(text: str, least: int) -> int:

@@ -46,7 +46,11 @@ class Discovery:
         """
         if self._process is None:
             if time.monotonic() >= self._next:
-                self._start()
+                try:
+                    self._start()
+                except OSError as error:
+                    self._next = time.monotonic() + _PAUSE
+                    self._complain(str(error))
             return
         status = self._process.poll()
         if status is None and time.monotonic() < self._began + _LIMIT:
@@ -62,9 +66,12 @@ class Discovery:
             self.hosts = self._parse()
             self._complaint = ""
         except ValueError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
-                _log.event("discovery", f"--host-discovery-script: {error}; hosts stay as they are")
+            self._complain(str(error))
+
+    def _complain(self, reason: str) -> None:
+        if reason != self._complaint:
+            self._complaint = reason
+            _log.event("discovery", f"--host-discovery-script: {reason}; hosts stay as they are")
 
     def close(self) -> None:
         """Kills the running command and all its children."""

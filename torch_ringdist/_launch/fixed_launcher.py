@@ -81,12 +81,20 @@ class FixedLauncher:
             usual["OMP_NUM_THREADS"] = "1"
         return {**usual, **os.environ, **ours}
 
+    # Starts the ranks. Other hosts learn of a command that cannot be started.
+    def _start(self) -> None:
+        try:
+            for worker in self._workers:
+                worker.start()
+        except OSError as error:
+            self._fail(str(error), 127)
+            raise
+
     def run(self) -> int:
         """Runs the ranks. Returns 0, or the status of the first rank that failed on any host."""
         before = {number: signal.signal(number, self._on_signal) for number in signals.that_ask()}
         try:
-            for worker in self._workers:
-                worker.start()
+            self._start()
             status = self._wait()
             self._part()
         finally:

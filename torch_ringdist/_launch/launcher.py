@@ -21,6 +21,7 @@ from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
 _POLL = 0.05  # seconds
+_NEXT_TRY = 5.0  # seconds after a start that failed
 _SAME_REQUEST = 1.0  # a second signal within these seconds counts as the first
 
 
@@ -78,12 +79,19 @@ class Launcher:
                 if self._may_not_start():
                     self._statuses[worker] = worker.status
                 elif now >= self._waiting[worker]:
-                    del self._waiting[worker]
-                    self._start(worker)
+                    self._start_again(worker)
             elif not worker.runs:
                 worker.show(rest=True)
                 self._on_end(worker)
         self._ask_workers(now)
+
+    def _start_again(self, worker: Worker) -> None:
+        del self._waiting[worker]
+        try:
+            self._start(worker)
+        except OSError as error:  # such as a lack of memory, which must not end the others
+            _log.event("not_started", f"worker {worker.number} was not started: {error}")
+            self._waiting[worker] = time.monotonic() + _NEXT_TRY
 
     def _ask_workers(self, now: float) -> None:
         """After a signal, requests all workers to leave. After a second one, or after --grace,
@@ -112,6 +120,10 @@ class Launcher:
     def _on_end(self, worker: Worker) -> None:
         status = worker.status
         self._meeting.count(-1)
+        if status != 0:  # a shell may have died alone, and its rank would train on
+            worker.end_all_of_it(signal.SIGKILL)
+        if status > 0 and status != LEFT:  # others may not have ended yet
+            self._failed_late |= self._meeting.is_finished
         again = (
             status not in (0, LEFT)
             and not self._may_not_start()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from torch_ringdist._launch.addresses import is_here
+from torch_ringdist._launch.worker import forget_stdout
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,13 @@ class RemoteCommand:
         source: IO[bytes] | None = self._process.stdout
         assert source is not None
         for line in source:
-            with contextlib.suppress(OSError, ValueError):  # the reader has closed the pipe
+            try:
                 sys.stdout.buffer.write(self._label + line)
                 sys.stdout.buffer.flush()
+            except OSError:  # the reader has closed the pipe
+                forget_stdout()
+            except ValueError:  # stdout is closed
+                pass
 
     # Returns the exit status, or None while it runs.
     def poll(self) -> int | None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch_ringdist import _address
 from torch_ringdist._launch.addresses import answers, is_here, wait_for
 from torch_ringdist._served_store import serve
-from torch_ringdist.elastic._progress import TRAINING, Workers, beats_of, progress_of
+from torch_ringdist.elastic._progress import FINISHED, TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 
 _SILENCE = 300.0  # seconds without a heartbeat after which a group counts as lost
@@ -52,6 +52,13 @@ class RendezvousStore:
             if (beats := beats_of(self._store, self._job)) != self._beats:
                 self._beats, self._beaten_at = beats, time.monotonic()
         return time.monotonic() - self._beaten_at < _SILENCE
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the store has it that training has finished."""
+        with contextlib.suppress(dist.DistError):
+            return progress_of(self._store, self._job) == FINISHED
+        return False
 
     def count(self, change: int) -> int:
         """Adds `change` to the number of running workers here and publishes it.

@@ -243,7 +243,8 @@ def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
     """Returns a shell script that runs launch_line() in this folder and environment."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in _environment(args).items()]
     line = " ".join(["exec", "env", *variables, shlex.join(launch_line(args, share, stdin))])
-    return f"cd {shlex.quote(os.getcwd())} && {line}\n"
+    # Else the shell would wait for more of the script.
+    return f"cd {shlex.quote(os.getcwd())} || exit 1; {line}\n"
 
 
 # Returns the remote shell command.

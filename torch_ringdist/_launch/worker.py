@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
 # A process that lived for less than this is restarted after a pause.
 _SHORT_LIFE = 5.0  # seconds
 _PAUSE = 1.0
+_MOST_AT_ONCE = 1 << 20  # bytes of output that are copied at a time
 
 
 def command_of(args: argparse.Namespace) -> list[str]:
@@ -53,17 +55,21 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at, self._asked = 0.0, False
         self._unread = b""
-        self._log: Path | None = None
-        self._at = 0
+        self._log: BinaryIO | None = None  # for reading
 
     # Starts the process, or the next attempt after it has ended.
     def start(self) -> None:
         self.attempt += 1
-        self._log, self._at = (
-            self._folder / f"{self._mark}worker-{self.number}.{self.attempt}.log",
-            0,
-        )
-        with self._log.open("wb") as log:
+        if self._log is not None:
+            self._log.close()
+        path = self._folder / f"{self._mark}worker-{self.number}.{self.attempt}.log"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"")
+        except OSError:  # training is worth more than its output
+            path = Path(os.devnull)
+        self._log = path.open("rb")
+        with path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -132,19 +138,28 @@ class Worker:
         last line."""
         if self._log is None:
             return
-        with self._log.open("rb") as log:
-            log.seek(self._at)
-            new = log.read()
-        self._at += len(new)
+        new = b""
+        with contextlib.suppress(OSError):  # the folder may be on a host that is gone
+            new = self._log.read(-1 if rest else _MOST_AT_ONCE)
         *lines, self._unread = (self._unread + new).split(b"\n")
         if b"\r" in self._unread:  # only the last state of a progress bar is shown
             bar, _, self._unread = self._unread.rpartition(b"\r")
             lines.append(bar.rpartition(b"\r")[2])
-        if rest and self._unread:
+        if (rest and self._unread) or len(self._unread) > _MOST_AT_ONCE:
             lines, self._unread = [*lines, self._unread], b""
         if not lines:
             return
-        with contextlib.suppress(OSError):  # the reader, such as `head`, has closed the pipe
+        try:
             for line in lines:
                 sys.stdout.buffer.write(b"[%d] %b\n" % (self.number, line))
             sys.stdout.buffer.flush()
+        except OSError:  # the reader, such as `head`, has closed the pipe
+            forget_stdout()
+
+
+def forget_stdout() -> None:
+    """Discards what is printed from now on. Without this, Python would fail at its end, as it has
+    bytes that it cannot write."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

@@ -254,15 +254,17 @@ def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    with open(draft / _FILE, "wb") as file:
-        torch.save({_OUTLINE: text, "tensors": tensors}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    old = draft.with_name(f"{draft.name}.old")
-    if target.exists():  # an older save of the same step
-        target.rename(old)
-    draft.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        with open(draft / _FILE, "wb") as file:
+            torch.save({_OUTLINE: text, "tensors": tensors}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.is_dir():  # an older save of the same step
+            os.replace(draft / _FILE, target / _FILE)
+        else:
+            draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # also after a lack of space
 
 
 def _read(state: State, source: Path) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -289,7 +291,8 @@ def _read(state: State, source: Path) -> tuple[dict[str, Any], list[torch.Tensor
         _refuse_pickles(file, kind[1] if kind else str(error), error)
     except _messages.PickleError as error:
         _refuse_pickles(file, error.kind, error)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    # torch.load() raises the last two for a file that ends too early.
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, EOFError) as error:
         if isinstance(error, ArgumentError):
             raise
         raise _damaged(file, error) from error
