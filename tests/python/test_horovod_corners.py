@@ -50,6 +50,18 @@ def test_mistakes(pools, size: int):
     pools(size).run(_mistakes)
 
 
+def _alltoall_in_the_background() -> None:
+    with initialized():
+        size = hvd.size()
+        for splits in (None, [1] * size):
+            result, received = hvd.synchronize(hvd.alltoall_async(torch.arange(size), splits))
+            assert result.tolist() == [hvd.rank()] * size and received.tolist() == [1] * size
+
+
+def test_alltoall_in_the_background(pools):
+    pools(2).run(_alltoall_in_the_background)
+
+
 def _again(times: int) -> None:
     for number in range(times):
         with initialized():

@@ -143,7 +143,7 @@ import horovod, horovod.torch as hvd, torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.elastic import ObjectState
 from horovod.common.process_sets import ProcessSet
-from horovod.torch.compression import Compression
+from horovod.torch.compression import Compression, Compressor
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 from horovod.torch.mpi_ops import Sum, allreduce, synchronize

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unittest.mock
+
 import pytest
 import torch
 from support.horovod import initialized
@@ -10,6 +12,7 @@ from test_horovod_optimizer import _loss, _net
 from torch import nn
 
 import torch_ringdist.horovod as hvd
+from torch_ringdist.horovod._gradients import Gradients
 
 OPTIMIZERS = [
     (torch.optim.SGD, {"lr": 0.1, "momentum": 0.5}),
@@ -73,6 +76,62 @@ def _same(a: object, b: object) -> None:
 @pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
 def test_state_goes_to_all(pools, number: int, stepped: bool):
     pools(2).run(_state_goes_to_all, number, stepped)
+
+
+def _the_wrapped_optimizer_stays_shared() -> None:
+    with initialized():
+        net = _net()
+        plain = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)
+        schedule = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+        optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+        if hvd.rank() == 1:
+            plain.param_groups[0]["lr"] = 0.25
+        hvd.broadcast_optimizer_state(plain, 1)
+        assert optimizer.param_groups[0]["lr"] == 0.25
+        _loss(net, 0, 0).backward()
+        optimizer.step()
+        schedule.step()
+        assert optimizer.param_groups[0]["lr"] == 0.125 and len(plain.state) > 0
+
+
+def test_the_wrapped_optimizer_stays_shared(pools):
+    pools(2).run(_the_wrapped_optimizer_stays_shared)
+
+
+def _sparse_tables_get_sparse_zeros() -> None:
+    with initialized():
+        for make, gives_model in ((torch.optim.SparseAdam, False), (torch.optim.SGD, True)):
+            table = nn.Embedding(9, 2, sparse=True)
+            optimizer = make(table.parameters(), lr=0.1)
+            model = nn.Sequential(table) if gives_model else None
+            hvd.broadcast_optimizer_state(optimizer, 0, model)
+            table(torch.tensor([1, 3])).sum().backward()
+            assert table.weight.grad is not None and table.weight.grad.is_sparse
+            optimizer.step()
+
+
+def test_sparse_tables_get_sparse_zeros(pools):
+    pools(2).run(_sparse_tables_get_sparse_zeros)
+
+
+def _frozen_before_the_first_hook() -> None:
+    with initialized():
+        net = _net()
+        plain = torch.optim.SGD(net.parameters(), lr=0.1)
+        # A job of one rank, which grows later, registers no hooks.
+        with unittest.mock.patch.object(Gradients, "_hook"):
+            optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+        frozen = next(net.parameters()).requires_grad_(False)
+        hvd.shutdown()
+        hvd.init()
+        optimizer.zero_grad()
+        _loss(net, 0, 0).backward()
+        optimizer.step()
+        assert frozen.grad is None or not frozen.grad.any()
+
+
+def test_frozen_before_the_first_hook(pools):
+    pools(2).run(_frozen_before_the_first_hook)
 
 
 def _batch_norm(shape: list[int]) -> None:

@@ -299,13 +299,11 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts alltoall() and returns a handle."""
+    """Starts alltoall() and returns a handle, of a pair: the result, and rows by source rank."""
     group = group_of(process_set, "alltoall")
     rows = splits_of(tensor, splits, group.size)
     with as_internal(), group.calling("alltoall", name) as full_name:
         work = group.named.alltoall(full_name, tensor.detach(), rows)
-    if splits is None:
-        return new_handle(work, _first)
     return new_handle(work, lambda results: (results[0], results[1].to(torch.int32)))
 
 

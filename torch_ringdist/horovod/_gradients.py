@@ -87,7 +87,7 @@ class Gradients:
                 if p.requires_grad and p not in self._bundle_of:
                     self._add_bundle(self.names[p], [p])
                     self._left[p] = self._passes
-                    self._hook(p)
+                self._hook(p)
 
     def _follow(self) -> bool:
         """Switches to the present global state if it has changed by init() or a reset.
@@ -117,9 +117,9 @@ class Gradients:
         self._follow()
         return self._takes_part
 
-    # Registers a hook on the parameter, once.
+    # Registers a hook on the parameter, once. A frozen one gets it when it is adopted later.
     def _hook(self, p: Tensor) -> None:
-        if self._reduces and p not in self._hooked:
+        if self._reduces and p.requires_grad and p not in self._hooked:
             self._hooked.add(p)
             own = weakref.ref(self)
             p.register_post_accumulate_grad_hook(lambda p: _tell(own, p))

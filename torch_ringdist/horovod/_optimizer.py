@@ -23,6 +23,7 @@ from torch_ringdist.horovod._gradients import Gradients, GradientSettings
 from torch_ringdist.horovod._handles import synchronize
 from torch_ringdist.horovod._reductions import Adasum, Average, ReduceOp, Sum
 from torch_ringdist.horovod._sets import ProcessSet, global_process_set
+from torch_ringdist.horovod._state import load_in_place
 
 NamedParameters = Iterable[tuple[str, Tensor]]
 
@@ -58,15 +59,7 @@ class _Distributed(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state into the existing groups and state objects, so that schedulers, which hold
         the original optimizer, see the changes."""
-        groups, state = self.param_groups, self.state
-        super().load_state_dict(state_dict)
-        for old, new in zip(groups, self.param_groups, strict=True):
-            old.clear()
-            old.update(new)
-        new_state = dict(self.state)
-        state.clear()
-        state.update(new_state)
-        self.param_groups, self.state = groups, state
+        load_in_place(self, super().load_state_dict, state_dict)
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced; missing gradients count as zeros."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -82,14 +82,37 @@ def broadcast_optimizer_state(
     Args:
         optimizer: an optimizer of the same parameters on all ranks.
         root_rank: a global rank in the set.
-        model: ignored, for compatibility with Horovod.
+        model: the model with the parameters. Its sparse embeddings get sparse zeros.
         process_set: the ranks.
     """
     state = broadcast_tree(optimizer.state_dict(), root_rank, process_set)
     # The root loads it too, so that the same casts happen on all ranks.
-    optimizer.load_state_dict(state)
+    load_in_place(optimizer, optimizer.load_state_dict, state)
     if not state["state"]:
+        embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+        modules = [] if model is None else model.modules()
+        tables = {one.weight for one in modules if isinstance(one, embeddings) and one.sparse}
+        is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
         for one in optimizer.param_groups:
             for p in one["params"]:
                 if p.requires_grad and p.grad is None:
-                    p.grad = torch.zeros_like(p)
+                    zeros = torch.zeros_like(p)
+                    p.grad = zeros.to_sparse(1) if is_sparse or p in tables else zeros
+
+
+def load_in_place(
+    optimizer: Optimizer, load: Callable[[dict[str, Any]], None], state_dict: dict[str, Any]
+) -> None:
+    """Calls `load` and keeps the groups and the state of the optimizer as objects: schedulers and
+    DistributedOptimizer share them with the original optimizer."""
+    groups, state = optimizer.param_groups, optimizer.state
+    load(state_dict)
+    if optimizer.param_groups is groups:
+        return
+    for old, new in zip(groups, optimizer.param_groups, strict=True):
+        old.clear()
+        old.update(new)
+    new_state = dict(optimizer.state)
+    state.clear()
+    state.update(new_state)
+    optimizer.param_groups, optimizer.state = groups, state

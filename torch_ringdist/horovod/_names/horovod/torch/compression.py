@@ -1,1 +1,1 @@
-from torch_ringdist.horovod import *  # noqa: F403
+from torch_ringdist.horovod._compression import *  # noqa: F403
