@@ -163,9 +163,10 @@ def _compiled(which: str, backend: str) -> str:
     return ""
 
 
+@pytest.mark.timeout(300)  # each rank runs a compiler of C++
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("which", FUNCTIONS)
 def test_compiled(pools, which: str, backend: str):
-    problems = pools(2).run(_compiled, which, backend)
+    problems = pools(2).run(_compiled, which, backend, timeout=250)
     if any(problems):
         pytest.skip(f"torch.compile cannot run its compiler here: {problems[0]}")

@@ -57,6 +57,31 @@ def _flat(net: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
 
 
+def _two_optimizers_in_any_order() -> None:
+    with initialized():
+        nets = {name: nn.Linear(WIDTH, WIDTH, bias=False) for name in "gd"}
+        optimizers = {
+            name: hvd.DistributedOptimizer(
+                torch.optim.SGD(net.parameters(), lr=1.0),
+                named_parameters=[(f"{name}.weight", net.weight)],
+                compression="int8",
+            )
+            for name, net in nets.items()
+        }
+        if hvd.rank() == 0:  # others use that of "g" first
+            assert optimizers["d"].compression is not None
+        for name, sign in (("g", 1.0), ("d", -1.0)):
+            before = nets[name].weight.detach().clone()
+            (sign * nets[name].weight.sum()).backward()
+            optimizers[name].step()
+            change = nets[name].weight.detach() - before
+            torch.testing.assert_close(change, torch.full_like(change, -sign), atol=0.02, rtol=0)
+
+
+def test_two_optimizers_in_any_order(pools):
+    pools(2).run(_two_optimizers_in_any_order)
+
+
 def _same_on_all(net: nn.Module) -> None:
     all_of_it = hvd.allgather(_flat(net)[None])
     assert all(row.equal(all_of_it[0]) for row in all_of_it)

@@ -163,7 +163,7 @@ class CompressedGradients(Gradients):
         if self._backend is None:
             group = group_of(process_set, "DistributedOptimizer")
             self._backend = _global_state.required().add_coded(
-                process_set.process_set_id or 0, group
+                process_set.process_set_id or 0, group, self.names.values()
             )
         out = OptimizerCompression(self._backend, codec, self.names)
         if (residuals := _global_state.required().residuals) is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -84,7 +85,7 @@ class Group:
         named: matches operations by name.
         backend: the ringdist backend.
         members: global ranks, in order.
-        coded: groups for compressed gradients, each with its own order of operations.
+        coded: groups for compressed gradients by name, each with its own order of operations.
         counts: number of calls without a name, by operation.
         joins: how often all ranks have joined. Each join restarts the counts.
         lock: protects the counts.
@@ -96,7 +97,7 @@ class Group:
     joins: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    coded: list[ProcessGroupRing] = field(default_factory=list)
+    coded: dict[str, ProcessGroupRing] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -123,7 +124,7 @@ class Group:
 
     def close(self) -> None:
         """Waits for the operations in flight and leaves the group."""
-        for backend in self.coded:
+        for backend in self.coded.values():
             backend.shutdown()
         self.named.close()
 
@@ -164,11 +165,16 @@ class GlobalState:
             named = _native.load().NamedGroup(backend, **_limits())
         return Group(named, backend, list(members))
 
-    def add_coded(self, process_set: int, group: Group) -> ProcessGroupRing:
-        """Adds a group for compressed gradients to `group`. All members make the same call."""
-        name = f"{process_set}/coded{len(group.coded)}"
-        group.coded.append(self._make_backend(name, group.members, {}))
-        return group.coded[-1]
+    def add_coded(
+        self, process_set: int, group: Group, parameters: Iterable[str]
+    ) -> ProcessGroupRing:
+        """Adds a group for compressed gradients to `group`. All members make the same call, in any
+        order if the names of the parameters differ from those of other such groups."""
+        digest = hashlib.sha256("\0".join(sorted(parameters)).encode()).hexdigest()[:12]
+        names = (f"{process_set}/coded-{digest}-{number}" for number in itertools.count())
+        name = next(one for one in names if one not in group.coded)
+        group.coded[name] = self._make_backend(name, group.members, {})
+        return group.coded[name]
 
     def _make_backend(
         self, name: str, members: Sequence[int], options: dict[str, str]
