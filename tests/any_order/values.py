@@ -46,8 +46,7 @@ def _shape(call: Call, member: int, time: int, place: int) -> tuple[int, ...]:
 
 
 def expected(call: Call, member: int, time: int) -> list[Tensor]:
-    """Returns the member's result for each tensor, and for alltoall with splits also the others'
-    splits."""
+    """Returns the member's result for each tensor, and for alltoall also the others' splits."""
     parts = [given(call, other, time) for other in range(len(call.members))]
     by_tensor = [list(one) for one in zip(*parts, strict=True)]
     if "broadcast" in call.kind:
@@ -66,7 +65,7 @@ def _exchanged(call: Call, member: int, time: int, parts: list[Tensor]) -> list[
     splits = [splits_of(call, other, time) for other in range(len(parts))]
     rows = [part.split(theirs)[member] for part, theirs in zip(parts, splits, strict=True)]
     received = torch.tensor([theirs[member] for theirs in splits], dtype=torch.int32)
-    return [torch.cat(rows), received] if call.splits else [torch.cat(rows)]
+    return [torch.cat(rows), received]
 
 
 def _reduced(call: Call, parts: list[Tensor]) -> Tensor:
