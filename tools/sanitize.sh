@@ -7,8 +7,8 @@
 # "thread" is ThreadSanitizer, for the tests of code with several threads. Further arguments go to ctest
 # (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
 # at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
-# csrc/. With it, only their tests and those of a fixed core are built and run. The other tests take
-# long, and have no threads or few copies.
+# csrc/. With it, only their tests and those of a fixed core are built and run: each part with threads
+# or memory of its own by one sanitizer at least. `make sanitize` does not set it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,7 +29,7 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
 fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
   sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | grep -vxF fuzz | sort -u)
-core=(conformance control engine membership negotiation os rendezvous store transport)
+core=(conformance membership os rendezvous store transport)
 # Algorithms, codecs, kernels, the consensus, traces, simulated ranks and explored orders have no
 # threads that could race with each other. Compressed ops need one codec of each kind, and PowerSGD
 # half of its cases. When threads that used UCX end, the loader frees thread-local memory of UCX's
