@@ -250,11 +250,11 @@ def _another_optimizer() -> None:
     with initialized():
         net = _net(0)
         plain = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(plain, net.named_parameters())
+        plain.load_state_dict(plain.state_dict())  # so the two share no groups any more
         warmup = LearningRateWarmupCallback(warmup_epochs=2)
         begin = BroadcastGlobalVariablesCallback(0)
         callbacks = CallbackList([begin, warmup], model=net, optimizer=plain, steps_per_epoch=4)
-        other = torch.optim.SGD(net.parameters(), lr=0.1)
-        optimizer = hvd.DistributedOptimizer(other, net.named_parameters())
         callbacks.on_train_begin()
         callbacks.on_batch_begin(0)
         _loss(net, _data()[0]).backward()
