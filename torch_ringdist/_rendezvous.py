@@ -69,7 +69,12 @@ def store_of_ranks() -> str:
     """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it."""
     address = os.environ.get(STORE_OF_RANKS, "")
     master = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    return address if parse_qs(urlparse(address).query).get("master") == [master] else ""
+    return address if query(address).get("master") == master else ""
+
+
+def query(url: str) -> dict[str, str]:
+    """Returns the parameters after the "?" of a URL."""
+    return {name: values[0] for name, values in parse_qs(urlparse(url).query).items()}
 
 
 def _is_for_ringdist() -> bool:
@@ -88,7 +93,7 @@ def _timer(url: str, store: str) -> threading.Timer | None:
     if seconds <= 0 or os.environ.get("RINGDIST_LOG_LEVEL") == "error":
         return None
     parts = urlparse(url)
-    given = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    given = query(url)
     rank = int(given.get("rank") or os.environ["RANK"])
     size = int(given.get("world_size") or os.environ["WORLD_SIZE"])
     there = urlparse(store) if store else parts

@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
 from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
+from torch_ringdist._rendezvous import query
 
 if TYPE_CHECKING:
     from torch_ringdist._C import RingdistStore
@@ -131,7 +132,7 @@ def open_of_ranks(address: str, timeout: timedelta) -> dist.Store:
     """Opens the store of of_ranks(). Raises as open_own() does."""
     host, port = _place(address)
     store = open_own(host, port, serves=False, timeout=timeout)
-    return dist.PrefixStore(_query(address)["prefix"], store)
+    return dist.PrefixStore(query(address)["prefix"], store)
 
 
 def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> RingdistStore:
@@ -176,16 +177,12 @@ def _place(url: str) -> tuple[str, int]:
 
 
 def _rank_and_size(url: str) -> tuple[int, int]:
-    given = _query(url)
+    given = query(url)
     rank = _number("rank", given.get("rank"), "RANK")
     size = _number("world_size", given.get("world_size"), "WORLD_SIZE")
     if not 0 <= rank < size:
         raise ArgumentError(f"ringdist: {url}: rank must be in 0..{size - 1}, got {rank}")
     return rank, size
-
-
-def _query(url: str) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
 
 def _number(name: str, given: str | None, variable: str) -> int:
