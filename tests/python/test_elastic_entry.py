@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from support.store import write
 
 import torch_ringdist
 from torch_ringdist._launch import arguments, launcher, rendezvous_store
@@ -48,8 +49,8 @@ def settings(store: Any, rejoin: timedelta = REJOIN) -> Settings:
 
 def full_store(progress: str) -> dist.TCPStore:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.set(_progress.key("mine", "progress"), progress)
-    store.set(_progress.key("mine", "size"), "2")
+    write(store, _progress.key("mine", "progress"), progress)
+    write(store, _progress.key("mine", "size"), "2")
     return store
 
 
@@ -90,12 +91,12 @@ def test_only_the_last_members_say_that_training_has_finished():
         _store.open_store("127.0.0.1", store.port),
     )
     for written in ("finished", "finished word"):
-        store.set(progress, written)
+        write(store, progress, written)
         assert _progress.progress_of(own, "mine") == _progress.TRAINING
         with pytest.raises(dist.DistBackendError, match="not from the members of its last gener"):
             entry.enter({})
-        store.set(seal, _progress.seal("another"))
-    store.set(seal, _progress.seal("word"))
+        write(store, seal, _progress.seal("another"))
+    write(store, seal, _progress.seal("word"))
     assert _progress.progress_of(own, "mine") == _progress.FINISHED
     with pytest.raises(SystemExit) as ended:
         entry.enter({})
@@ -132,7 +133,7 @@ def test_a_full_group_whose_founder_is_lost_before_training_is_taken_over(
 
 def test_a_launcher_holds_its_store_while_a_group_lives(monkeypatch: pytest.MonkeyPatch):
     held = RendezvousStore(None, "mine")
-    held._held.set(_progress.key("mine", "progress"), "training another")
+    write(held._held, _progress.key("mine", "progress"), "training another")
     assert held.is_needed
     monkeypatch.setattr(rendezvous_store, "_SILENCE", 0.1)
     time.sleep(0.2)

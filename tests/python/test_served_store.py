@@ -15,6 +15,7 @@ import pytest
 import torch.distributed as dist
 from support.launched import preloaded, python_path
 from support.pool import free_port
+from support.store import write
 
 from torch_ringdist import _served_store
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
@@ -72,14 +73,14 @@ def test_a_store_listens_at_one_address(host: str):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", store.port), 5)
     client = dist.TCPStore(host, store.port, is_master=False, wait_for_workers=False)
-    client.set("key", "value")
+    write(client, "key", "value")
     assert store.get("key") == b"value"
 
 
 def test_a_port_in_use_is_refused_or_shared():
     store = serve("127.0.0.1", 0, multi_tenant=True, wait_for_workers=False)
     again = serve("127.0.0.1", store.port, multi_tenant=True, wait_for_workers=False)
-    again.set("key", "value")
+    write(again, "key", "value")
     assert store.get("key") == b"value"
     with pytest.raises(dist.DistError, match="in use"):
         serve("127.0.0.1", store.port, wait_for_workers=False)

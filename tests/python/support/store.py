@@ -1,8 +1,14 @@
-"""A store for tests of stores that fail or are slow."""
+"""Writing to a store that others read, and a store for tests of stores that fail or are slow."""
 
 from __future__ import annotations
 
 import torch.distributed as dist
+
+
+def write(store: dist.Store, key: str, value: str | bytes) -> None:
+    """Sets the value and waits until others can read it, which TCPStore.set() does not."""
+    store.set(key, value)
+    store.check([key])
 
 
 class ForwardingStore(dist.Store):
