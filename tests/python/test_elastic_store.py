@@ -21,6 +21,7 @@ from support.job_key import needs_tls, write_key
 from support.launched import Launched, preloaded
 from support.pool import free_port
 from support.rank import poll
+from support.store import write
 from test_elastic_entry import settings
 
 import torch_ringdist
@@ -176,7 +177,7 @@ def test_who_comes_waits_while_the_store_is_silent(
     monkeypatch.setattr(torch_ringdist, "join", lambda *_, **__: (None, joined))
     joined = SimpleNamespace(generation=7)
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    store.set(_progress.key("mine", "progress"), "training another")
+    write(store, _progress.key("mine", "progress"), "training another")
     entry = _join_coordinator.JoinCoordinator(settings(store, rejoin=timedelta(seconds=60)))
     late = _join_coordinator.JoinCoordinator(settings(store, rejoin=timedelta(seconds=1)))
     _stop(holder)
@@ -194,7 +195,7 @@ def test_who_comes_does_not_wait_for_ever_for_what_the_store_has_lost(
     """No member admits the process. Its store was restarted, and no rank returns to it."""
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     progress = _progress.key("mine", "progress")
-    held.set(progress, "training another")
+    write(held, progress, "training another")
 
     def join(*_: object, **__: object) -> None:
         held.delete_key(progress)
@@ -228,6 +229,9 @@ def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.Monke
     meetings = [RendezvousStore(("127.0.0.1", held.port), "mine") for _ in range(2)]
     assert [meetings[0].count(+2), meetings[1].count(+1), meetings[0].count(-1)] == [2, 1, 1]
     assert [one.count(0) for one in meetings] == [2, 2]
+    for place in (1, 2):  # a store that was restarted has lost them
+        held.delete_key(_progress.key("mine", f"workers/{place}"))
+    assert [one.count(0) for one in (*reversed(meetings), meetings[0])] == [1, 2, 2]
 
 
 def test_a_store_that_has_lost_all_is_told_again(monkeypatch: pytest.MonkeyPatch):
@@ -303,7 +307,7 @@ def test_values_of_something_else_end_no_launcher_and_no_rank(
     value: str | bytes, monkeypatch: pytest.MonkeyPatch
 ):
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    names = ("progress", "seal", "size", "terms", "newest", "generations", "beat", "launchers")
+    names = ("progress", "seal", "size", "terms", "newest", "generations", "beat")
     rendezvous_store = RendezvousStore(("127.0.0.1", held.port), "mine")
     assert rendezvous_store.count(+1) == 1
     rendezvous_store.held_here = True
@@ -316,15 +320,16 @@ def test_values_of_something_else_end_no_launcher_and_no_rank(
     entry = _join_coordinator.JoinCoordinator(settings(held, rejoin=timedelta(seconds=60)))
     entry._settings = settings(held, rejoin=timedelta(seconds=3))  # the store is open
     for name in (*names, "workers/1", "silent"):
-        held.set(_progress.key("mine", name), "training another" if name == "progress" else value)
-        held.set(_progress.key(elastic_job.JOB, name), value)
+        mine = "training another" if name == "progress" else value
+        write(held, _progress.key("mine", name), mine)
+        write(held, _progress.key(elastic_job.JOB, name), value)
         assert rendezvous_store.is_needed in (True, False)
         assert rendezvous_store.count(0) >= 0
         job._look()
         with contextlib.suppress(dist.DistError, ArgumentError):
             entry.enter({})
-    held.set(_progress.key("mine", "progress"), value)
-    held.set(_progress.key("mine", "newest"), "4")  # a larger number would be a later generation
+    write(held, _progress.key("mine", "progress"), value)
+    write(held, _progress.key("mine", "newest"), "4")  # a larger number would be a later generation
     entry.go_on(5, 2, {"a": "b"})
     assert poll(lambda: entry._writer._kept is None)
     assert _progress.progress_of(own, "mine") == _progress.TRAINING
@@ -344,7 +349,7 @@ def test_counters_have_no_seal(tmp_path: Path, is_sealed: bool):
     assert own.count("counter") == 0
     assert own.add("counter", 3) == 3 and own.count("counter") == 3
     for value in OTHERS:
-        held.set("counter", value)
+        write(held, "counter", value)
         assert own.count("counter") == (9_999_999_999 if value == "9" * 10 else 0), value
     own.set("text", "words")
     assert own.find("text") == "words" and (held.get("text") == b"words") != is_sealed
@@ -363,7 +368,7 @@ def test_a_fixed_launcher_does_not_trust_the_store(
 ):
     _, port = held
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    store.set(fixed_launcher._FAILED, value)
+    write(store, fixed_launcher._FAILED, value)
     script = tmp_path / "script.py"
     script.write_text(f"import sys, time\ntime.sleep({2 if status == 3 else 60})\nsys.exit(3)")
     options = ["--world-size=2", "--first-rank=1", f"--rdzv=127.0.0.1:{port}"]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import re
+import secrets
 from typing import TYPE_CHECKING
 
-from torch_ringdist.elastic._store import text_of
+import torch.distributed as dist
+
+from torch_ringdist.elastic._store import exchange, text_of
 
 if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
 
 FORMING, TRAINING, FINISHED, LEFT = "forming", "training", "finished", "left"
-_MOST_LAUNCHERS = 10_000  # limit of requests in Workers.count()
+_MOST_LAUNCHERS = 10_000  # limit of requests in Workers
 
 
 # Returns the full key of a job's value.
@@ -61,26 +66,35 @@ def beats_of(store: BoundedStore, job: str) -> int:
 class Workers:
     """Counts the running workers of all launchers.
 
-    Each launcher writes its own number, so a request may be repeated if the store's answer was
-    lost.
+    Each launcher writes its own number, at the first place that no other launcher has. A request
+    may be repeated if the store's answer was lost.
     """
 
     def __init__(self, store: BoundedStore, job: str) -> None:
         self._store, self._job = store, job
-        self._launcher = 0  # number of this launcher, from 1
+        self._id = secrets.token_hex(8)
+        self._place = 0  # the place of this launcher, from 1
 
     # Both functions raise torch.distributed.DistNetworkError if the store does not answer.
 
     def tell(self, here: int) -> None:
         """Publishes the number of workers of this launcher."""
-        self._launcher = self._launcher or self._store.add(key(self._job, "launchers"), 1)
-        self._store.set(self._key(self._launcher), str(here))
+        # A store that was restarted has lost the places, and may have given them to others.
+        if not text_of(self._store, self._key(self._place)).startswith(self._id):
+            self._place = next(filter(self._takes, range(1, _MOST_LAUNCHERS)), _MOST_LAUNCHERS)
+        self._store.set(self._key(self._place), f"{self._id} {here}")
 
     def count(self) -> int:
         """Returns the number of workers of all launchers."""
-        launchers = self._store.count(key(self._job, "launchers"))
-        there = range(1, min(launchers, _MOST_LAUNCHERS) + 1)
-        return sum(number_in(text_of(self._store, self._key(one))) for one in there)
+        places = (text_of(self._store, self._key(place)) for place in range(1, _MOST_LAUNCHERS))
+        texts = itertools.takewhile(bool, places)
+        return sum(number_in(text.partition(" ")[2]) for text in texts)
 
-    def _key(self, launcher: int) -> str:
-        return key(self._job, f"workers/{launcher}")
+    def _takes(self, place: int) -> bool:
+        """Takes the place if it is free. Returns True if it is this launcher's."""
+        with contextlib.suppress(dist.DistBackendError):  # bytes of something else
+            return exchange(self._store, self._key(place), "", self._id).startswith(self._id)
+        return False
+
+    def _key(self, place: int) -> str:
+        return key(self._job, f"workers/{place}")
