@@ -105,6 +105,28 @@ def test_other_types_are_refused_by_name(value: Any, said: str):
         encode(value, "best")
 
 
+class _Counts(torch.optim.SGD):
+    """An optimizer with an own state_dict(), which has a value of another type after a step."""
+
+    state_of_steps: Any = 0
+
+    def step(self, closure: Any = None) -> None:
+        self.state_of_steps = numpy.int64(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "steps": self.state_of_steps}
+
+
+def test_a_value_that_cannot_be_sent_is_refused_before_somebody_joins():
+    model = nn.Linear(1, 1)
+    optimizer = _Counts(model.parameters(), lr=0.1)
+    state = elastic.State(model=model, optimizer=optimizer)
+    state.commit()
+    optimizer.step()
+    with pytest.raises(ArgumentError, match=r"optimizer\['steps'\] is a numpy.int64"):
+        state.commit()
+
+
 @pytest.mark.parametrize("value", [Path("a"), {"a": [Point(1, Colour.RED)]}, {numpy.int64(2)}])
 def test_trusted_members_unpickle_other_types(value: Any):
     message = encode(value, "value", trusts=True)

@@ -160,7 +160,8 @@ class State:
                 gradient accumulation.
 
         Raises:
-            ArgumentError: the sampler has fewer batches left.
+            ArgumentError: the sampler has fewer batches left. Or a state_dict() has a value that
+                only trust_members=True sends; steps 1, 2, 4, 8 and so on are checked.
             TypeError: `batches` is not a whole number.
             torch.distributed.DistBackendError: the State is on a GPU, and an operation that the
                 step queued there has failed. The step does not count.
@@ -174,6 +175,8 @@ class State:
         for snapshot in self._snapshots.values():
             snapshot.take()
         super().__setattr__("_steps", self._steps + 1)
+        if self._steps.bit_count() == 1:  # steps 1, 2, 4, 8, ...; later ones seldom have new types
+            self._refuse_unknown()
         if leave_was_asked():
             raise Leave
 
