@@ -36,6 +36,8 @@ constexpr Duration kForgottenAfter = std::chrono::seconds(60);
 constexpr size_t kMostFromOne = 4;
 constexpr Duration kLogRefusals = std::chrono::seconds(1);  // pause between lines of pass_on()
 constexpr size_t kMostIncoming = 16384;  // there are more than members of most groups
+// A process without the key may give each connection another process id.
+constexpr size_t kMostUnproven = 256;
 
 // Messages are sealed under this name inside a host, where a process need not answer to get them.
 std::string seal_name(ProcessId from, ProcessId to) {
@@ -81,7 +83,9 @@ void OutboundConnection::dial(TimePoint now) {
   if (attempt.failure) return fail(attempt.failure->errno_value, now);
   if (local) {
     const auto who = peer_credentials(attempt.fd);
-    if (!who.ok() || who.value().uid != geteuid()) return;  // no message for another user
+    if (!who.ok()) return;
+    // Another user has the name, which is free only once the process has closed its socket.
+    if (who.value().uid != geteuid()) return fail(ECONNREFUSED, now);
   }
   const bool encrypts = !local && tls_key_ != nullptr;
   stream_.emplace(
@@ -224,11 +228,16 @@ void MembershipTransport::make_room(const MessageOrigin& from) {
   for (;;) {
     size_t of_process = 0;
     size_t of_kind = 0;
+    size_t unproven = 0;
     for (const auto& [key, line] : incoming_) {
       of_kind += line->from.kind == from.kind;
       of_process += line->from == from;
+      unproven += line->from.kind == from.kind && !line->proven;
     }
-    if (of_process < kMostFromOne && of_kind < kMostIncoming) return;
+    const bool must_prove = tls_key_ && from.kind == LinkKind::kLocal;
+    if (of_process < kMostFromOne && of_kind < kMostIncoming &&
+        (!must_prove || unproven < kMostUnproven))
+      return;
     InboundConnection* oldest = nullptr;
     uint64_t its_key = 0;
     for (const auto& [key, line] : incoming_) {

@@ -14,6 +14,7 @@
 
 #include "os/random.h"
 #include "os/socket.h"
+#include "support/test_key.h"
 
 namespace ringdist {
 namespace {
@@ -169,6 +170,17 @@ TEST_F(MembershipTransportTest, WhereNobodyListensTheProcessIsGone) {
   EXPECT_TRUE(turn_until([&] { return deserted_ == 1; })) << "told once";
 }
 
+TEST_F(MembershipTransportTest, AProcessWithoutItsNameIsGone) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can listen as another user";
+  EXPECT_TRUE(send("a"));
+  listener_.reset();
+  ASSERT_EQ(seteuid(65534), 0);
+  auto taken = listen_unix(other_.unix_name);
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(taken.ok()) << taken.error().what();
+  EXPECT_TRUE(turn_until([&] { return deserted_ == 1; }));
+}
+
 TEST_F(MembershipTransportTest, WhoAcceptsAndEndsIsNotGoneAndNotAskedAllTheTime) {
   int accepted = 0;
   const TimePoint until = Clock::now() + Milliseconds(600);
@@ -235,6 +247,62 @@ TEST_F(MembershipTransportTest, AnotherHostIsDialedByItsAddress) {
   stream.close();
   turn_until([&, until = Clock::now() + Milliseconds(300)] { return Clock::now() >= until; });
   EXPECT_EQ(deserted_, 0) << "of another host nobody knows that";
+}
+
+// A transport with a key, to which processes of this host connect.
+class KeyedMembershipTransportTest : public MembershipTransportTest {
+ protected:
+  // Connects in the name of a process, and returns its end.
+  FramedSocket connect_as(ProcessId process) {
+    std::array<int, 2> pair{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+    FramedSocket theirs(Fd::open([&] { return pair[0]; }));
+    FramedSocket ours(Fd::open([&] { return pair[1]; }));
+    const auto from = MessageOrigin::of(ours.fd(), process, LinkKind::kLocal);
+    EXPECT_TRUE(keyed_.adopt(std::move(ours), from, Clock::now()));
+    return theirs;
+  }
+  // Returns true if this end was closed after the message.
+  bool is_cut_off_after(FramedSocket& theirs, ConstBytes message) {
+    EXPECT_TRUE(theirs.send(make_frame(FrameType::kMembership, message)));
+    keyed_.take_in(kOther, Clock::now());
+    return theirs.receive() == FramedSocket::Input::kEnd;
+  }
+
+  const std::shared_ptr<const TlsKey> key_ = key_of(1);
+  const std::vector<std::byte> sealed_ =
+      key_->seal(message_of("sealed"), "membership message from 2 to 1");
+  MembershipTransport keyed_{kSelf, epoll_, uint64_t{1} << 20,
+                             static_cast<MembershipTransport::Delegate&>(*this), key_};
+};
+
+TEST_F(KeyedMembershipTransportTest, OnlyMessagesSealedForThisProcessCount) {
+  const std::vector<std::byte> refused[] = {
+      message_of("plain"), key_->seal(message_of("back"), "membership message from 1 to 2"),
+      key_->seal(message_of("another"), "membership message from 3 to 1"),
+      key_of(2)->seal(message_of("key"), "membership message from 2 to 1")};
+  for (const auto& message : refused) {
+    FramedSocket theirs = connect_as(kOther);
+    EXPECT_TRUE(is_cut_off_after(theirs, message));
+  }
+  EXPECT_TRUE(received_.empty());
+  FramedSocket theirs = connect_as(kOther);
+  EXPECT_FALSE(is_cut_off_after(theirs, sealed_));
+  EXPECT_EQ(received_, (std::vector<std::string>{"sealed"}));
+}
+
+TEST_F(KeyedMembershipTransportTest, ConnectionsThatProveNothingAreFew) {
+  constexpr int kTries = 300;
+  constexpr int kMost = 256;
+  FramedSocket member = connect_as(kOther);
+  EXPECT_FALSE(is_cut_off_after(member, sealed_));
+  std::vector<FramedSocket> others;
+  for (int i = 0; i < kTries; ++i) others.push_back(connect_as(kOther + 1 + i));
+  EXPECT_EQ(std::ranges::count_if(
+                others, [](auto& one) { return one.receive() == FramedSocket::Input::kEnd; }),
+            kTries - kMost);
+  EXPECT_FALSE(is_cut_off_after(member, sealed_));
+  EXPECT_EQ(received_.size(), 2u);
 }
 
 }  // namespace
