@@ -1,8 +1,10 @@
 #include "base/log.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
@@ -30,11 +32,17 @@ void log(LogLevel level, std::string_view text) {
   if (level > g_level.load(std::memory_order_relaxed)) return;
   std::string line = "[ringdist " + std::to_string(getpid()) + "] ";
   line.append(log_level_name(level)).append(": ").append(text).push_back('\n');
-  // A reader of stderr that does not read must not block a lane, so its line is dropped. If the
-  // write fails, there is no other place for the line.
-  pollfd out{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&out, 1, 0) == 0) return;
-  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  // A reader of stderr that does not read must not block a lane, so the rest of its line is
+  // dropped. A pipe that is ready has room for PIPE_BUF bytes. If the write fails, there is no
+  // other place for the line.
+  for (std::string_view rest = line; !rest.empty();) {
+    pollfd out{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&out, 1, 0) == 0) return;
+    const ssize_t written =
+        write(STDERR_FILENO, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
+    if (written <= 0) return;
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 }  // namespace ringdist

@@ -1,0 +1,61 @@
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// Replaces stderr with a pipe that nobody reads, until it is destroyed.
+class FullPipe {
+ public:
+  explicit FullPipe(size_t free_bytes) : stderr_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(pipe(ends_.data()), 0);
+    const auto capacity = static_cast<size_t>(fcntl(ends_[1], F_GETPIPE_SZ));
+    const std::string filling(capacity - free_bytes, 'f');
+    EXPECT_EQ(write(ends_[1], filling.data(), filling.size()),
+              static_cast<ssize_t>(filling.size()));
+    dup2(ends_[1], STDERR_FILENO);
+    close(ends_[1]);
+  }
+  ~FullPipe() {
+    dup2(stderr_, STDERR_FILENO);
+    close(stderr_);
+    close(ends_[0]);
+  }
+  FullPipe(const FullPipe&) = delete;
+  FullPipe& operator=(const FullPipe&) = delete;
+
+  // Returns all that was written. Call it once.
+  std::string read_all() {
+    close(STDERR_FILENO);
+    std::string out;
+    std::array<char, kPage> buffer{};
+    for (ssize_t got = 0; (got = read(ends_[0], buffer.data(), buffer.size())) > 0;)
+      out.append(buffer.data(), static_cast<size_t>(got));
+    return out;
+  }
+
+ private:
+  const int stderr_;
+  std::array<int, 2> ends_{};
+};
+
+TEST(Log, ALineThatAPipeDoesNotTakeWholeIsCut) {
+  for (const size_t free_bytes : {kPage, 2 * kPage, 8 * kPage}) {
+    FullPipe pipe(free_bytes);
+    log(LogLevel::kError, std::string(4 * kPage, 'x'));  // a blocked write would never return
+    const std::string text = pipe.read_all();
+    EXPECT_EQ(text.find("[ringdist "), text.find_first_not_of('f'));
+    EXPECT_EQ(text.ends_with('\n'), free_bytes == 8 * kPage);
+  }
+}
+
+}  // namespace
+}  // namespace ringdist
