@@ -135,7 +135,7 @@ Duration HostedStore::time_to_wait() const {
   const bool has_deadlines =
       accepts_again_ || std::ranges::any_of(clients_, [](const auto& one) {
         const Client& client = one.second;
-        return !client.is_greeted || client.waits_until || client.unread > 0 || !client.out.empty();
+        return !client.is_greeted || client.waits_until || client.has_transfer();
       });
   return has_deadlines ? kCheckInterval : Duration(-1);
 }
@@ -183,8 +183,8 @@ bool HostedStore::drop_idle() {
   const TimePoint now = Clock::now();
   const auto found = std::ranges::find_if(clients_, [&](const auto& one) {
     const Client& client = one.second;
-    return client.is_greeted && !client.waits_until && !client.held && client.unread == 0 &&
-           client.out.empty() && now - client.moved_at > kLongIdle;
+    return client.is_greeted && !client.waits_until && !client.held && !client.has_transfer() &&
+           now - client.moved_at > kLongIdle;
   });
   if (found == clients_.end()) return false;
   drop(found->first);
@@ -304,9 +304,8 @@ void HostedStore::expire() {
     accepts_again_.reset();
   for (auto next = clients_.begin(); next != clients_.end();) {
     auto& [id, client] = *next++;  // it may be dropped
-    const bool is_stuck = client.unread > 0 || !client.out.empty();
     if ((!client.is_greeted && now - client.since > kGreetingTime) ||
-        (is_stuck && now - client.moved_at > kStuckTime)) {
+        (client.has_transfer() && now - client.moved_at > kStuckTime)) {
       drop(id);
     } else if (client.waits_until && now >= *client.waits_until) {
       client.waits_until.reset();

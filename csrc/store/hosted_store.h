@@ -91,6 +91,9 @@ class HostedStore {
     std::optional<TimePoint> waits_until{};  // for keys
     std::optional<StoreRequest> held{};      // see hold()
     bool wants_output = false;
+
+    // Returns true while a request or an answer is on its way.
+    bool has_transfer() const { return unread > 0 || !out.empty(); }
   };
 
   HostedStore(Fd listener, std::string address, Epoll epoll, EventFd stop,

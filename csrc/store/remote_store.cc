@@ -52,6 +52,12 @@ std::vector<std::string> addresses_of(const std::string& host, uint16_t port) {
   return out;
 }
 
+// Returns at most `count` of the keys, from the given position.
+std::vector<std::string> part_of(const std::vector<std::string>& keys, size_t begin, size_t count) {
+  const auto first = keys.begin() + static_cast<ptrdiff_t>(begin);
+  return {first, first + static_cast<ptrdiff_t>(std::min(count, keys.size() - begin))};
+}
+
 // Returns the names of keys for an error.
 std::string shown(const std::vector<std::string>& keys) {
   std::string out;
@@ -110,22 +116,20 @@ Error RemoteStore::set(const std::string& key, std::span<const std::byte> value)
 Result<std::vector<std::vector<std::byte>>> RemoteStore::multi_get(
     const std::vector<std::string>& keys) {
   std::vector<std::vector<std::byte>> out;
-  size_t part = kKeysAtOnce;
+  size_t at_once = kKeysAtOnce;
   while (out.size() < keys.size()) {
-    const auto begin = keys.begin() + static_cast<ptrdiff_t>(out.size());
-    const size_t count = std::min(part, keys.size() - out.size());
-    auto answer =
-        ask({.op = StoreOp::kGet, .keys = {begin, begin + static_cast<ptrdiff_t>(count)}});
-    if (!answer.ok() && answer.error().kind() == ErrorKind::kInvalidArgument && count > 1) {
-      part = count / 2;
+    const auto part = part_of(keys, out.size(), at_once);
+    auto answer = ask({.op = StoreOp::kGet, .keys = part});
+    if (!answer.ok() && answer.error().kind() == ErrorKind::kInvalidArgument && part.size() > 1) {
+      at_once = part.size() / 2;
       continue;
     }
     if (!answer.ok()) return answer.error();
     if (answer.value().status == StoreAnswer::Status::kMissing)
       return Error(ErrorKind::kInvalidArgument, "ringdist: the store at " +
                                                     format_address(host_, port_) +
-                                                    " does not have " + shown(keys));
-    if (answer.value().values.size() != count) return failed("it sent another answer");
+                                                    " does not have " + shown(part));
+    if (answer.value().values.size() != part.size()) return failed("it sent another answer");
     std::ranges::move(answer.value().values, std::back_inserter(out));
   }
   return out;
@@ -171,9 +175,7 @@ Error RemoteStore::wait(const std::vector<std::string>& keys, Milliseconds timeo
   const TimePoint deadline = deadline_after(time);
   // In parts, since the store bounds the keys that are waited for.
   for (size_t done = 0; done < keys.size(); done += kKeysAtOnce) {
-    const auto begin = keys.begin() + static_cast<ptrdiff_t>(done);
-    const std::vector<std::string> part(
-        begin, begin + static_cast<ptrdiff_t>(std::min(kKeysAtOnce, keys.size() - done)));
+    const auto part = part_of(keys, done, kKeysAtOnce);
     const Milliseconds left = std::min(time, left_until(deadline));
     const auto answer =
         ask({.op = StoreOp::kWait, .number = left.count(), .keys = part}, left + kAnswerTime);

@@ -13,12 +13,13 @@ void put_values(Writer& out, const std::vector<std::vector<std::byte>>& values) 
   for (const auto& value : values) out.put_bytes(value);
 }
 
-std::optional<std::vector<std::vector<std::byte>>> get_values(Reader& in) {
-  std::vector<std::vector<std::byte>> out;
+// Reads a count and so many elements, by `get`, into `out`. Returns false if there are too many.
+template <typename T>
+bool get_list(Reader& in, std::vector<T>& out, T (Reader::*get)()) {
   const auto count = in.get<uint32_t>();
-  if (count > kMaxStoreKeys) return std::nullopt;
-  for (auto left = count; left > 0 && in.ok(); --left) out.push_back(in.get_bytes());
-  return out;
+  if (count > kMaxStoreKeys) return false;
+  for (auto left = count; left > 0 && in.ok(); --left) out.push_back((in.*get)());
+  return true;
 }
 
 }  // namespace
@@ -36,12 +37,9 @@ std::optional<StoreRequest> StoreRequest::decode(ConstBytes body) {
   StoreRequest out;
   out.op = in.get<StoreOp>();
   out.number = in.get<int64_t>();
-  const auto count = in.get<uint32_t>();
-  if (count > kMaxStoreKeys) return std::nullopt;
-  for (auto left = count; left > 0 && in.ok(); --left) out.keys.push_back(in.get_string());
-  auto values = get_values(in);
-  if (!values || !in.ended() || out.op > StoreOp::kWait) return std::nullopt;
-  out.values = std::move(*values);
+  const bool is_bounded =
+      get_list(in, out.keys, &Reader::get_string) && get_list(in, out.values, &Reader::get_bytes);
+  if (!is_bounded || !in.ended() || out.op > StoreOp::kWait) return std::nullopt;
   return out;
 }
 
@@ -58,9 +56,8 @@ std::optional<StoreAnswer> StoreAnswer::decode(ConstBytes body) {
   out.status = in.get<Status>();
   out.number = in.get<int64_t>();
   out.text = in.get_text(kMaxRefusal);
-  auto values = get_values(in);
-  if (!values || !in.ended() || out.status > Status::kRefused) return std::nullopt;
-  out.values = std::move(*values);
+  const bool is_bounded = get_list(in, out.values, &Reader::get_bytes);
+  if (!is_bounded || !in.ended() || out.status > Status::kRefused) return std::nullopt;
   return out;
 }
 
