@@ -34,6 +34,10 @@ Error read_key(const std::string& file, SecretKey& key) {
   struct stat about{};
   if (fstat(fd.get(), &about) != 0) return system_error("fstat " + file, errno);
   if (!S_ISREG(about.st_mode)) return bad_key(file, "is no regular file", kMakeOne);
+  // Root may provide it, as a mounted secret. Any other owner could replace it.
+  if (about.st_uid != geteuid() && about.st_uid != 0)
+    return bad_key(file, "belongs to user " + std::to_string(about.st_uid),
+                   "give it to the user that runs the ranks, with 'chown', and replace it");
   constexpr unsigned kOthers = 077;
   if (about.st_mode & kOthers) {
     std::array<char, 8> mode{};

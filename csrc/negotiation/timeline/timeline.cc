@@ -32,8 +32,8 @@ Result<TimelineMessage> TimelineMessage::decode(ConstBytes in_bytes) {
   out.offset = in.get<int64_t>();
   out.bytes = in.get_bytes();
   // Receivers add a suffix to the path, which a zero byte would cut off.
-  const bool good = out.path.find('\0') == std::string::npos && !out.path.ends_with("/..") &&
-                    out.path.find("/../") == std::string::npos;
+  const bool good = out.path.find('\0') == std::string::npos &&
+                    ("/" + out.path + "/").find("/../") == std::string::npos;
   // Sums and differences of such numbers do not overflow.
   const auto is_small = [](int64_t number) {
     constexpr int64_t kMost = int64_t{1} << 60;

@@ -2,16 +2,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -230,9 +233,60 @@ TEST(Tls, RefusesChangedBytes) {
   EXPECT_EQ(errno, EPROTO);
 }
 
+// Otherwise the key of the job would open recorded packets. The extension has one mode, psk_dhe_ke
+// (RFC 8446, section 4.2.9).
+TEST(Tls, OffersNoKeyExchangeByTheKeyAlone) {
+  auto [near, far] = connection();
+  Stream dialed(std::move(near), key_of(1)->dial(kDialer, kAcceptor));
+  std::array<char, 4096> hello;
+  ssize_t got = -1;
+  for (const TimePoint until = Clock::now() + std::chrono::seconds(20);
+       got <= 0 && Clock::now() < until;) {
+    EXPECT_EQ(dialed.establish(), EAGAIN);
+    got = recv(far.get(), hello.data(), hello.size(), MSG_DONTWAIT);
+  }
+  ASSERT_GT(got, 0);
+  const std::string_view only_with_dhe("\0\x2d\0\2\1\1", 6);
+  EXPECT_NE(std::string_view(hello.data(), static_cast<size_t>(got)).find(only_with_dhe),
+            std::string_view::npos);
+}
+
 TEST(Tls, KeysHaveFingerprints) {
   EXPECT_EQ(key_of(1)->fingerprint(), key_of(1)->fingerprint());
   EXPECT_NE(key_of(1)->fingerprint(), key_of(2)->fingerprint());
+}
+
+// Returns the flags of the kernel for the memory at an address (proc(5), VmFlags of smaps).
+std::string memory_flags(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_there = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    if (sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      is_there = begin <= reinterpret_cast<uintptr_t>(address) &&
+                 reinterpret_cast<uintptr_t>(address) < end;
+    else if (is_there && line.starts_with("VmFlags:"))
+      return line + " ";
+  }
+  return "";
+}
+
+TEST(SecretKey, IsNeitherInCoreDumpsNorInForkedChildren) {
+  SecretKey key;
+  std::memset(key.data(), 7, SecretKey::kBytes);
+  const std::string flags = memory_flags(key.data());
+  EXPECT_NE(flags.find(" dd "), std::string::npos) << flags;  // not in core dumps
+  EXPECT_NE(flags.find(" wf "), std::string::npos) << flags;  // wiped by fork()
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_wiped =
+        std::ranges::all_of(key.bytes(), [](std::byte one) { return one == std::byte{0}; });
+    _exit(is_wiped ? 42 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
 // ---- Key files
@@ -260,6 +314,10 @@ TEST(KeyFile, EachFaultHasItsError) {
   expect(file, "has 31 bytes, not 32: make one with 'python -m torch_ringdist key new FILE'");
   std::ofstream(file) << std::string(32, 'k');
   EXPECT_EQ(error_of(file), "");
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(file.c_str(), 12345, static_cast<gid_t>(-1)), 0);
+    expect(file, "belongs to user 12345");
+  }
   unlink(file.c_str());
   rmdir(folder.c_str());
 }

@@ -31,8 +31,8 @@ TEST(TimelineMessage, IsReadAsItWasWritten) {
 // A rank deletes and writes the path with a suffix.
 TEST(TimelineMessage, APathThatWouldLoseItsSuffixOrItsFolderIsRefused) {
   TimelineMessage message;
-  for (const std::string& path :
-       {std::string("/home/a/keys\0", 13), std::string("/tmp/../etc/x"), std::string("/tmp/..")}) {
+  for (const std::string& path : {std::string("/home/a/keys\0", 13), std::string("/tmp/../etc/x"),
+                                  std::string("/tmp/.."), std::string("../x"), std::string("..")}) {
     message.path = path;
     EXPECT_FALSE(TimelineMessage::decode(message.encode()).ok()) << path;
   }
