@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.host.launch import mpirun
@@ -35,8 +35,9 @@ def start_ranks(
     logs: Path,
     with_mpi: bool,
     tick: Callable[[], None] = lambda: None,
+    variables: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs "-m", module with its arguments on all ranks.
+    """Runs "-m", module with its arguments on all ranks, with these environment variables.
 
     Output goes to logs/*.log, and the ends of the logs are shown on failure. Returns 0, or the exit
     status of the first failure. All ranks have ended when it returns or raises.
@@ -49,6 +50,7 @@ def start_ranks(
         running = []
         try:
             for name, words, environment in kind(hosts, layout, command, Path(folder)):
+                environment.update(variables or {})
                 running.append(start(words, logs / f"{name}.log", environment))
             status = wait(running, tick)
         finally:

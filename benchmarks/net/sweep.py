@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import kept, ranks
@@ -106,7 +106,13 @@ def measure(job: Job, logs: Path, title: str) -> dict:
 
 
 def on_hosts(
-    hosts: Hosts, layout: Layout, words: Sequence[str], logs: Path, title: str, with_mpi: bool
+    hosts: Hosts,
+    layout: Layout,
+    words: Sequence[str],
+    logs: Path,
+    title: str,
+    with_mpi: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> dict:
     """Creates the hosts, runs the command on all ranks with paths of their files, and returns the
     results of rank 0. Raises RunError."""
@@ -119,7 +125,7 @@ def on_hosts(
             *("--progress", str(progress), "--json", str(answer)),
         ]
         with Bar(progress, title) as bar:
-            status = start_ranks(hosts, layout, command, logs, with_mpi, bar.show)
+            status = start_ranks(hosts, layout, command, logs, with_mpi, bar.show, variables)
         if status:
             raise RunError(f"{title}: status {status}; see above and {logs}")
         return json.loads(answer.read_text())

@@ -3,6 +3,7 @@ remains."""
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.job_key import needs_tls, write_key
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -18,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.host.launch import has_openmpi  # noqa: E402
 from benchmarks.host.operations import OPERATIONS  # noqa: E402
 from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net import sockets  # noqa: E402
 from benchmarks.net.__main__ import parse_arguments  # noqa: E402
 from benchmarks.net.bound import coded_bytes, least_bytes  # noqa: E402
 from benchmarks.net.job import Job  # noqa: E402
@@ -353,3 +356,32 @@ def test_bytes_that_a_variant_should_send(text: str, payload: float | None) -> N
 def test_a_bad_variant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"variant '{text}'".replace("+", r"\+")):
         Variant.parse(text)
+
+
+@pytest.mark.hosts
+@needs_tls
+def test_tcp_plain_and_by_tls_beside_others(tmp_path: Path) -> None:
+    case = sockets.Case(2, "1gbit", 1 << 20, ("all_reduce",), 0.1)
+    found: sockets.Found = collections.defaultdict(sockets.Samples)
+    for key in (None, write_key(tmp_path / "job.key")):
+        sockets.measure(case, tmp_path / "logs", key, found)
+    variants = [variant for _, _, variant in found]
+    assert variants == [sockets.TCP, sockets.UCX, sockets.GLOO, sockets.TLS]
+    assert all(min(one.times) > 0 and one.cpu[0] > 0 for one in found.values())
+    assert len(list(sockets.table(found))) == 5
+
+
+def test_each_target_of_the_sockets_has_its_figures() -> None:
+    found = {
+        (case, operation, variant): sockets.Samples([2e6, 1e6 * scale], [1e6 * scale])
+        for case in sockets.CASES
+        for operation in case.operations
+        for scale, variant in enumerate(
+            (sockets.TCP, sockets.UCX, sockets.GLOO, sockets.TLS), start=1
+        )
+    }
+    lines = list(sockets.targets(found, [2.0, 4.0, 3.0]))
+    assert lines[0] == "the cipher aes-256-gcm: 4.00 3.00 GB/s (best, median)"
+    assert "tcp by ucx, 4 hosts, 1gbit, 16 MiB: 2.000 1.333 (>= 0.98)" in lines
+    assert "CPU of tcp by gloo, broadcast, 2 hosts, 10gbit, 64 MiB: 0.33 0.33 (<= 1.0)" in lines
+    assert lines[-1] == "time that tls adds, 2 hosts, none, 8 B: 1.00 ms 1.50 ms (<= 20 us)"
