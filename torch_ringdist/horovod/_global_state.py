@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
@@ -153,7 +154,7 @@ class GlobalState:
         self.me = me
         self.store = store
         self.whole = self.make_group(0, list(range(me.size)))
-        self.where = _find_place(me, store)
+        self.where = _find_place(me, self.whole)
         self.timeline: Path | None = None  # file of the timeline that rank 0 has started
         self.residuals: Residuals | None = None  # residuals of an elastic job
 
@@ -192,20 +193,25 @@ class GlobalState:
             )
 
 
-def _host_of_this_process() -> str:
+def _host_of_this_process() -> bytes:
     """Returns an id that is equal for processes that share memory and network interfaces."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
-    return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
+    place = f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
+    return hashlib.sha256(place.encode()).digest()
 
 
-def _find_place(me: LaunchInfo, store: dist.Store) -> HostTopology:
-    """Returns the position of this rank from the host ids of all ranks. Waits until all have
-    published theirs."""
+def _find_place(me: LaunchInfo, group: Group) -> HostTopology:
+    """Returns the position of this rank from the host ids of all ranks. Waits for all of them.
+
+    The ids travel in the group, because other processes may write to the store.
+    """
     if me.size == 1:
         return HostTopology(me.local_rank or 0, me.local_size or 1, 0, 1, homogeneous=True)
-    store.set(f"host/{me.rank}", _host_of_this_process())
-    hosts = [store.get(f"host/{rank}") for rank in range(me.size)]
+    mine = torch.tensor([list(_host_of_this_process())], dtype=torch.uint8, device="cpu")
+    with as_internal():
+        [ids] = group.named.allgather("horovod.init", [mine]).wait()
+    hosts = [bytes(row) for row in ids.tolist()]
     local = [rank for rank in range(me.size) if hosts[rank] == hosts[me.rank]]
     local_rank = local.index(me.rank)
     # Hosts that have a rank with this local rank.
