@@ -1,4 +1,5 @@
-"""The digits example: the same parameters as over gloo, and recovery from the death of a rank."""
+"""The digits example: the same parameters as over gloo, recovery from the death of a rank, and a
+job with a key."""
 
 from __future__ import annotations
 
@@ -12,10 +13,21 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from support.job_key import needs_tls, write_key
+from support.launched import preloaded, python_path
 from support.rank import Ranks, store_for
 from support.torchrun import torchrun
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py"
+
+LAUNCHERS = {
+    "run": ["-m", "torch_ringdist", "run", "--nproc-per-node=2", "--world-size=2"],
+    "ringdistrun": ["-m", "torch_ringdist._launch.ringdistrun", "-np", "2", sys.executable],
+    "torchrun": [
+        *(preloaded.__file__, "torchrun", "--nproc-per-node=2"),
+        *("--rdzv-backend=ringdist", "--rdzv-endpoint=localhost:0"),
+    ],
+}
 
 
 def digits(folder: Path, *arguments: str, launch: tuple[str, ...] = ()) -> str:
@@ -68,6 +80,19 @@ def test_torchrun_resumes_after_a_kill(tmp_path: Path):
     assert resumed and int(resumed[1]) == 40, output
     accuracy = re.search(r"^accuracy ([\d.]+), .* MB sent through ringdist", output, re.MULTILINE)
     assert accuracy and float(accuracy[1]) >= 0.97, output
+
+
+@needs_tls
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_job_with_a_key_learns_as_well(tmp_path: Path, launcher: str):
+    key = write_key(tmp_path / "job.key")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RINGDIST_KEY_FILE": str(key)}
+    environment["PYTHONPATH"] = python_path()
+    script = [str(EXAMPLE), f"--checkpoint={tmp_path / 'digits.pt'}", "--epochs=6"]
+    done = preloaded.run([*LAUNCHERS[launcher], *script], env=environment, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    accuracy = re.search(r"accuracy ([\d.]+), .* MB sent through ringdist", done.stdout)
+    assert accuracy and float(accuracy[1]) >= 0.97, done.stdout
 
 
 _REDUCE = """

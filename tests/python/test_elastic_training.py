@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.digits import EPOCHS, course_of, script_of, trained
+from support.job_key import needs_tls, write_key
 from support.launched import Course, Launched, Record
 
 
@@ -32,9 +33,11 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: lis
 
 
 @pytest.mark.check
-def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[float]):
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
+def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[float], has_key: bool):
     script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another worker to start
-    with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    with Launched(tmp_path, ["--nproc-per-node=3"], script, key) as job:
         os.kill(trained(job, tmp_path, 3)[0], signal.SIGKILL)
         trained(job, tmp_path, 2)
         trained(job, tmp_path, 3)
