@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -118,8 +117,9 @@ def test_a_newcomer_that_sends_something_else_is_refused(tmp_path: Path, what: s
 def test_a_newcomer_by_plain_join_is_refused(tmp_path: Path):
     with run_loop(tmp_path, "--nproc-per-node=1", script=["--steps=1000000"]) as job:
         job.wait_for_size(1)
-        rogue = _rogue(job.address, "plain", tmp_path)
-        assert "becomes one of them by elastic.init()" in rogue.communicate(timeout=60)[1]
+        environment = {**os.environ, "PYTHONPATH": python_path()}
+        done = preloaded.run(["-c", ROGUE, job.address, "plain", ""], env=environment, timeout=60)
+        assert "becomes one of them by elastic.init()" in done.stderr, done
         assert len(job.events("generation")) == 1  # the job has not noticed
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
@@ -127,7 +127,8 @@ def test_a_newcomer_by_plain_join_is_refused(tmp_path: Path):
 
 def test_a_stranger_is_not_the_source_of_the_first_step(tmp_path: Path):
     """It claims the most steps before any rank has trained, and sends a pickle."""
-    with run_loop(tmp_path, "--nproc-per-node=2", "--start-ranks=3", script=[]) as job:
+    script = ["--rejoin-timeout=600"]  # the members would begin without a third one
+    with run_loop(tmp_path, "--nproc-per-node=2", "--start-ranks=3", script=script) as job:
         job.wait_for(lambda: "2 of 3 ranks are there" in job.output())
         rogue = _rogue(job.address, "source", tmp_path)
         try:
@@ -179,13 +180,9 @@ def test_who_leaves_with_something_else_is_named(tmp_path: Path):
     assert not evil.exists()
 
 
-def _rogue(address: str, what: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", ROGUE, address, what, str(folder / "evil")],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": python_path()},
-    )
+def _rogue(address: str, what: str, folder: Path) -> preloaded.ForkedProcess:
+    command = [sys.executable, "-c", ROGUE, address, what, str(folder / "evil")]
+    return preloaded.ForkedProcess(command, env={**os.environ, "PYTHONPATH": python_path()})
 
 
 @pytest.mark.parametrize(
