@@ -12,6 +12,7 @@ no collectives sends the answer, so a process that hangs in a collective still a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -27,9 +28,10 @@ _HEADER = struct.Struct("<IB")
 _REQUEST = 0x20
 _REPLY = 0x21
 _MAX_BODY = 64 << 20
-_LISTENING = 0x10000  # __SO_ACCEPTCON in the flags column of /proc/net/unix
+_LISTENING = "00010000"  # __SO_ACCEPTCON in the flags column of /proc/net/unix
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 _AT_ONCE = 32
+_WITHOUT_KEY = "has not proven the key: "  # begins an answer, where a key is set
 
 
 class DumpError(Exception):
@@ -91,12 +93,13 @@ def find_all() -> list[tuple[int, str]]:
     """Returns process id and name of all sockets of ringdist, of any user, sorted."""
     wanted = re.compile(r"@(ringdist-([0-9]+)-[0-9a-f]{16})")
     found = set()
-    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+    # Any user can listen at a name of any bytes, also those that str.splitlines() splits at.
+    for line in Path("/proc/net/unix").read_bytes().decode("latin-1").split("\n")[1:]:
         # Columns: Num RefCount Protocol Flags Type St Inode [Path]. Accepted connections have the
         # same name.
         column = line.split(None, 7)
         match = wanted.fullmatch(column[7]) if len(column) == 8 else None
-        if match and int(column[3], 16) & _LISTENING:
+        if match and column[3] == _LISTENING:
             found.add((int(match.group(2)), match.group(1)))
     return sorted(found)
 
@@ -115,33 +118,44 @@ def _why_none(pid: int) -> str:
     return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
 
 
-# Returns the user id of the process at the other end of the socket.
-def _uid(peer: socket.socket) -> int:
+# Checks the user of the process at the other end of the socket. With `only_ours` it raises
+# _OfAnotherUser for a process of another user. It raises DumpError if the user is not that of
+# process `pid`, because any user can listen at any name. A process of another pid namespace may
+# have no entry in /proc, and then it is not checked.
+def _check_user(pid: int, peer: socket.socket, only_ours: bool) -> None:
     given = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return _CREDENTIALS.unpack(given)[1]
+    uid = _CREDENTIALS.unpack(given)[1]
+    if only_ours:
+        if uid != os.getuid():
+            raise _OfAnotherUser
+        return
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if uid != (owner := _user_of(pid)):
+            raise DumpError(
+                f"process {pid} is not asked, because uid {uid} listens at its socket, but its uid "
+                f"is {owner}; 'kill -USR1 {pid}' lets it write its state to its standard error"
+            )
 
 
-# Returns the state of one Context, read from the socket `name` within `timeout` seconds. `pid` is
-# for error messages. With `only_ours` it raises _OfAnotherUser for a process of another user. It
-# raises DumpError if it cannot connect, or if no answer or an unknown one comes.
+# Returns the state of one Context, read from the socket `name` within `timeout` seconds. See
+# _check_user() for `pid` and `only_ours`. It raises DumpError if it cannot connect, or if no answer
+# or an unknown one comes.
 def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> str:
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         try:
             peer.settimeout(timeout)
             peer.connect("\0" + name)
-            if only_ours and _uid(peer) != os.getuid():
-                raise _OfAnotherUser
-            if os.environ.get("RINGDIST_KEY_FILE"):
+            _check_user(pid, peer, only_ours)
+            if not os.environ.get("RINGDIST_KEY_FILE"):
+                return _ask_without_key(pid, peer, deadline)
+            try:
                 return _ask_with_key(pid, name, timeout)
-            peer.sendall(_HEADER.pack(0, _REQUEST))
-            size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
-            if kind != _REPLY or size > _MAX_BODY:
-                raise DumpError(
-                    f"process {pid} answered with frame type {kind:#x} of {size} bytes instead of "
-                    f"{_REPLY:#x}: it runs another version of torch_ringdist"
-                )
-            return _read(peer, size, deadline).decode("utf-8", errors="replace")
+            except DumpError as error:
+                try:  # its job may have no key
+                    return _WITHOUT_KEY + _ask_without_key(pid, peer, deadline)
+                except (DumpError, EOFError, OSError):
+                    raise error from None
         except (TimeoutError, BlockingIOError):  # BlockingIOError: its connection queue is full
             raise DumpError(
                 f"process {pid} did not answer within {timeout:g} s: it is stopped, starved, or "
@@ -155,6 +169,18 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             ) from None
         except OSError as error:
             raise DumpError(f"cannot ask process {pid} on socket @{name}: {error}") from None
+
+
+# Returns the state of one Context, read from the connected socket `peer`.
+def _ask_without_key(pid: int, peer: socket.socket, deadline: float) -> str:
+    peer.sendall(_HEADER.pack(0, _REQUEST))
+    size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
+    if kind != _REPLY or size > _MAX_BODY:
+        raise DumpError(
+            f"process {pid} answered with frame type {kind:#x} of {size} bytes instead of "
+            f"{_REPLY:#x}: it runs another version of torch_ringdist"
+        )
+    return _read(peer, size, deadline).decode("utf-8", errors="replace")
 
 
 # Returns the state of one Context that has the key of RINGDIST_KEY_FILE.
@@ -187,6 +213,13 @@ def _read(peer: socket.socket, size: int, deadline: float) -> bytes:
 # Returns text that compares the owner of the process with this user.
 def _owner(pid: int) -> str:
     try:
-        return f" (its uid is {os.stat(f'/proc/{pid}').st_uid}, yours is {os.getuid()})"
+        return f" (its uid is {_user_of(pid)}, yours is {os.getuid()})"
     except OSError:
         return ", and has just ended"
+
+
+# Returns the effective user id of a process. Root owns the files in /proc of one that others may
+# not trace. Raises OSError if there is no such process.
+def _user_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_bytes()
+    return int(status.split(b"\nUid:")[1].split()[1])

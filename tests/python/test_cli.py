@@ -1,17 +1,12 @@
-"""python -m torch_ringdist: info, dump, and the messages when there is nothing to show."""
+"""python -m torch_ringdist: info, codecs, help, and where commands print."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import socket
-import struct
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import fake_native
@@ -19,11 +14,10 @@ import pytest
 from support.launched import preloaded
 
 import torch_ringdist
-from torch_ringdist import _dump, _native
+from torch_ringdist import _native
 from torch_ringdist.__main__ import main
 from torch_ringdist._costs import Costs, Link
 
-FRAME = struct.Struct("<IB")
 PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
 
 
@@ -149,31 +143,6 @@ def test_bad_variable_is_named_by_info():
     assert "Traceback" not in done.stderr
 
 
-def test_dump_of_a_process_with_a_group():
-    code = (
-        "import torch, torch_ringdist, torch.distributed as dist\n"
-        "dist.init_process_group('ringdist', store=dist.HashStore(), rank=0, world_size=1)\n"
-        "dist.barrier()\n"
-        "print('ready', flush=True)\n"
-        "input()\n"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": PACKAGE_PARENT},
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert child.stdout.readline() == "ready\n"
-        [text] = _dump.ask(child.pid)
-        assert str(child.pid) in text
-    finally:
-        child.communicate("\n", timeout=30)
-    assert child.returncode == 0
-
-
 def test_info_shows_everything_aligned(monkeypatch, capsys):
     fake_native.install(monkeypatch)
     assert main(["info"]) == 0
@@ -231,101 +200,3 @@ def test_info_names_a_bad_variable(monkeypatch, capsys):
     monkeypatch.setattr(sys.modules["torch_ringdist._C"], "info", refuse)
     assert main(["info"]) == 1
     assert "unknown algorithm 'x'" in capsys.readouterr().err
-
-
-def serve(answer: Callable[[socket.socket], None], suffix: str) -> socket.socket:
-    """Listens like a Context of this process. `answer` handles one connection."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"\0ringdist-{os.getpid()}-{suffix}")
-    listener.listen()
-
-    def run():
-        with contextlib.suppress(OSError):  # closed by the test before any connection
-            peer, _ = listener.accept()
-            with peer:
-                answer(peer)
-
-    threading.Thread(target=run, daemon=True).start()
-    return listener
-
-
-def reply(text: str, kind: int = 0x21) -> Callable[[socket.socket], None]:
-    def answer(peer: socket.socket) -> None:
-        assert peer.recv(FRAME.size, socket.MSG_WAITALL) == FRAME.pack(0, 0x20)
-        body = text.encode()
-        frame = FRAME.pack(len(body), kind) + body
-        peer.sendall(frame[:3])  # frames may arrive in pieces
-        peer.sendall(frame[3:])
-
-    return answer
-
-
-def test_dump_prints_every_context_after_a_line_of_each(capsys):
-    with (
-        serve(reply("op 12 allreduce, waiting for rank 3 ü\n  more\n"), "00000000000000ab"),
-        serve(reply("idle"), "00000000000000cd"),
-    ):
-        assert main(["dump", str(os.getpid())]) == 0
-    line = "op 12 allreduce, waiting for rank 3 ü\n"
-    assert capsys.readouterr().out == f"{line}idle\n\n{line}  more\n\nidle\n"
-
-
-def test_dump_of_all_shows_what_it_gets_and_says_what_it_does_not(monkeypatch, capsys):
-    def only_ours(names=_dump.find_all):
-        return [found for found in names() if found[0] == os.getpid()]
-
-    monkeypatch.setattr(_dump, "find_all", only_ours)
-    assert main(["dump", "--all"]) == 1
-    assert "no process of this user has a ringdist group" in capsys.readouterr().err
-    with (
-        serve(reply("busy\n  more\n"), "00000000000000ab"),
-        serve(lambda peer: None, "00000000000000cd"),
-    ):
-        assert main(["dump", "--all"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == "busy\n  more\n"
-    assert f"torch_ringdist dump: process {os.getpid()} closed the connection" in captured.err
-
-
-def test_dump_takes_no_other_socket_for_a_context():
-    with serve(reply(""), "0123"), serve(reply(""), "00000000000000ab-x"):
-        assert _dump.find(os.getpid()) == []
-
-
-def test_dump_of_no_process(capsys):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    assert main(["dump", str(child.pid)]) == 1
-    assert f"there is no process {child.pid}" in capsys.readouterr().err
-
-
-def test_dump_of_a_process_without_a_group(capsys):
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        assert main(["dump", str(child.pid)]) == 1
-    finally:
-        child.kill()
-        child.wait()
-    assert f"process {child.pid} has no ringdist group" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (lambda peer: None, "closed the connection"),
-        (lambda peer: threading.Event().wait(2), "py-spy dump"),
-        (reply("?", kind=0x7F), "answered with frame type 0x7f"),
-    ],
-    ids=["closes", "silent", "other version"],
-)
-def test_dump_that_gets_no_answer(answer: Callable[[socket.socket], None], message: str):
-    refused = pytest.raises(_dump.DumpError, match=message)
-    with serve(answer, "00000000000000ab"), refused:
-        _dump.ask(os.getpid(), timeout=0.3)
-
-
-@pytest.mark.parametrize("arguments", [["rank0"], [], ["1", "--all"]])
-def test_dump_needs_a_number_or_all(arguments: list[str]):
-    with pytest.raises(SystemExit) as caught:
-        main(["dump", *arguments])
-    assert caught.value.code == 2

@@ -152,6 +152,12 @@ def test_inside_a_host_only_the_key_opens_sockets(start: Start, key: Path, tmp_p
     pool.run(_everything)
 
 
+def test_dump_with_a_key_shows_a_rank_without_one(fresh_pool: Callable[..., Pool], key: Path):
+    pid = fresh_pool(1).run(os.getpid)[0]
+    done = _dump(pid, key)
+    assert done.stdout.startswith(f"has not proven the key: ringdist: process {pid} on "), done
+
+
 # A stopped process gets the decision without a handshake, and finds out that it is excluded.
 def test_a_rank_that_stopped_is_left_behind(fresh_pool: Callable[..., Pool], key: Path):
     variables = {"RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT), "RINGDIST_KEY_FILE": str(key)}
