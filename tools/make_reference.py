@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import re
 import sys
-import tempfile
 import textwrap
 from collections.abc import Sequence
 from importlib import import_module
@@ -78,8 +77,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
         if not commands:
             found[name] = parser
 
-    with mock.patch.object(tempfile, "tempdir", "/tmp"):  # a default that help shows
-        add("", import_module("torch_ringdist.__main__")._parser())
+    add("", import_module("torch_ringdist.__main__")._parser())
     ringdistrun = import_module("torch_ringdist._launch.ringdistrun")
     keep = mock.patch.object(
         argparse.ArgumentParser, "print_help", lambda self: add("ringdistrun", self)

@@ -7,9 +7,18 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
-from torch_ringdist import _codecs, _dump, _info_text, _inspect, _key, _plan, _timeline, _tune
+from torch_ringdist import (
+    _codecs,
+    _dump,
+    _info_text,
+    _inspect,
+    _key,
+    _plan,
+    _standard_streams,
+    _timeline,
+    _tune,
+)
 from torch_ringdist._launch import arguments as _run_arguments
 from torch_ringdist._launch import store as _store
 
@@ -52,13 +61,6 @@ examples:
 """
 
 
-def _version() -> str:
-    try:
-        return metadata.version("torch-ringdist")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torch_ringdist",
@@ -66,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"torch_ringdist {_version()}")
+    version = f"torch_ringdist {_inspect.version()}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="what this build can do, and how it is set")
     info.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -105,8 +108,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command and its options; those of the process if None.
 
     Returns:
-        The exit status. It is 0 on success, 1 on failure, 2 for wrong usage and 130 after Ctrl-C.
+        The exit status. It is 0 on success, and 1 on failure or for a value that is not accepted.
+        It is 130 after Ctrl-C, except that `run` and `store` have statuses of their own
+        (docs/reference/command-line.md).
+
+    Raises:
+        SystemExit: the command line cannot be parsed (status 2), or requests help or the version
+            (status 0).
     """
+    _standard_streams.prepare()
     parser = _parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 from torch_ringdist import _native
+
+
+def version() -> str:
+    """Returns the version of the installed package, or a text if there is none."""
+    try:
+        return metadata.version("torch-ringdist")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def info() -> dict[str, Any]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import fake_native
 import pytest
 from support.launched import preloaded
+from test_cli_dump import reply, serve
 
 import torch_ringdist
 from torch_ringdist import _native
 from torch_ringdist.__main__ import main
 from torch_ringdist._costs import Costs, Link
+from torch_ringdist._launch import ringdistrun
 
 PACKAGE_PARENT = str(Path(torch_ringdist.__file__).resolve().parents[1])
 
@@ -48,6 +52,42 @@ def test_version():
     done = command_line("--version")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"torch_ringdist {torch_ringdist.__version__}\n"
+
+
+def test_help_needs_no_folder_for_temporary_files(monkeypatch, capsys):
+    def fail() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--help"])
+    assert ended.value.code == 0
+    assert "in the folder for temporary files" in " ".join(capsys.readouterr().out.split())
+
+
+def print_everything() -> None:
+    with serve(reply("rank 0 of 1 \u00fc"), "00000000000000ab"):
+        assert main(["dump", str(os.getpid())]) == 0
+    assert ringdistrun.main(["-np", "1", "--dry-run", "\u00fc"]) == 0
+
+
+def test_text_that_stdout_cannot_encode_is_escaped(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    print_everything()
+    sys.stdout.flush()
+    assert sys.stdout.buffer.getvalue().count(b"\\xfc") == 2
+
+
+@pytest.mark.parametrize("prints", [main, ringdistrun.main], ids=["command", "ringdistrun"])
+def test_streams_that_are_closed_discard_what_is_printed(monkeypatch, prints):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit) as ended:
+        prints(["--no-such-option"])
+    assert ended.value.code == 2
+    print_everything()
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_output_that_nobody_reads_is_no_traceback():

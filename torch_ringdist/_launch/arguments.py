@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from torch_ringdist.elastic._settings import address
@@ -82,8 +81,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--log-dir",
         type=Path,
         metavar="FOLDER",
-        help="for what the workers print, and events.jsonl; default: a new one in "
-        f"{tempfile.gettempdir()}, which is removed if all goes well",
+        help="for what the workers print, and without --world-size events.jsonl; default: a new "
+        "one in the folder for temporary files, which is removed if the status is 0",
     )
     option(
         "--grace",

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
+from torch_ringdist import _standard_streams
 from torch_ringdist._address import join
 from torch_ringdist._launch import addresses, elastic_arguments, signals
 from torch_ringdist._launch.addresses import USUAL_PORT
@@ -313,7 +314,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0, or the status of the first rank that failed."""
+    """Runs the command and returns its exit status (docs/reference/command-line.md)."""
+    _standard_streams.prepare()
     args = parse_arguments(arguments)
     if args.dry_run or (args.verbose and not args.elastic):
         for share in args.shares:
