@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from torch_ringdist import _native
@@ -19,6 +21,7 @@ _COLUMNS = {
     "decode": "decode",
     "decode_add": "decode-add",
 }
+_MOST_SECONDS = 60  # Ctrl-C has no effect while a codec is timed
 _NOTE = (
     "ratio: fp32 bytes to bytes on the wire. error: |x - Q(x)| / |x|, x normally distributed. "
     "Speeds: GB/s of fp32 on one core, from memory; beside them, as a share, a plain memory copy "
@@ -30,8 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command to its parser."""
     add = parser.add_argument
     add("codecs", nargs="*", metavar="CODEC", help="as int4, topk:0.01, onebit+h; default: all")
-    add("--mib", type=int, default=64, metavar="N", help="fp32 data to encode (default: 64)")
-    add("--seconds", type=float, default=0.5, help="for each codec (default: 0.5)")
+    add(
+        "--mib",
+        type=int,
+        default=64,
+        metavar="N",
+        help="fp32 data to encode, up to a fifth of the available memory (default: 64)",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=0.5,
+        help=f"for each codec, up to {_MOST_SECONDS} (default: 0.5)",
+    )
     add("--json", action="store_true", help="print JSON instead of a table")
     parser.description = (
         "Time the codecs on one core of this machine, on normally distributed data. " + _NOTE
@@ -44,10 +58,15 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         ValueError: an unknown codec, or an option out of its range.
     """
-    if args.mib < 1:
-        raise ValueError(f"--mib: expected at least 1, got {args.mib}")
-    if not args.seconds > 0:
-        raise ValueError(f"--seconds: expected more than 0, got {args.seconds}")
+    most = _available_mib() // 5  # the results of coding take several times the memory of the data
+    if not 1 <= args.mib <= most:
+        raise ValueError(
+            f"--mib: expected 1 to {most}, a fifth of the available memory, got {args.mib}"
+        )
+    if not 0 < args.seconds <= _MOST_SECONDS:  # also rejects NaN
+        raise ValueError(
+            f"--seconds: expected more than 0, at most {_MOST_SECONDS}, got {args.seconds}"
+        )
     native = _native.load()
     specs = args.codecs or [spec for spec, _ in native.codec_examples()]
     if pairs := [spec for spec in specs if ">" in spec]:
@@ -69,6 +88,14 @@ def run(args: argparse.Namespace) -> None:
         if not args.json:
             show(_cell(key, figures[-1]) for key in _COLUMNS)
     print(json.dumps(figures, indent=2) if args.json else f"\n{_NOTE}")
+
+
+# Returns the memory that processes can get without swapping.
+def _available_mib() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) >> 10
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 # Formats one figure of a codec; speeds also as a share of the speed of a memory copy.

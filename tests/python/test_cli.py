@@ -176,6 +176,23 @@ def test_codecs_names_what_it_does_not_know():
     assert "unknown codec 'int5'; have: none" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--mib", "0", "--mib: expected 1 to "),
+        ("--mib", str(1 << 40), f"a fifth of the available memory, got {1 << 40}"),
+        ("--seconds", "0", "--seconds: expected more than 0, at most 60, got 0.0"),
+        ("--seconds", "61", "got 61.0"),
+        ("--seconds", "inf", "got inf"),
+        ("--seconds", "nan", "got nan"),
+    ],
+)
+def test_codecs_has_limits(monkeypatch, capsys, option: str, value: str, words: str):
+    monkeypatch.setattr(_native.load(), "measure_codec", None)
+    assert main(["codecs", "none", option, value]) == 1
+    assert words in capsys.readouterr().err
+
+
 def test_bad_variable_is_named_by_info():
     done = command_line("info", RINGDIST_PEER_TIMEOUT="soon")
     assert done.returncode == 1
