@@ -24,7 +24,6 @@ import datetime
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -32,7 +31,8 @@ from typing import Any
 
 import torch
 
-from torch_ringdist import _native
+from torch_ringdist import _inspect, _native
+from torch_ringdist._output_paths import replacing
 
 FORMAT = "torch-ringdist costs"
 VERSION = 1
@@ -158,21 +158,11 @@ class Costs:
         Raises:
             OSError: the file cannot be written. An existing file is unchanged.
         """
-        target = Path(path)
         made = dict(self.made) or made_here()
         content = {"format": FORMAT, "version": VERSION, **self.numbers(), "made": made}
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=f".{target.name}.", encoding="utf-8", delete=False
-        ) as out:
-            try:
-                json.dump(content, out, indent=2)
-                out.write("\n")
-                out.flush()
-                os.fchmod(out.fileno(), 0o644)  # ranks of other users may read it
-                os.replace(out.name, target)
-            except BaseException:
-                os.unlink(out.name)
-                raise
+        with replacing(Path(path)) as out:
+            json.dump(content, out, indent=2)
+            out.write("\n")
 
     def numbers(self) -> dict[str, dict[str, float]]:
         """Returns the ten constants by key "inside" and "between", as the native module takes
@@ -182,12 +172,10 @@ class Costs:
 
 def made_here() -> dict[str, str]:
     """Returns the origin that a file records: host, date and versions."""
-    from torch_ringdist import __version__
-
     return {
         "host": platform.node(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "torch_ringdist": __version__,
+        "torch_ringdist": _inspect.version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -40,5 +40,10 @@ def run(args: argparse.Namespace) -> None:
     """
     descriptor = os.open(args.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
-        file.write(os.urandom(_BYTES))
+        try:
+            file.write(os.urandom(_BYTES))
+            file.flush()
+        except BaseException:
+            os.unlink(args.file)
+            raise
     print(f"{args.file}: a new key. Set RINGDIST_KEY_FILE to it on every rank.")

@@ -1,18 +1,21 @@
-"""Checks before the work starts that an output file can be written at its end."""
+"""Checks before the work starts that an output file can be written, and writes it at the end."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 
-def check_writable(path: Path, argument: str, in_place: bool = False) -> None:
+def check_writable(path: Path, argument: str) -> None:
     """Checks that a file can be written at `path`.
 
     Args:
         path: the file.
         argument: the option that the error message names.
-        in_place: an existing file will be overwritten rather than replaced by a new one.
 
     Raises:
         ValueError: the file cannot be written.
@@ -20,11 +23,35 @@ def check_writable(path: Path, argument: str, in_place: bool = False) -> None:
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is no regular file")
-        if in_place and path.exists():
-            with path.open("ab"):
-                return
         with tempfile.NamedTemporaryFile(dir=path.parent):
             pass
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(f"{argument}: {str(path)!r} cannot be written: {reason}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[str]]:
+    """Yields a new text file in the same folder, which replaces `path` at the end of the block.
+
+    The new file has the same suffix. After an exception it is removed, and `path` is unchanged.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with tempfile.NamedTemporaryFile(
+        "w",
+        dir=path.parent,
+        prefix=f".{path.name}.",
+        suffix=path.suffix,
+        encoding="utf-8",
+        delete=False,
+    ) as out:
+        try:
+            yield out
+            out.flush()
+            os.fchmod(out.fileno(), 0o644)  # others may read it
+            os.replace(out.name, path)
+        except BaseException:
+            os.unlink(out.name)
+            raise

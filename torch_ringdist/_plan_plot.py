@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _plan_text
-from torch_ringdist._output_paths import check_writable
+from torch_ringdist._output_paths import check_writable, replacing
 from torch_ringdist._units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def check(path: str) -> None:
         raise ValueError(
             f"--save: expected a file that ends in {', '.join(_ENDINGS)}, got {path!r}"
         )
-    check_writable(Path(path), "--save", in_place=True)
+    check_writable(Path(path), "--save")
     try:
         import matplotlib
     except ImportError:
@@ -54,7 +54,8 @@ def _save(figure: Any, path: str) -> None:
     import matplotlib.pyplot as plt
 
     try:
-        figure.savefig(path, dpi=130)
+        with replacing(Path(path)) as out:
+            figure.savefig(out.name, dpi=130)
     except OSError as error:
         raise ValueError(f"--save: {path!r} cannot be written: {error.strerror}") from None
     finally:

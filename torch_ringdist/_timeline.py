@@ -12,13 +12,12 @@ import bisect
 import glob
 import itertools
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch_ringdist._output_paths import check_writable, replacing
 from torch_ringdist._progress_bar import Bar
 from torch_ringdist._units import counted
 
@@ -70,7 +69,7 @@ def _read(path: Path) -> Iterator[Event]:
         for line in file:
             try:
                 event = json.loads(line.rstrip(",\n"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict):
                 yield event
@@ -79,16 +78,20 @@ def _read(path: Path) -> Iterator[Event]:
 # Reads the metadata of a file; returns None if it is not the file of a rank.
 def _part(path: Path) -> _Part | None:
     out = _Part(path)
-    for event in _read(path):
-        name, args = event.get("name"), event.get("args", {})
-        if name == "process_name":
-            out.named = event
-        elif name == "start":
-            out.start, out.epoch = event["ts"], args["start_time_since_epoch_in_micros"]
-        elif name == "clock":
-            out.clocks.append((event["ts"], args["offset_us"]))
-        elif "ts" in event:
-            out.end = max(out.end, event["ts"] + event.get("dur", 0))
+    try:
+        for event in _read(path):
+            name, args = event.get("name"), event.get("args", {})
+            if name == "process_name":
+                out.named = {**event, "pid": int(event["pid"]), "args": {**args}}
+            elif name == "start":
+                out.start = float(event["ts"])
+                out.epoch = int(args["start_time_since_epoch_in_micros"])
+            elif name == "clock":
+                out.clocks.append((float(event["ts"]), float(args["offset_us"])))
+            elif "ts" in event:
+                out.end = max(out.end, event["ts"] + event.get("dur", 0))
+    except (AttributeError, KeyError, TypeError, ValueError):  # another program's trace
+        return None
     return out if out.named and out.epoch else None
 
 
@@ -172,9 +175,7 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
     compared = any(part.clocks for part in found)
     # Its start is time 0 of the timeline, by rank 0's clock if clocks were compared.
     zero = first.start + first.ahead(first.start)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=out.parent, prefix=out.name, suffix=".tmp", delete=False
-    ) as file:
+    with replacing(out) as file:
         file.write('{"traceEvents": [\n')  # vizviewer does not read a bare array
         for number, part in enumerate(found):
             progress.show("merging", number / len(found), part.path.name)
@@ -185,8 +186,6 @@ def merge(parts: Sequence[Path], out: Path, bar: bool = False) -> int:
             _write(file, part, zero, first.epoch)
         # JSON allows no comma after the last event.
         file.write(json.dumps({"ph": "M", "pid": first.named["pid"], "name": "end"}) + "\n]}\n")
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, out)
     progress.clear()
     return len(found)
 
@@ -217,10 +216,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("-o", "--out", type=Path, help="default: FILE, or FOLDER.json")
 
 
-# Merges the given files and prints the name of the result. Raises TimelineError.
+# Merges the given files and prints the name of the result. Raises TimelineError, or ValueError if
+# the result cannot be written.
 def run(args: argparse.Namespace) -> None:
     path: Path = args.path
     # resolve() gives a name to "." and "/".
     out = args.out or (Path(f"{path.resolve()}.json") if path.is_dir() else path)
-    ranks = merge(parts_of(path), out, bar=True)
+    parts = parts_of(path)
+    check_writable(out, "--out")
+    ranks = merge(parts, out, bar=True)
     print(f"{out}: {counted(ranks, 'rank')}; open it in ui.perfetto.dev, or chrome://tracing")

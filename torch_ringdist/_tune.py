@@ -96,10 +96,11 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--seconds: expected {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}, got {args.seconds}"
         )
-    out = Path(args.out or os.environ.get(_VARIABLE) or DEFAULT_FILE)
+    named = os.environ.get(_VARIABLE)
+    out = Path(args.out or named or DEFAULT_FILE)
     writes = launch.host == 0
     if writes:
-        check_writable(out, "--out" if args.out else _VARIABLE)
+        check_writable(out, _VARIABLE if named and not args.out else "--out")
     bar = Bar(writes)
     with naming(launch):
         costs = _measure(args, launch, built_in, bar)

@@ -264,6 +264,21 @@ def test_pictures(capsys, tmp_path: Path):
         path.unlink()
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(capsys, tmp_path: Path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure")
+
+    def fail(_self: object, name: str, **_options: object) -> None:
+        Path(name).write_bytes(b"a part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure.Figure, "savefig", fail)
+    path = tmp_path / "plan.png"
+    path.write_bytes(b"old")
+    assert main(["plan", "--ranks", "2", "--save", str(path)]) == 1
+    assert f"--save: {str(path)!r} cannot be written: No space" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"old"
+
+
 def test_a_single_round_of_many_ranks_is_drawn(monkeypatch):
     pytest.importorskip("matplotlib")
     drawn = []

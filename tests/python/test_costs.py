@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import torch_ringdist
 from torch_ringdist._costs import Costs, Link
 
 INSIDE = Link(200, 4e10, 1e10, 300, 72)
@@ -45,6 +47,19 @@ def test_constants_are_whole_where_the_planner_counts_in_wholes(tmp_path: Path):
     path = tmp_path / "costs.json"
     path.write_text(json.dumps(content(inside=link(latency_ns=199.6, framing_bytes=71.7))))
     assert Costs.from_file(path) == Costs(INSIDE, BETWEEN)
+
+
+def test_a_package_that_is_not_installed_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", fail)
+    monkeypatch.delitem(torch_ringdist.__dict__, "__version__", raising=False)
+    Costs(INSIDE, BETWEEN).to_file(tmp_path / "costs.json")
+    made = Costs.from_file(tmp_path / "costs.json").made
+    assert made["torch_ringdist"] == "(not installed)"
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import socket
 import ssl
 import struct
@@ -25,6 +26,7 @@ from test_shrink import PEER_TIMEOUT
 from test_shrink_stopped import leave_the_sleeper_behind
 
 from torch_ringdist import _dump as dumps
+from torch_ringdist.__main__ import main
 
 pytestmark = [
     needs_tls,
@@ -54,6 +56,19 @@ def test_a_new_key_is_of_its_user_alone(key: Path):
     again = _command("key", "new", str(key))
     assert again.returncode != 0 and str(key) in again.stderr
     assert "Traceback" not in again.stderr
+
+
+def test_a_disk_that_is_full_gets_no_part_of_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))
+    try:
+        assert main(["key", "new", str(tmp_path / "job.key")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert "key: [Errno 27] File too large" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 Start = Callable[..., Pool]

@@ -149,6 +149,41 @@ def test_the_command(
     assert tmp_path.with_name(tmp_path.name + ".json").exists()
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"name": "start", "ts": 1},
+        {"name": "start", "ts": 1, "args": []},
+        {"name": "start", "ts": "soon", "args": {"start_time_since_epoch_in_micros": 1}},
+        {"name": "clock", "ts": 1, "args": {}},
+        {"name": "process_name", "args": {"name": "no pid"}},
+        {"name": "process_name", "pid": 1, "args": []},
+        {"name": "x", "ts": "now"},
+        {"name": "clock", "args": None},
+    ],
+)
+def test_files_of_other_programs_are_skipped(tmp_path: Path, event: dict[str, Any]):
+    zero = _write(tmp_path / "rank-0.json", 0, [_span(0, 1000100.0)])
+    other = _write(tmp_path / "other.json", 1, [event])
+    assert _times(_merged(tmp_path / "t", zero, other)) == [(0, 100.0)]
+
+
+def test_an_error_leaves_no_part_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    _write(tmp_path / "t.rank-0", 0, [_span(0, 1000100.0)])
+    words = ["timeline", "merge", str(tmp_path / "t")]
+    assert main([*words, "-o", "/nowhere/t"]) == 1
+    assert "--out: '/nowhere/t' cannot be written: No such" in capsys.readouterr().err
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_timeline, "_write", fail)
+    assert main(words) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["t.rank-0"]
+
+
 def _traced(folder: str) -> None:
     group = dist.new_group(backend="ringdist", group_desc="traced")
     with torch_ringdist.trace(folder):

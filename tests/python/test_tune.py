@@ -223,6 +223,19 @@ def test_what_is_not_accepted_is_refused_before_anything_is_measured(
     assert problem in said.err
 
 
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [("", "--out: 'ringdist-costs.json' cannot"), ("/no/x", "RINGDIST_COSTS: '/no/x' cannot")],
+)
+def test_a_file_that_cannot_be_written_is_named_by_its_option_or_variable(
+    variable: str, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir("/proc")
+    monkeypatch.setenv("RINGDIST_COSTS", variable)
+    assert cli.main(["tune"]) == 1
+    assert problem in capsys.readouterr().err
+
+
 def test_a_rate_is_refused_where_it_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
