@@ -13,8 +13,10 @@ import pytest
 from support.pool import free_port
 from test_shrink_hosts import Network
 
+from torch_ringdist import __main__ as commands
 from torch_ringdist._launch import hosts
 from torch_ringdist._launch.ringdistrun import main, parse_arguments, script_for
+from torch_ringdist._launch.worker import Worker
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "horovod_digits.py"
 RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
@@ -23,9 +25,10 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'])"
 
 
-def run(*arguments: str, limit: float = 100) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, limit: float = 100, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**ENVIRONMENT, **variables}
     return subprocess.run(
-        [*RUN, *arguments], capture_output=True, text=True, timeout=limit, env=ENVIRONMENT
+        [*RUN, *arguments], capture_output=True, text=True, timeout=limit, env=environment
     )
 
 
@@ -40,6 +43,31 @@ def test_the_first_that_fails_ends_all():
     done = run("-np", "2", sys.executable, "-c", script)
     assert done.returncode == 7
     assert "rank 1" in done.stderr and "failed with status 7" in done.stderr
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_logs_are_kept_if_a_rank_fails(tmp_path: Path, status: int):
+    done = run("-np", "1", "sh", "-c", f"echo there; exit {status}", TMPDIR=str(tmp_path))
+    assert done.returncode == status, done.stderr
+    logs = [path.read_text() for path in tmp_path.glob("ringdist_run_*/worker-0.0.log")]
+    assert logs == (["there\n"] if status else [])
+    assert (f"logs are in {tmp_path}/ringdist_run_" in done.stderr) == bool(status), done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--world-size=1"]])
+def test_a_folder_of_logs_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], options: list[str]
+):
+    assert commands.main(["run", *options, "--log-dir=/proc/self", "x.py"]) == 1
+    assert "run: --log-dir: '/proc/" in capsys.readouterr().err
+
+
+def test_a_worker_without_a_log_is_reported(capsys: pytest.CaptureFixture[str]):
+    worker = Worker(3, ["true"], {}, Path("/proc/self"), "")
+    worker.start()
+    while worker.runs:
+        time.sleep(0.01)
+    assert "worker 3: its output is lost: [Errno 2] No such file" in capsys.readouterr().err
 
 
 def test_one_that_is_killed_ends_all():

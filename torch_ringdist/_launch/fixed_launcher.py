@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
+from torch_ringdist._output_paths import check_writable
 from torch_ringdist._served_store import serve
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._progress import number_in
@@ -38,7 +39,8 @@ _FAILED = "ringdist/failed"
 class FixedLauncher:
     def __init__(self, args: argparse.Namespace) -> None:
         """Opens the store, and hosts it if rank 0 runs here. Raises OSError or
-        torch.distributed.DistError if the store is not available."""
+        torch.distributed.DistError if the store is not available, ValueError if the log folder
+        cannot be written."""
         self._args = args
         host, port = args.rdzv or ("127.0.0.1", 0)
         self._holds = args.first_rank == 0
@@ -51,6 +53,7 @@ class FixedLauncher:
         self._address = (host, port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
+        check_writable(self._folder / f"worker-{args.first_rank}.0.log", "--log-dir")
         self._workers = [
             Worker(
                 args.first_rank + i,
@@ -104,7 +107,10 @@ class FixedLauncher:
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._args.log_dir is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if status == 0:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            else:
+                _log.event("ended", f"logs are in {self._folder}", status=status)
         return status
 
     def _on_signal(self, number: int, _: object) -> None:
@@ -190,7 +196,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         OSError: the store or the log folder is not available.
-        ValueError: options that exclude each other.
+        ValueError: options that exclude each other, or a log folder that cannot be written.
     """
     first, last = args.first_rank, args.first_rank + args.nproc_per_node
     if last > args.world_size:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch_ringdist._launch import addresses, fixed_launcher, signals
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
 from torch_ringdist._launch.worker import Worker, command_of
+from torch_ringdist._output_paths import check_writable
 from torch_ringdist._units import counted
 from torch_ringdist.elastic import _log, _settings
 from torch_ringdist.elastic._leave import STATUS as LEFT
@@ -35,6 +36,7 @@ class Launcher:
         # The mark makes file names unique, because hosts may share the folder.
         self._mark = f"{socket.gethostname()}-{os.getpid()}-" if args.rdzv else ""
         events = self._folder.resolve() / f"{self._mark}events.jsonl"
+        check_writable(events, "--log-dir")
         events.unlink(missing_ok=True)  # left by another run
         os.environ[_settings.EVENTS] = str(events)
         self._workers = [
@@ -229,7 +231,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         OSError: the store or the log folder is not available.
-        ValueError: options that exclude each other.
+        ValueError: options that exclude each other, or a log folder that cannot be written.
     """
     if args.world_size:
         return fixed_launcher.run(args)

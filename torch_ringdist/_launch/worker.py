@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._leave import STATUS as LEFT
 
 # A process that lived for less than this is restarted after a pause.
@@ -66,7 +67,8 @@ class Worker:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
-        except OSError:  # training is worth more than its output
+        except OSError as error:  # training is worth more than its output
+            _log.event("no_log", f"worker {self.number}: its output is lost: {error}")
             path = Path(os.devnull)
         self._log = path.open("rb")
         with path.open("ab") as log:
